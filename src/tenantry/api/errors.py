@@ -1,0 +1,138 @@
+"""Everything that Tenantry raises on purpose.
+
+    TenantryError                   a person can act on the message
+    ├── InputError                  what was asked for is wrong: a flag, a file, a field (exit code 2)
+    ├── ConfigError                 no cluster can be reached with these credentials (exit code 3)
+    ├── LocalError                  a local control plane, its build or its files (exit code 4)
+    ├── RetryableError              try again later: after_seconds
+    ├── TerminalError               trying again is useless until somebody changes something: reason
+    └── ApiError                    the API server said no: status, reason
+        ├── BadRequest              400
+        ├── Unauthorized            401
+        ├── Forbidden               403
+        ├── NotFound                404
+        ├── Conflict                409, resourceVersion is old
+        ├── AlreadyExists           409 on create
+        ├── Gone                    410, a watch or a page is too old
+        ├── Invalid                 422
+        ├── TooManyRequests         429
+        ├── ServerError             5xx
+        └── Unreachable             no answer at all
+"""
+
+from __future__ import annotations
+
+
+class TenantryError(Exception):
+    """The root: its text says what, where, for which input, and what to do."""
+
+    exit_code = 1
+
+
+class InputError(TenantryError):
+    """What was asked for is wrong."""
+
+    exit_code = 2
+
+
+class ConfigError(TenantryError):
+    """No cluster can be reached with what was given."""
+
+    exit_code = 3
+
+
+class LocalError(TenantryError):
+    """A local control plane cannot be built, started, stopped or read."""
+
+    exit_code = 4
+
+
+class RetryableError(TenantryError):
+    """The world is not ready for this yet.
+
+    Args:
+        message: What is being waited for.
+        after_seconds: When to look again; None leaves it to the queue's back-off.
+    """
+
+    def __init__(self, message: str, after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.after_seconds = after_seconds
+
+
+class TerminalError(TenantryError):
+    """Nothing changes until a person changes something.
+
+    Args:
+        reason: A constant of `tenantry.api.reasons`, for the condition.
+        message: What to change.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class ApiError(TenantryError):
+    """An answer of the API server that is not a success.
+
+    Args:
+        message: The server's message, or ours where it gave none.
+        status: The HTTP status; 0 where there was no answer.
+        reason: `Status.reason` as the server gave it, "" where it gave none.
+        retry_after_seconds: The server's Retry-After, None where it gave none.
+    """
+
+    exit_code = 5
+
+    def __init__(
+        self, message: str, *, status: int = 0, reason: str = "", retry_after_seconds: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.retry_after_seconds = retry_after_seconds
+
+
+class BadRequest(ApiError):
+    """400."""
+
+
+class Unauthorized(ApiError):
+    """401: the credentials are missing, wrong or expired."""
+
+
+class Forbidden(ApiError):
+    """403: RBAC, a policy, a quota or a terminating namespace refuses."""
+
+
+class NotFound(ApiError):
+    """404."""
+
+
+class Conflict(ApiError):
+    """409: somebody else wrote in between."""
+
+
+class AlreadyExists(Conflict):
+    """409 on create: an object of this name is there."""
+
+
+class Gone(ApiError):
+    """410: the resourceVersion or the continue token is too old."""
+
+
+class Invalid(ApiError):
+    """422: a field of the object is wrong."""
+
+
+class TooManyRequests(ApiError):
+    """429: wait `retry_after_seconds`."""
+
+
+class ServerError(ApiError):
+    """5xx."""
+
+
+class Unreachable(ApiError):
+    """No answer: nothing listens there, the connection broke, or time ran out."""

@@ -1,0 +1,1 @@
+"""The `tenantry` command: a file per verb. stdout is data, stderr is talk."""

@@ -1,0 +1,77 @@
+"""The command's entry: verbs are imported only when they are called, so that `tenantry --help` stays fast."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing_extensions import override
+
+import click
+
+from tenantry import __version__
+from tenantry.api.errors import TenantryError
+
+# verb -> (module below tenantry.cli, attribute, one line of help). The help stands here so that listing
+# the verbs imports none of them.
+VERBS: dict[str, tuple[str, str, str]] = {
+    "up": ("up", "up", "Start a local cluster: a real control plane with Tenantry in it."),
+    "down": ("down", "down", "Stop a local cluster."),
+    "status": ("status", "status", "Show the local clusters and their components."),
+    "logs": ("logs", "logs", "Print the log of a local cluster's component."),
+    "kubectl": ("kubectl", "kubectl", "Run kubectl against the chosen cluster."),
+    "kubeconfig": ("kubeconfig", "kubeconfig", "Print a kubeconfig: an administrator's, or a tenant's user's."),
+    "local": ("local", "local", "Build the binaries of the local clusters, list and clean their caches."),
+    "operator": ("operator", "operator", "Run the operator (what the Deployment and local clusters run)."),
+}
+
+
+class LazyVerbs(click.Group):
+    """A group whose commands are imported when they are called."""
+
+    @override
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    @override
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module, attribute, _ = VERBS[cmd_name]
+        command = getattr(importlib.import_module(f"tenantry.cli.{module}"), attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"tenantry.cli.{module}.{attribute} is not a command")
+        return command
+
+    @override
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(verb, text) for verb, (_, _, text) in VERBS.items()])
+
+
+@click.group(cls=LazyVerbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="tenantry")
+def tenantry() -> None:
+    """Kubernetes multitenancy: one Tenant API, isolation as a field."""
+
+
+def main() -> None:
+    """Run the command; errors that a person can act on become one line on stderr and an exit code."""
+    program = Path(sys.argv[0]).name
+    prog_name = "kubectl tenantry" if program == "kubectl-tenantry" else "tenantry"
+    try:
+        sys.exit(tenantry.main(prog_name=prog_name, standalone_mode=False))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        click.echo("tenantry: stopped", err=True)
+        sys.exit(130)
+    except TenantryError as error:
+        click.echo(f"tenantry: {error}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader went away (`tenantry … | head`): leave without the interpreter's complaint about stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)

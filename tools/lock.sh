@@ -1,0 +1,7 @@
+#!/bin/sh
+# Write requirements/*.txt anew from pyproject.toml: exact versions with hashes, naming no registry. Needs `uv`.
+set -eu
+lock() { uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet --upgrade "$@"; }
+lock pyproject.toml --group build -o requirements/run.txt
+lock pyproject.toml --group dev -o requirements/dev.txt
+lock --group go -o requirements/go.txt
