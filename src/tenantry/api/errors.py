@@ -1,5 +1,7 @@
 """Everything that Tenantry raises on purpose.
 
+::
+
     TenantryError                   a person can act on the message
     ├── InputError                  what was asked for is wrong: a flag, a file, a field (exit code 2)
     ├── ConfigError                 no cluster can be reached with these credentials (exit code 3)

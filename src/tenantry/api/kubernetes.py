@@ -1,0 +1,192 @@
+"""Kubernetes' own kinds, with only the fields that Tenantry decides.
+
+Sources: the API reference of Kubernetes 1.36, and network-policy-api v0.2 for ClusterNetworkPolicy. Where the API
+server fills in a default, the models here have no default of their own: what we write is what is stored.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from tenantry.api.model import KubernetesObject, Model, Resource
+
+RBAC_GROUP = "rbac.authorization.k8s.io"
+
+
+class Namespace(KubernetesObject, frozen=True, kw_only=True):
+    """A namespace: only its metadata is ours."""
+
+    resource: ClassVar[Resource] = Resource("", "v1", "namespaces", "Namespace", namespaced=False, owned=())
+
+
+class ResourceQuotaSpec(Model, frozen=True, kw_only=True):
+    """`hard` maps a quota key to a canonical quantity."""
+
+    hard: dict[str, str]
+
+
+class ResourceQuota(KubernetesObject, frozen=True, kw_only=True):
+    """The quota of one namespace."""
+
+    resource: ClassVar[Resource] = Resource("", "v1", "resourcequotas", "ResourceQuota")
+
+    spec: ResourceQuotaSpec
+
+
+class LimitRangeItem(Model, frozen=True, kw_only=True):
+    """Defaults for one type of thing; both maps are resource name to canonical quantity."""
+
+    type: str
+    default: dict[str, str] = {}
+    default_request: dict[str, str] = {}
+
+
+class LimitRangeSpec(Model, frozen=True, kw_only=True):
+    """The items of a LimitRange."""
+
+    limits: tuple[LimitRangeItem, ...]
+
+
+class LimitRange(KubernetesObject, frozen=True, kw_only=True):
+    """Requests and limits for containers that name none."""
+
+    resource: ClassVar[Resource] = Resource("", "v1", "limitranges", "LimitRange")
+
+    spec: LimitRangeSpec
+
+
+class LabelRequirement(Model, frozen=True, kw_only=True):
+    """A label that must exist (operator `Exists`)."""
+
+    key: str
+    operator: str
+
+
+class LabelSelector(Model, frozen=True, kw_only=True):
+    """An empty one selects everything."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[LabelRequirement, ...] = ()
+
+
+class NetworkPolicyPeer(Model, frozen=True, kw_only=True):
+    """Pods of the selected namespaces, all of them where no pod selector is given."""
+
+    namespace_selector: LabelSelector | msgspec.UnsetType = msgspec.UNSET
+    pod_selector: LabelSelector | msgspec.UnsetType = msgspec.UNSET
+
+
+class NetworkPolicyPort(Model, frozen=True, kw_only=True):
+    """A port of a protocol."""
+
+    protocol: str
+    port: int
+
+
+class IngressRule(Model, frozen=True, kw_only=True):
+    """Who may connect to the selected pods."""
+
+    from_: tuple[NetworkPolicyPeer, ...] = msgspec.field(name="from", default=())
+    ports: tuple[NetworkPolicyPort, ...] = ()
+
+
+class EgressRule(Model, frozen=True, kw_only=True):
+    """To whom the selected pods may connect."""
+
+    to: tuple[NetworkPolicyPeer, ...] = ()
+    ports: tuple[NetworkPolicyPort, ...] = ()
+
+
+class NetworkPolicySpec(Model, frozen=True, kw_only=True):
+    """Rules for the selected pods; a policy type without rules denies."""
+
+    pod_selector: LabelSelector
+    policy_types: tuple[str, ...]
+    ingress: tuple[IngressRule, ...] = ()
+    egress: tuple[EgressRule, ...] = ()
+
+
+class NetworkPolicy(KubernetesObject, frozen=True, kw_only=True):
+    """What may connect to and from the pods of one namespace."""
+
+    resource: ClassVar[Resource] = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+
+    spec: NetworkPolicySpec
+
+
+class RoleRef(Model, frozen=True, kw_only=True):
+    """The role that a binding gives; immutable."""
+
+    kind: str
+    name: str
+    api_group: str
+
+
+class Subject(Model, frozen=True, kw_only=True):
+    """Whom a binding gives it to. Users and groups carry an apiGroup, service accounts a namespace."""
+
+    kind: str
+    name: str
+    api_group: str | msgspec.UnsetType = msgspec.UNSET
+    namespace: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class RoleBinding(KubernetesObject, frozen=True, kw_only=True):
+    """Rights in one namespace."""
+
+    resource: ClassVar[Resource] = Resource(
+        RBAC_GROUP, "v1", "rolebindings", "RoleBinding", owned=("roleRef", "subjects")
+    )
+
+    role_ref: RoleRef
+    subjects: tuple[Subject, ...] = ()
+
+
+class NamespaceSubject(Model, frozen=True, kw_only=True):
+    """The namespaces that a ClusterNetworkPolicy is about."""
+
+    namespaces: LabelSelector
+
+
+class ClusterPeer(Model, frozen=True, kw_only=True):
+    """All pods of the selected namespaces."""
+
+    namespaces: LabelSelector
+
+
+class ClusterIngressRule(Model, frozen=True, kw_only=True):
+    """Accept, Deny or Pass what comes from the peers."""
+
+    name: str
+    action: str
+    from_: tuple[ClusterPeer, ...] = msgspec.field(name="from")
+
+
+class ClusterEgressRule(Model, frozen=True, kw_only=True):
+    """Accept, Deny or Pass what goes to the peers."""
+
+    name: str
+    action: str
+    to: tuple[ClusterPeer, ...]
+
+
+class ClusterNetworkPolicySpec(Model, frozen=True, kw_only=True):
+    """Rules in order; the first that matches decides. A lower priority number goes first."""
+
+    tier: str
+    priority: int
+    subject: NamespaceSubject
+    ingress: tuple[ClusterIngressRule, ...] = ()
+    egress: tuple[ClusterEgressRule, ...] = ()
+
+
+class ClusterNetworkPolicy(KubernetesObject, frozen=True, kw_only=True):
+    """A policy that no tenant can loosen, where the cluster has the kind (network-policy-api v0.2)."""
+
+    resource: ClassVar[Resource] = Resource(
+        "policy.networking.k8s.io", "v1alpha2", "clusternetworkpolicies", "ClusterNetworkPolicy", namespaced=False
+    )
+
+    spec: ClusterNetworkPolicySpec

@@ -1,0 +1,115 @@
+"""What every model is built from: the base struct, metadata, conditions, and the name of an API resource."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+import msgspec
+from msgspec import Meta
+
+JsonValue = msgspec.Raw
+"""A part of an object that is passed on as it came."""
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The base of every model: frozen, keyword-only, camel case on the wire, defaults left out."""
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """Where objects of one kind live in the API (Kubernetes: "API concepts", resource URIs).
+
+    Args:
+        group: "" for the core group.
+        version: As in "v1".
+        plural: The lower-case plural of the path.
+        kind: As in objects.
+        namespaced: False for cluster-scoped kinds.
+        owned: The top-level fields of an object, beside its metadata, that Tenantry decides when it makes one.
+    """
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+    owned: tuple[str, ...] = ("spec",)
+
+    @property
+    def api_version(self) -> str:
+        """Return `group/version`, or the version alone for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def full_name(self) -> str:
+        """Return `plural.group`, as kubectl and RBAC messages name it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+class OwnerReference(Model, frozen=True, kw_only=True):
+    """Who an object goes away with (Kubernetes: "Owners and dependents")."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
+class ObjectMeta(Model, frozen=True, kw_only=True):
+    """The part of ObjectMeta that Tenantry reads or writes."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str = ""
+    deletion_timestamp: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class KubernetesObject(Model, frozen=True, kw_only=True):
+    """An object of a kind: `resource` says which; apiVersion and kind are added on the wire."""
+
+    resource: ClassVar[Resource]
+
+    metadata: ObjectMeta
+
+    @property
+    def key(self) -> str:
+        """Return `namespace/name`, or the name of a cluster-scoped object."""
+        return object_key(self.metadata.namespace, self.metadata.name)
+
+    @property
+    def version(self) -> int:
+        """Return the resourceVersion as the number that it is (KEP-5504); 0 for an object that was never stored."""
+        return int(self.metadata.resource_version or 0)
+
+
+class ConditionStatus(StrEnum):
+    """A condition holds, does not hold, or cannot be told."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+class Condition(Model, frozen=True, kw_only=True):
+    """One observation of an object's state (Kubernetes: "API conventions", typical status properties)."""
+
+    type: Annotated[str, Meta(max_length=316)]
+    status: ConditionStatus
+    reason: Annotated[str, Meta(max_length=1024)]
+    message: Annotated[str, Meta(max_length=32768)]
+    last_transition_time: Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+    observed_generation: int = 0
+
+
+def object_key(namespace: str, name: str) -> str:
+    """Return the key under which caches and queues know an object."""
+    return f"{namespace}/{name}" if namespace else name

@@ -1,0 +1,195 @@
+"""The Tenant: who owns it, what it may use, how hard it is isolated."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from tenantry.api.crd import Column, Names, Rule, list_map, rules
+from tenantry.api.marks import GROUP, VERSION
+from tenantry.api.model import Condition, KubernetesObject, Model, Resource
+
+QUOTA_KEY = (
+    r"^((requests|limits)[.])?(cpu|memory|ephemeral-storage)$"
+    r"|^requests[.]storage$|^storage$|^(requests[.])?hugepages-[0-9]+(Ki|Mi|Gi)$"
+    r"|^(pods|services|services[.]loadbalancers|services[.]nodeports|secrets|configmaps|persistentvolumeclaims"
+    r"|replicationcontrollers|resourcequotas)$"
+    r"|^count/[a-z0-9-]+([.][a-z0-9.-]+)?$"
+    r"|^requests[.][a-z0-9.-]+/[A-Za-z0-9._-]+$"
+    r"|^[a-z0-9.-]+[.]storageclass[.]storage[.]k8s[.]io/(requests[.]storage|persistentvolumeclaims)$"
+)
+"""The quota keys that Tenantry divides (Kubernetes: "Resource Quotas"); `cpu` is short for `requests.cpu`."""
+
+Quantity = Annotated[
+    int | str,
+    Meta(
+        description="A Kubernetes quantity, not negative.",
+        extra_json_schema={
+            "x-kubernetes-int-or-string": True,
+            "maxLength": 64,
+            **rules(
+                Rule(
+                    "type(self) == int ? self >= 0 : isQuantity(self) && !quantity(self).isLessThan(quantity('0'))",
+                    "must be a quantity that is not negative, as in 500m, 2 or 8Gi",
+                )
+            ),
+        },
+    ),
+]
+Quantities = Annotated[dict[str, Quantity], Meta(max_length=64)]
+
+
+class OwnerKind(StrEnum):
+    """What an owner is, in RBAC's words."""
+
+    USER = "User"
+    GROUP = "Group"
+    SERVICE_ACCOUNT = "ServiceAccount"
+
+
+class Owner(Model, frozen=True, kw_only=True):
+    """Who has the rights of an owner in the tenant's namespaces."""
+
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "(self.kind == 'ServiceAccount') == has(self.namespace)",
+            "must name a namespace for a ServiceAccount, and for nothing else",
+            field="namespace",
+        ),
+        Rule(
+            "self.kind == 'ServiceAccount' || !self.name.startsWith('system:')",
+            "must not begin with system:, which names Kubernetes' own users and groups",
+            field="name",
+        ),
+    )
+
+    kind: Annotated[OwnerKind, Meta(description="User, Group or ServiceAccount.")]
+    name: Annotated[str, Meta(min_length=1, max_length=253, description="As the API server knows it.")]
+    namespace: Annotated[
+        str, Meta(min_length=1, max_length=63, description="The namespace of a ServiceAccount; only for that.")
+    ] = ""
+
+
+class Quota(Model, frozen=True, kw_only=True):
+    """What the whole tenant may use."""
+
+    hard: Annotated[
+        Quantities,
+        Meta(
+            description="Quota keys and their quantities; cpu, memory and ephemeral-storage mean requests.",
+            extra_json_schema=rules(
+                Rule(
+                    f"self.all(k, size(k) <= 253 && k.matches('{QUOTA_KEY}'))",
+                    "must have only keys of Kubernetes' resource quotas, as in cpu, limits.memory, requests.storage,"
+                    " pods, count/deployments.apps or, for extended resources, requests.example.com/gpu",
+                ),
+                Rule(
+                    "['cpu', 'memory', 'ephemeral-storage', 'storage'].all(k, !(k in self && 'requests.' + k in self))",
+                    "must not have both a key and the same key with requests. before it, which mean the same",
+                ),
+            ),
+        ),
+    ] = {}
+
+
+class ContainerDefaults(Model, frozen=True, kw_only=True):
+    """Requests and limits of containers that name none, in a tenant whose quota covers compute."""
+
+    requests: Annotated[Quantities, Meta(description="Resource name to quantity, as in cpu: 100m.")] = {}
+    limits: Annotated[Quantities, Meta(description="Resource name to quantity, as in memory: 256Mi.")] = {}
+
+
+class NetworkIsolation(StrEnum):
+    """How far the pods of a tenant are from everybody else's."""
+
+    OPEN = "Open"
+    BASELINE = "Baseline"
+    ISOLATED = "Isolated"
+
+
+class Isolation(Model, frozen=True, kw_only=True):
+    """How hard the tenant is isolated; the defaults are the safe ones for untrusted tenants."""
+
+    network: Annotated[
+        NetworkIsolation,
+        Meta(
+            description="Isolated: pods talk within the tenant and to the cluster's DNS only. Baseline: nobody else"
+            " connects to them, they may connect anywhere that lets them. Open: no network policies."
+        ),
+    ] = NetworkIsolation.ISOLATED
+
+
+class ClusterNetworkPolicyMode(StrEnum):
+    """Whether a policy above the tenant's own NetworkPolicies confines it."""
+
+    ENABLED = "Enabled"
+    DISABLED = "Disabled"
+
+
+class TenantSpec(Model, frozen=True, kw_only=True):
+    """What the tenant should be."""
+
+    owners: Annotated[
+        tuple[Owner, ...],
+        Meta(min_length=1, max_length=64, description="Who has the rights of an owner; at least one."),
+    ]
+    quota: Annotated[Quota, Meta(description="What the whole tenant may use; no key, no limit.")] = Quota()
+    container_defaults: Annotated[
+        ContainerDefaults, Meta(description="Requests and limits of containers that name none.")
+    ] = ContainerDefaults()
+    isolation: Annotated[Isolation, Meta(description="How hard the tenant is isolated.")] = Isolation()
+    cluster_network_policy: Annotated[
+        ClusterNetworkPolicyMode,
+        Meta(
+            description="Enabled: a ClusterNetworkPolicy, which the tenant cannot loosen, keeps other tenants' pods"
+            " away. Needs that kind (network-policy-api v0.2) and a network plugin that implements it."
+        ),
+    ] = ClusterNetworkPolicyMode.DISABLED
+    suspended: Annotated[
+        bool, Meta(description="True: nothing new can be made, nobody but administrators gets in, nothing is lost.")
+    ] = False
+
+
+class TenantStatus(Model, frozen=True, kw_only=True):
+    """What the tenant is."""
+
+    observed_generation: Annotated[
+        int, Meta(description="The generation of the spec that the conditions are about.")
+    ] = 0
+    namespace: Annotated[str, Meta(description="The tenant's core namespace, once it is there.")] = ""
+    conditions: Annotated[tuple[Condition, ...], Meta(max_length=16, extra_json_schema=list_map("type"))] = ()
+
+
+class Tenant(KubernetesObject, frozen=True, kw_only=True):
+    """A tenant: a core namespace of the same name, its owners' rights, its quota and its isolation."""
+
+    resource: ClassVar[Resource] = Resource(GROUP, VERSION, "tenants", "Tenant", namespaced=False)
+    names: ClassVar[Names] = Names(singular="tenant", short=("tnt",), categories=("tenantry",))
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 63",
+            "must be a DNS label (at most 63 lower-case letters, digits and -), because the tenant's namespace"
+            " has the same name",
+            field="metadata.name",
+        ),
+        Rule(
+            "self.metadata.name != 'default' && !self.metadata.name.startsWith('kube-')"
+            " && !self.metadata.name.startsWith('tenantry-')",
+            "must not be default nor begin with kube- or tenantry-, which are reserved; choose another name",
+            field="metadata.name",
+        ),
+    )
+    columns: ClassVar[tuple[Column, ...]] = (
+        Column("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
+        Column("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason'),
+        Column("Suspended", "boolean", ".spec.suspended"),
+        Column("Network", "string", ".spec.isolation.network"),
+        Column("Namespace", "string", ".status.namespace", priority=1),
+        Column("Message", "string", '.status.conditions[?(@.type=="Ready")].message', priority=1),
+        Column("Age", "date", ".metadata.creationTimestamp"),
+    )
+
+    spec: TenantSpec
+    status: TenantStatus = TenantStatus()

@@ -1,0 +1,60 @@
+"""`tenantry operator`: what the Deployment and local clusters run."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import uuid
+from pathlib import Path
+
+import click
+import uvloop
+from typing_extensions import override
+
+from tenantry.api import marks
+from tenantry.api.errors import ConfigError
+from tenantry.controllers.operator import Options, operate
+from tenantry.kube import kubeconfig
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class _JsonLines(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, and the fields given as `extra`."""
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **{name: value for name, value in vars(record).items() if name not in _STANDARD},
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+@click.command()
+@click.option("--kubeconfig", "path", type=click.Path(path_type=Path), help="Instead of the pod's service account.")
+@click.option("--context", help="A context of the kubeconfig.")
+@click.option(
+    "--metrics-address", default="127.0.0.1:8080", show_default=True, help="HOST:PORT of /metrics, /healthz, /readyz."
+)
+@click.option("--namespace", default=marks.SYSTEM_NAMESPACE, show_default=True, help="Where the lease is.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True)
+def operator(path: Path | None, context: str | None, metrics_address: str, namespace: str, log_level: str) -> None:
+    """Run the operator until it is told to stop."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_JsonLines())
+    logging.basicConfig(level=log_level.upper(), handlers=[handler])
+    connection = kubeconfig.in_cluster() if path is None else kubeconfig.load([path], context)
+    if connection is None:
+        raise ConfigError("this is no pod with a service account; name the cluster with --kubeconfig")
+    pod = os.environ.get("POD_NAME", socket.gethostname())
+    identity = f"{pod}_{uuid.uuid4()}"
+    options = Options(metrics_address=metrics_address, namespace=namespace, identity=identity)
+    uvloop.run(operate(connection, options))

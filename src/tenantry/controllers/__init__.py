@@ -1,0 +1,1 @@
+"""A folder per kind: gather (reads), desired (pure), status (pure), controller (glue)."""

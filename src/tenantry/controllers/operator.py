@@ -1,0 +1,163 @@
+"""The operator: elects a leader among its replicas and runs every controller on the one that leads.
+
+    acquire the lease ─► engine ─► lease lost, preferred elsewhere, or told to stop ─► acquire again, or end
+
+A replica that does not lead keeps no caches: it costs the API server one request every two seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from contextlib import suppress
+
+import msgspec
+
+from tenantry.api.errors import ApiError, NotFound
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.tenant import Tenant
+from tenantry.controllers.tenant.controller import TenantController
+from tenantry.engine.clock import SystemClock
+from tenantry.engine.events import Recorder
+from tenantry.engine.health import serve
+from tenantry.engine.lease import Election
+from tenantry.engine.metrics import Metrics
+from tenantry.engine.runtime import Engine
+from tenantry.kube import wire
+from tenantry.kube.client import Client
+from tenantry.kube.kubeconfig import Connection
+from tenantry.kube.version import require_supported
+
+CONNECTIONS = 64
+RETRY_SECONDS = 2.0
+STOP_SECONDS = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How the operator runs.
+
+    Args:
+        metrics_address: `host:port` of /metrics, /healthz and /readyz.
+        namespace: Where its lease is.
+        identity: Which replica this is; unique.
+    """
+
+    metrics_address: str
+    namespace: str
+    identity: str
+
+
+async def operate(connection: Connection, options: Options) -> None:
+    """Run until SIGTERM or SIGINT.
+
+    Raises:
+        ConfigError: The API server is too old, or the credentials are wrong.
+        InputError: The metrics address cannot be listened on.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    operator = _Operator(options)
+    async with (
+        Client(
+            connection,
+            field_manager="tenantry-operator",
+            max_connections=CONNECTIONS,
+            observer=operator.metrics.observe_request,
+        ) as client,
+        # The lease has connections of its own: a burst of work must not make it late.
+        Client(connection, field_manager="tenantry-election", max_connections=2) as election_client,
+        serve(options.metrics_address, operator.metrics, operator.is_ready, operator.refresh),
+    ):
+        working = asyncio.create_task(operator.run(client, election_client))
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if working.done():
+            working.result()
+        log.info("stopping")
+        working.cancel()
+        with suppress(asyncio.CancelledError):
+            async with asyncio.timeout(STOP_SECONDS):
+                await working
+
+
+class _Operator:
+    def __init__(self, options: Options) -> None:
+        self.metrics = Metrics()
+        self._options = options
+        self._clock = SystemClock()
+        self._engine: Engine | None = None
+        self._leads = False
+
+    def is_ready(self) -> bool:
+        """Tell whether this replica does its part: it leads and is in step, or it stands by."""
+        return not self._leads or (self._engine is not None and self._engine.is_synced)
+
+    def refresh(self) -> None:
+        """Bring the gauges up to date."""
+        self.metrics.leader.labels("tenantry-operator").set(1 if self._leads else 0)
+        if self._engine is not None:
+            self._engine.count()
+
+    async def run(self, client: Client, election_client: Client) -> None:
+        """Lead and stand by in turns, for ever."""
+        cluster_uid = await self._wait_for_cluster(client)
+        election = Election(
+            election_client, self._clock, namespace=self._options.namespace, identity=self._options.identity
+        )
+        while True:
+            await election.acquire()
+            self._leads = True
+            try:
+                await self._lead(client, election, cluster_uid)
+            finally:
+                self._leads = False
+                self._engine = None
+                await asyncio.shield(election.release())
+
+    async def _lead(self, client: Client, election: Election, cluster_uid: str) -> None:
+        recorder = Recorder(client, self._clock, self._options.identity)
+        engine = Engine(
+            client,
+            [TenantController(cluster_uid)],
+            clock=self._clock,
+            metrics=self.metrics,
+            recorder=recorder,
+        )
+        self._engine = engine
+        running = asyncio.create_task(engine.run())
+        holding = asyncio.create_task(election.hold())
+        try:
+            await asyncio.wait({running, holding}, return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                running.result()
+        finally:
+            for task in (running, holding):
+                task.cancel()
+            await asyncio.gather(running, holding, return_exceptions=True)
+
+    async def _wait_for_cluster(self, client: Client) -> str:
+        """Return the cluster's uid, once it answers and has the kinds.
+
+        Raises:
+            ConfigError: It is too old.
+        """
+        told = ""
+        while True:
+            try:
+                await require_supported(client)
+                await client.request("GET", wire.path(Tenant.resource), query={"limit": "1"})
+                return (await client.get(Namespace, "kube-system")).metadata.uid
+            except NotFound:
+                problem = "the cluster does not have the kind Tenant yet; run `tenantry install`"
+            except ApiError as error:
+                problem = str(error)
+            if problem != told:
+                log.warning("waiting for the cluster", extra={"problem": problem})
+                told = problem
+            await asyncio.sleep(RETRY_SECONDS)

@@ -1,0 +1,4 @@
+"""The Tenant: a core namespace, its owners' rights, its quota, its isolation.
+
+gather ─► desired.children ─► plan, apply ─► status
+"""

@@ -1,0 +1,196 @@
+"""Keeps every Tenant as its spec says: the glue between gather, desired, plan, apply and status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.errors import ApiError, InputError, NotFound, TerminalError
+from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, RoleBinding
+from tenantry.api.marks import MANAGED_BY, MANAGER
+from tenantry.api.model import Resource
+from tenantry.api.tenant import Tenant
+from tenantry.controllers.tenant import desired, status, suspension
+from tenantry.controllers.tenant.gather import (
+    BY_NAMESPACE,
+    BY_TENANT,
+    CHILD_KINDS,
+    Inputs,
+    gather,
+    namespace_of,
+    tenant_of,
+)
+from tenantry.engine.apply import Applier, Outcome
+from tenantry.engine.cache import Cache, Change
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.events import EventKind
+from tenantry.engine.observed import Observed, observe
+from tenantry.engine.plan import Action, Plan, Step, plan
+from tenantry.engine.runtime import Engine, Watch
+
+OURS = {"labelSelector": f"{MANAGED_BY}={MANAGER}"}
+
+_decode_tenant = msgspec.json.Decoder(Tenant)
+
+
+class TenantController:
+    """Reconciles tenants; the key is the tenant's name.
+
+    Args:
+        cluster_uid: The uid of the namespace kube-system.
+    """
+
+    name = "tenant"
+
+    def __init__(self, cluster_uid: str) -> None:
+        self._cluster_uid = cluster_uid
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what wakes this controller, and how an object's change becomes a tenant's name."""
+        tenants = Watch(resource=Tenant.resource, decode=_decode_tenant.decode, keys=_own_key)
+        children = [self._child_watch(kind.resource) for kind in CHILD_KINDS]
+        return [tenants, *children]
+
+    def _child_watch(self, resource: Resource) -> Watch:
+        # Namespaces and RoleBindings are watched whole: a foreign namespace that goes away makes room for a tenant's,
+        # and everybody's bindings are closed by a suspension.
+        foreign_too = resource in {Namespace.resource, RoleBinding.resource}
+        indexes: dict[str, Callable[[Any], Iterable[str]]] = {BY_TENANT: tenant_of}
+        if resource == RoleBinding.resource:
+            indexes[BY_NAMESPACE] = namespace_of
+        return Watch(
+            resource=resource,
+            decode=lambda raw: observe(resource, raw),
+            keys=_child_keys,
+            selectors=None if foreign_too else OURS,
+            indexes=indexes,
+            optional=resource == ClusterNetworkPolicy.resource,
+        )
+
+    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:
+        """Bring one tenant to what its spec says; return in how many seconds to look again, None for never.
+
+        Raises:
+            ApiError: Something failed; the status says what, and the queue tries again.
+        """
+        tenant = engine.cache(Tenant.resource).get(key)
+        if not isinstance(tenant, Tenant):
+            engine.forget(self.name, key)
+            return None
+        if tenant.metadata.deletion_timestamp:
+            return None  # Kubernetes' garbage collector does the rest
+        outcome, has_policies = await self._apply(engine, tenant)
+        written = status.compute(
+            tenant,
+            outcome,
+            has_cluster_policies=has_policies,
+            attempt=attempt,
+            now=rfc3339(engine.clock.now()),
+        )
+        if written != tenant.status:
+            await self._write_status(engine, msgspec.structs.replace(tenant, status=written))
+        self._say(engine, tenant, outcome)
+        if isinstance(outcome.error, ApiError):
+            raise outcome.error
+        return None
+
+    async def _apply(self, engine: Engine, tenant: Tenant) -> tuple[Outcome, bool]:
+        inputs = self._gather(engine, tenant)
+        has_policies = inputs.has_cluster_policies
+        applier = engine.applier
+        try:
+            outcome = await applier.run(plan_for(inputs, applier))
+            if outcome.error is None and not outcome.blocked:
+                changes = suspension.edits(inputs.bindings, suspended=tenant.spec.suspended, ours=desired.OWNER_BINDING)
+                error = await applier.edit(changes)
+                outcome = msgspec.structs.replace(outcome, error=error)
+        except (InputError, TerminalError) as error:
+            return Outcome(error=error), has_policies
+        return outcome, has_policies
+
+    def _gather(self, engine: Engine, tenant: Tenant) -> Inputs:
+        caches: dict[Resource, Cache[Observed]] = engine.observed_caches(kind.resource for kind in CHILD_KINDS)
+        namespace = caches[Namespace.resource].get(tenant.metadata.name)
+        owns = namespace is not None and namespace.owner_uid == tenant.metadata.uid
+        return gather(tenant, caches, cluster_uid=self._cluster_uid, owns_namespace=owns)
+
+    async def _write_status(self, engine: Engine, tenant: Tenant) -> None:
+        try:
+            answer = await engine.client.replace(tenant, subresource="status")
+        except NotFound:
+            return  # deleted meanwhile
+        engine.cache(Tenant.resource).put(_decode_tenant.decode(answer))
+
+    def _say(self, engine: Engine, tenant: Tenant, outcome: Outcome) -> None:
+        for step in outcome.done:
+            if step.action is Action.CREATE and not tenant.status.namespace:
+                continue  # the condition says it
+            engine.recorder.say(tenant, EventKind.NORMAL, reasons.CORRECTED, _told(step))
+        for blocked in outcome.blocked:
+            if not blocked.passing:
+                engine.recorder.say(tenant, EventKind.WARNING, blocked.reason, blocked.message)
+
+
+def plan_for(inputs: Inputs, applier: Applier) -> Plan:
+    """Return what has to be written for a tenant.
+
+    Raises:
+        InputError: The spec is wrong in a way that the CRD's schema did not catch.
+    """
+    tenant = inputs.tenant
+    children = desired.children(tenant, inputs.cluster_uid, has_cluster_policies=inputs.has_cluster_policies)
+    wanted = {(child.object.resource, child.object.key) for child in children}
+    made = {(resource, found.key): found for resource, found in inputs.made}
+    # Only what is in the tenant's own namespace, or owned by it, is ours to delete, whatever its labels say.
+    stale = [
+        (resource, found)
+        for (resource, key), found in made.items()
+        if (resource, key) not in wanted and _is_stale(tenant, found)
+    ]
+    return plan(children, inputs.lookup, stale=stale, equivalent=applier.equivalent)
+
+
+def _is_stale(tenant: Tenant, found: Observed) -> bool:
+    if found.namespace:
+        return found.namespace == tenant.metadata.name and found.name.startswith("tenantry-")
+    return found.owner_uid == tenant.metadata.uid
+
+
+def _told(step: Step) -> str:
+    name = f"{step.resource.kind} {step.name!r}"
+    if step.action is Action.UPDATE:
+        return f"put back {', '.join(step.differs[:3])} of {name}"
+    return f"{'made' if step.action is Action.CREATE else 'deleted'} {name}"
+
+
+def _own_key(change: Change[Tenant]) -> Iterable[str]:
+    value = change.after or change.before
+    return [value.key] if value is not None else []
+
+
+def _child_keys(change: Change[Observed]) -> Iterable[str]:
+    """Return the tenants that an object's change may concern; none for a change that is not ours to look at."""
+    before, after = change.before, change.after
+    if before is not None and after is not None and _same(before, after):
+        return ()
+    keys: set[str] = set()
+    for value in (before, after):
+        if value is not None:
+            keys.update(tenant_of(value))
+            keys.add(value.namespace or value.name)
+    return keys
+
+
+def _same(before: Observed, after: Observed) -> bool:
+    return (
+        before.digest == after.digest
+        and before.uid == after.uid
+        and before.labels == after.labels
+        and before.annotations == after.annotations
+        and before.deleting == after.deleting
+        and before.owner_uid == after.owner_uid
+        and before.has_subjects == after.has_subjects
+    )

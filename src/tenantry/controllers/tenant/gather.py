@@ -1,0 +1,83 @@
+"""What is known about a tenant, read from the caches in one go."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tenantry.api.kubernetes import (
+    ClusterNetworkPolicy,
+    LimitRange,
+    Namespace,
+    NetworkPolicy,
+    ResourceQuota,
+    RoleBinding,
+)
+from tenantry.api.marks import MANAGED_BY, MANAGER, TENANT
+from tenantry.api.model import Resource
+from tenantry.api.tenant import Tenant
+from tenantry.engine.cache import Cache
+from tenantry.engine.observed import Observed
+from tenantry.engine.plan import Lookup
+
+BY_TENANT = "tenant"
+BY_NAMESPACE = "namespace"
+
+CHILD_KINDS = (Namespace, ResourceQuota, LimitRange, NetworkPolicy, ClusterNetworkPolicy, RoleBinding)
+
+
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides what a tenant should be and what its status says.
+
+    Args:
+        tenant: As it is.
+        cluster_uid: The uid of the namespace kube-system.
+        has_cluster_policies: The cluster has the kind ClusterNetworkPolicy.
+        bindings: Every RoleBinding of the tenant's namespace, ours and others'.
+        made: What carries the tenant's label and ours, by kind.
+        lookup: What is there, by kind and key.
+    """
+
+    tenant: Tenant
+    cluster_uid: str
+    has_cluster_policies: bool
+    bindings: list[Observed]
+    made: list[tuple[Resource, Observed]]
+    lookup: Lookup
+
+
+def gather(
+    tenant: Tenant, caches: dict[Resource, Cache[Observed]], *, cluster_uid: str, owns_namespace: bool
+) -> Inputs:
+    """Read the caches.
+
+    Args:
+        tenant: As it is.
+        caches: By kind; ClusterNetworkPolicy is there only where the cluster has it.
+        cluster_uid: The uid of the namespace kube-system.
+        owns_namespace: The namespace of that name is the tenant's; the bindings of a foreign one are not looked at.
+    """
+    name = tenant.metadata.name
+
+    def lookup(resource: Resource, key: str) -> Observed | None:
+        cache = caches.get(resource)
+        return cache.get(key) if cache is not None else None
+
+    return Inputs(
+        lookup=lookup,
+        tenant=tenant,
+        cluster_uid=cluster_uid,
+        has_cluster_policies=ClusterNetworkPolicy.resource in caches,
+        bindings=caches[RoleBinding.resource].by_index(BY_NAMESPACE, name) if owns_namespace else [],
+        made=[(resource, found) for resource, cache in caches.items() for found in cache.by_index(BY_TENANT, name)],
+    )
+
+
+def tenant_of(found: Observed) -> list[str]:
+    """Return the tenant that an object of ours says it belongs to."""
+    name = found.labels.get(TENANT)
+    return [name] if name and found.labels.get(MANAGED_BY) == MANAGER else []
+
+
+def namespace_of(found: Observed) -> list[str]:
+    """Return an object's namespace."""
+    return [found.namespace]

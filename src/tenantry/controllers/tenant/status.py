@@ -1,0 +1,117 @@
+"""What a tenant's status says: pure."""
+
+from __future__ import annotations
+
+from tenantry.api import reasons
+from tenantry.api.errors import (
+    Conflict,
+    Forbidden,
+    InputError,
+    Invalid,
+    ServerError,
+    TerminalError,
+    TooManyRequests,
+    Unreachable,
+)
+from tenantry.api.tenant import ClusterNetworkPolicyMode, Tenant, TenantStatus
+from tenantry.engine.apply import Outcome
+from tenantry.engine.conditions import Wanted, find, merge
+
+PATIENCE = 3
+"""How many tries in a row may fail for a passing reason before the status says so."""
+
+PASSING = (Conflict, TooManyRequests, ServerError, Unreachable)
+
+
+def compute(tenant: Tenant, outcome: Outcome, *, has_cluster_policies: bool, attempt: int, now: str) -> TenantStatus:
+    """Return the status to write.
+
+    Args:
+        tenant: Its spec, generation and conditions so far.
+        outcome: What came of the plan.
+        has_cluster_policies: The cluster has the kind ClusterNetworkPolicy.
+        attempt: How many tries failed before this one.
+        now: RFC 3339.
+    """
+    problem = _problem(outcome)
+    if problem is not None and problem.passing and attempt < PATIENCE and find(tenant.status.conditions, reasons.READY):
+        return tenant.status  # what was said before still stands; the next try is under way
+    wanted = [_ready(problem), *_trouble(problem)]
+    done = problem is None
+    wanted.append(_suspended(tenant, done=done))
+    if tenant.spec.cluster_network_policy is ClusterNetworkPolicyMode.ENABLED:
+        wanted.append(_cluster_policy(done=done, installed=has_cluster_policies))
+    generation = tenant.metadata.generation
+    return TenantStatus(
+        observed_generation=generation,
+        namespace=tenant.metadata.name if done else tenant.status.namespace,
+        conditions=merge(tenant.status.conditions, wanted, generation=generation, now=now),
+    )
+
+
+class _Problem:
+    """The one thing that a person should know."""
+
+    def __init__(self, reason: str, message: str, *, passing: bool) -> None:
+        self.reason = reason
+        self.message = message
+        self.passing = passing
+
+
+def _problem(outcome: Outcome) -> _Problem | None:
+    if outcome.blocked:
+        first = outcome.blocked[0]
+        return _Problem(first.reason, first.message, passing=first.passing)
+    error = outcome.error
+    if error is None:
+        return None
+    if isinstance(error, TerminalError):
+        return _Problem(error.reason, str(error), passing=False)
+    if isinstance(error, Invalid | InputError):
+        return _Problem(reasons.INVALID_SPEC, str(error), passing=False)
+    if isinstance(error, Forbidden):
+        return _Problem(reasons.REFUSED, str(error), passing=False)
+    return _Problem(reasons.API_ERROR, str(error), passing=isinstance(error, PASSING))
+
+
+def _ready(problem: _Problem | None) -> Wanted:
+    if problem is None:
+        return Wanted(reasons.READY, True, reasons.ESTABLISHED, "namespace, rights, limits and isolation are in place")
+    return Wanted(reasons.READY, False, problem.reason, problem.message)
+
+
+def _trouble(problem: _Problem | None) -> list[Wanted]:
+    if problem is None:
+        return []
+    type_ = reasons.RECONCILING if problem.passing else reasons.STALLED
+    return [Wanted(type_, True, problem.reason, problem.message, only_true=True)]
+
+
+def _suspended(tenant: Tenant, *, done: bool) -> Wanted:
+    wanted = tenant.spec.suspended
+    if wanted:
+        message = "nothing new can be made and nobody but administrators gets in; spec.suspended: false ends it"
+        if not done:
+            message = "on the way: not everybody's rights are taken away yet"
+        reason = reasons.SUSPENDED_BY_SPEC if done else reasons.SUSPENDING
+        return Wanted(reasons.SUSPENDED, done, reason, message)
+    was = find(tenant.status.conditions, reasons.SUSPENDED)
+    resuming = was is not None and not done
+    return Wanted(reasons.SUSPENDED, resuming, reasons.RESUMING, "on the way back", only_true=True)
+
+
+def _cluster_policy(*, done: bool, installed: bool) -> Wanted:
+    if not installed:
+        return Wanted(
+            reasons.CLUSTER_NETWORK_POLICY,
+            False,
+            reasons.KIND_NOT_INSTALLED,
+            "not in force: this cluster does not have ClusterNetworkPolicy of policy.networking.k8s.io/v1alpha2;"
+            " install network-policy-api v0.2 and a network plugin that implements it",
+        )
+    return Wanted(
+        reasons.CLUSTER_NETWORK_POLICY,
+        done,
+        reasons.IN_FORCE if done else reasons.PROGRESSING,
+        "other tenants' pods are kept away by a ClusterNetworkPolicy" if done else "on the way",
+    )

@@ -1,0 +1,114 @@
+"""The objects of one kind as last seen, with indexes: pure.
+
+Writes of our own are put in as soon as the server answers (`assume`), so that the next reconcile sees them; what the
+watch then says of them is no news. Order is told by resourceVersion, so that lost, repeated and late events do no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+
+class Cached(Protocol):
+    """What a cache can hold."""
+
+    @property
+    def key(self) -> str:
+        """Return `namespace/name`, or the name of a cluster-scoped object."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Return the resourceVersion."""
+        ...
+
+
+C = TypeVar("C", bound=Cached)
+
+
+class Change(msgspec.Struct, Generic[C], frozen=True, gc=False):
+    """One object's passage from what it was to what it is; None where it is not there."""
+
+    before: C | None
+    after: C | None
+
+
+class Cache(Generic[C]):
+    """Objects by key, and by whatever the indexes say.
+
+    Args:
+        indexes: A name and a function from an object to the values that it is found under.
+    """
+
+    def __init__(self, indexes: dict[str, Callable[[C], Iterable[str]]] | None = None) -> None:
+        self._objects: dict[str, C] = {}
+        self._index_functions = indexes or {}
+        self._indexes: dict[str, dict[str, set[str]]] = {name: {} for name in self._index_functions}
+        # Deletions that we know of before the watch tells: an older event must not bring the object back.
+        self._gone: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        """Return how many objects there are."""
+        return len(self._objects)
+
+    def __iter__(self) -> Iterator[C]:
+        """Iterate over the objects as they are now."""
+        return iter(list(self._objects.values()))
+
+    def get(self, key: str) -> C | None:
+        """Return an object, None where there is none."""
+        return self._objects.get(key)
+
+    def by_index(self, name: str, value: str) -> list[C]:
+        """Return the objects that an index finds under a value, sorted by key."""
+        return [self._objects[key] for key in sorted(self._indexes[name].get(value, ()))]
+
+    def put(self, value: C) -> Change[C] | None:
+        """Take in an object; None when it is no newer than what is known."""
+        before = self._objects.get(value.key)
+        if before is not None and value.version <= before.version:
+            return None
+        if value.version <= self._gone.get(value.key, -1):
+            return None
+        self._gone.pop(value.key, None)
+        self._objects[value.key] = value
+        self._reindex(value.key, before, value)
+        return Change(before, value)
+
+    def remove(self, key: str, version: int) -> Change[C] | None:
+        """Take an object out that was deleted at a resourceVersion; None when it is newer than that, or unknown."""
+        before = self._objects.get(key)
+        if before is None or before.version > version:
+            return None
+        del self._objects[key]
+        self._reindex(key, before, None)
+        return Change(before, None)
+
+    def forget(self, key: str) -> None:
+        """Take an object out that the server says is not there; events that are older than it stay without effect."""
+        before = self._objects.pop(key, None)
+        if before is not None:
+            self._gone[key] = before.version
+            self._reindex(key, before, None)
+
+    def finish_list(self, listed: set[str], version: int) -> list[Change[C]]:
+        """Take out what a complete list of that resourceVersion did not have, and return what that changed."""
+        lost = [key for key, value in self._objects.items() if key not in listed and value.version <= version]
+        self._gone.clear()
+        changes = [self.remove(key, version) for key in lost]
+        return [change for change in changes if change is not None]
+
+    def _reindex(self, key: str, before: C | None, after: C | None) -> None:
+        for name, function in self._index_functions.items():
+            index = self._indexes[name]
+            old = set(function(before)) if before is not None else set[str]()
+            new = set(function(after)) if after is not None else set[str]()
+            for value in old - new:
+                index[value].discard(key)
+                if not index[value]:
+                    del index[value]
+            for value in new - old:
+                index.setdefault(value, set()).add(key)

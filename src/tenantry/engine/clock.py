@@ -1,0 +1,41 @@
+"""The time, behind a door that tests can turn."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Two clocks: one for the wall, one for durations."""
+
+    def now(self) -> dt.datetime:
+        """Return the time of day, in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now(self) -> dt.datetime:
+        """Return the time of day, in UTC."""
+        return dt.datetime.now(dt.UTC)
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        return time.monotonic()
+
+
+def rfc3339(moment: dt.datetime) -> str:
+    """Return a time as the API writes it, in whole seconds."""
+    return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def rfc3339_micro(moment: dt.datetime) -> str:
+    """Return a time as the API's MicroTime, which leases and events have."""
+    return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

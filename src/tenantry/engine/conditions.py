@@ -1,0 +1,63 @@
+"""Conditions that do not flap: pure, the time is an argument.
+
+Source: Kubernetes, "API conventions", typical status properties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from tenantry.api.model import Condition, ConditionStatus
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A condition without its times. One whose `only_true` is set is left out while it is not true."""
+
+    type: str
+    holds: bool
+    reason: str
+    message: str
+    only_true: bool = False
+
+
+def merge(before: Sequence[Condition], wanted: Iterable[Wanted], *, generation: int, now: str) -> tuple[Condition, ...]:
+    """Return the conditions to write, sorted by type.
+
+    Args:
+        before: Those on the object.
+        wanted: All that should be on it.
+        generation: The generation that they are about.
+        now: RFC 3339; becomes the transition time of those whose status changed.
+    """
+    known = {condition.type: condition for condition in before}
+    merged: list[Condition] = []
+    for item in wanted:
+        if item.only_true and not item.holds:
+            continue
+        status = ConditionStatus.TRUE if item.holds else ConditionStatus.FALSE
+        old = known.get(item.type)
+        kept = old is not None and old.status is status
+        merged.append(
+            Condition(
+                type=item.type,
+                status=status,
+                reason=item.reason,
+                message=item.message,
+                last_transition_time=old.last_transition_time if kept and old is not None else now,
+                observed_generation=generation,
+            )
+        )
+    return tuple(sorted(merged, key=lambda condition: condition.type))
+
+
+def find(conditions: Iterable[Condition], type_: str) -> Condition | None:
+    """Return the condition of a type, None where there is none."""
+    return next((condition for condition in conditions if condition.type == type_), None)
+
+
+def is_true(conditions: Iterable[Condition], type_: str) -> bool:
+    """Tell whether a condition is there and holds."""
+    found = find(conditions, type_)
+    return found is not None and found.status is ConditionStatus.TRUE

@@ -1,0 +1,127 @@
+"""Keeps a cache in step with the API server: list, then watch, for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, TypeVar
+
+import msgspec
+
+from tenantry.api.errors import ApiError, Gone, NotFound, Unreachable
+from tenantry.api.model import Resource
+from tenantry.engine.cache import Cache, Cached, Change
+from tenantry.kube.client import Client
+from tenantry.kube.watch import EventType, watch
+
+C = TypeVar("C", bound=Cached)
+
+FIRST_DELAY_SECONDS = 0.1
+LAST_DELAY_SECONDS = 15.0
+
+log = logging.getLogger(__name__)
+
+
+class _Bookmark(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str
+
+
+class _BookmarkObject(msgspec.Struct, frozen=True):
+    metadata: _Bookmark
+
+
+_bookmark = msgspec.json.Decoder(_BookmarkObject)
+
+
+class Informer(Generic[C]):
+    """The cache of one kind, kept current.
+
+    Args:
+        resource: The kind.
+        decode: From an object's JSON to what the cache keeps.
+        on_change: Told of each change that did not come from `assume`, in order.
+        selectors: `labelSelector` and `fieldSelector`.
+        indexes: See `Cache`.
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        decode: Callable[[msgspec.Raw], C],
+        on_change: Callable[[Change[C]], None],
+        *,
+        selectors: Mapping[str, str] | None = None,
+        indexes: dict[str, Callable[[C], Iterable[str]]] | None = None,
+    ) -> None:
+        self.resource = resource
+        self.cache: Cache[C] = Cache(indexes)
+        self.synced = asyncio.Event()
+        self.selectors = selectors
+        self._decode = decode
+        self._on_change = on_change
+
+    async def run(self, client: Client) -> None:
+        """List and watch until cancelled. Failures are waited out; only a change of the cache is ever seen outside."""
+        delay = FIRST_DELAY_SECONDS
+        version = ""
+        while True:
+            try:
+                if not version:
+                    version = await self._list(client)
+                    delay = FIRST_DELAY_SECONDS
+                    self.synced.set()
+                version = await self._watch(client, version)
+                delay = FIRST_DELAY_SECONDS
+            except Gone:
+                version = ""
+            except NotFound:
+                # The kind itself went away: nothing of it exists any more.
+                version = ""
+                self._emit(self.cache.finish_list(set(), 2**63))
+                await asyncio.sleep(LAST_DELAY_SECONDS)
+            except ApiError as error:
+                # A watch that broke goes on where it was; a failed list begins again.
+                log.warning("watch failed", extra={"resource": self.resource.full_name, "error": str(error)})
+                version = self._last_seen if isinstance(error, Unreachable) and version else ""
+                await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
+                delay = min(delay * 2, LAST_DELAY_SECONDS)
+
+    _last_seen = ""
+
+    async def _list(self, client: Client) -> str:
+        listed: set[str] = set()
+        version = ""
+        async for page in client.pages(self.resource, msgspec.Raw, selectors=self.selectors):
+            for raw in page.items:
+                value = self._decode(raw)
+                listed.add(value.key)
+                change = self.cache.put(value)
+                if change is not None:
+                    self._on_change(change)
+            version = page.metadata.resource_version or version
+            await asyncio.sleep(0)  # decoding a page takes milliseconds: let the others run
+        self._emit(self.cache.finish_list(listed, int(version)))
+        return version
+
+    async def _watch(self, client: Client, version: str) -> str:
+        self._last_seen = version
+        async for events in watch(client, self.resource, resource_version=version, selectors=self.selectors):
+            for event in events:
+                if event.type is EventType.BOOKMARK:
+                    self._last_seen = _bookmark.decode(event.object).metadata.resource_version
+                    continue
+                value = self._decode(event.object)
+                self._last_seen = str(value.version)
+                if event.type is EventType.DELETED:
+                    change = self.cache.remove(value.key, value.version)
+                else:
+                    change = self.cache.put(value)
+                if change is not None:
+                    self._on_change(change)
+        return self._last_seen
+
+    def _emit(self, changes: Iterable[Change[C]]) -> None:
+        for change in changes:
+            self._on_change(change)

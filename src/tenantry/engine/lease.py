@@ -1,0 +1,191 @@
+"""Who acts: leader election on a Lease.
+
+A replica that sees another one named in the annotation `tenantry.dev/preferred-holder` lets go of the lease, so that
+`tenantry bench` (and an administrator, for maintenance) can hold the operator still without stopping it. A holder that
+is gone loses the lease after `DURATION_SECONDS`, whoever it was.
+
+Source: Kubernetes, "Leases"; the times are client-go's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import ClassVar
+
+import msgspec
+
+from tenantry.api.errors import AlreadyExists, ApiError, Conflict, NotFound
+from tenantry.api.model import KubernetesObject, Model, ObjectMeta, Resource
+from tenantry.engine.clock import Clock, rfc3339_micro
+from tenantry.kube.client import Client
+
+DURATION_SECONDS = 15
+RENEW_SECONDS = 2.0
+DEADLINE_SECONDS = 10.0
+"""A holder that could not renew for so long stops acting, before anybody else may begin."""
+
+PREFERRED_HOLDER = "tenantry.dev/preferred-holder"
+NAME = "tenantry-operator"
+
+log = logging.getLogger(__name__)
+
+
+class LeaseSpec(Model, frozen=True, kw_only=True):
+    """Who holds it since when."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(KubernetesObject, frozen=True, kw_only=True):
+    """A lease of coordination.k8s.io."""
+
+    resource: ClassVar[Resource] = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+
+    spec: LeaseSpec = LeaseSpec()
+
+
+class Election:
+    """One replica's part in the election.
+
+    Args:
+        client: Any; two requests in `RENEW_SECONDS`.
+        clock: For the times in the lease, and for judging our own.
+        namespace: Where the lease is.
+        identity: Who we are; unique among the replicas.
+    """
+
+    def __init__(self, client: Client, clock: Clock, *, namespace: str, identity: str) -> None:
+        self._client = client
+        self._clock = clock
+        self._namespace = namespace
+        self.identity = identity
+        self.holder = ""
+        # The record that was seen and when by our own clock: others' clocks are never compared with ours.
+        self._seen: tuple[LeaseSpec, float] | None = None
+        self._renewed = 0.0
+
+    async def acquire(self) -> None:
+        """Wait until the lease is ours."""
+        while True:
+            try:
+                if await self._try():
+                    log.info("became the leader", extra={"identity": self.identity})
+                    return
+            except ApiError as error:
+                log.warning("lease not read", extra={"error": str(error)})
+            await asyncio.sleep(RENEW_SECONDS * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
+
+    async def hold(self) -> None:
+        """Renew the lease; returns once it is lost or another holder is preferred."""
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            try:
+                async with asyncio.timeout(DEADLINE_SECONDS - RENEW_SECONDS):
+                    if not await self._try():
+                        log.warning("lost the lease", extra={"holder": self.holder})
+                        return
+            except (ApiError, TimeoutError) as error:
+                if self._clock.monotonic() - self._renewed > DEADLINE_SECONDS:
+                    log.warning("lost the lease", extra={"error": str(error)})
+                    return
+
+    async def release(self) -> None:
+        """Let another one begin at once."""
+        try:
+            lease = await self._client.get(Lease, NAME, self._namespace)
+            if lease.spec.holder_identity == self.identity:
+                await self._write(lease, msgspec.structs.replace(lease.spec, holder_identity=None, renew_time=None))
+        except ApiError as error:
+            log.warning("lease not released", extra={"error": str(error)})
+
+    async def request(self) -> None:
+        """Name ourselves as the preferred holder: whoever holds the lease lets go within `RENEW_SECONDS`."""
+        patch = {"metadata": {"annotations": {PREFERRED_HOLDER: self.identity}}}
+        await self._client.merge_patch(Lease.resource, self._namespace, NAME, patch)
+
+    async def _try(self) -> bool:
+        """Take or renew the lease if it is ours to take; tell whether it is ours now."""
+        now = self._clock.monotonic()
+        try:
+            lease = await self._client.get(Lease, NAME, self._namespace)
+        except NotFound:
+            return await self._create(now)
+        self.holder = lease.spec.holder_identity or ""
+        if self._seen is None or self._seen[0] != lease.spec:
+            self._seen = (lease.spec, now)
+        if not self._may_hold(lease, now):
+            if self._mine(lease):
+                await self.release()
+            return False
+        return await self._take(lease, now)
+
+    def _may_hold(self, lease: Lease, now: float) -> bool:
+        assert self._seen is not None  # noqa: S101 - set by the caller
+        quiet = now - self._seen[1]
+        expired = quiet > (lease.spec.lease_duration_seconds or DURATION_SECONDS)
+        preferred = lease.metadata.annotations.get(PREFERRED_HOLDER, "")
+        if preferred and preferred != self.identity:
+            return expired  # its turn, unless it does not come
+        return self._mine(lease) or expired or not self.holder
+
+    async def _take(self, lease: Lease, now: float) -> bool:
+        mine = self._mine(lease)
+        spec = LeaseSpec(
+            holder_identity=self.identity,
+            lease_duration_seconds=DURATION_SECONDS,
+            acquire_time=lease.spec.acquire_time if mine else self._now(),
+            renew_time=self._now(),
+            lease_transitions=(lease.spec.lease_transitions or 0) + (0 if mine else 1),
+        )
+        try:
+            await self._write(lease, spec)
+        except Conflict:
+            # Somebody wrote it in between: still ours for this round if it was, theirs to find out if not.
+            return mine
+        self.holder = self.identity
+        self._renewed = now
+        return True
+
+    async def _write(self, lease: Lease, spec: LeaseSpec) -> None:
+        metadata: dict[str, object] = {"resourceVersion": lease.metadata.resource_version}
+        if spec.holder_identity and not self._mine(lease):
+            metadata["annotations"] = {PREFERRED_HOLDER: None}  # whoever takes it has been preferred enough
+        patch = {"metadata": metadata, "spec": _spec_patch(spec)}
+        await self._client.merge_patch(Lease.resource, self._namespace, NAME, patch)
+
+    def _mine(self, lease: Lease) -> bool:
+        return lease.spec.holder_identity == self.identity
+
+    async def _create(self, now: float) -> bool:
+        spec = LeaseSpec(
+            holder_identity=self.identity,
+            lease_duration_seconds=DURATION_SECONDS,
+            acquire_time=self._now(),
+            renew_time=self._now(),
+            lease_transitions=0,
+        )
+        try:
+            await self._client.create(Lease(metadata=ObjectMeta(name=NAME, namespace=self._namespace), spec=spec))
+        except AlreadyExists:
+            return False
+        self._renewed = now
+        return True
+
+    def _now(self) -> str:
+        return rfc3339_micro(self._clock.now())
+
+
+def _spec_patch(spec: LeaseSpec) -> dict[str, object]:
+    return {
+        "holderIdentity": spec.holder_identity,
+        "leaseDurationSeconds": spec.lease_duration_seconds,
+        "acquireTime": spec.acquire_time,
+        "renewTime": spec.renew_time,
+        "leaseTransitions": spec.lease_transitions,
+    }

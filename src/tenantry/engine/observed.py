@@ -1,0 +1,138 @@
+"""What the cache keeps of an object: its metadata's part that is ours, and a digest of the fields that we decide.
+
+10,000 tenants are 70,000 objects: the whole text of each would not fit in the memory that is promised.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from tenantry.api.marks import GROUP, MANAGED_BY
+from tenantry.api.model import KubernetesObject, Resource, object_key
+
+_canonical = msgspec.json.Encoder(order="sorted")
+_any = msgspec.json.Decoder()
+
+
+class _Owner(msgspec.Struct, frozen=True, gc=False):
+    uid: str
+    controller: bool = False
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    name: str
+    uid: str = ""
+    namespace: str = ""
+    resource_version: str = "0"
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[_Owner, ...] = ()
+    deletion_timestamp: str = ""
+
+
+class _Live(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """An object as it comes, with the fields that a digest may cover left undecoded."""
+
+    metadata: _Metadata
+    spec: msgspec.Raw = msgspec.Raw()
+    role_ref: msgspec.Raw = msgspec.Raw()
+    subjects: msgspec.Raw = msgspec.Raw()
+    rules: msgspec.Raw = msgspec.Raw()
+    data: msgspec.Raw = msgspec.Raw()
+
+
+_live = msgspec.json.Decoder(_Live)
+_ATTRIBUTES = {"spec": "spec", "roleRef": "role_ref", "subjects": "subjects", "rules": "rules", "data": "data"}
+
+
+class Observed(msgspec.Struct, frozen=True, gc=False):
+    """An object as it was last seen.
+
+    Args:
+        key: `namespace/name`, or the name of a cluster-scoped object.
+        version: The resourceVersion.
+        labels: The labels that are ours to set.
+        annotations: The annotations that are ours to set.
+        owner_uid: The uid of its controlling owner, "" for none.
+        deleting: It has a deletionTimestamp.
+        digest: Of the fields in `Resource.owned`.
+        has_subjects: It is a binding that gives something to somebody.
+    """
+
+    key: str
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    owner_uid: str
+    deleting: bool
+    digest: bytes
+    has_subjects: bool
+
+
+_NOBODY = (b"", b"null", b"[]")
+_NOTHING: dict[str, str] = {}
+
+
+@lru_cache(maxsize=4096)
+def is_ours(key: str) -> bool:
+    """Tell whether a label or annotation key is one that only Tenantry writes on what it makes."""
+    prefix, slash, _ = key.partition("/")
+    return key == MANAGED_BY or bool(slash and (prefix == GROUP or prefix.endswith(f".{GROUP}")))
+
+
+def _ours(marks: dict[str, str] | None) -> dict[str, str]:
+    if not marks:
+        return _NOTHING
+    return {key: value for key, value in marks.items() if is_ours(key)} or _NOTHING
+
+
+def observe(resource: Resource, data: bytes | msgspec.Raw) -> Observed:
+    """Return what the cache keeps of an object.
+
+    Raises:
+        msgspec.MsgspecError: The data is no object.
+    """
+    live = _live.decode(data)
+    meta = live.metadata
+    return Observed(
+        key=object_key(meta.namespace, meta.name),
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        version=int(meta.resource_version),
+        labels=_ours(meta.labels),
+        annotations=_ours(meta.annotations),
+        owner_uid=next((owner.uid for owner in meta.owner_references if owner.controller), ""),
+        deleting=bool(meta.deletion_timestamp),
+        digest=_digest([getattr(live, _ATTRIBUTES[field]) for field in resource.owned]),
+        has_subjects=bytes(live.subjects) not in _NOBODY,
+    )
+
+
+def _digest(parts: list[msgspec.Raw]) -> bytes:
+    if not parts:
+        return b""
+    text = b"\0".join(_canonical.encode(_any.decode(part)) if part else b"" for part in parts)
+    return blake2b(text, digest_size=16).digest()
+
+
+def owned_fields(value: KubernetesObject) -> dict[str, Any]:
+    """Return the top-level fields of an object that are ours, as JSON values; those left out are absent."""
+    whole: dict[str, Any] = msgspec.to_builtins(value)
+    return {field: whole[field] for field in value.resource.owned if field in whole}
+
+
+def fingerprint(value: KubernetesObject) -> bytes:
+    """Return the digest that the object will have once the server stores it as it is."""
+    if not value.resource.owned:
+        return b""
+    fields = owned_fields(value)
+    text = b"\0".join(_canonical.encode(fields[f]) if f in fields else b"" for f in value.resource.owned)
+    return blake2b(text, digest_size=16).digest()

@@ -1,0 +1,247 @@
+"""What has to be written so that the world is as desired: pure, the same for apply, diff and render.
+
+desired children ─┐
+observed objects ─┼─► plan() ─► waves of steps, and what stands in the way
+stale objects    ─┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, cast
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.model import KubernetesObject, Resource
+from tenantry.engine.observed import Observed, fingerprint, is_ours
+
+
+class Action(StrEnum):
+    """What a step does."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+class Child(msgspec.Struct, frozen=True, kw_only=True):
+    """An object that should be, whole, with only the fields that we own.
+
+    Args:
+        object: The object.
+        wave: Lower waves are written first; what lets people in comes last.
+        owner_uid: For an object that belongs to us alone if this is its controlling owner: one that exists without it
+            is somebody else's and is never touched. "" inside a namespace that is ours, where the names that we use
+            are ours too.
+    """
+
+    object: KubernetesObject
+    wave: int
+    owner_uid: str = ""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One write.
+
+    Args:
+        action: What it does.
+        resource: The kind.
+        namespace: "" for a cluster-scoped object.
+        name: The object's name.
+        child: What should be; None for a deletion.
+        observed: What is; None for a creation.
+        differs: What differs, as JSON paths, for people.
+    """
+
+    action: Action
+    resource: Resource
+    namespace: str
+    name: str
+    child: Child | None = None
+    observed: Observed | None = None
+    differs: tuple[str, ...] = ()
+
+
+class Edit(msgspec.Struct, frozen=True, kw_only=True):
+    """A change to an object that others made.
+
+    Args:
+        resource: The kind.
+        namespace: "" for a cluster-scoped object.
+        name: The object's name.
+        observed: What is.
+        change: From the live object's JSON to the merge patch; {} where nothing is to be changed. Pure.
+    """
+
+    resource: Resource
+    namespace: str
+    name: str
+    observed: Observed
+    change: Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+class Blocked(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands in the way of a child.
+
+    Args:
+        reason: A constant of `tenantry.api.reasons`.
+        message: What to do about it.
+        passing: It goes away by itself.
+    """
+
+    reason: str
+    message: str
+    passing: bool = False
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Waves of steps in order; deletions are the last. What is blocked ends the plan at its wave."""
+
+    waves: tuple[tuple[Step, ...], ...] = ()
+    blocked: tuple[Blocked, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether the world is as desired."""
+        return not self.waves and not self.blocked
+
+
+Lookup = Callable[[Resource, str], Observed | None]
+Equivalent = Callable[[bytes, bytes], bool]
+"""Whether an object of our fingerprint (first) is stored with this digest (second)."""
+
+
+def same(wanted: bytes, found: bytes) -> bool:
+    """Compare digests where the server adds no defaults of its own."""
+    return wanted == found
+
+
+def plan(
+    children: Sequence[Child],
+    lookup: Lookup,
+    *,
+    stale: Iterable[tuple[Resource, Observed]] = (),
+    equivalent: Equivalent = same,
+) -> Plan:
+    """Return the fewest writes that make the world as desired.
+
+    Args:
+        children: What should be.
+        lookup: What is, by kind and key.
+        stale: What we once made and should not be any more.
+        equivalent: See `Equivalent`.
+    """
+    waves: list[tuple[Step, ...]] = []
+    blocked: list[Blocked] = []
+    for wave in sorted({child.wave for child in children}):
+        steps: list[Step] = []
+        for child in children:
+            if child.wave != wave:
+                continue
+            outcome = step_for(child, lookup(child.object.resource, child.object.key), equivalent)
+            if isinstance(outcome, Blocked):
+                blocked.append(outcome)
+            elif outcome is not None:
+                steps.append(outcome)
+        if steps:
+            waves.append(tuple(steps))
+        if blocked:
+            return Plan(waves=tuple(waves), blocked=tuple(blocked))
+    deletions = tuple(
+        Step(action=Action.DELETE, resource=resource, namespace=found.namespace, name=found.name, observed=found)
+        for resource, found in stale
+        if not found.deleting
+    )
+    return Plan(waves=(*waves, deletions) if deletions else tuple(waves))
+
+
+def step_for(child: Child, found: Observed | None, equivalent: Equivalent = same) -> Step | Blocked | None:
+    """Return the write that one child needs, what stands in its way, or None where it is as it should be."""
+    wanted = child.object
+    resource, meta = wanted.resource, wanted.metadata
+    if found is None:
+        return Step(action=Action.CREATE, resource=resource, namespace=meta.namespace, name=meta.name, child=child)
+    if found.deleting:
+        return Blocked(
+            reason=reasons.NAMESPACE_TERMINATING,
+            message=f"{resource.kind} {found.key!r} is being deleted; waiting until it is gone",
+            passing=True,
+        )
+    if child.owner_uid and found.owner_uid != child.owner_uid:
+        return Blocked(reason=_exists_reason(resource), message=_foreign(resource, found.key))
+    differs = differences(wanted, found, equivalent)
+    if not differs:
+        return None
+    return Step(
+        action=Action.UPDATE,
+        resource=resource,
+        namespace=meta.namespace,
+        name=meta.name,
+        child=child,
+        observed=found,
+        differs=differs,
+    )
+
+
+def _exists_reason(resource: Resource) -> str:
+    return reasons.NAMESPACE_EXISTS if resource.plural == "namespaces" else reasons.OBJECT_EXISTS
+
+
+def _foreign(resource: Resource, key: str) -> str:
+    return (
+        f"{resource.kind} {key!r} exists already and is not this tenant's; it is left as it is:"
+        " delete or rename it, or choose another name for the tenant"
+    )
+
+
+def differences(wanted: KubernetesObject, found: Observed, equivalent: Equivalent = same) -> tuple[str, ...]:
+    """Return the paths at which an object differs from what it should be."""
+    paths: list[str] = []
+    if not equivalent(fingerprint(wanted), found.digest):
+        paths += wanted.resource.owned
+    paths += _marks("metadata.labels", wanted.metadata.labels, found.labels)
+    paths += _marks("metadata.annotations", wanted.metadata.annotations, found.annotations)
+    return tuple(paths)
+
+
+def _marks(where: str, wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+    changed = [key for key, value in wanted.items() if found.get(key) != value]
+    surplus = [key for key in found if key not in wanted]
+    return [f"{where}[{key}]" for key in sorted(changed + surplus)]
+
+
+# -- the content of an update ---------------------------------------------------------------------
+
+
+def merge_patch(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON merge patch (RFC 7396) that makes `live` exactly `wanted`; {} where it is."""
+    patch: dict[str, Any] = {key: None for key in live if key not in wanted}
+    for key, value in wanted.items():
+        if key in live and live[key] == value:
+            continue
+        before = live.get(key)
+        if isinstance(value, dict) and isinstance(before, dict):
+            patch[key] = merge_patch(cast("dict[str, Any]", before), cast("dict[str, Any]", value))
+        else:
+            patch[key] = value
+    return patch
+
+
+def update_patch(wanted: KubernetesObject, live: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch that brings our fields of a live object to what they should be; {} where they are.
+
+    Labels and annotations of others are left alone.
+    """
+    whole: dict[str, Any] = msgspec.to_builtins(wanted)
+    owned = wanted.resource.owned
+    fields = merge_patch({f: live[f] for f in owned if f in live}, {f: whole[f] for f in owned if f in whole})
+    metadata: dict[str, Any] = {}
+    for marks in ("labels", "annotations"):
+        before: dict[str, str] = live["metadata"].get(marks) or {}
+        ours = {key: value for key, value in before.items() if is_ours(key)}
+        change = merge_patch(ours, whole["metadata"].get(marks) or {})
+        if change:
+            metadata[marks] = change
+    return {**fields, **({"metadata": metadata} if metadata else {})}

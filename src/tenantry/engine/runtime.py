@@ -1,0 +1,269 @@
+"""Runs controllers: their informers, one queue, workers, and what they share.
+
+Work begins when every cache is in step, and ends when the lease is lost or the process is told to stop: what is under
+way may finish, nothing new is begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+import msgspec
+
+from tenantry.api.errors import ApiError, RetryableError, TenantryError
+from tenantry.api.model import Resource
+from tenantry.engine.apply import Applier
+from tenantry.engine.cache import Cache, Change
+from tenantry.engine.clock import Clock
+from tenantry.engine.crds import CrdState, observe_crd
+from tenantry.engine.events import Recorder
+from tenantry.engine.informer import Informer
+from tenantry.engine.metrics import Metrics
+from tenantry.engine.observed import Observed
+from tenantry.engine.workqueue import WorkQueue
+from tenantry.kube.client import Client
+
+WORKERS = 32
+RECONCILE_SECONDS = 120.0
+"""A reconcile that takes longer is broken off, so that it does not hold a worker for ever."""
+
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
+
+log = logging.getLogger(__name__)
+
+
+class Watch(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind that a controller needs.
+
+    Args:
+        resource: The kind.
+        decode: From JSON to what is cached.
+        keys: From a change to the keys that it concerns.
+        selectors: `labelSelector` and `fieldSelector`.
+        indexes: See `Cache`.
+        optional: The cluster may not have the kind; it comes and goes with its CRD.
+    """
+
+    resource: Resource
+    decode: Callable[[msgspec.Raw], Any]
+    keys: Callable[[Change[Any]], Iterable[str]]
+    selectors: Mapping[str, str] | None = None
+    indexes: dict[str, Callable[[Any], Iterable[str]]] | None = None
+    optional: bool = False
+
+
+class Controller(Protocol):
+    """What the engine runs."""
+
+    name: str
+
+    def watches(self) -> Sequence[Watch]:
+        """Return the kinds that wake it."""
+        ...
+
+    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:
+        """Bring one key to what it should be; return in how many seconds to look again, None for never."""
+        ...
+
+
+Key = tuple[str, str]
+"""A controller's name and its key."""
+
+
+class Engine:
+    """The shared parts of all controllers.
+
+    Args:
+        client: Its field manager signs every write.
+        controllers: By name they share the queue and the workers.
+        clock: The time.
+        metrics: Counted into.
+        recorder: Writes events.
+    """
+
+    def __init__(
+        self, client: Client, controllers: Sequence[Controller], *, clock: Clock, metrics: Metrics, recorder: Recorder
+    ) -> None:
+        self.client = client
+        self.clock = clock
+        self.recorder = recorder
+        self.applier = Applier(client, self._observed_cache)
+        self.is_synced = False
+        self._metrics = metrics
+        self._controllers = {controller.name: controller for controller in controllers}
+        self._queue: WorkQueue[Key] = WorkQueue()
+        self._wake = asyncio.Event()
+        self._informers: dict[Resource, Informer[Any]] = {}
+        self._optional: dict[Resource, tuple[str, Watch]] = {}
+        self._optional_tasks: dict[Resource, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+        for controller in controllers:
+            for watch in controller.watches():
+                if watch.optional:
+                    self._optional[watch.resource] = (controller.name, watch)
+                else:
+                    self._informers[watch.resource] = self._informer(controller.name, watch)
+
+    # -- what controllers use -------------------------------------------------------------------
+
+    def cache(self, resource: Resource) -> Cache[Any]:
+        """Return the cache of a kind that some controller watches."""
+        return self._informers[resource].cache
+
+    def observed_caches(self, resources: Iterable[Resource]) -> dict[Resource, Cache[Observed]]:
+        """Return the caches of those kinds that the cluster has."""
+        return {resource: self._informers[resource].cache for resource in resources if resource in self._informers}
+
+    def forget(self, controller: str, key: str) -> None:
+        """Drop what the queue remembers of a key whose object is gone."""
+        self._queue.forget((controller, key))
+
+    # -- running --------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Work until cancelled; what is under way then finishes first, within `RECONCILE_SECONDS`."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            group.create_task(self.recorder.run())
+            for informer in list(self._informers.values()):
+                group.create_task(informer.run(self.client))
+            if self._optional:
+                await self._watch_optional(group)
+            for informer in list(self._informers.values()):
+                await informer.synced.wait()
+            self.is_synced = True
+            log.info("caches are in step", extra={"objects": self.count()})
+            await self._dispatch()
+
+    def count(self) -> int:
+        """Return how many objects the caches hold, and tell the metrics."""
+        for resource, informer in self._informers.items():
+            self._metrics.cached.labels(resource.full_name).set(len(informer.cache))
+        self._metrics.queue_depth.labels("tenantry").set(self._queue.ready)
+        self._metrics.active_workers.labels("tenantry").set(self._queue.working)
+        return sum(len(informer.cache) for informer in self._informers.values())
+
+    async def _dispatch(self) -> None:
+        """Hand keys to workers as they become free."""
+        async with asyncio.TaskGroup() as workers:
+            while True:
+                while self._queue.working < WORKERS:
+                    key = self._queue.take(self.clock.monotonic())
+                    if key is None:
+                        break
+                    workers.create_task(self._work(key))
+                await self._wait()
+
+    async def _wait(self) -> None:
+        self._wake.clear()
+        wake_at = self._queue.next_wake() if self._queue.working < WORKERS else None
+        if wake_at is None:
+            await self._wake.wait()
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, wake_at - self.clock.monotonic())):
+                await self._wake.wait()
+
+    async def _work(self, key: Key) -> None:
+        name, item = key
+        began = self.clock.monotonic()
+        result = "success"
+        try:
+            async with asyncio.timeout(RECONCILE_SECONDS):
+                again = await self._controllers[name].reconcile(self, item, self._queue.failures(key))
+            self._queue.done(key, self.clock.monotonic())
+            if again is not None:
+                result = "requeue_after"
+                self._queue.add_at(key, self.clock.monotonic() + again)
+        except TenantryError as error:
+            result = "error"
+            self._fail(key, error)
+        except TimeoutError as error:
+            result = "error"
+            self._fail(key, error)
+        except Exception as error:
+            # The one place for this: a bug on one key must not end the work on all others.
+            result = "error"
+            log.exception("reconcile failed unexpectedly", extra={"controller": name, "key": item})
+            self._fail(key, error)
+        finally:
+            self._metrics.reconciles.labels(name, result).inc()
+            self._metrics.reconcile_seconds.labels(name).observe(self.clock.monotonic() - began)
+            self._wake.set()
+
+    def _fail(self, key: Key, error: Exception) -> None:
+        after = error.after_seconds if isinstance(error, RetryableError) else None
+        if isinstance(error, ApiError) and error.retry_after_seconds is not None:
+            after = error.retry_after_seconds
+        delay = self._queue.failed(key, self.clock.monotonic(), after)
+        self._metrics.queue_retries.labels("tenantry").inc()
+        level = logging.DEBUG if self._queue.failures(key) == 1 else logging.WARNING
+        log.log(level, "reconcile will be tried again", extra={"key": key[1], "error": str(error), "seconds": delay})
+
+    # -- caches ---------------------------------------------------------------------------------
+
+    def _observed_cache(self, resource: Resource) -> Cache[Observed] | None:
+        informer = self._informers.get(resource)
+        return informer.cache if informer is not None else None
+
+    def _informer(self, controller: str, watch: Watch) -> Informer[Any]:
+        def on_change(change: Change[Any]) -> None:
+            now = self.clock.monotonic()
+            for key in watch.keys(change):
+                self._queue.add((controller, key), now)
+                self._metrics.queue_adds.labels("tenantry").inc()
+            self._wake.set()
+
+        return Informer(watch.resource, watch.decode, on_change, selectors=watch.selectors, indexes=watch.indexes)
+
+    # -- kinds that come and go -----------------------------------------------------------------
+
+    async def _watch_optional(self, group: asyncio.TaskGroup) -> None:
+        """Follow the CRDs of optional kinds, and begin with those that are there now."""
+        crds: Informer[CrdState] = Informer(CRDS, observe_crd, self._crd_changed)
+        group.create_task(crds.run(self.client))
+        await crds.synced.wait()
+
+    def _crd_changed(self, change: Change[CrdState]) -> None:
+        state = change.after or change.before
+        if state is None:
+            return
+        served = change.after is not None and change.after.established
+        for resource, (controller, watch) in self._optional.items():
+            if resource.full_name != state.key:
+                continue
+            if served and resource.version in state.versions and resource not in self._informers:
+                self._begin(controller, watch)
+            elif not served and resource in self._informers:
+                self._end(controller, watch)
+
+    def _begin(self, controller: str, watch: Watch) -> None:
+        log.info("kind is there now", extra={"resource": watch.resource.full_name})
+        informer = self._informer(controller, watch)
+        self._informers[watch.resource] = informer
+        if self._group is not None:
+            task = self._group.create_task(self._run_optional(informer))
+            self._optional_tasks[watch.resource] = task
+        self._wake_everybody(controller)
+
+    async def _run_optional(self, informer: Informer[Any]) -> None:
+        with suppress(asyncio.CancelledError):
+            await informer.run(self.client)
+
+    def _end(self, controller: str, watch: Watch) -> None:
+        log.info("kind is gone", extra={"resource": watch.resource.full_name})
+        del self._informers[watch.resource]
+        self._optional_tasks.pop(watch.resource).cancel()
+        self._wake_everybody(controller)
+
+    def _wake_everybody(self, controller: str) -> None:
+        """Look at everything again: what a kind's presence decides may be any key of its controller."""
+        primary = self._controllers[controller].watches()[0]
+        now = self.clock.monotonic()
+        for value in self._informers[primary.resource].cache:
+            self._queue.add((controller, value.key), now)
+        self._wake.set()

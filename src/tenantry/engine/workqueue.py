@@ -1,0 +1,157 @@
+"""Which key is worked on next: pure, the clock is an argument.
+
+A key is worked on by one worker at a time; what comes in meanwhile is remembered and makes it run once more. Keys that
+fail wait longer each time, and what waited is taken in turn with what is new, so that one bad tenant never delays the
+others. A key that keeps coming back at once is slowed down to `BUSY_PER_SECOND`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+FIRST_DELAY_SECONDS = 0.05
+LAST_DELAY_SECONDS = 300.0
+BUSY_BURST = 20
+BUSY_PER_SECOND = 2.0
+FRESH_PER_RETRY = 4
+"""How many fresh keys are taken for each one that failed before, while there are both."""
+
+
+class WorkQueue(Generic[K]):
+    """A queue of keys with back-off per key."""
+
+    def __init__(self) -> None:
+        self._fresh: deque[K] = deque()
+        self._retry: deque[K] = deque()
+        self._queued: set[K] = set()
+        self._working: set[K] = set()
+        self._again: set[K] = set()
+        self._waiting: dict[K, float] = {}
+        self._heap: list[tuple[float, int, K]] = []
+        self._order = 0
+        self._failures: dict[K, int] = {}
+        self._runs: dict[K, tuple[float, float]] = {}
+        self._turn = 0
+
+    def __len__(self) -> int:
+        """Return how many keys are ready or wait for their time."""
+        return len(self._queued) + len(self._waiting)
+
+    @property
+    def ready(self) -> int:
+        """Return how many keys could be taken now."""
+        return len(self._queued)
+
+    @property
+    def working(self) -> int:
+        """Return how many keys are being worked on."""
+        return len(self._working)
+
+    def failures(self, key: K) -> int:
+        """Return how often a key failed since it last succeeded."""
+        return self._failures.get(key, 0)
+
+    def add(self, key: K, now: float) -> None:
+        """Ask for a key to be worked on as soon as possible."""
+        if key in self._working:
+            self._again.add(key)
+            return
+        if key in self._queued:
+            return
+        delay = self._busy_delay(key, now)
+        if delay > 0:
+            self.add_at(key, now + delay)
+            return
+        self._waiting.pop(key, None)
+        self._queued.add(key)
+        (self._retry if key in self._failures else self._fresh).append(key)
+
+    def add_at(self, key: K, when: float) -> None:
+        """Ask for a key to be worked on at a time; an earlier time that it waits for already stays."""
+        if key in self._queued or self._waiting.get(key, float("inf")) <= when:
+            return
+        self._waiting[key] = when
+        self._order += 1
+        heapq.heappush(self._heap, (when, self._order, key))
+
+    def take(self, now: float) -> K | None:
+        """Return the next key and mark it as being worked on; None when there is none now."""
+        self._wake(now)
+        lane = self._next_lane()
+        if lane is None:
+            return None
+        key = lane.popleft()
+        self._queued.discard(key)
+        self._working.add(key)
+        tokens, since = self._runs.get(key, (float(BUSY_BURST), now))
+        self._runs[key] = (min(float(BUSY_BURST), tokens + (now - since) * BUSY_PER_SECOND) - 1.0, now)
+        return key
+
+    def done(self, key: K, now: float) -> None:
+        """Say that a key's work ended well."""
+        self._failures.pop(key, None)
+        self._end(key, now)
+
+    def failed(self, key: K, now: float, after_seconds: float | None = None) -> float:
+        """Say that a key's work failed, and return in how many seconds it is tried again.
+
+        Args:
+            key: The key.
+            now: The time.
+            after_seconds: When to try again; None doubles the delay of the last time.
+        """
+        count = self._failures[key] = self._failures.get(key, 0) + 1
+        delay = after_seconds
+        if delay is None:
+            delay = min(FIRST_DELAY_SECONDS * 2 ** min(count - 1, 32), LAST_DELAY_SECONDS)
+        self._end(key, now)
+        if key not in self._queued:
+            self.add_at(key, now + delay)
+        return delay
+
+    def forget(self, key: K) -> None:
+        """Drop what is remembered of a key whose object is gone."""
+        self._failures.pop(key, None)
+        self._runs.pop(key, None)
+
+    def next_wake(self) -> float | None:
+        """Return when the first waiting key's time comes; None when none waits."""
+        while self._heap and self._waiting.get(self._heap[0][2]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def _end(self, key: K, now: float) -> None:
+        self._working.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key, now)
+
+    def _wake(self, now: float) -> None:
+        while (when := self.next_wake()) is not None and when <= now:
+            key = heapq.heappop(self._heap)[2]
+            del self._waiting[key]
+            if key in self._working:
+                self._again.add(key)
+            elif key not in self._queued:
+                self._queued.add(key)
+                (self._retry if key in self._failures else self._fresh).append(key)
+
+    def _next_lane(self) -> deque[K] | None:
+        if self._fresh and self._retry:
+            self._turn = (self._turn + 1) % (FRESH_PER_RETRY + 1)
+            return self._retry if self._turn == 0 else self._fresh
+        return self._fresh or self._retry or None
+
+    def _busy_delay(self, key: K, now: float) -> float:
+        known = self._runs.get(key)
+        if known is None:
+            return 0.0
+        tokens = min(float(BUSY_BURST), known[0] + (now - known[1]) * BUSY_PER_SECOND)
+        if tokens >= BUSY_BURST - 1 and key not in self._working:
+            del self._runs[key]  # it has been quiet: nothing needs to be remembered
+        return 0.0 if tokens >= 1.0 else (1.0 - tokens) / BUSY_PER_SECOND

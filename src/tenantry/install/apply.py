@@ -1,0 +1,101 @@
+"""Puts manifests into a cluster by server-side apply, and waits until the kinds are served."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from tenantry.api.errors import NotFound, RetryableError
+from tenantry.api.model import Resource
+from tenantry.engine.crds import observe_crd
+from tenantry.kube.client import Client
+from tenantry.kube.watch import watch
+
+Json = dict[str, Any]
+
+ESTABLISHED_SECONDS = 30.0
+
+# The kinds that Tenantry installs: applying needs their paths, and asking the server costs a round trip for each.
+_RESOURCES = {
+    (resource.api_version, resource.kind): resource
+    for resource in (
+        Resource(
+            "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+        ),
+        Resource("", "v1", "namespaces", "Namespace", namespaced=False),
+        Resource("", "v1", "serviceaccounts", "ServiceAccount"),
+        Resource("", "v1", "services", "Service"),
+        Resource("apps", "v1", "deployments", "Deployment"),
+        Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"),
+        Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False),
+        Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+        Resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
+        Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
+        Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", "FlowSchema", namespaced=False),
+        Resource(
+            "admissionregistration.k8s.io",
+            "v1",
+            "validatingadmissionpolicies",
+            "ValidatingAdmissionPolicy",
+            namespaced=False,
+        ),
+        Resource(
+            "admissionregistration.k8s.io",
+            "v1",
+            "validatingadmissionpolicybindings",
+            "ValidatingAdmissionPolicyBinding",
+            namespaced=False,
+        ),
+    )
+}
+CRDS = _RESOURCES["apiextensions.k8s.io/v1", "CustomResourceDefinition"]
+
+
+async def apply(client: Client, objects: Sequence[Json], *, applied: Callable[[Json], None] = lambda _: None) -> None:
+    """Apply manifests in order and wait until every CRD among them is served.
+
+    Args:
+        client: An administrator's.
+        objects: As `manifests` makes them.
+        applied: Told of each object as the server answers.
+
+    Raises:
+        ApiError: The server refuses one of them; those before it are applied.
+    """
+    namespaces = [value for value in objects if value["kind"] == "Namespace"]
+    definitions = [value for value in objects if value["kind"] == "CustomResourceDefinition"]
+    rest = [value for value in objects if value not in namespaces and value not in definitions]
+    for group in ([*definitions, *namespaces], rest):
+        await asyncio.gather(*(_apply_one(client, value, applied) for value in group))
+    await asyncio.gather(*(_established(client, value["metadata"]["name"]) for value in definitions))
+
+
+async def _apply_one(client: Client, value: Json, applied: Callable[[Json], None]) -> None:
+    resource = _RESOURCES[value["apiVersion"], value["kind"]]
+    meta = value["metadata"]
+    answer = await client.apply(resource, meta.get("namespace", ""), meta["name"], value)
+    applied(msgspec.json.decode(answer))
+
+
+async def _established(client: Client, name: str) -> None:
+    """Wait until the API server answers for a custom kind."""
+    only = {"fieldSelector": f"metadata.name={name}"}
+    try:
+        async with asyncio.timeout(ESTABLISHED_SECONDS):
+            version = ""
+            async for page in client.pages(CRDS, msgspec.Raw, selectors=only):
+                version = page.metadata.resource_version
+                if any(observe_crd(raw).established for raw in page.items):
+                    return
+            async for events in watch(client, CRDS, resource_version=version, selectors=only):
+                if any(event.type == "MODIFIED" and observe_crd(event.object).established for event in events):
+                    return
+    except TimeoutError as error:
+        raise RetryableError(
+            f"the API server does not serve {name!r} after {ESTABLISHED_SECONDS:.0f} s; see"
+            f" `kubectl describe crd {name}` and run the command again"
+        ) from error
+    raise NotFound(f"the watch of {name!r} ended before it was served; run the command again")

@@ -1,0 +1,128 @@
+"""Everything that `tenantry install` puts into a cluster, in the order in which it is applied. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenantry import __version__
+from tenantry.api import marks
+from tenantry.api.crd import custom_resource_definition
+from tenantry.api.kubernetes import RBAC_GROUP
+from tenantry.api.tenant import Tenant
+from tenantry.install import policies, rights
+from tenantry.install.rights import LABELS, OPERATOR
+
+Json = dict[str, Any]
+
+KINDS = (Tenant,)
+METRICS_PORT = 8080
+DEFAULT_IMAGE = f"tenantry:{__version__}"
+
+SERVICE_ACCOUNT: Json = {"kind": "ServiceAccount", "name": OPERATOR, "namespace": marks.SYSTEM_NAMESPACE}
+LOCAL_USER: Json = {"kind": "User", "name": marks.OPERATOR_USER, "apiGroup": RBAC_GROUP}
+
+
+def definitions() -> list[Json]:
+    """Return the CRDs of all kinds."""
+    return [custom_resource_definition(kind) for kind in KINDS]
+
+
+def foundation(subject: Json) -> list[Json]:
+    """Return what every cluster needs, wherever the operator runs.
+
+    Args:
+        subject: The operator: `SERVICE_ACCOUNT` or `LOCAL_USER`.
+    """
+    namespace = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": marks.SYSTEM_NAMESPACE,
+            "labels": {**LABELS, "pod-security.kubernetes.io/enforce": "restricted"},
+        },
+    }
+    return [
+        *definitions(),
+        namespace,
+        rights.operator_role(),
+        *rights.people_roles(),
+        *rights.bindings(subject),
+        rights.flow_schema(subject),
+        *policies.suspended(),
+    ]
+
+
+def everything(image: str = DEFAULT_IMAGE) -> list[Json]:
+    """Return what a production cluster needs: the foundation, and the operator in it."""
+    return [*foundation(SERVICE_ACCOUNT), *workload(image)]
+
+
+def workload(image: str) -> list[Json]:
+    """Return the operator's ServiceAccount, Deployment, Service and PodDisruptionBudget."""
+    meta: Json = {"name": OPERATOR, "namespace": marks.SYSTEM_NAMESPACE, "labels": _selector() | LABELS}
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta},
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": meta,
+            "spec": {"replicas": 2, "selector": {"matchLabels": _selector()}, "template": _pod(image)},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": meta,
+            "spec": {
+                "selector": _selector(),
+                "ports": [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"}],
+            },
+        },
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": meta,
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": _selector()}},
+        },
+    ]
+
+
+def _selector() -> dict[str, str]:
+    return {"app.kubernetes.io/name": "tenantry", "app.kubernetes.io/component": "operator"}
+
+
+def _pod(image: str) -> Json:
+    container: Json = {
+        "name": "operator",
+        "image": image,
+        "args": ["operator", "--metrics-address", f"0.0.0.0:{METRICS_PORT}"],
+        "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "ports": [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}],
+        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "metrics"}, "periodSeconds": 10},
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "metrics"}, "periodSeconds": 5},
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        # The client certificate's way into Python's ssl is a file.
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - the container's own
+    }
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": _selector()},
+    }
+    return {
+        "metadata": {"labels": _selector() | LABELS},
+        "spec": {
+            "serviceAccountName": OPERATOR,
+            "priorityClassName": "system-cluster-critical",
+            "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+            "topologySpreadConstraints": [spread],
+            "terminationGracePeriodSeconds": 30,
+            "containers": [container],
+            "volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}],
+        },
+    }

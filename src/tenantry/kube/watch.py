@@ -1,0 +1,95 @@
+"""Watching: a stream of changes, line by line, as batches of what arrived together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from enum import StrEnum
+
+import aiohttp
+import msgspec
+
+from tenantry.api.errors import ApiError
+from tenantry.api.model import Resource
+from tenantry.kube import wire
+from tenantry.kube.client import Client
+
+WATCH_SECONDS = 290
+"""After this the server ends a watch and we begin the next where it ended."""
+
+SILENCE_SECONDS = 90.0
+"""The server sends a bookmark each minute: a longer silence is a connection that broke without a word."""
+
+
+class EventType(StrEnum):
+    """What happened (Kubernetes: "API concepts", efficient detection of changes)."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+    BOOKMARK = "BOOKMARK"
+    ERROR = "ERROR"
+
+
+class WatchEvent(msgspec.Struct, frozen=True, gc=False):
+    """One line of a watch; the object is not decoded yet."""
+
+    type: EventType
+    object: msgspec.Raw
+
+
+_event_decoder = msgspec.json.Decoder(WatchEvent)
+
+
+class LineBuffer:
+    """Bytes in, whole lines out."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the lines that are whole with this data, without their ends."""
+        lines = (self._rest + data).split(b"\n") if self._rest else data.split(b"\n")
+        self._rest = lines.pop()
+        return [line for line in lines if line]
+
+
+async def watch(
+    client: Client,
+    resource: Resource,
+    *,
+    resource_version: str,
+    selectors: Mapping[str, str] | None = None,
+    namespace: str = "",
+) -> AsyncIterator[list[WatchEvent]]:
+    """Yield what changes after a resourceVersion, until the server ends the watch.
+
+    Raises:
+        Gone: The resourceVersion is too old: list again.
+        Unreachable: The connection broke or fell silent: watch again from the last resourceVersion seen.
+        ApiError: The server refuses.
+    """
+    query = {
+        **(selectors or {}),
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": resource_version,
+        "timeoutSeconds": str(WATCH_SECONDS),
+    }
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=SILENCE_SECONDS)
+    buffer = LineBuffer()
+    async with client.open("GET", wire.path(resource, namespace), query=query, timeout=timeout) as response:
+        async for chunk in response.content.iter_any():
+            events = [_decode(line) for line in buffer.feed(chunk)]
+            if events:
+                yield events
+
+
+def _decode(line: bytes) -> WatchEvent:
+    try:
+        event = _event_decoder.decode(line)
+    except msgspec.MsgspecError as error:
+        raise ApiError(f"a line of the watch does not decode: {error}") from error
+    if event.type is EventType.ERROR:
+        status = msgspec.json.decode(event.object, type=wire.Status)
+        raise wire.error_from(status.code or 500, bytes(event.object), "watch")
+    return event

@@ -1,0 +1,1 @@
+"""The world as numbers and names: quantities and quota keys; pure."""

@@ -1,0 +1,52 @@
+"""Quota keys: which ones Tenantry divides, and one spelling for each.
+
+Source: Kubernetes, "Resource Quotas". `cpu` and `requests.cpu` mean the same to Kubernetes but are counted apart: a
+tenant's quota has only the longer spelling, so that sums over a tree are sums of one key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from tenantry.api.errors import InputError
+from tenantry.api.tenant import QUOTA_KEY
+from tenantry.world import quantity
+
+COMPUTE = ("cpu", "memory", "ephemeral-storage")
+_SHORT = (*COMPUTE, "storage")
+_key_form = re.compile(QUOTA_KEY)
+
+
+def normal_key(key: str) -> str:
+    """Return the one spelling of a quota key.
+
+    Raises:
+        InputError: Kubernetes has no such key, or accepts it and never counts it.
+    """
+    if not _key_form.search(key) or "\n" in key:
+        hint = f"; for an extended resource write requests.{key}" if "/" in key else ""
+        raise InputError(
+            f"quota key {key!r} is none that Kubernetes counts; keys are cpu, memory, limits.cpu, requests.storage,"
+            f" pods, services, count/deployments.apps and the like{hint}"
+        )
+    if key in _SHORT or key.startswith("hugepages-"):
+        return f"requests.{key}"
+    return key
+
+
+def normal(hard: Mapping[str, str | int]) -> dict[str, str]:
+    """Return a quota with one spelling for each key and canonical quantities, sorted.
+
+    Raises:
+        InputError: A key or a quantity is wrong, negative, or a key stands there in both spellings.
+    """
+    out: dict[str, str] = {}
+    for key, given in sorted(hard.items()):
+        wanted = normal_key(key)
+        if wanted in out:
+            raise InputError(f"quota has {key!r} and another spelling of it; keep one")
+        if quantity.parse(given) < 0:
+            raise InputError(f"quota {key!r} is {given!r}; it must not be negative")
+        out[wanted] = quantity.canonical(given)
+    return dict(sorted(out.items()))
