@@ -1,0 +1,27 @@
+"""`tenantry down`: ends the processes of a local cluster, and drops its data when asked to."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from tenantry.cli.local_name import name_option
+from tenantry.local.cluster import LocalCluster, list_clusters
+
+
+@click.command()
+@name_option
+@click.option("--all", "everything", is_flag=True, help="Every local cluster.")
+@click.option("--purge", is_flag=True, help="Drop the data, too.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def down(*, name: str, everything: bool, purge: bool, yes: bool) -> None:
+    """Stop a local cluster; its data stays unless --purge says otherwise."""
+    clusters = list_clusters() if everything else [LocalCluster(name)]
+    for cluster in clusters:
+        if purge and not yes:
+            question = f'Drop the cluster "{cluster.name}" and all data in "{cluster.paths.folder}"?'
+            click.confirm(question, abort=True, err=True)
+        ran = asyncio.run(cluster.down(purge=purge))
+        what = "stopped" if ran else "was not running"
+        click.echo(f'cluster "{cluster.name}" {what}{"; its data is gone" if purge else ""}', err=True)

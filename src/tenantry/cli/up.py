@@ -1,0 +1,93 @@
+"""`tenantry up`: a real control plane on this machine, with Tenantry in it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from tenantry.api.errors import InputError
+from tenantry.cli.local_name import name_option
+from tenantry.local import build, nodes
+from tenantry.local.cluster import LocalCluster, UpOptions
+from tenantry.local.nodes import NodePlan
+from tenantry.local.progress import Talking
+
+
+@click.command()
+@name_option
+@click.option("--nodes", "count", type=int, help="Have exactly this many simulated nodes (kwok).")
+@click.option("--node-cpu", default="", metavar="QUANTITY", help="CPUs of each node.  [default: 8]")
+@click.option("--node-memory", default="", metavar="QUANTITY", help="Memory of each node.  [default: 32Gi]")
+@click.option("--node-labels", multiple=True, metavar="KEY=VALUE", help="Labels of each node; may be repeated.")
+@click.option("--zones", default="", metavar="A,B,...", help="Zones that the nodes are in, in turn.")
+@click.option(
+    "--nodes-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Simulated nodes in groups: a YAML list of {name, count, zone, labels, capacity, taints}.",
+)
+@click.option("--data", type=click.Path(path_type=Path), help="Keep the cluster's files in this folder.")
+@click.option("--throwaway", is_flag=True, help="Faster: data may be lost when the machine dies (no fsync).")
+@click.option("--no-operator", is_flag=True, help="Install Tenantry's kinds and rights, but do not run its operator.")
+@click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS", help="Give up after this long.")
+def up(
+    *,
+    name: str,
+    count: int | None,
+    node_cpu: str,
+    node_memory: str,
+    node_labels: tuple[str, ...],
+    zones: str,
+    nodes_file: Path | None,
+    data: Path | None,
+    throwaway: bool,
+    no_operator: bool,
+    timeout: float,
+) -> None:
+    """Start a local cluster: etcd, API server, controller manager, scheduler, and Tenantry in it.
+
+    A cluster that runs already is made what the flags say: nodes come and go, the operator starts or stops.
+    The first start on a machine builds the programs, which takes some minutes.
+    """
+    cluster = LocalCluster(name)
+    plan = _plan(count, nodes_file, cpu=node_cpu, memory=node_memory, labels=node_labels, zones=zones)
+    build.ensure(Talking())
+    progress = Talking()
+    options = UpOptions(
+        nodes=plan,
+        data=data,
+        throwaway=throwaway,
+        operator=not no_operator,
+        install=_install,
+        timeout_seconds=timeout,
+    )
+    try:
+        result = asyncio.run(cluster.up(options, progress))
+    finally:
+        progress.clear()
+    what = "is running" if result.was_running else f"is up after {result.seconds:.1f} s"
+    click.echo(f'cluster "{name}" {what}; kubeconfig: {cluster.kubeconfig_path}', err=True)
+
+
+async def _install(kubeconfig: Path) -> None:
+    # Imported here: the CRDs' schemas are made when it is needed, after the API server has begun to start.
+    from tenantry.install import apply, manifests
+    from tenantry.local.bootstrap import connected
+
+    async with connected(kubeconfig) as client:
+        await apply.apply(client, manifests.foundation(manifests.LOCAL_USER))
+
+
+def _plan(
+    count: int | None, file: Path | None, *, cpu: str, memory: str, labels: tuple[str, ...], zones: str
+) -> NodePlan | None:
+    if file is not None:
+        if count is not None or cpu or memory or labels or zones:
+            raise InputError("--nodes-file may not be given together with other flags of nodes")
+        return nodes.plan_from_yaml(file.read_text(), str(file))
+    if count is None:
+        if cpu or memory or labels or zones:
+            raise InputError("--node-cpu, --node-memory, --node-labels and --zones need --nodes")
+        return None
+    return nodes.plan_from_flags(count, cpu=cpu, memory=memory, labels=labels, zones=zones)

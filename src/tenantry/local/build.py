@@ -1,0 +1,263 @@
+"""Builds the binaries of local clusters from the Go modules, once, into the user's cache.
+
+The folder's name is a digest of the sources, the flags and the platform: what has the same name is the same program.
+The toolchain is left out of it, so that a newer Go does not cost four minutes; `build.json` says which one it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tenantry.api.errors import LocalError
+from tenantry.local import paths, sources, toolchain
+from tenantry.local.files import check_space, explain, tail
+from tenantry.local.gobuild import Compilation, run
+from tenantry.local.locks import holding
+from tenantry.local.progress import Progress
+
+# Raise it when what the build makes changes but neither sources nor flags do.
+_LAYOUT = "1"
+_FLAGS = ("-trimpath", "-buildvcs=false")
+# Binaries, and what the linker needs beside them.
+_NEEDED_MIB = 700
+_STAGES = (
+    "node/fast/node-initialize.yaml",
+    "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+    "pod/fast/pod-complete.yaml",
+    "pod/fast/pod-delete.yaml",
+    "pod/fast/pod-ready.yaml",
+)
+
+
+@dataclass(frozen=True)
+class Binaries:
+    """The programs of local clusters.
+
+    Args:
+        folder: Where they are; named by their fingerprint.
+    """
+
+    folder: Path
+
+    @property
+    def controlplane(self) -> Path:
+        """etcd, kube-apiserver, kube-controller-manager, kube-scheduler or kubectl, by the first argument."""
+        return self.folder / "controlplane"
+
+    @property
+    def kubectl(self) -> Path:
+        """The same, called as kubectl."""
+        return self.folder / "kubectl"
+
+    @property
+    def kwok(self) -> Path:
+        """The simulator of nodes."""
+        return self.folder / "kwok"
+
+    @property
+    def stages(self) -> Path:
+        """How simulated nodes and pods behave; kwok built from its module has none of its own."""
+        return self.folder / "kwok-stages.yaml"
+
+
+@dataclass(frozen=True)
+class _Target:
+    """One program.
+
+    Args:
+        name: Of the file, and of the folder below go/.
+        package: What to build, seen from that folder.
+        tags: Go build tags.
+        linker: -ldflags.
+    """
+
+    name: str
+    package: str
+    tags: str
+    linker: str
+
+
+def module_version(go_mod: str, module: str) -> str:
+    """Return the version at which a go.mod requires a module.
+
+    Raises:
+        LocalError: It does not.
+    """
+    found = re.search(rf"^\s*(?:require\s+)?{re.escape(module)} (v\S+)", go_mod, re.MULTILINE)
+    if not found:
+        raise LocalError(f'go.mod does not require "{module}"; the sources are incomplete')
+    return found[1]
+
+
+def _targets(root: Path) -> tuple[_Target, ...]:
+    kubernetes = module_version((root / "go/controlplane/go.mod").read_text(), "k8s.io/kubernetes")
+    kwok = module_version((root / "go/kwok/go.mod").read_text(), "sigs.k8s.io/kwok")
+    major, minor, _ = kubernetes.removeprefix("v").split(".", 2)
+    stamps = {
+        "gitVersion": kubernetes,
+        "gitMajor": major,
+        "gitMinor": minor,
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        # A real date would make every build another program.
+        "buildDate": "1970-01-01T00:00:00Z",
+    }
+    # kubectl and the client libraries keep a version of their own.
+    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    linker = " ".join(["-s -w", *(f"-X {p}.{key}={value}" for p in packages for key, value in stamps.items())])
+    return (
+        _Target("controlplane", ".", "providerless", linker),
+        _Target("kwok", "sigs.k8s.io/kwok/cmd/kwok", "", f"-s -w -X sigs.k8s.io/kwok/pkg/consts.Version={kwok}"),
+    )
+
+
+def fingerprint(root: Path) -> str:
+    """Return 16 hexadecimal digits that stand for the sources below a folder, the flags and this platform."""
+    digest = hashlib.sha256()
+    for target in _targets(root):
+        digest.update(repr((_LAYOUT, _FLAGS, _STAGES, target, platform.system(), platform.machine())).encode())
+        for file in sorted((root / "go" / target.name).iterdir()):
+            if file.name in ("go.mod", "go.sum") or (file.suffix == ".go" and not file.stem.endswith("_test")):
+                digest.update(f"\0{file.name}\0".encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def built() -> Binaries | None:
+    """Return the binaries if they are in the cache already."""
+    folder = paths.cache() / "bin" / fingerprint(sources.root())
+    return Binaries(folder) if folder.is_dir() else None
+
+
+def ensure(progress: Progress, *, again: bool = False) -> Binaries:
+    """Return the binaries, building them where the cache has none.
+
+    Two builds at once do not race: the second waits for the first and takes what it made.
+
+    Args:
+        progress: Where to say what is being done.
+        again: Build even though the cache has them.
+
+    Raises:
+        LocalError: No toolchain, no network, a full disk, or a compiler's complaint, with the end of the log.
+    """
+    found = None if again else built()
+    if found:
+        return found
+    root = sources.root()
+    folder = paths.cache() / "bin" / fingerprint(root)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise explain(error, folder.parent) from error
+    waiting = "another build of the control plane is running; waiting for it"
+    with holding(folder.parent / "build.lock", on_wait=lambda: progress.say(waiting)):
+        if folder.is_dir() and not again:
+            return Binaries(folder)
+        check_space(folder.parent, _NEEDED_MIB)
+        go = toolchain.find(progress)
+        progress.say(f"building the local control plane with {go.version} (once; about four minutes on two cores)")
+        try:
+            _build(root, folder, go, progress)
+        except OSError as error:
+            raise explain(error, folder) from error
+    return Binaries(folder)
+
+
+def _build(root: Path, folder: Path, go: toolchain.Go, progress: Progress) -> None:
+    log = folder.parent.parent / "build.log"
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building-") as temporary, log.open("wb") as output:
+        unfinished = Path(temporary) / "bin"
+        unfinished.mkdir()
+        for target in _targets(root):
+            compilation = Compilation(
+                go=go,
+                folder=root / "go" / target.name,
+                package=target.package,
+                arguments=(*_FLAGS, "-tags", target.tags, "-ldflags", target.linker),
+                output=unfinished / target.name,
+            )
+            if not run(compilation, target.name, output, progress):
+                raise LocalError(_complaint(target.name, log))
+        (unfinished / "kubectl").symlink_to("controlplane")
+        (unfinished / "kwok-stages.yaml").write_text(_stages(go, root))
+        seconds = round(time.monotonic() - started, 1)
+        about = {"go": go.version, "seconds": seconds, "fingerprint": folder.name}
+        (unfinished / "build.json").write_text(json.dumps(about, indent=2) + "\n")
+        if folder.is_dir():
+            # Running clusters keep the files that they have open.
+            folder.rename(Path(temporary) / "old")
+        unfinished.rename(folder)
+    progress.say(f"built in {seconds:.0f} s")
+
+
+def _stages(go: toolchain.Go, root: Path) -> str:
+    found = subprocess.run(
+        [go.binary, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"],
+        cwd=root / "go" / "kwok",
+        env=go.environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    folder = Path(found.stdout.strip() or "/nonexistent") / "kustomize" / "stage"
+    try:
+        return "---\n".join((folder / name).read_text().rstrip("\n") + "\n" for name in _STAGES)
+    except OSError as error:
+        raise LocalError(f"kwok's module has not the stages that are expected: {error}") from error
+
+
+_HINTS = (
+    ("no space left on device", "the disk is full: free about 6 GiB where Go keeps its cache (`go env GOCACHE`)"),
+    ("disk quota exceeded", "your disk quota is used up: free about 6 GiB"),
+    ("signal: killed", "the compiler was killed, most likely for want of memory: it needs about 3 GiB"),
+    ("checksum mismatch", "a Go module is not the one that was locked: do not use this proxy (`go env GOPROXY`)"),
+    ("permission denied", "a folder cannot be written: see `go env GOCACHE GOMODCACHE`"),
+)
+_NETWORK = re.compile(
+    r"dial tcp|no such host|i/o timeout|connection refused|network is unreachable|TLS handshake|proxyconnect"
+    r"|server misbehaving|unexpected EOF|50[234] |x509:"
+)
+
+
+def hint(output: str) -> str:
+    """Return what to do about a failed build, from what Go printed; "" where nothing is known."""
+    for words, advice in _HINTS:
+        if words in output:
+            return advice
+    if _NETWORK.search(output):
+        return "the Go modules could not be fetched: check the network, or set GOPROXY to a proxy that answers"
+    return ""
+
+
+def _complaint(name: str, log: Path) -> str:
+    last = [line for line in tail(log, 200) if not line.startswith("# get ")]
+    advice = hint("\n".join(last))
+    lines = "\n".join(f"    {line}" for line in last[-12:])
+    return f'building "{name}" failed{": " + advice if advice else ""}. The end of "{log}":\n{lines}'
+
+
+def cached() -> list[Path]:
+    """List the folders of binaries in the cache, the one in use included."""
+    try:
+        return sorted(path for path in (paths.cache() / "bin").iterdir() if path.is_dir())
+    except FileNotFoundError:
+        return []
+
+
+def remove(folder: Path) -> int:
+    """Remove a folder of binaries; the bytes that it took are returned."""
+    size = sum(os.lstat(file).st_size for file in folder.rglob("*"))
+    shutil.rmtree(folder)
+    return size

@@ -1,0 +1,424 @@
+"""One local cluster: brought up, looked at, brought down. Everything that wants a control plane goes through here.
+
+    LocalCluster("default").up()   prepare: folder, ports, certificates ─► supervisor ─► control plane ready
+                                   ─► what a fresh cluster needs (bootstrap.py) ─► kwok, nodes, operator
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tenantry.api.errors import InputError, LocalError
+from tenantry.local import build, components, control, folders, kubeconfigs, locks, pki, ports, process
+from tenantry.local.control import Order, Verb
+from tenantry.local.files import check_space, write_private
+from tenantry.local.nodes import NodePlan
+from tenantry.local.paths import ClusterPaths, check_name, cluster_folder, home
+from tenantry.local.progress import Progress, Silent
+from tenantry.local.spec import ClusterSpec, read_spec, write_spec
+from tenantry.local.state import ClusterState, Phase, read_state, write_state
+
+# etcd's write-ahead log alone takes 64 MB from the start.
+_NEEDED_MIB = 256
+_ORDER_SECONDS = 20.0
+_SUPERVISOR_SECONDS = 20.0
+_DOWN_SECONDS = 30.0
+_CRASHES = 3
+
+Install = Callable[[Path], Awaitable[None]]
+"""Puts Tenantry into the cluster of a kubeconfig, before the operator starts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpOptions:
+    """How to bring a cluster up.
+
+    Args:
+        nodes: Which simulated nodes it has; None leaves them as they are.
+        data: The folder for its files; None for the one that it has, or the usual one.
+        throwaway: Whether data may be lost when the machine dies.
+        operator: Whether the operator runs in it.
+        install: Puts what the operator needs into the cluster.
+        addresses: Further IP addresses for the API server's certificate.
+        timeout_seconds: For everything but the build of the binaries.
+    """
+
+    nodes: NodePlan | None = None
+    data: Path | None = None
+    throwaway: bool = False
+    operator: bool = False
+    install: Install | None = None
+    addresses: tuple[str, ...] = ()
+    timeout_seconds: float = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpResult:
+    """What `up` did.
+
+    Args:
+        was_running: Whether the control plane ran already.
+        seconds: How long it took.
+        state: The cluster then.
+    """
+
+    was_running: bool
+    seconds: float
+    state: ClusterState
+
+
+class LocalCluster:
+    """A cluster on this machine, by its name.
+
+    Args:
+        name: A DNS label.
+        root: The home of its files; None for the user's.
+
+    Raises:
+        InputError: The name is no DNS label.
+    """
+
+    def __init__(self, name: str = "default", *, root: Path | None = None) -> None:
+        self.name = check_name(name)
+        self.root = root or home()
+        self.paths = ClusterPaths(cluster_folder(name, self.root))
+
+    @property
+    def kubeconfig_path(self) -> Path:
+        """Return the administrator's kubeconfig; it is there once the cluster has been up."""
+        return self.paths.kubeconfig("admin")
+
+    def exists(self) -> bool:
+        """Tell whether there is such a cluster, running or not."""
+        return self.paths.spec.exists()
+
+    def is_running(self) -> bool:
+        """Tell whether its supervisor lives."""
+        return locks.is_held(self.paths.supervisor_lock)
+
+    def spec(self) -> ClusterSpec:
+        """Return what it is to be.
+
+        Raises:
+            LocalError: There is no such cluster.
+        """
+        spec = read_spec(self.paths)
+        if spec is None:
+            raise LocalError(f'there is no local cluster "{self.name}": `tenantry up --name {self.name}` makes it')
+        return spec
+
+    def status(self) -> ClusterState:
+        """Return its state; phase `Killed` means that its supervisor is gone without having stopped it.
+
+        Raises:
+            LocalError: There is no such cluster.
+        """
+        spec = self.spec()
+        state = read_state(self.paths)
+        if state is None:
+            phase = Phase.STARTING if self.is_running() else Phase.STOPPED
+            return ClusterState(name=spec.name, boot_id="", supervisor_pid=0, supervisor_ticks=0, phase=phase)
+        if state.phase is not Phase.STOPPED and not self.is_running():
+            return _with_phase(state, Phase.KILLED)
+        return state
+
+    async def up(self, options: UpOptions | None = None, progress: Progress | None = None) -> UpResult:
+        """Bring it up; where it runs already, only make it what the options say.
+
+        Raises:
+            InputError: The options contradict what the cluster is.
+            LocalError: It does not come up: which component, why, and the end of its log.
+        """
+        options = options or UpOptions()
+        progress = progress or Silent()
+        binaries = build.built() or await asyncio.to_thread(build.ensure, progress)
+        started = time.monotonic()
+        folders.prepare(self.paths, self.name, options.data)
+        try:
+            async with asyncio.timeout(options.timeout_seconds), self._changing(options.timeout_seconds):
+                was_running = self.is_running()
+                if was_running:
+                    self._check_same(options)
+                else:
+                    await self._start(binaries, options, progress)
+                await self._wait_control_plane(progress)
+                await self._furnish(options, progress)
+        except TimeoutError as error:
+            raise LocalError(self._why_not(options.timeout_seconds)) from error
+        return UpResult(was_running=was_running, seconds=time.monotonic() - started, state=self.status())
+
+    async def down(self, *, purge: bool = False) -> bool:
+        """End every process of it; whether any ran is returned.
+
+        Args:
+            purge: Whether its data goes, too.
+
+        Raises:
+            LocalError: There is no such cluster.
+        """
+        if not self.paths.folder.is_dir():
+            if self.paths.folder.is_symlink() and purge:
+                self.paths.folder.unlink()
+                return False
+            self.spec()
+        async with self._changing(_DOWN_SECONDS):
+            was_running = self.is_running()
+            if was_running:
+                await self._shut_down()
+            await self._kill_leftovers()
+            if purge:
+                folders.purge(self.paths)
+        return was_running
+
+    def kubectl(self, *arguments: str, timeout_seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as the administrator; its exit code, stdout and stderr are returned."""
+        return subprocess.run(
+            [str(build.Binaries(Path(self.spec().binaries)).kubectl), *arguments],
+            env=os.environ | {"KUBECONFIG": str(self.kubeconfig_path)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_seconds,
+        )
+
+    async def stop_component(self, component: str) -> None:
+        """End a component and leave it ended."""
+        await self._order("stop", component)
+
+    async def start_component(self, component: str, timeout_seconds: float = 30.0) -> None:
+        """Start a component, and wait until it is ready.
+
+        Raises:
+            LocalError: It is not, in that time.
+        """
+        await self._order("start", component)
+        await self.wait_ready(component, timeout_seconds=timeout_seconds)
+
+    async def restart_component(self, component: str, timeout_seconds: float = 30.0) -> None:
+        """End a component, start it again, and wait until it is ready."""
+        await self._order("restart", component)
+        await self.wait_ready(component, timeout_seconds=timeout_seconds)
+
+    async def wait_ready(self, *names: str, timeout_seconds: float = 30.0) -> ClusterState:
+        """Wait until components are ready (all of the control plane where none is named)."""
+        wanted = frozenset(names or components.CONTROL_PLANE)
+
+        def is_ready(state: ClusterState) -> bool:
+            return wanted <= {each.name for each in state.components if each.phase is Phase.READY}
+
+        return await self.wait_for(is_ready, timeout_seconds=timeout_seconds)
+
+    async def wait_for(
+        self, is_so: Callable[[ClusterState], bool], *, timeout_seconds: float = 30.0
+    ) -> ClusterState:
+        """Wait until the supervisor reports a state of which something is true.
+
+        Raises:
+            LocalError: It is not, in that time.
+        """
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                async for state in control.watch(self.paths.socket):
+                    if is_so(state):
+                        return state
+        except TimeoutError as error:
+            raise LocalError(self._why_not(timeout_seconds)) from error
+        raise LocalError(f'the supervisor of "{self.name}" ended')
+
+    async def _order(self, verb: Verb, component: str = "") -> ClusterState:
+        return await control.order(self.paths.socket, Order(verb=verb, component=component), _ORDER_SECONDS)
+
+    @asynccontextmanager
+    async def _changing(self, timeout_seconds: float) -> AsyncIterator[None]:
+        lock = locks.FileLock(self.paths.up_lock)
+        try:
+            await lock.acquire_async(timeout_seconds)
+        except TimeoutError as error:
+            raise LocalError(f'another `tenantry up` or `down` of "{self.name}" takes too long') from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _check_same(self, options: UpOptions) -> None:
+        if options.throwaway and not self.spec().throwaway:
+            raise InputError(
+                f'the cluster "{self.name}" runs and keeps its data: `tenantry down --name {self.name}` first, or '
+                "leave --throwaway out"
+            )
+
+    async def _start(self, binaries: build.Binaries, options: UpOptions, progress: Progress) -> None:
+        await self._kill_leftovers()
+        check_space(self.paths.folder, _NEEDED_MIB)
+        progress.update("preparing ports and certificates")
+        before = read_spec(self.paths)
+        spec = ClusterSpec(
+            name=self.name,
+            ports=ports.reserve(self.paths.folder, before.ports if before else None),
+            binaries=str(binaries.folder),
+            throwaway=options.throwaway,
+            addresses=options.addresses or (before.addresses if before else ()),
+        )
+        pki.ensure(self.paths.pki, spec.addresses, datetime.datetime.now(datetime.UTC))
+        kubeconfigs.write_all(self.paths, self.name, spec.ports.apiserver)
+        write_private(self.paths.folder / "authentication.yaml", components.AUTHENTICATION.encode())
+        write_spec(self.paths, spec)
+        progress.update("starting the control plane")
+        await self._spawn()
+
+    async def _spawn(self) -> None:
+        lock = locks.FileLock(self.paths.supervisor_lock)
+        if not lock.try_acquire():
+            raise LocalError(f'a supervisor of "{self.name}" runs already')
+        try:
+            os.set_inheritable(lock.descriptor, True)
+            launcher = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "tenantry.local.supervisor", str(self.paths.folder)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                pass_fds=(lock.descriptor,),
+                start_new_session=True,
+                cwd="/",
+            )
+        finally:
+            # From here on it is the supervisor's alone.
+            lock.release()
+        if launcher.stdout is None:
+            raise LocalError("the supervisor was started without a pipe")
+        async with asyncio.timeout(_SUPERVISOR_SECONDS):
+            said = await launcher.stdout.read()
+            await launcher.wait()
+        if said != b"listening\n":
+            raise LocalError(f"the supervisor did not start:\n{said.decode(errors='replace').strip()}")
+
+    async def _wait_control_plane(self, progress: Progress) -> None:
+        async for state in control.watch(self.paths.socket):
+            waiting = [each.name for each in state.components if not each.phase == Phase.READY]
+            waiting = [name for name in components.CONTROL_PLANE if name in waiting]
+            if not waiting:
+                return
+            progress.update(f"waiting for {', '.join(waiting)}")
+            for each in state.components:
+                if each.restarts >= _CRASHES and each.phase is Phase.BACK_OFF and each.name in waiting:
+                    raise LocalError(self._complaint(state, each.name))
+        raise LocalError(f'the supervisor of "{self.name}" ended; see "{self.paths.log("supervisor")}"')
+
+    async def _furnish(self, options: UpOptions, progress: Progress) -> None:
+        # Imported here: aiohttp is not needed for anything else of this file.
+        from tenantry.local import bootstrap
+
+        progress.update("making nodes and installing Tenantry")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(bootstrap.apply_rights(self.kubeconfig_path))
+            if options.install:
+                group.create_task(_call(options.install, self.kubeconfig_path))
+        if options.operator:
+            await self._order("start", components.OPERATOR)
+        else:
+            await self._order("stop", components.OPERATOR)
+        if await bootstrap.apply_nodes(self.kubeconfig_path, options.nodes):
+            await self._order("start", components.KWOK)
+            progress.update("waiting for the nodes")
+            await bootstrap.wait_nodes(self.kubeconfig_path)
+        else:
+            await self._order("stop", components.KWOK)
+        if options.operator:
+            progress.update("waiting for the operator")
+            await self._wait_operator()
+
+    async def _wait_operator(self) -> None:
+        async for state in control.watch(self.paths.socket):
+            operator = state.component(components.OPERATOR)
+            if operator and operator.phase is Phase.READY:
+                return
+            if operator and operator.restarts >= _CRASHES and operator.phase is Phase.BACK_OFF:
+                raise LocalError(self._complaint(state, components.OPERATOR))
+
+    async def _shut_down(self) -> None:
+        state = read_state(self.paths)
+        with contextlib.suppress(LocalError, TimeoutError):
+            await self._order("shutdown")
+        lock = locks.FileLock(self.paths.supervisor_lock)
+        try:
+            await lock.acquire_async(_DOWN_SECONDS / 2)
+        except TimeoutError:
+            # It hangs: its children die with it.
+            if state and process.kill_if_same(state.supervisor_pid, state.supervisor_ticks):
+                await process.wait_gone(state.supervisor_pid, state.supervisor_ticks, 5.0)
+        finally:
+            lock.release()
+
+    async def _kill_leftovers(self) -> None:
+        """End what a supervisor that is gone left behind; nothing, unless it was killed just now."""
+        state = read_state(self.paths)
+        if state is None or state.boot_id != process.boot_id():
+            return
+        for each in state.components:
+            if process.kill_if_same(each.pid, each.start_ticks, signal.SIGKILL):
+                await process.wait_gone(each.pid, each.start_ticks, 5.0)
+        if state.phase is not Phase.STOPPED:
+            write_state(self.paths, _with_phase(state, Phase.STOPPED))
+
+    def _complaint(self, state: ClusterState, name: str) -> str:
+        component = state.component(name)
+        end = component.last_exit if component else None
+        if end is None:
+            return f'{name} of the cluster "{self.name}" is not ready; see "{self.paths.log(name)}"'
+        lines = "\n".join(f"    {line}" for line in end.lines)
+        return f'{name} of the cluster "{self.name}" crashed ({end}). The end of "{self.paths.log(name)}":\n{lines}'
+
+    def _why_not(self, timeout_seconds: float) -> str:
+        state = read_state(self.paths)
+        late = [each for each in state.components if each.phase not in (Phase.READY, Phase.STOPPED)] if state else []
+        names = ", ".join(f"{each.name} ({each.phase})" for each in late) or "nothing that could be named"
+        crashed = next((each.name for each in late if each.last_exit), "")
+        more = f"\n{self._complaint(state, crashed)}" if state and crashed else ""
+        return (
+            f'the cluster "{self.name}" is not ready after {timeout_seconds:.0f} s: waiting for {names}; see '
+            f"`tenantry status --name {self.name}` and `tenantry logs --name {self.name}`{more}"
+        )
+
+
+async def _call(install: Install, kubeconfig: Path) -> None:
+    await install(kubeconfig)
+
+
+def _with_phase(state: ClusterState, phase: Phase) -> ClusterState:
+    return ClusterState(
+        name=state.name,
+        boot_id=state.boot_id,
+        supervisor_pid=0,
+        supervisor_ticks=0,
+        phase=phase,
+        components=state.components,
+    )
+
+
+def list_clusters(root: Path | None = None) -> Sequence[LocalCluster]:
+    """Return every cluster of a home, by name, stopped ones included."""
+    folder = (root or home()) / "clusters"
+    try:
+        names = sorted(path.name for path in folder.iterdir())
+    except FileNotFoundError:
+        return []
+    found: list[LocalCluster] = []
+    for name in names:
+        with contextlib.suppress(InputError):
+            cluster = LocalCluster(name, root=root)
+            if cluster.exists():
+                found.append(cluster)
+    return found

@@ -1,0 +1,259 @@
+"""The command line of each component of a local cluster; pure.
+
+Source: Kubernetes, reference of the command line tools; PLATFORM.md for what was measured.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tenantry.api.errors import InputError
+from tenantry.local.paths import ClusterPaths
+from tenantry.local.spec import ClusterSpec
+
+LOOPBACK = "127.0.0.1"
+SERVICE_RANGE = "10.96.0.0/16"
+
+ETCD = "etcd"
+APISERVER = "kube-apiserver"
+CONTROLLER_MANAGER = "kube-controller-manager"
+SCHEDULER = "kube-scheduler"
+KWOK = "kwok"
+OPERATOR = "operator"
+NAMES = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK, OPERATOR)
+CONTROL_PLANE = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER)
+
+# The anonymous may ask whether the server is well, and nothing else.
+AUTHENTICATION = """\
+apiVersion: apiserver.config.k8s.io/v1
+kind: AuthenticationConfiguration
+anonymous:
+  enabled: true
+  conditions:
+  - path: /livez
+  - path: /readyz
+  - path: /healthz
+"""
+
+
+class Signal(enum.StrEnum):
+    """How a component tells that it is ready."""
+
+    NOTIFY = "notify"
+    """By systemd's protocol, sd_notify(3)."""
+    NOTIFY_HTTPS = "notify+https"
+    """By sd_notify that it listens; then its health page says when the rest has come."""
+    HTTPS = "https"
+    HTTP = "http"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Component:
+    """How to run one component.
+
+    Args:
+        name: One of NAMES.
+        command: The program and its arguments.
+        port: Where it listens on 127.0.0.1.
+        signal: How it tells that it is ready.
+        health: The path of its health page.
+        after: Components that have to be ready before it starts.
+        stop_seconds: How long it may take to end after SIGTERM.
+        on_request: Whether it starts only when it is asked for, since something has to be made in the cluster first.
+        environment: Added to the supervisor's.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    port: int
+    signal: Signal
+    health: str = ""
+    after: tuple[str, ...] = ()
+    stop_seconds: float = 5.0
+    on_request: bool = False
+    environment: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def components(spec: ClusterSpec, paths: ClusterPaths, python: str) -> tuple[Component, ...]:
+    """Return every component, in the order of their start.
+
+    Args:
+        spec: The cluster.
+        paths: Where its files are.
+        python: The interpreter for the operator.
+    """
+    return (
+        _etcd(spec, paths),
+        _apiserver(spec, paths),
+        _controller_manager(spec, paths),
+        _scheduler(spec, paths),
+        _kwok(spec, paths),
+        _operator(spec, paths, python),
+    )
+
+
+def check_name(name: str) -> str:
+    """Return the name if a component is called so.
+
+    Raises:
+        InputError: None is: which ones there are.
+    """
+    if name not in NAMES:
+        raise InputError(f'there is no component "{name}"; there are {", ".join(NAMES)}')
+    return name
+
+
+def _program(spec: ClusterSpec, name: str) -> str:
+    return str(Path(spec.binaries) / name)
+
+
+def _tls(paths: ClusterPaths, name: str) -> tuple[str, str]:
+    return f"--tls-cert-file={paths.pki / name}.crt", f"--tls-private-key-file={paths.pki / name}.key"
+
+
+def _etcd(spec: ClusterSpec, paths: ClusterPaths) -> Component:
+    client = f"https://{LOOPBACK}:{spec.ports.etcd}"
+    peer = f"https://{LOOPBACK}:{spec.ports.etcd_peer}"
+    pki = paths.pki
+    # Whoever reaches etcd owns the cluster: other users of this machine can open its port, so it asks for a
+    # certificate of its own authority.
+    certificates = [
+        f"--{prefix}{flag}={pki / file}"
+        for prefix in ("", "peer-")
+        for flag, file in (
+            ("cert-file", "etcd-server.crt"),
+            ("key-file", "etcd-server.key"),
+            ("trusted-ca-file", "etcd-ca.crt"),
+        )
+    ]
+    return Component(
+        name=ETCD,
+        command=(
+            *(_program(spec, "controlplane"), ETCD, "--name=local", f"--data-dir={paths.etcd}"),
+            *(f"--listen-client-urls={client}", f"--advertise-client-urls={client}"),
+            *(f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}"),
+            *(f"--initial-cluster=local={peer}", "--client-cert-auth", "--peer-client-cert-auth", *certificates),
+            # One member elects itself at once; the usual 1 s is for networks.
+            *("--heartbeat-interval=50", "--election-timeout=250", "--log-level=warn", "--logger=zap"),
+            # A week of watches would otherwise fill the disk; the API server compacts, this is for its absence.
+            *("--auto-compaction-retention=1h", "--quota-backend-bytes=8589934592"),
+            *(("--unsafe-no-fsync",) if spec.throwaway else ()),
+        ),
+        port=spec.ports.etcd,
+        signal=Signal.NOTIFY,
+    )
+
+
+def _apiserver(spec: ClusterSpec, paths: ClusterPaths) -> Component:
+    pki = paths.pki
+    return Component(
+        name=APISERVER,
+        command=(
+            *(_program(spec, "controlplane"), APISERVER),
+            *(f"--bind-address={LOOPBACK}", f"--secure-port={spec.ports.apiserver}", *_tls(paths, "server")),
+            # No endpoint may name loopback, so the reconciler of the "kubernetes" Service has nothing to write.
+            *(f"--advertise-address={LOOPBACK}", "--endpoint-reconciler-type=none"),
+            f"--etcd-servers=https://{LOOPBACK}:{spec.ports.etcd}",
+            f"--etcd-cafile={pki / 'etcd-ca.crt'}",
+            f"--etcd-certfile={pki / 'apiserver-etcd-client.crt'}",
+            f"--etcd-keyfile={pki / 'apiserver-etcd-client.key'}",
+            *(f"--client-ca-file={pki / 'ca.crt'}", f"--authentication-config={paths.folder / 'authentication.yaml'}"),
+            *("--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction"),
+            f"--service-account-key-file={pki / 'service-account.pub'}",
+            f"--service-account-signing-key-file={pki / 'service-account.key'}",
+            *("--service-account-issuer=https://kubernetes.default.svc", f"--service-cluster-ip-range={SERVICE_RANGE}"),
+            f"--kubelet-client-certificate={pki / 'apiserver-kubelet-client.crt'}",
+            f"--kubelet-client-key={pki / 'apiserver-kubelet-client.key'}",
+            f"--kubelet-certificate-authority={pki / 'ca.crt'}",
+            "--kubelet-preferred-address-types=InternalIP",
+            f"--requestheader-client-ca-file={pki / 'front-proxy-ca.crt'}",
+            "--requestheader-allowed-names=front-proxy-client",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            *("--requestheader-group-headers=X-Remote-Group", "--requestheader-username-headers=X-Remote-User"),
+            f"--proxy-client-cert-file={pki / 'front-proxy-client.crt'}",
+            f"--proxy-client-key-file={pki / 'front-proxy-client.key'}",
+            *("--allow-privileged", "--profiling=false"),
+        ),
+        port=spec.ports.apiserver,
+        signal=Signal.NOTIFY_HTTPS,
+        health="/readyz",
+        # It does not end while watches are open, whatever it is asked [measured]; nothing is lost with it.
+        stop_seconds=2.0,
+    )
+
+
+def _controller_manager(spec: ClusterSpec, paths: ClusterPaths) -> Component:
+    own = paths.kubeconfig(CONTROLLER_MANAGER)
+    pki = paths.pki
+    return Component(
+        name=CONTROLLER_MANAGER,
+        command=(
+            *(_program(spec, "controlplane"), CONTROLLER_MANAGER, f"--kubeconfig={own}"),
+            *(f"--authentication-kubeconfig={own}", f"--authorization-kubeconfig={own}"),
+            *(f"--bind-address={LOOPBACK}", f"--secure-port={spec.ports.controller_manager}", *_tls(paths, "server")),
+            # An identity for each controller, so that policies can tell them apart.
+            *("--use-service-account-credentials", "--leader-elect=false", "--profiling=false"),
+            f"--service-account-private-key-file={pki / 'service-account.key'}",
+            *(f"--root-ca-file={pki / 'ca.crt'}", f"--service-cluster-ip-range={SERVICE_RANGE}"),
+            f"--cluster-signing-cert-file={pki / 'ca.crt'}",
+            f"--cluster-signing-key-file={pki / 'ca.key'}",
+            # The defaults (20 and 30) make a quota take seconds once there are hundreds [measured].
+            *("--kube-api-qps=1000", "--kube-api-burst=2000"),
+            *("--concurrent-namespace-syncs=50", "--concurrent-gc-syncs=40", "--concurrent-resource-quota-syncs=20"),
+        ),
+        port=spec.ports.controller_manager,
+        signal=Signal.HTTPS,
+        health="/healthz",
+        after=(APISERVER,),
+    )
+
+
+def _scheduler(spec: ClusterSpec, paths: ClusterPaths) -> Component:
+    own = paths.kubeconfig(SCHEDULER)
+    return Component(
+        name=SCHEDULER,
+        command=(
+            *(_program(spec, "controlplane"), SCHEDULER, f"--kubeconfig={own}"),
+            *(f"--authentication-kubeconfig={own}", f"--authorization-kubeconfig={own}"),
+            *(f"--bind-address={LOOPBACK}", f"--secure-port={spec.ports.scheduler}", *_tls(paths, "server")),
+            *("--leader-elect=false", "--profiling=false", "--kube-api-qps=1000", "--kube-api-burst=2000"),
+        ),
+        port=spec.ports.scheduler,
+        signal=Signal.HTTPS,
+        health="/readyz",
+        after=(APISERVER,),
+    )
+
+
+def _kwok(spec: ClusterSpec, paths: ClusterPaths) -> Component:
+    return Component(
+        name=KWOK,
+        command=(
+            *(_program(spec, "kwok"), f"--kubeconfig={paths.kubeconfig(KWOK)}"),
+            f"--config={_program(spec, 'kwok-stages.yaml')}",
+            *("--manage-all-nodes=false", "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake"),
+            *("--node-lease-duration-seconds=40", f"--server-address={LOOPBACK}:{spec.ports.kwok}"),
+        ),
+        port=spec.ports.kwok,
+        signal=Signal.HTTP,
+        health="/healthz",
+        after=(APISERVER,),
+        on_request=True,
+    )
+
+
+def _operator(spec: ClusterSpec, paths: ClusterPaths, python: str) -> Component:
+    return Component(
+        name=OPERATOR,
+        command=(
+            *(python, "-m", "tenantry", "operator", f"--kubeconfig={paths.kubeconfig(OPERATOR)}"),
+            f"--metrics-address={LOOPBACK}:{spec.ports.operator}",
+        ),
+        port=spec.ports.operator,
+        signal=Signal.HTTP,
+        health="/healthz",
+        after=(APISERVER,),
+        on_request=True,
+    )

@@ -1,0 +1,110 @@
+"""Orders to a supervisor and what it answers: one JSON object a line, on a socket that only the owner can open."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from tenantry.api.errors import LocalError
+from tenantry.local.state import ClusterState
+
+Verb = Literal["watch", "start", "stop", "restart", "shutdown"]
+_LINE_LIMIT = 2**20
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What a supervisor is to do; `component` for the verbs that are about one."""
+
+    verb: Verb
+    component: str = ""
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The state after it, or why not. A watch is answered with a reply for each change."""
+
+    state: ClusterState | None = None
+    error: str = ""
+
+
+def decode_order(line: bytes) -> Order:
+    """Read an order.
+
+    Raises:
+        ConnectionError: Whoever wrote this does not speak the protocol.
+    """
+    try:
+        return msgspec.json.decode(line, type=Order)
+    except msgspec.MsgspecError as error:
+        raise ConnectionError(str(error)) from error
+
+
+def encode_reply(reply: Reply) -> bytes:
+    """Write a reply as a line."""
+    return msgspec.json.encode(reply) + b"\n"
+
+
+@contextmanager
+def short_path(path: Path) -> Iterator[str]:
+    """Give a socket an address that fits: the kernel takes 107 bytes, and folders of tests are longer."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+@asynccontextmanager
+async def _connected(path: Path) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    try:
+        with short_path(path) as address:
+            reader, writer = await asyncio.open_unix_connection(address, limit=_LINE_LIMIT)
+    except OSError as error:
+        raise LocalError(f'the supervisor does not answer at "{path}": {error.strerror}') from error
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+
+
+async def order(path: Path, what: Order, timeout_seconds: float) -> ClusterState:
+    """Send an order and return the state after it.
+
+    Raises:
+        LocalError: The supervisor is gone, or says why it will not.
+        TimeoutError: It did not answer in time.
+    """
+    async with asyncio.timeout(timeout_seconds), _connected(path) as (reader, writer):
+        writer.write(msgspec.json.encode(what) + b"\n")
+        reply = _decode(await reader.readline(), path)
+    if reply.error or reply.state is None:
+        raise LocalError(reply.error or "the supervisor said nothing")
+    return reply.state
+
+
+async def watch(path: Path) -> AsyncIterator[ClusterState]:
+    """Yield the state now, and after each change; the caller sets the deadline.
+
+    Raises:
+        LocalError: The supervisor is gone.
+    """
+    async with _connected(path) as (reader, writer):
+        writer.write(msgspec.json.encode(Order(verb="watch")) + b"\n")
+        while True:
+            state = _decode(await reader.readline(), path).state
+            if state is not None:
+                yield state
+
+
+def _decode(line: bytes, path: Path) -> Reply:
+    if not line:
+        raise LocalError(f'the supervisor at "{path}" ended')
+    try:
+        return msgspec.json.decode(line, type=Reply)
+    except msgspec.MsgspecError as error:
+        raise LocalError(f'the supervisor at "{path}" is of another version of Tenantry: stop it first') from error

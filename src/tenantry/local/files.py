@@ -1,0 +1,87 @@
+"""Files that only their owner reads, written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+from tenantry.api.errors import LocalError
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file with mode 0600 so that a reader sees the old or the new text, never half of one.
+
+    Raises:
+        LocalError: The folder cannot be written or the disk is full.
+    """
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise explain(error, path) from error
+
+
+def make_private_folder(path: Path) -> None:
+    """Make a folder with mode 0700, and the ones above it as the umask says.
+
+    Raises:
+        LocalError: It cannot be made.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
+        path.chmod(0o700)
+    except OSError as error:
+        raise explain(error, path) from error
+
+
+def explain(error: OSError, path: Path) -> LocalError:
+    """Turn what the operating system says about a path into what a person can do."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return LocalError(f'the disk of "{path}" is full: free some space, or keep the cluster elsewhere with --data')
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return LocalError(
+            f'"{path}" cannot be written ({error.strerror}): change its permissions, or choose another place with '
+            "--data or TENANTRY_HOME"
+        )
+    return LocalError(f'"{path}": {error.strerror}')
+
+
+def check_space(folder: Path, needed_mib: int) -> None:
+    """Check that a folder can be written and its disk has room.
+
+    Raises:
+        LocalError: It cannot, or has not: how much there is and how much is needed.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"\0" * 65536)
+        found = os.statvfs(folder)
+    except OSError as error:
+        raise explain(error, folder) from error
+    free_mib = found.f_bavail * found.f_frsize // 2**20
+    if free_mib < needed_mib:
+        raise LocalError(
+            f'the disk of "{folder}" has {free_mib} MiB free and {needed_mib} MiB are needed: free some space, or '
+            "keep the cluster elsewhere with --data"
+        )
+
+
+def tail(path: Path, lines: int, *, limit_bytes: int = 65536) -> list[str]:
+    """Return the last lines of a text file, [] where there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - limit_bytes))
+            text = file.read()
+    except OSError:
+        return []
+    return text.decode(errors="replace").splitlines()[-lines:] if lines else []

@@ -1,0 +1,58 @@
+"""Writes kubeconfig files that hold their certificates, so that they can be copied."""
+
+from __future__ import annotations
+
+import base64
+
+from tenantry.local.files import write_private
+from tenantry.local.paths import ClusterPaths
+
+IDENTITIES = ("admin", "operator", "kube-controller-manager", "kube-scheduler", "kwok")
+
+# What kubectl itself would write, for the people who open the file; no YAML library is needed for it.
+_TEXT = """\
+apiVersion: v1
+kind: Config
+clusters:
+- name: {cluster}
+  cluster:
+    server: {server}
+    certificate-authority-data: {authority}
+users:
+- name: {user}
+  user:
+    client-certificate-data: {certificate}
+    client-key-data: {key}
+contexts:
+- name: {cluster}
+  context:
+    cluster: {cluster}
+    user: {user}
+current-context: {cluster}
+"""
+
+
+def write_all(paths: ClusterPaths, name: str, port: int) -> None:
+    """Write the kubeconfig of each identity, where its text would differ.
+
+    Args:
+        paths: The cluster's.
+        name: The cluster's; the context is called "tenantry-NAME".
+        port: The API server's.
+    """
+    for identity in IDENTITIES:
+        text = _TEXT.format(
+            cluster=f"tenantry-{name}",
+            server=f"https://127.0.0.1:{port}",
+            authority=_base64(paths, "ca.crt"),
+            user=f"tenantry-{name}-{identity}",
+            certificate=_base64(paths, f"{identity}.crt"),
+            key=_base64(paths, f"{identity}.key"),
+        ).encode()
+        file = paths.kubeconfig(identity)
+        if not file.exists() or file.read_bytes() != text:
+            write_private(file, text)
+
+
+def _base64(paths: ClusterPaths, file: str) -> str:
+    return base64.b64encode((paths.pki / file).read_bytes()).decode()

@@ -1,0 +1,245 @@
+"""Simulated nodes: what is asked for on the command line or in a file, as Node objects; pure.
+
+    - name: web            # the group; nodes are web-1, web-2, web-3
+      count: 3
+      zone: [a, b]         # one zone, or several in turn
+      labels: {disk: ssd}
+      capacity: {cpu: "16", memory: 64Gi, pods: "110"}
+      taints: [{key: dedicated, value: web, effect: NoSchedule}]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+
+from tenantry.api.errors import InputError
+from tenantry.api.model import KubernetesObject, Model, ObjectMeta, Resource
+from tenantry.world import quantity
+
+SELECTOR = "app.kubernetes.io/managed-by=tenantry-local"
+ZONE = "topology.kubernetes.io/zone"
+_DIGEST = "local.tenantry.dev/digest"
+_MAX_NODES = 5000
+_DEFAULT_CAPACITY = {"cpu": "8", "memory": "32Gi", "pods": "110"}
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,54}[a-z0-9])?")
+_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+class Taint(Model, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What keeps pods away that do not tolerate it."""
+
+    key: str
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+    value: str = ""
+
+
+class NodeGroup(Model, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nodes that are alike.
+
+    Args:
+        name: Of the group; the nodes are called NAME-1, NAME-2, ...
+        count: How many.
+        labels: On each.
+        capacity: Resource to quantity; what is left out is 8 CPUs, 32Gi and 110 pods.
+        zone: Of all, or of one after the other in turn.
+        taints: On each.
+    """
+
+    name: str = "node"
+    count: Annotated[int, msgspec.Meta(ge=0, le=_MAX_NODES)] = 1
+    labels: dict[str, str] = {}
+    capacity: dict[str, str | int] = {}
+    zone: str | tuple[str, ...] = ()
+    taints: tuple[Taint, ...] = ()
+
+
+class NodePlan(Model, frozen=True, kw_only=True):
+    """All simulated nodes of a cluster."""
+
+    groups: tuple[NodeGroup, ...]
+
+
+class NodeSpec(Model, frozen=True, kw_only=True):
+    """The part of a Node's spec that is ours."""
+
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeCondition(Model, frozen=True, kw_only=True):
+    """What is known of a node's health."""
+
+    type: str
+    status: str
+
+
+class NodeStatus(Model, frozen=True, kw_only=True):
+    """What a node has, and how it is."""
+
+    capacity: dict[str, str] = {}
+    allocatable: dict[str, str] = {}
+    conditions: tuple[NodeCondition, ...] = ()
+
+
+class Node(KubernetesObject, frozen=True, kw_only=True):
+    """A node of the cluster."""
+
+    resource: ClassVar[Resource] = Resource("", "v1", "nodes", "Node", namespaced=False)
+
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether pods can run there."""
+        return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
+
+
+def plan_from_flags(
+    count: int, *, cpu: str = "", memory: str = "", labels: tuple[str, ...] = (), zones: str = ""
+) -> NodePlan:
+    """Return the plan that flags of `tenantry up` mean.
+
+    Args:
+        count: --nodes.
+        cpu: --node-cpu, a quantity.
+        memory: --node-memory, a quantity.
+        labels: --node-labels, each "key=value" or several of them between commas.
+        zones: --zones, names between commas.
+
+    Raises:
+        InputError: The flag, what it must be.
+    """
+    if not 0 <= count <= _MAX_NODES:
+        raise InputError(f"--nodes {count} must be from 0 to {_MAX_NODES}")
+    pairs: dict[str, str] = {}
+    for item in (part for text in labels for part in text.split(",")):
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise InputError(f'--node-labels "{item}" must be KEY=VALUE')
+        pairs[key] = value
+    capacity: dict[str, str | int] = {key: text for key, text in (("cpu", cpu), ("memory", memory)) if text}
+    zone = tuple(part for part in zones.split(",") if part)
+    group = NodeGroup(count=count, labels=pairs, capacity=capacity, zone=zone)
+    return check(NodePlan(groups=(group,)), lambda _: "the flags of nodes")
+
+
+def plan_from_yaml(text: str, file: str) -> NodePlan:
+    """Return the plan that a file holds.
+
+    Args:
+        text: The file's: a list of groups.
+        file: Its name, for errors.
+
+    Raises:
+        InputError: The file and path in it, what it must be.
+    """
+    import yaml  # only `up --nodes-file` needs it
+
+    try:
+        document: object = yaml.safe_load(text)
+        groups = msgspec.convert(document, type=tuple[NodeGroup, ...])
+    except yaml.YAMLError as error:
+        raise InputError(f'--nodes-file "{file}" must be YAML: {" ".join(str(error).split())}') from error
+    except msgspec.ValidationError as error:
+        raise InputError(f'--nodes-file "{file}": {error}; it must be a list of groups of nodes') from error
+    return check(NodePlan(groups=groups), lambda place: f'--nodes-file "{file}": $[{place}]')
+
+
+def check(plan: NodePlan, where: Callable[[int], str]) -> NodePlan:
+    """Return the plan if the API server will take it.
+
+    Args:
+        plan: The plan.
+        where: From the place of a group to what to call it.
+
+    Raises:
+        InputError: Which group and field, and what it must be.
+    """
+    names: set[str] = set()
+    for place, group in enumerate(plan.groups):
+        if not _NAME.fullmatch(group.name):
+            raise InputError(f'{where(place)}.name: "{group.name}" must be a DNS label of at most 56 characters')
+        if group.name in names:
+            raise InputError(f'{where(place)}.name: "{group.name}" must not be there twice')
+        names.add(group.name)
+        for key, value in group.labels.items():
+            _check_label(key, value, f"{where(place)}.labels")
+        for zone in _zones(group):
+            _check_label(ZONE, zone, f"{where(place)}.zone")
+        for resource, text in group.capacity.items():
+            _check_quantity(text, f"{where(place)}.capacity.{resource}")
+    if sum(group.count for group in plan.groups) > _MAX_NODES:
+        raise InputError(f"there must be at most {_MAX_NODES} nodes in all")
+    return plan
+
+
+def _check_label(key: str, value: str, where: str) -> None:
+    prefix, slash, name = key.rpartition("/")
+    if not _LABEL_NAME.fullmatch(name) or (slash and not _PREFIX.fullmatch(prefix)):
+        raise InputError(f'{where}: "{key}" must be a label key, such as "disk" or "example.com/disk"')
+    if value and not _LABEL_NAME.fullmatch(value):
+        raise InputError(f'{where}: the value "{value}" must be at most 63 letters, digits, "-", "_" and "."')
+
+
+def _check_quantity(text: str | int, where: str) -> None:
+    try:
+        value = quantity.parse(text)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+    if value < 0:
+        raise InputError(f'{where}: "{text}" must not be negative')
+
+
+def _zones(group: NodeGroup) -> tuple[str, ...]:
+    return (group.zone,) if isinstance(group.zone, str) else group.zone
+
+
+def desired(plan: NodePlan) -> dict[str, Node]:
+    """Return every Node of a plan by its name."""
+    return {node.metadata.name: node for group in plan.groups for node in _nodes(group)}
+
+
+def _nodes(group: NodeGroup) -> list[Node]:
+    zones = _zones(group)
+    given = {key: quantity.canonical(value) for key, value in group.capacity.items()}
+    capacity = _DEFAULT_CAPACITY | given
+    made: list[Node] = []
+    for number in range(1, group.count + 1):
+        name = f"{group.name}-{number}"
+        zone = {ZONE: zones[(number - 1) % len(zones)]} if zones else {}
+        labels = {
+            "app.kubernetes.io/managed-by": "tenantry-local",
+            "kubernetes.io/arch": "amd64",
+            "kubernetes.io/hostname": name,
+            "kubernetes.io/os": "linux",
+            **zone,
+            **group.labels,
+        }
+        node = Node(
+            metadata=ObjectMeta(name=name, labels=labels, annotations={"kwok.x-k8s.io/node": "fake"}),
+            spec=NodeSpec(taints=group.taints),
+            status=NodeStatus(capacity=capacity, allocatable=capacity),
+        )
+        digest = hashlib.sha256(msgspec.json.encode(node, order="deterministic")).hexdigest()[:16]
+        annotations = node.metadata.annotations | {_DIGEST: digest}
+        metadata = msgspec.structs.replace(node.metadata, annotations=annotations)
+        made.append(msgspec.structs.replace(node, metadata=metadata))
+    return made
+
+
+def difference(wanted: dict[str, Node], found: dict[str, Node]) -> tuple[list[Node], list[Node]]:
+    """Return which nodes to delete and which to create; one that is to be otherwise is in both."""
+    gone = [
+        node
+        for name, node in found.items()
+        if name not in wanted
+        or node.metadata.annotations.get(_DIGEST) != wanted[name].metadata.annotations.get(_DIGEST)
+    ]
+    names = {node.metadata.name for node in gone}
+    return gone, [node for name, node in wanted.items() if name not in found or name in names]

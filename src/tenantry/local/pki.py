@@ -1,0 +1,152 @@
+"""Certificates and keys of a local cluster: an identity for each component, all keys on the P-256 curve.
+
+Source: Kubernetes, "PKI certificates and requirements".
+"""
+
+from __future__ import annotations
+
+import datetime
+import enum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tenantry.local.files import make_private_folder, write_private
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_CA_DAYS = 3650
+_LEAF_DAYS = 365
+_RENEW_BEFORE = datetime.timedelta(days=30)
+_SERVICE_IP = "10.96.0.1"
+_SERVER_NAMES = (
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+)
+OPERATOR_USER = "tenantry:operator"
+OPERATOR_GROUP = "tenantry:operators"
+KWOK_USER = "tenantry:kwok"
+KUBELET_CLIENT_USER = "kube-apiserver-kubelet-client"
+
+
+class _Use(enum.StrEnum):
+    CLIENT = "client"
+    SERVER = "server"
+    PEER = "peer"
+    """Both, as etcd's peers need it."""
+
+
+class _Leaf(msgspec.Struct, frozen=True, kw_only=True):
+    """One certificate: who signs it, whose it is, and what it is for."""
+
+    ca: str
+    user: str
+    group: str = ""
+    use: _Use = _Use.CLIENT
+    names: tuple[str, ...] = ()
+
+
+class _Issued(msgspec.Struct, frozen=True, kw_only=True):
+    """What was issued: enough to know without parsing certificates whether they can stay."""
+
+    leaf: _Leaf | None
+    not_after: datetime.datetime
+
+
+_AUTHORITIES = ("ca", "etcd-ca", "front-proxy-ca")
+
+
+def leaves(addresses: tuple[str, ...] = ()) -> dict[str, _Leaf]:
+    """Return every certificate by its file name.
+
+    Args:
+        addresses: Further IP addresses of the API server.
+    """
+    server = (*_SERVER_NAMES, "127.0.0.1", _SERVICE_IP, *addresses)
+    local = ("localhost", "127.0.0.1")
+    return {
+        "server": _Leaf(ca="ca", user="kube-apiserver", use=_Use.SERVER, names=server),
+        "admin": _Leaf(ca="ca", user="admin", group="system:masters"),
+        "operator": _Leaf(ca="ca", user=OPERATOR_USER, group=OPERATOR_GROUP),
+        "kube-controller-manager": _Leaf(ca="ca", user="system:kube-controller-manager"),
+        "kube-scheduler": _Leaf(ca="ca", user="system:kube-scheduler"),
+        "kwok": _Leaf(ca="ca", user=KWOK_USER),
+        "apiserver-kubelet-client": _Leaf(ca="ca", user=KUBELET_CLIENT_USER),
+        "front-proxy-client": _Leaf(ca="front-proxy-ca", user="front-proxy-client"),
+        "etcd-server": _Leaf(ca="etcd-ca", user="etcd", use=_Use.PEER, names=local),
+        "apiserver-etcd-client": _Leaf(ca="etcd-ca", user="kube-apiserver"),
+    }
+
+
+def ensure(folder: Path, addresses: tuple[str, ...], now: datetime.datetime) -> bool:
+    """Make what is missing, was made for something else, or ends within 30 days.
+
+    Args:
+        folder: Where `NAME.crt` and `NAME.key` go; made with mode 0700.
+        addresses: Further IP addresses of the API server.
+        now: The time, with its zone.
+
+    Returns:
+        Whether anything was made, so that kubeconfigs have to be written anew.
+    """
+    make_private_folder(folder)
+    wanted = leaves(addresses)
+    index = _read_index(folder)
+    if all(_can_stay(folder, name, None, index, now) for name in _AUTHORITIES):
+        stale = {name: leaf for name, leaf in wanted.items() if not _can_stay(folder, name, leaf, index, now)}
+        if not stale and (folder / "service-account.key").exists():
+            return False
+    else:
+        stale = wanted
+        index = {}
+    # Imported late: it costs more than all else that a warm `up` does in Python.
+    from tenantry.local import x509
+
+    for name in _AUTHORITIES:
+        if name not in index:
+            end = now + datetime.timedelta(days=_CA_DAYS)
+            x509.write_authority(folder, name, now, end)
+            index[name] = _Issued(leaf=None, not_after=end)
+    for name, leaf in stale.items():
+        end = now + datetime.timedelta(days=_LEAF_DAYS)
+        x509.write_leaf(
+            folder,
+            name,
+            authority=leaf.ca,
+            user=leaf.user,
+            group=leaf.group,
+            client=leaf.use is not _Use.SERVER,
+            server=leaf.use is not _Use.CLIENT,
+            names=leaf.names,
+            start=now,
+            end=end,
+        )
+        index[name] = _Issued(leaf=leaf, not_after=end)
+    if not (folder / "service-account.key").exists():
+        x509.write_key_pair(folder, "service-account")
+    write_private(folder / "index.json", msgspec.json.encode(index))
+    return True
+
+
+def _can_stay(
+    folder: Path, name: str, leaf: _Leaf | None, index: dict[str, _Issued], now: datetime.datetime
+) -> bool:
+    issued = index.get(name)
+    return (
+        issued is not None
+        and issued.leaf == leaf
+        and issued.not_after - now > _RENEW_BEFORE
+        and (folder / f"{name}.crt").exists()
+        and (folder / f"{name}.key").exists()
+    )
+
+
+def _read_index(folder: Path) -> dict[str, _Issued]:
+    try:
+        return msgspec.json.decode((folder / "index.json").read_bytes(), type=dict[str, _Issued])
+    except (OSError, msgspec.MsgspecError):
+        return {}

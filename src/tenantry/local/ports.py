@@ -1,0 +1,127 @@
+"""Loopback ports that no other cluster has, kept for a cluster as long as they are free.
+
+Clusters of different homes start at the same moment in tests, so the book of reservations belongs to the user, not
+to a home.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from pathlib import Path
+
+import msgspec
+
+from tenantry.api.errors import LocalError
+from tenantry.local.files import make_private_folder, write_private
+from tenantry.local.locks import holding
+from tenantry.local.spec import Ports
+
+_FIRST = 20000
+# Above this Linux gives ports to outgoing connections by default: a server can lose its port to one at any moment.
+_END = 32768
+
+
+def book_folder() -> Path:
+    """Return the folder of this user's book of reservations.
+
+    Raises:
+        LocalError: Somebody else made a folder of this name.
+    """
+    # A fixed place, since TMPDIR and XDG_RUNTIME_DIR differ between a login and a service of the same user.
+    folder = Path(f"/tmp/tenantry-{os.getuid()}")  # noqa: S108 - the owner is checked below
+    make_private_folder(folder)
+    found = folder.lstat()
+    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
+        raise LocalError(f'"{folder}" belongs to somebody else: remove it')
+    return folder
+
+
+def is_free(port: int) -> bool:
+    """Tell whether a server could listen on 127.0.0.1 at this port now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As Go's listeners do: connections of an earlier server that linger do not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            raise
+    return True
+
+
+def choose(count: int, wanted: tuple[int, ...], taken: frozenset[int], end: int = _END) -> tuple[int, ...]:
+    """Choose ports, the wanted ones first where nobody else has them.
+
+    Args:
+        count: How many.
+        wanted: Ports that the cluster had, in its own order; each keeps its place if it is still free.
+        taken: Ports that other clusters reserved.
+        end: The first port that may not be used.
+
+    Raises:
+        LocalError: There are too few.
+    """
+    chosen: list[int] = []
+    used = set(taken)
+    candidates = iter(range(_FIRST, end))
+    for place in range(count):
+        own = wanted[place] if place < len(wanted) else 0
+        port = own if own and own not in used and own < end and is_free(own) else 0
+        while not port:
+            candidate = next(candidates, None)
+            if candidate is None:
+                raise LocalError(f"fewer than {count} ports from {_FIRST} to {end - 1} are free on 127.0.0.1")
+            if candidate not in used and candidate not in wanted and is_free(candidate):
+                port = candidate
+        chosen.append(port)
+        used.add(port)
+    return tuple(chosen)
+
+
+def reserve(folder: Path, wanted: Ports | None) -> Ports:
+    """Reserve a cluster's ports until `release`; the ones that it had are kept where they are still free.
+
+    Args:
+        folder: The cluster's, which stands for it in the book; a reservation ends when it is gone.
+        wanted: What it had.
+    """
+    own = str(folder.resolve())
+    book_file = book_folder() / "ports.json"
+    with holding(book_folder() / "ports.lock"):
+        book = {name: ports for name, ports in _read(book_file).items() if name != own and Path(name).is_dir()}
+        fields = Ports.__struct_fields__
+        before = tuple(int(getattr(wanted, field)) for field in fields) if wanted else ()
+        taken = frozenset(port for ports in book.values() for port in ports)
+        chosen = choose(len(fields), before, taken, min(_END, _first_ephemeral()))
+        write_private(book_file, msgspec.json.encode(book | {own: chosen}))
+    return Ports(**dict(zip(fields, chosen, strict=True)))
+
+
+def release(folder: Path) -> None:
+    """Give a cluster's ports back."""
+    book_file = book_folder() / "ports.json"
+    with holding(book_folder() / "ports.lock"):
+        book = _read(book_file)
+        if book.pop(str(folder.resolve()), None) is not None:
+            write_private(book_file, msgspec.json.encode(book))
+
+
+def _first_ephemeral() -> int:
+    """Return where the kernel's range for outgoing connections begins, if that leaves room below it."""
+    try:
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return _END
+    return first if first > _FIRST + 1000 else _END
+
+
+def _read(book_file: Path) -> dict[str, tuple[int, ...]]:
+    try:
+        return msgspec.json.decode(book_file.read_bytes(), type=dict[str, tuple[int, ...]])
+    except (OSError, msgspec.MsgspecError):
+        # The book is a hint on top of the bind test; a lost one costs nothing.
+        return {}

@@ -1,0 +1,80 @@
+"""What a person sees while something takes long: a live line on a terminal, else a line now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+
+class Progress(Protocol):
+    """Where long work says what it is doing."""
+
+    def update(self, text: str) -> None:
+        """Replace what is being done now."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        ...
+
+
+class Silent:
+    """Progress that nobody sees."""
+
+    def update(self, text: str) -> None:
+        """Show nothing."""
+
+    def say(self, text: str) -> None:
+        """Show nothing."""
+
+
+class Talking:
+    """Progress on a stream (stderr by default).
+
+    Args:
+        stream: Where to write.
+        every_seconds: How often a line is written where the stream is no terminal.
+        quiet_seconds: How long work may take before anything is said at all.
+    """
+
+    def __init__(
+        self, stream: TextIO | None = None, *, every_seconds: float = 10.0, quiet_seconds: float = 1.0
+    ) -> None:
+        self._stream = stream or sys.stderr
+        self._live = self._stream.isatty()
+        self._every = every_seconds
+        self._started = time.monotonic()
+        # The first line is due after the quiet time; the next ones at their pace.
+        self._last = self._started + quiet_seconds - (0.1 if self._live else every_seconds)
+        self._shown = False
+
+    def update(self, text: str) -> None:
+        """Replace what is being done now; the seconds since the start are added."""
+        now = time.monotonic()
+        if now - self._last < (0.1 if self._live else self._every):
+            return
+        self._last = now
+        line = f"{text} ({now - self._started:.0f} s)"
+        if self._live:
+            self._stream.write(f"\r\x1b[K{line[:140]}")
+            self._shown = True
+        else:
+            self._stream.write(line + "\n")
+        self._stream.flush()
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        self.clear()
+        self._stream.write(text + "\n")
+        self._stream.flush()
+
+    def clear(self) -> None:
+        """Take the live line away."""
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._shown = False

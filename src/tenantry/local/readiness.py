@@ -1,0 +1,76 @@
+"""Learns when a component is ready: from systemd's notification protocol, and from health pages."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import ssl
+from pathlib import Path
+from typing import Self
+
+_HOST = "127.0.0.1"
+_PROBE_SECONDS = 2.0
+_FIRST_PAUSE_SECONDS = 0.01
+_LAST_PAUSE_SECONDS = 0.1
+
+
+class Notification:
+    """A socket to which a child writes READY=1.
+
+    Source: sd_notify(3). The socket's name is abstract: a path could be longer than the 107 bytes that fit.
+    """
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        name = f"tenantry-{os.getpid()}-{secrets.token_hex(8)}"
+        self._socket.bind(f"\0{name}")
+        self.environment = {"NOTIFY_SOCKET": f"@{name}"}
+
+    def __enter__(self) -> Self:
+        """Return itself: the socket is open already."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    async def wait(self) -> None:
+        """Wait until the child is ready."""
+        loop = asyncio.get_running_loop()
+        while b"READY=1" not in await loop.sock_recv(self._socket, 4096):
+            pass
+
+
+def trust(authority: Path) -> ssl.SSLContext:
+    """Return how to verify the components' certificates."""
+    return ssl.create_default_context(cafile=authority)
+
+
+async def wait_healthy(port: int, path: str, tls: ssl.SSLContext | None) -> None:
+    """Wait until a health page of a component answers 200; its process is watched by somebody else.
+
+    Args:
+        port: On 127.0.0.1.
+        path: Of the page.
+        tls: How to verify it; None for plain HTTP.
+    """
+    pause = _FIRST_PAUSE_SECONDS
+    # Kubernetes' components tell nobody when their start-up hooks are through: asking is the only way.
+    while not await _answers(port, path, tls):
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.3, _LAST_PAUSE_SECONDS)
+
+
+async def _answers(port: int, path: str, tls: ssl.SSLContext | None) -> bool:
+    try:
+        async with asyncio.timeout(_PROBE_SECONDS):
+            reader, writer = await asyncio.open_connection(_HOST, port, ssl=tls)
+            try:
+                writer.write(f"GET {path} HTTP/1.1\r\nHost: {_HOST}:{port}\r\nConnection: close\r\n\r\n".encode())
+                return b" 200 " in await reader.readline()
+            finally:
+                writer.close()
+    except (OSError, ssl.SSLError, TimeoutError):
+        return False

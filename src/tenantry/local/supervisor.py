@@ -1,0 +1,247 @@
+"""The daemon of one local cluster: starts its components, watches them, takes orders on a socket, stops them.
+
+    python -m tenantry.local.supervisor FOLDER LOCK-DESCRIPTOR
+
+`cluster.py` starts it with the cluster's lock already held on an inherited descriptor, so that the lock has no gap; the
+kernel drops the lock with the process. stdout says "listening" once orders are taken, and is closed then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from typing_extensions import override
+
+from tenantry.api.errors import LocalError, TenantryError
+from tenantry.local.components import CONTROL_PLANE, check_name, components
+from tenantry.local.control import Order, Reply, decode_order, encode_reply, short_path
+from tenantry.local.paths import ClusterPaths
+from tenantry.local.process import boot_id, start_ticks
+from tenantry.local.readiness import trust
+from tenantry.local.runner import Runner, rotate, truncate
+from tenantry.local.spec import read_spec
+from tenantry.local.state import ClusterState, Phase, write_state
+
+_LOG = logging.getLogger(__name__)
+_LOG_LIMIT_BYTES = 64 * 2**20
+_LOG_CHECK_SECONDS = 60.0
+_WRITE_SECONDS = 10.0
+# Variables that would make a component of this machine talk through a proxy, or to another cluster.
+_DROPPED = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "KUBECONFIG", "NOTIFY_SOCKET", "GODEBUG", "GOGC")
+
+
+class Supervisor:
+    """All components of one cluster.
+
+    Args:
+        paths: The cluster's files.
+    """
+
+    def __init__(self, paths: ClusterPaths) -> None:
+        spec = read_spec(paths)
+        if spec is None:
+            raise LocalError(f'"{paths.spec}" is gone')
+        self._paths = paths
+        self._name = spec.name
+        tls = trust(paths.pki / "ca.crt")
+        environment = {name: value for name, value in os.environ.items() if name.upper() not in _DROPPED}
+        self._runners = {
+            each.name: Runner(each, paths, environment, tls, self._changed)
+            for each in components(spec, paths, sys.executable)
+        }
+        self._boot = boot_id()
+        self._ticks = start_ticks(os.getpid())
+        self._stopping = asyncio.Event()
+        self._change = asyncio.Event()
+        self._state = self._snapshot()
+
+    def _snapshot(self) -> ClusterState:
+        states = tuple(runner.state for runner in self._runners.values())
+        plane = {state.phase for state in states if state.name in CONTROL_PLANE}
+        if self._stopping.is_set():
+            phase = Phase.STOPPING
+        elif plane == {Phase.READY}:
+            phase = Phase.READY
+        else:
+            phase = Phase.STARTING
+        return ClusterState(
+            name=self._name,
+            boot_id=self._boot,
+            supervisor_pid=os.getpid(),
+            supervisor_ticks=self._ticks,
+            phase=phase,
+            components=states,
+        )
+
+    def _changed(self) -> None:
+        self._state = self._snapshot()
+        try:
+            write_state(self._paths, self._state)
+        except LocalError as error:
+            # A full disk must not end the components; watchers of the socket still see the state.
+            _LOG.warning("the state cannot be written", extra={"error": str(error)})
+        # Whoever waits holds the old event; the next wait gets a new one.
+        self._change.set()
+        self._change = asyncio.Event()
+
+    async def run(self) -> None:
+        """Run everything until somebody asks for the end."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopping.set)
+        self._paths.socket.unlink(missing_ok=True)
+        with short_path(self._paths.socket) as address:
+            server = await asyncio.start_unix_server(self._serve, address)
+        self._paths.socket.chmod(0o600)
+        self._changed()
+        announce()
+        async with asyncio.TaskGroup() as group:
+            for runner in self._runners.values():
+                needed = tuple(self._runners[name].ready for name in runner.component.after)
+                group.create_task(runner.run(needed))
+                if not runner.component.on_request:
+                    runner.want()
+            logs = group.create_task(self._watch_logs())
+            await self._stopping.wait()
+            await self._stop_all()
+            server.close()
+            logs.cancel()
+            raise Finished
+        # Not reached: Finished ends the group, and `main` takes it.
+
+    async def _stop_all(self) -> None:
+        _LOG.info("stopping")
+        self._changed()
+        names = [*self._runners]
+        # What only uses the API server ends together; etcd outlives the API server, which writes until its end.
+        for level in (names[2:], names[1:2], names[:1]):
+            async with asyncio.TaskGroup() as group:
+                for name in level:
+                    group.create_task(self._runners[name].stop())
+        self._state = self._snapshot()
+        write_state(self._paths, _stopped(self._state))
+        self._paths.socket.unlink(missing_ok=True)
+        _LOG.info("stopped")
+
+    async def _watch_logs(self) -> None:
+        while True:
+            await asyncio.sleep(_LOG_CHECK_SECONDS)
+            for name in self._runners:
+                with contextlib.suppress(OSError):
+                    truncate(self._paths.log(name), _LOG_LIMIT_BYTES)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_WRITE_SECONDS):
+                line = await reader.readline()
+            order = decode_order(line)
+            if order.verb == "watch":
+                await self._stream(writer)
+            else:
+                await self._send(writer, await self._obey(order))
+        except (ConnectionError, TimeoutError, asyncio.CancelledError):
+            pass  # the other side went away, or we do
+        finally:
+            writer.close()
+
+    async def _stream(self, writer: asyncio.StreamWriter) -> None:
+        while True:
+            change = self._change
+            await self._send(writer, Reply(state=self._state))
+            await change.wait()
+
+    async def _send(self, writer: asyncio.StreamWriter, reply: Reply) -> None:
+        writer.write(encode_reply(reply))
+        async with asyncio.timeout(_WRITE_SECONDS):
+            await writer.drain()
+
+    async def _obey(self, order: Order) -> Reply:
+        try:
+            if order.verb == "shutdown":
+                self._stopping.set()
+            else:
+                runner = self._runners[check_name(order.component)]
+                if order.verb in ("stop", "restart"):
+                    await runner.stop()
+                if order.verb in ("start", "restart"):
+                    runner.want()
+        except TenantryError as error:
+            return Reply(error=str(error))
+        return Reply(state=self._state)
+
+
+class Finished(Exception):  # noqa: N818 - it is no error
+    """Everything has been stopped."""
+
+
+def _stopped(state: ClusterState) -> ClusterState:
+    return ClusterState(
+        name=state.name,
+        boot_id=state.boot_id,
+        supervisor_pid=0,
+        supervisor_ticks=0,
+        phase=Phase.STOPPED,
+        components=state.components,
+    )
+
+
+class JsonLines(logging.Formatter):
+    """Writes each record as one JSON object with its fields."""
+
+    _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, Any] = {k: v for k, v in vars(record).items() if k not in self._USUAL}
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{record.msecs:03.0f}Z"
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps({"at": at, "level": record.levelname, "message": record.getMessage(), **fields})
+
+
+def announce() -> None:
+    """Tell who started the daemon that it listens, and let go of their terminal."""
+    with contextlib.suppress(OSError):
+        os.write(1, b"listening\n")
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    os.close(null)
+
+
+def main() -> None:
+    """Run the daemon of the folder named by the first argument; the caller's process ends at once."""
+    paths = ClusterPaths(Path(sys.argv[1]))
+    os.umask(0o077)
+    # The second of two forks, the first being the caller's: a daemon whom nobody has to wait for.
+    if os.fork():
+        os._exit(0)
+    for log in paths.logs.glob("*.log"):
+        rotate(log)
+    handler = logging.FileHandler(paths.log("supervisor"))
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    try:
+        asyncio.run(_supervise(paths))
+    except Exception:
+        _LOG.exception("the supervisor ends")
+        raise
+
+
+async def _supervise(paths: ClusterPaths) -> None:
+    try:
+        await Supervisor(paths).run()
+    except* Finished:
+        pass
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""Writes keys and certificates with `cryptography`; what is issued to whom is decided in pki.py."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from tenantry.api.errors import LocalError
+from tenantry.local.files import write_private
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# A clock that was set back a little after `up` must not make the cluster unusable.
+_SLACK = datetime.timedelta(minutes=5)
+
+
+def write_key_pair(folder: Path, name: str) -> None:
+    """Write a private and its public key, as service account tokens need them."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    _write_key(folder, name, key)
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    write_private(folder / f"{name}.pub", public)
+
+
+def write_authority(folder: Path, name: str, start: datetime.datetime, end: datetime.datetime) -> None:
+    """Write a certificate authority that may sign leaves only."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"tenantry-local-{name}")])
+    builder = _builder(subject, subject, key, start, end).add_extension(x509.BasicConstraints(True, 0), critical=True)
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    builder = builder.add_extension(identifier, critical=False).add_extension(_key_usage(signs=True), critical=True)
+    _write_key(folder, name, key)
+    write_private(folder / f"{name}.crt", builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
+
+
+def write_leaf(
+    folder: Path,
+    name: str,
+    *,
+    authority: str,
+    user: str,
+    group: str,
+    client: bool,
+    server: bool,
+    names: tuple[str, ...],
+    start: datetime.datetime,
+    end: datetime.datetime,
+) -> None:
+    """Write a certificate and its key.
+
+    Args:
+        folder: Where they go, and where the authority is.
+        name: Of the files.
+        authority: The signer's name.
+        user: The common name: for Kubernetes, who this is.
+        group: The organization: for Kubernetes, the group; "" for none.
+        client: Whether it may open connections.
+        server: Whether it may answer them.
+        names: DNS names and IP addresses.
+        start: When it begins.
+        end: When it ends.
+    """
+    signer = x509.load_pem_x509_certificate((folder / f"{authority}.crt").read_bytes())
+    signer_key = load_pem_private_key((folder / f"{authority}.key").read_bytes(), None)
+    if not isinstance(signer_key, ec.EllipticCurvePrivateKey):
+        raise LocalError(f'"{folder / authority}.key" is not an elliptic curve key: `tenantry down --purge`')
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group)] if group else []
+    subject.append(x509.NameAttribute(NameOID.COMMON_NAME, user))
+    purposes = [
+        *([ExtendedKeyUsageOID.CLIENT_AUTH] if client else []),
+        *([ExtendedKeyUsageOID.SERVER_AUTH] if server else []),
+    ]
+    builder = _builder(x509.Name(subject), signer.subject, key, start, end)
+    builder = (
+        builder.add_extension(x509.BasicConstraints(False, None), critical=True)
+        .add_extension(_key_usage(signs=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer_key.public_key()),
+            critical=False,
+        )
+    )
+    if names:
+        alternatives = x509.SubjectAlternativeName([_general_name(each) for each in names])
+        builder = builder.add_extension(alternatives, critical=False)
+    _write_key(folder, name, key)
+    write_private(folder / f"{name}.crt", builder.sign(signer_key, hashes.SHA256()).public_bytes(Encoding.PEM))
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    start: datetime.datetime,
+    end: datetime.datetime,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start - _SLACK)
+        .not_valid_after(end)
+    )
+
+
+def _key_usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _write_key(folder: Path, name: str, key: ec.EllipticCurvePrivateKey) -> None:
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+    write_private(folder / f"{name}.key", pem)
