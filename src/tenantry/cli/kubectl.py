@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
 import click
 
-from tenantry.cli.local_name import name_option
-from tenantry.local.build import Binaries
-from tenantry.local.cluster import LocalCluster
+from tenantry.cli.target import Target, takes_target
+from tenantry.local import build
+from tenantry.local.progress import Talking
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@name_option
+@takes_target
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def kubectl(*, name: str, arguments: tuple[str, ...]) -> None:
-    """Run kubectl; its exit code is passed on."""
-    cluster = LocalCluster(name)
-    binary = Binaries(Path(cluster.spec().binaries)).kubectl
-    os.environ["KUBECONFIG"] = str(cluster.kubeconfig_path)
+def kubectl(target: Target, arguments: tuple[str, ...]) -> None:
+    """Run kubectl against the chosen cluster; its exit code is passed on.
+
+    Everything from the first word that is no flag of this command goes to kubectl: `tenantry kubectl get pods -A`.
+    """
+    if target.kubeconfig:
+        os.environ["KUBECONFIG"] = str(target.kubeconfig)
+    context = (f"--context={target.context}",) if target.context else ()
     sys.stdout.flush()
-    os.execv(binary, ["kubectl", *arguments])
+    os.execv(_binary(), ["kubectl", *context, *arguments])
+
+
+def _binary() -> Path:
+    built = build.built()
+    if built:
+        return built.kubectl
+    installed = shutil.which("kubectl")
+    return Path(installed) if installed else build.ensure(Talking()).kubectl

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from tenantry.local.nodes import Node, NodePlan
 
 _ROLE = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
 _BINDING = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
+_KWOK = "tenantry:kwok"
 _WATCH = ["get", "list", "watch"]
 # What kwok plays (pods, nodes and their leases) and reads; kwok's own kustomize/rbac asks for the same.
 _KWOK_RULES = (
@@ -35,7 +36,7 @@ _KWOK_RULES = (
 
 
 @asynccontextmanager
-async def connected(path: Path) -> AsyncIterator[Client]:
+async def connected(path: Path) -> AsyncGenerator[Client]:
     """Connect to the cluster of a kubeconfig."""
     async with Client(kubeconfig.load([path]), field_manager="tenantry-local") as client:
         yield client
@@ -43,22 +44,21 @@ async def connected(path: Path) -> AsyncIterator[Client]:
 
 async def apply_rights(path: Path) -> None:
     """Give kwok, and the API server towards kubelets, the rights that they need and no others."""
-    role = {"apiVersion": _ROLE.api_version, "kind": _ROLE.kind, "metadata": {"name": "tenantry:kwok"}}
-    wanted = [
-        (_ROLE, role | {"rules": list(_KWOK_RULES)}),
-        (_BINDING, _binding("tenantry:kwok", "tenantry:kwok", pki.KWOK_USER)),
-        (_BINDING, _binding("tenantry:kubelet-client", "system:kubelet-api-admin", pki.KUBELET_CLIENT_USER)),
-    ]
+    kubelets = "tenantry:kubelet-client"
+    role = {"metadata": {"name": _KWOK}, "rules": _KWOK_RULES}
+    wanted = (
+        (_ROLE, _KWOK, role),
+        (_BINDING, _KWOK, _binding(_KWOK, _KWOK, pki.KWOK_USER)),
+        (_BINDING, kubelets, _binding(kubelets, "system:kubelet-api-admin", pki.KUBELET_CLIENT_USER)),
+    )
     async with connected(path) as client, asyncio.TaskGroup() as group:
-        for resource, value in wanted:
-            name = str(value["metadata"]["name"])
-            group.create_task(client.apply(resource, "", name, value))
+        for resource, name, value in wanted:
+            kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+            group.create_task(client.apply(resource, "", name, kind | value))
 
 
 def _binding(name: str, role: str, user: str) -> dict[str, object]:
     return {
-        "apiVersion": _BINDING.api_version,
-        "kind": _BINDING.kind,
         "metadata": {"name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
@@ -107,14 +107,20 @@ async def wait_nodes(path: Path) -> None:
             if not waiting:
                 return
             try:
-                async for events in watch(client, Node.resource, resource_version=version, selectors=selectors):
-                    for event in events:
-                        if event.type is EventType.BOOKMARK:
-                            continue
-                        node = client.decode(Node, event.object)
-                        if node.is_ready or event.type is EventType.DELETED:
-                            waiting.discard(node.metadata.name)
-                    if not waiting:
-                        return
+                await _until_ready(client, version, waiting)
             except Gone:
                 continue
+            return
+
+
+async def _until_ready(client: Client, version: str, waiting: set[str]) -> None:
+    changes = watch(client, Node.resource, resource_version=version, selectors={"labelSelector": nodes.SELECTOR})
+    async for events in changes:
+        for event in events:
+            if event.type is EventType.BOOKMARK:
+                continue
+            node = client.decode(Node, event.object)
+            if node.is_ready or event.type is EventType.DELETED:
+                waiting.discard(node.metadata.name)
+        if not waiting:
+            return

@@ -1,21 +1,20 @@
 """One local cluster: brought up, looked at, brought down. Everything that wants a control plane goes through here.
 
-    LocalCluster("default").up()   prepare: folder, ports, certificates ─► supervisor ─► control plane ready
-                                   ─► what a fresh cluster needs (bootstrap.py) ─► kwok, nodes, operator
+LocalCluster("default").up()   prepare: folder, ports, certificates ─► supervisor ─► control plane ready
+                               ─► what a fresh cluster needs (bootstrap.py) ─► kwok, nodes, operator
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
+import datetime as dt
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,7 +152,7 @@ class LocalCluster:
                     self._check_same(options)
                 else:
                     await self._start(binaries, options, progress)
-                await self._wait_control_plane(progress)
+                await self._wait_up(components.CONTROL_PLANE, progress)
                 await self._furnish(options, progress)
         except TimeoutError as error:
             raise LocalError(self._why_not(options.timeout_seconds)) from error
@@ -221,17 +220,18 @@ class LocalCluster:
 
         return await self.wait_for(is_ready, timeout_seconds=timeout_seconds)
 
-    async def wait_for(
-        self, is_so: Callable[[ClusterState], bool], *, timeout_seconds: float = 30.0
-    ) -> ClusterState:
+    async def wait_for(self, is_so: Callable[[ClusterState], bool], *, timeout_seconds: float = 30.0) -> ClusterState:
         """Wait until the supervisor reports a state of which something is true.
 
         Raises:
             LocalError: It is not, in that time.
         """
         try:
-            async with asyncio.timeout(timeout_seconds):
-                async for state in control.watch(self.paths.socket):
+            async with (
+                asyncio.timeout(timeout_seconds),
+                contextlib.aclosing(control.watch(self.paths.socket)) as states,
+            ):
+                async for state in states:
                     if is_so(state):
                         return state
         except TimeoutError as error:
@@ -242,7 +242,7 @@ class LocalCluster:
         return await control.order(self.paths.socket, Order(verb=verb, component=component), _ORDER_SECONDS)
 
     @asynccontextmanager
-    async def _changing(self, timeout_seconds: float) -> AsyncIterator[None]:
+    async def _changing(self, timeout_seconds: float) -> AsyncGenerator[None]:
         lock = locks.FileLock(self.paths.up_lock)
         try:
             await lock.acquire_async(timeout_seconds)
@@ -272,7 +272,7 @@ class LocalCluster:
             throwaway=options.throwaway,
             addresses=options.addresses or (before.addresses if before else ()),
         )
-        pki.ensure(self.paths.pki, spec.addresses, datetime.datetime.now(datetime.UTC))
+        pki.ensure(self.paths.pki, spec.addresses, dt.datetime.now(dt.UTC))
         kubeconfigs.write_all(self.paths, self.name, spec.ports.apiserver)
         write_private(self.paths.folder / "authentication.yaml", components.AUTHENTICATION.encode())
         write_spec(self.paths, spec)
@@ -305,17 +305,17 @@ class LocalCluster:
         if said != b"listening\n":
             raise LocalError(f"the supervisor did not start:\n{said.decode(errors='replace').strip()}")
 
-    async def _wait_control_plane(self, progress: Progress) -> None:
-        async for state in control.watch(self.paths.socket):
-            waiting = [each.name for each in state.components if not each.phase == Phase.READY]
-            waiting = [name for name in components.CONTROL_PLANE if name in waiting]
-            if not waiting:
-                return
-            progress.update(f"waiting for {', '.join(waiting)}")
-            for each in state.components:
-                if each.restarts >= _CRASHES and each.phase is Phase.BACK_OFF and each.name in waiting:
-                    raise LocalError(self._complaint(state, each.name))
-        raise LocalError(f'the supervisor of "{self.name}" ended; see "{self.paths.log("supervisor")}"')
+    async def _wait_up(self, names: Sequence[str], progress: Progress) -> None:
+        """Wait until components are ready; give up on the first that crashes again and again."""
+        async with contextlib.aclosing(control.watch(self.paths.socket)) as states:
+            async for state in states:
+                late = [each for each in state.components if each.name in names and each.phase is not Phase.READY]
+                if not late:
+                    return
+                progress.update(f"waiting for {', '.join(each.name for each in late)}")
+                for each in late:
+                    if each.restarts >= _CRASHES and each.phase is Phase.BACK_OFF:
+                        raise LocalError(self._complaint(state, each.name))
 
     async def _furnish(self, options: UpOptions, progress: Progress) -> None:
         # Imported here: aiohttp is not needed for anything else of this file.
@@ -337,16 +337,7 @@ class LocalCluster:
         else:
             await self._order("stop", components.KWOK)
         if options.operator:
-            progress.update("waiting for the operator")
-            await self._wait_operator()
-
-    async def _wait_operator(self) -> None:
-        async for state in control.watch(self.paths.socket):
-            operator = state.component(components.OPERATOR)
-            if operator and operator.phase is Phase.READY:
-                return
-            if operator and operator.restarts >= _CRASHES and operator.phase is Phase.BACK_OFF:
-                raise LocalError(self._complaint(state, components.OPERATOR))
+            await self._wait_up((components.OPERATOR,), progress)
 
     async def _shut_down(self) -> None:
         state = read_state(self.paths)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Literal
@@ -50,7 +50,7 @@ def encode_reply(reply: Reply) -> bytes:
 
 
 @contextmanager
-def short_path(path: Path) -> Iterator[str]:
+def short_path(path: Path) -> Generator[str]:
     """Give a socket an address that fits: the kernel takes 107 bytes, and folders of tests are longer."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -60,7 +60,7 @@ def short_path(path: Path) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def _connected(path: Path) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def _connected(path: Path) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     try:
         with short_path(path) as address:
             reader, writer = await asyncio.open_unix_connection(address, limit=_LINE_LIMIT)
@@ -87,7 +87,7 @@ async def order(path: Path, what: Order, timeout_seconds: float) -> ClusterState
     return reply.state
 
 
-async def watch(path: Path) -> AsyncIterator[ClusterState]:
+async def watch(path: Path) -> AsyncGenerator[ClusterState]:
     """Yield the state now, and after each change; the caller sets the deadline.
 
     Raises:

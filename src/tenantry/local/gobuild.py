@@ -59,7 +59,7 @@ def run(compilation: Compilation, name: str, log: BinaryIO, progress: Progress) 
         progress.update(f"{name}: fetching modules, {fetched // 2} so far")
 
     # Listing fetches exactly the modules that the build needs, and tells how many packages there are.
-    arguments = [arg for arg in compilation.arguments if arg not in ("-trimpath",)]
+    arguments = [arg for arg in compilation.arguments if arg != "-trimpath"]
     listing = [str(go.binary), "list", "-x", "-deps", *_tags(arguments), "-f", "package", compilation.package]
     packages = _stream(listing, compilation, log, on_list)
     if packages is None:

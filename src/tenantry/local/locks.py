@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tenantry.api.errors import LocalError
+from tenantry.local.files import explain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
     from pathlib import Path
 
 # struct flock on 64-bit Linux: type, whence, start, length, pid (which must be 0 for F_OFD_*), padding.
@@ -77,7 +78,10 @@ class FileLock:
             self._descriptor = None
 
     def _lock(self, command: int) -> bool:
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise explain(error, self.path) from error
         try:
             fcntl.fcntl(descriptor, command, _request(fcntl.F_WRLCK))
         except OSError as error:
@@ -104,7 +108,7 @@ def is_held(path: Path) -> bool:
 
 
 @contextmanager
-def holding(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+def holding(path: Path, on_wait: Callable[[], None] | None = None) -> Generator[None]:
     """Hold the lock for the length of a `with` block.
 
     Args:

@@ -1,11 +1,11 @@
 """Simulated nodes: what is asked for on the command line or in a file, as Node objects; pure.
 
-    - name: web            # the group; nodes are web-1, web-2, web-3
-      count: 3
-      zone: [a, b]         # one zone, or several in turn
-      labels: {disk: ssd}
-      capacity: {cpu: "16", memory: 64Gi, pods: "110"}
-      taints: [{key: dedicated, value: web, effect: NoSchedule}]
+- name: web            # the group; nodes are web-1, web-2, web-3
+  count: 3
+  zone: [a, b]         # one zone, or several in turn
+  labels: {disk: ssd}
+  capacity: {cpu: "16", memory: 64Gi, pods: "110"}
+  taints: [{key: dedicated, value: web, effect: NoSchedule}]
 """
 
 from __future__ import annotations

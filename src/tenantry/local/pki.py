@@ -5,7 +5,7 @@ Source: Kubernetes, "PKI certificates and requirements".
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import enum
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _CA_DAYS = 3650
 _LEAF_DAYS = 365
-_RENEW_BEFORE = datetime.timedelta(days=30)
+_RENEW_BEFORE = dt.timedelta(days=30)
 _SERVICE_IP = "10.96.0.1"
 _SERVER_NAMES = (
     "localhost",
@@ -54,7 +54,7 @@ class _Issued(msgspec.Struct, frozen=True, kw_only=True):
     """What was issued: enough to know without parsing certificates whether they can stay."""
 
     leaf: _Leaf | None
-    not_after: datetime.datetime
+    not_after: dt.datetime
 
 
 _AUTHORITIES = ("ca", "etcd-ca", "front-proxy-ca")
@@ -82,7 +82,7 @@ def leaves(addresses: tuple[str, ...] = ()) -> dict[str, _Leaf]:
     }
 
 
-def ensure(folder: Path, addresses: tuple[str, ...], now: datetime.datetime) -> bool:
+def ensure(folder: Path, addresses: tuple[str, ...], now: dt.datetime) -> bool:
     """Make what is missing, was made for something else, or ends within 30 days.
 
     Args:
@@ -108,11 +108,11 @@ def ensure(folder: Path, addresses: tuple[str, ...], now: datetime.datetime) -> 
 
     for name in _AUTHORITIES:
         if name not in index:
-            end = now + datetime.timedelta(days=_CA_DAYS)
+            end = now + dt.timedelta(days=_CA_DAYS)
             x509.write_authority(folder, name, now, end)
             index[name] = _Issued(leaf=None, not_after=end)
     for name, leaf in stale.items():
-        end = now + datetime.timedelta(days=_LEAF_DAYS)
+        end = now + dt.timedelta(days=_LEAF_DAYS)
         x509.write_leaf(
             folder,
             name,
@@ -132,9 +132,7 @@ def ensure(folder: Path, addresses: tuple[str, ...], now: datetime.datetime) -> 
     return True
 
 
-def _can_stay(
-    folder: Path, name: str, leaf: _Leaf | None, index: dict[str, _Issued], now: datetime.datetime
-) -> bool:
+def _can_stay(folder: Path, name: str, leaf: _Leaf | None, index: dict[str, _Issued], now: dt.datetime) -> bool:
     issued = index.get(name)
     return (
         issued is not None

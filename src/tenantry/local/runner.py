@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
+import datetime as dt
 import logging
 import signal
 import ssl
@@ -63,6 +63,11 @@ class Runner:
         self._on_change = on_change
         self._child: Child | None = None
         self._unwanted = asyncio.Event()
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it is to run."""
+        return self._wanted.is_set()
 
     def want(self) -> None:
         """Ask for the component to run."""
@@ -160,7 +165,7 @@ class Runner:
     def _note_crash(self, code: int) -> None:
         lines = tail(self._paths.log(self.component.name), _KEPT_LINES)
         end = Exit(
-            at=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+            at=dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"),
             code=None if code < 0 else code,
             signal=signal.Signals(-code).name if code < 0 else "",
             lines=tuple(line[:_LINE_LENGTH] for line in lines),

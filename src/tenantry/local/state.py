@@ -21,6 +21,8 @@ class Phase(enum.StrEnum):
     WAITING = "Waiting"
     STARTING = "Starting"
     READY = "Ready"
+    DEGRADED = "Degraded"
+    """Only of a cluster: it was ready, and something that is wanted is not ready now."""
     BACK_OFF = "BackOff"
     STOPPING = "Stopping"
     KILLED = "Killed"

@@ -14,10 +14,12 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
 from typing_extensions import override
 
 from tenantry.api.errors import LocalError, TenantryError
@@ -61,17 +63,20 @@ class Supervisor:
         self._ticks = start_ticks(os.getpid())
         self._stopping = asyncio.Event()
         self._change = asyncio.Event()
+        self._was_ready = False
         self._state = self._snapshot()
 
     def _snapshot(self) -> ClusterState:
         states = tuple(runner.state for runner in self._runners.values())
         plane = {state.phase for state in states if state.name in CONTROL_PLANE}
+        self._was_ready = self._was_ready or plane == {Phase.READY}
+        wanted = {runner.state.phase for runner in self._runners.values() if runner.is_wanted}
         if self._stopping.is_set():
             phase = Phase.STOPPING
-        elif plane == {Phase.READY}:
+        elif plane | wanted == {Phase.READY}:
             phase = Phase.READY
         else:
-            phase = Phase.STARTING
+            phase = Phase.DEGRADED if self._was_ready else Phase.STARTING
         return ClusterState(
             name=self._name,
             boot_id=self._boot,
@@ -98,9 +103,11 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
         self._paths.socket.unlink(missing_ok=True)
+        # Bound here and not by asyncio, which would remove the path by a name that is gone by then.
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         with short_path(self._paths.socket) as address:
-            server = await asyncio.start_unix_server(self._serve, address)
-        self._paths.socket.chmod(0o600)
+            listener.bind(address)
+        server = await asyncio.start_unix_server(self._serve, sock=listener)
         self._changed()
         announce()
         async with asyncio.TaskGroup() as group:
@@ -115,7 +122,6 @@ class Supervisor:
             server.close()
             logs.cancel()
             raise Finished
-        # Not reached: Finished ends the group, and `main` takes it.
 
     async def _stop_all(self) -> None:
         _LOG.info("stopping")
@@ -178,7 +184,7 @@ class Supervisor:
         return Reply(state=self._state)
 
 
-class Finished(Exception):  # noqa: N818 - it is no error
+class Finished(Exception):
     """Everything has been stopped."""
 
 

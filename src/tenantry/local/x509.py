@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import ipaddress
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # A clock that was set back a little after `up` must not make the cluster unusable.
-_SLACK = datetime.timedelta(minutes=5)
+_SLACK = dt.timedelta(minutes=5)
 
 
 def write_key_pair(folder: Path, name: str) -> None:
@@ -36,7 +36,7 @@ def write_key_pair(folder: Path, name: str) -> None:
     write_private(folder / f"{name}.pub", public)
 
 
-def write_authority(folder: Path, name: str, start: datetime.datetime, end: datetime.datetime) -> None:
+def write_authority(folder: Path, name: str, start: dt.datetime, end: dt.datetime) -> None:
     """Write a certificate authority that may sign leaves only."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"tenantry-local-{name}")])
@@ -57,8 +57,8 @@ def write_leaf(
     client: bool,
     server: bool,
     names: tuple[str, ...],
-    start: datetime.datetime,
-    end: datetime.datetime,
+    start: dt.datetime,
+    end: dt.datetime,
 ) -> None:
     """Write a certificate and its key.
 
@@ -106,8 +106,8 @@ def _builder(
     subject: x509.Name,
     issuer: x509.Name,
     key: ec.EllipticCurvePrivateKey,
-    start: datetime.datetime,
-    end: datetime.datetime,
+    start: dt.datetime,
+    end: dt.datetime,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()

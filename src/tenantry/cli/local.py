@@ -1,0 +1,82 @@
+"""`tenantry local`: the programs of local clusters and where they are kept."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import click
+import msgspec
+
+from tenantry.local import build, paths
+from tenantry.local.cluster import list_clusters
+from tenantry.local.progress import Talking
+
+_MIB = 2**20
+
+
+class Cached(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A folder of binaries: whether this version of Tenantry would use it, and which clusters were started from it."""
+
+    folder: str
+    mebibytes: int
+    current: bool
+    clusters: tuple[str, ...]
+
+
+@click.group()
+def local() -> None:
+    """Build the binaries of local clusters, list and clean their caches."""
+
+
+@local.command("build")
+@click.option("--again", is_flag=True, help="Build even though the cache has them.")
+def build_(*, again: bool) -> None:
+    """Build the control plane and kwok; nothing to do where the cache has them. Prints the folder."""
+    progress = Talking()
+    try:
+        binaries = build.ensure(progress, again=again)
+    finally:
+        progress.clear()
+    click.echo(binaries.folder)
+
+
+@local.command("list")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print.")
+def list_(*, output: str) -> None:
+    """List the builds in the cache."""
+    found = _cached()
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
+        return
+    for each in found:
+        used = f"used by {', '.join(each.clusters)}" if each.clusters else "unused"
+        click.echo(f"{each.folder}  {each.mebibytes} MiB  {'current' if each.current else 'old'}, {used}")
+
+
+@local.command()
+@click.option("--all", "everything", is_flag=True, help="The current build and the downloaded Go toolchain, too.")
+def clean(*, everything: bool) -> None:
+    """Remove builds that are not current and that no running cluster uses."""
+    running = {cluster.spec().binaries for cluster in list_clusters() if cluster.is_running()}
+    freed = 0
+    for each in _cached():
+        if each.folder not in running and (everything or not each.current):
+            freed += build.remove(Path(each.folder))
+    if everything:
+        shutil.rmtree(paths.cache() / "go", ignore_errors=True)
+    click.echo(f"{freed // _MIB} MiB freed", err=True)
+
+
+def _cached() -> list[Cached]:
+    current = build.built()
+    clusters = [(cluster.name, cluster.spec().binaries) for cluster in list_clusters()]
+    return [
+        Cached(
+            folder=str(folder),
+            mebibytes=sum(file.lstat().st_size for file in folder.iterdir()) // _MIB,
+            current=current is not None and current.folder == folder,
+            clusters=tuple(name for name, binaries in clusters if binaries == str(folder)),
+        )
+        for folder in build.cached()
+    ]

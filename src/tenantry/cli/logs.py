@@ -1,0 +1,39 @@
+"""`tenantry logs`: what the components of a local cluster wrote."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from tenantry.api.errors import LocalError
+from tenantry.cli.local_name import name_option
+from tenantry.local import components
+from tenantry.local.cluster import LocalCluster
+
+_SUPERVISOR = "supervisor"
+
+
+@click.command()
+@name_option
+@click.argument("component", required=False, type=click.Choice([*components.NAMES, _SUPERVISOR]))
+@click.option("-f", "--follow", is_flag=True, help="Go on printing what comes.")
+@click.option(
+    "--tail", "lines", type=click.IntRange(min=0), default=200, show_default=True, help="Begin that far back."
+)
+@click.option("-p", "--previous", is_flag=True, help="The log of the run before.")
+def logs(*, name: str, component: str | None, follow: bool, lines: int, previous: bool) -> None:
+    """Print the log of one component, or of all."""
+    cluster = LocalCluster(name)
+    cluster.spec()
+    names = [component] if component else [*components.NAMES, _SUPERVISOR]
+    files = [cluster.paths.log(each) for each in names]
+    if previous:
+        files = [file.with_suffix(".log.1") for file in files]
+    there = [str(file) for file in files if file.exists()]
+    if not there:
+        raise LocalError(f'there is no log of {component or "any component"} in "{cluster.paths.logs}"')
+    sys.stdout.flush()
+    # coreutils' tail waits by inotify and knows rotated files: nothing to gain from another one.
+    os.execvp("tail", ["tail", "-n", str(lines), *(["-F"] if follow else []), *there])  # noqa: S607 - found on PATH

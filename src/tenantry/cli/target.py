@@ -1,0 +1,162 @@
+"""Which cluster a command talks to, decided once and the same for every verb.
+
+    --kubeconfig, --context  >  --name  >  $KUBECONFIG  >  the local cluster "default", if it runs  >  the pod's own
+
+~/.kube/config is used only when --context or --kubeconfig asks for it: a command that deletes tenants must not find its
+cluster by accident.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+import click
+
+from tenantry.api.errors import ConfigError, InputError, LocalError
+from tenantry.local import locks
+from tenantry.local.paths import ClusterPaths, check_name, cluster_folder, home
+
+if TYPE_CHECKING:
+    from tenantry.kube.kubeconfig import Connection
+
+DEFAULT_NAME = "default"
+_SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """The cluster that a command talks to.
+
+    Args:
+        kubeconfig: The one file to read; None for the files of $KUBECONFIG (or, with a context, ~/.kube/config).
+        context: The context in it; None for the current one.
+        local_name: The local cluster's name, where it is one.
+        in_cluster: Whether to use the credentials that Kubernetes gives to this pod.
+    """
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    local_name: str | None = None
+    in_cluster: bool = False
+
+    def connection(self) -> Connection:
+        """Read the credentials.
+
+        Raises:
+            ConfigError: They are missing or cannot be read.
+        """
+        from tenantry.kube import kubeconfig
+
+        if self.in_cluster:
+            found = kubeconfig.in_cluster()
+            if found is None:
+                raise ConfigError(f'this is no pod with a service account: "{_SERVICE_ACCOUNT_TOKEN}" is not there')
+            return found
+        paths = (self.kubeconfig,) if self.kubeconfig else kubeconfig.default_paths()
+        return kubeconfig.load(paths, self.context)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What decides where nothing is asked for.
+
+    Args:
+        root: The home of the local clusters.
+        kubeconfig: $KUBECONFIG, "" where it is not set.
+        is_running: Whether the local cluster of a name runs.
+        exists: Whether there is one, running or not.
+        in_pod: Whether this is a pod with a service account.
+    """
+
+    root: Path
+    kubeconfig: str
+    is_running: Callable[[str], bool]
+    exists: Callable[[str], bool]
+    in_pod: bool
+
+
+def look_around(environment: Mapping[str, str] = os.environ) -> Surroundings:
+    """Return this process's surroundings."""
+    root = home()
+
+    def paths(name: str) -> ClusterPaths:
+        return ClusterPaths(cluster_folder(name, root))
+
+    return Surroundings(
+        root=root,
+        kubeconfig=environment.get("KUBECONFIG", ""),
+        is_running=lambda name: locks.is_held(paths(name).supervisor_lock),
+        exists=lambda name: paths(name).spec.exists(),
+        in_pod="KUBERNETES_SERVICE_HOST" in environment and _SERVICE_ACCOUNT_TOKEN.exists(),
+    )
+
+
+def resolve(kubeconfig: Path | None, context: str | None, name: str | None, around: Surroundings) -> Target:
+    """Decide which cluster is meant.
+
+    Args:
+        kubeconfig: --kubeconfig.
+        context: --context.
+        name: --name.
+        around: What decides where nothing is asked for.
+
+    Raises:
+        InputError: --name together with the others, or it is no DNS label.
+        LocalError: The local cluster that was named is not there or does not run.
+        ConfigError: There is no cluster at all.
+    """
+    if kubeconfig or context:
+        if name:
+            raise InputError("--name is about a local cluster and may not be given with --kubeconfig or --context")
+        return Target(kubeconfig=kubeconfig, context=context)
+    if name:
+        check_name(name)
+        if not around.is_running(name):
+            what = "is not running" if around.exists(name) else "does not exist"
+            raise LocalError(f'the local cluster "{name}" {what}: start it with `tenantry up --name {name}`')
+        return _local(name, around)
+    if around.kubeconfig:
+        return Target()
+    if around.is_running(DEFAULT_NAME):
+        return _local(DEFAULT_NAME, around)
+    if around.in_pod:
+        return Target(in_cluster=True)
+    raise ConfigError(
+        "no cluster to talk to: start a local one with `tenantry up`, or name yours with --kubeconfig, --context or "
+        "KUBECONFIG"
+    )
+
+
+def _local(name: str, around: Surroundings) -> Target:
+    paths = ClusterPaths(cluster_folder(name, around.root))
+    return Target(kubeconfig=paths.kubeconfig("admin"), local_name=name)
+
+
+def takes_target(command: Callable[Concatenate[Target, P], R]) -> Callable[P, R]:
+    """Give a command --kubeconfig, --context and --name, and what they mean as its first argument, a `Target`."""
+
+    @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Talk to the cluster of this file.")
+    @click.option(
+        "--context", help="Talk to the cluster of this context (of --kubeconfig, KUBECONFIG, ~/.kube/config)."
+    )
+    @click.option("--name", envvar="TENANTRY_NAME", help="Talk to the local cluster of this name.")
+    @functools.wraps(command)
+    def resolved(*args: P.args, **kwargs: P.kwargs) -> R:
+        kubeconfig, context, name = (kwargs.pop(key, None) for key in ("kubeconfig", "context", "name"))
+        target = resolve(
+            kubeconfig if isinstance(kubeconfig, Path) else None,
+            context if isinstance(context, str) else None,
+            name if isinstance(name, str) else None,
+            look_around(),
+        )
+        return command(target, *args, **kwargs)
+
+    return resolved

@@ -1,0 +1,21 @@
+"""What all tests share: a home of local clusters that is nobody's, and gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def tenantry_home() -> Iterator[Path]:
+    """A fresh TENANTRY_HOME, so that a test never meets a developer's clusters, nor their kubeconfig."""
+    kept = {name: os.environ.pop(name, None) for name in ("TENANTRY_HOME", "TENANTRY_NAME", "KUBECONFIG")}
+    with tempfile.TemporaryDirectory(prefix="tenantry-tests-") as folder:
+        os.environ["TENANTRY_HOME"] = folder
+        yield Path(folder)
+        del os.environ["TENANTRY_HOME"]
+    os.environ.update({name: value for name, value in kept.items() if value is not None})
