@@ -1,0 +1,74 @@
+"""Holding the operator still: whoever has its lease decides who acts, so we take the lease and give it back."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from tenantry.api import marks
+from tenantry.api.errors import NotFound, RetryableError
+from tenantry.engine.clock import SystemClock
+from tenantry.engine.lease import NAME, Election, Lease
+from tenantry.kube import watch as watching
+from tenantry.kube.client import Client
+
+LEAD_SECONDS = 60.0
+HOLDER_PREFIX = "bench_"
+
+
+async def leading_operator(client: Client) -> str:
+    """Wait until an operator holds the lease and return its identity.
+
+    Raises:
+        RetryableError: None does in time.
+    """
+    try:
+        async with asyncio.timeout(LEAD_SECONDS):
+            while True:
+                try:
+                    lease = await client.get(Lease, NAME, marks.SYSTEM_NAMESPACE)
+                except NotFound:
+                    lease = None
+                holder = (lease.spec.holder_identity or "") if lease is not None else ""
+                if holder and not holder.startswith(HOLDER_PREFIX):
+                    return holder
+                version = lease.metadata.resource_version if lease is not None else "0"
+                await _changed(client, version)
+    except TimeoutError as error:
+        raise RetryableError(
+            f"no operator holds the lease {marks.SYSTEM_NAMESPACE}/{NAME} after {LEAD_SECONDS:.0f} s; is one running?"
+            " See `tenantry status`, or install it with `tenantry install`"
+        ) from error
+
+
+async def _changed(client: Client, version: str) -> None:
+    only = {"fieldSelector": f"metadata.name={NAME}"}
+    stream = watching.watch(
+        client, Lease.resource, namespace=marks.SYSTEM_NAMESPACE, resource_version=version, selectors=only
+    )
+    async for events in stream:
+        if any(event.type is not watching.EventType.BOOKMARK for event in events):
+            return
+
+
+@asynccontextmanager
+async def held_operator(client: Client) -> AsyncGenerator[None]:
+    """Hold the operator's lease while the context is open: it stands by and keeps no watch.
+
+    Should this process die, the lease runs out and the operator goes on.
+    """
+    identity = f"{HOLDER_PREFIX}{uuid.uuid4()}"
+    election = Election(client, SystemClock(), namespace=marks.SYSTEM_NAMESPACE, identity=identity)
+    await election.request()
+    await election.acquire()
+    holding = asyncio.create_task(election.hold())
+    try:
+        yield
+        if holding.done():
+            raise RetryableError(f"the lease was taken by {election.holder!r} during the measurement; run it again")
+    finally:
+        holding.cancel()
+        await asyncio.gather(holding, return_exceptions=True)
+        await asyncio.shield(election.release())
