@@ -17,7 +17,7 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _SUFFIX_OF = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 
 # Bounded digits: a number as long as a request must not cost its square.
-_FORM = re.compile(r"([+-]?)(\d{0,40}(?:\.\d{0,40})?)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d{1,3}|)")
+_FORM = re.compile(r"([+-]?)(\d{0,40}(?:\.\d{0,40})?)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d{1,3}|)", re.ASCII)
 _LARGEST = 2**63 - 1
 
 
