@@ -69,9 +69,10 @@ class Client:
         )
         # No compression: on a list of thousands it costs the server more than the bytes do, and client-go's
         # default for loopback is the same.
-        headers = {"User-Agent": f"tenantry/{__version__}", "Accept": JSON, "Accept-Encoding": "identity"}
+        headers = [("User-Agent", f"tenantry/{__version__}"), ("Accept", JSON), ("Accept-Encoding", "identity")]
         if self.connection.impersonate:
-            headers["Impersonate-User"] = self.connection.impersonate
+            headers.append(("Impersonate-User", self.connection.impersonate))
+            headers += [("Impersonate-Group", group) for group in self.connection.impersonate_groups]
         self._session = aiohttp.ClientSession(
             connector=connector,
             headers=headers,
@@ -151,6 +152,7 @@ class Client:
                 data=asked.body,
                 headers=headers,
                 timeout=asked.timeout,
+                server_hostname=self.connection.tls_server_name or None,
             )
             status = response.status
         except (aiohttp.ClientError, OSError, TimeoutError) as error:

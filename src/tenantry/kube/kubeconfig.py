@@ -60,6 +60,7 @@ class _User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     exec: ExecPlugin | None = None
     auth_provider: dict[str, object] | None = None
     impersonate: str = msgspec.field(name="as", default="")
+    impersonate_groups: tuple[str, ...] | None = msgspec.field(name="as-groups", default=None)
 
 
 class _Context(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +104,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
         exec_plugin: A command that gives the credentials.
         namespace: The context's namespace, "default" where it names none.
         impersonate: The user to act as, "" for oneself.
+        impersonate_groups: The groups to act in; only with a user.
     """
 
     server: str
@@ -118,6 +120,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     exec_plugin: ExecPlugin | None = None
     namespace: str = "default"
     impersonate: str = ""
+    impersonate_groups: tuple[str, ...] = ()
 
 
 def default_paths(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
@@ -217,16 +220,25 @@ def _connection(
         key=_data_or_file(user_path, user.client_key_data, user.client_key),
         token=user.token,
         token_file=user_path.parent / user.token_file if user.token_file and not user.token else None,
-        exec_plugin=user.exec,
+        exec_plugin=_found_plugin(user.exec, user_path.parent) if user.exec else None,
         namespace=context.namespace or "default",
         impersonate=user.impersonate,
+        impersonate_groups=user.impersonate_groups or (),
     )
+
+
+def _found_plugin(plugin: ExecPlugin, folder: Path) -> ExecPlugin:
+    # A bare name is looked up in PATH; one with a slash is relative to the file that it stands in, as in client-go.
+    if "/" not in plugin.command:
+        return plugin
+    return msgspec.structs.replace(plugin, command=str(folder / plugin.command))
 
 
 def _data_or_file(kubeconfig: Path, data: str, file: str) -> bytes | None:
     if data:
         try:
-            return base64.b64decode(data, validate=True)
+            # Broken into lines it is as good, as it is to client-go.
+            return base64.b64decode("".join(data.split()), validate=True)
         except binascii.Error as error:
             raise ConfigError(f"kubeconfig {str(kubeconfig)!r} holds data that is not base64: {error}") from error
     # Relative names are relative to the file that they stand in.

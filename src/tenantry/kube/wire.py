@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Generic, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -57,7 +58,8 @@ def path(resource: Resource, namespace: str = "", name: str = "", subresource: s
     """Return the URL path of an object, or of a collection where no name is given."""
     root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
     middle = f"/namespaces/{namespace}" if namespace and resource.namespaced else ""
-    tail = f"/{name}" if name else ""
+    # RBAC's names may be almost anything ("system:x", "a b", "why?"); the rest of Kubernetes' need no escape.
+    tail = f"/{quote(name, safe=':')}" if name else ""
     return f"{root}{middle}/{resource.plural}{tail}" + (f"/{subresource}" if subresource else "")
 
 
