@@ -6,9 +6,9 @@ import importlib
 import os
 import sys
 from pathlib import Path
-from typing_extensions import override
 
 import click
+from typing_extensions import override
 
 from tenantry import __version__
 from tenantry.api.errors import TenantryError
@@ -21,6 +21,11 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "status": ("status", "status", "Show the local clusters and their components."),
     "logs": ("logs", "logs", "Print the log of a local cluster's component."),
     "kubectl": ("kubectl", "kubectl", "Run kubectl against the chosen cluster."),
+    "tenant": ("tenant", "tenant", "Make, suspend and resume tenants."),
+    "get": ("get", "get", "Print tenants, as a table, JSON or YAML."),
+    "tree": ("tree", "tree", "Draw the tenants, their namespaces and how much of their quotas is used."),
+    "wait": ("wait", "wait", "Wait until tenants are ready, or gone."),
+    "delete": ("delete", "delete", "Delete tenants, with everything in them."),
     "kubeconfig": ("kubeconfig", "kubeconfig", "Print a kubeconfig: an administrator's, or a tenant's user's."),
     "local": ("local", "local", "Build the binaries of the local clusters, list and clean their caches."),
     "operator": ("operator", "operator", "Run the operator (what the Deployment and local clusters run)."),

@@ -1,0 +1,79 @@
+"""What the shell offers for a word: kinds and the names of objects in the cluster. Never an error, never slow.
+
+A cluster that does not answer within a second offers nothing: completion is a courtesy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import cast
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem
+
+from tenantry.api.errors import TenantryError
+from tenantry.api.model import Model, ObjectMeta
+from tenantry.cli import kinds
+from tenantry.cli.kinds import Kind
+from tenantry.cli.target import look_around, resolve
+
+SECONDS = 1.0
+LIMIT = "500"
+
+
+class _Named(Model, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+
+
+class _Names(msgspec.Struct, frozen=True):
+    items: list[_Named]
+
+
+def names(context: click.Context, kind: Kind, prefix: str) -> list[str]:
+    """Return the names of a kind's objects that begin so; [] where the cluster does not tell them in time."""
+    try:
+        return asyncio.run(_names(context, kind, prefix))
+    except (TenantryError, TimeoutError, OSError):
+        return []
+
+
+async def _names(context: click.Context, kind: Kind, prefix: str) -> list[str]:
+    from tenantry.kube import wire
+    from tenantry.kube.client import Client
+
+    given = {name: context.params.get(name) for name in ("kubeconfig", "context", "name")}
+    path, wanted, local = given["kubeconfig"], given["context"], given["name"]
+    target = resolve(Path(path) if path else None, wanted, local, look_around())
+    async with asyncio.timeout(SECONDS), Client(target.connection(), max_connections=1) as client:
+        answer = await client.request("GET", wire.path(kind.resource), query={"limit": LIMIT})
+        found = client.decode(_Names, answer)
+    return [item.metadata.name for item in found.items if item.metadata.name.startswith(prefix)]
+
+
+def objects(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer what `KIND NAME…` and `KIND/NAME…` take next."""
+    given = _given(context, parameter)
+    word, slash, prefix = incomplete.partition("/")
+    try:
+        if slash:
+            return [CompletionItem(f"{word}/{name}") for name in names(context, kinds.find_kind(word), prefix)]
+        if given and "/" not in given[0]:
+            return [CompletionItem(name) for name in names(context, kinds.find_kind(given[0]), incomplete)]
+    except TenantryError:
+        return []
+    words = [kinds.words_of(kind)[0] for kind in kinds.KINDS]
+    return [CompletionItem(each) for each in words if each.startswith(incomplete)]
+
+
+def tenants(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the names of tenants."""
+    given = _given(context, parameter)
+    found = names(context, kinds.find_kind("tenant"), incomplete)
+    return [CompletionItem(name) for name in found if name not in given]
+
+
+def _given(context: click.Context, parameter: click.Parameter) -> tuple[str, ...]:
+    value: object = context.params.get(parameter.name or "")
+    return cast("tuple[str, ...]", value) if isinstance(value, tuple) else ()

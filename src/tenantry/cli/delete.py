@@ -1,0 +1,128 @@
+"""`tenantry delete`: says what will be gone, asks, deletes, waits until it is."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from tenantry.api.errors import ApiError, InputError, NotFound, TenantryError
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import KubernetesObject, Resource
+from tenantry.api.tenant import Tenant
+from tenantry.cli import complete, durations, kinds, output, session
+from tenantry.cli.kinds import Asked
+from tenantry.cli.target import Target, takes_target
+from tenantry.cli.wait import parse_goal, wait_for_all
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+PODS = Resource("", "v1", "pods", "Pod")
+
+
+@click.command()
+@takes_target
+@click.argument(
+    "words", nargs=-1, required=True, metavar="KIND NAME... | KIND/NAME...", shell_complete=complete.objects
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until everything is gone.")
+@click.option("--timeout", default="2m", show_default=True, type=durations.DURATION, help="How long to wait.")
+def delete(target: Target, *, words: tuple[str, ...], yes: bool, waits: bool, timeout: int) -> None:
+    r"""Delete tenants, with their namespaces and everything in them.
+
+    \b
+      tenantry delete tenant acme
+      tenantry delete tenant/acme tenant/globex --yes --no-wait
+    """
+    asked = kinds.parse(words)
+    for kind, names in asked:
+        if not names:
+            plural = kind.resource.plural
+            raise InputError(f"name the {plural} to delete; `tenantry get {plural}` lists them")
+    session.run(target, lambda client: _delete(client, asked, yes=yes, seconds=timeout if waits else None))
+
+
+async def _delete(client: Client, asked: list[Asked], *, yes: bool, seconds: int | None) -> None:
+    # All of them are there, or none is touched.
+    doomed = [await _read(client, kind, name) for kind, names in asked for name in names]
+    for value in doomed:
+        output.talk(await _losses(client, value))
+    if not yes:
+        confirm(f"Delete {'it' if len(doomed) == 1 else f'all {len(doomed)}'}? This cannot be undone.")
+    for value in doomed:
+        name = value.metadata.name
+        try:
+            # In the foreground: the object stays, and can be waited for, until all that it owns is gone. The uid:
+            # what was shown and agreed to is what goes, not a newer one of the same name.
+            await client.delete(
+                value.resource, value.metadata.namespace, name, uid=value.metadata.uid, propagation="Foreground"
+            )
+        except NotFound:
+            output.talk(f"{kinds.full_name(type(value), name)} is gone already")
+    if seconds is None:
+        output.talk("deletion has begun; `tenantry wait … --for deleted` waits for its end")
+        return
+    await wait_for_all(client, asked, parse_goal("deleted"), seconds=seconds)
+
+
+async def _read(client: Client, kind: kinds.Kind, name: str) -> KubernetesObject:
+    try:
+        return await client.get(kind, name)
+    except NotFound as error:
+        plural = kind.resource.plural
+        raise NotFound(f"{kinds.full_name(kind, name)} is not there; `tenantry get {plural}` lists all") from error
+
+
+async def _losses(client: Client, value: KubernetesObject) -> str:
+    """Return a line that says what goes with an object."""
+    name = value.metadata.name
+    if not isinstance(value, Tenant):
+        return kinds.full_name(type(value), name)
+    try:
+        namespace = await client.get(Namespace, name)
+    except ApiError:
+        return f"{kinds.full_name(Tenant, name)}: it has no namespace"
+    owners = {owner.uid for owner in namespace.metadata.owner_references}
+    if value.metadata.uid not in owners:
+        return f"{kinds.full_name(Tenant, name)}: the namespace {name!r} is not the tenant's and stays"
+    pods = await _count(client, name)
+    many = f"{pods} pod{'' if pods == 1 else 's'}" if pods is not None else "its pods"
+    return f"{kinds.full_name(Tenant, name)}: namespace {name!r} with {many} and everything else in it"
+
+
+class _Remaining(msgspec.Struct, frozen=True, rename="camel"):
+    remaining_item_count: int = 0
+
+
+class _First(msgspec.Struct, frozen=True):
+    items: list[msgspec.Raw]
+    metadata: _Remaining
+
+
+async def _count(client: Client, namespace: str) -> int | None:
+    """Return how many pods a namespace has, reading only one of them; None where that is not allowed."""
+    from tenantry.kube import wire
+
+    try:
+        answer = await client.request("GET", wire.path(PODS, namespace), query={"limit": "1"})
+    except ApiError:
+        return None
+    first = client.decode(_First, answer)
+    return len(first.items) + first.metadata.remaining_item_count
+
+
+def confirm(question: str) -> None:
+    """Ask a person.
+
+    Raises:
+        InputError: Nobody is there to be asked.
+        TenantryError: The answer is no.
+    """
+    if not sys.stdin.isatty():
+        raise InputError("this must be confirmed, and stdin is no terminal to ask on; say --yes")
+    if not click.confirm(question, err=True):
+        raise TenantryError("nothing was deleted")

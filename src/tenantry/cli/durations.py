@@ -1,0 +1,63 @@
+"""Durations as people write them: 90s, 5m, 1h30m, 2d. Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import click
+from typing_extensions import override
+
+_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_FORM = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", re.ASCII)
+_LARGEST_PARTS = 2
+
+
+def parse(given: str) -> int | None:
+    """Return whole seconds; None where the text is no duration. A bare number is seconds."""
+    if given.isascii() and given.isdigit() and len(given) <= 6:  # noqa: PLR2004 - eleven days
+        return int(given)
+    found = _FORM.fullmatch(given)
+    if found is None or not given:
+        return None
+    return sum(int(number or 0) * unit for number, unit in zip(found.groups(), _UNITS.values(), strict=True))
+
+
+def text(seconds: int) -> str:
+    """Return seconds in the two largest units that say something, as kubectl writes ages."""
+    parts: list[str] = []
+    rest = max(seconds, 0)
+    for unit, size in _UNITS.items():
+        number, rest = divmod(rest, size)
+        if number:
+            parts.append(f"{number}{unit}")
+        if parts and (len(parts) == _LARGEST_PARTS or not number):
+            break
+    return "".join(parts) or "0s"
+
+
+def age(since: str, now: datetime) -> str:
+    """Return how long ago an RFC 3339 time was, "unknown" for one that does not read."""
+    try:
+        then = datetime.fromisoformat(since)
+    except ValueError:
+        return "unknown"
+    return text(int((now - then.astimezone(UTC)).total_seconds()))
+
+
+class Duration(click.ParamType[int]):
+    """A click type: whole seconds."""
+
+    name = "duration"
+
+    @override
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        seconds = parse(str(value))
+        if seconds is None:
+            self.fail(f"{value!r} must be a duration, as in 30s, 5m or 1h30m", param, ctx)
+        return seconds
+
+
+DURATION = Duration()

@@ -1,0 +1,166 @@
+"""Draws tenants and their namespaces as a tree, in characters that the terminal has: pure.
+
+acme  Ready  User:ada, Group:devs
+└── acme  Active
+    ├── pods          [██░░░░░░░░]  10 / 50   20 %
+    └── requests.cpu  [█████████░]  3.5 / 4   88 %
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import click
+import msgspec
+
+from tenantry.api.errors import InputError
+from tenantry.api.model import ConditionStatus
+from tenantry.world import quantity
+
+BAR = 10
+_FULL = 1.0
+_NEARLY = 0.9
+
+
+class Use(msgspec.Struct, frozen=True):
+    """How much of one quota key is used; canonical quantities."""
+
+    key: str
+    used: str
+    hard: str
+
+
+class NamespaceView(msgspec.Struct, frozen=True, kw_only=True):
+    """A namespace of a tenant."""
+
+    name: str
+    phase: str
+    quota: tuple[Use, ...] = ()
+
+
+class ConditionView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a condition says."""
+
+    type: str
+    status: ConditionStatus
+    reason: str
+    message: str
+
+
+class TenantView(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant, as the tree shows it."""
+
+    name: str
+    ready: bool
+    suspended: bool
+    network: str
+    owners: tuple[str, ...]
+    conditions: tuple[ConditionView, ...] = ()
+    namespaces: tuple[NamespaceView, ...] = ()
+
+
+class Style(msgspec.Struct, frozen=True):
+    """What the terminal can show; colour repeats what the words say and never says anything alone."""
+
+    draws: bool
+    color: bool
+
+    @property
+    def branch(self) -> str:
+        """Return the beginning of a line that has siblings below."""
+        return "├── " if self.draws else "|-- "
+
+    @property
+    def last(self) -> str:
+        """Return the beginning of the last line."""
+        return "└── " if self.draws else "`-- "
+
+    @property
+    def trunk(self) -> str:
+        """Return what stands before the children of a line that has siblings below."""
+        return "│   " if self.draws else "|   "
+
+    def paint(self, text: str, color: str) -> str:
+        """Return text in a colour, where there are colours."""
+        return click.style(text, fg=color) if self.color else text
+
+
+def draw(tenants: Sequence[TenantView], style: Style) -> list[str]:
+    """Return the lines of the tree."""
+    lines: list[str] = []
+    for tenant in tenants:
+        lines.append(_head(tenant, style))
+        below = [[line] for line in _troubles(tenant, style)]
+        below += [_namespace(namespace, style) for namespace in tenant.namespaces]
+        lines += _indent(below, style)
+    return lines
+
+
+def _head(tenant: TenantView, style: Style) -> str:
+    state = style.paint("Ready", "green") if tenant.ready else style.paint("NotReady", "red")
+    if tenant.suspended:
+        state += " " + style.paint("Suspended", "yellow")
+    return f"{tenant.name}  {state}  {_few(tenant.owners)}  {tenant.network}"
+
+
+def _troubles(tenant: TenantView, style: Style) -> list[str]:
+    """Return a line for each thing that a person should know beyond the first line."""
+    if not tenant.conditions:
+        return [style.paint("the operator has not dealt with it yet", "yellow")]
+    ready = [each for each in tenant.conditions if each.type == "Ready"]
+    # Stalled and Reconciling repeat what Ready says.
+    others = [each for each in tenant.conditions if each.type not in {"Ready", "Stalled", "Reconciling", "Suspended"}]
+    wrong = [each for each in (*ready, *others) if each.status is not ConditionStatus.TRUE]
+    return [style.paint(f"{each.type} is {each.status}: {each.reason}: {each.message}", "red") for each in wrong]
+
+
+def _namespace(namespace: NamespaceView, style: Style) -> list[str]:
+    head = f"namespace {namespace.name}  {namespace.phase}"
+    if not namespace.quota:
+        return [f"{head}  no quota"]
+    columns = zip(*(_texts(use) for use in namespace.quota), strict=True)
+    widths = [max(len(text) for text in column) for column in columns]
+    rows = [[_use(use, widths, style)] for use in namespace.quota]
+    return [head, *_indent(rows, style)]
+
+
+def _texts(use: Use) -> tuple[str, str, str]:
+    return use.key, use.used, use.hard
+
+
+def _use(use: Use, widths: Sequence[int], style: Style) -> str:
+    share = _share(use)
+    full = min(BAR, int(share * BAR))
+    # A little is not nothing.
+    full = max(full, 1) if share > 0 else full
+    block, space = ("█", "░") if style.draws else ("#", "-")
+    bar = block * full + space * (BAR - full)
+    color = "red" if share >= _FULL else "yellow" if share >= _NEARLY else "green"
+    key, used, hard = (text.ljust(width) for text, width in zip(_texts(use), widths, strict=True))
+    # Rounded down: 100 % is said only of what is full.
+    return f"{key}  [{style.paint(bar, color)}]  {used.strip().rjust(widths[1])} / {hard}  {int(share * 100):3d} %"
+
+
+def _share(use: Use) -> float:
+    try:
+        used, hard = quantity.parse(use.used), quantity.parse(use.hard)
+    except InputError:
+        return 0.0
+    if hard == 0:
+        return _FULL if used else 0.0
+    return float(used / hard)
+
+
+def _indent(groups: Sequence[Sequence[str]], style: Style) -> list[str]:
+    lines: list[str] = []
+    for index, group in enumerate(groups):
+        is_last = index == len(groups) - 1
+        lines.append((style.last if is_last else style.branch) + group[0])
+        lines += [("    " if is_last else style.trunk) + line for line in group[1:]]
+    return lines
+
+
+def _few(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - 3} more" if len(listed) > 3 else ""  # noqa: PLR2004 - as everywhere
+    return ", ".join(listed[:3]) + more

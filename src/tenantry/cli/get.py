@@ -1,0 +1,221 @@
+"""`tenantry get`: Tenantry's objects as tables, JSON, YAML or names; the columns are the server's own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from tenantry.api.errors import Gone, InputError, NotFound
+from tenantry.cli import complete, kinds, output, session
+from tenantry.cli.kinds import Asked, Kind
+from tenantry.cli.target import Target, takes_target
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+Json = dict[str, Any]
+
+
+@click.command()
+@takes_target
+@click.argument("words", nargs=-1, metavar="[KIND [NAME]... | KIND/NAME...]", shell_complete=complete.objects)
+@output.output_option("json", "yaml", "name", "wide")
+@click.option("-w", "--watch", "watches", is_flag=True, help="Go on printing what changes, until interrupted.")
+@click.option("-l", "--selector", default="", metavar="LABELS", help="Only those with these labels, as in tier=gold.")
+def get(target: Target, *, words: tuple[str, ...], form: str | None, watches: bool, selector: str) -> None:
+    r"""Print tenants, or any other of Tenantry's kinds; without a KIND, all of them.
+
+    \b
+      tenantry get tenants
+      tenantry get tenant acme -o yaml
+      tenantry get tenant/acme tenant/globex
+    """
+    asked = kinds.parse(words) or [Asked(kind, ()) for kind in kinds.KINDS]
+    if selector and any(each.names for each in asked):
+        raise InputError("--selector may not be given together with names; leave one of them out")
+    if watches and len(asked) > 1:
+        raise InputError("--watch must be about one kind; name it, as in `tenantry get tenants -w`")
+    reading = _Reading(selector=selector, form=form or "table", watches=watches)
+    missing = session.run(target, lambda client: _get(client, asked, reading), tables=reading.is_table)
+    if missing:
+        raise NotFound(f"not found: {', '.join(missing)}; `tenantry get {asked[0].kind.resource.plural}` lists all")
+
+
+class _Reading(msgspec.Struct, frozen=True):
+    """How objects are read and printed."""
+
+    selector: str
+    form: str
+    watches: bool
+
+    @property
+    def is_table(self) -> bool:
+        """Tell whether the server prints them."""
+        return self.form in {"table", "wide"}
+
+
+class _Row(msgspec.Struct, frozen=True):
+    """An object as it came: its name and version, and its cells or its JSON."""
+
+    name: str
+    version: int
+    cells: tuple[str, ...] = ()
+    value: Json = {}
+
+
+class _Page(msgspec.Struct, frozen=True):
+    """What a list said."""
+
+    headers: tuple[str, ...]
+    rows: list[_Row]
+    version: str
+
+
+async def _get(client: Client, asked: list[Asked], reading: _Reading) -> list[str]:
+    """Print what was asked for and return the full names of what is not there."""
+    missing: list[str] = []
+    objects: list[Json] = []
+    tables = 0
+    for kind, names in asked:
+        page = await _list(client, kind, names, reading)
+        there = {row.name for row in page.rows}
+        missing += [kinds.full_name(kind, name) for name in names if name not in there]
+        if reading.watches:
+            await _watch(client, kind, names, reading, page)
+        elif reading.form == "name":
+            output.write_lines(kinds.full_name(kind, row.name) for row in page.rows)
+        elif not reading.is_table:
+            objects += [row.value for row in page.rows]
+        elif page.rows:
+            output.write_lines([""] if tables else [])
+            output.write_lines(output.table(page.headers, [row.cells for row in page.rows]))
+            tables += 1
+    if reading.form in {"json", "yaml"} and not reading.watches:
+        single = len(asked) == 1 and len(asked[0].names) == 1
+        if objects or not single:
+            output.print_objects(objects, reading.form, single=single)
+    elif reading.is_table and not tables and not missing:
+        output.talk(f"no {' or '.join(each.kind.resource.plural for each in asked)} found")
+    return missing
+
+
+async def _watch(client: Client, kind: Kind, names: Sequence[str], reading: _Reading, page: _Page) -> None:
+    """Print the objects of a page, then each change, for ever."""
+    output.write_lines(_lines(kind, reading, page, page.rows))
+    seen = {row.name: row.version for row in page.rows}
+    while True:
+        async for row in _changes(client, kind, names, reading, page):
+            if row.version > seen.get(row.name, 0):
+                seen[row.name] = row.version
+                output.write_lines(_lines(kind, reading, page, [row])[1 if reading.is_table else 0 :])
+        # The server ended the watch, as it does every few minutes: what changed meanwhile is in a new list.
+        page = await _list(client, kind, names, reading)
+        for row in page.rows:
+            if row.version > seen.get(row.name, 0):
+                seen[row.name] = row.version
+                output.write_lines(_lines(kind, reading, page, [row])[1 if reading.is_table else 0 :])
+
+
+def _lines(kind: Kind, reading: _Reading, page: _Page, rows: Sequence[_Row]) -> list[str]:
+    if reading.is_table:
+        # Widths are those of the first page: later rows keep to its columns.
+        return output.table(page.headers, [row.cells for row in rows], like=[row.cells for row in page.rows])
+    if reading.form == "name":
+        return [kinds.full_name(kind, row.name) for row in rows]
+    if reading.form == "json":
+        return [output.to_json(row.value) for row in rows]
+    return [f"---\n{output.to_yaml([row.value])}".rstrip("\n") for row in rows]
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+async def _list(client: Client, kind: Kind, names: Sequence[str], reading: _Reading) -> _Page:
+    if reading.is_table:
+        return await _list_tables(client, kind, names, reading)
+    rows: list[_Row] = []
+    version = ""
+    async for page in client.pages(kind.resource, msgspec.Raw, selectors=_selectors(names, reading.selector)):
+        rows += [_row_of(kind, raw) for raw in page.items]
+        version = page.metadata.resource_version or version
+    return _Page((), _chosen(rows, names), version)
+
+
+async def _list_tables(client: Client, kind: Kind, names: Sequence[str], reading: _Reading) -> _Page:
+    from tenantry.kube import tables, wire
+    from tenantry.kube.client import PAGE_SIZE
+
+    query = {**_selectors(names, reading.selector), "limit": str(PAGE_SIZE)}
+    rows: list[_Row] = []
+    columns: tuple[tables.TableColumn, ...] = ()
+    while True:
+        answer = await client.request("GET", wire.path(kind.resource), query=query)
+        table = tables.decode_table(client, answer)
+        columns = table.column_definitions or columns
+        rows += [_row_of_table(row, columns, reading) for row in table.rows or ()]
+        if not table.metadata.continue_:
+            break
+        query["continue"] = table.metadata.continue_
+    headers = tuple(column.name.upper() for column in columns if not column.priority or reading.form == "wide")
+    return _Page(headers, _chosen(rows, names), table.metadata.resource_version)
+
+
+async def _changes(
+    client: Client, kind: Kind, names: Sequence[str], reading: _Reading, page: _Page
+) -> AsyncIterator[_Row]:
+    """Yield what changes after a page, until the server ends the watch."""
+    from tenantry.kube import tables
+    from tenantry.kube.watch import EventType, watch
+
+    selectors = _selectors(names, reading.selector)
+    columns: tuple[tables.TableColumn, ...] = ()
+    try:
+        async for events in watch(client, kind.resource, resource_version=page.version, selectors=selectors):
+            for event in events:
+                rows: list[_Row] = []
+                if reading.is_table:
+                    table = tables.decode_table(client, event.object)
+                    columns = table.column_definitions or columns
+                    rows = [_row_of_table(row, columns, reading) for row in table.rows or ()]
+                elif event.type is not EventType.BOOKMARK:
+                    rows = [_row_of(kind, event.object)]
+                if event.type is not EventType.BOOKMARK:
+                    for row in _chosen(rows, names):
+                        yield row
+    except Gone:
+        return
+
+
+def _row_of(kind: Kind, raw: msgspec.Raw) -> _Row:
+    value: Json = msgspec.json.decode(raw, type=dict[str, Any])
+    # Items of a list do not say what they are.
+    whole: Json = {"apiVersion": kind.resource.api_version, "kind": kind.resource.kind, **value}
+    meta = whole["metadata"]
+    meta.pop("managedFields", None)
+    return _Row(name=meta["name"], version=int(meta["resourceVersion"]), value=whole)
+
+
+def _row_of_table(row: Any, columns: Sequence[Any], reading: _Reading) -> _Row:  # noqa: ANN401 - types of a lazy import
+    cells = tuple(
+        output.cell(value)
+        for value, column in zip(row.cells, columns, strict=True)
+        if not column.priority or reading.form == "wide"
+    )
+    meta = row.object.metadata
+    return _Row(name=meta.name, version=int(meta.resource_version), cells=cells)
+
+
+def _chosen(rows: list[_Row], names: Sequence[str]) -> list[_Row]:
+    if not names:
+        return rows
+    order = {name: index for index, name in enumerate(names)}
+    return sorted((row for row in rows if row.name in order), key=lambda row: order[row.name])
+
+
+def _selectors(names: Sequence[str], selector: str) -> dict[str, str]:
+    selectors = {"labelSelector": selector} if selector else {}
+    # One name can be selected by the server, several cannot.
+    return {**selectors, "fieldSelector": f"metadata.name={names[0]}"} if len(names) == 1 else selectors

@@ -1,0 +1,76 @@
+"""Tenantry's kinds as people name them on the command line: `tenants`, `tnt`, `tenant/acme`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+from tenantry.api.crd import Names
+from tenantry.api.errors import InputError
+from tenantry.api.model import KubernetesObject
+from tenantry.install.manifests import KINDS
+
+Kind = type[KubernetesObject]
+
+
+class Asked(NamedTuple):
+    """Objects of one kind that were asked for; no names means all of them."""
+
+    kind: Kind
+    names: tuple[str, ...]
+
+
+def names_of(kind: Kind) -> Names:
+    """Return what a kind is called."""
+    return cast("Names", vars(kind)["names"])
+
+
+def words_of(kind: Kind) -> tuple[str, ...]:
+    """Return every word that means a kind, the usual one first."""
+    names = names_of(kind)
+    return (kind.resource.plural, names.singular, *names.short, kind.resource.full_name)
+
+
+def full_name(kind: Kind, name: str) -> str:
+    """Return `tenant.tenantry.dev/acme`, the name that `-o name` prints and every verb takes."""
+    return f"{names_of(kind).singular}.{kind.resource.group}/{name}"
+
+
+def find_kind(word: str) -> Kind:
+    """Return the kind that a word means.
+
+    Raises:
+        InputError: It means none.
+    """
+    for kind in KINDS:
+        singular = f"{names_of(kind).singular}.{kind.resource.group}"
+        if word.lower() in {*words_of(kind), singular}:
+            return kind
+    known = ", ".join(f"{words_of(kind)[0]} ({', '.join(words_of(kind)[1:-1])})" for kind in KINDS)
+    raise InputError(
+        f"{word!r} is no kind of Tenantry's; kinds are {known}. Write KIND NAME, or KIND/NAME as in tenant/{word}"
+    )
+
+
+def parse(words: Sequence[str]) -> list[Asked]:
+    """Return what `KIND NAME…` or `KIND/NAME…` asks for, kinds in the order in which they come.
+
+    Raises:
+        InputError: A kind is unknown, a name is empty, or the two forms are mixed.
+    """
+    if not words:
+        return []
+    if "/" not in words[0]:
+        mixed = next((word for word in words[1:] if "/" in word), None)
+        if mixed is not None:
+            raise InputError(f"{mixed!r} stands after the kind {words[0]!r}; write KIND NAME… or KIND/NAME…, not both")
+        return [Asked(find_kind(words[0]), tuple(dict.fromkeys(words[1:])))]
+    found: dict[Kind, list[str]] = {}
+    for word in words:
+        kind, slash, name = word.partition("/")
+        if not slash or not name:
+            raise InputError(f"{word!r} must be KIND/NAME, as in tenant/acme")
+        names = found.setdefault(find_kind(kind), [])
+        if name not in names:
+            names.append(name)
+    return [Asked(kind, tuple(names)) for kind, names in found.items()]

@@ -1,0 +1,73 @@
+"""What the API server says of a wrong object, in lines that name the field and what it must be. Pure.
+
+Tenant.tenantry.dev "x" is invalid: [spec.owners[0].name: Invalid value: "system:a": must not …, …]
+    ─► Tenant "x" is wrong:
+         spec.owners[0].name must not …
+"""
+
+from __future__ import annotations
+
+import re
+
+from tenantry.api.errors import InputError, Invalid
+from tenantry.world.validation import Problem
+
+_HEAD = re.compile(r'(?P<kind>[A-Za-z]+)(?:\.[a-z0-9.-]+)? "(?P<name>[^"]*)" is invalid: (?P<causes>.*)', re.DOTALL)
+_TYPES = (
+    "Invalid value|Required value|Unsupported value|Forbidden|Duplicate value|Not found|Too long|Too many"
+    "|Internal error"
+)
+_CAUSE = re.compile(rf"(?P<field>[^\s:,]+(?:\[[^\]]*\][^\s:,]*)*): (?P<type>{_TYPES})")
+
+
+def problems(message: str) -> list[Problem]:
+    """Return what a 422's message says, cause by cause; [] where it is not of that form."""
+    head = _HEAD.fullmatch(message)
+    if head is None:
+        return []
+    causes = head["causes"]
+    if causes.startswith("[") and causes.endswith("]"):
+        causes = causes[1:-1]
+    starts = list(_CAUSE.finditer(causes))
+    found: list[Problem] = []
+    for index, start in enumerate(starts):
+        end = starts[index + 1].start() if index + 1 < len(starts) else len(causes)
+        detail = causes[start.end() : end].removesuffix(", ").removeprefix(": ")
+        found.append(_problem(start["field"], start["type"], detail))
+    # The server validates no rules where the schema itself is broken, and says so in a cause of its own.
+    return [problem for problem in found if "some validation rules were not checked" not in problem.message]
+
+
+def _problem(field: str, type_: str, detail: str) -> Problem:
+    path = "" if field == "<nil>" else field
+    match type_:
+        case "Required value":
+            return Problem(path, "must be given" + (f": {detail}" if detail else ""))
+        case "Invalid value":
+            # "VALUE: message": the value is what the person wrote, or only its type.
+            said = re.sub(r'^(?:"(?:[^"\\]|\\.)*"|[^:]*): ', "", detail, count=1, flags=re.DOTALL)
+            return Problem(path, said or detail)
+        case "Unsupported value":
+            value, _, allowed = detail.partition(": ")
+            return Problem(path, f"is {value}; {allowed.replace('supported values', 'it must be one of')}")
+        case _:
+            return Problem(path, f"{type_.lower()}: {detail}" if detail else type_.lower())
+
+
+def explained(error: Invalid) -> Invalid | InputError:
+    """Return the error with a message for people: the field first, then what it must be."""
+    found = problems(str(error))
+    head = _HEAD.fullmatch(str(error))
+    if not found or head is None:
+        return error
+    return InputError(summary(f"{head['kind']} {head['name']!r}", found))
+
+
+def summary(what: str, found: list[Problem]) -> str:
+    """Return the text of an error about several problems: at most three, and how many more there are."""
+    if len(found) == 1:
+        return f"{what}: {found[0]}"
+    lines = [f"  {problem}" for problem in found[:3]]
+    if len(found) > 3:  # noqa: PLR2004 - as many as a person corrects in one go
+        lines.append(f"  and {len(found) - 3} more")
+    return "\n".join([f"{what} is wrong in {len(found)} places:", *lines])

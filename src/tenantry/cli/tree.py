@@ -1,0 +1,121 @@
+"""`tenantry tree`: the tenants, their namespaces, and how much of their quotas is used."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from tenantry.api import marks, reasons
+from tenantry.api.kubernetes import ResourceQuota
+from tenantry.api.model import ConditionStatus, KubernetesObject, Model, Resource
+from tenantry.api.tenant import Owner, Tenant
+from tenantry.cli import complete, forest, output, session
+from tenantry.cli.forest import ConditionView, NamespaceView, TenantView, Use
+from tenantry.cli.target import Target, takes_target
+from tenantry.engine.conditions import find
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+OURS = {"labelSelector": f"{marks.MANAGED_BY}={marks.MANAGER}"}
+
+
+class _NamespaceStatus(Model, frozen=True, kw_only=True):
+    phase: str = ""
+
+
+class NamespaceSeen(KubernetesObject, frozen=True, kw_only=True):
+    """A namespace, with its phase."""
+
+    resource = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+
+    status: _NamespaceStatus = _NamespaceStatus()
+
+
+class _QuotaStatus(Model, frozen=True, kw_only=True):
+    hard: dict[str, str] = {}
+    used: dict[str, str] = {}
+
+
+class QuotaSeen(KubernetesObject, frozen=True, kw_only=True):
+    """A quota, with what is used of it: what counts is `status.hard`, which Kubernetes enforces."""
+
+    resource = ResourceQuota.resource
+
+    status: _QuotaStatus = _QuotaStatus()
+
+    def uses(self) -> tuple[Use, ...]:
+        """Return what is used of each key, sorted."""
+        used = self.status.used
+        return tuple(Use(key, used.get(key, "0"), hard) for key, hard in sorted(self.status.hard.items()))
+
+
+@click.command()
+@takes_target
+@click.argument("names", nargs=-1, metavar="[TENANT]...", shell_complete=complete.tenants)
+@output.output_option("json")
+def tree(target: Target, *, names: tuple[str, ...], form: str | None) -> None:
+    """Draw all tenants, or those named."""
+    views = session.run(target, lambda client: read(client, names))
+    if form:
+        output.write(output.to_json({"tenants": views}))
+        return
+    if not views:
+        output.talk("no tenants; make one with `tenantry tenant create`")
+    style = forest.Style(draws=output.can_draw(sys.stdout.encoding), color=output.has_color())
+    output.write_lines(forest.draw(views, style))
+
+
+async def read(client: Client, names: tuple[str, ...]) -> list[TenantView]:
+    """Return the tenants of these names, all where none are given, sorted by name.
+
+    Raises:
+        NotFound: One of the names is no tenant's.
+    """
+    if names:
+        tenants = [await client.get(Tenant, name) for name in dict.fromkeys(names)]
+    else:
+        tenants = await client.list(Tenant)
+    namespaces, quotas = await asyncio.gather(
+        client.list(NamespaceSeen, selectors=OURS), client.list(QuotaSeen, selectors=OURS)
+    )
+    used = {quota.metadata.namespace: quota.uses() for quota in quotas}
+    owned: dict[str, list[NamespaceView]] = {}
+    for namespace in sorted(namespaces, key=lambda each: each.key):
+        uid = namespace.metadata.labels.get(marks.TENANT_UID, "")
+        name = namespace.metadata.name
+        view = NamespaceView(name=name, phase=namespace.status.phase, quota=used.get(name, ()))
+        owned.setdefault(uid, []).append(view)
+    return [
+        view_of(tenant, tuple(owned.get(tenant.metadata.uid, ())))
+        for tenant in sorted(tenants, key=lambda each: each.key)
+    ]
+
+
+def view_of(tenant: Tenant, namespaces: tuple[NamespaceView, ...]) -> TenantView:
+    """Return what the tree shows of a tenant. One whose newest spec was not dealt with yet is not ready."""
+    conditions = tuple(
+        ConditionView(type=each.type, status=each.status, reason=each.reason, message=each.message)
+        for each in tenant.status.conditions
+    )
+    current = tenant.status.observed_generation >= tenant.metadata.generation
+    ready = find(tenant.status.conditions, reasons.READY)
+    return TenantView(
+        name=tenant.metadata.name,
+        ready=current
+        and any(each.type == reasons.READY and each.status is ConditionStatus.TRUE for each in conditions),
+        suspended=tenant.spec.suspended,
+        network=tenant.spec.isolation.network,
+        owners=tuple(owner_text(owner) for owner in tenant.spec.owners),
+        conditions=conditions,
+        namespaces=namespaces,
+    )
+
+
+def owner_text(owner: Owner) -> str:
+    """Return an owner as `--owner` takes it."""
+    name = f"{owner.namespace}/{owner.name}" if owner.namespace else owner.name
+    return f"{owner.kind}:{name}"
