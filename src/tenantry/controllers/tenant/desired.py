@@ -7,6 +7,7 @@ lets people in.
 from __future__ import annotations
 
 from tenantry.api import marks
+from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import (
     RBAC_GROUP,
     ClusterEgressRule,
@@ -124,16 +125,33 @@ def _quota(tenant: Tenant, hard: dict[str, str]) -> Child:
 
 def _limits(tenant: Tenant, hard: dict[str, str]) -> Child | None:
     given = tenant.spec.container_defaults
-    item = LimitRangeItem(
-        type="Container",
-        default_request=_defaults(given.requests, DEFAULT_REQUESTS, hard, "requests."),
-        default=_defaults(given.limits, DEFAULT_LIMITS, hard, "limits."),
-    )
-    if not item.default and not item.default_request:
+    requests = _defaults(given.requests, DEFAULT_REQUESTS, hard, "requests.")
+    limits = _defaults(given.limits, DEFAULT_LIMITS, hard, "limits.")
+    if not requests and not limits:
         return None
+    for name, limit in limits.items():
+        # The server fills in a missing request itself: what we write has to be what is stored.
+        request = requests.setdefault(name, limit)
+        if quantity.parse(request) <= quantity.parse(limit):
+            continue
+        # It refuses a request above its limit: what was given stands, what is only our standard gives way.
+        if name not in given.requests:
+            requests[name] = limit
+        elif name not in given.limits:
+            limits[name] = request
+        else:
+            raise InputError(
+                f"spec.containerDefaults.requests {name!r} must not be more than spec.containerDefaults.limits: it is"
+                f" {request!r}, the limit {limit!r}"
+            )
+    item = LimitRangeItem(type="Container", default_request=_sorted(requests), default=_sorted(limits))
     return Child(
         object=LimitRange(metadata=_meta(tenant, LIMITS), spec=LimitRangeSpec(limits=(item,))), wave=WAVE_LIMITS
     )
+
+
+def _sorted(quantities: dict[str, str]) -> dict[str, str]:
+    return dict(sorted(quantities.items()))
 
 
 def _defaults(
@@ -145,7 +163,7 @@ def _defaults(
         limit = hard.get(prefix + name)
         if limit is not None and name not in chosen:
             chosen[name] = quantity.least(value, limit)
-    return dict(sorted(chosen.items()))
+    return chosen
 
 
 # -- network --------------------------------------------------------------------------------------
