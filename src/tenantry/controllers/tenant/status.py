@@ -8,6 +8,7 @@ from tenantry.api.errors import (
     Forbidden,
     InputError,
     Invalid,
+    NotFound,
     ServerError,
     TerminalError,
     TooManyRequests,
@@ -20,7 +21,8 @@ from tenantry.engine.conditions import Wanted, find, merge
 PATIENCE = 3
 """How many tries in a row may fail for a passing reason before the status says so."""
 
-PASSING = (Conflict, TooManyRequests, ServerError, Unreachable)
+# NotFound: the namespace went away under our hands, or the API server does not serve a new kind yet.
+PASSING = (Conflict, NotFound, TooManyRequests, ServerError, Unreachable)
 
 
 def compute(tenant: Tenant, outcome: Outcome, *, has_cluster_policies: bool, attempt: int, now: str) -> TenantStatus:
@@ -34,7 +36,8 @@ def compute(tenant: Tenant, outcome: Outcome, *, has_cluster_policies: bool, att
         now: RFC 3339.
     """
     problem = _problem(outcome)
-    if problem is not None and problem.passing and attempt < PATIENCE and find(tenant.status.conditions, reasons.READY):
+    failed = problem is not None and problem.passing and not outcome.blocked
+    if failed and attempt < PATIENCE and find(tenant.status.conditions, reasons.READY):
         return tenant.status  # what was said before still stands; the next try is under way
     wanted = [_ready(problem), *_trouble(problem)]
     done = problem is None
