@@ -7,9 +7,7 @@ package main
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/etcdmain"
@@ -21,6 +19,8 @@ import (
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+
+	"tenantry.dev/controlplane/internal/dispatch"
 )
 
 // components maps the name of each cobra component to its command. etcd is not among them: it
@@ -41,20 +41,8 @@ func names() []string {
 	return known
 }
 
-// choose returns the component that args ask for and the arguments that it should see.
-func choose(args []string) (string, []string, error) {
-	called := filepath.Base(args[0])
-	if slices.Contains(names(), called) {
-		return called, args, nil
-	}
-	if len(args) > 1 && slices.Contains(names(), args[1]) {
-		return args[1], args[1:], nil
-	}
-	return "", nil, fmt.Errorf("name a component as the first argument: %s", strings.Join(names(), ", "))
-}
-
 func main() {
-	name, args, err := choose(os.Args)
+	name, args, err := dispatch.Choose(names(), os.Args)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "controlplane:", err)
 		os.Exit(2)

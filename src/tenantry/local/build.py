@@ -126,10 +126,14 @@ def fingerprint(root: Path) -> str:
     digest = hashlib.sha256()
     for target in _targets(root):
         digest.update(repr((_LAYOUT, _FLAGS, _STAGES, target, platform.system(), platform.machine())).encode())
-        for file in sorted((root / "go" / target.name).iterdir()):
-            if file.name in ("go.mod", "go.sum") or (file.suffix == ".go" and not file.stem.endswith("_test")):
-                digest.update(f"\0{file.name}\0".encode() + file.read_bytes())
+        folder = root / "go" / target.name
+        for file in sorted(path for path in folder.rglob("*") if _is_source(path)):
+            digest.update(f"\0{file.relative_to(folder)}\0".encode() + file.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def _is_source(file: Path) -> bool:
+    return file.name in ("go.mod", "go.sum") or (file.suffix == ".go" and not file.stem.endswith("_test"))
 
 
 def built() -> Binaries | None:

@@ -1,0 +1,37 @@
+# Everything from nothing: `make demo` or `make test` set up what they need (tools/setup.py) and do it only once.
+
+# The first Python that is new enough. A pyenv shim counts only if there is a Python behind it.
+PYTHON = $(shell for p in .venv/bin/python python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
+
+define SETUP
+@p="$(PYTHON)"; test -n "$$p" || { echo "Python 3.11 or newer is needed: install one, or name it: make PYTHON=/path/to/python3.12" >&2; exit 1; }; "$$p" tools/setup.py
+endef
+
+.PHONY: help setup demo test check lock clean
+
+help: ## Show the targets.
+	@sed -n 's/^\([a-z]*\): ## /  make \1\t/p' Makefile
+
+setup: ## Make .venv and build the local control plane; then .venv/bin/tenantry is the command.
+	$(SETUP) demo
+
+demo: ## Start a local cluster with three tenants in it and show them.
+	$(SETUP) demo
+	@.venv/bin/python tools/demo.py
+
+test: ## Run all tests: unit, property, integration on a real control plane, end to end, docs.
+	$(SETUP) dev
+	.venv/bin/pytest $(PYTEST_ARGS)
+	.venv/bin/python tools/go.py test -vet=off ./...
+
+check: ## Lint, types, layers, generated files.
+	$(SETUP) dev
+	@.venv/bin/python tools/check.py
+
+lock: ## Write requirements/*.txt anew (needs uv).
+	sh tools/lock.sh
+
+clean: ## Remove .venv and what tools leave behind; local clusters stay (`tenantry down --all --purge`).
+	rm -rf .venv dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,56 @@
+"""The way from nothing to tenants: `make demo`. It shows each command that it runs; a person could type them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TENANTRY = Path(".venv/bin/tenantry")
+# Said to every command: a KUBECONFIG of the person who looks at the demo must not become its stage.
+NAME = "default"
+
+
+def tenantry(*arguments: str, show: bool = True) -> str:
+    """Run one command of Tenantry and return what it printed, printing it too; the demo ends with it if it fails."""
+    command = [str(TENANTRY), *arguments]
+    if show:
+        print(f"\n$ {shlex.join(command)}", flush=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, cwd=ROOT)
+    if show:
+        print(done.stdout, end="", flush=True)
+    if done.returncode:
+        print(f"demo: this failed (exit code {done.returncode}); see `{TENANTRY} status`", file=sys.stderr)
+        sys.exit(done.returncode)
+    return done.stdout
+
+
+def main() -> None:
+    """Start a cluster, make the tenants of examples/quickstart, show them, and say what to try next."""
+    started = time.monotonic()
+    tenantry("up", "--name", NAME, "--nodes", "3")
+    tenantry("kubectl", "--name", NAME, "--", "apply", "-f", "examples/quickstart/")
+    tenantry(
+        *("kubectl", "--name", NAME, "--", "wait", "tenants.tenantry.dev", "--all"),
+        *("--for=condition=Ready", "--timeout=60s"),
+    )
+    tenantry("tree", "--name", NAME)
+    listed = ("kubectl", "--name", NAME, "--", "get", "tenants.tenantry.dev", "-o", "name")
+    first = tenantry(*listed, show=False).split()[0].rpartition("/")[2]
+    name = f" --name {NAME}" if os.environ.get("KUBECONFIG") else ""
+    print(f"""
+{time.monotonic() - started:.1f} s. To try next:
+
+  {TENANTRY} describe{name} {first}
+  {TENANTRY} tenant create{name} mine --owner User:me@example.com --quota cpu=2,memory=4Gi
+  {TENANTRY} kubectl{name} -- get namespaces,resourcequotas -A
+  {TENANTRY} down --purge
+""")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""Runs go or gofmt as the local control plane's build does: `python tools/go.py vet ./...` in each module of go/.
+
+"gofmt" as the first argument runs that instead, once for all of go/; it fails if any file would be changed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tenantry.local import toolchain
+from tenantry.local.progress import Talking
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> int:
+    """Run it everywhere; the first exit code that is not 0 is returned."""
+    go = toolchain.find(Talking())
+    # The flags of the build (local/build.py): with others Go would compile all of Kubernetes a second time.
+    environment = go.environment | {"GOFLAGS": "-mod=readonly -trimpath -buildvcs=false -tags=providerless"}
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["gofmt"]:
+        found = subprocess.run(
+            [go.binary.resolve().parent / "gofmt", "-l", ROOT / "go"], capture_output=True, text=True, check=True
+        ).stdout
+        if found:
+            print(f"not formatted as gofmt does:\n{found}", end="", file=sys.stderr)
+        return 1 if found else 0
+    codes = [
+        subprocess.run([go.binary, *arguments], cwd=module.parent, env=environment, check=False).returncode
+        for module in sorted(ROOT.glob("go/*/go.mod"))
+        if any(module.parent.glob("*.go"))
+    ]
+    return next((code for code in codes if code), 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
