@@ -113,12 +113,14 @@ async def establish(
             await _warm_up(client, run)
             done = await _established_round(client, run, tenants, spread_seconds, probe)
             established.append(done)
-            talk(f"round {number}/{rounds}: {tenants} tenants Ready in {done.seconds:.2f} s, gone in {done.deleted_seconds:.1f} s")
+            talk(
+                f"{number}/{rounds}: {tenants} tenants Ready in {done.seconds:.2f} s, gone in {done.deleted_seconds:.1f} s"
+            )
             async with held_operator(client):
                 seconds = await _raw_round(client, run, tenants, cluster_uid)
                 await _clean_up(client, run)
             raw.append(seconds)
-            talk(f"round {number}/{rounds}: the same {tenants * per_tenant} objects written in {seconds:.2f} s with no operator")
+            talk(f"{number}/{rounds}: the same {tenants * per_tenant} objects written alone in {seconds:.2f} s")
     finally:
         await asyncio.shield(_clean_up(client, run))
     middle = sorted(established, key=lambda done: done.seconds)[len(established) // 2]
@@ -244,15 +246,16 @@ async def _follow(client: Client, run: str, version: str, ready: _ReadyTimes) ->
     decode = msgspec.json.Decoder(Tenant).decode
     while True:
         try:
-            async for events in watch(client, Tenant.resource, resource_version=version, selectors=_selector(run)):
+            stream = watch(client, Tenant.resource, resource_version=version, selectors=_selector(run))
+            async for events in stream:
                 now = time.perf_counter()
                 for event in events:
                     if event.type not in {EventType.ADDED, EventType.MODIFIED}:
                         continue
                     tenant = decode(event.object)
                     version = tenant.metadata.resource_version
-                    if tenant.metadata.name not in ready.times and is_true(tenant.status.conditions, reasons.READY):
-                        ready.times[tenant.metadata.name] = now
+                    if is_true(tenant.status.conditions, reasons.READY):
+                        ready.times.setdefault(tenant.metadata.name, now)
                 ready.changed.set()
         except Unreachable:
             continue  # the watch goes on from the last version seen

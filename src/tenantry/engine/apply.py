@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from tenantry.api.errors import AlreadyExists, ApiError, NotFound, TenantryError
 from tenantry.api.model import Resource
-from tenantry.engine.cache import Cache
+from tenantry.engine.cache import Cache, Change
 from tenantry.engine.observed import Observed, fingerprint, observe
 from tenantry.engine.plan import Action, Blocked, Edit, Plan, Step, step_for, update_patch
 from tenantry.kube import wire
@@ -42,11 +42,18 @@ class Applier:
     Args:
         client: Its field manager is the controller's.
         cache_of: The cache of a kind; None for a kind that nobody watches.
+        news: Told of what others did to an object while we wrote it.
     """
 
-    def __init__(self, client: Client, cache_of: Callable[[Resource], Cache[Observed] | None]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        cache_of: Callable[[Resource], Cache[Observed] | None],
+        news: Callable[[Resource, Change[Observed]], None],
+    ) -> None:
         self._client = client
         self._cache_of = cache_of
+        self._news = news
         # Fingerprints of what we wanted, and the digest under which the server stored it where it differs: a newer
         # server may fill in defaults that our models do not know.
         self._stored_as: dict[bytes, bytes] = {}
@@ -92,7 +99,8 @@ class Applier:
             return
         metadata = {**patch.get("metadata", {}), "resourceVersion": live["metadata"]["resourceVersion"]}
         whole = {**patch, "metadata": metadata}
-        self._learn(edit.resource, await self._client.merge_patch(edit.resource, edit.namespace, edit.name, whole))
+        write = self._client.merge_patch(edit.resource, edit.namespace, edit.name, whole)
+        await self._write(edit.resource, edit.observed.key, write)
 
     async def _step(self, step: Step) -> Blocked | None:
         if step.action is Action.CREATE:
@@ -105,7 +113,7 @@ class Applier:
         child = step.child
         assert child is not None  # noqa: S101 - a creation has one
         try:
-            found = self._learn(step.resource, await self._client.create(child.object))
+            found = await self._write(step.resource, step.key, self._client.create(child.object))
         except AlreadyExists:
             return await self._meet(step)
         wanted = fingerprint(child.object)
@@ -148,10 +156,10 @@ class Applier:
             self._forget(step)
             return await self._create(step)
         metadata = {**patch.get("metadata", {}), "resourceVersion": live["metadata"]["resourceVersion"]}
-        answer = await self._client.merge_patch(
-            step.resource, step.namespace, step.name, {**patch, "metadata": metadata}
+        whole = {**patch, "metadata": metadata}
+        seen = await self._write(
+            step.resource, step.key, self._client.merge_patch(step.resource, step.namespace, step.name, whole)
         )
-        seen = self._learn(step.resource, answer)
         wanted = fingerprint(child.object)
         if seen.digest != wanted:
             self._stored_as[wanted] = seen.digest
@@ -165,6 +173,21 @@ class Applier:
         except NotFound:
             self._forget(step)
 
+    async def _write(self, resource: Resource, key: str, answer: Awaitable[bytes]) -> Observed:
+        """Await a write of ours, so that the watch's word of it wakes nobody."""
+        cache = self._cache_of(resource)
+        if cache is None:
+            return observe(resource, await answer)
+        cache.expect(key)
+        found = None
+        try:
+            found = observe(resource, await answer)
+            return found
+        finally:
+            change = cache.settle(key, found)
+            if change is not None:
+                self._news(resource, change)
+
     def _learn(self, resource: Resource, data: bytes) -> Observed:
         found = observe(resource, data)
         cache = self._cache_of(resource)
@@ -175,7 +198,7 @@ class Applier:
     def _forget(self, step: Step) -> None:
         cache = self._cache_of(step.resource)
         if cache is not None:
-            cache.forget(f"{step.namespace}/{step.name}" if step.namespace else step.name)
+            cache.forget(step.key)
 
 
 def live_fields(data: bytes) -> Mapping[str, Any]:

@@ -1,7 +1,8 @@
 """The objects of one kind as last seen, with indexes: pure.
 
-Writes of our own are put in as soon as the server answers (`assume`), so that the next reconcile sees them; what the
-watch then says of them is no news. Order is told by resourceVersion, so that lost, repeated and late events do no harm.
+Writes of our own are no news: between `expect` and `settle` the watch's word on that key is only kept, and the server's
+answer settles whether anybody else wrote as well. Order is told by resourceVersion, so that lost, repeated and late
+events do no harm.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class Cache(Generic[C]):
         self._indexes: dict[str, dict[str, set[str]]] = {name: {} for name in self._index_functions}
         # Deletions that we know of before the watch tells: an older event must not bring the object back.
         self._gone: dict[str, int] = {}
+        # What was there before a write of ours began, by key.
+        self._expected: dict[str, C | None] = {}
 
     def __len__(self) -> int:
         """Return how many objects there are."""
@@ -66,8 +69,28 @@ class Cache(Generic[C]):
         """Return the objects that an index finds under a value, sorted by key."""
         return [self._objects[key] for key in sorted(self._indexes[name].get(value, ()))]
 
+    def expect(self, key: str) -> None:
+        """Say that a write of ours to this key is under way; `settle` must follow, whatever comes of it."""
+        self._expected.setdefault(key, self._objects.get(key))
+
+    def settle(self, key: str, answer: C | None) -> Change[C] | None:
+        """End what `expect` began, and return what others did meanwhile; None when the write was all that happened.
+
+        Args:
+            key: The key.
+            answer: The object as the server answered; None where the write failed or deleted it.
+        """
+        before = self._expected.pop(key, None)
+        if answer is not None:
+            self.put(answer)
+        after = self._objects.get(key)
+        if answer is not None and after is not None and after.version == answer.version:
+            return None
+        same = before is after or (before is not None and after is not None and before.version == after.version)
+        return None if same else Change(before, after)
+
     def put(self, value: C) -> Change[C] | None:
-        """Take in an object; None when it is no newer than what is known."""
+        """Take in an object; None when it is no newer than what is known, or when a write of ours is expected."""
         before = self._objects.get(value.key)
         if before is not None and value.version <= before.version:
             return None
@@ -76,16 +99,16 @@ class Cache(Generic[C]):
         self._gone.pop(value.key, None)
         self._objects[value.key] = value
         self._reindex(value.key, before, value)
-        return Change(before, value)
+        return None if value.key in self._expected else Change(before, value)
 
     def remove(self, key: str, version: int) -> Change[C] | None:
-        """Take an object out that was deleted at a resourceVersion; None when it is newer than that, or unknown."""
+        """Take an object out that was deleted at a resourceVersion; None as with `put`."""
         before = self._objects.get(key)
         if before is None or before.version > version:
             return None
         del self._objects[key]
         self._reindex(key, before, None)
-        return Change(before, None)
+        return None if key in self._expected else Change(before, None)
 
     def forget(self, key: str) -> None:
         """Take an object out that the server says is not there; events that are older than it stay without effect."""

@@ -41,7 +41,7 @@ class Informer(Generic[C]):
     Args:
         resource: The kind.
         decode: From an object's JSON to what the cache keeps.
-        on_change: Told of each change that did not come from `assume`, in order.
+        on_change: Told of each change that was not a write of our own, in order.
         selectors: `labelSelector` and `fieldSelector`.
         indexes: See `Cache`.
     """
@@ -59,8 +59,8 @@ class Informer(Generic[C]):
         self.cache: Cache[C] = Cache(indexes)
         self.synced = asyncio.Event()
         self.selectors = selectors
-        self._decode = decode
-        self._on_change = on_change
+        self.decode = decode
+        self.on_change = on_change
 
     async def run(self, client: Client) -> None:
         """List and watch until cancelled. Failures are waited out; only a change of the cache is ever seen outside."""
@@ -95,11 +95,11 @@ class Informer(Generic[C]):
         version = ""
         async for page in client.pages(self.resource, msgspec.Raw, selectors=self.selectors):
             for raw in page.items:
-                value = self._decode(raw)
+                value = self.decode(raw)
                 listed.add(value.key)
                 change = self.cache.put(value)
                 if change is not None:
-                    self._on_change(change)
+                    self.on_change(change)
             version = page.metadata.resource_version or version
             await asyncio.sleep(0)  # decoding a page takes milliseconds: let the others run
         self._emit(self.cache.finish_list(listed, int(version)))
@@ -112,16 +112,16 @@ class Informer(Generic[C]):
                 if event.type is EventType.BOOKMARK:
                     self._last_seen = _bookmark.decode(event.object).metadata.resource_version
                     continue
-                value = self._decode(event.object)
+                value = self.decode(event.object)
                 self._last_seen = str(value.version)
                 if event.type is EventType.DELETED:
                     change = self.cache.remove(value.key, value.version)
                 else:
                     change = self.cache.put(value)
                 if change is not None:
-                    self._on_change(change)
+                    self.on_change(change)
         return self._last_seen
 
     def _emit(self, changes: Iterable[Change[C]]) -> None:
         for change in changes:
-            self._on_change(change)
+            self.on_change(change)

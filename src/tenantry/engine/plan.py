@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.model import KubernetesObject, Resource
+from tenantry.api.model import KubernetesObject, Resource, object_key
 from tenantry.engine.observed import Observed, fingerprint, is_ours
 
 
@@ -62,6 +62,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     child: Child | None = None
     observed: Observed | None = None
     differs: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Return the object's key in a cache."""
+        return object_key(self.namespace, self.name)
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tenantry.api.errors import ApiError, RetryableError, TenantryError
-from tenantry.api.model import Resource
+from tenantry.api.errors import ApiError, NotFound, RetryableError, TenantryError
+from tenantry.api.model import KubernetesObject, Resource
 from tenantry.engine.apply import Applier
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import Clock
@@ -91,7 +91,7 @@ class Engine:
         self.client = client
         self.clock = clock
         self.recorder = recorder
-        self.applier = Applier(client, self._observed_cache)
+        self.applier = Applier(client, self._observed_cache, self.news)
         self.is_synced = False
         self._metrics = metrics
         self._controllers = {controller.name: controller for controller in controllers}
@@ -117,6 +117,31 @@ class Engine:
     def observed_caches(self, resources: Iterable[Resource]) -> dict[Resource, Cache[Observed]]:
         """Return the caches of those kinds that the cluster has."""
         return {resource: self._informers[resource].cache for resource in resources if resource in self._informers}
+
+    def news(self, resource: Resource, change: Change[Any]) -> None:
+        """Wake whoever a change concerns that came to light beside the watch."""
+        informer = self._informers.get(resource)
+        if informer is not None:
+            informer.on_change(change)
+
+    async def write_status(self, value: KubernetesObject) -> None:
+        """PUT an object's status at the resourceVersion that it was read at, and take the answer into the cache.
+
+        Raises:
+            Conflict: The object has changed since; look at it again.
+        """
+        informer = self._informers[value.resource]
+        informer.cache.expect(value.key)
+        answer = None
+        try:
+            data = await self.client.replace(value, subresource="status")
+            answer = informer.decode(msgspec.Raw(data))
+        except NotFound:
+            log.debug("deleted before its status was written", extra={"key": value.key})
+        finally:
+            change = informer.cache.settle(value.key, answer)
+            if change is not None:
+                informer.on_change(change)
 
     def forget(self, controller: str, key: str) -> None:
         """Drop what the queue remembers of a key whose object is gone."""

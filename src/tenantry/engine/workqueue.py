@@ -88,8 +88,8 @@ class WorkQueue(Generic[K]):
         key = lane.popleft()
         self._queued.discard(key)
         self._working.add(key)
-        tokens, since = self._runs.get(key, (float(BUSY_BURST), now))
-        self._runs[key] = (min(float(BUSY_BURST), tokens + (now - since) * BUSY_PER_SECOND) - 1.0, now)
+        # No debt: a key that asked for quick retries for a while must not keep the next event waiting for them.
+        self._runs[key] = (max(0.0, self._tokens(key, now) - 1.0), now)
         return key
 
     def done(self, key: K, now: float) -> None:
@@ -103,12 +103,13 @@ class WorkQueue(Generic[K]):
         Args:
             key: The key.
             now: The time.
-            after_seconds: When to try again; None doubles the delay of the last time.
+            after_seconds: When to try again, never at once; None doubles the delay of the last time.
         """
         count = self._failures[key] = self._failures.get(key, 0) + 1
-        delay = after_seconds
-        if delay is None:
+        if after_seconds is None:
             delay = min(FIRST_DELAY_SECONDS * 2 ** min(count - 1, 32), LAST_DELAY_SECONDS)
+        else:
+            delay = max(after_seconds, FIRST_DELAY_SECONDS)
         self._end(key, now)
         if key not in self._queued:
             self.add_at(key, now + delay)
@@ -148,10 +149,13 @@ class WorkQueue(Generic[K]):
         return self._fresh or self._retry or None
 
     def _busy_delay(self, key: K, now: float) -> float:
-        known = self._runs.get(key)
-        if known is None:
+        if key not in self._runs:
             return 0.0
-        tokens = min(float(BUSY_BURST), known[0] + (now - known[1]) * BUSY_PER_SECOND)
-        if tokens >= BUSY_BURST - 1 and key not in self._working:
+        tokens = self._tokens(key, now)
+        if tokens >= BUSY_BURST:
             del self._runs[key]  # it has been quiet: nothing needs to be remembered
         return 0.0 if tokens >= 1.0 else (1.0 - tokens) / BUSY_PER_SECOND
+
+    def _tokens(self, key: K, now: float) -> float:
+        tokens, since = self._runs.get(key, (float(BUSY_BURST), now))
+        return min(float(BUSY_BURST), tokens + (now - since) * BUSY_PER_SECOND)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.errors import ApiError, InputError, NotFound, TerminalError
+from tenantry.api.errors import ApiError, InputError, TerminalError
 from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, RoleBinding
 from tenantry.api.marks import MANAGED_BY, MANAGER
 from tenantry.api.model import Resource
@@ -91,7 +91,7 @@ class TenantController:
             now=rfc3339(engine.clock.now()),
         )
         if written != tenant.status:
-            await self._write_status(engine, msgspec.structs.replace(tenant, status=written))
+            await engine.write_status(msgspec.structs.replace(tenant, status=written))
         self._say(engine, tenant, outcome)
         if isinstance(outcome.error, ApiError):
             raise outcome.error
@@ -116,13 +116,6 @@ class TenantController:
         namespace = caches[Namespace.resource].get(tenant.metadata.name)
         owns = namespace is not None and namespace.owner_uid == tenant.metadata.uid
         return gather(tenant, caches, cluster_uid=self._cluster_uid, owns_namespace=owns)
-
-    async def _write_status(self, engine: Engine, tenant: Tenant) -> None:
-        try:
-            answer = await engine.client.replace(tenant, subresource="status")
-        except NotFound:
-            return  # deleted meanwhile
-        engine.cache(Tenant.resource).put(_decode_tenant.decode(answer))
 
     def _say(self, engine: Engine, tenant: Tenant, outcome: Outcome) -> None:
         for step in outcome.done:
