@@ -25,6 +25,8 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "get": ("get", "get", "Print tenants, as a table, JSON or YAML."),
     "tree": ("tree", "tree", "Draw the tenants, their namespaces and how much of their quotas is used."),
     "wait": ("wait", "wait", "Wait until tenants are ready, or gone."),
+    "diff": ("diff", "diff", "Print what the operator would change, without changing it."),
+    "render": ("render", "render", "Print what the operator would make of tenants in a file; no cluster needed."),
     "delete": ("delete", "delete", "Delete tenants, with everything in them."),
     "kubeconfig": ("kubeconfig", "kubeconfig", "Print a kubeconfig: an administrator's, or a tenant's user's."),
     "local": ("local", "local", "Build the binaries of the local clusters, list and clean their caches."),

@@ -105,8 +105,7 @@ def view_of(tenant: Tenant, namespaces: tuple[NamespaceView, ...]) -> TenantView
     ready = find(tenant.status.conditions, reasons.READY)
     return TenantView(
         name=tenant.metadata.name,
-        ready=current
-        and any(each.type == reasons.READY and each.status is ConditionStatus.TRUE for each in conditions),
+        ready=current and ready is not None and ready.status is ConditionStatus.TRUE,
         suspended=tenant.spec.suspended,
         network=tenant.spec.isolation.network,
         owners=tuple(owner_text(owner) for owner in tenant.spec.owners),

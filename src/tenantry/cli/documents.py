@@ -1,0 +1,145 @@
+"""Tenants from YAML or JSON files, read strictly: every document is right, or none is used."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import yaml
+
+from tenantry.api.errors import InputError
+from tenantry.api.tenant import Tenant
+from tenantry.world.structure import read
+from tenantry.world.validation import validate_tenant
+
+SHOWN = 10
+MOST_VALUES = 2_000_000
+LISTS = ("List", "TenantList")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as Kubernetes reads it: a key must not stand twice, and a date is a string."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - the base's
+        """Return a map."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"key {key.value!r} stands twice", key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+class _Document(msgspec.Struct, frozen=True):
+    """A document and where it stands, as in `tenants.yaml, document 2`."""
+
+    where: str
+    value: object
+
+
+def tenants(files: Sequence[str]) -> list[Tenant]:
+    """Return the tenants of files; "-" is stdin.
+
+    Raises:
+        InputError: Something in them is wrong; names each place and field.
+    """
+    documents = [document for file in files for document in _documents(file)]
+    problems: list[str] = []
+    found: dict[str, Tenant] = {}
+    for document in documents:
+        tenant, wrong = read(document.value, Tenant)
+        wrong = wrong or (validate_tenant(tenant) if tenant is not None else [])
+        problems += [f"{document.where}: {problem}" for problem in wrong]
+        if tenant is None or wrong:
+            continue
+        name = tenant.metadata.name
+        if name in found:
+            problems.append(f"{document.where}: metadata.name must not be {name!r} again: a document before has it")
+        found[name] = tenant
+    if problems:
+        lines = [*problems[:SHOWN], *([f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else [])]
+        raise InputError("\n  ".join(["nothing was done, because of:", *lines]) if len(lines) > 1 else lines[0])
+    return list(found.values())
+
+
+def _documents(file: str) -> list[_Document]:
+    source = "stdin" if file == "-" else file
+    text = _text(file, source)
+    try:
+        values = [value for value in yaml.load_all(text, Loader=_Loader) if value is not None]
+    except yaml.YAMLError as error:
+        raise InputError(f"{source}: is not YAML: {_told(error)}") from error
+    except RecursionError as error:
+        raise InputError(f"{source}: is nested too deeply to be tenants") from error
+    if not values:
+        raise InputError(f"{source}: has no documents; it must hold Tenants")
+    _check_size(values, source)
+    found: list[_Document] = []
+    for index, value in enumerate(values, start=1):
+        where = source if len(values) == 1 else f"{source}, document {index}"
+        items = _items(value)
+        if items is None:
+            found.append(_Document(where, value))
+        else:
+            found += [_Document(f"{where}, items[{number}]", item) for number, item in enumerate(items)]
+    return found
+
+
+def _check_size(values: list[Any], source: str) -> None:
+    """Refuse what a few aliases blow up to more than fits, or to something without end.
+
+    Raises:
+        InputError: It holds more than `MOST_VALUES`.
+    """
+    stack: list[Any] = [values]
+    left = MOST_VALUES
+    while stack:
+        left -= 1
+        if left < 0:
+            raise InputError(f"{source}: holds more than {MOST_VALUES:,} values; split it, or use fewer aliases")
+        value = stack.pop()
+        if isinstance(value, dict):
+            stack += cast("dict[Any, Any]", value).values()
+        elif isinstance(value, list):
+            stack += cast("list[Any]", value)
+
+
+def _text(file: str, source: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise InputError(f"{source}: cannot be read: {error.strerror}") from error
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{source}: must be UTF-8; byte {error.start} is not") from error
+
+
+def _items(value: object) -> list[object] | None:
+    """Return the items of a list, as `kubectl get -o yaml` prints several objects; None for anything else."""
+    if not isinstance(value, dict):
+        return None
+    document = cast("dict[str, object]", value)
+    items = document.get("items")
+    if document.get("kind") not in LISTS or not isinstance(items, list):
+        return None
+    return cast("list[object]", items)
+
+
+def _told(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    return " ".join(str(error).split())

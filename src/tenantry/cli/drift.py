@@ -1,0 +1,205 @@
+"""How far a cluster is from what its tenants should be: the operator's gather, desired and plan, over one reading."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tenantry.api.errors import NotFound, TerminalError
+from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, RoleBinding
+from tenantry.api.marks import TENANT
+from tenantry.api.model import Resource
+from tenantry.api.tenant import Tenant
+from tenantry.controllers.tenant import desired, suspension
+from tenantry.controllers.tenant.controller import OURS, plan_for
+from tenantry.controllers.tenant.gather import (
+    BY_NAMESPACE,
+    BY_TENANT,
+    CHILD_KINDS,
+    Inputs,
+    gather,
+    namespace_of,
+    tenant_of,
+)
+from tenantry.engine.apply import Applier
+from tenantry.engine.cache import Cache
+from tenantry.engine.observed import Observed, observe
+from tenantry.engine.plan import Action, Blocked, Edit, Step
+from tenantry.engine.preview import Preview, preview_edit, preview_step, shown
+from tenantry.kube import wire
+from tenantry.kube.client import Client
+
+UNKNOWN_UID = "(known when it is made)"
+"""Stands for the uid of a tenant that is not in the cluster yet: like a real one, it is nobody else's."""
+
+AT_ONCE = 16
+
+
+class Drift(msgspec.Struct, frozen=True, kw_only=True):
+    """What would change for one tenant.
+
+    Args:
+        tenant: Its name.
+        changes: In the order in which they would be written.
+        blocked: What stands in the way of the rest.
+    """
+
+    tenant: str
+    changes: tuple[Preview, ...]
+    blocked: tuple[Blocked, ...]
+
+
+async def find(client: Client, names: Sequence[str], wanted: Sequence[Tenant] | None) -> list[Drift]:
+    """Return what would change, tenant by tenant; those without a change are there too, empty.
+
+    Args:
+        client: Of the cluster.
+        names: The tenants to look at; none means all.
+        wanted: The tenants as they should become; None looks at them as they are.
+
+    Raises:
+        NotFound: One of the names is no tenant's.
+    """
+    live = await _live_tenants(client, names, wanted)
+    if wanted is None:
+        looked_at = list(live.values())
+    else:
+        looked_at = [_as_wanted(tenant, live.get(tenant.metadata.name)) for tenant in wanted]
+    caches, cluster = await asyncio.gather(
+        _read_all(client, [tenant.metadata.name for tenant in looked_at]), client.get(Namespace, "kube-system")
+    )
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def one(tenant: Tenant) -> Drift:
+        async with places:
+            return await _drift(client, caches, cluster.metadata.uid, tenant, live.get(tenant.metadata.name))
+
+    return list(await asyncio.gather(*(one(tenant) for tenant in looked_at)))
+
+
+async def _live_tenants(client: Client, names: Sequence[str], wanted: Sequence[Tenant] | None) -> dict[str, Tenant]:
+    if wanted is None and not names:
+        return {tenant.metadata.name: tenant for tenant in await client.list(Tenant)}
+    found: dict[str, Tenant] = {}
+    for name in dict.fromkeys(names or [tenant.metadata.name for tenant in wanted or ()]):
+        try:
+            found[name] = await client.get(Tenant, name)
+        except NotFound:
+            if wanted is None:
+                raise
+    return found
+
+
+def _as_wanted(tenant: Tenant, live: Tenant | None) -> Tenant:
+    """Return a tenant as it would be in the cluster: with the uid that it has there, and the marks of both."""
+    given = tenant.metadata
+    if live is None:
+        return msgspec.structs.replace(tenant, metadata=msgspec.structs.replace(given, uid=UNKNOWN_UID))
+    metadata = msgspec.structs.replace(
+        live.metadata,
+        labels={**live.metadata.labels, **given.labels},
+        annotations={**live.metadata.annotations, **given.annotations},
+    )
+    return msgspec.structs.replace(live, spec=tenant.spec, metadata=metadata)
+
+
+# -- one reading of the cluster -------------------------------------------------------------------
+
+Caches = dict[Resource, Cache[Observed]]
+
+
+async def _read_all(client: Client, names: Sequence[str]) -> Caches:
+    """Return caches of everything that belongs to these tenants, or has a name that they need."""
+    read = await asyncio.gather(*(_read_kind(client, kind.resource, names) for kind in CHILD_KINDS))
+    return {kind.resource: cache for kind, cache in zip(CHILD_KINDS, read, strict=True) if cache is not None}
+
+
+async def _read_kind(client: Client, resource: Resource, names: Sequence[str]) -> Cache[Observed] | None:
+    cache: Cache[Observed] = Cache({BY_TENANT: tenant_of, BY_NAMESPACE: namespace_of})
+    one = names[0] if len(names) == 1 else ""
+    # As the operator watches them: whole, where objects of others matter too.
+    foreign_too = resource in {Namespace.resource, RoleBinding.resource}
+    selectors = {} if foreign_too else dict(OURS)
+    if one and resource == Namespace.resource:
+        selectors = {"fieldSelector": f"metadata.name={one}"}
+    elif one and not foreign_too:
+        selectors = {"labelSelector": f"{OURS['labelSelector']},{TENANT}={one}"}
+    try:
+        async for page in client.pages(resource, msgspec.Raw, namespace=one, selectors=selectors):
+            for raw in page.items:
+                cache.put(observe(resource, raw))
+    except NotFound:
+        if resource == ClusterNetworkPolicy.resource:
+            return None  # the cluster does not have the kind
+        raise
+    return cache
+
+
+# -- one tenant -----------------------------------------------------------------------------------
+
+
+async def _drift(client: Client, caches: Caches, cluster_uid: str, tenant: Tenant, before: Tenant | None) -> Drift:
+    name = tenant.metadata.name
+    if tenant.metadata.deletion_timestamp:
+        return Drift(tenant=name, changes=(), blocked=())  # it is on its way out: nothing is put back
+    namespace = caches[Namespace.resource].get(name)
+    owns = namespace is not None and namespace.owner_uid == tenant.metadata.uid
+    inputs = gather(tenant, caches, cluster_uid=cluster_uid, owns_namespace=owns)
+    plan = plan_for(inputs, Applier(client, lambda _: None, lambda _resource, _change: None))
+    changes = _tenant_change(tenant, before)
+    for step in (step for wave in plan.waves for step in wave):
+        preview = preview_step(step, await _live(client, step) if step.action is not Action.CREATE else None)
+        if preview is not None:
+            changes.append(preview)
+    blocked = list(plan.blocked)
+    if not blocked:
+        edits, trouble = await _edits(client, inputs)
+        changes += edits
+        blocked += trouble
+    return Drift(tenant=name, changes=tuple(changes), blocked=tuple(blocked))
+
+
+async def _edits(client: Client, inputs: Inputs) -> tuple[list[Preview], list[Blocked]]:
+    """Return what a suspension, or its end, would change in other people's bindings."""
+    suspended = inputs.tenant.spec.suspended
+    changes: list[Preview] = []
+    for edit in suspension.edits(inputs.bindings, suspended=suspended, ours=desired.OWNER_BINDING):
+        try:
+            preview = preview_edit(edit, await _live(client, edit))
+        except TerminalError as error:
+            return changes, [Blocked(reason=error.reason, message=str(error))]
+        if preview is not None:
+            changes.append(preview)
+    return changes, []
+
+
+def _tenant_change(tenant: Tenant, before: Tenant | None) -> list[Preview]:
+    """Return the change of the Tenant itself: what `kubectl apply` of the file would do."""
+    after = _shown(tenant)
+    if before is None:
+        return [_of_tenant(Action.CREATE, tenant, None, after)]
+    was = _shown(before)
+    return [] if was == after else [_of_tenant(Action.UPDATE, tenant, was, after)]
+
+
+def _shown(tenant: Tenant) -> dict[str, Any]:
+    value: dict[str, Any] = msgspec.to_builtins(tenant)
+    # The server stores what it fills in; an empty map is the same as none.
+    spec = {key: inner for key, inner in value["spec"].items() if inner != {}}
+    return shown(tenant.resource, {**value, "spec": spec})
+
+
+def _of_tenant(action: Action, tenant: Tenant, before: dict[str, Any] | None, after: dict[str, Any]) -> Preview:
+    name = tenant.metadata.name
+    return Preview(action=action, kind=tenant.resource.kind, namespace="", name=name, before=before, after=after)
+
+
+async def _live(client: Client, about: Step | Edit) -> dict[str, Any] | None:
+    try:
+        data = await client.request("GET", wire.path(about.resource, about.namespace, about.name))
+    except NotFound:
+        return None
+    return msgspec.json.decode(data, type=dict[str, Any])

@@ -1,0 +1,233 @@
+"""Is this document shaped like one of our kinds? Strict, and every problem at once: pure.
+
+What the API server's structural schema says of types, required fields and bounds, and beyond it: a field that nobody
+knows is an error here, not dropped in silence. Values that are null are taken as not given, as the server does.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+import msgspec
+from msgspec import inspect
+
+from tenantry.api.model import KubernetesObject
+from tenantry.world.validation import Problem
+
+K = TypeVar("K", bound=KubernetesObject)
+
+_METADATA = {
+    "name": str,
+    "generateName": str,
+    "namespace": str,
+    "selfLink": str,
+    "uid": str,
+    "resourceVersion": str,
+    "generation": int,
+    "creationTimestamp": str,
+    "deletionTimestamp": str,
+    "deletionGracePeriodSeconds": int,
+    "labels": dict,
+    "annotations": dict,
+    "ownerReferences": list,
+    "finalizers": list,
+    "managedFields": list,
+}
+"""The fields of ObjectMeta (Kubernetes API reference, "ObjectMeta")."""
+
+_WORDS = {str: "a string", int: "a whole number", dict: "a map", list: "a list", bool: "true or false"}
+
+
+def read(document: object, kind: type[K]) -> tuple[K | None, list[Problem]]:
+    """Return the object that a document holds, or what is wrong with its shape.
+
+    Args:
+        document: Maps, lists, strings, numbers, booleans and nulls, as YAML or JSON gives them.
+        kind: What it should be.
+    """
+    value = _without_nulls(document)
+    problems = list(_object(value, kind))
+    if problems:
+        return None, problems
+    try:
+        return msgspec.convert(value, kind), []
+    except msgspec.ValidationError as error:
+        # Only metadata is not checked field by field above.
+        return None, [Problem("metadata", f"must be the metadata of an object: {error}")]
+
+
+def _without_nulls(value: object) -> object:
+    if isinstance(value, dict):
+        given = cast("dict[object, object]", value)
+        return {key: _without_nulls(inner) for key, inner in given.items() if inner is not None}
+    if isinstance(value, list):
+        return [_without_nulls(inner) for inner in cast("list[object]", value)]
+    return value
+
+
+def _object(value: object, kind: type[KubernetesObject]) -> Iterator[Problem]:
+    if not isinstance(value, dict):
+        yield Problem("", f"must be a map with apiVersion, kind, metadata and spec, not {_told(value)}")
+        return
+    document = cast("dict[object, object]", value)
+    resource = kind.resource
+    for field, wanted in (("apiVersion", resource.api_version), ("kind", resource.kind)):
+        given = document.get(field)
+        if given is None:
+            yield Problem(field, f"must be given, as {wanted}")
+        elif given != wanted:
+            yield Problem(field, f"is {_told(given)}; it must be {wanted!r}")
+    if document.get("kind") != resource.kind:
+        return  # what else differs would be noise
+    yield from _metadata(document.get("metadata"))
+    info = inspect.type_info(kind)
+    if not isinstance(info, inspect.StructType):
+        raise TypeError(f"{kind} is not a struct")
+    rest = {key: inner for key, inner in document.items() if key not in {"apiVersion", "kind", "metadata"}}
+    yield from _struct(rest, info, "", skip=("metadata",))
+
+
+def _metadata(value: object) -> Iterator[Problem]:
+    if value is None:
+        yield Problem("metadata.name", "must be given")
+        return
+    if not isinstance(value, dict):
+        yield Problem("metadata", f"must be a map, not {_told(value)}")
+        return
+    metadata = cast("dict[object, object]", value)
+    if "name" not in metadata:
+        yield Problem("metadata.name", "must be given")
+    for key, inner in metadata.items():
+        path = _below("metadata", key)
+        wanted = _METADATA.get(str(key))
+        if wanted is None:
+            yield Problem(path, _unknown(key, _METADATA))
+        elif not isinstance(inner, wanted) or isinstance(inner, bool):
+            yield Problem(path, f"must be {_WORDS[wanted]}, not {_told(inner)}")
+        elif key in {"labels", "annotations"}:
+            marks = cast("dict[object, object]", inner)
+            yield from (problem for mark, text in marks.items() for problem in _text(text, f"{path}[{mark}]"))
+
+
+def _struct(value: object, info: inspect.StructType, path: str, skip: Sequence[str] = ()) -> Iterator[Problem]:
+    if not isinstance(value, dict):
+        yield Problem(path, f"must be a map, not {_told(value)}")
+        return
+    given = cast("dict[object, object]", value)
+    fields = {field.encode_name: field for field in info.fields if field.name not in skip}
+    for key, inner in given.items():
+        field = fields.get(str(key))
+        if field is None:
+            yield Problem(_below(path, key), _unknown(key, fields))
+        else:
+            yield from _value(inner, field.type, _below(path, key))
+    for name, field in fields.items():
+        if field.required and name not in given:
+            yield Problem(_below(path, name), "must be given")
+
+
+def _value(value: object, info: inspect.Type, path: str) -> Iterator[Problem]:  # noqa: PLR0911 - a case for each type
+    match info:
+        case inspect.Metadata():
+            return _value(value, info.type, path)
+        case inspect.StructType():
+            return _struct(value, info, path)
+        case inspect.VarTupleType() | inspect.ListType():
+            return _list(value, info, path)
+        case inspect.DictType():
+            return _map(value, info, path)
+        case inspect.EnumType():
+            return _choice(value, [str(member.value) for member in info.cls], path)
+        case inspect.StrType():
+            return _text(value, path, least=info.min_length or 0, most=info.max_length)
+        case inspect.IntType():
+            return _simple(value, int, path)
+        case inspect.BoolType():
+            return _simple(value, bool, path)
+        case inspect.UnionType():
+            return _number_or_text(value, path)
+        case _:
+            raise TypeError(f"no check for {info}")
+
+
+def _list(value: object, info: inspect.VarTupleType | inspect.ListType, path: str) -> Iterator[Problem]:
+    if not isinstance(value, list):
+        yield Problem(path, f"must be a list, not {_told(value)}")
+        return
+    items = cast("list[object]", value)
+    if len(items) < (info.min_length or 0):
+        yield Problem(path, f"must have at least {info.min_length} item{'' if info.min_length == 1 else 's'}")
+    if info.max_length is not None and len(items) > info.max_length:
+        yield Problem(path, f"has {len(items)} items; it may have at most {info.max_length}")
+        return
+    for index, item in enumerate(items):
+        yield from _value(item, info.item_type, f"{path}[{index}]")
+
+
+def _map(value: object, info: inspect.DictType, path: str) -> Iterator[Problem]:
+    if not isinstance(value, dict):
+        yield Problem(path, f"must be a map, not {_told(value)}")
+        return
+    given = cast("dict[object, object]", value)
+    if info.max_length is not None and len(given) > info.max_length:
+        yield Problem(path, f"has {len(given)} keys; it may have at most {info.max_length}")
+        return
+    for key, inner in given.items():
+        yield from _value(inner, info.value_type, f"{path}[{key}]")
+
+
+def _choice(value: object, choices: Sequence[str], path: str) -> Iterator[Problem]:
+    if value not in choices:
+        close = _close(value, choices)
+        yield Problem(path, f"is {_told(value)}; it must be one of {', '.join(choices)}{close}")
+
+
+def _text(value: object, path: str, least: int = 0, most: int | None = None) -> Iterator[Problem]:
+    if not isinstance(value, str):
+        quotes = "; put it in quotes" if isinstance(value, int | float) else ""
+        yield Problem(path, f"must be a string, not {_told(value)}{quotes}")
+    elif len(value) < least:
+        yield Problem(path, "must not be empty")
+    elif most is not None and len(value) > most:
+        yield Problem(path, f"must be at most {most} characters long, not {len(value)}")
+
+
+def _simple(value: object, wanted: type[int | bool], path: str) -> Iterator[Problem]:
+    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        yield Problem(path, f"must be {_WORDS[wanted]}, not {_told(value)}")
+
+
+def _number_or_text(value: object, path: str) -> Iterator[Problem]:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        quotes = "; put it in quotes" if isinstance(value, float) else ""
+        yield Problem(path, f"must be a whole number or a string, not {_told(value)}{quotes}")
+
+
+def _below(path: str, key: object) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _unknown(key: object, known: Mapping[str, Any]) -> str:
+    close = _close(key, list(known))
+    return f"must not be there: there is no such field{close or '; fields are ' + ', '.join(known)}"
+
+
+def _close(word: object, known: Sequence[str]) -> str:
+    by_lower = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(str(word).lower(), list(by_lower), n=1)
+    return f"; did you mean {by_lower[found[0]]}?" if found else ""
+
+
+def _told(value: object) -> str:
+    match value:
+        case dict():
+            return "a map"
+        case list():
+            return "a list"
+        case bool():
+            return str(value).lower()
+        case _:
+            text = repr(value)
+            return text if len(text) <= 67 else f"{text[:64]}…"  # noqa: PLR2004 - a line stays a line
