@@ -1,0 +1,246 @@
+"""Client certificates from the cluster's own signer, with the caller's own rights: how a person tries being a tenant.
+
+    key, request ─► CertificateSigningRequest ─► approve ─► watch until signed ─► certificate; the object is deleted
+
+Certificates cannot be revoked, so they are short, name a user and no group, and never a name that means something to
+Kubernetes or to Tenantry.
+
+Source: Kubernetes, "Certificates and Certificate Signing Requests".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime as dt
+from contextlib import suppress
+from typing import ClassVar
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from tenantry.api.errors import ApiError, InputError, RetryableError, TenantryError
+from tenantry.api.marks import MANAGED_BY, MANAGER
+from tenantry.api.model import ConditionStatus, KubernetesObject, Model, ObjectMeta, Resource
+from tenantry.api.tenant import OwnerKind, Tenant
+from tenantry.cli import durations
+from tenantry.cli.following import follow, only
+from tenantry.kube.client import Client
+from tenantry.kube.kubeconfig import Connection
+
+SIGNER = "kubernetes.io/kube-apiserver-client"
+SHORTEST_SECONDS = 600
+"""The API server refuses less."""
+
+LONGEST_SECONDS = 7 * 86_400
+SIGN_SECONDS = 30.0
+REFUSED_PREFIXES = ("system:", "tenantry:")
+LONGEST_USER = 64
+"""The bound of a common name in X.509 (RFC 5280, ub-common-name)."""
+
+
+class _Condition(Model, frozen=True, kw_only=True):
+    type: str
+    status: ConditionStatus
+    reason: str = ""
+    message: str = ""
+
+
+class _Spec(Model, frozen=True, kw_only=True):
+    request: str
+    signer_name: str
+    usages: tuple[str, ...]
+    expiration_seconds: int = 0
+
+
+class _Status(Model, frozen=True, kw_only=True):
+    certificate: str = ""
+    conditions: tuple[_Condition, ...] = ()
+
+
+class CertificateSigningRequest(KubernetesObject, frozen=True, kw_only=True):
+    """A request to a signer of the cluster; request and certificate are base64 of PEM."""
+
+    resource: ClassVar[Resource] = Resource(
+        "certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest", namespaced=False
+    )
+
+    spec: _Spec
+    status: _Status = _Status()
+
+
+class Issued(msgspec.Struct, frozen=True, kw_only=True):
+    """A certificate and its key, PEM.
+
+    Args:
+        user: Whom it names.
+        certificate: Signed by the cluster.
+        key: Never left this process.
+        expires: When it ends.
+    """
+
+    user: str
+    certificate: bytes
+    key: bytes
+    expires: dt.datetime
+
+
+def check_request(user: str, seconds: int) -> None:
+    """Refuse names and lifetimes that no certificate should have.
+
+    Raises:
+        InputError: Says which and why.
+    """
+    if not user:
+        raise InputError("--user must not be empty")
+    prefix = next((prefix for prefix in REFUSED_PREFIXES if user.startswith(prefix)), None)
+    if prefix is not None:
+        raise InputError(f"--user {user!r} must not begin with {prefix!r}: such names have rights of their own")
+    if len(user) > LONGEST_USER:
+        raise InputError(f"--user {user!r} must be at most {LONGEST_USER} characters long, as a certificate's name is")
+    if not SHORTEST_SECONDS <= seconds <= LONGEST_SECONDS:
+        raise InputError(
+            f"--expires {durations.text(seconds)} must be between {durations.text(SHORTEST_SECONDS)} and"
+            f" {durations.text(LONGEST_SECONDS)}: a certificate cannot be taken back"
+        )
+
+
+def default_user(tenant: Tenant) -> str:
+    """Return the tenant's first owner that is a User.
+
+    Raises:
+        InputError: It has none.
+    """
+    user = next((owner.name for owner in tenant.spec.owners if owner.kind is OwnerKind.USER), None)
+    if user is None:
+        name = tenant.metadata.name
+        raise InputError(f"tenant {name!r} has no owner that is a User; say whom to name with --user")
+    return user
+
+
+def warnings(tenant: Tenant, user: str) -> list[str]:
+    """Return what a person should know who gets a certificate for this user."""
+    name = tenant.metadata.name
+    found: list[str] = []
+    if not any(owner.kind is OwnerKind.USER and owner.name == user for owner in tenant.spec.owners):
+        found.append(
+            f"{user!r} is not among the owners of tenant {name!r}: unless a RoleBinding there names this user, the"
+            " certificate lets nobody in (certificates carry no groups)"
+        )
+    if tenant.spec.suspended:
+        found.append(f"tenant {name!r} is suspended: until it is resumed, nobody gets in")
+    return found
+
+
+async def issue(client: Client, tenant: str, user: str, *, seconds: int) -> Issued:
+    """Have the cluster sign a certificate for a user.
+
+    Args:
+        client: Whose rights are used to ask and to approve.
+        tenant: For the request's label.
+        user: The common name.
+        seconds: How long it is good for; the signer may give less.
+
+    Raises:
+        Forbidden: The caller may not create or approve requests for this signer.
+        RetryableError: Nobody signed in time.
+        TenantryError: The request was denied, or the signer failed.
+    """
+    # Another name than ours must not become another subject: the common name is all there is.
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user)])
+    request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
+    name = f"tenantry-{x509.random_serial_number():x}"[:63]
+    asked = CertificateSigningRequest(
+        metadata=ObjectMeta(name=name, labels={MANAGED_BY: MANAGER, "tenantry.dev/tenant": tenant}),
+        spec=_Spec(
+            request=base64.b64encode(request.public_bytes(Encoding.PEM)).decode(),
+            signer_name=SIGNER,
+            usages=("client auth",),
+            expiration_seconds=seconds,
+        ),
+    )
+    await client.create(asked)
+    try:
+        await _approve(client, name)
+        pem = await _signed(client, name)
+    finally:
+        # Kubernetes would keep it for an hour. Whoever may not delete it has it cleaned up then.
+        with suppress(ApiError):
+            await client.delete(asked.resource, "", name)
+    return Issued(
+        user=user,
+        certificate=pem,
+        key=key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        expires=x509.load_pem_x509_certificate(pem).not_valid_after_utc,
+    )
+
+
+async def _approve(client: Client, name: str) -> None:
+    condition = {
+        "type": "Approved",
+        "status": "True",
+        "reason": "TenantryKubeconfig",
+        "message": "asked for and approved by the same person with `tenantry kubeconfig`",
+    }
+    patch = {"status": {"conditions": [condition]}}
+    await client.merge_patch(CertificateSigningRequest.resource, "", name, patch, subresource="approval")
+
+
+async def _signed(client: Client, name: str) -> bytes:
+    try:
+        async with asyncio.timeout(SIGN_SECONDS):
+            async for found in follow(client, CertificateSigningRequest, selectors=only((name,))):
+                request = found.get(name)
+                if request is None:
+                    raise TenantryError(f"the certificate request {name!r} was deleted before it was signed")
+                for condition in request.status.conditions:
+                    if condition.type in {"Denied", "Failed"}:
+                        raise TenantryError(
+                            f"the certificate request {name!r} is {condition.type}: {condition.reason}:"
+                            f" {condition.message}"
+                        )
+                if request.status.certificate:
+                    return base64.b64decode(request.status.certificate)
+    except TimeoutError as error:
+        raise RetryableError(
+            f"nobody signed the certificate request in {SIGN_SECONDS:.0f} s; does this cluster's controller manager run"
+            f" the signer {SIGNER}?"
+        ) from error
+    raise AssertionError("following does not end by itself")
+
+
+def kubeconfig_of(connection: Connection, tenant: str, issued: Issued) -> dict[str, object]:
+    """Return a kubeconfig that is this user in the tenant's namespace.
+
+    Args:
+        connection: Where the cluster is and how it is trusted; nothing of its credentials is used.
+        tenant: The namespace.
+        issued: The certificate.
+    """
+    cluster: dict[str, object] = {"server": connection.server}
+    if connection.ca:
+        cluster["certificate-authority-data"] = base64.b64encode(connection.ca).decode()
+    if connection.insecure:
+        cluster["insecure-skip-tls-verify"] = True
+    if connection.tls_server_name:
+        cluster["tls-server-name"] = connection.tls_server_name
+    if connection.proxy_url:
+        cluster["proxy-url"] = connection.proxy_url
+    user = {
+        "client-certificate-data": base64.b64encode(issued.certificate).decode(),
+        "client-key-data": base64.b64encode(issued.key).decode(),
+    }
+    context = {"cluster": "cluster", "user": issued.user, "namespace": tenant}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "cluster", "cluster": cluster}],
+        "users": [{"name": issued.user, "user": user}],
+        "contexts": [{"name": tenant, "context": context}],
+        "current-context": tenant,
+    }
