@@ -113,9 +113,7 @@ async def establish(
             await _warm_up(client, run)
             done = await _established_round(client, run, tenants, spread_seconds, probe)
             established.append(done)
-            talk(
-                f"{number}/{rounds}: {tenants} tenants Ready in {done.seconds:.2f} s, gone in {done.deleted_seconds:.1f} s"
-            )
+            talk(f"{number}/{rounds}: {tenants} Ready in {done.seconds:.2f} s, gone in {done.deleted_seconds:.1f} s")
             async with held_operator(client):
                 seconds = await _raw_round(client, run, tenants, cluster_uid)
                 await _clean_up(client, run)
@@ -222,8 +220,8 @@ class _ReadyTimes:
         except TimeoutError as error:
             missing = [name for name in names if name not in self.times]
             raise RetryableError(
-                f"{len(missing)} of {len(names)} tenants are not Ready after {READY_SECONDS:.0f} s, {missing[0]!r} among"
-                " them; see `tenantry describe tenant` and the operator's log"
+                f"{len(missing)} of {len(names)} tenants are not Ready after {READY_SECONDS:.0f} s, {missing[0]!r}"
+                " is one; see `tenantry describe tenant` and the operator's log"
             ) from error
         return self.times
 

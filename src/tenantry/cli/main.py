@@ -29,6 +29,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "render": ("render", "render", "Print what the operator would make of tenants in a file; no cluster needed."),
     "delete": ("delete", "delete", "Delete tenants, with everything in them."),
     "kubeconfig": ("kubeconfig", "kubeconfig", "Print a kubeconfig: an administrator's, or a tenant's user's."),
+    "bench": ("bench", "bench", "Measure a cluster, beside the API server's own speed."),
     "local": ("local", "local", "Build the binaries of the local clusters, list and clean their caches."),
     "operator": ("operator", "operator", "Run the operator (what the Deployment and local clusters run)."),
 }
