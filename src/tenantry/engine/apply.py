@@ -197,8 +197,8 @@ class Applier:
 
     def _forget(self, step: Step) -> None:
         cache = self._cache_of(step.resource)
-        if cache is not None:
-            cache.forget(step.key)
+        if cache is not None and step.observed is not None:
+            cache.forget(step.key, step.observed.version)
 
 
 def live_fields(data: bytes) -> Mapping[str, Any]:

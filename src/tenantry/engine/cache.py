@@ -50,6 +50,8 @@ class Cache(Generic[C]):
         self._indexes: dict[str, dict[str, set[str]]] = {name: {} for name in self._index_functions}
         # Deletions that we know of before the watch tells: an older event must not bring the object back.
         self._gone: dict[str, int] = {}
+        # Everything up to this resourceVersion has been told: what is not here by then is not there.
+        self._told = 0
         # What was there before a write of ours began, by key.
         self._expected: dict[str, C | None] = {}
 
@@ -83,17 +85,23 @@ class Cache(Generic[C]):
         before = self._expected.pop(key, None)
         if answer is not None:
             self.put(answer)
+            before = answer
         after = self._objects.get(key)
-        if answer is not None and after is not None and after.version == answer.version:
-            return None
         same = before is after or (before is not None and after is not None and before.version == after.version)
         return None if same else Change(before, after)
 
-    def put(self, value: C) -> Change[C] | None:
-        """Take in an object; None when it is no newer than what is known, or when a write of ours is expected."""
+    def put(self, value: C, *, listed: bool = False) -> Change[C] | None:
+        """Take in an object; None when it is no newer than what is known, or when a write of ours is expected.
+
+        Args:
+            value: The object, from an event, a list, or an answer that may be late.
+            listed: It is from a list, which knows better than whatever was told before.
+        """
         before = self._objects.get(value.key)
         if before is not None and value.version <= before.version:
             return None
+        if before is None and value.version <= self._told and not listed:
+            return None  # an answer that comes after the watch told of the object's deletion
         if value.version <= self._gone.get(value.key, -1):
             return None
         self._gone.pop(value.key, None)
@@ -110,18 +118,35 @@ class Cache(Generic[C]):
         self._reindex(key, before, None)
         return None if key in self._expected else Change(before, None)
 
-    def forget(self, key: str) -> None:
-        """Take an object out that the server says is not there; events that are older than it stay without effect."""
-        before = self._objects.pop(key, None)
-        if before is not None:
-            self._gone[key] = before.version
-            self._reindex(key, before, None)
+    def forget(self, key: str, version: int) -> None:
+        """Take an object out that the server says is not there; events that are older than it stay without effect.
+
+        Args:
+            key: The key.
+            version: The object as it was known when the server was asked; a newer one stays.
+        """
+        before = self._objects.get(key)
+        if before is None or before.version > version:
+            return
+        del self._objects[key]
+        self._gone[key] = before.version
+        self._reindex(key, before, None)
+
+    def advance(self, version: int) -> None:
+        """Say that everything up to a resourceVersion has been told: by a bookmark, or since an event came after it."""
+        self._told = max(self._told, version)
 
     def finish_list(self, listed: set[str], version: int) -> list[Change[C]]:
         """Take out what a complete list of that resourceVersion did not have, and return what that changed."""
         lost = [key for key, value in self._objects.items() if key not in listed and value.version <= version]
         self._gone.clear()
+        self.advance(version)
         changes = [self.remove(key, version) for key in lost]
+        return [change for change in changes if change is not None]
+
+    def clear(self) -> list[Change[C]]:
+        """Take everything out, and return what that changed: the kind itself is gone."""
+        changes = [self.remove(value.key, value.version) for value in self]
         return [change for change in changes if change is not None]
 
     def _reindex(self, key: str, before: C | None, after: C | None) -> None:

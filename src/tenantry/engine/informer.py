@@ -79,7 +79,7 @@ class Informer(Generic[C]):
             except NotFound:
                 # The kind itself went away: nothing of it exists any more.
                 version = ""
-                self._emit(self.cache.finish_list(set(), 2**63))
+                self._emit(self.cache.clear())
                 await asyncio.sleep(LAST_DELAY_SECONDS)
             except ApiError as error:
                 # A watch that broke goes on where it was; a failed list begins again.
@@ -97,7 +97,7 @@ class Informer(Generic[C]):
             for raw in page.items:
                 value = self.decode(raw)
                 listed.add(value.key)
-                change = self.cache.put(value)
+                change = self.cache.put(value, listed=True)
                 if change is not None:
                     self.on_change(change)
             version = page.metadata.resource_version or version
@@ -111,6 +111,7 @@ class Informer(Generic[C]):
             for event in events:
                 if event.type is EventType.BOOKMARK:
                     self._last_seen = _bookmark.decode(event.object).metadata.resource_version
+                    self.cache.advance(int(self._last_seen))
                     continue
                 value = self.decode(event.object)
                 self._last_seen = str(value.version)
@@ -118,6 +119,7 @@ class Informer(Generic[C]):
                     change = self.cache.remove(value.key, value.version)
                 else:
                     change = self.cache.put(value)
+                self.cache.advance(value.version)
                 if change is not None:
                     self.on_change(change)
         return self._last_seen
