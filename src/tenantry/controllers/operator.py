@@ -30,7 +30,8 @@ from tenantry.kube.kubeconfig import Connection
 from tenantry.kube.version import require_supported
 
 CONNECTIONS = 64
-RETRY_SECONDS = 2.0
+FIRST_RETRY_SECONDS = 0.1
+LAST_RETRY_SECONDS = 2.0
 STOP_SECONDS = 10.0
 
 log = logging.getLogger(__name__)
@@ -148,6 +149,7 @@ class _Operator:
             ConfigError: It is too old.
         """
         told = ""
+        delay = FIRST_RETRY_SECONDS
         while True:
             try:
                 await require_supported(client)
@@ -160,4 +162,5 @@ class _Operator:
             if problem != told:
                 log.warning("waiting for the cluster", extra={"problem": problem})
                 told = problem
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, LAST_RETRY_SECONDS)
