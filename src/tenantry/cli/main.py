@@ -6,8 +6,10 @@ import importlib
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 from typing_extensions import override
 
 from tenantry import __version__
@@ -31,6 +33,9 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "kubeconfig": ("kubeconfig", "kubeconfig", "Print a kubeconfig: an administrator's, or a tenant's user's."),
     "bench": ("bench", "bench", "Measure a cluster, beside the API server's own speed."),
     "local": ("local", "local", "Build the binaries of the local clusters, list and clean their caches."),
+    "install": ("install", "install", "Put Tenantry into a cluster: kinds, rights, policies and the operator."),
+    "uninstall": ("uninstall", "uninstall", "Take Tenantry out of a cluster."),
+    "completion": ("completion", "completion", "Print the completion script for a shell."),
     "operator": ("operator", "operator", "Run the operator (what the Deployment and local clusters run)."),
 }
 
@@ -51,6 +56,14 @@ class LazyVerbs(click.Group):
         if not isinstance(command, click.Command):
             raise TypeError(f"tenantry.cli.{module}.{attribute} is not a command")
         return command
+
+    @override
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+        # The base would import every verb for its help.
+        offers = [
+            CompletionItem(verb, help=text) for verb, (_, _, text) in VERBS.items() if verb.startswith(incomplete)
+        ]
+        return offers if offers and not incomplete.startswith("-") else super().shell_complete(ctx, incomplete)
 
     @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

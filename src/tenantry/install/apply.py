@@ -54,6 +54,11 @@ _RESOURCES = {
 CRDS = _RESOURCES["apiextensions.k8s.io/v1", "CustomResourceDefinition"]
 
 
+def resource_of(value: Json) -> Resource:
+    """Return where a manifest's object lives in the API."""
+    return _RESOURCES[value["apiVersion"], value["kind"]]
+
+
 async def apply(client: Client, objects: Sequence[Json], *, applied: Callable[[Json], None] = lambda _: None) -> None:
     """Apply manifests in order and wait until every CRD among them is served.
 
@@ -74,7 +79,7 @@ async def apply(client: Client, objects: Sequence[Json], *, applied: Callable[[J
 
 
 async def _apply_one(client: Client, value: Json, applied: Callable[[Json], None]) -> None:
-    resource = _RESOURCES[value["apiVersion"], value["kind"]]
+    resource = resource_of(value)
     meta = value["metadata"]
     answer = await client.apply(resource, meta.get("namespace", ""), meta["name"], value)
     applied(msgspec.json.decode(answer))

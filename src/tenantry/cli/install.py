@@ -1,0 +1,118 @@
+"""`tenantry install`: prints or applies what a cluster needs, and says what that changed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+from typing_extensions import override
+
+from tenantry.api.errors import InputError, NotFound
+from tenantry.api.marks import SYSTEM_NAMESPACE
+from tenantry.cli import output, session
+from tenantry.cli.target import Target, takes_target
+from tenantry.install import manifests
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+Json = dict[str, Any]
+
+
+class _Install(click.Command):
+    """With --dry-run no cluster is looked for: the manifests are the same for all."""
+
+    @override
+    def invoke(self, ctx: click.Context) -> object:
+        image: str = ctx.params["image"]
+        if not image or image != "".join(image.split()):
+            raise InputError(f"--image {image!r} must be the name of an image, without spaces")
+        form: str | None = ctx.params["form"]
+        if ctx.params["dry_run"]:
+            objects = manifests.everything(image)
+            if form == "json":
+                output.print_objects(objects, "json", single=False)
+            else:
+                output.write(output.to_yaml(objects))
+            return None
+        if form:
+            raise InputError("-o is about what --dry-run prints; add --dry-run, or leave it out")
+        return super().invoke(ctx)
+
+
+@click.command(cls=_Install)
+@takes_target
+@click.option(
+    "--image",
+    default=manifests.DEFAULT_IMAGE,
+    show_default=True,
+    metavar="IMAGE",
+    help="The operator's; see Containerfile.",
+)
+@click.option("--dry-run", is_flag=True, help="Only print the manifests; no cluster is needed.")
+@output.output_option("yaml", "json", text="With --dry-run: YAML documents (the default), or one JSON List.")
+def install(target: Target, *, image: str, dry_run: bool, form: str | None) -> None:
+    r"""Put Tenantry into a cluster, or bring what is there up to date.
+
+    Kinds, rights, policies, and the operator with two replicas in the namespace tenantry-system. It needs an
+    administrator's rights, and can be repeated.
+
+    \b
+      tenantry install --context prod --image registry.example/tenantry:1
+      tenantry install --dry-run > tenantry.yaml
+    """
+    del dry_run, form  # dealt with before a cluster is looked for
+    if target.local_name is not None:
+        # The Deployment's ServiceAccount would take the rights away from the operator that runs beside the cluster.
+        objects = manifests.foundation(manifests.LOCAL_USER)
+        output.talk(f"local cluster {target.local_name!r}: its operator runs beside it, so none is deployed")
+    else:
+        objects = manifests.everything(image)
+    counts = session.run(target, lambda client: _apply(client, objects))
+    output.talk(", ".join(f"{number} {word}" for word, number in counts.items()))
+    if target.local_name is None:
+        output.talk(f"the operator is starting: kubectl -n {SYSTEM_NAMESPACE} rollout status deployment")
+
+
+async def _apply(client: Client, objects: list[Json]) -> dict[str, int]:
+    """Apply manifests and return how many were created, changed and unchanged."""
+    from tenantry.install import apply
+
+    before = dict(
+        zip(map(_key, objects), await asyncio.gather(*(_version(client, value) for value in objects)), strict=True)
+    )
+    counts = {"created": 0, "changed": 0, "unchanged": 0}
+
+    def applied(value: Json) -> None:
+        was = before[_key(value)]
+        word = "created" if not was else "unchanged" if was == value["metadata"]["resourceVersion"] else "changed"
+        counts[word] += 1
+        output.talk(f"{name_of(value)} {word}")
+
+    await apply.apply(client, objects, applied=applied)
+    return counts
+
+
+async def _version(client: Client, value: Json) -> str:
+    """Return the resourceVersion of a manifest's object, "" where it is not there."""
+    from tenantry.install.apply import resource_of
+    from tenantry.kube import wire
+
+    meta = value["metadata"]
+    try:
+        answer = await client.request("GET", wire.path(resource_of(value), meta.get("namespace", ""), meta["name"]))
+    except NotFound:
+        return ""
+    return str(msgspec.json.decode(answer, type=dict[str, Any])["metadata"]["resourceVersion"])
+
+
+def _key(value: Json) -> tuple[str, str, str]:
+    return value["kind"], value["metadata"].get("namespace", ""), value["metadata"]["name"]
+
+
+def name_of(value: Json) -> str:
+    """Return how an object is named in messages, as in `ClusterRole tenantry-admin`."""
+    kind, namespace, name = _key(value)
+    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"

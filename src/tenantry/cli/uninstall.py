@@ -1,0 +1,113 @@
+"""`tenantry uninstall`: takes Tenantry out of a cluster; never tenants by accident."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tenantry.api.errors import InputError, NotFound, RetryableError
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import SYSTEM_NAMESPACE
+from tenantry.api.tenant import Tenant
+from tenantry.cli import durations, output, session
+from tenantry.cli.delete import confirm
+from tenantry.cli.install import name_of
+from tenantry.cli.kinds import Asked
+from tenantry.cli.target import Target, takes_target
+from tenantry.cli.wait import parse_goal, wait_for_all
+from tenantry.install import manifests
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+Json = dict[str, Any]
+
+
+@click.command()
+@takes_target
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--delete-tenants", is_flag=True, help="Delete all tenants first, with everything in them.")
+@click.option("--timeout", default="5m", show_default=True, type=durations.DURATION, help="As in 30s or 5m.")
+def uninstall(target: Target, *, yes: bool, delete_tenants: bool, timeout: int) -> None:
+    """Take Tenantry's operator, policies, rights and kinds out of a cluster.
+
+    While there are tenants this is refused: without its kind a tenant is gone, and its namespace with everything in it
+    goes with it. --delete-tenants says that this is what you want.
+    """
+    session.run(target, lambda client: _uninstall(client, yes=yes, delete_tenants=delete_tenants, seconds=timeout))
+
+
+async def _uninstall(client: Client, *, yes: bool, delete_tenants: bool, seconds: int) -> None:
+    tenants = await _tenants(client)
+    if tenants and not delete_tenants:
+        raise InputError(
+            f"there are {len(tenants)} tenants ({_few(tenants)}), and they would be gone with everything in them:"
+            " delete them first, or say --delete-tenants"
+        )
+    if tenants:
+        output.talk(f"{len(tenants)} tenants with everything in them: {_few(tenants)}")
+    output.talk(f"Tenantry: its operator, policies, rights and kinds, and the namespace {SYSTEM_NAMESPACE!r}")
+    if not yes:
+        confirm("Delete all this? This cannot be undone.")
+    try:
+        async with asyncio.timeout(seconds):
+            if tenants:
+                await _delete_tenants(client, tenants, seconds=seconds)
+            # The operator before its rights, the kinds and the namespace last.
+            backwards = manifests.everything()[::-1]
+            for value in sorted(backwards, key=_is_foundation):
+                await _delete(client, value)
+            await _gone(client)
+    except TimeoutError as error:
+        raise RetryableError(
+            f"not everything is gone after {durations.text(seconds)}; run the command again to go on"
+        ) from error
+
+
+async def _tenants(client: Client) -> list[str]:
+    try:
+        return [tenant.metadata.name for tenant in await client.list(Tenant)]
+    except NotFound:
+        return []  # the kind is not there
+
+
+async def _delete_tenants(client: Client, names: list[str], *, seconds: int) -> None:
+    for name in names:
+        try:
+            await client.delete(Tenant.resource, "", name, propagation="Foreground")
+        except NotFound:
+            continue
+    await wait_for_all(client, [Asked(Tenant, tuple(names))], parse_goal("deleted"), seconds=seconds)
+
+
+def _is_foundation(value: Json) -> int:
+    return {"CustomResourceDefinition": 1, "Namespace": 2}.get(value["kind"], 0)
+
+
+async def _delete(client: Client, value: Json) -> None:
+    from tenantry.install.apply import resource_of
+
+    meta = value["metadata"]
+    try:
+        await client.delete(resource_of(value), meta.get("namespace", ""), meta["name"], propagation="Foreground")
+    except NotFound:
+        return
+    output.talk(f"{name_of(value)} deleted")
+
+
+async def _gone(client: Client) -> None:
+    """Wait until the namespace is gone, the last of what takes time."""
+    from tenantry.cli.following import follow, only
+
+    namespaces: AsyncIterator[dict[str, Namespace]] = follow(client, Namespace, selectors=only((SYSTEM_NAMESPACE,)))
+    async for found in namespaces:
+        if SYSTEM_NAMESPACE not in found:
+            return
+
+
+def _few(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""  # noqa: PLR2004 - as everywhere
+    return ", ".join(sorted(names)[:3]) + more
