@@ -78,16 +78,18 @@ def install(target: Target, *, image: str, dry_run: bool, form: str | None) -> N
 
 async def _apply(client: Client, objects: list[Json]) -> dict[str, int]:
     """Apply manifests and return how many were created, changed and unchanged."""
+    from tenantry.engine.preview import shown
     from tenantry.install import apply
 
-    before = dict(
-        zip(map(_key, objects), await asyncio.gather(*(_version(client, value) for value in objects)), strict=True)
-    )
+    live = await asyncio.gather(*(_read(client, value) for value in objects))
+    before = dict(zip(map(_key, objects), live, strict=True))
     counts = {"created": 0, "changed": 0, "unchanged": 0}
 
     def applied(value: Json) -> None:
         was = before[_key(value)]
-        word = "created" if not was else "unchanged" if was == value["metadata"]["resourceVersion"] else "changed"
+        # Not by resourceVersion: somebody else may write a status in between.
+        same = was is not None and shown(apply.resource_of(value), was) == shown(apply.resource_of(value), value)
+        word = "created" if was is None else "unchanged" if same else "changed"
         counts[word] += 1
         output.talk(f"{name_of(value)} {word}")
 
@@ -95,8 +97,8 @@ async def _apply(client: Client, objects: list[Json]) -> dict[str, int]:
     return counts
 
 
-async def _version(client: Client, value: Json) -> str:
-    """Return the resourceVersion of a manifest's object, "" where it is not there."""
+async def _read(client: Client, value: Json) -> Json | None:
+    """Return a manifest's object as it is, None where it is not there."""
     from tenantry.install.apply import resource_of
     from tenantry.kube import wire
 
@@ -104,8 +106,8 @@ async def _version(client: Client, value: Json) -> str:
     try:
         answer = await client.request("GET", wire.path(resource_of(value), meta.get("namespace", ""), meta["name"]))
     except NotFound:
-        return ""
-    return str(msgspec.json.decode(answer, type=dict[str, Any])["metadata"]["resourceVersion"])
+        return None
+    return msgspec.json.decode(answer, type=dict[str, Any])
 
 
 def _key(value: Json) -> tuple[str, str, str]:

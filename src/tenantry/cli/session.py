@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FIELD_MANAGER = "tenantry-cli"
-
 
 def run(target: Target, work: Callable[[Client], Coroutine[Any, Any, T]], *, tables: bool = False) -> T:
     """Run work with a client of the target and return what it returns.
@@ -39,7 +37,7 @@ def run(target: Target, work: Callable[[Client], Coroutine[Any, Any, T]], *, tab
 
     async def main() -> T:
         kind = TableClient if tables else Client
-        async with kind(target.connection(), field_manager=FIELD_MANAGER) as client:
+        async with kind(target.connection()) as client:
             await require_supported(client)
             return await work(client)
 

@@ -44,11 +44,11 @@ async def _uninstall(client: Client, *, yes: bool, delete_tenants: bool, seconds
     tenants = await _tenants(client)
     if tenants and not delete_tenants:
         raise InputError(
-            f"there are {len(tenants)} tenants ({_few(tenants)}), and they would be gone with everything in them:"
+            f"there are still tenants, and they would be gone with everything in them: {_few(tenants)};"
             " delete them first, or say --delete-tenants"
         )
     if tenants:
-        output.talk(f"{len(tenants)} tenants with everything in them: {_few(tenants)}")
+        output.talk(f"tenants, with everything in them: {_few(tenants)}")
     output.talk(f"Tenantry: its operator, policies, rights and kinds, and the namespace {SYSTEM_NAMESPACE!r}")
     if not yes:
         confirm("Delete all this? This cannot be undone.")
