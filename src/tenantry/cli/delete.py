@@ -6,21 +6,18 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from tenantry.api.errors import ApiError, InputError, NotFound, TenantryError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.model import KubernetesObject, Resource
+from tenantry.api.model import KubernetesObject
 from tenantry.api.tenant import Tenant
-from tenantry.cli import complete, durations, kinds, output, session
+from tenantry.cli import complete, durations, kinds, output, seen, session
 from tenantry.cli.kinds import Asked
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import parse_goal, wait_for_all
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
-
-PODS = Resource("", "v1", "pods", "Pod")
 
 
 @click.command()
@@ -89,30 +86,9 @@ async def _losses(client: Client, value: KubernetesObject) -> str:
     owners = {owner.uid for owner in namespace.metadata.owner_references}
     if value.metadata.uid not in owners:
         return f"{kinds.full_name(Tenant, name)}: the namespace {name!r} is not the tenant's and stays"
-    pods = await _count(client, name)
+    pods = await seen.count_pods(client, name)
     many = f"{pods} pod{'' if pods == 1 else 's'}" if pods is not None else "its pods"
     return f"{kinds.full_name(Tenant, name)}: namespace {name!r} with {many} and everything else in it"
-
-
-class _Remaining(msgspec.Struct, frozen=True, rename="camel"):
-    remaining_item_count: int = 0
-
-
-class _First(msgspec.Struct, frozen=True):
-    items: list[msgspec.Raw]
-    metadata: _Remaining
-
-
-async def _count(client: Client, namespace: str) -> int | None:
-    """Return how many pods a namespace has, reading only one of them; None where that is not allowed."""
-    from tenantry.kube import wire
-
-    try:
-        answer = await client.request("GET", wire.path(PODS, namespace), query={"limit": "1"})
-    except ApiError:
-        return None
-    first = client.decode(_First, answer)
-    return len(first.items) + first.metadata.remaining_item_count
 
 
 def confirm(question: str) -> None:

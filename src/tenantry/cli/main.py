@@ -25,6 +25,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "kubectl": ("kubectl", "kubectl", "Run kubectl against the chosen cluster."),
     "tenant": ("tenant", "tenant", "Make, suspend and resume tenants."),
     "get": ("get", "get", "Print tenants, as a table, JSON or YAML."),
+    "describe": ("describe", "describe", "Show everything about a tenant on one page."),
     "tree": ("tree", "tree", "Draw the tenants, their namespaces and how much of their quotas is used."),
     "wait": ("wait", "wait", "Wait until tenants are ready, or gone."),
     "diff": ("diff", "diff", "Print what the operator would change, without changing it."),

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from tenantry.api import marks, reasons
-from tenantry.api.kubernetes import ResourceQuota
-from tenantry.api.model import ConditionStatus, KubernetesObject, Model, Resource
+from tenantry.api.model import ConditionStatus
 from tenantry.api.tenant import Owner, Tenant
 from tenantry.cli import complete, forest, output, session
-from tenantry.cli.forest import ConditionView, NamespaceView, TenantView, Use
+from tenantry.cli.forest import ConditionView, NamespaceView, TenantView
+from tenantry.cli.seen import NamespaceSeen, QuotaSeen
 from tenantry.cli.target import Target, takes_target
 from tenantry.engine.conditions import find
 
@@ -21,36 +21,6 @@ if TYPE_CHECKING:
     from tenantry.kube.client import Client
 
 OURS = {"labelSelector": f"{marks.MANAGED_BY}={marks.MANAGER}"}
-
-
-class _NamespaceStatus(Model, frozen=True, kw_only=True):
-    phase: str = ""
-
-
-class NamespaceSeen(KubernetesObject, frozen=True, kw_only=True):
-    """A namespace, with its phase."""
-
-    resource = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
-
-    status: _NamespaceStatus = _NamespaceStatus()
-
-
-class _QuotaStatus(Model, frozen=True, kw_only=True):
-    hard: dict[str, str] = {}
-    used: dict[str, str] = {}
-
-
-class QuotaSeen(KubernetesObject, frozen=True, kw_only=True):
-    """A quota, with what is used of it: what counts is `status.hard`, which Kubernetes enforces."""
-
-    resource = ResourceQuota.resource
-
-    status: _QuotaStatus = _QuotaStatus()
-
-    def uses(self) -> tuple[Use, ...]:
-        """Return what is used of each key, sorted."""
-        used = self.status.used
-        return tuple(Use(key, used.get(key, "0"), hard) for key, hard in sorted(self.status.hard.items()))
 
 
 @click.command()

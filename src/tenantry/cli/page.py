@@ -1,0 +1,170 @@
+"""What `tenantry describe` prints of a tenant: pure, the time is an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+
+import msgspec
+
+from tenantry.api.kubernetes import LimitRange, RoleBinding, Subject
+from tenantry.api.marks import SUSPENDED_SUBJECTS, TENANT_UID
+from tenantry.api.tenant import Tenant
+from tenantry.cli import durations, output
+from tenantry.cli.seen import ClusterPolicySeen, EventSeen, NamespaceSeen, PolicySeen, QuotaSeen
+
+EVENTS = 10
+UNREADABLE = "you may not read this"
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about one tenant; None is what may not be read."""
+
+    tenant: Tenant
+    namespace: NamespaceSeen | None
+    quotas: list[QuotaSeen] | None
+    limits: list[LimitRange] | None
+    policies: list[PolicySeen] | None
+    cluster_policies: list[ClusterPolicySeen] | None
+    bindings: list[RoleBinding] | None
+    pods: int | None
+    events: list[EventSeen] | None
+
+
+def lines(facts: Facts, now: datetime) -> list[str]:
+    """Return the page."""
+    return [
+        *_head(facts.tenant, now),
+        *_section("Owners", _owners(facts.tenant)),
+        *_section("Conditions", _conditions(facts.tenant, now)),
+        *_section("Namespace", _namespace(facts)),
+        *(_inside(facts) if _is_own(facts) else []),
+        *_section("Events", _events(facts.events, now)),
+    ]
+
+
+def _head(tenant: Tenant, now: datetime) -> list[str]:
+    spec, meta = tenant.spec, tenant.metadata
+    pairs = [
+        ("Name", meta.name),
+        ("Age", durations.age(meta.creation_timestamp, now)),
+        ("Uid", meta.uid),
+        ("Labels", _marks(meta.labels)),
+        ("Suspended", output.cell(spec.suspended)),
+        ("Network", spec.isolation.network.value),
+        ("Cluster network policy", spec.cluster_network_policy.value),
+    ]
+    if meta.deletion_timestamp:
+        pairs.insert(2, ("Being deleted", f"for {durations.age(meta.deletion_timestamp, now)}"))
+    width = max(len(name) for name, _ in pairs) + 1
+    return [f"{name + ':':<{width}}  {value}" for name, value in pairs]
+
+
+def _marks(marks: dict[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in sorted(marks.items())) or output.NONE
+
+
+def _section(title: str, body: Iterable[str]) -> list[str]:
+    return [f"{title}:", *(f"  {line}" for line in list(body) or [output.NONE])]
+
+
+def _owners(tenant: Tenant) -> list[str]:
+    rows = [(owner.kind.value, owner.name, owner.namespace) for owner in tenant.spec.owners]
+    return output.table(("KIND", "NAME", "NAMESPACE"), [[output.cell(value) for value in row] for row in rows])
+
+
+def _conditions(tenant: Tenant, now: datetime) -> list[str]:
+    found = tenant.status.conditions
+    if not found:
+        return ["none yet: the operator has not dealt with it; does it run?"]
+    rows = [
+        (each.type, each.status.value, durations.age(each.last_transition_time, now), each.reason, each.message)
+        for each in found
+    ]
+    stale = tenant.status.observed_generation < tenant.metadata.generation
+    note = ["these are about an older spec: the operator has not dealt with the newest yet"] if stale else []
+    return [*output.table(("TYPE", "STATUS", "AGE", "REASON", "MESSAGE"), rows), *note]
+
+
+def _is_own(facts: Facts) -> bool:
+    labels = facts.namespace.metadata.labels if facts.namespace is not None else {}
+    return labels.get(TENANT_UID) == facts.tenant.metadata.uid
+
+
+def _namespace(facts: Facts) -> Iterator[str]:
+    namespace = facts.namespace
+    if namespace is None:
+        yield "none yet"
+        return
+    name = namespace.metadata.name
+    if not _is_own(facts):
+        yield f"{name} is not this tenant's: it was there before"
+        return
+    pods = "" if facts.pods is None else f", {facts.pods} pod{'' if facts.pods == 1 else 's'}"
+    yield f"{name}  {namespace.status.phase}{pods}"
+
+
+def _inside(facts: Facts) -> list[str]:
+    """Return the sections about what is in the namespace."""
+    return [
+        *_section("Quota", _quota(facts.quotas)),
+        *_section("Container defaults", _limits(facts.limits)),
+        *_section("Network policies", _policies(facts.policies, facts.cluster_policies)),
+        *_section("Who gets in", _bindings(facts.bindings)),
+    ]
+
+
+def _quota(quotas: Sequence[QuotaSeen] | None) -> list[str]:
+    if quotas is None:
+        return [UNREADABLE]
+    rows = [(use.key, use.used, use.hard, quota.metadata.name) for quota in quotas for use in quota.uses()]
+    return output.table(("KEY", "USED", "HARD", "RESOURCEQUOTA"), rows) if rows else ["no limits"]
+
+
+def _limits(limits: Sequence[LimitRange] | None) -> list[str]:
+    if limits is None:
+        return [UNREADABLE]
+    rows = [
+        (resource, output.cell(item.default_request.get(resource)), output.cell(item.default.get(resource)))
+        for each in limits
+        for item in each.spec.limits
+        for resource in sorted({*item.default_request, *item.default})
+    ]
+    return output.table(("RESOURCE", "REQUEST", "LIMIT"), rows) if rows else []
+
+
+def _policies(policies: Sequence[PolicySeen] | None, above: Sequence[ClusterPolicySeen] | None) -> list[str]:
+    if policies is None:
+        return [UNREADABLE]
+    rows = [(f"ClusterNetworkPolicy {each.metadata.name}", each.spec.tier) for each in above or ()]
+    rows += [(each.metadata.name, ", ".join(each.spec.policy_types)) for each in policies]
+    return output.table(("NAME", "ABOUT"), rows) if rows else ["none: everything is allowed"]
+
+
+def _bindings(bindings: Sequence[RoleBinding] | None) -> list[str]:
+    if bindings is None:
+        return [UNREADABLE]
+    rows: list[tuple[str, str, str]] = []
+    for binding in bindings:
+        role = f"{binding.role_ref.kind} {binding.role_ref.name}"
+        closed = SUSPENDED_SUBJECTS in binding.metadata.annotations
+        nobody = "nobody while suspended" if closed else "nobody"
+        people = [_subject(subject) for subject in binding.subjects] or [nobody]
+        rows += [(person, role, binding.metadata.name) for person in people]
+    return output.table(("WHO", "ROLE", "ROLEBINDING"), rows) if rows else ["nobody but administrators"]
+
+
+def _subject(subject: Subject) -> str:
+    namespace = subject.namespace
+    return f"{subject.kind} {f'{namespace}/' if isinstance(namespace, str) and namespace else ''}{subject.name}"
+
+
+def _events(events: Sequence[EventSeen] | None, now: datetime) -> list[str]:
+    if events is None:
+        return [UNREADABLE]
+    latest = sorted(events, key=lambda event: event.last)[-EVENTS:]
+    rows = [
+        (durations.age(event.last, now), event.type, event.reason, str(event.count), output.cell(event.note))
+        for event in latest
+    ]
+    return output.table(("LAST", "TYPE", "REASON", "COUNT", "MESSAGE"), rows) if rows else []
