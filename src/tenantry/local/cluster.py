@@ -150,10 +150,9 @@ class LocalCluster:
                 was_running = self.is_running()
                 if was_running:
                     self._check_same(options)
+                    await self._furnish(options, progress)
                 else:
                     await self._start(binaries, options, progress)
-                await self._wait_up(components.CONTROL_PLANE, progress)
-                await self._furnish(options, progress)
         except TimeoutError as error:
             raise LocalError(self._why_not(options.timeout_seconds)) from error
         return UpResult(was_running=was_running, seconds=time.monotonic() - started, state=self.status())
@@ -278,6 +277,12 @@ class LocalCluster:
         write_spec(self.paths, spec)
         progress.update("starting the control plane")
         await self._spawn()
+        try:
+            await self._furnish(options, progress)
+        except BaseException:
+            # Half a cluster is worse than none: what was started ends with the error, Ctrl-C included.
+            await self._shut_down()
+            raise
 
     async def _spawn(self) -> None:
         lock = locks.FileLock(self.paths.supervisor_lock)
@@ -318,9 +323,10 @@ class LocalCluster:
                         raise LocalError(self._complaint(state, each.name))
 
     async def _furnish(self, options: UpOptions, progress: Progress) -> None:
-        # Imported here: aiohttp is not needed for anything else of this file.
+        # Imported here: aiohttp is not needed for anything else of this file, and now there is time.
         from tenantry.local import bootstrap
 
+        await self._wait_up(components.CONTROL_PLANE, progress)
         progress.update("making nodes and installing Tenantry")
         async with asyncio.TaskGroup() as group:
             group.create_task(bootstrap.apply_rights(self.kubeconfig_path))
@@ -370,7 +376,10 @@ class LocalCluster:
         if end is None:
             return f'{name} of the cluster "{self.name}" is not ready; see "{self.paths.log(name)}"'
         lines = "\n".join(f"    {line}" for line in end.lines)
-        return f'{name} of the cluster "{self.name}" crashed ({end}). The end of "{self.paths.log(name)}":\n{lines}'
+        drop = f"; if its data is damaged, `tenantry down --name {self.name} --purge` drops it" if name == "etcd" else ""
+        return (
+            f'{name} of the cluster "{self.name}" crashed ({end}){drop}. The end of "{self.paths.log(name)}":\n{lines}'
+        )
 
     def _why_not(self, timeout_seconds: float) -> str:
         state = read_state(self.paths)
