@@ -118,9 +118,9 @@ class TenantController:
         return gather(tenant, caches, cluster_uid=self._cluster_uid, owns_namespace=owns)
 
     def _say(self, engine: Engine, tenant: Tenant, outcome: Outcome) -> None:
-        for step in outcome.done:
-            if step.action is Action.CREATE and not tenant.status.namespace:
-                continue  # the condition says it
+        # What a changed spec asked for is said by the conditions; an event is for what nobody asked for.
+        asked_for = tenant.status.observed_generation != tenant.metadata.generation
+        for step in outcome.done if not asked_for else ():
             engine.recorder.say(tenant, EventKind.NORMAL, reasons.CORRECTED, _told(step))
         for blocked in outcome.blocked:
             if not blocked.passing:

@@ -1,0 +1,112 @@
+"""The commands of the documentation, run as a reader would type them.
+
+In a block ```` ```console ```` a line that begins with "$ " is a command, and what follows is what it prints: each line
+has to be found in the output, in this order, where "..." stands for anything. A command whose output is shown as an
+error has to fail; every other has to succeed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sybil import Example, Sybil
+from sybil.parsers.markdown import CodeBlockParser
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted(
+    path
+    for path in [ROOT / "docs" / "tutorial.md", *(ROOT / "docs" / "how-to").glob("*.md")]
+    if "```console" in path.read_text()
+)
+FAILED = re.compile(r"^(error|Error|tenantry: )", re.MULTILINE)
+SECONDS = 120
+
+
+class Session:
+    """A reader's shell: one folder, one home for local clusters, the command on PATH."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "examples").symlink_to(ROOT / "examples")
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if name not in {"KUBECONFIG", "TENANTRY_NAME"}},
+            "TENANTRY_HOME": str(folder / "home"),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "NO_COLOR": "1",
+        }
+
+    def run(self, command: str) -> tuple[int, str]:
+        """Run one command in a shell and return its exit code and all that it printed."""
+        done = subprocess.run(
+            ["/bin/bash", "-c", command],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+
+def commands(block: str) -> list[tuple[str, list[str]]]:
+    """Return the commands of a block, each with the lines that it should print."""
+    found: list[tuple[str, list[str]]] = []
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        elif found and line.strip():
+            found[-1][1].append(line)
+    return found
+
+
+def check(command: str, expected: list[str], code: int, output: str) -> None:
+    """Compare what a command did with what the document says."""
+    should_fail = bool(FAILED.search("\n".join(expected)))
+    assert (code != 0) == should_fail, f"$ {command}\nexit code {code}\n{output}"
+    rest = output.splitlines()
+    for line in expected:
+        pattern = re.compile(r"\s*".join(".*" if part == "..." else re.escape(part) for part in _parts(line)))
+        while rest and not pattern.search(rest[0]):
+            rest.pop(0)
+        assert rest, f"$ {command}\nprints no line like {line!r} (in this order):\n{output}"
+        rest.pop(0)
+
+
+def _parts(line: str) -> list[str]:
+    return [part for piece in re.split(r"(\.\.\.)", line) for part in ([piece] if piece == "..." else piece.split())]
+
+
+def test_expectations_can_fail() -> None:
+    check("true", ["a ... c"], 0, "x\na b c\n")
+    with pytest.raises(AssertionError, match="prints no line like"):
+        check("true", ["a ... d"], 0, "a b c\n")
+    with pytest.raises(AssertionError, match="exit code 1"):
+        check("false", [], 1, "")
+    with pytest.raises(AssertionError, match="exit code 0"):
+        check("true", ["Error from server: no"], 0, "Error from server: no\n")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_commands_do_what_the_document_says(path: Path, tmp_path: Path) -> None:
+    """E01, E02, B03: as a reader of the documentation meets them."""
+    session = Session(tmp_path)
+
+    def evaluate(example: Example) -> None:
+        for command, expected in commands(example.parsed):
+            check(command, expected, *session.run(command))
+
+    document = Sybil(parsers=[CodeBlockParser(language="console", evaluator=evaluate)]).parse(path)
+    try:
+        for example in document.examples():
+            example.evaluate()
+    finally:
+        session.run("tenantry down --all --purge --yes")
