@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import ssl
 import stat
 from pathlib import Path
 
 import msgspec
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from tenantry.api.errors import Forbidden, Unauthorized
 from tenantry.kube import kubeconfig
@@ -62,6 +68,37 @@ async def test_the_anonymous_see_health_and_nothing_else(cluster: LocalCluster) 
         for path in ("/version", "/api/v1/namespaces", "/openapi/v2"):
             with pytest.raises(Unauthorized):
                 await client.request("GET", path)
+
+
+async def test_a_client_certificate_is_signed_and_works(cluster: LocalCluster, admin: Client) -> None:
+    """`tenantry kubeconfig --user` needs the cluster's signer."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ada")])
+    request = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
+    body = {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": "ada"},
+        "spec": {
+            "request": base64.b64encode(request.public_bytes(Encoding.PEM)).decode(),
+            "signerName": "kubernetes.io/kube-apiserver-client",
+            "expirationSeconds": 600,
+            "usages": ["client auth"],
+        },
+    }
+    path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+    await admin.request("POST", path, body=msgspec.json.encode(body))
+    assert cluster.kubectl("certificate", "approve", "ada").returncode == 0
+    done = cluster.kubectl("wait", "csr/ada", "--for=jsonpath={.status.certificate}", "--timeout=10s")
+    assert done.returncode == 0, done.stderr
+    signed = msgspec.json.decode(await admin.request("GET", f"{path}/ada"))["status"]["certificate"]
+    await admin.request("DELETE", f"{path}/ada")
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+    connection = kubeconfig.load([cluster.kubeconfig_path])
+    as_ada = msgspec.structs.replace(connection, certificate=base64.b64decode(signed), key=private)
+    async with Client(as_ada) as client:
+        with pytest.raises(Forbidden, match='User "ada" cannot list'):
+            await client.request("GET", "/api/v1/secrets")
 
 
 async def test_etcd_answers_nobody_without_its_own_certificate(cluster: LocalCluster) -> None:

@@ -35,6 +35,8 @@ def test_ports_of_others_are_left_alone() -> None:
 def test_a_port_that_somebody_listens_on_is_not_chosen() -> None:
     wanted = ports.choose(1, (), frozenset())
     with socket.socket() as other:
+        # Connections of a cluster that another test just stopped may linger there.
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("0.0.0.0", wanted[0]))  # noqa: S104 - just that must be noticed
         other.listen()
         assert not ports.is_free(wanted[0])

@@ -6,6 +6,7 @@ to a home.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -15,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from tenantry.api.errors import LocalError
-from tenantry.local.files import make_private_folder, write_private
+from tenantry.local.files import write_private
 from tenantry.local.locks import holding
 from tenantry.local.spec import Ports
 
@@ -32,10 +33,12 @@ def book_folder() -> Path:
     """
     # A fixed place, since TMPDIR and XDG_RUNTIME_DIR differ between a login and a service of the same user.
     folder = Path(f"/tmp/tenantry-{os.getuid()}")  # noqa: S108 - the owner is checked below
-    make_private_folder(folder)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    # lstat, not stat: in /tmp anybody may have put a link of this name.
     found = folder.lstat()
-    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
-        raise LocalError(f'"{folder}" belongs to somebody else: remove it')
+    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) != 0o700 or not stat.S_ISDIR(found.st_mode):
+        raise LocalError(f'"{folder}" must be a folder that only you can open: remove it')
     return folder
 
 
