@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
+from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
@@ -138,7 +139,8 @@ class Client:
         session = self._session
         if session is None:
             raise RuntimeError("the client is not open: use it in `async with`")
-        url = URL(self.connection.server + asked.path, encoded=True)
+        query = f"?{urlencode(asked.query)}" if asked.query else ""
+        url = URL(f"{self.connection.server}{asked.path}{query}", encoded=True)
         headers = {"Content-Type": asked.content_type} if asked.body is not None else {}
         token = await self._credentials.header()
         if token:
@@ -148,7 +150,7 @@ class Client:
         try:
             response = await session.request(
                 asked.method,
-                url.with_query(asked.query) if asked.query else url,
+                url,
                 data=asked.body,
                 headers=headers,
                 timeout=asked.timeout,
