@@ -46,12 +46,19 @@ def _problem(field: str, type_: str, detail: str) -> Problem:
         case "Invalid value":
             # "VALUE: message": the value is what the person wrote, or only its type.
             said = re.sub(r'^(?:"(?:[^"\\]|\\.)*"|[^:]*): ', "", detail, count=1, flags=re.DOTALL)
-            return Problem(path, said or detail)
+            return Problem(path, _reworded(said or detail, path))
         case "Unsupported value":
             value, _, allowed = detail.partition(": ")
             return Problem(path, f"is {value}; {allowed.replace('supported values', 'it must be one of')}")
         case _:
             return Problem(path, f"{type_.lower()}: {detail}" if detail else type_.lower())
+
+
+def _reworded(said: str, path: str) -> str:
+    """Return a schema's or a name's complaint in the words of ours: what the field must be."""
+    said = said.removeprefix(f"{path} in body ").replace("should be", "must be").replace("should have", "must have")
+    said = re.sub(r'^(must be of type [a-z,]+): "[a-z]+"$', r"\1", said)
+    return f"must be {said}" if said.startswith(("a ", "an ")) else said
 
 
 def explained(error: Invalid) -> Invalid | InputError:

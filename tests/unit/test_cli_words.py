@@ -1,0 +1,188 @@
+"""What people write on the command line, and what they are told: kinds, owners, quotas, durations, refusals."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenantry.api.errors import InputError, Invalid
+from tenantry.api.tenant import Owner, OwnerKind, Tenant
+from tenantry.cli import durations, kinds, refusals
+from tenantry.cli.kinds import Asked
+from tenantry.cli.tenant import parse_owner, parse_quota
+from tenantry.cli.tree import owner_text
+from tenantry.cli.wait import parse_goal
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("word", ["tenants", "tenant", "tnt", "Tenant", "tenants.tenantry.dev", "tenant.tenantry.dev"])
+def test_every_word_of_a_kind_means_it(word: str) -> None:
+    assert kinds.find_kind(word) is Tenant
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("tenants",), ()),
+        (("tenant", "b", "a", "b"), ("b", "a")),
+        (("tenant/a", "tnt/b", "tenant/a"), ("a", "b")),
+    ],
+)
+def test_both_forms_name_objects(words: tuple[str, ...], names: tuple[str, ...]) -> None:
+    assert kinds.parse(words) == [Asked(Tenant, names)]
+
+
+@pytest.mark.parametrize("words", [("acme",), ("tenant/",), ("tenant/a", "b"), ("tenant", "tenant/a"), ("pod/a",)])
+def test_words_that_name_nothing_are_refused(words: tuple[str, ...]) -> None:
+    with pytest.raises(InputError, match="KIND"):
+        kinds.parse(words)
+
+
+def test_the_name_that_is_printed_is_taken_back() -> None:
+    assert kinds.parse((kinds.full_name(Tenant, "acme"),)) == [Asked(Tenant, ("acme",))]
+
+
+@pytest.mark.parametrize(
+    ("text", "owner"),
+    [
+        ("ada", Owner(kind=OwnerKind.USER, name="ada")),
+        ("User:ada", Owner(kind=OwnerKind.USER, name="ada")),
+        ("user:ada", Owner(kind=OwnerKind.USER, name="ada")),
+        ("oidc:ada", Owner(kind=OwnerKind.USER, name="oidc:ada")),
+        ("User:oidc:ada", Owner(kind=OwnerKind.USER, name="oidc:ada")),
+        ("Group:devs", Owner(kind=OwnerKind.GROUP, name="devs")),
+        ("ServiceAccount:ci/deployer", Owner(kind=OwnerKind.SERVICE_ACCOUNT, name="deployer", namespace="ci")),
+    ],
+)
+def test_an_owner_is_a_user_unless_it_says_otherwise(text: str, owner: Owner) -> None:
+    """E01: owners are users, groups and service accounts."""
+    assert parse_owner(text) == owner
+    assert parse_owner(owner_text(owner)) == owner
+
+
+@pytest.mark.parametrize("text", ["", "User:", "Group:", "ServiceAccount:x", "ServiceAccount:/x", "ServiceAccount:x/"])
+def test_an_owner_without_a_name_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"--owner .* must"):
+        parse_owner(text)
+
+
+def test_quotas_add_up() -> None:
+    assert parse_quota(["cpu=4, memory=8Gi", "pods=5"]) == {"cpu": "4", "memory": "8Gi", "pods": "5"}
+
+
+@pytest.mark.parametrize("texts", [["cpu"], ["cpu="], ["=4"], [""], ["cpu=1,"], ["cpu=1", "cpu=2"]])
+def test_a_quota_that_says_nothing_or_twice_is_refused(texts: list[str]) -> None:
+    with pytest.raises(InputError, match="--quota"):
+        parse_quota(texts)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("5m", 300), ("1h30m", 5400), ("2d", 172800), ("0s", 0)]
+)
+def test_durations(text: str, seconds: int) -> None:
+    assert durations.parse(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1s", "1.5h", "5 m", "1m1h", "forever", "٥m", "9999999"])
+def test_what_is_no_duration(text: str) -> None:
+    assert durations.parse(text) is None
+
+
+@given(st.integers(0, 10**8))
+def test_a_duration_that_is_printed_reads_as_no_more_than_it_was(seconds: int) -> None:
+    read = durations.parse(durations.text(seconds))
+    assert read is not None
+    assert 0 <= seconds - read <= seconds * 0.05
+
+
+def test_ages() -> None:
+    assert durations.age("2026-01-02T03:04:00Z", NOW) == "5s"
+    assert durations.age("2025-12-30T02:04:05Z", NOW) == "3d1h"
+    assert durations.age("never", NOW) == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("ready", "ready"),
+        ("deleted", "gone"),
+        ("condition=Ready", "ready"),
+        ("condition=Suspended", "at Suspended=True"),
+        ("condition=Stalled=false", "at Stalled=False"),
+    ],
+)
+def test_goals(text: str, shown: str) -> None:
+    assert str(parse_goal(text)) == shown
+
+
+@pytest.mark.parametrize("text", ["", "done", "condition", "condition=", "condition=Ready=maybe", "ready=True"])
+def test_what_is_no_goal(text: str) -> None:
+    with pytest.raises(InputError, match="--for"):
+        parse_goal(text)
+
+
+NO_RULES = (
+    "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid;"
+    " correct the existing errors to complete validation"
+)
+
+
+@pytest.mark.parametrize(
+    ("causes", "lines"),
+    [
+        (
+            "spec.owners[0].name: Invalid value: must not begin with system:, which names others",
+            ["spec.owners[0].name must not begin with system:, which names others"],
+        ),
+        ("<nil>: Invalid value: metadata.name must be a DNS label", ["metadata.name must be a DNS label"]),
+        (
+            f'[spec.owners[0].kind: Unsupported value: "R": supported values: "User", "Group", {NO_RULES}]',
+            ['spec.owners[0].kind is "R"; it must be one of: "User", "Group"'],
+        ),
+        (
+            f'[spec.owners: Required value, spec.x: Invalid value: "a: b, c": must be y, {NO_RULES}]',
+            ["spec.owners must be given", "spec.x must be y"],
+        ),
+        (
+            'spec.quota.hard[requests.cpu]: Invalid value: "-1": must be a quantity',
+            ["spec.quota.hard[requests.cpu] must be a quantity"],
+        ),
+        (
+            "spec.owners: Invalid value: 0: spec.owners in body should have at least 1 items",
+            ["spec.owners must have at least 1 items"],
+        ),
+        (
+            'metadata.name: Invalid value: "A": a lowercase RFC 1123 subdomain',
+            ["metadata.name must be a lowercase RFC 1123 subdomain"],
+        ),
+        (
+            "spec.owners: Too many: 65: must have at most 64 items",
+            ["spec.owners too many: 65: must have at most 64 items"],
+        ),
+    ],
+)
+def test_a_refusal_names_the_field_and_what_it_must_be(causes: str, lines: list[str]) -> None:
+    """E15: as the API server 1.36 says it."""
+    found = refusals.problems(f'Tenant.tenantry.dev "x" is invalid: {causes}')
+    assert [str(problem) for problem in found] == lines
+
+
+def test_a_refusal_in_another_form_is_left_alone() -> None:
+    error = Invalid("something else is wrong", status=422)
+    assert refusals.explained(error) is error
+
+
+def test_a_refusal_tells_three_and_counts_the_rest() -> None:
+    causes = ", ".join(f"spec.f{number}: Required value" for number in range(5))
+    error = refusals.explained(Invalid(f'Tenant.tenantry.dev "x" is invalid: [{causes}]', status=422))
+    assert str(error).splitlines() == [
+        "Tenant 'x' is wrong in 5 places:",
+        "  spec.f0 must be given",
+        "  spec.f1 must be given",
+        "  spec.f2 must be given",
+        "  and 2 more",
+    ]
