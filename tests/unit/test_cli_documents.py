@@ -45,7 +45,10 @@ items:
 
 
 def test_json_is_yaml(tmp_path: Path) -> None:
-    text = '{"apiVersion":"tenantry.dev/v1alpha1","kind":"Tenant","metadata":{"name":"a"},"spec":{"owners":[{"kind":"User","name":"ada"}]}}'
+    text = (
+        '{"apiVersion":"tenantry.dev/v1alpha1","kind":"Tenant",\n'
+        ' "metadata":{"name":"a"},"spec":{"owners":[{"kind":"User","name":"ada"}]}}'
+    )
     assert read(tmp_path, text) == ["a"]
 
 

@@ -51,7 +51,7 @@ def step(action: Action, pods: str = "9") -> Step:
 def test_an_update_changes_our_fields_only() -> None:
     found = preview_step(step(Action.UPDATE), LIVE)
     assert found is not None
-    assert found.before == {
+    before: Json = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": {
@@ -61,7 +61,8 @@ def test_an_update_changes_our_fields_only() -> None:
         },
         "spec": {"hard": {"pods": "5"}},
     }
-    assert found.after == {**found.before, "spec": {"hard": {"pods": "9"}}}
+    assert found.before == before
+    assert found.after == {**before, "spec": {"hard": {"pods": "9"}}}
 
 
 def test_an_update_that_changes_nothing_is_none() -> None:
