@@ -65,15 +65,14 @@ def run(what: str, command: list[str | Path], advice: str) -> None:
     """
     started = time.monotonic()
     say(what)
-    with (
-        LOG.open("ab") as log,
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT) as process,
-    ):
-        while process.returncode is None:
-            try:
-                process.wait(timeout=_HEARTBEAT_SECONDS)
-            except subprocess.TimeoutExpired:
-                say(f"{what} ({time.monotonic() - started:.0f} s)")
+    # Two `with`: Python 3.8 could not even parse one in parentheses, and has to be told that it is too old.
+    with LOG.open("ab") as log:  # noqa: SIM117
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT) as process:
+            while process.returncode is None:
+                try:
+                    process.wait(timeout=_HEARTBEAT_SECONDS)
+                except subprocess.TimeoutExpired:
+                    say(f"{what} ({time.monotonic() - started:.0f} s)")
     if process.returncode:
         text = LOG.read_text(errors="replace")
         if _NETWORK.search(text[-20000:]):
