@@ -43,8 +43,8 @@ def establish(
     """
     import uvloop
 
-    from tenantry.bench.establish import CONNECTIONS
     from tenantry.bench.establish import establish as measure
+    from tenantry.bench.load import CONNECTIONS
     from tenantry.kube.client import Client
     from tenantry.kube.version import require_supported
 

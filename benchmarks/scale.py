@@ -1,0 +1,173 @@
+"""How Tenantry holds up from the first thousand tenants to the last, beside raw writes; and a restart with all of them.
+
+    .venv/bin/python benchmarks/scale.py --tenants 10000
+
+Starts two throwaway clusters of its own, one after the other (with the operator, then without), and deletes both.
+Prints JSON: seconds for each thousand on both sides, and for the restart the seconds until the caches are in step and the
+number of writes until the queue is empty. Takes about ten minutes for 10,000 tenants on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import aiohttp
+import msgspec
+import uvloop
+
+from tenantry.api.kubernetes import Namespace
+from tenantry.bench.hold import leading_operator
+from tenantry.bench.load import ask, write_alone
+from tenantry.kube import kubeconfig
+from tenantry.kube.client import Client
+from tenantry.local.cluster import LocalCluster
+
+BLOCK = 1000
+MIB = 1024 * 1024
+
+
+class Operator(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured of the operator.
+
+    Args:
+        rss_mib: After all tenants were made.
+        restarted_rss_mib: After the restart.
+        restart_seconds: From starting its process until its caches are in step.
+        settled_seconds: From there until every tenant was looked at.
+        restart_writes: Requests other than GET that it sent until then.
+    """
+
+    rss_mib: float
+    restarted_rss_mib: float
+    restart_seconds: float
+    settled_seconds: float
+    restart_writes: int
+
+
+class Scale(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured.
+
+    Args:
+        established_seconds: For each thousand, until all are Ready.
+        raw_seconds: For each thousand, the same objects written with no operator.
+        established_growth: The last thousand's seconds by the first's.
+        raw_growth: The same for raw writes.
+        operator: The operator itself.
+    """
+
+    tenants: int
+    established_seconds: list[float]
+    raw_seconds: list[float]
+    established_growth: float
+    raw_growth: float
+    operator: Operator
+
+
+def say(text: str) -> None:
+    """Tell a person."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def blocks(tenants: int) -> list[list[str]]:
+    """Return the tenants' names by the thousand."""
+    names = [f"scale-{number}" for number in range(tenants)]
+    return [names[at : at + BLOCK] for at in range(0, tenants, BLOCK)]
+
+
+async def metrics(cluster: LocalCluster) -> dict[str, float]:
+    """Return the operator's metrics by name and labels."""
+    url = f"http://127.0.0.1:{cluster.spec().ports.operator}/metrics"
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        lines = (await response.text()).splitlines()
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")}
+
+
+async def with_operator(cluster: LocalCluster, tenants: int) -> tuple[list[float], Operator]:
+    """Make the tenants a thousand at a time, restart the operator, and return the seconds and the other figures."""
+    seconds: list[float] = []
+    async with Client(kubeconfig.load([cluster.kubeconfig_path]), field_manager="tenantry-bench") as client:
+        await leading_operator(client)
+        await ask(client, "warm", ["scale-warm"])
+        for names in blocks(tenants):
+            seconds.append(round((await ask(client, names[0], names)).seconds, 2))
+            say(f"established: {names[-1]} after {seconds[-1]} s")
+    rss = (await metrics(cluster))["process_resident_memory_bytes"] / MIB
+    await cluster.stop_component("operator")
+    began = time.perf_counter()
+    await cluster.start_component("operator", timeout_seconds=120)
+    while not await leads(cluster):  # noqa: ASYNC110 - /metrics and /readyz cannot be watched
+        await asyncio.sleep(0.1)
+    in_step = time.perf_counter() - began
+    done = 'controller_runtime_reconcile_total{controller="tenant",result="success"}'
+    while (now := await metrics(cluster)).get(done, 0.0) < tenants:
+        await asyncio.sleep(0.1)
+    settled = time.perf_counter() - began - in_step
+    writes = sum(
+        value for name, value in now.items() if name.startswith("rest_client_requests_total") and '"GET"' not in name
+    )
+    return seconds, Operator(
+        rss_mib=round(rss, 1),
+        restarted_rss_mib=round(now["process_resident_memory_bytes"] / MIB, 1),
+        restart_seconds=round(in_step, 2),
+        settled_seconds=round(settled, 2),
+        restart_writes=int(writes),
+    )
+
+
+async def leads(cluster: LocalCluster) -> bool:
+    """Tell whether the operator leads and its caches are in step."""
+    if not (await metrics(cluster)).get('leader_election_master_status{name="tenantry-operator"}'):
+        return False
+    url = f"http://127.0.0.1:{cluster.spec().ports.operator}/readyz"
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        return response.ok
+
+
+async def alone(cluster: LocalCluster, tenants: int) -> list[float]:
+    """Write the same objects a thousand tenants at a time."""
+    seconds: list[float] = []
+    async with Client(kubeconfig.load([cluster.kubeconfig_path]), field_manager="tenantry-bench") as client:
+        uid = (await client.get(Namespace, "kube-system")).metadata.uid
+        for names in blocks(tenants):
+            seconds.append(round(await write_alone(client, names[0], names, uid), 2))
+            say(f"raw: {names[-1]} after {seconds[-1]} s")
+    return seconds
+
+
+@contextmanager
+def cluster(name: str, *flags: str) -> Generator[LocalCluster]:
+    """Run a throwaway cluster while the context is open."""
+    command = [sys.executable, "-m", "tenantry"]
+    subprocess.run([*command, "up", "--name", name, "--throwaway", *flags], check=True)
+    try:
+        yield LocalCluster(name)
+    finally:
+        subprocess.run([*command, "down", "--name", name, "--purge", "--yes"], check=True)
+
+
+def main(tenants: int) -> Scale:
+    """Run both sides."""
+    with cluster("scale") as established_cluster:
+        established, operator = uvloop.run(with_operator(established_cluster, tenants))
+    with cluster("scale-raw", "--no-operator") as raw_cluster:
+        raw = uvloop.run(alone(raw_cluster, tenants))
+    return Scale(
+        tenants=tenants,
+        established_seconds=established,
+        raw_seconds=raw,
+        established_growth=round(established[-1] / established[0], 2),
+        raw_growth=round(raw[-1] / raw[0], 2),
+        operator=operator,
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tenants", type=int, default=10_000, help="a multiple of 1000")
+    print(msgspec.json.encode(main(parser.parse_args().tenants)).decode())
