@@ -17,7 +17,7 @@ def checks() -> list[tuple[str, list[str | Path]]]:
         ("ruff check", [BIN / "ruff", "check", "--quiet"]),
         ("ruff format", [BIN / "ruff", "format", "--check", "--quiet"]),
         ("basedpyright", [BIN / "basedpyright"]),
-        ("import-linter", [BIN / "lint-imports", "--no-timing"]),
+        ("import-linter", [BIN / "lint-imports", "--no-logo"]),
         ("gofmt", [BIN / "python", ROOT / "tools" / "go.py", "gofmt"]),
         ("go vet", [BIN / "python", ROOT / "tools" / "go.py", "vet", "./..."]),
     ]
