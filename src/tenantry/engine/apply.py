@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -18,8 +18,12 @@ from tenantry.kube.client import Client
 
 _json: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
 
-IMMUTABLE = {"rolebindings": ("roleRef",), "clusterrolebindings": ("roleRef",)}
-"""Fields that the server never changes: an object that differs there is made anew."""
+IMMUTABLE = {
+    "rolebindings": (("roleRef",),),
+    "clusterrolebindings": (("roleRef",),),
+    "resourcequotas": (("spec", "scopes"),),
+}
+"""Paths of fields that the server never changes: an object that differs there is made anew."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +155,7 @@ class Applier:
             seen = self._learn(step.resource, data)
             self._stored_as[fingerprint(child.object)] = seen.digest
             return None
-        if any(field in patch for field in IMMUTABLE.get(step.resource.plural, ())):
+        if needs_new(step.resource, patch):
             await self._client.delete(step.resource, step.namespace, step.name, uid=found.uid)
             self._forget(step)
             return await self._create(step)
@@ -199,6 +203,17 @@ class Applier:
         cache = self._cache_of(step.resource)
         if cache is not None and step.observed is not None:
             cache.forget(step.key, step.observed.version)
+
+
+def needs_new(resource: Resource, patch: Mapping[str, Any]) -> bool:
+    """Tell whether a merge patch touches what the server never changes."""
+    return any(_touches(patch, path) for path in IMMUTABLE.get(resource.plural, ()))
+
+
+def _touches(patch: object, path: tuple[str, ...]) -> bool:
+    if not path:
+        return True
+    return isinstance(patch, dict) and path[0] in patch and _touches(cast("object", patch[path[0]]), path[1:])
 
 
 def live_fields(data: bytes) -> Mapping[str, Any]:

@@ -19,7 +19,7 @@ from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.marks import MANAGED_BY, MANAGER
 from tenantry.api.model import KubernetesObject, Resource, object_key
 from tenantry.controllers.tenant.gather import BY_NAMESPACE, BY_TENANT, namespace_of, tenant_of
-from tenantry.engine.apply import IMMUTABLE, Outcome
+from tenantry.engine.apply import Outcome, needs_new
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed, observe
 from tenantry.engine.plan import Action, Blocked, Child, Edit, Plan, Step, step_for, update_patch
@@ -211,7 +211,7 @@ def _update(world: World, step: Step) -> Generator[Request, Json, Blocked | None
     patch = update_patch(child.object, live)
     if not patch:
         return None
-    if any(field in patch for field in IMMUTABLE.get(step.resource.plural, ())):
+    if needs_new(step.resource, patch):
         yield lambda: world.delete(step.resource, step.key, found.uid)
         return (yield from _create(world, step))
     metadata = {**patch.get("metadata", {}), "resourceVersion": live["metadata"]["resourceVersion"]}

@@ -1,0 +1,155 @@
+"""The API server as a test speaks to it: JSON in and out, and waiting until something is so."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.errors import NotFound
+from tenantry.api.model import Resource
+from tenantry.api.tenant import Tenant
+from tenantry.engine.conditions import find, is_true
+from tenantry.kube import wire
+from tenantry.kube.client import Client
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+SECONDS = 20.0
+"""How long anything may take in a test."""
+
+PODS = Resource("", "v1", "pods", "Pod")
+SECRETS = Resource("", "v1", "secrets", "Secret")
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
+CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob")
+JOBS = Resource("batch", "v1", "jobs", "Job")
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
+
+
+class Api:
+    """Objects as JSON.
+
+    Args:
+        client: Who speaks.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Json:
+        """Return one object.
+
+        Raises:
+            NotFound: There is none.
+        """
+        return msgspec.json.decode(await self.client.request("GET", wire.path(resource, namespace, name)))
+
+    async def find(self, resource: Resource, name: str, namespace: str = "") -> Json | None:
+        """Return one object, None where there is none."""
+        try:
+            return await self.get(resource, name, namespace)
+        except NotFound:
+            return None
+
+    async def list(self, resource: Resource, namespace: str = "") -> list[Json]:
+        """Return all objects of a kind."""
+        data = await self.client.request("GET", wire.path(resource, namespace))
+        items: list[Json] = msgspec.json.decode(data)["items"]
+        return items
+
+    async def create(self, resource: Resource, value: Json, namespace: str = "", *, subresource: str = "") -> Json:
+        """POST an object, or to a subresource of the one that it names."""
+        name = value["metadata"]["name"] if subresource else ""
+        body = msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind, **value})
+        url = wire.path(resource, namespace, name, subresource)
+        return msgspec.json.decode(await self.client.request("POST", url, body=body))
+
+    async def patch(self, resource: Resource, name: str, patch: Json, namespace: str = "") -> Json:
+        """Merge a patch into an object."""
+        return msgspec.json.decode(await self.client.merge_patch(resource, namespace, name, patch))
+
+    async def delete(
+        self, resource: Resource, name: str, namespace: str = "", *, propagation: str = "Background"
+    ) -> None:
+        """DELETE an object that may be gone already."""
+        try:
+            await self.client.delete(resource, namespace, name, propagation=propagation)
+        except NotFound:
+            return
+
+    # -- tenants ----------------------------------------------------------------------------------
+
+    async def tenant(self, name: str) -> Tenant:
+        """Return a tenant."""
+        return await self.client.get(Tenant, name)
+
+    async def make_tenant(self, name: str, **spec: object) -> Tenant:
+        """Create a tenant of alice's, wait until it is ready, and return it."""
+        await self.create(Tenant.resource, tenant_json(name, **spec))
+        return await self.ready(name)
+
+    async def ready(self, name: str) -> Tenant:
+        """Wait until a tenant is ready as its spec is now, and return it."""
+        return await self.condition(name, reasons.READY, holds=True)
+
+    async def condition(self, name: str, type_: str, *, holds: bool, reason: str = "") -> Tenant:
+        """Wait until a condition is so for the spec as it is now, and return the tenant."""
+
+        async def so() -> Tenant | None:
+            tenant = await self.tenant(name)
+            condition = find(tenant.status.conditions, type_)
+            current = tenant.status.observed_generation == tenant.metadata.generation
+            right = is_true(tenant.status.conditions, type_) is holds
+            told = not reason or (condition is not None and condition.reason == reason)
+            return tenant if current and right and told else None
+
+        return await until(so, f"tenant {name!r} has {type_}={holds} {reason}")
+
+    async def gone(self, resource: Resource, name: str, namespace: str = "") -> None:
+        """Wait until an object is gone."""
+
+        async def so() -> bool:
+            return await self.find(resource, name, namespace) is None
+
+        await until(so, f"{resource.kind} {name!r} is gone", seconds=2 * SECONDS)
+
+
+def tenant_json(name: str, **spec: object) -> Json:
+    """Return a tenant of alice's, as in YAML."""
+    return {"metadata": {"name": name}, "spec": {"owners": [{"kind": "User", "name": "alice"}], **spec}}
+
+
+async def until(check: Callable[[], Awaitable[T | None]], what: str, *, seconds: float = SECONDS) -> T:
+    """Ask again and again until the answer is something true, and return it.
+
+    Raises:
+        AssertionError: It never was.
+    """
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = await check()
+        if found:
+            return found
+        await asyncio.sleep(0.03)
+    raise AssertionError(f"not so after {seconds:.0f} s: {what}")
+
+
+async def stays(check: Callable[[], Awaitable[object]], what: str, *, seconds: float = 1.0) -> None:
+    """Ask for a while whether something stays so.
+
+    Raises:
+        AssertionError: It did not.
+    """
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not await check():
+            raise AssertionError(f"it did not stay so: {what}")
+        await asyncio.sleep(0.05)

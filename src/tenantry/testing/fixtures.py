@@ -1,0 +1,68 @@
+"""Fixtures of the integration tests of tenants: a cluster of their own with Tenantry in it, and one operator.
+
+A test module asks for them by `pytest_plugins = ["tenantry.testing.fixtures"]`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tenantry.install import apply, manifests
+from tenantry.kube import kubeconfig
+from tenantry.kube.client import Client
+from tenantry.local.cluster import LocalCluster, UpOptions
+from tenantry.testing.api import Api
+from tenantry.testing.operators import Operator
+
+
+async def install(path: Path) -> None:
+    """Put Tenantry into the cluster of a kubeconfig."""
+    async with Client(kubeconfig.load([path])) as client:
+        await apply.apply(client, manifests.foundation(manifests.LOCAL_USER))
+
+
+@pytest_asyncio.fixture(scope="session")
+async def tenancy(tenantry_home: Path) -> AsyncGenerator[LocalCluster]:
+    """A throwaway cluster with Tenantry in it, and no operator."""
+    local = LocalCluster("tenancy", root=tenantry_home)
+    await local.up(UpOptions(throwaway=True, install=install))
+    # The garbage collector looks for new kinds every 30 s only: until then it would not follow the end of a tenant.
+    await local.restart_component("kube-controller-manager")
+    yield local
+    await local.down(purge=True)
+
+
+@pytest_asyncio.fixture(scope="session")
+async def api(tenancy: LocalCluster) -> AsyncGenerator[Api]:
+    """An administrator of the cluster."""
+    async with Client(kubeconfig.load([tenancy.kubeconfig_path])) as client:
+        yield Api(client)
+
+
+@pytest_asyncio.fixture(scope="session")
+async def the_operator(tenancy: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Operator]:
+    """The replica that all tests share; see `operator`."""
+    log = tmp_path_factory.mktemp("operator") / "log"
+    shared = Operator(tenancy.paths.kubeconfig("operator"), log)
+    yield shared
+    await shared.stop()
+
+
+@pytest_asyncio.fixture
+async def operator(the_operator: Operator) -> Operator:
+    """The one operator of the cluster: it runs and leads, whatever the test before did to it."""
+    if not the_operator.is_running:
+        await the_operator.start()
+    await the_operator.leads()
+    return the_operator
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test has."""
+    return f"t{uuid.uuid4().hex[:10]}"

@@ -1,0 +1,121 @@
+"""The operator as a process of its own, as a Deployment runs it: started, watched through /metrics, stopped, killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+
+from tenantry.testing.api import until
+
+_SAMPLE = re.compile(r"^([a-zA-Z_:]+)(\{[^}]*\})? ([0-9.e+-]+)$", re.MULTILINE)
+WRITES = ("POST", "PUT", "PATCH", "DELETE")
+
+
+class Operator:
+    """One replica.
+
+    Args:
+        kubeconfig: Who it is.
+        log: Where it writes.
+    """
+
+    def __init__(self, kubeconfig: Path, log: Path) -> None:
+        self._kubeconfig = kubeconfig
+        self.log = log
+        self._process: asyncio.subprocess.Process | None = None
+        self._address = ""
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether the process lives."""
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self) -> None:
+        """Start it; see `leads` for when it does something."""
+        self._address = f"127.0.0.1:{_free_port()}"
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "tenantry", "operator", "--kubeconfig", str(self._kubeconfig)),
+                *("--metrics-address", self._address, "--log-level", "debug"),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYTHONWARNINGS": "default"},
+            )
+
+    async def leads(self) -> None:
+        """Wait until it leads and its caches are in step."""
+
+        async def so() -> bool:
+            if not self.is_running:
+                raise AssertionError(f"the operator ended: {self.log.read_text()[-2000:]}")
+            leads = await self.sample("leader_election_master_status") == 1
+            return leads and await self._answers("/readyz")
+
+        await until(so, "the operator leads", seconds=30.0)
+
+    async def stop(self) -> int:
+        """Tell it to stop, as Kubernetes does, and return its exit code."""
+        return await self._end(signal.SIGTERM)
+
+    async def kill(self) -> int:
+        """Kill it, and return its exit code."""
+        return await self._end(signal.SIGKILL)
+
+    async def _end(self, number: signal.Signals) -> int:
+        if self._process is None:
+            return 0
+        if self._process.returncode is None:
+            self._process.send_signal(number)
+        async with asyncio.timeout(20.0):
+            return await self._process.wait()
+
+    # -- what it says -----------------------------------------------------------------------------
+
+    async def sample(self, name: str, *labels: str) -> float:
+        """Return the sum of a metric's samples that have all of these labels (each as in `method="GET"`)."""
+        try:
+            async with aiohttp.ClientSession() as session, session.get(f"http://{self._address}/metrics") as answer:
+                text = await answer.text()
+        except aiohttp.ClientError:
+            return 0.0
+        found = [match for match in _SAMPLE.finditer(text) if match[1] == name]
+        return sum(float(match[3]) for match in found if all(label in (match[2] or "") for label in labels))
+
+    async def writes(self) -> float:
+        """Return how many writes it has sent, its lease's not counted."""
+        return sum([await self.sample("rest_client_requests_total", f'method="{verb}"') for verb in WRITES])
+
+    async def _answers(self, path: str) -> bool:
+        try:
+            async with aiohttp.ClientSession() as session, session.get(f"http://{self._address}{path}") as answer:
+                return answer.ok
+        except aiohttp.ClientError:
+            return False
+
+
+@asynccontextmanager
+async def running(kubeconfig: Path, log: Path) -> AsyncGenerator[Operator]:
+    """Run an operator while the context is open."""
+    operator = Operator(kubeconfig, log)
+    await operator.start()
+    try:
+        yield operator
+    finally:
+        await operator.kill()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
