@@ -32,7 +32,9 @@ from tenantry.kube.version import require_supported
 CONNECTIONS = 64
 FIRST_RETRY_SECONDS = 0.1
 LAST_RETRY_SECONDS = 2.0
+FINISH_SECONDS = 8.0
 STOP_SECONDS = 10.0
+"""How long a stop may take; a pod gets 30 seconds, a local cluster's supervisor waits as long as this."""
 
 log = logging.getLogger(__name__)
 
@@ -137,6 +139,12 @@ class _Operator:
             await asyncio.wait({running, holding}, return_when=asyncio.FIRST_COMPLETED)
             if running.done():
                 running.result()
+        except asyncio.CancelledError:
+            # Told to stop, while the lease is still ours: what is under way may finish.
+            engine.stop()
+            if engine.is_synced:
+                await asyncio.wait({running}, timeout=FINISH_SECONDS)
+            raise
         finally:
             for task in (running, holding):
                 task.cancel()

@@ -85,15 +85,17 @@ class Election:
         """Renew the lease; returns once it is lost or another holder is preferred."""
         while True:
             await asyncio.sleep(RENEW_SECONDS)
+            left = DEADLINE_SECONDS - (self._clock.monotonic() - self._renewed)
+            if left <= 0:
+                log.warning("lost the lease: it could not be renewed in time", extra={"identity": self.identity})
+                return
             try:
-                async with asyncio.timeout(DEADLINE_SECONDS - RENEW_SECONDS):
+                async with asyncio.timeout(left):
                     if not await self._try():
                         log.warning("lost the lease", extra={"holder": self.holder})
                         return
             except (ApiError, TimeoutError) as error:
-                if self._clock.monotonic() - self._renewed > DEADLINE_SECONDS:
-                    log.warning("lost the lease", extra={"error": str(error)})
-                    return
+                log.warning("lease not renewed", extra={"error": str(error)})
 
     async def release(self) -> None:
         """Let another one begin at once."""

@@ -93,6 +93,7 @@ class Engine:
         self.recorder = recorder
         self.applier = Applier(client, self._observed_cache, self.news)
         self.is_synced = False
+        self._stopping = False
         self._metrics = metrics
         self._controllers = {controller.name: controller for controller in controllers}
         self._queue: WorkQueue[Key] = WorkQueue()
@@ -101,6 +102,7 @@ class Engine:
         self._optional: dict[Resource, tuple[str, Watch]] = {}
         self._optional_tasks: dict[Resource, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
+        self._watching: list[asyncio.Task[None]] = []
         for controller in controllers:
             for watch in controller.watches():
                 if watch.optional:
@@ -150,12 +152,12 @@ class Engine:
     # -- running --------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Work until cancelled; what is under way then finishes first, within `RECONCILE_SECONDS`."""
+        """Work until `stop`, when what is under way finishes first; a cancellation breaks it off."""
         async with asyncio.TaskGroup() as group:
             self._group = group
-            group.create_task(self.recorder.run())
+            self._watching.append(group.create_task(self.recorder.run()))
             for informer in list(self._informers.values()):
-                group.create_task(informer.run(self.client))
+                self._watching.append(group.create_task(informer.run(self.client)))
             if self._optional:
                 await self._watch_optional(group)
             for informer in list(self._informers.values()):
@@ -163,6 +165,13 @@ class Engine:
             self.is_synced = True
             log.info("caches are in step", extra={"objects": self.count()})
             await self._dispatch()
+            for task in [*self._watching, *self._optional_tasks.values()]:
+                task.cancel()
+
+    def stop(self) -> None:
+        """Begin nothing new; `run` returns when what is under way is done."""
+        self._stopping = True
+        self._wake.set()
 
     def count(self) -> int:
         """Return how many objects the caches hold, and tell the metrics."""
@@ -175,7 +184,7 @@ class Engine:
     async def _dispatch(self) -> None:
         """Hand keys to workers as they become free."""
         async with asyncio.TaskGroup() as workers:
-            while True:
+            while not self._stopping:
                 while self._queue.working < WORKERS:
                     key = self._queue.take(self.clock.monotonic())
                     if key is None:
@@ -250,7 +259,7 @@ class Engine:
     async def _watch_optional(self, group: asyncio.TaskGroup) -> None:
         """Follow the CRDs of optional kinds, and begin with those that are there now."""
         crds: Informer[CrdState] = Informer(CRDS, observe_crd, self._crd_changed)
-        group.create_task(crds.run(self.client))
+        self._watching.append(group.create_task(crds.run(self.client)))
         await crds.synced.wait()
 
     def _crd_changed(self, change: Change[CrdState]) -> None:
@@ -271,13 +280,8 @@ class Engine:
         informer = self._informer(controller, watch)
         self._informers[watch.resource] = informer
         if self._group is not None:
-            task = self._group.create_task(self._run_optional(informer))
-            self._optional_tasks[watch.resource] = task
+            self._optional_tasks[watch.resource] = self._group.create_task(informer.run(self.client))
         self._wake_everybody(controller)
-
-    async def _run_optional(self, informer: Informer[Any]) -> None:
-        with suppress(asyncio.CancelledError):
-            await informer.run(self.client)
 
     def _end(self, controller: str, watch: Watch) -> None:
         log.info("kind is gone", extra={"resource": watch.resource.full_name})
