@@ -1,0 +1,361 @@
+"""A suspended tenant on a real API server: nobody but administrators reads or writes, nothing is lost."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tenantry.api import reasons
+from tenantry.api.errors import Forbidden, Unauthorized
+from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.marks import SUSPENDED_SUBJECTS
+from tenantry.api.model import Resource
+from tenantry.api.tenant import Tenant
+from tenantry.kube import kubeconfig, wire
+from tenantry.kube.client import Client
+from tenantry.local import x509
+from tenantry.local.cluster import LocalCluster
+from tenantry.testing.api import (
+    CONFIG_MAPS,
+    CRON_JOBS,
+    JOBS,
+    PODS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    Api,
+    stays,
+    tenant_json,
+    until,
+)
+from tenantry.testing.operators import Operator
+
+pytest_plugins = ["tenantry.testing.fixtures"]
+
+Json = dict[str, Any]
+RBAC = "rbac.authorization.k8s.io"
+CONTAINER: Json = {"name": "main", "image": "example.com/app:1"}
+JOB: Json = {"template": {"spec": {"restartPolicy": "Never", "containers": [CONTAINER]}}}
+REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
+
+
+@asynccontextmanager
+async def _as_person(cluster: LocalCluster, folder: Path, user: str) -> AsyncGenerator[Api]:
+    """Give the API server as a person with a client certificate of its authority sees it."""
+    for file in ("ca.crt", "ca.key"):
+        shutil.copy(cluster.paths.pki / file, folder / file)
+    now = dt.datetime.now(dt.UTC)
+    x509.write_leaf(
+        *(folder, user),
+        authority="ca",
+        user=user,
+        group="",
+        client=True,
+        server=False,
+        names=(),
+        start=now,
+        end=now + dt.timedelta(hours=1),
+    )
+    connection = msgspec.structs.replace(
+        kubeconfig.load([cluster.kubeconfig_path]),
+        certificate=(folder / f"{user}.crt").read_bytes(),
+        key=(folder / f"{user}.key").read_bytes(),
+    )
+    async with Client(connection) as client:
+        yield Api(client)
+
+
+@asynccontextmanager
+async def _as_program(cluster: LocalCluster, api: Api, namespace: str, account: str) -> AsyncGenerator[Api]:
+    """Give the API server as a program with a token of a service account sees it."""
+    request: Json = {"metadata": {"name": account}, "spec": {"expirationSeconds": 3600}}
+    answer = await api.create(SERVICE_ACCOUNTS, {**request, **TOKEN_REQUEST}, namespace, subresource="token")
+    connection = msgspec.structs.replace(
+        kubeconfig.load([cluster.kubeconfig_path]), certificate=None, key=None, token=answer["status"]["token"]
+    )
+    async with Client(connection) as client:
+        yield Api(client)
+
+
+TOKEN_REQUEST: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
+
+
+async def _suspend(api: Api, name: str) -> None:
+    await api.patch(Tenant.resource, name, {"spec": {"suspended": True}})
+    await api.condition(name, reasons.SUSPENDED, holds=True)
+    await until(lambda: _agrees(api, name, is_open=False), "policies and RBAC have seen it")
+
+
+async def _resume(api: Api, name: str) -> None:
+    await api.patch(Tenant.resource, name, {"spec": {"suspended": False}})
+    await api.condition(name, reasons.SUSPENDED, holds=False)
+    await until(lambda: _agrees(api, name, is_open=True), "policies and RBAC have seen it")
+
+
+async def _agrees(api: Api, name: str, *, is_open: bool) -> bool:
+    """Tell whether the API server decides as it should: it sees labels and bindings a moment after they are written."""
+    owner = (await api.tenant(name)).spec.owners[0]
+    asked = {"user": owner.name, "resourceAttributes": {"namespace": name, "verb": "list", "resource": "pods"}}
+    review = await api.create(REVIEWS, {"metadata": {}, "spec": asked})
+    controller = "system:serviceaccount:kube-system:cronjob-controller"
+    connection = msgspec.structs.replace(api.client.connection, impersonate=controller)
+    job: Json = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "dry"}, "spec": JOB}
+    async with Client(connection) as client:
+        path, body = wire.path(JOBS, name), msgspec.json.encode(job)
+        try:
+            await client.request("POST", path, query={"dryRun": "All"}, body=body)
+        except Forbidden:
+            makes_jobs = False
+        else:
+            makes_jobs = True
+    return review["status"]["allowed"] is is_open and makes_jobs is is_open
+
+
+async def _account(api: Api, name: str, account: str) -> None:
+    await api.create(SERVICE_ACCOUNTS, {"metadata": {"name": account}}, name)
+    role: Json = {"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}
+    await api.create(ROLES, {"metadata": {"name": account}, **role}, name)
+    await api.create(
+        RoleBinding.resource,
+        {
+            "metadata": {"name": account, "annotations": {"note": "theirs"}},
+            "roleRef": {"kind": "Role", "name": account, "apiGroup": RBAC},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": name}],
+        },
+        name,
+    )
+
+
+async def test_the_owner_neither_reads_nor_writes_while_suspended_and_does_again_after(
+    api: Api, operator: Operator, tenancy: LocalCluster, name: str, tmp_path: Path
+) -> None:
+    """E02: with a real client certificate, which cannot be revoked."""
+    user = f"{name}-alice"
+    await api.make_tenant(name, owners=[{"kind": "User", "name": user}])
+    async with _as_person(tenancy, tmp_path, user) as owner:
+        await owner.create(SECRETS, {"metadata": {"name": "kept"}, "stringData": {"a": "b"}}, name)
+        before = await api.get(SECRETS, "kept", name)
+        await _suspend(api, name)
+        for attempt in (
+            owner.list(SECRETS, name),
+            owner.get(SECRETS, "kept", name),
+            owner.get(Namespace.resource, name),
+            owner.create(CONFIG_MAPS, {"metadata": {"name": "new"}}, name),
+            owner.patch(SECRETS, "kept", {"metadata": {"labels": {"a": "b"}}}, name),
+            owner.client.delete(SECRETS, name, "kept"),
+            owner.list(RoleBinding.resource, name),
+            owner.list(PODS, name),
+        ):
+            with pytest.raises(Forbidden):
+                await attempt
+        await _resume(api, name)
+        assert await owner.get(SECRETS, "kept", name) == before, "nothing is lost"
+        await owner.create(CONFIG_MAPS, {"metadata": {"name": "new"}}, name)
+    assert operator.is_running
+
+
+async def test_programs_lose_their_rights_and_get_no_new_tokens(
+    api: Api, operator: Operator, tenancy: LocalCluster, name: str, tmp_path: Path
+) -> None:
+    """E02: a token that was got before reads nothing, and nobody of the tenant gets another one."""
+    user = f"{name}-alice"
+    await api.make_tenant(name, owners=[{"kind": "User", "name": user}])
+    await _account(api, name, "robot")
+    async with _as_program(tenancy, api, name, "robot") as robot, _as_person(tenancy, tmp_path, user) as owner:
+        await robot.list(SECRETS, name)
+        await _suspend(api, name)
+        for attempt in (
+            robot.list(SECRETS, name),
+            robot.create(CONFIG_MAPS, {"metadata": {"name": "new"}}, name),
+            robot.create(SERVICE_ACCOUNTS, {"metadata": {"name": "robot"}, **TOKEN_REQUEST}, name, subresource="token"),
+            owner.create(SERVICE_ACCOUNTS, {"metadata": {"name": "robot"}, **TOKEN_REQUEST}, name, subresource="token"),
+        ):
+            with pytest.raises((Forbidden, Unauthorized)):
+                await attempt
+        await _resume(api, name)
+        await robot.list(SECRETS, name)
+    assert operator.is_running
+
+
+async def test_even_somebody_with_rights_over_the_whole_cluster_is_told_why_not(
+    api: Api, operator: Operator, tenancy: LocalCluster, name: str, tmp_path: Path
+) -> None:
+    """E02: the policy's half, for who has rights by a ClusterRoleBinding; reads are RBAC's half and stay."""
+    user = f"{name}-sre"
+    binding: Json = {
+        "metadata": {"name": user},
+        "roleRef": {"kind": "ClusterRole", "name": "edit", "apiGroup": RBAC},
+        "subjects": [{"kind": "User", "name": user, "apiGroup": RBAC}],
+    }
+    everywhere = msgspec.structs.replace(RoleBinding.resource, plural="clusterrolebindings", namespaced=False)
+    everywhere = msgspec.structs.replace(everywhere, kind="ClusterRoleBinding")
+    await api.create(everywhere, binding)
+    await api.make_tenant(name)
+    await _account(api, name, "robot")
+    try:
+        async with _as_person(tenancy, tmp_path, user) as sre:
+            await sre.create(CONFIG_MAPS, {"metadata": {"name": "before"}}, name)
+            await _suspend(api, name)
+            with pytest.raises(Forbidden, match=rf"Tenant '{name}' is suspended: nothing can be changed until"):
+                await sre.create(CONFIG_MAPS, {"metadata": {"name": "after"}}, name)
+            with pytest.raises(Forbidden, match="is suspended"):
+                await sre.client.delete(CONFIG_MAPS, name, "before")
+            with pytest.raises(Forbidden, match="is suspended"):
+                await sre.create(
+                    SERVICE_ACCOUNTS, {"metadata": {"name": "robot"}, **TOKEN_REQUEST}, name, subresource="token"
+                )
+            await sre.create(CONFIG_MAPS, {"metadata": {"name": f"of-{name}"}}, "default")
+    finally:
+        await api.delete(everywhere, user)
+    assert operator.is_running
+
+
+async def test_kubectl_create_token_is_refused(api: Api, operator: Operator, tenancy: LocalCluster, name: str) -> None:
+    """E02: as a person types it, as somebody who may edit anywhere but is no administrator of tenants."""
+    await api.make_tenant(name)
+    await _account(api, name, "robot")
+    await _suspend(api, name)
+    done = tenancy.kubectl("create", "token", "robot", "-n", name, "--as", f"system:serviceaccount:{name}:robot")
+    assert done.returncode != 0
+    assert "orbidden" in done.stderr
+    assert operator.is_running
+
+
+async def test_administrators_go_on(api: Api, operator: Operator, name: str) -> None:
+    """E02: somebody has to be able to look, and to put things right."""
+    await api.make_tenant(name, suspended=True)
+    await api.create(CONFIG_MAPS, {"metadata": {"name": "by-an-administrator"}}, name)
+    assert await api.find(CONFIG_MAPS, "by-an-administrator", name)
+    assert operator.is_running
+
+
+async def test_nothing_new_runs_while_suspended_and_it_does_again_after(
+    api: Api, operator: Operator, name: str
+) -> None:
+    """E02: a CronJob makes no Job, a Job no pod; what is there stays."""
+    await api.make_tenant(name, isolation={"network": "Open"})
+    template: Json = {"spec": JOB}
+    cron: Json = {"metadata": {"name": "each"}, "spec": {"schedule": "* * * * *", "jobTemplate": template}}
+    await api.create(CRON_JOBS, cron, name)
+    await api.create(JOBS, {"metadata": {"name": "before"}, **template}, name)
+    await until(lambda: api.list(PODS, name), "the job made its pod")
+    await _suspend(api, name)
+    controller = "system:serviceaccount:kube-system:cronjob-controller"
+    connection = msgspec.structs.replace(api.client.connection, impersonate=controller)
+    async with Client(connection) as client:
+        with pytest.raises(Forbidden, match="is suspended"):
+            await Api(client).create(JOBS, {"metadata": {"name": "by-cron"}, **template}, name)
+    connection = msgspec.structs.replace(connection, impersonate="system:serviceaccount:kube-system:job-controller")
+    async with Client(connection) as client:
+        pod: Json = {"metadata": {"name": "by-job"}, "spec": {"containers": [CONTAINER]}}
+        with pytest.raises(Forbidden, match="is suspended"):
+            await Api(client).create(PODS, pod, name)
+    await api.create(JOBS, {"metadata": {"name": "by-an-administrator"}, **template}, name)
+
+    async def nothing_new() -> bool:
+        return len(await api.list(PODS, name)) == 1
+
+    await stays(nothing_new, "no job makes a pod", seconds=1.5)
+    assert await api.find(JOBS, "before", name), "what was there is there"
+    await _resume(api, name)
+
+    async def runs() -> bool:
+        return len(await api.list(PODS, name)) == 2
+
+    await until(runs, "the job makes its pod once the tenant is back")
+    assert operator.is_running
+
+
+async def test_every_foreign_binding_is_closed_and_given_back_exactly(api: Api, operator: Operator, name: str) -> None:
+    """E02: whatever it is called, whoever it is for, also one that is made while the tenant is suspended."""
+    await api.make_tenant(name)
+    subjects: list[Json] = [
+        {"kind": "User", "name": "zoe", "apiGroup": RBAC},
+        {"kind": "Group", "name": 'gr\u00fcppe "x"', "apiGroup": RBAC},
+        {"kind": "ServiceAccount", "name": "robot", "namespace": "elsewhere"},
+    ]
+    role = {"kind": "ClusterRole", "name": "view", "apiGroup": RBAC}
+    for each in ("plain", "system:odd", "a b", "why?", "no#1", "\u00fc"):
+        await api.create(
+            RoleBinding.resource, {"metadata": {"name": each}, "roleRef": role, "subjects": subjects}, name
+        )
+    await api.create(RoleBinding.resource, {"metadata": {"name": "nobody"}, "roleRef": role}, name)
+    before = await _bindings(api, name)
+    await _suspend(api, name)
+    assert all(not value["subjects"] for value in (await _bindings(api, name)).values())
+    await api.create(RoleBinding.resource, {"metadata": {"name": "late"}, "roleRef": role, "subjects": subjects}, name)
+
+    async def is_closed() -> bool:
+        return not (await _bindings(api, name))["late"]["subjects"]
+
+    await until(is_closed, "the late binding is closed")
+    await _resume(api, name)
+
+    async def all_back() -> bool:
+        now = await _bindings(api, name)
+        return now == {**before, "late": {"subjects": subjects, "annotations": {}, "roleRef": role}}
+
+    await until(all_back, "every binding is as it was")
+    assert operator.is_running
+
+
+async def _bindings(api: Api, namespace: str) -> dict[str, Json]:
+    return {
+        value["metadata"]["name"]: {
+            "subjects": value.get("subjects") or [],
+            "annotations": value["metadata"].get("annotations") or {},
+            "roleRef": value["roleRef"],
+        }
+        for value in await api.list(RoleBinding.resource, namespace)
+    }
+
+
+async def test_nobody_prepares_a_binding_that_outlives_a_suspension(
+    api: Api, operator: Operator, tenancy: LocalCluster, name: str, tmp_path: Path
+) -> None:
+    """E02: an owner who writes rubbish where the operator keeps the subjects loses the rights as everybody does."""
+    user = f"{name}-alice"
+    await api.make_tenant(name, owners=[{"kind": "User", "name": user}])
+    async with _as_person(tenancy, tmp_path, user) as owner:
+        await owner.create(
+            RoleBinding.resource,
+            {
+                "metadata": {"name": "back-door"},
+                "roleRef": {"kind": "ClusterRole", "name": "view", "apiGroup": RBAC},
+                "subjects": [{"kind": "User", "name": user, "apiGroup": RBAC}],
+            },
+            name,
+        )
+        annotations = {SUSPENDED_SUBJECTS: "rubbish"}
+        await owner.patch(RoleBinding.resource, "back-door", {"metadata": {"annotations": annotations}}, name)
+        await _suspend(api, name)
+        with pytest.raises(Forbidden):
+            await owner.list(PODS, name)
+    assert operator.is_running
+
+
+async def test_a_suspended_tenant_can_be_deleted(api: Api, operator: Operator, name: str) -> None:
+    """E02, E01: and everything in it goes."""
+    await api.make_tenant(name)
+    await api.create(SECRETS, {"metadata": {"name": "theirs"}}, name)
+    await _suspend(api, name)
+    await api.delete(Tenant.resource, name)
+    await api.gone(Namespace.resource, name)
+    assert operator.is_running
+
+
+async def test_a_tenant_can_be_made_suspended(api: Api, operator: Operator, name: str) -> None:
+    """E02: nobody is ever in."""
+    await api.create(Tenant.resource, tenant_json(name, suspended=True))
+    await api.condition(name, reasons.SUSPENDED, holds=True)
+    assert "subjects" not in await api.get(RoleBinding.resource, "tenantry-owner", name)
+    await _resume(api, name)
+    assert (await api.get(RoleBinding.resource, "tenantry-owner", name))["subjects"][0]["name"] == "alice"
+    assert operator.is_running
