@@ -17,7 +17,9 @@ class Metrics:
         registry = CollectorRegistry(auto_describe=True)
         ProcessCollector(registry=registry)
         self._registry = registry
+        # Looking up labels costs more than counting: each pair is looked up once.
         self._by_request: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+        self._by_reconcile: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
         self.reconciles = Counter(
             "controller_runtime_reconcile",
             "Reconciliations by controller and result (success, error, requeue_after).",
@@ -52,11 +54,19 @@ class Metrics:
 
     def observe_request(self, method: str, status: int, seconds: float) -> None:
         """Count one request; status 0 is one without an answer."""
-        # Looking up labels costs more than counting: each pair is looked up once.
         known = self._by_request.get((method, status))
         if known is None:
             counter = self.requests.labels(method, str(status) if status else "<error>")
             known = self._by_request[method, status] = (counter, self.request_seconds.labels(method))
+        known[0].inc()
+        known[1].observe(seconds)
+
+    def observe_reconcile(self, controller: str, result: str, seconds: float) -> None:
+        """Count one reconciliation."""
+        known = self._by_reconcile.get((controller, result))
+        if known is None:
+            counter = self.reconciles.labels(controller, result)
+            known = self._by_reconcile[controller, result] = (counter, self.reconcile_seconds.labels(controller))
         known[0].inc()
         known[1].observe(seconds)
 

@@ -225,8 +225,7 @@ class Engine:
             log.exception("reconcile failed unexpectedly", extra={"controller": name, "key": item})
             self._fail(key, error)
         finally:
-            self._metrics.reconciles.labels(name, result).inc()
-            self._metrics.reconcile_seconds.labels(name).observe(self.clock.monotonic() - began)
+            self._metrics.observe_reconcile(name, result, self.clock.monotonic() - began)
             self._wake.set()
 
     def _fail(self, key: Key, error: Exception) -> None:
@@ -245,11 +244,13 @@ class Engine:
         return informer.cache if informer is not None else None
 
     def _informer(self, controller: str, watch: Watch) -> Informer[Any]:
+        adds = self._metrics.queue_adds.labels("tenantry")
+
         def on_change(change: Change[Any]) -> None:
             now = self.clock.monotonic()
             for key in watch.keys(change):
                 self._queue.add((controller, key), now)
-                self._metrics.queue_adds.labels("tenantry").inc()
+                adds.inc()
             self._wake.set()
 
         return Informer(watch.resource, watch.decode, on_change, selectors=watch.selectors, indexes=watch.indexes)
