@@ -20,6 +20,8 @@ def checks() -> list[tuple[str, list[str | Path]]]:
         ("import-linter", [BIN / "lint-imports", "--no-logo"]),
         ("gofmt", [BIN / "python", ROOT / "tools" / "go.py", "gofmt"]),
         ("go vet", [BIN / "python", ROOT / "tools" / "go.py", "vet", "./..."]),
+        # The first time it reads all of Kubernetes, which takes two minutes; then it is a second.
+        ("staticcheck", [BIN / "python", ROOT / "tools" / "go.py", "staticcheck"]),
     ]
     generate = ROOT / "tools" / "generate.py"
     if generate.exists():

@@ -1,6 +1,7 @@
 """Runs go or gofmt as the local control plane's build does: `python tools/go.py vet ./...` in each module of go/.
 
-"gofmt" as the first argument runs that instead, once for all of go/; it fails if any file would be changed.
+"gofmt" as the only argument runs that instead, once for all of go/, and fails if any file would be changed;
+"staticcheck" runs the one that go/staticcheck locks.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ def main() -> int:
         if found:
             print(f"not formatted as gofmt does:\n{found}", end="", file=sys.stderr)
         return 1 if found else 0
+    if arguments[:1] == ["staticcheck"]:
+        arguments = ["tool", f"-modfile={ROOT / 'go' / 'staticcheck' / 'go.mod'}", "staticcheck", "./..."]
     codes = [
         subprocess.run([go.binary, *arguments], cwd=module.parent, env=environment, check=False).returncode
         for module in sorted(ROOT.glob("go/*/go.mod"))

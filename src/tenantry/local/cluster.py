@@ -376,7 +376,9 @@ class LocalCluster:
         if end is None:
             return f'{name} of the cluster "{self.name}" is not ready; see "{self.paths.log(name)}"'
         lines = "\n".join(f"    {line}" for line in end.lines)
-        drop = f"; if its data is damaged, `tenantry down --name {self.name} --purge` drops it" if name == "etcd" else ""
+        drop = (
+            f"; if its data is damaged, `tenantry down --name {self.name} --purge` drops it" if name == "etcd" else ""
+        )
         return (
             f'{name} of the cluster "{self.name}" crashed ({end}){drop}. The end of "{self.paths.log(name)}":\n{lines}'
         )

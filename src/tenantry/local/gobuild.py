@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tenantry.local.toolchain import Go
 
 _LIMIT_SECONDS = 3600.0
+# What `go list` prints for each package; thousands of them would bury an error in the log.
+_COUNTED = b"package"
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,11 @@ def run(compilation: Compilation, name: str, log: BinaryIO, progress: Progress) 
 
     # Listing fetches exactly the modules that the build needs, and tells how many packages there are.
     arguments = [arg for arg in compilation.arguments if arg != "-trimpath"]
-    listing = [str(go.binary), "list", "-x", "-deps", *_tags(arguments), "-f", "package", compilation.package]
+    listing = [str(go.binary), "list", "-x", "-deps", *_tags(arguments), "-f", _COUNTED.decode(), compilation.package]
     packages = _stream(listing, compilation, log, on_list)
     if packages is None:
         return False
-    total = packages.count("package")
+    total = packages.count(_COUNTED.decode())
     compiled = 0
 
     def on_build(line: str) -> None:
@@ -108,13 +110,14 @@ def _stream(
                 data = os.read(descriptor, 65536)
                 if not data:
                     break
-                log.write(data)
-                log.flush()
                 *complete, rest = (rest + data).split(b"\n")
                 for raw in complete:
+                    if raw != _COUNTED:
+                        log.write(raw + b"\n")
                     line = raw.decode(errors="replace")
                     lines.append(line)
                     on_line(line)
+                log.flush()
             else:
                 process.kill()
         except BaseException:

