@@ -16,6 +16,8 @@ def tenantry_home() -> Iterator[Path]:
     kept = {name: os.environ.pop(name, None) for name in ("TENANTRY_HOME", "TENANTRY_NAME", "KUBECONFIG")}
     with tempfile.TemporaryDirectory(prefix="tenantry-tests-") as folder:
         os.environ["TENANTRY_HOME"] = folder
+        # Clusters stop with this process, however it ends.
+        os.environ["TENANTRY_LIVES_WITH"] = str(os.getpid())
         yield Path(folder)
-        del os.environ["TENANTRY_HOME"]
+        del os.environ["TENANTRY_HOME"], os.environ["TENANTRY_LIVES_WITH"]
     os.environ.update({name: value for name, value in kept.items() if value is not None})

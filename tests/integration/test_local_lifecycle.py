@@ -180,6 +180,21 @@ async def test_a_hanging_supervisor_is_ended_by_down(own: LocalCluster, monkeypa
     assert not own.is_running()
 
 
+async def test_a_cluster_that_lives_with_a_process_ends_with_it(
+    tenantry_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = LocalCluster("mortal", root=tenantry_home)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        monkeypatch.setenv("TENANTRY_LIVES_WITH", str(other.pid))
+        await cluster.up(THROWAWAY)
+        before = await cluster.wait_ready()
+        other.kill()
+        await process.wait_gone(before.supervisor_pid, before.supervisor_ticks, 15.0)
+    assert not any(is_alive(each) for each in before.components)
+    assert cluster.status().phase is Phase.STOPPED
+    await cluster.down(purge=True)
+
+
 async def test_a_taken_port_is_replaced(own: LocalCluster) -> None:
     await own.down()
     taken = own.spec().ports.apiserver

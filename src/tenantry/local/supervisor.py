@@ -4,6 +4,9 @@
 
 `cluster.py` starts it with the cluster's lock already held on an inherited descriptor, so that the lock has no gap; the
 kernel drops the lock with the process. stdout says "listening" once orders are taken, and is closed then.
+
+With TENANTRY_LIVES_WITH=PID the cluster stops when that process ends: tests set it, so that no cluster outlives a
+killed pytest.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +37,7 @@ from tenantry.local.spec import read_spec
 from tenantry.local.state import ClusterState, Phase, write_state
 
 _LOG = logging.getLogger(__name__)
+LIVES_WITH = "TENANTRY_LIVES_WITH"
 _LOG_LIMIT_BYTES = 64 * 2**20
 _LOG_CHECK_SECONDS = 60.0
 _WRITE_SECONDS = 10.0
@@ -102,6 +107,10 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
+        with living_with(os.environ.get(LIVES_WITH, ""), self._stopping):
+            await self._run()
+
+    async def _run(self) -> None:
         self._paths.socket.unlink(missing_ok=True)
         # Bound here and not by asyncio, which would remove the path by a name that is gone by then.
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -133,7 +142,9 @@ class Supervisor:
                 for name in level:
                     group.create_task(self._runners[name].stop())
         self._state = self._snapshot()
-        write_state(self._paths, _stopped(self._state))
+        with contextlib.suppress(LocalError):
+            # On a full disk, or in a folder that is gone, there is nobody to tell.
+            write_state(self._paths, _stopped(self._state))
         self._paths.socket.unlink(missing_ok=True)
         _LOG.info("stopped")
 
@@ -182,6 +193,32 @@ class Supervisor:
         except TenantryError as error:
             return Reply(error=str(error))
         return Reply(state=self._state)
+
+
+@contextlib.contextmanager
+def living_with(pid: str, ended: asyncio.Event) -> Generator[None]:
+    """Set an event when a process ends, at once where it has ended already; nothing without a pid."""
+    if not pid.isdecimal():
+        yield
+        return
+    try:
+        descriptor = os.pidfd_open(int(pid))
+    except ProcessLookupError:
+        ended.set()
+        yield
+        return
+    loop = asyncio.get_running_loop()
+
+    def on_end() -> None:
+        loop.remove_reader(descriptor)
+        ended.set()
+
+    loop.add_reader(descriptor, on_end)
+    try:
+        yield
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
 
 class Finished(Exception):
