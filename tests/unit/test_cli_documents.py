@@ -82,8 +82,8 @@ def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
     assert said.splitlines() == [
         "nothing was done, because of:",
         (
-            "  /t.yaml, document 1: metadata.name is 'kube-a'; it must not be default nor begin with kube- or tenantry-,"
-            " which are reserved: choose another name"
+            "  /t.yaml, document 1: metadata.name is 'kube-a'; it must not be default nor begin with kube- or tenantry-"
+            ", which are reserved: choose another name"
         ),
         (
             "  /t.yaml, document 2: spec.owners[0].kind is 'Usr'; it must be one of User, Group, ServiceAccount;"
