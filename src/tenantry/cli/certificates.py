@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import datetime as dt
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import ClassVar
 
 import msgspec
@@ -192,26 +192,35 @@ async def _approve(client: Client, name: str) -> None:
 
 
 async def _signed(client: Client, name: str) -> bytes:
+    changes = follow(client, CertificateSigningRequest, selectors=only((name,)))
     try:
-        async with asyncio.timeout(SIGN_SECONDS):
-            async for found in follow(client, CertificateSigningRequest, selectors=only((name,))):
-                request = found.get(name)
-                if request is None:
-                    raise TenantryError(f"the certificate request {name!r} was deleted before it was signed")
-                for condition in request.status.conditions:
-                    if condition.type in {"Denied", "Failed"}:
-                        raise TenantryError(
-                            f"the certificate request {name!r} is {condition.type}: {condition.reason}:"
-                            f" {condition.message}"
-                        )
-                if request.status.certificate:
-                    return base64.b64decode(request.status.certificate)
+        async with asyncio.timeout(SIGN_SECONDS), aclosing(changes):
+            async for found in changes:
+                certificate = _certificate(name, found.get(name))
+                if certificate:
+                    return certificate
     except TimeoutError as error:
         raise RetryableError(
             f"nobody signed the certificate request in {SIGN_SECONDS:.0f} s; does this cluster's controller manager run"
             f" the signer {SIGNER}?"
         ) from error
     raise AssertionError("following does not end by itself")
+
+
+def _certificate(name: str, request: CertificateSigningRequest | None) -> bytes | None:
+    """Return the certificate of a request, None while nobody has signed it.
+
+    Raises:
+        TenantryError: Nobody will.
+    """
+    if request is None:
+        raise TenantryError(f"the certificate request {name!r} was deleted before it was signed; try again")
+    for condition in request.status.conditions:
+        if condition.type in {"Denied", "Failed"}:
+            raise TenantryError(
+                f"the certificate request {name!r} is {condition.type}: {condition.reason}: {condition.message}"
+            )
+    return base64.b64decode(request.status.certificate) if request.status.certificate else None
 
 
 def kubeconfig_of(connection: Connection, tenant: str, issued: Issued) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -50,20 +51,34 @@ async def _delete(client: Client, asked: list[Asked], *, yes: bool, seconds: int
         output.talk(await _losses(client, value))
     if not yes:
         confirm(f"Delete {'it' if len(doomed) == 1 else f'all {len(doomed)}'}? This cannot be undone.")
-    for value in doomed:
-        name = value.metadata.name
-        try:
-            # In the foreground: the object stays, and can be waited for, until all that it owns is gone. The uid:
-            # what was shown and agreed to is what goes, not a newer one of the same name.
-            await client.delete(
-                value.resource, value.metadata.namespace, name, uid=value.metadata.uid, propagation="Foreground"
-            )
-        except NotFound:
-            output.talk(f"{kinds.full_name(type(value), name)} is gone already")
+    await remove(client, doomed, seconds=seconds)
     if seconds is None:
         output.talk("deletion has begun; `tenantry wait … --for deleted` waits for its end")
-        return
-    await wait_for_all(client, asked, parse_goal("deleted"), seconds=seconds)
+
+
+async def remove(client: Client, doomed: Sequence[KubernetesObject], *, seconds: float | None) -> None:
+    """Delete objects with everything that they own.
+
+    Args:
+        client: Of the cluster.
+        doomed: What was shown and agreed to: newer objects of the same names stay.
+        seconds: How long to wait until they are gone; None does not wait.
+
+    Raises:
+        TenantryError: Time is up; says what is left.
+    """
+    names: dict[kinds.Kind, list[str]] = {}
+    for value in doomed:
+        meta = value.metadata
+        names.setdefault(type(value), []).append(meta.name)
+        try:
+            # In the foreground: the object stays, and can be waited for, until all that it owns is gone.
+            await client.delete(value.resource, meta.namespace, meta.name, uid=meta.uid, propagation="Foreground")
+        except NotFound:
+            output.talk(f"{kinds.full_name(type(value), meta.name)} is gone already")
+    if seconds is not None:
+        asked = [Asked(kind, tuple(each)) for kind, each in names.items()]
+        await wait_for_all(client, asked, parse_goal("deleted"), seconds=seconds)
 
 
 async def _read(client: Client, kind: kinds.Kind, name: str) -> KubernetesObject:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from typing import TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import TypeVar, cast
 
 from tenantry.api.errors import Gone
-from tenantry.api.model import KubernetesObject
+from tenantry.api.model import KubernetesObject, Resource
 from tenantry.kube.client import Client
-from tenantry.kube.watch import EventType, watch
+from tenantry.kube.watch import EventType, WatchEvent, watch
 
 K = TypeVar("K", bound=KubernetesObject)
 
 
 async def follow(
     client: Client, kind: type[K], *, selectors: Mapping[str, str] | None = None, namespace: str = ""
-) -> AsyncIterator[dict[str, K]]:
+) -> AsyncGenerator[dict[str, K]]:
     """Yield the objects by key: as they are, then after each batch of changes, for ever.
 
-    The mapping is the same one each time, changed in place. Break out of the loop under a deadline of your own.
+    The mapping is the same one each time, changed in place. Stop under a deadline of your own, and use `aclosing`: a
+    generator that is merely left keeps its connection.
 
     Raises:
         ApiError: The server refuses or is gone.
@@ -31,17 +33,32 @@ async def follow(
                 found |= {item.key: item for item in page.items}
                 version = page.metadata.resource_version or version
             yield found
-            changes = watch(client, kind.resource, resource_version=version, selectors=selectors, namespace=namespace)
-            async for events in changes:
-                told = False
-                for event in events:
-                    if event.type is not EventType.BOOKMARK:
-                        _take(found, client.decode(kind, event.object), gone=event.type is EventType.DELETED)
-                        told = True
-                if told:
-                    yield found
+            async with changes(client, kind.resource, version, selectors=selectors, namespace=namespace) as batches:
+                async for events in batches:
+                    told = False
+                    for event in events:
+                        if event.type is not EventType.BOOKMARK:
+                            _take(found, client.decode(kind, event.object), gone=event.type is EventType.DELETED)
+                            told = True
+                    if told:
+                        yield found
         except Gone:
             continue  # the server forgot so old a version: list again
+
+
+@asynccontextmanager
+async def changes(
+    client: Client,
+    resource: Resource,
+    version: str,
+    *,
+    selectors: Mapping[str, str] | None = None,
+    namespace: str = "",
+) -> AsyncGenerator[AsyncIterator[list[WatchEvent]]]:
+    """Watch, and give the connection back when the block is left, however it is left."""
+    batches = watch(client, resource, resource_version=version, selectors=selectors, namespace=namespace)
+    async with aclosing(cast("AsyncGenerator[list[WatchEvent]]", batches)):
+        yield batches
 
 
 def only(names: tuple[str, ...]) -> dict[str, str]:

@@ -167,24 +167,25 @@ async def _changes(
     client: Client, kind: Kind, names: Sequence[str], reading: _Reading, page: _Page
 ) -> AsyncIterator[_Row]:
     """Yield what changes after a page, until the server ends the watch."""
+    from tenantry.cli import following
     from tenantry.kube import tables
-    from tenantry.kube.watch import EventType, watch
+    from tenantry.kube.watch import EventType
 
-    selectors = _selectors(names, reading.selector)
     columns: tuple[tables.TableColumn, ...] = ()
+    selectors = _selectors(names, reading.selector)
     try:
-        async for events in watch(client, kind.resource, resource_version=page.version, selectors=selectors):
-            for event in events:
-                rows: list[_Row] = []
+        async with following.changes(client, kind.resource, page.version, selectors=selectors) as batches:
+            async for event in (event async for events in batches for event in events):
+                if event.type is EventType.BOOKMARK:
+                    continue
                 if reading.is_table:
                     table = tables.decode_table(client, event.object)
                     columns = table.column_definitions or columns
                     rows = [_row_of_table(row, columns, reading) for row in table.rows or ()]
-                elif event.type is not EventType.BOOKMARK:
+                else:
                     rows = [_row_of(kind, event.object)]
-                if event.type is not EventType.BOOKMARK:
-                    for row in _chosen(rows, names):
-                        yield row
+                for row in _chosen(rows, names):
+                    yield row
     except Gone:
         return
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 import msgspec
@@ -78,17 +78,17 @@ def install(target: Target, *, image: str, dry_run: bool, form: str | None) -> N
 
 async def _apply(client: Client, objects: list[Json]) -> dict[str, int]:
     """Apply manifests and return how many were created, changed and unchanged."""
-    from tenantry.engine.preview import shown
     from tenantry.install import apply
 
     live = await asyncio.gather(*(_read(client, value) for value in objects))
+    wanted = {_key(value): value for value in objects}
     before = dict(zip(map(_key, objects), live, strict=True))
     counts = {"created": 0, "changed": 0, "unchanged": 0}
 
     def applied(value: Json) -> None:
         was = before[_key(value)]
-        # Not by resourceVersion: somebody else may write a status in between.
-        same = was is not None and shown(apply.resource_of(value), was) == shown(apply.resource_of(value), value)
+        # Not by resourceVersion: others write statuses, annotations and aggregated rules in between.
+        same = was is not None and _only(was, wanted[_key(value)]) == _only(value, wanted[_key(value)])
         word = "created" if was is None else "unchanged" if same else "changed"
         counts[word] += 1
         output.talk(f"{name_of(value)} {word}")
@@ -108,6 +108,18 @@ async def _read(client: Client, value: Json) -> Json | None:
     except NotFound:
         return None
     return msgspec.json.decode(answer, type=dict[str, Any])
+
+
+def _only(value: object, like: object) -> object:
+    """Return the part of a value that a manifest says anything about."""
+    if isinstance(value, dict) and isinstance(like, dict):
+        given, wanted = cast("Json", value), cast("Json", like)
+        return {key: _only(given.get(key), inner) for key, inner in wanted.items()}
+    if isinstance(value, list) and isinstance(like, list):
+        items, models = cast("list[object]", value), cast("list[object]", like)
+        if len(items) == len(models):
+            return [_only(item, model) for item, model in zip(items, models, strict=True)]
+    return cast("object", value)
 
 
 def _key(value: Json) -> tuple[str, str, str]:

@@ -46,6 +46,9 @@ def _problem(field: str, type_: str, detail: str) -> Problem:
         case "Invalid value":
             # "VALUE: message": the value is what the person wrote, or only its type.
             said = re.sub(r'^(?:"(?:[^"\\]|\\.)*"|[^:]*): ', "", detail, count=1, flags=re.DOTALL)
+            if not path and said.startswith("metadata."):
+                # A rule cannot name metadata's fields as its path: its message does.
+                path, _, said = said.partition(" ")
             return Problem(path, _reworded(said or detail, path))
         case "Unsupported value":
             value, _, allowed = detail.partition(": ")

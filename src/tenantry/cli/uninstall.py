@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,11 +13,9 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.tenant import Tenant
 from tenantry.cli import durations, output, session
-from tenantry.cli.delete import confirm
+from tenantry.cli.delete import confirm, remove
 from tenantry.cli.install import name_of
-from tenantry.cli.kinds import Asked
 from tenantry.cli.target import Target, takes_target
-from tenantry.cli.wait import parse_goal, wait_for_all
 from tenantry.install import manifests
 
 if TYPE_CHECKING:
@@ -55,7 +53,7 @@ async def _uninstall(client: Client, *, yes: bool, delete_tenants: bool, seconds
     try:
         async with asyncio.timeout(seconds):
             if tenants:
-                await _delete_tenants(client, tenants, seconds=seconds)
+                await remove(client, tenants, seconds=seconds)
             # The operator before its rights, the kinds and the namespace last.
             backwards = manifests.everything()[::-1]
             for value in sorted(backwards, key=_is_foundation):
@@ -67,20 +65,11 @@ async def _uninstall(client: Client, *, yes: bool, delete_tenants: bool, seconds
         ) from error
 
 
-async def _tenants(client: Client) -> list[str]:
+async def _tenants(client: Client) -> list[Tenant]:
     try:
-        return [tenant.metadata.name for tenant in await client.list(Tenant)]
+        return await client.list(Tenant)
     except NotFound:
         return []  # the kind is not there
-
-
-async def _delete_tenants(client: Client, names: list[str], *, seconds: int) -> None:
-    for name in names:
-        try:
-            await client.delete(Tenant.resource, "", name, propagation="Foreground")
-        except NotFound:
-            continue
-    await wait_for_all(client, [Asked(Tenant, tuple(names))], parse_goal("deleted"), seconds=seconds)
 
 
 def _is_foundation(value: Json) -> int:
@@ -102,12 +91,13 @@ async def _gone(client: Client) -> None:
     """Wait until the namespace is gone, the last of what takes time."""
     from tenantry.cli.following import follow, only
 
-    namespaces: AsyncIterator[dict[str, Namespace]] = follow(client, Namespace, selectors=only((SYSTEM_NAMESPACE,)))
-    async for found in namespaces:
-        if SYSTEM_NAMESPACE not in found:
-            return
+    async with aclosing(follow(client, Namespace, selectors=only((SYSTEM_NAMESPACE,)))) as namespaces:
+        async for found in namespaces:
+            if SYSTEM_NAMESPACE not in found:
+                return
 
 
-def _few(names: list[str]) -> str:
+def _few(tenants: list[Tenant]) -> str:
+    names = [tenant.metadata.name for tenant in tenants]
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""  # noqa: PLR2004 - as everywhere
     return ", ".join(sorted(names)[:3]) + more

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
 
 import click
@@ -163,15 +164,16 @@ class _Waiting:
         from tenantry.cli.following import follow, only
 
         first = True
-        async for found in follow(client, self._kind, selectors=only(self._names)):
-            if first and not self._names:
-                self._waiting = dict.fromkeys(found)
-                if not found:
-                    output.talk(f"there are no {self._kind.resource.plural}: nothing to wait for")
-            first = False
-            self._look(found)
-            if not self._waiting:
-                return
+        async with aclosing(follow(client, self._kind, selectors=only(self._names))) as changes:
+            async for found in changes:
+                if first and not self._names:
+                    self._waiting = dict.fromkeys(found)
+                    if not found:
+                        output.talk(f"there are no {self._kind.resource.plural}: nothing to wait for")
+                first = False
+                self._look(found)
+                if not self._waiting:
+                    return
 
     def _look(self, found: Mapping[str, KubernetesObject]) -> None:
         for name in list(self._waiting):

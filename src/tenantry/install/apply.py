@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, cast
 
 import msgspec
 
@@ -12,7 +13,7 @@ from tenantry.api.errors import NotFound, RetryableError
 from tenantry.api.model import Resource
 from tenantry.engine.crds import observe_crd
 from tenantry.kube.client import Client
-from tenantry.kube.watch import watch
+from tenantry.kube.watch import WatchEvent, watch
 
 Json = dict[str, Any]
 
@@ -95,9 +96,14 @@ async def _established(client: Client, name: str) -> None:
                 version = page.metadata.resource_version
                 if any(observe_crd(raw).established for raw in page.items):
                     return
-            async for events in watch(client, CRDS, resource_version=version, selectors=only):
-                if any(event.type == "MODIFIED" and observe_crd(event.object).established for event in events):
-                    return
+            changes = cast(
+                "AsyncGenerator[list[WatchEvent]]", watch(client, CRDS, resource_version=version, selectors=only)
+            )
+            # A generator that is merely left keeps its connection open.
+            async with aclosing(changes):
+                async for events in changes:
+                    if any(event.type == "MODIFIED" and observe_crd(event.object).established for event in events):
+                        return
     except TimeoutError as error:
         raise RetryableError(
             f"the API server does not serve {name!r} after {ESTABLISHED_SECONDS:.0f} s; see"

@@ -333,8 +333,13 @@ class _Exchange:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._response is not None:
-            self._response.release()
+        response = self._response
+        if response is not None:
+            connection = response.connection
+            if connection is not None and connection.transport is not None and not response.content.is_eof():
+                # A stream that is left in the middle: TLS's farewell would outlive the client, and nobody waits for it.
+                connection.transport.abort()
+            response.release()
         if isinstance(error, aiohttp.ClientError | OSError | TimeoutError):
             raise Unreachable(
                 f"the answer of {self._client.connection.server} broke off: {str(error) or type(error).__name__}"

@@ -22,7 +22,7 @@ Json = dict[str, Any]
 ADA: Json = {"kind": "User", "name": "ada"}
 
 
-def document(name: object = "acme", **spec: object) -> Json:
+def document(name: object = "agreed", **spec: object) -> Json:
     spec.setdefault("owners", [ADA])
     return {
         "apiVersion": "tenantry.dev/v1alpha1",
@@ -110,9 +110,9 @@ BAD: dict[str, Json] = {
     "unknown owner field": owners({**ADA, "role": "admin"}),
     "unknown field": document(owner=[ADA]),
     "unknown in isolation": document(isolation={"netwrok": "Open"}),
-    "unknown in metadata": {**document(), "metadata": {"name": "acme", "lables": {}}},
+    "unknown in metadata": {**document(), "metadata": {"name": "agreed", "lables": {}}},
     "unknown at the root": {**document(), "specs": {}},
-    "label a number": {**document(), "metadata": {"name": "acme", "labels": {"a": 5}}},
+    "label a number": {**document(), "metadata": {"name": "agreed", "labels": {"a": 5}}},
     "no spec": {key: value for key, value in document().items() if key != "spec"},
     "spec a list": {**document(), "spec": []},
     "negative": quota(memory="-1Gi"),
@@ -186,7 +186,7 @@ async def test_the_client_refuses_what_no_operator_could_make(cli_admin: Client,
 
 
 names = st.one_of(
-    st.sampled_from(["acme", "default", "kube-a", "tenantry-a", "kube", "tenantry"]),
+    st.sampled_from(["agreed", "default", "kube-a", "tenantry-a", "kube", "tenantry"]),
     st.text(st.sampled_from("ab-0A."), min_size=1, max_size=5),
     st.integers(60, 66).map(lambda length: "a" * length),
 )

@@ -1,0 +1,106 @@
+"""The command as a user runs it, for the tests of this folder."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tenantry.cli.main import main
+from tenantry.local.cluster import LocalCluster
+
+NAME = "cli"
+SECONDS = 120.0
+
+
+class Said(NamedTuple):
+    """What the command printed."""
+
+    stdout: str
+    stderr: str
+
+
+class Cli:
+    """The command, on one local cluster.
+
+    Args:
+        home: TENANTRY_HOME.
+        folder: For the kubeconfigs of people.
+    """
+
+    def __init__(self, home: Path, folder: Path) -> None:
+        self.home = home
+        self.folder = folder
+        self.admin_kubeconfig = LocalCluster(NAME, root=home).kubeconfig_path
+
+    def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return the variables that a user on this cluster has."""
+        kept = {key: value for key, value in os.environ.items() if key not in {"KUBECONFIG", "NO_COLOR"}}
+        return {**kept, "TENANTRY_HOME": str(self.home), "TENANTRY_NAME": NAME, **(more or {})}
+
+    def run(
+        self, *arguments: str, code: int = 0, stdin: str = "", environment: Mapping[str, str] | None = None
+    ) -> Said:
+        """Run the command in this process and return what it said; another exit code fails the test."""
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+        before = dict(os.environ), sys.argv, sys.stdin
+        variables = self.environment(environment)
+        ended: object = None
+        try:
+            os.environ.clear()
+            os.environ.update(variables)
+            sys.argv, sys.stdin = ["tenantry", *arguments], io.TextIOWrapper(io.BytesIO(stdin.encode()))
+            with redirect_stdout(out), redirect_stderr(err):
+                main()
+        except SystemExit as end:
+            ended = end.code or 0
+        finally:
+            os.environ.clear()
+            os.environ.update(before[0])
+            sys.argv, sys.stdin = before[1:]
+        said = Said(_text(out), _text(err))
+        assert ended == code, f"{arguments}: exit code {ended}\n{said.stdout}\n{said.stderr}"
+        return said
+
+    def start(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+        """Run the command in a process of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-u", "-m", "tenantry", *arguments],
+            env=self.environment(),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def json(self, *arguments: str, code: int = 0) -> Any:  # noqa: ANN401 - JSON is anything
+        """Run the command and return the JSON that it printed."""
+        return msgspec.json.decode(self.run(*arguments, code=code).stdout)
+
+    def kubectl(
+        self, *arguments: str, kubeconfig: Path | None = None, stdin: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the cluster's own kubectl, as an administrator or as whoever a kubeconfig names."""
+        who = ("--kubeconfig", str(kubeconfig)) if kubeconfig else ()
+        return subprocess.run(
+            [sys.executable, "-m", "tenantry", "kubectl", "--name", NAME, "--", *who, *arguments],
+            env=self.environment(),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+
+
+def _text(stream: io.TextIOWrapper) -> str:
+    buffer = stream.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue().decode()

@@ -1,0 +1,97 @@
+"""Installing, on a real API server: it takes every object, a second time changes nothing, and all of it goes again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+from cli_command import Cli
+
+OTHER = "cli-install"
+NO_NAME = {"TENANTRY_NAME": ""}
+
+
+@pytest.fixture(scope="module")
+def bare(cli: Cli) -> Iterator[Path]:
+    """The kubeconfig of a cluster of its own, to install into as if it were not a local one."""
+    cli.run("up", "--name", OTHER, "--throwaway", "--no-operator", environment=NO_NAME)
+    yield cli.admin_kubeconfig.parent.parent / OTHER / cli.admin_kubeconfig.name
+    cli.run("down", "--name", OTHER, "--purge", "--yes", environment=NO_NAME)
+
+
+def run(cli: Cli, bare: Path, verb: str, *flags: str, code: int = 0) -> list[str]:
+    return cli.run(verb, "--kubeconfig", str(bare), *flags, code=code, environment=NO_NAME).stderr.splitlines()
+
+
+def test_the_dry_run_needs_no_cluster_and_the_server_takes_all_of_it(cli: Cli, tmp_path: Path) -> None:
+    """Strictly: an unknown field would be an error, and a pod that is not restricted a warning."""
+    alone = {"TENANTRY_HOME": str(tmp_path), "TENANTRY_NAME": "", "KUBECONFIG": "/nonexistent"}
+    file = tmp_path / "install.yaml"
+    file.write_text(cli.run("install", "--dry-run", "--image", "example/tenantry:1", environment=alone).stdout)
+    arguments = (
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "--dry-run=server",
+        "--validate=strict",
+        "-f",
+        str(file),
+    )
+    done = cli.kubectl(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+    assert done.stdout.count("serverside-applied (server dry run)") == len(list(yaml.safe_load_all(file.read_text())))
+
+
+def test_the_operators_pod_is_restricted(cli: Cli, tmp_path: Path) -> None:
+    """Pod Security `restricted`, which the namespace enforces, admits it."""
+    listed = msgspec.json.decode(cli.run("install", "--dry-run", "-o", "json").stdout)
+    template = next(item for item in listed["items"] if item["kind"] == "Deployment")["spec"]["template"]
+    del template["spec"]["serviceAccountName"]
+    file = tmp_path / "pod.json"
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        **template,
+        "metadata": {"name": "operator", "namespace": "tenantry-system"},
+    }
+    file.write_bytes(msgspec.json.encode(pod))
+    done = cli.kubectl("create", "--dry-run=server", "-f", str(file))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_install_tells_what_changed_and_uninstall_takes_it_all_back(cli: Cli, bare: Path) -> None:
+    """Twice the same changes nothing; tenants stand in the way of an uninstall until somebody says so."""
+    first = run(cli, bare, "install", "--image", "example/tenantry:1")
+    assert "Deployment tenantry-system/tenantry-operator created" in first
+    again = run(cli, bare, "install", "--image", "example/tenantry:1")
+    assert again[-2] == "0 created, 0 changed, 16 unchanged"
+    newer = run(cli, bare, "install", "--image", "example/tenantry:2")
+    assert "Deployment tenantry-system/tenantry-operator changed" in newer
+
+    cli.run("tenant", "create", "dear", "--owner", "ada", "--kubeconfig", str(bare), environment=NO_NAME)
+    refused = run(cli, bare, "uninstall", "--yes", code=2)
+    assert "they would be gone with everything in them: dear; delete them first" in refused[0]
+    assert "--yes" in run(cli, bare, "uninstall", "--delete-tenants", code=2)[-1]
+    # In the background, because a garbage collector takes up to 30 s to know a new kind.
+    cli.kubectl("delete", "tenant", "dear", "--cascade=background", kubeconfig=bare)
+    gone = run(cli, bare, "uninstall", "--yes")
+    assert gone[-1] == "Namespace tenantry-system deleted"
+    assert "install them with `tenantry install`" in run(cli, bare, "get", code=3)[0]
+    left = cli.kubectl("get", "clusterroles,clusterrolebindings,crds,flowschemas", "-o", "name", kubeconfig=bare).stdout
+    assert "tenantry-" not in left
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--image", ""), "--image '' must be"),
+        (("--image", "a b"), "--image 'a b' must be"),
+        (("-o", "yaml"), "--dry-run"),
+    ],
+)
+def test_wrong_flags_are_named(cli: Cli, flags: tuple[str, ...], said: str) -> None:
+    assert said in cli.run("install", *flags, code=2).stderr
