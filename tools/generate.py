@@ -1,0 +1,274 @@
+"""Writes what is made from the code: deploy/ and docs/reference/. `--check` only fails where something is stale."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from tenantry.api.model import KubernetesObject
+from tenantry.cli import output
+from tenantry.cli.main import VERBS, tenantry
+from tenantry.install import manifests
+
+ROOT = Path(__file__).resolve().parent.parent
+REASONS = ROOT / "src" / "tenantry" / "api" / "reasons.py"
+WIDTH = 100
+SHOWN_LINES = 20
+
+Schema = dict[str, Any]
+
+YAML_HEAD = "# Made by tools/generate.py from the code; do not edit.\n"
+MARKDOWN_HEAD = "<!-- Made by tools/generate.py from the code; do not edit. -->\n\n"
+
+MEANINGS = {
+    "Ready": "Everything that the spec asks for is in place.",
+    "Reconciling": "There only while true: something is on its way, or failed in a way that passes by itself.",
+    "Stalled": "There only while true: nothing changes until a person changes something; the message says what.",
+    "Suspended": "There only while true, or on the way: nobody but administrators gets in, and nothing new is made.",
+    "ClusterNetworkPolicyInForce": "There where the spec asks for it: a ClusterNetworkPolicy keeps other tenants away.",
+    "Established": "Namespace, rights, limits and isolation are in place.",
+    "Progressing": "On the way.",
+    "NamespaceTerminating": "The tenant's namespace is being deleted; when it is gone, it is made anew.",
+    "ApiError": "The API server failed or refused for the moment; it is tried again.",
+    "NamespaceExists": "A namespace of the tenant's name is somebody else's: choose another name, or make room.",
+    "ObjectExists": "An object of a name that the tenant needs is somebody else's: delete or rename it.",
+    "InvalidSpec": "The spec, or an annotation that the message names, is wrong in a way that no schema catches.",
+    "Refused": "The API server does not let the operator do it: its rights, a policy or a quota.",
+    "SuspendedBySpec": "`spec.suspended` is true, and everybody's rights are taken away.",
+    "Suspending": "`spec.suspended` is true, and not everybody's rights are taken away yet.",
+    "Resuming": "`spec.suspended` is false, and not everybody has their rights back yet.",
+    "InForce": "The ClusterNetworkPolicy is in place.",
+    "KindNotInstalled": "The cluster does not have the kind ClusterNetworkPolicy: install network-policy-api v0.2.",
+    "Created": "Something was made.",
+    "Corrected": "What somebody changed or deleted by hand was put back.",
+    "Resumed": "A suspension ended.",
+}
+"""What each condition and reason means to a person; one that is missing here fails the generation."""
+
+EXIT_CODES = """\
+| code | meaning |
+|---|---|
+| 0 | done; of `diff`: nothing would change |
+| 1 | not done, as the message says: time was up, a person said no; of `diff`: something would change |
+| 2 | wrong input: a flag, a file, a field |
+| 3 | no cluster can be reached with these credentials, it is too old, or Tenantry is not installed there |
+| 4 | a local cluster, its build or its files |
+| 5 | the API server refuses, or does not answer |
+| 130 | interrupted |
+| 141 | whoever read the output went away |
+"""
+
+
+def files() -> dict[Path, str]:
+    """Return the text of each generated file."""
+    found = {
+        Path("deploy/crds") / f"{value['metadata']['name']}.yaml": YAML_HEAD + output.to_yaml([value])
+        for value in manifests.definitions()
+    }
+    found[Path("deploy/install.yaml")] = YAML_HEAD + output.to_yaml(manifests.everything())
+    for kind in manifests.KINDS:
+        found[Path("docs/reference") / f"{kind.resource.kind.lower()}.md"] = MARKDOWN_HEAD + kind_page(kind)
+    found[Path("docs/reference/reasons.md")] = MARKDOWN_HEAD + reasons_page()
+    found[Path("docs/reference/cli.md")] = MARKDOWN_HEAD + cli_page()
+    return found
+
+
+# -- kinds ----------------------------------------------------------------------------------------
+
+
+def kind_page(kind: type[KubernetesObject]) -> str:
+    """Return the reference of a kind: every field with its type, default and rules."""
+    definition = next(
+        value for value in manifests.definitions() if value["spec"]["names"]["kind"] == kind.resource.kind
+    )
+    names, version = definition["spec"]["names"], definition["spec"]["versions"][0]
+    schema: Schema = version["schema"]["openAPIV3Schema"]
+    scope = "in a namespace" if kind.resource.namespaced else "cluster-scoped"
+    short = ", ".join(f"`{name}`" for name in names["shortNames"])
+    lines = [
+        f"# {names['kind']}",
+        "",
+        schema.get("description", ""),
+        "",
+        f"`{kind.resource.api_version}`, {scope}; `kubectl get {names['plural']}` (short: {short}).",
+        "",
+        *_rules(schema),
+        "## Fields",
+        "",
+        "| field | type | default | meaning |",
+        "|---|---|---|---|",
+    ]
+    for part in ("spec", "status"):
+        lines += _rows(part, schema["properties"][part], required=part == "spec")
+    lines += ["", "## Columns", "", "| column | shows | with `-o wide` only |", "|---|---|---|"]
+    for column in version["additionalPrinterColumns"]:
+        wide = "yes" if column.get("priority") else ""
+        lines.append(f"| {column['name']} | `{column['jsonPath']}` | {wide} |")
+    return "\n".join(lines) + "\n"
+
+
+def _rows(path: str, schema: Schema, *, required: bool) -> list[str]:
+    default = "required" if required else _default(schema)
+    text = " ".join([schema.get("description", ""), *_bounds(schema)]).strip()
+    meaning = "<br>".join([text, *_messages(schema)])
+    rows = [f"| `{path}` | {_type(schema)} | {default} | {meaning} |".replace("|  |", "| |")]
+    inner: Schema = schema.get("items", schema)
+    needed: list[str] = inner.get("required", [])
+    below = f"{path}[]" if "items" in schema else path
+    if "items" in schema and inner.get("x-kubernetes-validations"):
+        rows += [f"| `{below}` | {_type(inner)} | | {rule} |" for rule in _messages(inner)]
+    for name, field in inner.get("properties", {}).items():
+        rows += _rows(f"{below}.{name}", field, required=name in needed)
+    values: Schema = schema.get("additionalProperties", {})
+    if values:
+        rows.append(f"| `{path}.*` | {_type(values)} | | {' '.join(_messages(values))} |")
+    return rows
+
+
+def _default(schema: Schema) -> str:
+    default: object = schema.get("default", {})
+    return "" if default == {} else f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+def _messages(schema: Schema) -> list[str]:
+    given: list[Schema] = schema.get("x-kubernetes-validations", [])
+    return [f"{rule['fieldPath'].lstrip('.') + ' ' if 'fieldPath' in rule else ''}{rule['message']}" for rule in given]
+
+
+def _rules(schema: Schema) -> list[str]:
+    messages = _messages(schema)
+    return ["## Rules", "", *(f"- {message}" for message in messages), ""] if messages else []
+
+
+def _type(schema: Schema) -> str:
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    if schema.get("x-kubernetes-int-or-string"):
+        return "number or string"
+    kind: str = schema.get("type", "")
+    if kind == "array":
+        return f"list of {_type(schema['items'])}"
+    if kind == "object" and "additionalProperties" in schema:
+        return f"map of {_type(schema['additionalProperties'])}"
+    return kind
+
+
+def _bounds(schema: Schema) -> list[str]:
+    words = {
+        "minItems": "At least {} items.",
+        "maxItems": "At most {} items.",
+        "maxProperties": "At most {} keys.",
+        "minLength": "Not empty.",
+        "maxLength": "At most {} characters.",
+    }
+    return [text.format(schema[name]).replace(" 1 items", " 1 item") for name, text in words.items() if name in schema]
+
+
+# -- reasons --------------------------------------------------------------------------------------
+
+
+def reasons_page() -> str:
+    """Return the table of conditions, reasons and events, in the groups of api/reasons.py."""
+    lines = [
+        "# Conditions, reasons and events",
+        "",
+        "They are part of the API: none changes its name within a version.",
+    ]
+    source = REASONS.read_text()
+    comments = [(number, line.lstrip("# ")) for number, line in enumerate(source.splitlines(), 1) if line[:1] == "#"]
+    constants = [(number, value) for number, value in _constants(source)]
+    for index, (number, title) in enumerate(comments):
+        end = comments[index + 1][0] if index + 1 < len(comments) else sys.maxsize
+        rows = [f"| `{value}` | {_meaning(value)} |" for line, value in constants if number < line < end]
+        lines += ["", f"## {title}", "", "| name | meaning |", "|---|---|", *rows]
+    return "\n".join(lines) + "\n"
+
+
+def _constants(source: str) -> list[tuple[int, str]]:
+    return [
+        (node.lineno, node.value.value)
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
+
+
+def _meaning(value: str) -> str:
+    if value not in MEANINGS:
+        raise SystemExit(f"tools/generate.py: say in MEANINGS what {value!r} means")
+    return MEANINGS[value]
+
+
+# -- commands -------------------------------------------------------------------------------------
+
+
+def cli_page() -> str:
+    """Return the help of every command."""
+    lines = ["# The `tenantry` command", "", "## Exit codes", "", EXIT_CODES]
+    for verb, (module, attribute, _) in VERBS.items():
+        command = getattr(importlib.import_module(f"tenantry.cli.{module}"), attribute)
+        lines += _help(cast("click.Command", command), f"tenantry {verb}")
+    return "\n".join(lines)
+
+
+def _help(command: click.Command, path: str) -> list[str]:
+    context = click.Context(command, info_name=path, terminal_width=WIDTH, max_content_width=WIDTH)
+    context.help_option_names = list(tenantry.context_settings["help_option_names"])
+    lines = [f"## `{path}`", "", "```text", command.get_help(context).rstrip(), "```", ""]
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            if inner is not None and not inner.hidden:
+                lines += _help(inner, f"{path} {name}")
+    return lines
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def stale(wanted: dict[Path, str]) -> list[Path]:
+    """Return the files that are not as they should be, and those that were once made and should not be there."""
+    found = [path for path, text in wanted.items() if not (ROOT / path).exists() or (ROOT / path).read_text() != text]
+    folders = {path.parent for path in wanted} - {Path("deploy")}
+    surplus = [
+        path.relative_to(ROOT)
+        for folder in folders
+        for path in (ROOT / folder).glob("*")
+        if path.relative_to(ROOT) not in wanted and path.read_text().startswith((YAML_HEAD, MARKDOWN_HEAD))
+    ]
+    return sorted([*found, *surplus])
+
+
+def main() -> int:
+    """Write the files; with --check, return 1 where one is stale."""
+    wanted = files()
+    if "--check" not in sys.argv[1:]:
+        for path in stale(wanted):
+            if path in wanted:
+                (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
+                (ROOT / path).write_text(wanted[path])
+                print(f"wrote {path}")
+            else:
+                (ROOT / path).unlink()
+                print(f"removed {path}")
+        return 0
+    for path in stale(wanted):
+        is_there = (ROOT / path).exists()
+        before = (ROOT / path).read_text().splitlines() if is_there else []
+        lines = difflib.unified_diff(
+            before, wanted.get(path, "").splitlines(), str(path), "as it should be", lineterm=""
+        )
+        print("\n".join(list(lines)[:SHOWN_LINES]))
+    if stale(wanted):
+        print("generated files are stale; run `.venv/bin/python tools/generate.py` and commit what it writes")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
