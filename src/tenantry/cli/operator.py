@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -57,4 +58,15 @@ def operator(path: Path | None, context: str | None, metrics_address: str, names
     pod = os.environ.get("POD_NAME", socket.gethostname())
     identity = f"{pod}_{uuid.uuid4()}"
     options = Options(metrics_address=metrics_address, namespace=namespace, identity=identity)
+    _collect_seldom()
     uvloop.run(operate(connection, options))
+
+
+def _collect_seldom() -> None:
+    """Let the cyclic garbage collector look less often, and never at what was imported.
+
+    What the caches hold is untracked or acyclic and freed by reference counts; looking for cycles in it at the default
+    pace cost an eighth of the operator's CPU while 512 tenants were made.
+    """
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
