@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 import yaml
-from cli_command import Cli
+from cli_command import SECONDS, Cli
 
 OTHER = "cli-install"
 NO_NAME = {"TENANTRY_NAME": ""}
@@ -23,7 +24,26 @@ def bare(cli: Cli) -> Iterator[Path]:
 
 
 def run(cli: Cli, bare: Path, verb: str, *flags: str, code: int = 0) -> list[str]:
-    return cli.run(verb, "--kubeconfig", str(bare), *flags, code=code, environment=NO_NAME).stderr.splitlines()
+    return cli.run(verb, *flags, "--kubeconfig", str(bare), code=code, environment=NO_NAME).stderr.splitlines()
+
+
+@contextmanager
+def operator(cli: Cli, bare: Path) -> Generator[None]:
+    """The operator with the rights of its ServiceAccount, as in the Deployment."""
+    account = ("tenantry-operator", "-n", "tenantry-system")
+    token = cli.kubectl("create", "token", *account, kubeconfig=bare).stdout.strip()
+    config = yaml.safe_load(bare.read_text())
+    config["users"][0]["user"] = {"token": token}
+    file = cli.folder / "operator.kubeconfig"
+    file.write_text(yaml.safe_dump(config))
+    with cli.start("operator", "--kubeconfig", str(file), "--metrics-address", "127.0.0.1:0") as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+            _, said = process.communicate(timeout=SECONDS)
+    assert "forbidden" not in said
+    assert process.returncode == 0
 
 
 def test_the_dry_run_needs_no_cluster_and_the_server_takes_all_of_it(cli: Cli, tmp_path: Path) -> None:
@@ -72,7 +92,10 @@ def test_install_tells_what_changed_and_uninstall_takes_it_all_back(cli: Cli, ba
     newer = run(cli, bare, "install", "--image", "example/tenantry:2")
     assert "Deployment tenantry-system/tenantry-operator changed" in newer
 
-    cli.run("tenant", "create", "dear", "--owner", "ada", "--kubeconfig", str(bare), environment=NO_NAME)
+    with operator(cli, bare):
+        run(cli, bare, "tenant", "create", "dear", "--owner", "ada", "--quota", "cpu=1", "--wait")
+        run(cli, bare, "tenant", "suspend", "dear", "--wait")
+        run(cli, bare, "tenant", "resume", "dear", "--wait")
     refused = run(cli, bare, "uninstall", "--yes", code=2)
     assert "they would be gone with everything in them: dear; delete them first" in refused[0]
     assert "--yes" in run(cli, bare, "uninstall", "--delete-tenants", code=2)[-1]
