@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -31,13 +31,15 @@ def subject(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> list[s
     return [str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(oid)]
 
 
-def test_keys_are_private_and_on_p256(folder: Path) -> None:
+def test_keys_are_private_and_strong(folder: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o700
     for file in folder.iterdir():
         assert file.stat().st_mode & 0o777 == 0o600
     keys = [load_pem_private_key(file.read_bytes(), None) for file in folder.glob("*.key")]
-    assert len(keys) == len(pki.leaves()) + 4
-    assert all(isinstance(key, ec.EllipticCurvePrivateKey) and key.curve.name == "secp256r1" for key in keys)
+    curves = [key.curve.name for key in keys if isinstance(key, ec.EllipticCurvePrivateKey)]
+    authorities = [key.key_size for key in keys if isinstance(key, rsa.RSAPrivateKey)]
+    assert curves == ["secp256r1"] * (len(pki.leaves()) + 1)
+    assert authorities == [2048] * 3
 
 
 @pytest.mark.parametrize(

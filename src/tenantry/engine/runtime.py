@@ -27,7 +27,7 @@ from tenantry.engine.observed import Observed
 from tenantry.engine.workqueue import WorkQueue
 from tenantry.kube.client import Client
 
-WORKERS = 32
+WORKERS = 128
 RECONCILE_SECONDS = 120.0
 """A reconcile that takes longer is broken off, so that it does not hold a worker for ever."""
 
