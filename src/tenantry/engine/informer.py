@@ -11,10 +11,10 @@ from typing import Generic, TypeVar
 import msgspec
 
 from tenantry.api.errors import ApiError, Gone, NotFound, Unreachable
-from tenantry.api.model import Resource
+from tenantry.api.model import Resource, object_key
 from tenantry.engine.cache import Cache, Cached, Change
 from tenantry.kube.client import Client
-from tenantry.kube.watch import EventType, watch
+from tenantry.kube.watch import EventType, WatchEvent, watch
 
 C = TypeVar("C", bound=Cached)
 
@@ -24,15 +24,19 @@ LAST_DELAY_SECONDS = 15.0
 log = logging.getLogger(__name__)
 
 
-class _Bookmark(msgspec.Struct, frozen=True, rename="camel"):
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str
+    name: str = ""
+    namespace: str = ""
 
 
-class _BookmarkObject(msgspec.Struct, frozen=True):
-    metadata: _Bookmark
+class _Identified(msgspec.Struct, frozen=True):
+    """As much of an object as a bookmark has, or as one that does not decode needs to be known by."""
+
+    metadata: _Metadata
 
 
-_bookmark = msgspec.json.Decoder(_BookmarkObject)
+_identified = msgspec.json.Decoder(_Identified)
 
 
 class Informer(Generic[C]):
@@ -95,7 +99,9 @@ class Informer(Generic[C]):
         version = ""
         async for page in client.pages(self.resource, msgspec.Raw, selectors=self.selectors):
             for raw in page.items:
-                value = self.decode(raw)
+                value = self._read(raw)
+                if value is None:
+                    continue
                 listed.add(value.key)
                 change = self.cache.put(value, listed=True)
                 if change is not None:
@@ -109,20 +115,35 @@ class Informer(Generic[C]):
         self._last_seen = version
         async for events in watch(client, self.resource, resource_version=version, selectors=self.selectors):
             for event in events:
-                if event.type is EventType.BOOKMARK:
-                    self._last_seen = _bookmark.decode(event.object).metadata.resource_version
-                    self.cache.advance(int(self._last_seen))
-                    continue
-                value = self.decode(event.object)
-                self._last_seen = str(value.version)
-                if event.type is EventType.DELETED:
-                    change = self.cache.remove(value.key, value.version)
-                else:
-                    change = self.cache.put(value)
-                self.cache.advance(value.version)
+                change = self._take(event)
                 if change is not None:
                     self.on_change(change)
         return self._last_seen
+
+    def _take(self, event: WatchEvent) -> Change[C] | None:
+        value = self._read(event.object) if event.type is not EventType.BOOKMARK else None
+        if value is not None:
+            version = value.version
+            deleted = event.type is EventType.DELETED
+            change = self.cache.remove(value.key, version) if deleted else self.cache.put(value)
+        else:
+            meta = _identified.decode(event.object).metadata
+            version = int(meta.resource_version)
+            # A bookmark has no name: nothing is known by that key.
+            change = self.cache.remove(object_key(meta.namespace, meta.name), version)
+        self._last_seen = str(version)
+        self.cache.advance(version)
+        return change
+
+    def _read(self, raw: msgspec.Raw) -> C | None:
+        """Return an object, None where it does not decode: one that another schema let in must not stop the rest."""
+        try:
+            return self.decode(raw)
+        except msgspec.MsgspecError as error:
+            meta = _identified.decode(raw).metadata
+            fields = {"resource": self.resource.full_name, "key": object_key(meta.namespace, meta.name)}
+            log.warning("object not understood: it is left alone", extra={**fields, "error": str(error)})
+            return None
 
     def _emit(self, changes: Iterable[Change[C]]) -> None:
         for change in changes:
