@@ -121,7 +121,7 @@ async def _read_kind(client: Client, resource: Resource, names: Sequence[str]) -
     cache: Cache[Observed] = Cache({BY_TENANT: tenant_of, BY_NAMESPACE: namespace_of})
     one = names[0] if len(names) == 1 else ""
     # As the operator watches them: whole, where objects of others matter too.
-    foreign_too = resource in {Namespace.resource, RoleBinding.resource}
+    foreign_too = resource in {Namespace.resource, ClusterNetworkPolicy.resource, RoleBinding.resource}
     selectors = {} if foreign_too else dict(OURS)
     if one and resource == Namespace.resource:
         selectors = {"fieldSelector": f"metadata.name={one}"}

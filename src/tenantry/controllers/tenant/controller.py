@@ -55,9 +55,9 @@ class TenantController:
         return [tenants, *children]
 
     def _child_watch(self, resource: Resource) -> Watch:
-        # Namespaces and RoleBindings are watched whole: a foreign namespace that goes away makes room for a tenant's,
-        # and everybody's bindings are closed by a suspension.
-        foreign_too = resource in {Namespace.resource, RoleBinding.resource}
+        # Watched whole: namespaces and cluster policies, since a foreign one that goes away makes room for a tenant's,
+        # and RoleBindings, since everybody's are closed by a suspension.
+        foreign_too = resource in {Namespace.resource, ClusterNetworkPolicy.resource, RoleBinding.resource}
         indexes: dict[str, Callable[[Any], Iterable[str]]] = {BY_TENANT: tenant_of}
         if resource == RoleBinding.resource:
             indexes[BY_NAMESPACE] = namespace_of
@@ -174,6 +174,8 @@ def _child_keys(change: Change[Observed]) -> Iterable[str]:
         if value is not None:
             keys.update(tenant_of(value))
             keys.add(value.namespace or value.name)
+            if not value.namespace:
+                keys.add(value.name.removeprefix(desired.CLUSTER_POLICY_PREFIX))
     return keys
 
 

@@ -51,13 +51,14 @@ DEFAULT_REQUESTS = {"cpu": "100m", "ephemeral-storage": "256Mi", "memory": "128M
 DEFAULT_LIMITS = {"cpu": "500m", "ephemeral-storage": "1Gi", "memory": "256Mi"}
 """What a container gets that names nothing, where the tenant's quota covers the resource (B03)."""
 
+CLUSTER_POLICY_PREFIX = "tenantry-"
 CLUSTER_POLICY_PRIORITY = 100
 DNS_PORT = 53
 
 
 def cluster_policy_name(tenant: str) -> str:
     """Return the name of a tenant's ClusterNetworkPolicy."""
-    return f"tenantry-{tenant}"
+    return f"{CLUSTER_POLICY_PREFIX}{tenant}"
 
 
 def children(tenant: Tenant, cluster_uid: str, *, has_cluster_policies: bool = False) -> list[Child]:

@@ -1,0 +1,175 @@
+"""The cluster-level network policy on a real API server, with and without its kind; and defaults that let pods in."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from tenantry.api import reasons
+from tenantry.api.errors import ApiError, Forbidden
+from tenantry.api.kubernetes import ClusterNetworkPolicy
+from tenantry.api.tenant import Tenant
+from tenantry.engine.conditions import find, is_true
+from tenantry.local import toolchain
+from tenantry.local.progress import Silent
+from tenantry.testing.api import CRDS, PODS, Api, stays, tenant_json, until
+from tenantry.testing.operators import Operator
+
+pytest_plugins = ["tenantry.testing.fixtures"]
+
+Json = dict[str, Any]
+MODULE = "sigs.k8s.io/network-policy-api@v0.2.0"
+DEFINITION = "config/crd/standard/policy.networking.k8s.io_clusternetworkpolicies.yaml"
+
+
+@pytest.fixture(scope="module")
+def definition() -> Json:
+    """The CRD of ClusterNetworkPolicy as its project releases it, from Go's module cache."""
+    go = toolchain.find(Silent())
+    command = [go.binary, "mod", "download", "-json", MODULE]
+    done = subprocess.run(command, capture_output=True, check=True, env=go.environment, timeout=120, cwd="/")
+    folder: str = msgspec.json.decode(done.stdout)["Dir"]
+    loaded: Json = yaml.safe_load((Path(folder) / DEFINITION).read_text())
+    return loaded
+
+
+@asynccontextmanager
+async def _installed(api: Api, definition: Json) -> AsyncGenerator[None]:
+    await api.create(CRDS, definition)
+    name = definition["metadata"]["name"]
+    try:
+        yield
+    finally:
+        await api.delete(CRDS, name)
+        await api.gone(CRDS, name)
+
+
+async def test_the_policy_comes_and_goes_with_its_kind_while_the_operator_runs(
+    api: Api, operator: Operator, name: str, definition: Json
+) -> None:
+    """E03: a condition says that it is not in force and how to get it; it comes, is put back, and goes."""
+    tenant = await api.make_tenant(name, clusterNetworkPolicy="Enabled")
+    condition = find(tenant.status.conditions, reasons.CLUSTER_NETWORK_POLICY)
+    assert condition is not None
+    assert condition.reason == reasons.KIND_NOT_INSTALLED
+    assert "install network-policy-api v0.2" in condition.message
+    async with _installed(api, definition):
+        await api.condition(name, reasons.CLUSTER_NETWORK_POLICY, holds=True, reason=reasons.IN_FORCE)
+        policy = f"tenantry-{name}"
+        live = await api.get(ClusterNetworkPolicy.resource, policy)
+        assert live["spec"]["subject"]["namespaces"]["matchLabels"] == {"tenantry.dev/tenant-uid": tenant.metadata.uid}
+        assert [rule["action"] for rule in live["spec"]["ingress"]] == ["Pass", "Deny"]
+        writes = await operator.writes()
+        await api.patch(Tenant.resource, name, {"metadata": {"annotations": {"note": "n"}}})
+        await asyncio.sleep(0.3)
+        assert await operator.writes() == writes, "what is stored is what was written"
+
+        await api.patch(ClusterNetworkPolicy.resource, policy, {"spec": {"ingress": None, "priority": 1}})
+
+        async def put_back() -> bool:
+            return (await api.get(ClusterNetworkPolicy.resource, policy))["spec"] == live["spec"]
+
+        await until(put_back, "a hand edit is put back")
+        await api.patch(Tenant.resource, name, {"spec": {"clusterNetworkPolicy": "Disabled"}})
+        await api.gone(ClusterNetworkPolicy.resource, policy)
+        off = await api.ready(name)
+        assert find(off.status.conditions, reasons.CLUSTER_NETWORK_POLICY) is None
+        await api.patch(Tenant.resource, name, {"spec": {"clusterNetworkPolicy": "Enabled"}})
+        await api.condition(name, reasons.CLUSTER_NETWORK_POLICY, holds=True)
+    await api.condition(name, reasons.CLUSTER_NETWORK_POLICY, holds=False, reason=reasons.KIND_NOT_INSTALLED)
+    assert is_true((await api.tenant(name)).status.conditions, reasons.READY), "the tenant itself is not hurt"
+    async with _installed(api, definition):
+        await api.condition(name, reasons.CLUSTER_NETWORK_POLICY, holds=True, reason=reasons.IN_FORCE)
+        await api.delete(Tenant.resource, name)
+        await api.gone(ClusterNetworkPolicy.resource, f"tenantry-{name}")
+
+
+async def test_a_foreign_cluster_policy_is_never_taken_over(
+    api: Api, operator: Operator, name: str, definition: Json
+) -> None:
+    """E03: a condition names it, and it stays as it is."""
+    async with _installed(api, definition):
+        foreign: Json = {
+            "metadata": {"name": f"tenantry-{name}", "labels": {"app.kubernetes.io/managed-by": "tenantry"}},
+            "spec": {"tier": "Admin", "priority": 7, "subject": {"namespaces": {}}},
+        }
+        await until(lambda: _created(api, foreign), "the kind is served")
+        before = await api.get(ClusterNetworkPolicy.resource, f"tenantry-{name}")
+        await api.create(Tenant.resource, tenant_json(name, clusterNetworkPolicy="Enabled"))
+        await api.condition(name, reasons.READY, holds=False, reason=reasons.OBJECT_EXISTS)
+        assert await api.get(ClusterNetworkPolicy.resource, f"tenantry-{name}") == before
+        await api.delete(ClusterNetworkPolicy.resource, f"tenantry-{name}")
+        await api.condition(name, reasons.CLUSTER_NETWORK_POLICY, holds=True)
+    assert operator.is_running
+
+
+async def _created(api: Api, policy: Json) -> bool:
+    try:
+        await api.create(ClusterNetworkPolicy.resource, policy)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return False
+    return True
+
+
+# -- defaults of containers ---------------------------------------------------------------------
+
+QUOTAS: list[Json] = [
+    {"cpu": 2, "memory": "4Gi"},
+    {"requests.cpu": "1", "limits.cpu": "2", "requests.memory": "1Gi", "limits.memory": "2Gi"},
+    {"limits.cpu": "300m"},
+    {"cpu": "50m", "limits.memory": "100Mi"},
+    {"ephemeral-storage": "1Gi", "limits.ephemeral-storage": "2Gi"},
+]
+
+
+@pytest.mark.parametrize("hard", QUOTAS)
+async def test_a_pod_that_names_no_requests_is_admitted_under_a_quota_of_compute(
+    api: Api, operator: Operator, name: str, hard: Json
+) -> None:
+    """B03: with the quota alone Kubernetes would refuse it, and the next ones up to the quota."""
+    await api.make_tenant(name, quota={"hard": hard})
+    pod: Json = {"metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "a", "image": "example.com/a"}]}}
+    await until(lambda: _admitted(api, name, pod), "the pod is admitted")
+    spec = (await api.list(PODS, name))[0]["spec"]
+    resources = spec["containers"][0]["resources"]
+    for key in hard:
+        side, _, resource = key.rpartition(".")
+        assert resource in resources[side or "requests"]
+    assert operator.is_running
+
+
+async def _admitted(api: Api, namespace: str, pod: Json) -> bool:
+    try:
+        await api.create(PODS, pod, namespace)
+    except Forbidden as error:
+        # The default service account, the quota's status and the LimitRange are seen a moment later.
+        if "must specify" in str(error) or "serviceaccount" in str(error) or "status unknown" in str(error):
+            return False
+        raise
+    return True
+
+
+async def test_pods_are_refused_beyond_the_quota_and_not_before(api: Api, operator: Operator, name: str) -> None:
+    """E01: Kubernetes itself enforces what the tenant may use."""
+    await api.make_tenant(name, quota={"hard": {"pods": 2}})
+    pod: Json = {"metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "a", "image": "example.com/a"}]}}
+    for _ in range(2):
+        await until(lambda: _admitted(api, name, pod), "the pod is admitted")
+    with pytest.raises(Forbidden, match="exceeded quota: tenantry-quota"):
+        await api.create(PODS, pod, name)
+
+    async def still_two() -> bool:
+        return len(await api.list(PODS, name)) == 2
+
+    await stays(still_two, "two pods", seconds=0.2)
+    assert operator.is_running
