@@ -105,13 +105,13 @@ class Operator:
 
 @asynccontextmanager
 async def running(kubeconfig: Path, log: Path) -> AsyncGenerator[Operator]:
-    """Run an operator while the context is open."""
+    """Run an operator while the context is open; told to stop at its end, it lets go of the lease."""
     operator = Operator(kubeconfig, log)
     await operator.start()
     try:
         yield operator
     finally:
-        await operator.kill()
+        await operator.stop()
 
 
 def _free_port() -> int:
