@@ -165,35 +165,34 @@ async def test_the_world_is_right_after_everything_was_killed_at_random() -> Non
     """E01, E02: nothing is made twice, nothing is left over, and what is not ours is not touched."""
     chance = random.Random(SEED)
     print(f"CHAOS_SEED={SEED}")
-    async with running("chaos") as cluster:
-        async with Client(kubeconfig.load([cluster.kubeconfig_path])) as client:
-            for name in FOREIGN:
-                await client.create(Namespace(metadata=ObjectMeta(name=name, labels={"team": "legacy"})))
-            before = {name: (await client.get(Namespace, name)).metadata for name in FOREIGN}
-            cluster_uid = (await client.get(Namespace, "kube-system")).metadata.uid
-            end = time.monotonic() + SECONDS
-            writers = [Writer(client, random.Random(chance.random()), end) for _ in range(WRITERS)]
-            killing = asyncio.create_task(kill_at_random(cluster, chance, end))
-            await asyncio.gather(*(writer.run() for writer in writers))
-            killed = await killing
-            await cluster.wait_ready("etcd", "kube-apiserver", "kube-controller-manager", "operator")
+    async with running("chaos") as cluster, Client(kubeconfig.load([cluster.kubeconfig_path])) as client:
+        for name in FOREIGN:
+            await client.create(Namespace(metadata=ObjectMeta(name=name, labels={"team": "legacy"})))
+        before = {name: (await client.get(Namespace, name)).metadata for name in FOREIGN}
+        cluster_uid = (await client.get(Namespace, "kube-system")).metadata.uid
+        end = time.monotonic() + SECONDS
+        writers = [Writer(client, random.Random(chance.random()), end) for _ in range(WRITERS)]
+        killing = asyncio.create_task(kill_at_random(cluster, chance, end))
+        await asyncio.gather(*(writer.run() for writer in writers))
+        killed = await killing
+        await cluster.wait_ready("etcd", "kube-apiserver", "kube-controller-manager", "operator")
 
-            async def so() -> bool:
-                try:
-                    return await settled(client)
-                except (ApiError, KeyError):
-                    return False
+        async def so() -> bool:
+            try:
+                return await settled(client)
+            except (ApiError, KeyError):
+                return False
 
-            context = f"CHAOS_SEED={SEED}, killed {killed}"
-            await until(so, f"every tenant is settled ({context})", seconds=120)
-            assert await wrong(client, cluster_uid) == [], context
-            after = {name: (await client.get(Namespace, name)).metadata for name in FOREIGN}
-            assert {name: (meta.uid, meta.labels) for name, meta in after.items()} == {
-                name: (meta.uid, meta.labels) for name, meta in before.items()
-            }
-            for name in FOREIGN:
-                assert [found.key for found in await client.list(RoleBinding, namespace=name)] == []
-            assert len(killed) >= 5, killed
-            assert sum(writer.done for writer in writers) >= len(NAMES), "the writers got nothing done"
-            good = sorted({tenant.metadata.name for tenant in await client.list(Tenant)} - set(FOREIGN))
-            assert command("diff", "--name", "chaos", *good) == ""
+        context = f"CHAOS_SEED={SEED}, killed {killed}"
+        await until(so, f"every tenant is settled ({context})", seconds=120)
+        assert await wrong(client, cluster_uid) == [], context
+        after = {name: (await client.get(Namespace, name)).metadata for name in FOREIGN}
+        assert {name: (meta.uid, meta.labels) for name, meta in after.items()} == {
+            name: (meta.uid, meta.labels) for name, meta in before.items()
+        }
+        for name in FOREIGN:
+            assert [found.key for found in await client.list(RoleBinding, namespace=name)] == []
+        assert len(killed) >= 5, killed
+        assert sum(writer.done for writer in writers) >= len(NAMES), "the writers got nothing done"
+        good = sorted({tenant.metadata.name for tenant in await client.list(Tenant)} - set(FOREIGN))
+        assert command("diff", "--name", "chaos", *good) == ""

@@ -31,6 +31,4 @@ IN_FORCE = "InForce"
 KIND_NOT_INSTALLED = "KindNotInstalled"
 
 # Events
-CREATED = "Created"
 CORRECTED = "Corrected"
-RESUMED = "Resumed"

@@ -22,6 +22,13 @@ QUOTA_KEY = (
 )
 """The quota keys that Tenantry divides (Kubernetes: "Resource Quotas"); `cpu` is short for `requests.cpu`."""
 
+DNS_LABEL = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+DNS_SUBDOMAIN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+CONTAINER_RESOURCE = (
+    "^(cpu|memory|ephemeral-storage|hugepages-[0-9]+(Ki|Mi|Gi)|[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9._-]+)$"
+)
+"""The resources that a container may request (Kubernetes: "Resource Management for Pods and Containers")."""
+
 Quantity = Annotated[
     int | str,
     Meta(
@@ -31,7 +38,8 @@ Quantity = Annotated[
             "maxLength": 64,
             **rules(
                 Rule(
-                    "type(self) == int ? self >= 0 : isQuantity(self) && !quantity(self).isLessThan(quantity('0'))",
+                    "type(self) == int ? self >= 0"
+                    " : self.matches('[0-9]') && isQuantity(self) && !quantity(self).isLessThan(quantity('0'))",
                     "must be a quantity that is not negative, as in 500m, 2 or 8Gi",
                 )
             ),
@@ -39,6 +47,17 @@ Quantity = Annotated[
     ),
 ]
 Quantities = Annotated[dict[str, Quantity], Meta(max_length=64)]
+ContainerResources = Annotated[
+    Quantities,
+    Meta(
+        extra_json_schema=rules(
+            Rule(
+                f"self.all(k, size(k) <= 253 && k.matches('{CONTAINER_RESOURCE}'))",
+                "must have only resources of containers, as in cpu, memory, ephemeral-storage or example.com/gpu",
+            )
+        )
+    ),
+]
 
 
 class OwnerKind(StrEnum):
@@ -54,14 +73,24 @@ class Owner(Model, frozen=True, kw_only=True):
 
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "(self.kind == 'ServiceAccount') == has(self.namespace)",
+            "(self.kind == 'ServiceAccount') == has(self.__namespace__)",
             "must name a namespace for a ServiceAccount, and for nothing else",
             field="namespace",
         ),
         Rule(
-            "self.kind == 'ServiceAccount' || !self.name.startsWith('system:')",
-            "must not begin with system:, which names Kubernetes' own users and groups",
+            "self.kind == 'ServiceAccount' || !(self.name.startsWith('system:') || self.name.startsWith('tenantry:'))",
+            "must not begin with system: or tenantry:, which name users and groups of Kubernetes and of Tenantry",
             field="name",
+        ),
+        Rule(
+            f"self.kind != 'ServiceAccount' || self.name.matches('{DNS_SUBDOMAIN}')",
+            "must be a ServiceAccount's name: lower-case letters, digits, - and .",
+            field="name",
+        ),
+        Rule(
+            f"!has(self.__namespace__) || self.__namespace__.matches('{DNS_LABEL}')",
+            "must be a namespace's name: lower-case letters, digits and -",
+            field="namespace",
         ),
     )
 
@@ -86,7 +115,8 @@ class Quota(Model, frozen=True, kw_only=True):
                     " pods, count/deployments.apps or, for extended resources, requests.example.com/gpu",
                 ),
                 Rule(
-                    "['cpu', 'memory', 'ephemeral-storage', 'storage'].all(k, !(k in self && 'requests.' + k in self))",
+                    "self.all(k, !(k.matches('^(cpu|memory|ephemeral-storage|storage|hugepages-.*)$')"
+                    " && ('requests.' + k) in self))",
                     "must not have both a key and the same key with requests. before it, which mean the same",
                 ),
             ),
@@ -97,8 +127,8 @@ class Quota(Model, frozen=True, kw_only=True):
 class ContainerDefaults(Model, frozen=True, kw_only=True):
     """Requests and limits of containers that name none, in a tenant whose quota covers compute."""
 
-    requests: Annotated[Quantities, Meta(description="Resource name to quantity, as in cpu: 100m.")] = {}
-    limits: Annotated[Quantities, Meta(description="Resource name to quantity, as in memory: 256Mi.")] = {}
+    requests: Annotated[ContainerResources, Meta(description="Resource name to quantity, as in cpu: 100m.")] = {}
+    limits: Annotated[ContainerResources, Meta(description="Resource name to quantity, as in memory: 256Mi.")] = {}
 
 
 class NetworkIsolation(StrEnum):
@@ -169,7 +199,7 @@ class Tenant(KubernetesObject, frozen=True, kw_only=True):
     names: ClassVar[Names] = Names(singular="tenant", short=("tnt",), categories=("tenantry",))
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 63",
+            f"self.metadata.name.matches('{DNS_LABEL}') && size(self.metadata.name) <= 63",
             "must be a DNS label (at most 63 lower-case letters, digits and -), because the tenant's namespace"
             " has the same name",
             field="metadata.name",

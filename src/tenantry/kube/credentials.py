@@ -63,7 +63,12 @@ class Credentials:
 
     async def _refresh(self) -> None:
         if self._connection.token_file is not None:
-            self._token = _read_token(self._connection.token_file)
+            try:
+                self._token = _read_token(self._connection.token_file)
+            except ConfigError:
+                # One that is being replaced is away for a moment; the last token may still be good.
+                if not self._token:
+                    raise
             self._valid_until = time.monotonic() + TOKEN_FILE_SECONDS
         elif self._connection.exec_plugin is not None:
             status = await _run_plugin(self._connection.exec_plugin, self._connection.source)

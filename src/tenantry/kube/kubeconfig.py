@@ -13,6 +13,7 @@ import binascii
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
@@ -204,6 +205,11 @@ def _connection(
     assert isinstance(user, _User)  # noqa: S101 - the same
     if not cluster.server:
         raise ConfigError(f"kubeconfig {source!r}: cluster {context.cluster!r} has no server")
+    if not _is_url(cluster.server):
+        raise ConfigError(
+            f"kubeconfig {source!r}: the server of cluster {context.cluster!r} is {cluster.server!r}; it must be a URL,"
+            " as in https://127.0.0.1:6443"
+        )
     if user.auth_provider is not None or user.username:
         raise ConfigError(
             f"kubeconfig {source!r}: user {context.user!r} uses auth-provider or a password, which Kubernetes no longer"
@@ -232,6 +238,14 @@ def _found_plugin(plugin: ExecPlugin, folder: Path) -> ExecPlugin:
     if "/" not in plugin.command:
         return plugin
     return msgspec.structs.replace(plugin, command=str(folder / plugin.command))
+
+
+def _is_url(server: str) -> bool:
+    try:
+        parts = urlsplit(server)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
 
 
 def _data_or_file(kubeconfig: Path, data: str, file: str) -> bytes | None:

@@ -13,10 +13,12 @@ import msgspec
 
 from tenantry.api import marks
 from tenantry.api.errors import InputError
-from tenantry.api.tenant import Owner, OwnerKind, Tenant
+from tenantry.api.tenant import CONTAINER_RESOURCE, DNS_LABEL, DNS_SUBDOMAIN, Owner, OwnerKind, Tenant
 from tenantry.world import quantity, quota
 
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+_LABEL = re.compile(DNS_LABEL, re.ASCII)
+_SUBDOMAIN = re.compile(DNS_SUBDOMAIN, re.ASCII)
+_RESOURCE = re.compile(CONTAINER_RESOURCE, re.ASCII)
 _LABEL_LENGTH = 63
 
 
@@ -79,19 +81,32 @@ def _owner(path: str, owner: Owner) -> Iterator[Problem]:
     if owner.kind is OwnerKind.SERVICE_ACCOUNT:
         if not owner.namespace:
             yield Problem(f"{path}.namespace", "must be given for a ServiceAccount")
+        elif not _LABEL.fullmatch(owner.namespace):
+            yield Problem(f"{path}.namespace", f"is {owner.namespace!r}; it must be a namespace's name")
+        if owner.name and not _SUBDOMAIN.fullmatch(owner.name):
+            yield Problem(f"{path}.name", f"is {owner.name!r}; it must be a ServiceAccount's name")
         return
     if owner.namespace:
         yield Problem(f"{path}.namespace", f"must not be given for a {owner.kind}: only a ServiceAccount has one")
-    if owner.name.startswith("system:"):
+    if owner.name.startswith(("system:", "tenantry:")):
         yield Problem(
             f"{path}.name",
-            f"is {owner.name!r}; it must not begin with system:, which names Kubernetes' own users and groups",
+            f"is {owner.name!r}; it must not begin with system: or tenantry:, which name users and groups of Kubernetes"
+            " and of Tenantry",
         )
 
 
 def _quantities(tenant: Tenant) -> Iterator[Problem]:
     hard, defaults = tenant.spec.quota.hard, tenant.spec.container_defaults
     yield from _keys("spec.quota.hard", hard)
+    for side, given in (("requests", defaults.requests), ("limits", defaults.limits)):
+        wrong = sorted(key for key in given if not _RESOURCE.fullmatch(key))
+        if wrong:
+            yield Problem(
+                f"spec.containerDefaults.{side}",
+                f"has {wrong[0]!r}; it must have only resources of containers, as in cpu, memory, ephemeral-storage or"
+                " example.com/gpu",
+            )
     for path, given in (
         ("spec.quota.hard", hard),
         ("spec.containerDefaults.requests", defaults.requests),
