@@ -55,12 +55,17 @@ def _parse(text: str) -> tuple[Fraction, str]:
 
 
 def canonical(text: str | int) -> str:
-    """Return a quantity in the form in which the API server stores it.
+    """Return a quantity in canonical form, which the API server stores as it is.
+
+    In maps of resources (a quota's, a container's) it rounds up to whole thousandths, which Quantity itself does not;
+    other spellings that need no rounding it keeps: "1.5e1" stays, and is not what we write.
 
     Raises:
         InputError: It is no quantity.
     """
     value, family = _parse(str(text))
+    thousandths = -(-abs(value) * 1000 // 1)
+    value = Fraction(thousandths if value >= 0 else -thousandths, 1000)
     return write(value, binary=family == "i", exponent=family == "e")
 
 
