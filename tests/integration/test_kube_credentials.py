@@ -269,6 +269,20 @@ async def test_a_plugins_token_that_ended_is_asked_for_again(
     assert len((tmp_path / "calls").read_text().splitlines()) == 3, "at the start, and for each request"
 
 
+async def test_a_plugin_that_fails_for_a_while_fails_requests_and_not_the_client(
+    server: Connection, accounts: list[str], tmp_path: Path
+) -> None:
+    """An operator waits for it to work again, as it waits for an API server."""
+    async with Client(_with_plugin(server, tmp_path, _credential(token=accounts[0]))) as client:
+        await _who(client)
+        client._credentials.expire()  # pyright: ignore[reportPrivateUsage] - as a refusal does
+        (tmp_path / "answer").write_text("no network")
+        with pytest.raises(Unauthorized, match=r"exec plugin .* printed no ExecCredential"):
+            await _who(client)
+        (tmp_path / "answer").write_text(msgspec.json.encode(_credential(token=accounts[1])).decode())
+        assert (await _who(client))["username"].endswith(":two")
+
+
 async def test_a_plugins_certificate_is_used(server: Connection, tenancy: LocalCluster, tmp_path: Path) -> None:
     certificate, key = _issued(tenancy, tmp_path, days=1)
     answer = _credential(clientCertificateData=certificate.decode(), clientKeyData=key.decode())

@@ -15,7 +15,7 @@ import msgspec
 from yarl import URL
 
 from tenantry import __version__
-from tenantry.api.errors import ApiError, TooManyRequests, Unauthorized, Unreachable
+from tenantry.api.errors import ApiError, ConfigError, TooManyRequests, Unauthorized, Unreachable
 from tenantry.api.model import KubernetesObject, Resource
 from tenantry.kube import wire
 from tenantry.kube.credentials import Credentials, expired_certificate
@@ -142,7 +142,11 @@ class Client:
         query = f"?{urlencode(asked.query)}" if asked.query else ""
         url = URL(f"{self.connection.server}{asked.path}{query}", encoded=True)
         headers = {"Content-Type": asked.content_type} if asked.body is not None else {}
-        token = await self._credentials.header()
+        try:
+            token = await self._credentials.header()
+        except ConfigError as error:
+            # They were there when the client was opened: an exec plugin that fails now may work the next time.
+            raise Unauthorized(str(error), status=401) from error
         if token:
             headers["Authorization"] = token
         began = time.perf_counter()
