@@ -310,7 +310,7 @@ async def test_single_failures_of_corrections_are_not_told(
 async def test_the_operator_goes_on_through_every_kind_of_failure(
     api: Api, operator: Operator, tenancy: LocalCluster, name: str, tmp_path: Path
 ) -> None:
-    """E01, E02: with pytest-randomly's seed; in the end every tenant is whole or gone, and the operator has not ended."""
+    """E01, E02: seeded by pytest-randomly; in the end every tenant is whole or gone, and the operator lives."""
     chance = random.Random(random.getrandbits(32))
     names = [f"{name}-{number}" for number in range(12)]
     async with _operating(tenancy, operator, tmp_path) as (proxy, behind):
