@@ -341,6 +341,66 @@ async def test_nobody_prepares_a_binding_that_outlives_a_suspension(
     assert operator.is_running
 
 
+MALLORY: Json = {"kind": "User", "name": "mallory", "apiGroup": RBAC}
+OVERSIZED: list[tuple[Json, str]] = [
+    ({"metadata": {"annotations": {"a": "x" * 40_000}}}, "annotations must not be longer"),
+    ({"metadata": {"annotations": {SUSPENDED_SUBJECTS: f"[{' ' * 40_000}]"}}}, "annotations must not be longer"),
+    ({"subjects": [{**MALLORY, "name": f"user-{number}"} for number in range(1000)]}, "subjects must be fewer"),
+    ({"subjects": [MALLORY, {**MALLORY, "name": "\u0001" * 30_000}]}, "subjects must be fewer"),
+]
+
+
+@pytest.mark.parametrize(("change", "why"), OVERSIZED, ids=["annotations", "our annotation", "many", "long"])
+async def test_no_binding_is_too_large_to_be_closed(
+    api: Api, operator: Operator, name: str, change: Json, why: str
+) -> None:
+    """E02: closing one moves its subjects into an annotation, which has to have room; also by a later change."""
+    await api.make_tenant(name)
+    owner = msgspec.structs.replace(api.client.connection, impersonate="alice")
+    role = {"kind": "ClusterRole", "name": "view", "apiGroup": RBAC}
+    async with Client(owner) as client:
+        alice = Api(client)
+        door: Json = {"metadata": {"name": "door"}, "roleRef": role, "subjects": [MALLORY]}
+        await until(lambda: _may(alice, door, name), "alice's rights are seen")
+        with pytest.raises(Forbidden, match=why):
+            await alice.patch(RoleBinding.resource, "door", change, name)
+        new: Json = {**door, **change, "metadata": {"name": "new", **change.get("metadata", {})}}
+        with pytest.raises(Forbidden, match=why):
+            await alice.create(RoleBinding.resource, new, name)
+    assert operator.is_running
+
+
+async def _may(api: Api, binding: Json, namespace: str) -> bool:
+    try:
+        await api.create(RoleBinding.resource, binding, namespace)
+    except Forbidden:
+        return False
+    return True
+
+
+async def test_the_largest_binding_that_is_allowed_is_closed_and_given_back(
+    api: Api, operator: Operator, name: str
+) -> None:
+    """E02: with the characters that JSON makes the most of."""
+    await api.make_tenant(name)
+    subjects: list[Json] = [
+        {"kind": "User", "name": f"{number:03}" + "\u0001" * 15, "apiGroup": RBAC} for number in range(500)
+    ]
+    value: Json = {
+        "metadata": {"name": "large", "annotations": {"a": "\u20ac" * 29_000}},
+        "roleRef": {"kind": "ClusterRole", "name": "view", "apiGroup": RBAC},
+        "subjects": subjects,
+    }
+    owner = msgspec.structs.replace(api.client.connection, impersonate="alice")
+    async with Client(owner) as client:
+        await until(lambda: _may(Api(client), value, name), "alice's rights are seen")
+    await _suspend(api, name)
+    assert "subjects" not in await api.get(RoleBinding.resource, "large", name)
+    await _resume(api, name)
+    assert (await api.get(RoleBinding.resource, "large", name))["subjects"] == subjects
+    assert operator.is_running
+
+
 async def test_a_suspended_tenant_can_be_deleted(api: Api, operator: Operator, name: str) -> None:
     """E02, E01: and everything in it goes."""
     await api.make_tenant(name)

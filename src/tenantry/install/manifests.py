@@ -49,6 +49,7 @@ def foundation(subject: Json) -> list[Json]:
         *rights.bindings(subject),
         rights.flow_schema(subject),
         *policies.suspended(),
+        *policies.closable(),
     ]
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from tenantry.api import marks
+from tenantry.api.kubernetes import RBAC_GROUP
 
 Json = dict[str, Any]
 
 SUSPENDED = "tenantry-suspended"
+CLOSABLE = "tenantry-closable"
 
 ADMINISTER = "authorizer.group('tenantry.dev').resource('tenants').check('administer').allowed()"
 """Who may `administer` tenants is an administrator to every policy: cluster-admin, and the operator."""
@@ -68,10 +70,62 @@ def suspended() -> list[Json]:
             ],
         },
     }
-    binding: Json = {
+    return [policy, _binding(SUSPENDED)]
+
+
+def closable() -> list[Json]:
+    """Return the policy that keeps RoleBindings small enough to be closed by a suspension, and its binding (E02).
+
+    Closing one moves its subjects into an annotation. Without this an owner could fill the annotations (Kubernetes
+    takes 256 KiB of them), or name thousands of subjects, and keep the binding's rights through a suspension.
+    """
+    policy: Json = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": CLOSABLE, "labels": {marks.MANAGED_BY: marks.MANAGER}},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "namespaceSelector": {"matchExpressions": [{"key": marks.TENANT_UID, "operator": "Exists"}]},
+                "resourceRules": [
+                    {
+                        "apiGroups": [RBAC_GROUP],
+                        "apiVersions": ["*"],
+                        "operations": ["CREATE", "UPDATE"],
+                        "resources": ["rolebindings"],
+                    }
+                ],
+            },
+            # The operator itself moves the subjects.
+            "matchConditions": [{"name": "not-an-administrator", "expression": f"!{ADMINISTER}"}],
+            "validations": [
+                {
+                    # As JSON a character takes up to six bytes, and a subject 120 beside its names.
+                    "expression": (
+                        "!has(object.subjects) || object.subjects.map(s,"
+                        " 20 + size(s.name) + (has(s.namespace) ? size(s.namespace) : 0)).sum() <= 20000"
+                    ),
+                    "message": "subjects must be fewer, or have shorter names: at most some 500; use a group",
+                    "reason": "Forbidden",
+                },
+                {
+                    "expression": (
+                        "!has(object.metadata.annotations) || object.metadata.annotations.map(k,"
+                        " size(k) + size(object.metadata.annotations[k])).sum() <= 30000"
+                    ),
+                    "message": "metadata.annotations must not be longer than 30000 characters together",
+                    "reason": "Forbidden",
+                },
+            ],
+        },
+    }
+    return [policy, _binding(CLOSABLE)]
+
+
+def _binding(name: str) -> Json:
+    return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": SUSPENDED, "labels": {marks.MANAGED_BY: marks.MANAGER}},
-        "spec": {"policyName": SUSPENDED, "validationActions": ["Deny"]},
+        "metadata": {"name": name, "labels": {marks.MANAGED_BY: marks.MANAGER}},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
     }
-    return [policy, binding]
