@@ -363,7 +363,7 @@ async def test_a_tenant_that_is_as_it_should_be_is_left_alone(api: Api, operator
     """E01: a second look writes nothing; neither do changes that are not ours to mind."""
     await api.make_tenant(name, quota=QUOTA)
     await asyncio.sleep(0.3)
-    before = await operator.writes()
+    before = await operator.quiet_writes()
     reconciles = await operator.sample("controller_runtime_reconcile_total")
     await api.patch(Tenant.resource, name, {"metadata": {"annotations": {"note": "n"}}})
     await api.patch(Namespace.resource, name, {"metadata": {"annotations": {"note": "n"}}})

@@ -67,7 +67,7 @@ async def test_the_policy_comes_and_goes_with_its_kind_while_the_operator_runs(
         live = await api.get(ClusterNetworkPolicy.resource, policy)
         assert live["spec"]["subject"]["namespaces"]["matchLabels"] == {"tenantry.dev/tenant-uid": tenant.metadata.uid}
         assert [rule["action"] for rule in live["spec"]["ingress"]] == ["Pass", "Deny"]
-        writes = await operator.writes()
+        writes = await operator.quiet_writes()
         await api.patch(Tenant.resource, name, {"metadata": {"annotations": {"note": "n"}}})
         await asyncio.sleep(0.3)
         assert await operator.writes() == writes, "what is stored is what was written"

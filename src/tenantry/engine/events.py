@@ -154,5 +154,5 @@ class Recorder:
                 namespace=meta.namespace,
             ),
             reporting_controller=f"tenantry.dev/{MANAGER}",
-            reporting_instance=self._instance,
+            reporting_instance=self._instance[:128],  # as much as the API takes
         )

@@ -95,6 +95,17 @@ class Operator:
         """Return how many writes it has sent, its lease's not counted."""
         return sum([await self.sample("rest_client_requests_total", f'method="{verb}"') for verb in WRITES])
 
+    async def quiet_writes(self) -> float:
+        """Return how many writes it has sent, once nothing is under way.
+
+        A write is counted when its answer begins, which can be after a test saw its effect.
+        """
+        before = -1.0
+        while (now := await self.writes()) != before:
+            before = now
+            await asyncio.sleep(0.3)
+        return now
+
     async def _answers(self, path: str) -> bool:
         try:
             async with aiohttp.ClientSession() as session, session.get(f"http://{self._address}{path}") as answer:
