@@ -155,13 +155,16 @@ async def test_a_watch_that_is_refused_as_too_old_lists_again(
 ) -> None:
     """E01: 410 instead of a stream."""
     async with _following(api, proxy, client, name) as followed:
-        proxy.fail(Rule(fault=Fault.REFUSE, path=r"watch=true", status=410, body=OLD))
+        before = followed.lists()
+        refusal = proxy.fail(Rule(fault=Fault.REFUSE, path=r"watch=true", status=410, body=OLD))
         proxy.cut_watches()
         await followed.end("b")
         await followed.knows("a")
         await followed.watched()
         await followed.make("c")
         await followed.knows("a", "c")
+        assert refusal.hits == 1
+        assert followed.lists() > before
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])

@@ -26,18 +26,15 @@ from tenantry.api.tenant import NetworkIsolation, Tenant
 from tenantry.controllers.tenant import desired, status, suspension
 from tenantry.controllers.tenant.controller import plan_for
 from tenantry.controllers.tenant.gather import CHILD_KINDS, Inputs, gather
-from tenantry.engine.apply import Applier, Outcome
+from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import is_true
 from tenantry.engine.plan import Plan
-from tenantry.kube.client import Client
-from tenantry.kube.kubeconfig import Connection
 from tenantry.testing.model import Caches, Json, Request, World, is_labelled, operate
 from tenantry.testing.worlds import CLUSTER_UID, group, service_account, tenant, user
 
 KINDS = tuple(kind.resource for kind in CHILD_KINDS)
 NOW = "2026-01-01T00:00:00Z"
 # It is asked what it knows of how servers store things, and sends nothing.
-APPLIER = Applier(Client(Connection(server="", source="")), lambda _: None, lambda _resource, _change: None)
 
 
 def _inputs(value: Tenant, caches: Caches) -> Inputs:
@@ -47,7 +44,7 @@ def _inputs(value: Tenant, caches: Caches) -> Inputs:
 
 
 def _plan(world: World, value: Tenant) -> Plan:
-    return plan_for(_inputs(value, world.caches(*KINDS)), APPLIER)
+    return plan_for(_inputs(value, world.caches(*KINDS)))
 
 
 def _reconcile(world: World, value: Tenant, caches: Caches) -> Generator[Request, Json, Outcome]:
@@ -56,7 +53,7 @@ def _reconcile(world: World, value: Tenant, caches: Caches) -> Generator[Request
     def edits() -> tuple[Any, ...]:
         return suspension.edits(inputs.bindings, suspended=value.spec.suspended, ours=desired.OWNER_BINDING)
 
-    return operate(world, plan_for(inputs, APPLIER), edits)
+    return operate(world, plan_for(inputs), edits)
 
 
 def _run(world: World, value: Tenant) -> Outcome:

@@ -9,22 +9,23 @@ from typing import Any
 import msgspec
 
 from tenantry.api.errors import NotFound, TerminalError
-from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, RoleBinding
+from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace
 from tenantry.api.marks import TENANT
 from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.tenant import desired, suspension
-from tenantry.controllers.tenant.controller import OURS, plan_for
+from tenantry.controllers.tenant.controller import plan_for
 from tenantry.controllers.tenant.gather import (
     BY_NAMESPACE,
     BY_TENANT,
     CHILD_KINDS,
+    OURS,
+    WATCHED_WHOLE,
     Inputs,
     gather,
     namespace_of,
     tenant_of,
 )
-from tenantry.engine.apply import Applier
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed, observe
 from tenantry.engine.plan import Action, Blocked, Edit, Step
@@ -120,12 +121,10 @@ async def _read_all(client: Client, names: Sequence[str]) -> Caches:
 async def _read_kind(client: Client, resource: Resource, names: Sequence[str]) -> Cache[Observed] | None:
     cache: Cache[Observed] = Cache({BY_TENANT: tenant_of, BY_NAMESPACE: namespace_of})
     one = names[0] if len(names) == 1 else ""
-    # As the operator watches them: whole, where objects of others matter too.
-    foreign_too = resource in {Namespace.resource, ClusterNetworkPolicy.resource, RoleBinding.resource}
-    selectors = {} if foreign_too else dict(OURS)
+    selectors = {} if resource in WATCHED_WHOLE else dict(OURS)
     if one and resource == Namespace.resource:
         selectors = {"fieldSelector": f"metadata.name={one}"}
-    elif one and not foreign_too:
+    elif one and selectors:
         selectors = {"labelSelector": f"{OURS['labelSelector']},{TENANT}={one}"}
     try:
         async for page in client.pages(resource, msgspec.Raw, namespace=one, selectors=selectors):
@@ -148,7 +147,7 @@ async def _drift(client: Client, caches: Caches, cluster_uid: str, tenant: Tenan
     namespace = caches[Namespace.resource].get(name)
     owns = namespace is not None and namespace.owner_uid == tenant.metadata.uid
     inputs = gather(tenant, caches, cluster_uid=cluster_uid, owns_namespace=owns)
-    plan = plan_for(inputs, Applier(client, lambda _: None, lambda _resource, _change: None))
+    plan = plan_for(inputs)
     changes = _tenant_change(tenant, before)
     for step in (step for wave in plan.waves for step in wave):
         preview = preview_step(step, await _live(client, step) if step.action is not Action.CREATE else None)

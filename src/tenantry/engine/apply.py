@@ -214,8 +214,3 @@ def _touches(patch: object, path: tuple[str, ...]) -> bool:
     if not path:
         return True
     return isinstance(patch, dict) and path[0] in patch and _touches(cast("object", patch[path[0]]), path[1:])
-
-
-def live_fields(data: bytes) -> Mapping[str, Any]:
-    """Return an object's JSON for `tenantry diff`."""
-    return _json.decode(data)

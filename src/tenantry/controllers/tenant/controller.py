@@ -10,7 +10,6 @@ import msgspec
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, InputError, TerminalError
 from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, RoleBinding
-from tenantry.api.marks import MANAGED_BY, MANAGER
 from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.tenant import desired, status, suspension
@@ -18,20 +17,20 @@ from tenantry.controllers.tenant.gather import (
     BY_NAMESPACE,
     BY_TENANT,
     CHILD_KINDS,
+    OURS,
+    WATCHED_WHOLE,
     Inputs,
     gather,
     namespace_of,
     tenant_of,
 )
-from tenantry.engine.apply import Applier, Outcome
+from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed, observe
-from tenantry.engine.plan import Action, Plan, Step, plan
+from tenantry.engine.plan import Action, Equivalent, Plan, Step, plan, same
 from tenantry.engine.runtime import Engine, Watch
-
-OURS = {"labelSelector": f"{MANAGED_BY}={MANAGER}"}
 
 _decode_tenant = msgspec.json.Decoder(Tenant)
 
@@ -55,9 +54,6 @@ class TenantController:
         return [tenants, *children]
 
     def _child_watch(self, resource: Resource) -> Watch:
-        # Watched whole: namespaces and cluster policies, since a foreign one that goes away makes room for a tenant's,
-        # and RoleBindings, since everybody's are closed by a suspension.
-        foreign_too = resource in {Namespace.resource, ClusterNetworkPolicy.resource, RoleBinding.resource}
         indexes: dict[str, Callable[[Any], Iterable[str]]] = {BY_TENANT: tenant_of}
         if resource == RoleBinding.resource:
             indexes[BY_NAMESPACE] = namespace_of
@@ -65,7 +61,7 @@ class TenantController:
             resource=resource,
             decode=lambda raw: observe(resource, raw),
             keys=_child_keys,
-            selectors=None if foreign_too else OURS,
+            selectors=None if resource in WATCHED_WHOLE else OURS,
             indexes=indexes,
             optional=resource == ClusterNetworkPolicy.resource,
         )
@@ -102,7 +98,7 @@ class TenantController:
         has_policies = inputs.has_cluster_policies
         applier = engine.applier
         try:
-            outcome = await applier.run(plan_for(inputs, applier))
+            outcome = await applier.run(plan_for(inputs, applier.equivalent))
             if outcome.error is None and not outcome.blocked:
                 changes = suspension.edits(inputs.bindings, suspended=tenant.spec.suspended, ours=desired.OWNER_BINDING)
                 error = await applier.edit(changes)
@@ -127,7 +123,7 @@ class TenantController:
                 engine.recorder.say(tenant, EventKind.WARNING, blocked.reason, blocked.message)
 
 
-def plan_for(inputs: Inputs, applier: Applier) -> Plan:
+def plan_for(inputs: Inputs, equivalent: Equivalent = same) -> Plan:
     """Return what has to be written for a tenant.
 
     Raises:
@@ -143,7 +139,7 @@ def plan_for(inputs: Inputs, applier: Applier) -> Plan:
         for (resource, key), found in made.items()
         if (resource, key) not in wanted and _is_stale(tenant, found)
     ]
-    return plan(children, inputs.lookup, stale=stale, equivalent=applier.equivalent)
+    return plan(children, inputs.lookup, stale=stale, equivalent=equivalent)
 
 
 def _is_stale(tenant: Tenant, found: Observed) -> bool:

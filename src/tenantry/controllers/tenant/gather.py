@@ -22,7 +22,14 @@ from tenantry.engine.plan import Lookup
 BY_TENANT = "tenant"
 BY_NAMESPACE = "namespace"
 
+OURS = {"labelSelector": f"{MANAGED_BY}={MANAGER}"}
+"""What is read of kinds of which only our own objects matter."""
+
 CHILD_KINDS = (Namespace, ResourceQuota, LimitRange, NetworkPolicy, ClusterNetworkPolicy, RoleBinding)
+
+WATCHED_WHOLE = frozenset({Namespace.resource, ClusterNetworkPolicy.resource, RoleBinding.resource})
+"""Where others' objects matter too: a foreign namespace or cluster policy that goes away makes room for a tenant's, and
+everybody's bindings are closed by a suspension."""
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):

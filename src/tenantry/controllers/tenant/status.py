@@ -17,6 +17,7 @@ from tenantry.api.errors import (
 from tenantry.api.tenant import ClusterNetworkPolicyMode, Tenant, TenantStatus
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find, merge
+from tenantry.engine.plan import Blocked
 
 PATIENCE = 3
 """How many tries in a row may fail for a passing reason before the status says so."""
@@ -52,38 +53,29 @@ def compute(tenant: Tenant, outcome: Outcome, *, has_cluster_policies: bool, att
     )
 
 
-class _Problem:
-    """The one thing that a person should know."""
-
-    def __init__(self, reason: str, message: str, *, passing: bool) -> None:
-        self.reason = reason
-        self.message = message
-        self.passing = passing
-
-
-def _problem(outcome: Outcome) -> _Problem | None:
+def _problem(outcome: Outcome) -> Blocked | None:
+    """Return the one thing that a person should know."""
     if outcome.blocked:
-        first = outcome.blocked[0]
-        return _Problem(first.reason, first.message, passing=first.passing)
+        return outcome.blocked[0]
     error = outcome.error
     if error is None:
         return None
     if isinstance(error, TerminalError):
-        return _Problem(error.reason, str(error), passing=False)
+        return Blocked(reason=error.reason, message=str(error))
     if isinstance(error, Invalid | InputError):
-        return _Problem(reasons.INVALID_SPEC, str(error), passing=False)
+        return Blocked(reason=reasons.INVALID_SPEC, message=str(error))
     if isinstance(error, Forbidden):
-        return _Problem(reasons.REFUSED, str(error), passing=False)
-    return _Problem(reasons.API_ERROR, str(error), passing=isinstance(error, PASSING))
+        return Blocked(reason=reasons.REFUSED, message=str(error))
+    return Blocked(reason=reasons.API_ERROR, message=str(error), passing=isinstance(error, PASSING))
 
 
-def _ready(problem: _Problem | None) -> Wanted:
+def _ready(problem: Blocked | None) -> Wanted:
     if problem is None:
         return Wanted(reasons.READY, True, reasons.ESTABLISHED, "namespace, rights, limits and isolation are in place")
     return Wanted(reasons.READY, False, problem.reason, problem.message)
 
 
-def _trouble(problem: _Problem | None) -> list[Wanted]:
+def _trouble(problem: Blocked | None) -> list[Wanted]:
     if problem is None:
         return []
     type_ = reasons.RECONCILING if problem.passing else reasons.STALLED
