@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenantry.api.errors import InputError, Invalid
-from tenantry.api.tenant import Owner, OwnerKind, Tenant
+from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.tenant import Tenant
 from tenantry.cli import durations, kinds, refusals
 from tenantry.cli.kinds import Asked
 from tenantry.cli.tenant import parse_owner, parse_quota

@@ -7,121 +7,12 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from tenantry.api.crd import Column, Names, Rule, list_map, rules
+from tenantry.api.crd import Column, Names, Rule, list_map
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import Condition, KubernetesObject, Model, Resource
-
-QUOTA_KEY = (
-    r"^((requests|limits)[.])?(cpu|memory|ephemeral-storage)$"
-    r"|^requests[.]storage$|^storage$|^(requests[.])?hugepages-[0-9]+(Ki|Mi|Gi)$"
-    r"|^(pods|services|services[.]loadbalancers|services[.]nodeports|secrets|configmaps|persistentvolumeclaims"
-    r"|replicationcontrollers|resourcequotas)$"
-    r"|^count/[a-z0-9-]+([.][a-z0-9.-]+)?$"
-    r"|^requests[.][a-z0-9.-]+/[A-Za-z0-9._-]+$"
-    r"|^[a-z0-9.-]+[.]storageclass[.]storage[.]k8s[.]io/(requests[.]storage|persistentvolumeclaims)$"
-)
-"""The quota keys that Tenantry divides (Kubernetes: "Resource Quotas"); `cpu` is short for `requests.cpu`."""
-
-DNS_LABEL = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-DNS_SUBDOMAIN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
-CONTAINER_RESOURCE = (
-    "^(cpu|memory|ephemeral-storage|hugepages-[0-9]+(Ki|Mi|Gi)|[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9._-]+)$"
-)
-"""The resources that a container may request (Kubernetes: "Resource Management for Pods and Containers")."""
-
-Quantity = Annotated[
-    int | str,
-    Meta(
-        description="A Kubernetes quantity, not negative.",
-        extra_json_schema={
-            "x-kubernetes-int-or-string": True,
-            "maxLength": 64,
-            **rules(
-                Rule(
-                    "type(self) == int ? self >= 0"
-                    " : self.matches('[0-9]') && isQuantity(self) && !quantity(self).isLessThan(quantity('0'))",
-                    "must be a quantity that is not negative, as in 500m, 2 or 8Gi",
-                )
-            ),
-        },
-    ),
-]
-Quantities = Annotated[dict[str, Quantity], Meta(max_length=64)]
-ContainerResources = Annotated[
-    Quantities,
-    Meta(
-        extra_json_schema=rules(
-            Rule(
-                f"self.all(k, size(k) <= 253 && k.matches('{CONTAINER_RESOURCE}'))",
-                "must have only resources of containers, as in cpu, memory, ephemeral-storage or example.com/gpu",
-            )
-        )
-    ),
-]
-
-
-class OwnerKind(StrEnum):
-    """What an owner is, in RBAC's words."""
-
-    USER = "User"
-    GROUP = "Group"
-    SERVICE_ACCOUNT = "ServiceAccount"
-
-
-class Owner(Model, frozen=True, kw_only=True):
-    """Who has the rights of an owner in the tenant's namespaces."""
-
-    validations: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "(self.kind == 'ServiceAccount') == has(self.__namespace__)",
-            "must name a namespace for a ServiceAccount, and for nothing else",
-            field="namespace",
-        ),
-        Rule(
-            "self.kind == 'ServiceAccount' || !(self.name.startsWith('system:') || self.name.startsWith('tenantry:'))",
-            "must not begin with system: or tenantry:, which name users and groups of Kubernetes and of Tenantry",
-            field="name",
-        ),
-        Rule(
-            f"self.kind != 'ServiceAccount' || self.name.matches('{DNS_SUBDOMAIN}')",
-            "must be a ServiceAccount's name: lower-case letters, digits, - and .",
-            field="name",
-        ),
-        Rule(
-            f"!has(self.__namespace__) || self.__namespace__.matches('{DNS_LABEL}')",
-            "must be a namespace's name: lower-case letters, digits and -",
-            field="namespace",
-        ),
-    )
-
-    kind: Annotated[OwnerKind, Meta(description="User, Group or ServiceAccount.")]
-    name: Annotated[str, Meta(min_length=1, max_length=253, description="As the API server knows it.")]
-    namespace: Annotated[
-        str, Meta(min_length=1, max_length=63, description="The namespace of a ServiceAccount; only for that.")
-    ] = ""
-
-
-class Quota(Model, frozen=True, kw_only=True):
-    """What the whole tenant may use."""
-
-    hard: Annotated[
-        Quantities,
-        Meta(
-            description="Quota keys and their quantities; cpu, memory and ephemeral-storage mean requests.",
-            extra_json_schema=rules(
-                Rule(
-                    f"self.all(k, size(k) <= 253 && k.matches('{QUOTA_KEY}'))",
-                    "must have only keys of Kubernetes' resource quotas, as in cpu, limits.memory, requests.storage,"
-                    " pods, count/deployments.apps or, for extended resources, requests.example.com/gpu",
-                ),
-                Rule(
-                    "self.all(k, !(k.matches('^(cpu|memory|ephemeral-storage|storage|hugepages-.*)$')"
-                    " && ('requests.' + k) in self))",
-                    "must not have both a key and the same key with requests. before it, which mean the same",
-                ),
-            ),
-        ),
-    ] = {}
+from tenantry.api.names import DNS_LABEL
+from tenantry.api.owner import Owner
+from tenantry.api.quota import ContainerResources, Quota
 
 
 class ContainerDefaults(Model, frozen=True, kw_only=True):

@@ -14,7 +14,9 @@ from tenantry.api import marks, reasons
 from tenantry.api.errors import Gone, NotFound, RetryableError, Unreachable
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import KubernetesObject, ObjectMeta
-from tenantry.api.tenant import Owner, OwnerKind, Quota, Tenant, TenantSpec
+from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.quota import Quota
+from tenantry.api.tenant import Tenant, TenantSpec
 from tenantry.controllers.tenant.desired import children
 from tenantry.engine.conditions import is_true
 from tenantry.kube.client import Client

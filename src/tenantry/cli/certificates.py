@@ -26,7 +26,8 @@ from cryptography.x509.oid import NameOID
 from tenantry.api.errors import ApiError, InputError, RetryableError, TenantryError
 from tenantry.api.marks import MANAGED_BY, MANAGER
 from tenantry.api.model import ConditionStatus, KubernetesObject, Model, ObjectMeta, Resource
-from tenantry.api.tenant import OwnerKind, Tenant
+from tenantry.api.owner import OwnerKind
+from tenantry.api.tenant import Tenant
 from tenantry.cli import durations
 from tenantry.cli.following import follow, only
 from tenantry.kube.client import Client

@@ -12,7 +12,9 @@ from tenantry.api import reasons
 from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ConditionStatus, ObjectMeta
-from tenantry.api.tenant import Isolation, NetworkIsolation, Owner, OwnerKind, Quota, Tenant, TenantSpec
+from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.quota import Quota
+from tenantry.api.tenant import Isolation, NetworkIsolation, Tenant, TenantSpec
 from tenantry.cli import complete, durations, kinds, output, refusals, session
 from tenantry.cli.kinds import Asked
 from tenantry.cli.target import Target, takes_target

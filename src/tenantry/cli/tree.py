@@ -10,7 +10,8 @@ import click
 
 from tenantry.api import marks, reasons
 from tenantry.api.model import ConditionStatus
-from tenantry.api.tenant import Owner, Tenant
+from tenantry.api.owner import Owner
+from tenantry.api.tenant import Tenant
 from tenantry.cli import complete, forest, output, session
 from tenantry.cli.forest import ConditionView, NamespaceView, TenantView
 from tenantry.cli.seen import NamespaceSeen, QuotaSeen

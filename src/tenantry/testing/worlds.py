@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 from tenantry.api.marks import is_reserved
 from tenantry.api.model import ObjectMeta
+from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.quota import Quota
 from tenantry.api.tenant import (
     ClusterNetworkPolicyMode,
     ContainerDefaults,
     Isolation,
     NetworkIsolation,
-    Owner,
-    OwnerKind,
-    Quota,
     Tenant,
     TenantSpec,
     TenantStatus,

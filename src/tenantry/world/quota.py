@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from tenantry.api.errors import InputError
-from tenantry.api.tenant import QUOTA_KEY
+from tenantry.api.quota import QUOTA_KEY
 from tenantry.world import quantity
 
 COMPUTE = ("cpu", "memory", "ephemeral-storage")

@@ -13,7 +13,10 @@ import msgspec
 
 from tenantry.api import marks
 from tenantry.api.errors import InputError
-from tenantry.api.tenant import CONTAINER_RESOURCE, DNS_LABEL, DNS_SUBDOMAIN, Owner, OwnerKind, Tenant
+from tenantry.api.names import DNS_LABEL, DNS_SUBDOMAIN
+from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.quota import CONTAINER_RESOURCE
+from tenantry.api.tenant import Tenant
 from tenantry.world import quantity, quota
 
 _LABEL = re.compile(DNS_LABEL, re.ASCII)

@@ -35,7 +35,8 @@ from tenantry.api.kubernetes import (
     Subject,
 )
 from tenantry.api.model import ObjectMeta, OwnerReference
-from tenantry.api.tenant import ClusterNetworkPolicyMode, NetworkIsolation, Owner, OwnerKind, Tenant
+from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.tenant import ClusterNetworkPolicyMode, NetworkIsolation, Tenant
 from tenantry.engine.plan import Child
 from tenantry.world import quantity, quota
 

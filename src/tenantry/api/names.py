@@ -1,0 +1,6 @@
+"""The forms that names have in Kubernetes, as RE2 and Python both read them."""
+
+from __future__ import annotations
+
+DNS_LABEL = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+DNS_SUBDOMAIN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
