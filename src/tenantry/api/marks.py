@@ -24,9 +24,34 @@ SUSPENDED_SUBJECTS = "tenantry.dev/suspended-subjects"
 """On a RoleBinding of a suspended tenant: the subjects to restore, as JSON."""
 
 KIND_CORE = "core"
+KIND_WORKSPACE = "workspace"
+KIND_SUBTENANT = "subtenant"
+"""The values of KIND: what a namespace is in its tenant's tree."""
 
-USER_MARKS: frozenset[str] = frozenset()
-"""The protected marks that are the user's to set. None yet."""
+PARENT = "tenantry.dev/parent"
+"""On a child namespace: the namespace above it."""
+
+SUBNAMESPACE = "tenantry.dev/subnamespace"
+SUBNAMESPACE_UID = "tenantry.dev/subnamespace-uid"
+"""On a child namespace: the Subnamespace that it is bound to, in the namespace that PARENT names."""
+
+TREE_SUFFIX = ".tree.tenantry.dev/depth"
+"""On every namespace of a tree, behind the name of each ancestor and its own: how far below that one it is."""
+
+INHERITED_FROM = "tenantry.dev/inherited-from"
+"""On an object that is kept the same as the one of its name in the namespace that this names."""
+
+INHERIT = "tenantry.dev/inherit"
+"""On an object: "all", "none", or a label selector of the child namespaces that inherit it."""
+
+QUOTA_BATCH = "tenantry.dev/quota-batch"
+"""On a ResourceQuota: the number of the batch of moves that wrote it last."""
+
+FINALIZER = "tenantry.dev/subnamespace"
+"""On a Subnamespace: its namespace is there."""
+
+USER_MARKS: frozenset[str] = frozenset({INHERIT})
+"""The protected marks that are the user's to set."""
 
 OPERATOR_USER = "tenantry:operator"
 SYSTEM_NAMESPACE = "tenantry-system"

@@ -9,6 +9,9 @@ STALLED = "Stalled"
 SUSPENDED = "Suspended"
 CLUSTER_NETWORK_POLICY = "ClusterNetworkPolicyInForce"
 
+EXPIRING = "Expiring"
+INHERITED = "Inherited"
+
 # Reasons of Ready and Reconciling
 ESTABLISHED = "Established"
 PROGRESSING = "Progressing"
@@ -20,6 +23,22 @@ NAMESPACE_EXISTS = "NamespaceExists"
 OBJECT_EXISTS = "ObjectExists"
 INVALID_SPEC = "InvalidSpec"
 REFUSED = "Refused"
+
+NOT_A_TENANTS_NAMESPACE = "NotATenantsNamespace"
+QUOTA_INSUFFICIENT = "QuotaInsufficient"
+QUOTA_KEY_NOT_LIMITED = "QuotaKeyNotLimited"
+QUOTA_SHORT = "QuotaShort"
+QUOTA_EXCEEDED = "QuotaExceeded"
+LIMIT_REACHED = "LimitReached"
+NOT_ALLOWED = "NotAllowed"
+CHILDREN_EXIST = "ChildrenExist"
+KIND_NOT_INHERITABLE = "KindNotInheritable"
+INHERITANCE_CLASH = "InheritanceClash"
+CANNOT_ADOPT = "CannotAdopt"
+
+# Reasons of Expiring
+EXPIRES_SOON = "ExpiresSoon"
+EXPIRED = "Expired"
 
 # Reasons of Suspended
 SUSPENDED_BY_SPEC = "SuspendedBySpec"

@@ -13,6 +13,7 @@ from tenantry.api.model import Condition, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.owner import Owner
 from tenantry.api.quota import ContainerResources, Quota
+from tenantry.api.times import Instant
 
 
 class ContainerDefaults(Model, frozen=True, kw_only=True):
@@ -42,6 +43,55 @@ class Isolation(Model, frozen=True, kw_only=True):
     ] = NetworkIsolation.ISOLATED
 
 
+class OnShortage(StrEnum):
+    """What happens when the quota has become smaller than what its subnamespaces hold."""
+
+    KEEP = "Keep"
+    RECLAIM = "Reclaim"
+
+
+class TenantQuota(Quota, frozen=True, kw_only=True):
+    """What the whole tenant may use, and the rule for when that becomes too little."""
+
+    on_shortage: Annotated[
+        OnShortage,
+        Meta(
+            description="When the quota no longer covers what its subnamespaces hold. Keep: everybody keeps theirs, a"
+            " condition says how much is missing. Reclaim: the shares of the youngest are taken back first; what runs"
+            " goes on, new use is refused."
+        ),
+    ] = OnShortage.KEEP
+
+
+class MarkRules(Model, frozen=True, kw_only=True):
+    """Which labels, or annotations, the namespaces of the tree have."""
+
+    required: Annotated[
+        tuple[Annotated[str, Meta(max_length=317)], ...],
+        Meta(max_length=16, description="Keys that every Subnamespace must set."),
+    ] = ()
+    allowed: Annotated[
+        tuple[Annotated[str, Meta(max_length=317)], ...],
+        Meta(
+            max_length=16,
+            description="Keys that a Subnamespace may set, beside those beginning TENANT.tenantry.dev/; one that ends"
+            " in * allows every key that begins so.",
+        ),
+    ] = ()
+
+
+class NamespaceRules(Model, frozen=True, kw_only=True):
+    """Limits of the tenant's tree; 0 or empty means none."""
+
+    max_count: Annotated[int, Meta(ge=0, description="How many subnamespaces, the whole tree counted.")] = 0
+    max_depth: Annotated[int, Meta(ge=0, description="How deep; 1 is right below the core namespace.")] = 0
+    name_pattern: Annotated[
+        str, Meta(max_length=256, description="A regular expression that the name of a Subnamespace must match whole.")
+    ] = ""
+    labels: Annotated[MarkRules, Meta(description="Labels of the namespaces.")] = MarkRules()
+    annotations: Annotated[MarkRules, Meta(description="Annotations of the namespaces.")] = MarkRules()
+
+
 class ClusterNetworkPolicyMode(StrEnum):
     """Whether a policy above the tenant's own NetworkPolicies confines it."""
 
@@ -56,7 +106,7 @@ class TenantSpec(Model, frozen=True, kw_only=True):
         tuple[Owner, ...],
         Meta(min_length=1, max_length=64, description="Who has the rights of an owner; at least one."),
     ]
-    quota: Annotated[Quota, Meta(description="What the whole tenant may use; no key, no limit.")] = Quota()
+    quota: Annotated[TenantQuota, Meta(description="What the whole tenant may use; no key, no limit.")] = TenantQuota()
     container_defaults: Annotated[
         ContainerDefaults, Meta(description="Requests and limits of containers that name none.")
     ] = ContainerDefaults()
@@ -68,6 +118,13 @@ class TenantSpec(Model, frozen=True, kw_only=True):
             " away. Needs that kind (network-policy-api v0.2) and a network plugin that implements it."
         ),
     ] = ClusterNetworkPolicyMode.DISABLED
+    namespaces: Annotated[NamespaceRules, Meta(description="Limits of the tenant's tree of namespaces.")] = (
+        NamespaceRules()
+    )
+    expires_at: Annotated[
+        Instant,
+        Meta(description="When the tenant is suspended by itself; a later time opens it again, and nothing is lost."),
+    ] = ""
     suspended: Annotated[
         bool, Meta(description="True: nothing new can be made, nobody but administrators gets in, nothing is lost.")
     ] = False

@@ -15,8 +15,7 @@ from tenantry.api.errors import Gone, NotFound, RetryableError, Unreachable
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import KubernetesObject, ObjectMeta
 from tenantry.api.owner import Owner, OwnerKind
-from tenantry.api.quota import Quota
-from tenantry.api.tenant import Tenant, TenantSpec
+from tenantry.api.tenant import Tenant, TenantQuota, TenantSpec
 from tenantry.controllers.tenant.desired import children
 from tenantry.engine.conditions import is_true
 from tenantry.kube.client import Client
@@ -37,7 +36,7 @@ def tenant_named(name: str, run: str) -> Tenant:
         metadata=ObjectMeta(name=name, labels={RUN_LABEL: run}),
         spec=TenantSpec(
             owners=(Owner(kind=OwnerKind.USER, name="bench"),),
-            quota=Quota(hard={"cpu": "4", "memory": "8Gi", "pods": "100"}),
+            quota=TenantQuota(hard={"cpu": "4", "memory": "8Gi", "pods": "100"}),
         ),
     )
 

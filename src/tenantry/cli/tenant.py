@@ -13,8 +13,7 @@ from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ConditionStatus, ObjectMeta
 from tenantry.api.owner import Owner, OwnerKind
-from tenantry.api.quota import Quota
-from tenantry.api.tenant import Isolation, NetworkIsolation, Tenant, TenantSpec
+from tenantry.api.tenant import Isolation, NetworkIsolation, Tenant, TenantQuota, TenantSpec
 from tenantry.cli import complete, durations, kinds, output, refusals, session
 from tenantry.cli.kinds import Asked
 from tenantry.cli.target import Target, takes_target
@@ -87,7 +86,7 @@ def create(
     """
     spec = TenantSpec(
         owners=tuple(parse_owner(owner) for owner in owners),
-        quota=Quota(hard=parse_quota(quotas)),
+        quota=TenantQuota(hard=parse_quota(quotas)),
         isolation=Isolation(network=NetworkIsolation(network)),
     )
     wanted = Tenant(metadata=ObjectMeta(name=tenant_name), spec=spec)

@@ -8,13 +8,15 @@ from tenantry import __version__
 from tenantry.api import marks
 from tenantry.api.crd import custom_resource_definition
 from tenantry.api.kubernetes import RBAC_GROUP
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
+from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.install import policies, rights
 from tenantry.install.rights import LABELS, OPERATOR
 
 Json = dict[str, Any]
 
-KINDS = (Tenant,)
+KINDS = (Tenant, Subnamespace, TenantResourceQuota)
 METRICS_PORT = 8080
 DEFAULT_IMAGE = f"tenantry:{__version__}"
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from tenantry.api.marks import is_reserved
 from tenantry.api.model import ObjectMeta
 from tenantry.api.owner import Owner, OwnerKind
-from tenantry.api.quota import Quota
 from tenantry.api.tenant import (
     ClusterNetworkPolicyMode,
     ContainerDefaults,
     Isolation,
     NetworkIsolation,
     Tenant,
+    TenantQuota,
     TenantSpec,
     TenantStatus,
 )
@@ -80,7 +80,7 @@ def tenant(
         ),
         spec=TenantSpec(
             owners=tuple(owners) or (user("alice"),),
-            quota=Quota(hard=quota or {}),
+            quota=TenantQuota(hard=quota or {}),
             container_defaults=ContainerDefaults(requests=requests or {}, limits=limits or {}),
             isolation=Isolation(network=network),
             cluster_network_policy=(

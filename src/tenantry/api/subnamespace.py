@@ -1,0 +1,247 @@
+"""The Subnamespace: a child of a tenant's namespace, for a team (Workspace) or for a customer (Subtenant)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from tenantry.api.crd import Column, Names, Rule, list_map, rules
+from tenantry.api.marks import GROUP, VERSION
+from tenantry.api.model import Condition, KubernetesObject, Model, Resource
+from tenantry.api.names import DNS_LABEL
+from tenantry.api.owner import Owner
+from tenantry.api.quota import Quota
+from tenantry.api.times import Instant
+
+MAX_NAME = 46
+"""The longest name: with a hyphen and 16 hexadecimal digits behind it, it is a namespace's name."""
+
+NEVER_INHERITED = (
+    "pods|events|events[.]events[.]k8s[.]io|endpoints|endpointslices[.]discovery[.]k8s[.]io|bindings"
+    "|controllerrevisions[.]apps|replicasets[.]apps|leases[.]coordination[.]k8s[.]io|resourcequotas"
+    "|roles[.]rbac[.]authorization[.]k8s[.]io|rolebindings[.]rbac[.]authorization[.]k8s[.]io"
+    "|networkpolicies[.]networking[.]k8s[.]io|limitranges|secrets|configmaps|serviceaccounts"
+    "|[a-z0-9-]+[.]([a-z0-9-]+[.])*tenantry[.]dev"
+)
+"""Kinds that `inheritance.others` may not name: what controllers make, what has a field of its own, and ours."""
+
+
+class Mode(StrEnum):
+    """Whether the parent's people see into the child."""
+
+    WORKSPACE = "Workspace"
+    SUBTENANT = "Subtenant"
+
+
+class Scope(StrEnum):
+    """Whether the child has its name on this cluster only, or on every cluster of a federation."""
+
+    LOCAL = "Local"
+    FEDERATED = "Federated"
+
+
+class InheritanceMode(StrEnum):
+    """What becomes of the parent's objects of a kind in the child."""
+
+    NONE = "None"
+    COPY = "Copy"
+    SYNC = "Sync"
+
+
+_Mode = Annotated[InheritanceMode, Meta(description="None, Copy (once) or Sync (kept the same).")]
+
+
+class OtherInheritance(Model, frozen=True, kw_only=True):
+    """A kind beyond the seven."""
+
+    resource: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=253,
+            description="The kind's plural and group, as in widgets.example.com; an administrator must have allowed it"
+            " in TenancyDefaults.",
+            extra_json_schema=rules(
+                Rule(
+                    f"!self.matches('^({NEVER_INHERITED})$')",
+                    "must not be a kind that is made by controllers, is Tenantry's own, or has a field of its own in"
+                    " spec.inheritance",
+                )
+            ),
+        ),
+    ]
+    mode: Annotated[InheritanceMode, Meta(description="None, Copy (once) or Sync (kept the same).")]
+
+
+class Inheritance(Model, frozen=True, kw_only=True):
+    """What the child gets of the parent's objects."""
+
+    roles: _Mode = InheritanceMode.NONE
+    role_bindings: Annotated[
+        InheritanceMode,
+        Meta(description="None, Copy (once) or Sync (kept the same); the parent's owners are the child's, too."),
+    ] = InheritanceMode.NONE
+    network_policies: _Mode = InheritanceMode.NONE
+    limit_ranges: _Mode = InheritanceMode.NONE
+    secrets: _Mode = InheritanceMode.NONE
+    config_maps: _Mode = InheritanceMode.NONE
+    service_accounts: _Mode = InheritanceMode.NONE
+    others: Annotated[
+        tuple[OtherInheritance, ...],
+        Meta(max_length=16, description="Kinds beyond the seven.", extra_json_schema=list_map("resource")),
+    ] = ()
+
+
+class Adoption(Model, frozen=True, kw_only=True):
+    """An existing namespace that becomes the child, instead of a new one."""
+
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule("has(self.__namespace__) && size(self.__namespace__) > 0", "must be given", field="namespace"),
+    )
+
+    namespace: Annotated[str, Meta(max_length=63, description="The namespace.")] = ""
+    parent: Annotated[
+        str,
+        Meta(
+            max_length=63,
+            description="To move it: the namespace in which the Subnamespace of the same name is now. Without it, an"
+            " administrator has to label the namespace with tenantry.dev/subnamespace-uid.",
+        ),
+    ] = ""
+
+
+_Marks = Annotated[dict[str, Annotated[str, Meta(max_length=4096)]], Meta(max_length=64)]
+
+
+class SubnamespaceSpec(Model, frozen=True, kw_only=True):
+    """What the child should be."""
+
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.mode == oldSelf.mode", "must not change: delete the Subnamespace and make another", field="mode"),
+        Rule("self.scope == oldSelf.scope", "must not change: the namespace's name depends on it", field="scope"),
+        Rule(
+            "has(self.owners) && size(self.owners) > 0"
+            " || self.mode == 'Workspace' && self.inheritance.roleBindings != 'None'",
+            "must have at least one owner, as in {kind: User, name: ada}, unless a Workspace inherits roleBindings",
+            field="owners",
+        ),
+        Rule(
+            "self.mode == 'Workspace' || self.inheritance.roles == 'None' && self.inheritance.roleBindings == 'None'"
+            " && self.inheritance.networkPolicies == 'None' && self.inheritance.serviceAccounts == 'None'",
+            "must not have roles, roleBindings, networkPolicies nor serviceAccounts in a Subtenant, which its parent"
+            " does not see into; leave them at None",
+            field="inheritance",
+        ),
+        Rule(
+            "self.mode == 'Workspace' || self.inheritance.limitRanges != 'Sync' && self.inheritance.secrets != 'Sync'"
+            " && self.inheritance.configMaps != 'Sync'"
+            " && (!has(self.inheritance.others) || self.inheritance.others.all(o, o.mode != 'Sync'))",
+            "must not be Sync in a Subtenant, whose objects its parent may not change later; use Copy",
+            field="inheritance",
+        ),
+        Rule(
+            "has(self.adopt) == has(oldSelf.adopt) && (!has(self.adopt) || self.adopt == oldSelf.adopt)",
+            "must not change: the child is one namespace for as long as the Subnamespace is there",
+            field="adopt",
+        ),
+    )
+
+    mode: Annotated[
+        Mode,
+        Meta(
+            description="Workspace: for a team; whoever inherits the parent's rights works in it. Subtenant: for a"
+            " customer; the parent sees nothing of what is inside, and can delete it."
+        ),
+    ]
+    owners: Annotated[
+        tuple[Owner, ...], Meta(max_length=64, description="Who has the rights of an owner in the child.")
+    ] = ()
+    scope: Annotated[
+        Scope, Meta(description="Federated: the child has the same name on every cluster of a federation.")
+    ] = Scope.LOCAL
+    inheritance: Annotated[Inheritance, Meta(description="What the child gets of the parent's objects.")] = (
+        Inheritance()
+    )
+    quota: Annotated[
+        Quota,
+        Meta(
+            description="The share of the parent's quota that the child and everything below it may use; 0 of every"
+            " key that the tenant limits and that is not named."
+        ),
+    ] = Quota()
+    labels: Annotated[
+        _Marks, Meta(description="Labels of the child namespace: TENANT.tenantry.dev/…, and what the tenant may set.")
+    ] = {}
+    annotations: Annotated[
+        _Marks,
+        Meta(description="Annotations of the child namespace: TENANT.tenantry.dev/…, and what the tenant may set."),
+    ] = {}
+    allow_cascading_deletion: Annotated[
+        bool, Meta(description="True: deleting this deletes the Subnamespaces inside, too.")
+    ] = False
+    expires_at: Annotated[
+        Instant, Meta(description="When it is deleted, with what is in it; renew it by a later time.")
+    ] = ""
+    adopt: Annotated[
+        Adoption, Meta(description="Take an existing namespace instead of making one: to move or to import it.")
+    ] = Adoption()
+
+
+class SubnamespaceQuota(Model, frozen=True, kw_only=True):
+    """Quota key to canonical quantity, of the child and everything below it together."""
+
+    assigned: Annotated[dict[str, str], Meta(max_length=64)] = {}
+    used: Annotated[dict[str, str], Meta(max_length=64)] = {}
+    free: Annotated[dict[str, str], Meta(max_length=64)] = {}
+
+
+class SubnamespaceStatus(Model, frozen=True, kw_only=True):
+    """What the child is."""
+
+    observed_generation: Annotated[
+        int, Meta(description="The generation of the spec that the conditions are about.")
+    ] = 0
+    namespace: Annotated[str, Meta(description="The child namespace.")] = ""
+    depth: Annotated[int, Meta(description="How far below the tenant's core namespace it is; 1 right below.")] = 0
+    quota: Annotated[SubnamespaceQuota, Meta(description="Totals of the child and everything below it.")] = (
+        SubnamespaceQuota()
+    )
+    children: Annotated[int, Meta(description="How many Subnamespaces are in the child namespace.")] = 0
+    first_children: Annotated[
+        tuple[str, ...], Meta(max_length=3, description="The names of the first three of them; none of a Subtenant's.")
+    ] = ()
+    copied: Annotated[
+        tuple[str, ...],
+        Meta(max_length=32, description="The kinds of which the parent's objects were copied; it happens once."),
+    ] = ()
+    conditions: Annotated[tuple[Condition, ...], Meta(max_length=16, extra_json_schema=list_map("type"))] = ()
+
+
+class Subnamespace(KubernetesObject, frozen=True, kw_only=True):
+    """A child of the namespace that this object is in: a namespace of its own, with a share of its parent's quota."""
+
+    resource: ClassVar[Resource] = Resource(GROUP, VERSION, "subnamespaces", "Subnamespace")
+    names: ClassVar[Names] = Names(singular="subnamespace", short=("sub", "subns"), categories=("tenantry",))
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"self.metadata.name.matches('{DNS_LABEL}') && size(self.metadata.name) <= {MAX_NAME}",
+            f"must be a DNS label of at most {MAX_NAME} lower-case letters, digits and -, because the child namespace"
+            " has this name with a hyphen and 16 digits behind it",
+            field="metadata.name",
+        ),
+    )
+    columns: ClassVar[tuple[Column, ...]] = (
+        Column("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
+        Column("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason'),
+        Column("Mode", "string", ".spec.mode"),
+        Column("Namespace", "string", ".status.namespace"),
+        Column("Depth", "integer", ".status.depth", priority=1),
+        Column("Expires", "string", ".spec.expiresAt", priority=1),
+        Column("Message", "string", '.status.conditions[?(@.type=="Ready")].message', priority=1),
+        Column("Age", "date", ".metadata.creationTimestamp"),
+    )
+
+    spec: SubnamespaceSpec
+    status: SubnamespaceStatus = SubnamespaceStatus()

@@ -1,0 +1,129 @@
+"""The TenantResourceQuota: how the quota of a tenant is divided over its tree, and temporary changes to it."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from tenantry.api.crd import Column, Names, Rule, list_map, rules
+from tenantry.api.marks import GROUP, VERSION
+from tenantry.api.model import Condition, KubernetesObject, Model, Resource
+from tenantry.api.names import DNS_LABEL
+from tenantry.api.quota import QUOTA_KEY
+from tenantry.api.times import Instant
+
+SignedQuantity = Annotated[
+    int | str,
+    Meta(
+        description="A Kubernetes quantity; a negative one takes away.",
+        extra_json_schema={
+            "x-kubernetes-int-or-string": True,
+            "maxLength": 64,
+            **rules(
+                Rule(
+                    "type(self) == int || self.matches('[0-9]') && isQuantity(self)",
+                    "must be a quantity, as in 2, 8Gi or -500m",
+                )
+            ),
+        },
+    ),
+]
+
+
+class Adjustment(Model, frozen=True, kw_only=True):
+    """A change to the tenant's quota for a while (E10)."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=63, description="What it is known by.")]
+    resources: Annotated[
+        dict[str, SignedQuantity],
+        Meta(
+            max_length=64,
+            description="Quota keys that the tenant's quota has, and how much is added or, negative, taken away.",
+            extra_json_schema=rules(
+                Rule(
+                    f"self.all(k, size(k) <= 253 && k.matches('{QUOTA_KEY}'))",
+                    "must have only keys of Kubernetes' resource quotas",
+                )
+            ),
+        ),
+    ]
+    expires_at: Annotated[Instant, Meta(description="When it ends; empty for never.")] = ""
+
+
+class TenantResourceQuotaSpec(Model, frozen=True, kw_only=True):
+    """Only the adjustments are its own: the quota is `Tenant.spec.quota`."""
+
+    adjustments: Annotated[
+        tuple[Adjustment, ...],
+        Meta(max_length=32, description="Changes for a while.", extra_json_schema=list_map("name")),
+    ] = ()
+
+
+class Share(Model, frozen=True, kw_only=True):
+    """The part of one namespace and everything below it; maps from quota key to canonical quantity."""
+
+    namespace: str
+    parent: str = ""
+    depth: int = 0
+    assigned: Annotated[dict[str, str], Meta(max_length=64)] = {}
+    used: Annotated[dict[str, str], Meta(max_length=64)] = {}
+    free: Annotated[dict[str, str], Meta(max_length=64)] = {}
+
+
+class Target(Model, frozen=True, kw_only=True):
+    """What one namespace's ResourceQuota becomes; quota key to canonical quantity."""
+
+    namespace: str
+    uid: str
+    hard: Annotated[dict[str, str], Meta(max_length=64)] = {}
+
+
+class Batch(Model, frozen=True, kw_only=True):
+    """Moves of shares that are under way: written before the first of them, so that anybody can finish them."""
+
+    number: int = 0
+    targets: Annotated[tuple[Target, ...], Meta(max_length=512)] = ()
+
+
+class TenantResourceQuotaStatus(Model, frozen=True, kw_only=True):
+    """What is in force."""
+
+    observed_generation: int = 0
+    hard: Annotated[
+        dict[str, str],
+        Meta(max_length=64, description="What the whole tree may use now: no sum over it is ever more."),
+    ] = {}
+    used: Annotated[dict[str, str], Meta(max_length=64, description="What the whole tree uses.")] = {}
+    batch: Annotated[Batch, Meta(description="Moves of shares that are under way.")] = Batch()
+    tree: Annotated[
+        tuple[Share, ...], Meta(max_length=500, description="The tree from the top; large ones are cut below.")
+    ] = ()
+    omitted: Annotated[int, Meta(description="How many namespaces of the tree are not listed.")] = 0
+    conditions: Annotated[tuple[Condition, ...], Meta(max_length=16, extra_json_schema=list_map("type"))] = ()
+
+
+class TenantResourceQuota(KubernetesObject, frozen=True, kw_only=True):
+    """The quota of one tenant's whole tree; it has the tenant's name, and the operator makes it."""
+
+    resource: ClassVar[Resource] = Resource(
+        GROUP, VERSION, "tenantresourcequotas", "TenantResourceQuota", namespaced=False
+    )
+    names: ClassVar[Names] = Names(singular="tenantresourcequota", short=("trq",), categories=("tenantry",))
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"self.metadata.name.matches('{DNS_LABEL}') && size(self.metadata.name) <= 63",
+            "must be a tenant's name",
+            field="metadata.name",
+        ),
+    )
+    columns: ClassVar[tuple[Column, ...]] = (
+        Column("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
+        Column("CPU", "string", ".status.hard.requests\\.cpu"),
+        Column("Memory", "string", ".status.hard.requests\\.memory"),
+        Column("Message", "string", '.status.conditions[?(@.type=="Ready")].message', priority=1),
+        Column("Age", "date", ".metadata.creationTimestamp"),
+    )
+
+    spec: TenantResourceQuotaSpec
+    status: TenantResourceQuotaStatus = TenantResourceQuotaStatus()
