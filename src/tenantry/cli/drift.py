@@ -15,17 +15,8 @@ from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.tenant import desired, suspension
 from tenantry.controllers.tenant.controller import plan_for
-from tenantry.controllers.tenant.gather import (
-    BY_NAMESPACE,
-    BY_TENANT,
-    CHILD_KINDS,
-    OURS,
-    WATCHED_WHOLE,
-    Inputs,
-    gather,
-    namespace_of,
-    tenant_of,
-)
+from tenantry.controllers.tenant.gather import CHILD_KINDS, Inputs, gather
+from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, OURS, namespace_of, selectors_of, tenant_of
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed, observe
 from tenantry.engine.plan import Action, Blocked, Edit, Step
@@ -121,7 +112,7 @@ async def _read_all(client: Client, names: Sequence[str]) -> Caches:
 async def _read_kind(client: Client, resource: Resource, names: Sequence[str]) -> Cache[Observed] | None:
     cache: Cache[Observed] = Cache({BY_TENANT: tenant_of, BY_NAMESPACE: namespace_of})
     one = names[0] if len(names) == 1 else ""
-    selectors = {} if resource in WATCHED_WHOLE else dict(OURS)
+    selectors = selectors_of(resource)
     if one and resource == Namespace.resource:
         selectors = {"fieldSelector": f"metadata.name={one}"}
     elif one and selectors:

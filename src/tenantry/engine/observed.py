@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.marks import GROUP, MANAGED_BY
 from tenantry.api.model import KubernetesObject, Resource, object_key
 
@@ -76,6 +77,36 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
     has_subjects: bool
 
 
+class ObservedQuota(Observed, frozen=True, gc=False):
+    """A ResourceQuota as it was last seen; the maps are quota key to quantity, as the server writes them.
+
+    Args:
+        hard: `spec.hard`.
+        in_force: `status.hard`, what admission counts against; a key that it lacks is not counted.
+        used: `status.used`.
+    """
+
+    hard: dict[str, str]
+    in_force: dict[str, str]
+    used: dict[str, str]
+
+
+class _QuotaSpec(msgspec.Struct, frozen=True, gc=False):
+    hard: dict[str, str] = {}
+
+
+class _QuotaStatus(msgspec.Struct, frozen=True, gc=False):
+    hard: dict[str, str] = {}
+    used: dict[str, str] = {}
+
+
+class _LiveQuota(msgspec.Struct, frozen=True, gc=False):
+    spec: _QuotaSpec = _QuotaSpec()
+    status: _QuotaStatus = _QuotaStatus()
+
+
+_live_quota = msgspec.json.Decoder(_LiveQuota)
+
 _NOBODY = (b"", b"null", b"[]")
 _NOTHING: dict[str, str] = {}
 
@@ -94,14 +125,14 @@ def _ours(marks: dict[str, str] | None) -> dict[str, str]:
 
 
 def observe(resource: Resource, data: bytes | msgspec.Raw) -> Observed:
-    """Return what the cache keeps of an object.
+    """Return what the cache keeps of an object; an `ObservedQuota` of a ResourceQuota.
 
     Raises:
         msgspec.MsgspecError: The data is no object.
     """
     live = _live.decode(data)
     meta = live.metadata
-    return Observed(
+    seen = Observed(
         key=object_key(meta.namespace, meta.name),
         namespace=meta.namespace,
         name=meta.name,
@@ -113,6 +144,14 @@ def observe(resource: Resource, data: bytes | msgspec.Raw) -> Observed:
         deleting=bool(meta.deletion_timestamp),
         digest=_digest([getattr(live, _ATTRIBUTES[field]) for field in resource.owned]),
         has_subjects=bytes(live.subjects) not in _NOBODY,
+    )
+    return _with_quantities(seen, data) if resource == ResourceQuota.resource else seen
+
+
+def _with_quantities(seen: Observed, data: bytes | msgspec.Raw) -> ObservedQuota:
+    live = _live_quota.decode(data)
+    return ObservedQuota(
+        **msgspec.structs.asdict(seen), hard=live.spec.hard, in_force=live.status.hard, used=live.status.used
     )
 
 

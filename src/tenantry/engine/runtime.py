@@ -31,6 +31,9 @@ WORKERS = 128
 RECONCILE_SECONDS = 120.0
 """A reconcile that takes longer is broken off, so that it does not hold a worker for ever."""
 
+REQUIRE_SECONDS = 20.0
+"""How long the first list of a kind may take that is watched on demand."""
+
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 
 log = logging.getLogger(__name__)
@@ -99,16 +102,19 @@ class Engine:
         self._queue: WorkQueue[Key] = WorkQueue()
         self._wake = asyncio.Event()
         self._informers: dict[Resource, Informer[Any]] = {}
-        self._optional: dict[Resource, tuple[str, Watch]] = {}
+        self._optional: dict[Resource, list[tuple[str, Watch]]] = {}
         self._optional_tasks: dict[Resource, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
         self._watching: list[asyncio.Task[None]] = []
+        wanted: dict[Resource, list[tuple[str, Watch]]] = {}
         for controller in controllers:
             for watch in controller.watches():
-                if watch.optional:
-                    self._optional[watch.resource] = (controller.name, watch)
-                else:
-                    self._informers[watch.resource] = self._informer(controller.name, watch)
+                wanted.setdefault(watch.resource, []).append((controller.name, watch))
+        for resource, listeners in wanted.items():
+            if listeners[0][1].optional:
+                self._optional[resource] = listeners
+            else:
+                self._informers[resource] = self._informer(listeners)
 
     # -- what controllers use -------------------------------------------------------------------
 
@@ -144,6 +150,29 @@ class Engine:
             change = informer.cache.settle(value.key, answer)
             if change is not None:
                 informer.on_change(change)
+
+    async def require(self, controller: str, watch: Watch) -> Cache[Any]:
+        """Return the cache of a kind that is watched from the first time that somebody needs it, once it is in step.
+
+        Raises:
+            TimeoutError: The API server does not list the kind in time.
+        """
+        informer = self._informers.get(watch.resource)
+        if informer is None:
+            log.info("kind is needed now", extra={"resource": watch.resource.full_name})
+            informer = self._informers[watch.resource] = self._informer([(controller, watch)])
+            if self._group is None:
+                raise RuntimeError("the engine does not run")
+            self._watching.append(self._group.create_task(informer.run(self.client)))
+        if not informer.synced.is_set():
+            async with asyncio.timeout(REQUIRE_SECONDS):
+                await informer.synced.wait()
+        return informer.cache
+
+    def wake(self, controller: str, key: str) -> None:
+        """Have a key worked on as soon as possible, for a reason that no watch tells."""
+        self._queue.add((controller, key), self.clock.monotonic())
+        self._wake.set()
 
     def forget(self, controller: str, key: str) -> None:
         """Drop what the queue remembers of a key whose object is gone."""
@@ -243,17 +272,23 @@ class Engine:
         informer = self._informers.get(resource)
         return informer.cache if informer is not None else None
 
-    def _informer(self, controller: str, watch: Watch) -> Informer[Any]:
+    def _informer(self, listeners: list[tuple[str, Watch]]) -> Informer[Any]:
+        """Return one informer for all controllers that watch a kind; they agree on how it is read."""
+        first = listeners[0][1]
+        if any(watch.selectors != first.selectors for _, watch in listeners):
+            raise ValueError(f"controllers watch different parts of {first.resource.full_name}")
         adds = self._metrics.queue_adds.labels("tenantry")
 
         def on_change(change: Change[Any]) -> None:
             now = self.clock.monotonic()
-            for key in watch.keys(change):
-                self._queue.add((controller, key), now)
-                adds.inc()
+            for controller, watch in listeners:
+                for key in watch.keys(change):
+                    self._queue.add((controller, key), now)
+                    adds.inc()
             self._wake.set()
 
-        return Informer(watch.resource, watch.decode, on_change, selectors=watch.selectors, indexes=watch.indexes)
+        indexes = {name: index for _, watch in listeners for name, index in (watch.indexes or {}).items()}
+        return Informer(first.resource, first.decode, on_change, selectors=first.selectors, indexes=indexes)
 
     # -- kinds that come and go -----------------------------------------------------------------
 
@@ -268,27 +303,30 @@ class Engine:
         if state is None:
             return
         served = change.after is not None and change.after.established
-        for resource, (controller, watch) in self._optional.items():
+        for resource in self._optional:
             if resource.full_name != state.key:
                 continue
             if served and resource.version in state.versions and resource not in self._informers:
-                self._begin(controller, watch)
+                self._begin(resource)
             elif not served and resource in self._informers:
-                self._end(controller, watch)
+                self._end(resource)
 
-    def _begin(self, controller: str, watch: Watch) -> None:
-        log.info("kind is there now", extra={"resource": watch.resource.full_name})
-        informer = self._informer(controller, watch)
-        self._informers[watch.resource] = informer
+    def _begin(self, resource: Resource) -> None:
+        log.info("kind is there now", extra={"resource": resource.full_name})
+        informer = self._informers[resource] = self._informer(self._optional[resource])
         if self._group is not None:
-            self._optional_tasks[watch.resource] = self._group.create_task(informer.run(self.client))
-        self._wake_everybody(controller)
+            self._optional_tasks[resource] = self._group.create_task(informer.run(self.client))
+        self._wake_listeners(resource)
 
-    def _end(self, controller: str, watch: Watch) -> None:
-        log.info("kind is gone", extra={"resource": watch.resource.full_name})
-        del self._informers[watch.resource]
-        self._optional_tasks.pop(watch.resource).cancel()
-        self._wake_everybody(controller)
+    def _end(self, resource: Resource) -> None:
+        log.info("kind is gone", extra={"resource": resource.full_name})
+        del self._informers[resource]
+        self._optional_tasks.pop(resource).cancel()
+        self._wake_listeners(resource)
+
+    def _wake_listeners(self, resource: Resource) -> None:
+        for controller, _ in self._optional[resource]:
+            self._wake_everybody(controller)
 
     def _wake_everybody(self, controller: str) -> None:
         """Look at everything again: what a kind's presence decides may be any key of its controller."""

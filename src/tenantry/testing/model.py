@@ -18,7 +18,7 @@ from tenantry.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, No
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.marks import MANAGED_BY, MANAGER
 from tenantry.api.model import KubernetesObject, Resource, object_key
-from tenantry.controllers.tenant.gather import BY_NAMESPACE, BY_TENANT, namespace_of, tenant_of
+from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, namespace_of, tenant_of
 from tenantry.engine.apply import Outcome, needs_new
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed, observe

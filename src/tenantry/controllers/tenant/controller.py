@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, InputError, TerminalError
-from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, RoleBinding
+from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace
 from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
+from tenantry.controllers import watched
 from tenantry.controllers.tenant import desired, status, suspension
-from tenantry.controllers.tenant.gather import (
-    BY_NAMESPACE,
-    BY_TENANT,
-    CHILD_KINDS,
-    OURS,
-    WATCHED_WHOLE,
-    Inputs,
-    gather,
-    namespace_of,
-    tenant_of,
-)
+from tenantry.controllers.tenant.gather import CHILD_KINDS, Inputs, gather
+from tenantry.controllers.watched import tenant_of
 from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.events import EventKind
-from tenantry.engine.observed import Observed, observe
+from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Action, Equivalent, Plan, Step, plan, same
 from tenantry.engine.runtime import Engine, Watch
 
@@ -50,21 +41,10 @@ class TenantController:
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller, and how an object's change becomes a tenant's name."""
         tenants = Watch(resource=Tenant.resource, decode=_decode_tenant.decode, keys=_own_key)
-        children = [self._child_watch(kind.resource) for kind in CHILD_KINDS]
+        children = [
+            watched.watch(kind.resource, _child_keys, optional=kind is ClusterNetworkPolicy) for kind in CHILD_KINDS
+        ]
         return [tenants, *children]
-
-    def _child_watch(self, resource: Resource) -> Watch:
-        indexes: dict[str, Callable[[Any], Iterable[str]]] = {BY_TENANT: tenant_of}
-        if resource == RoleBinding.resource:
-            indexes[BY_NAMESPACE] = namespace_of
-        return Watch(
-            resource=resource,
-            decode=lambda raw: observe(resource, raw),
-            keys=_child_keys,
-            selectors=None if resource in WATCHED_WHOLE else OURS,
-            indexes=indexes,
-            optional=resource == ClusterNetworkPolicy.resource,
-        )
 
     async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:
         """Bring one tenant to what its spec says; return in how many seconds to look again, None for never.

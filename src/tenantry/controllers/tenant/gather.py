@@ -12,24 +12,14 @@ from tenantry.api.kubernetes import (
     ResourceQuota,
     RoleBinding,
 )
-from tenantry.api.marks import MANAGED_BY, MANAGER, TENANT
 from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
+from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Lookup
 
-BY_TENANT = "tenant"
-BY_NAMESPACE = "namespace"
-
-OURS = {"labelSelector": f"{MANAGED_BY}={MANAGER}"}
-"""What is read of kinds of which only our own objects matter."""
-
 CHILD_KINDS = (Namespace, ResourceQuota, LimitRange, NetworkPolicy, ClusterNetworkPolicy, RoleBinding)
-
-WATCHED_WHOLE = frozenset({Namespace.resource, ClusterNetworkPolicy.resource, RoleBinding.resource})
-"""Where others' objects matter too: a foreign namespace or cluster policy that goes away makes room for a tenant's, and
-everybody's bindings are closed by a suspension."""
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,14 +67,3 @@ def gather(
         bindings=caches[RoleBinding.resource].by_index(BY_NAMESPACE, name) if owns_namespace else [],
         made=[(resource, found) for resource, cache in caches.items() for found in cache.by_index(BY_TENANT, name)],
     )
-
-
-def tenant_of(found: Observed) -> list[str]:
-    """Return the tenant that an object of ours says it belongs to."""
-    name = found.labels.get(TENANT)
-    return [name] if name and found.labels.get(MANAGED_BY) == MANAGER else []
-
-
-def namespace_of(found: Observed) -> list[str]:
-    """Return an object's namespace."""
-    return [found.namespace]
