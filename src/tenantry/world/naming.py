@@ -1,0 +1,28 @@
+"""The names of child namespaces: pure.
+
+A child namespace is called `<name>-<16 hexadecimal digits>`. The digits are the first of the SHA-256 of the tenant's uid,
+the parent namespace and the name, joined with `/`, with the home cluster's uid and a `/` before them for a federated child.
+So two tenants can use the same name, and nobody can find another name whose digits come out the same: 64 bits are too
+many to search, because the tenant's uid is not the tenant's to choose (E07, E08).
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+DIGITS = 16
+
+
+def child_name(tenant_uid: str, parent: str, name: str, cluster_uid: str = "") -> str:
+    """Return the name of the namespace of a Subnamespace.
+
+    Args:
+        tenant_uid: `metadata.uid` of the Tenant.
+        parent: The namespace that the Subnamespace is in.
+        name: The Subnamespace's name.
+        cluster_uid: For a federated one, the uid of the namespace kube-system of its home cluster; "" for a local one.
+    """
+    parts = [tenant_uid, parent, name]
+    if cluster_uid:
+        parts.insert(0, cluster_uid)
+    return f"{name}-{sha256('/'.join(parts).encode()).hexdigest()[:DIGITS]}"
