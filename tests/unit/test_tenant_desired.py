@@ -19,6 +19,7 @@ from tenantry.api.kubernetes import (
 )
 from tenantry.api.model import KubernetesObject
 from tenantry.api.tenant import NetworkIsolation, Tenant
+from tenantry.controllers import interior
 from tenantry.controllers.tenant import desired
 from tenantry.testing.worlds import CLUSTER_UID, group, service_account, tenant, user
 from tenantry.world import quantity
@@ -43,6 +44,7 @@ def test_the_core_namespace_carries_the_marks_of_its_tenant() -> None:
         "tenantry.dev/tenant": "acme",
         "tenantry.dev/tenant-uid": "t-1",
         "tenantry.dev/cluster-uid": CLUSTER_UID,
+        "acme.tree.tenantry.dev/depth": "0",
     }
     owner = namespace.metadata.owner_references[0]
     assert (owner.kind, owner.name, owner.uid, owner.controller) == ("Tenant", "acme", "t-1", True)
@@ -165,7 +167,7 @@ COMPUTE = st.sampled_from(["cpu", "memory", "ephemeral-storage"])
 AMOUNT = st.one_of(st.integers(1, 4000).map(lambda n: f"{n}m"), st.integers(1, 4096).map(lambda n: f"{n}Mi"))
 DEFAULTS: st.SearchStrategy[dict[str, str | int]] = st.dictionaries(COMPUTE, AMOUNT, max_size=3)
 HARD: st.SearchStrategy[dict[str, str | int]] = st.dictionaries(
-    st.sampled_from([f"{side}.{name}" for side in ("requests", "limits") for name in desired.DEFAULT_LIMITS]),
+    st.sampled_from([f"{side}.{name}" for side in ("requests", "limits") for name in interior.DEFAULT_LIMITS]),
     AMOUNT,
     max_size=6,
 )

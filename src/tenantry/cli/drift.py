@@ -13,7 +13,8 @@ from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace
 from tenantry.api.marks import TENANT
 from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
-from tenantry.controllers.tenant import desired, suspension
+from tenantry.controllers import interior
+from tenantry.controllers.tenant import suspension
 from tenantry.controllers.tenant.controller import plan_for
 from tenantry.controllers.tenant.gather import CHILD_KINDS, Inputs, gather
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, OURS, namespace_of, selectors_of, tenant_of
@@ -156,7 +157,7 @@ async def _edits(client: Client, inputs: Inputs) -> tuple[list[Preview], list[Bl
     """Return what a suspension, or its end, would change in other people's bindings."""
     suspended = inputs.tenant.spec.suspended
     changes: list[Preview] = []
-    for edit in suspension.edits(inputs.bindings, suspended=suspended, ours=desired.OWNER_BINDING):
+    for edit in suspension.edits(inputs.bindings, suspended=suspended, ours=interior.OWNER_BINDING):
         try:
             preview = preview_edit(edit, await _live(client, edit))
         except TerminalError as error:

@@ -1,9 +1,9 @@
 """The names of child namespaces: pure.
 
-A child namespace is called `<name>-<16 hexadecimal digits>`. The digits are the first of the SHA-256 of the tenant's uid,
-the parent namespace and the name, joined with `/`, with the home cluster's uid and a `/` before them for a federated child.
-So two tenants can use the same name, and nobody can find another name whose digits come out the same: 64 bits are too
-many to search, because the tenant's uid is not the tenant's to choose (E07, E08).
+A child namespace is called `<name>-<16 hexadecimal digits>`. The digits are the first of the SHA-256 of the tenant's
+uid, the parent namespace and the name, joined with `/`; of a federated child, the home cluster's uid comes before them.
+So two tenants can use the same name, and nobody finds another name with the same digits: 64 bits are too many to
+search, and the tenant's uid is not the tenant's to choose (E07, E08).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from tenantry.api.errors import ApiError, InputError, TerminalError
 from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace
 from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
-from tenantry.controllers import watched
+from tenantry.controllers import interior, watched
 from tenantry.controllers.tenant import desired, status, suspension
 from tenantry.controllers.tenant.gather import CHILD_KINDS, Inputs, gather
 from tenantry.controllers.watched import tenant_of
@@ -80,7 +80,9 @@ class TenantController:
         try:
             outcome = await applier.run(plan_for(inputs, applier.equivalent))
             if outcome.error is None and not outcome.blocked:
-                changes = suspension.edits(inputs.bindings, suspended=tenant.spec.suspended, ours=desired.OWNER_BINDING)
+                changes = suspension.edits(
+                    inputs.bindings, suspended=tenant.spec.suspended, ours=interior.OWNER_BINDING
+                )
                 error = await applier.edit(changes)
                 outcome = msgspec.structs.replace(outcome, error=error)
         except (InputError, TerminalError) as error:

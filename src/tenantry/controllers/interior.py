@@ -1,0 +1,182 @@
+"""What every namespace of a tenant's tree has inside: limits, network policies, and the binding of its owners. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tenantry.api import marks
+from tenantry.api.errors import InputError
+from tenantry.api.kubernetes import (
+    RBAC_GROUP,
+    EgressRule,
+    IngressRule,
+    LabelSelector,
+    LimitRange,
+    LimitRangeItem,
+    LimitRangeSpec,
+    NetworkPolicy,
+    NetworkPolicyPeer,
+    NetworkPolicyPort,
+    NetworkPolicySpec,
+    RoleBinding,
+    RoleRef,
+    Subject,
+)
+from tenantry.api.model import ObjectMeta
+from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.tenant import NetworkIsolation, Tenant
+from tenantry.engine.plan import Child
+from tenantry.world import quantity
+
+LIMITS = "tenantry-limits"
+ISOLATION_POLICY = "tenantry-isolation"
+DNS_POLICY = "tenantry-dns"
+OWNER_BINDING = "tenantry-owner"
+
+WAVE_NAMESPACE, WAVE_LIMITS, WAVE_PEOPLE = 0, 1, 2
+
+DEFAULT_REQUESTS = {"cpu": "100m", "ephemeral-storage": "256Mi", "memory": "128Mi"}
+DEFAULT_LIMITS = {"cpu": "500m", "ephemeral-storage": "1Gi", "memory": "256Mi"}
+"""What a container gets that names nothing, where the tenant's quota covers the resource (B03)."""
+
+DNS_PORT = 53
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """One namespace of a tenant.
+
+    Args:
+        tenant: Whose it is; its spec says how hard it is isolated.
+        namespace: Its name.
+        owners: Who has an owner's rights in it.
+        hard: The quota that the defaults of containers must fit in: normal key to canonical quantity.
+        suspended: Nobody gets in.
+    """
+
+    tenant: Tenant
+    namespace: str
+    owners: tuple[Owner, ...]
+    hard: dict[str, str]
+    suspended: bool
+
+
+def meta(room: Room, name: str) -> ObjectMeta:
+    """Return the metadata of an object in the namespace."""
+    labels = {marks.MANAGED_BY: marks.MANAGER, marks.TENANT: room.tenant.metadata.name}
+    return ObjectMeta(name=name, namespace=room.namespace, labels=labels)
+
+
+def limits(room: Room) -> list[Child]:
+    """Return the LimitRange, where the quota covers compute or the tenant names defaults (B03).
+
+    Raises:
+        InputError: The tenant's container defaults are wrong in a way that the CRD's schema did not catch.
+    """
+    given, hard = room.tenant.spec.container_defaults, room.hard
+    requests = _defaults(given.requests, DEFAULT_REQUESTS, hard, "requests.")
+    upper = _defaults(given.limits, DEFAULT_LIMITS, hard, "limits.")
+    if not requests and not upper:
+        return []
+    for name, limit in upper.items():
+        # The server fills in a missing request itself: what we write has to be what is stored.
+        request = requests.setdefault(name, limit)
+        if quantity.parse(request) <= quantity.parse(limit):
+            continue
+        # It refuses a request above its limit: what was given stands, what is only our standard gives way.
+        if name not in given.requests:
+            requests[name] = limit
+        elif name not in given.limits:
+            upper[name] = request
+        else:
+            raise InputError(
+                f"spec.containerDefaults.requests {name!r} must not be more than spec.containerDefaults.limits: it is"
+                f" {request!r}, the limit {limit!r}"
+            )
+    item = LimitRangeItem(type="Container", default_request=_sorted(requests), default=_sorted(upper))
+    wanted = LimitRange(metadata=meta(room, LIMITS), spec=LimitRangeSpec(limits=(item,)))
+    return [Child(object=wanted, wave=WAVE_LIMITS)]
+
+
+def _sorted(quantities: dict[str, str]) -> dict[str, str]:
+    return dict(sorted(quantities.items()))
+
+
+def _defaults(
+    given: dict[str, str | int], standard: dict[str, str], hard: dict[str, str], prefix: str
+) -> dict[str, str]:
+    """Return the defaults of one side; never more than the whole quota, or no pod would ever fit."""
+    chosen = {name: quantity.canonical(value) for name, value in given.items()}
+    for name, value in standard.items():
+        limit = hard.get(prefix + name)
+        if limit is not None and name not in chosen:
+            chosen[name] = quantity.least(value, limit)
+    return chosen
+
+
+# -- network --------------------------------------------------------------------------------------
+
+
+def own_pods(tenant: Tenant) -> LabelSelector:
+    """Return what selects every namespace of the tenant."""
+    # By uid, not by name: a later tenant of the same name is another one.
+    return LabelSelector(match_labels={marks.TENANT_UID: tenant.metadata.uid})
+
+
+def network(room: Room) -> list[Child]:
+    """Return the network policies that the tenant's isolation asks for."""
+    mode = room.tenant.spec.isolation.network
+    if mode is NetworkIsolation.OPEN:
+        return []
+    own = NetworkPolicyPeer(namespace_selector=own_pods(room.tenant))
+    ingress = (IngressRule(from_=(own,)),)
+    if mode is NetworkIsolation.BASELINE:
+        return [_policy(room, ISOLATION_POLICY, ingress=ingress, types=("Ingress",))]
+    dns = NetworkPolicyPeer(
+        namespace_selector=LabelSelector(match_labels={"kubernetes.io/metadata.name": "kube-system"}),
+        pod_selector=LabelSelector(match_labels={"k8s-app": "kube-dns"}),
+    )
+    ports = tuple(NetworkPolicyPort(protocol=protocol, port=DNS_PORT) for protocol in ("UDP", "TCP"))
+    return [
+        _policy(
+            room,
+            ISOLATION_POLICY,
+            ingress=ingress,
+            egress=(EgressRule(to=(own,)),),
+            types=("Ingress", "Egress"),
+        ),
+        _policy(room, DNS_POLICY, egress=(EgressRule(to=(dns,), ports=ports),), types=("Egress",)),
+    ]
+
+
+def _policy(
+    room: Room,
+    name: str,
+    *,
+    types: tuple[str, ...],
+    ingress: tuple[IngressRule, ...] = (),
+    egress: tuple[EgressRule, ...] = (),
+) -> Child:
+    spec = NetworkPolicySpec(pod_selector=LabelSelector(), policy_types=types, ingress=ingress, egress=egress)
+    return Child(object=NetworkPolicy(metadata=meta(room, name), spec=spec), wave=WAVE_LIMITS)
+
+
+# -- people ---------------------------------------------------------------------------------------
+
+
+def owner_binding(room: Room) -> Child:
+    """Return the binding that lets the owners in; nobody while the tenant is suspended."""
+    subjects = () if room.suspended else tuple(_subject(owner) for owner in room.owners)
+    return Child(
+        object=RoleBinding(
+            metadata=meta(room, OWNER_BINDING),
+            role_ref=RoleRef(kind="ClusterRole", name=marks.OWNER_ROLE, api_group=RBAC_GROUP),
+            subjects=subjects,
+        ),
+        wave=WAVE_PEOPLE,
+    )
+
+
+def _subject(owner: Owner) -> Subject:
+    if owner.kind is OwnerKind.SERVICE_ACCOUNT:
+        return Subject(kind=owner.kind, name=owner.name, namespace=owner.namespace)
+    return Subject(kind=owner.kind, name=owner.name, api_group=RBAC_GROUP)
