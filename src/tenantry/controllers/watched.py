@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
+
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.marks import MANAGED_BY, MANAGER, SUBNAMESPACE_UID, TENANT
-from tenantry.api.model import Resource
+from tenantry.api.model import Resource, object_key
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
 from tenantry.engine.cache import Change
 from tenantry.engine.observed import Observed, observe
 from tenantry.engine.runtime import Watch
@@ -17,8 +21,14 @@ BY_NAMESPACE = "namespace"
 BY_BINDING = "binding"
 """Child namespaces by the uid of the Subnamespace that they are bound to."""
 
+BY_ADOPTION = "adoption"
+"""Subnamespaces that take over another's namespace, by the key of that other."""
+
 OURS = {"labelSelector": f"{MANAGED_BY}={MANAGER}"}
 """What is read of kinds of which only our own objects matter; others may be inherited, closed, or in the way."""
+
+_decode_tenant = msgspec.json.Decoder(Tenant)
+_decode_subnamespace = msgspec.json.Decoder(Subnamespace)
 
 _ONLY_OURS = frozenset({ResourceQuota.resource})
 
@@ -31,7 +41,7 @@ def selectors_of(resource: Resource) -> dict[str, str] | None:
 def watch(resource: Resource, keys: Callable[[Change[Observed]], Iterable[str]], *, optional: bool = False) -> Watch:
     """Return how a controller watches a kind of which the cache keeps what it observes."""
     indexes: dict[str, Callable[[Any], Iterable[str]]] = {BY_TENANT: tenant_of}
-    if resource.namespaced and resource not in _ONLY_OURS:
+    if resource.namespaced:
         indexes[BY_NAMESPACE] = namespace_of
     if resource.plural == "namespaces":
         indexes[BY_BINDING] = binding_of
@@ -43,6 +53,36 @@ def watch(resource: Resource, keys: Callable[[Change[Observed]], Iterable[str]],
         indexes=indexes,
         optional=optional,
     )
+
+
+def tenants(keys: Callable[[Change[Tenant]], Iterable[str]]) -> Watch:
+    """Return how a controller watches tenants."""
+    return Watch(resource=Tenant.resource, decode=_decode_tenant.decode, keys=keys)
+
+
+def subnamespaces(keys: Callable[[Change[Subnamespace]], Iterable[str]]) -> Watch:
+    """Return how a controller watches Subnamespaces, found by the namespace that they are in."""
+    return Watch(
+        resource=Subnamespace.resource,
+        decode=_decode_subnamespace.decode,
+        keys=keys,
+        indexes={BY_NAMESPACE: _parent_of, BY_ADOPTION: _adopted_by},
+    )
+
+
+def _parent_of(found: Subnamespace) -> list[str]:
+    return [found.metadata.namespace]
+
+
+def _adopted_by(found: Subnamespace) -> list[str]:
+    old = found.spec.adopt.parent
+    return [object_key(old, found.metadata.name)] if old else []
+
+
+def own_key(change: Change[Any]) -> Iterable[str]:
+    """Return the key of the object itself."""
+    value = change.after or change.before
+    return [value.key] if value is not None else []
 
 
 def tenant_of(found: Observed) -> list[str]:

@@ -9,6 +9,7 @@ import msgspec
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, InputError, TerminalError
 from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace
+from tenantry.api.marks import PARENT
 from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import interior, watched
@@ -22,8 +23,6 @@ from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Action, Equivalent, Plan, Step, plan, same
 from tenantry.engine.runtime import Engine, Watch
-
-_decode_tenant = msgspec.json.Decoder(Tenant)
 
 
 class TenantController:
@@ -40,7 +39,7 @@ class TenantController:
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller, and how an object's change becomes a tenant's name."""
-        tenants = Watch(resource=Tenant.resource, decode=_decode_tenant.decode, keys=_own_key)
+        tenants = watched.tenants(watched.own_key)
         children = [
             watched.watch(kind.resource, _child_keys, optional=kind is ClusterNetworkPolicy) for kind in CHILD_KINDS
         ]
@@ -137,11 +136,6 @@ def _told(step: Step) -> str:
     return f"{'made' if step.action is Action.CREATE else 'deleted'} {name}"
 
 
-def _own_key(change: Change[Tenant]) -> Iterable[str]:
-    value = change.after or change.before
-    return [value.key] if value is not None else []
-
-
 def _child_keys(change: Change[Observed]) -> Iterable[str]:
     """Return the tenants that an object's change may concern; none for a change that is not ours to look at."""
     before, after = change.before, change.after
@@ -149,11 +143,15 @@ def _child_keys(change: Change[Observed]) -> Iterable[str]:
         return ()
     keys: set[str] = set()
     for value in (before, after):
-        if value is not None:
+        if value is None:
+            continue
+        if value.namespace:
+            keys.add(value.namespace)  # the core namespace; what is in the others is not this controller's
+            continue
+        keys.add(value.name.removeprefix(desired.CLUSTER_POLICY_PREFIX))
+        if PARENT not in value.labels:
             keys.update(tenant_of(value))
-            keys.add(value.namespace or value.name)
-            if not value.namespace:
-                keys.add(value.name.removeprefix(desired.CLUSTER_POLICY_PREFIX))
+            keys.add(value.name)
     return keys
 
 

@@ -14,7 +14,7 @@ from tenantry.api.kubernetes import (
 )
 from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
-from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
+from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, tenant_of
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Lookup
@@ -65,5 +65,20 @@ def gather(
         cluster_uid=cluster_uid,
         has_cluster_policies=ClusterNetworkPolicy.resource in caches,
         bindings=caches[RoleBinding.resource].by_index(BY_NAMESPACE, name) if owns_namespace else [],
-        made=[(resource, found) for resource, cache in caches.items() for found in cache.by_index(BY_TENANT, name)],
+        made=_made(caches, name),
     )
+
+
+def _made(caches: dict[Resource, Cache[Observed]], name: str) -> list[tuple[Resource, Observed]]:
+    """Return what was made for the tenant itself: in its core namespace, and its own cluster-scoped objects."""
+    found: list[tuple[Resource, Observed]] = []
+    for resource, cache in caches.items():
+        if resource.namespaced:
+            inside = cache.by_index(BY_NAMESPACE, name)
+            found += [(resource, each) for each in inside if tenant_of(each) == [name]]
+        elif resource == Namespace.resource:
+            core = cache.get(name)  # the tree's others are their Subnamespaces'
+            found += [(resource, core)] if core is not None and tenant_of(core) == [name] else []
+        else:
+            found += [(resource, each) for each in cache.by_index(BY_TENANT, name)]
+    return found
