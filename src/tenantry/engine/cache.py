@@ -71,6 +71,10 @@ class Cache(Generic[C]):
         """Return the objects that an index finds under a value, sorted by key."""
         return [self._objects[key] for key in sorted(self._indexes[name].get(value, ()))]
 
+    def count(self, name: str, value: str) -> int:
+        """Return how many objects an index finds under a value."""
+        return len(self._indexes[name].get(value, ()))
+
     def expect(self, key: str) -> None:
         """Say that a write of ours to this key is under way; `settle` must follow, whatever comes of it."""
         self._expected.setdefault(key, self._objects.get(key))

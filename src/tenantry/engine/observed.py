@@ -56,8 +56,8 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
     Args:
         key: `namespace/name`, or the name of a cluster-scoped object.
         version: The resourceVersion.
-        labels: The labels that are ours to set.
-        annotations: The annotations that are ours to set.
+        labels: The labels that are ours to set; all of a namespace.
+        annotations: The annotations that are ours to set; all of a namespace.
         owner_uid: The uid of its controlling owner, "" for none.
         deleting: It has a deletionTimestamp.
         digest: Of the fields in `Resource.owned`.
@@ -109,6 +109,8 @@ _live_quota = msgspec.json.Decoder(_LiveQuota)
 
 _NOBODY = (b"", b"null", b"[]")
 _NOTHING: dict[str, str] = {}
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""Another copy of the whole object: as long as that, and nobody's but kubectl's."""
 
 
 @lru_cache(maxsize=4096)
@@ -118,9 +120,12 @@ def is_ours(key: str) -> bool:
     return key == MANAGED_BY or bool(slash and (prefix == GROUP or prefix.endswith(f".{GROUP}")))
 
 
-def _ours(marks: dict[str, str] | None) -> dict[str, str]:
+def _kept(resource: Resource, marks: dict[str, str] | None) -> dict[str, str]:
+    """Return the marks that matter: all of a namespace, which selectors and its tenant's own marks are about."""
     if not marks:
         return _NOTHING
+    if resource.plural == "namespaces":
+        return {key: value for key, value in marks.items() if key != _LAST_APPLIED} or _NOTHING
     return {key: value for key, value in marks.items() if is_ours(key)} or _NOTHING
 
 
@@ -138,8 +143,8 @@ def observe(resource: Resource, data: bytes | msgspec.Raw) -> Observed:
         name=meta.name,
         uid=meta.uid,
         version=int(meta.resource_version),
-        labels=_ours(meta.labels),
-        annotations=_ours(meta.annotations),
+        labels=_kept(resource, meta.labels),
+        annotations=_kept(resource, meta.annotations),
         owner_uid=next((owner.uid for owner in meta.owner_references if owner.controller), ""),
         deleting=bool(meta.deletion_timestamp),
         digest=_digest([getattr(live, _ATTRIBUTES[field]) for field in resource.owned]),

@@ -35,11 +35,13 @@ class Child(msgspec.Struct, frozen=True, kw_only=True):
         owner_uid: For an object that belongs to us alone if this is its controlling owner: one that exists without it
             is somebody else's and is never touched. "" inside a namespace that is ours, where the names that we use
             are ours too.
+        marks: Labels and the values of which one must be there, likewise: how what has no owner is known as ours.
     """
 
     object: KubernetesObject
     wave: int
     owner_uid: str = ""
+    marks: Mapping[str, frozenset[str]] | None = None
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,7 +176,7 @@ def step_for(child: Child, found: Observed | None, equivalent: Equivalent = same
             message=f"{resource.kind} {found.key!r} is being deleted; waiting until it is gone",
             passing=True,
         )
-    if child.owner_uid and found.owner_uid != child.owner_uid:
+    if not _belongs(child, found):
         return Blocked(reason=_exists_reason(resource), message=_foreign(resource, found.key))
     differs = differences(wanted, found, equivalent)
     if not differs:
@@ -190,14 +192,20 @@ def step_for(child: Child, found: Observed | None, equivalent: Equivalent = same
     )
 
 
+def _belongs(child: Child, found: Observed) -> bool:
+    if child.owner_uid and found.owner_uid != child.owner_uid:
+        return False
+    return all(found.labels.get(key) in values for key, values in (child.marks or {}).items())
+
+
 def _exists_reason(resource: Resource) -> str:
     return reasons.NAMESPACE_EXISTS if resource.plural == "namespaces" else reasons.OBJECT_EXISTS
 
 
 def _foreign(resource: Resource, key: str) -> str:
     return (
-        f"{resource.kind} {key!r} exists already and is not this tenant's; it is left as it is:"
-        " delete or rename it, or choose another name for the tenant"
+        f"{resource.kind} {key!r} exists already and does not belong here; it is left as it is:"
+        " delete or rename it, or choose another name"
     )
 
 
@@ -213,7 +221,7 @@ def differences(wanted: KubernetesObject, found: Observed, equivalent: Equivalen
 
 def _marks(where: str, wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
     changed = [key for key, value in wanted.items() if found.get(key) != value]
-    surplus = [key for key in found if key not in wanted]
+    surplus = [key for key in found if key not in wanted and is_ours(key)]
     return [f"{where}[{key}]" for key in sorted(changed + surplus)]
 
 

@@ -3,27 +3,10 @@
 from __future__ import annotations
 
 from tenantry.api import reasons
-from tenantry.api.errors import (
-    Conflict,
-    Forbidden,
-    InputError,
-    Invalid,
-    NotFound,
-    ServerError,
-    TerminalError,
-    TooManyRequests,
-    Unreachable,
-)
 from tenantry.api.tenant import ClusterNetworkPolicyMode, Tenant, TenantStatus
+from tenantry.controllers.conclusion import PATIENCE, problem_of, ready, trouble
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find, merge
-from tenantry.engine.plan import Blocked
-
-PATIENCE = 3
-"""How many tries in a row may fail for a passing reason before the status says so."""
-
-# NotFound: the namespace went away under our hands, or the API server does not serve a new kind yet.
-PASSING = (Conflict, NotFound, TooManyRequests, ServerError, Unreachable)
 
 
 def compute(tenant: Tenant, outcome: Outcome, *, has_cluster_policies: bool, attempt: int, now: str) -> TenantStatus:
@@ -36,11 +19,11 @@ def compute(tenant: Tenant, outcome: Outcome, *, has_cluster_policies: bool, att
         attempt: How many tries failed before this one.
         now: RFC 3339.
     """
-    problem = _problem(outcome)
+    problem = problem_of(outcome)
     failed = problem is not None and problem.passing and not outcome.blocked
     if failed and attempt < PATIENCE and find(tenant.status.conditions, reasons.READY):
         return tenant.status  # what was said before still stands; the next try is under way
-    wanted = [_ready(problem), *_trouble(problem)]
+    wanted = [ready(problem, "namespace, rights, limits and isolation are in place"), *trouble(problem)]
     done = problem is None
     wanted.append(_suspended(tenant, done=done))
     if tenant.spec.cluster_network_policy is ClusterNetworkPolicyMode.ENABLED:
@@ -51,35 +34,6 @@ def compute(tenant: Tenant, outcome: Outcome, *, has_cluster_policies: bool, att
         namespace=tenant.metadata.name if done else tenant.status.namespace,
         conditions=merge(tenant.status.conditions, wanted, generation=generation, now=now),
     )
-
-
-def _problem(outcome: Outcome) -> Blocked | None:
-    """Return the one thing that a person should know."""
-    if outcome.blocked:
-        return outcome.blocked[0]
-    error = outcome.error
-    if error is None:
-        return None
-    if isinstance(error, TerminalError):
-        return Blocked(reason=error.reason, message=str(error))
-    if isinstance(error, Invalid | InputError):
-        return Blocked(reason=reasons.INVALID_SPEC, message=str(error))
-    if isinstance(error, Forbidden):
-        return Blocked(reason=reasons.REFUSED, message=str(error))
-    return Blocked(reason=reasons.API_ERROR, message=str(error), passing=isinstance(error, PASSING))
-
-
-def _ready(problem: Blocked | None) -> Wanted:
-    if problem is None:
-        return Wanted(reasons.READY, True, reasons.ESTABLISHED, "namespace, rights, limits and isolation are in place")
-    return Wanted(reasons.READY, False, problem.reason, problem.message)
-
-
-def _trouble(problem: Blocked | None) -> list[Wanted]:
-    if problem is None:
-        return []
-    type_ = reasons.RECONCILING if problem.passing else reasons.STALLED
-    return [Wanted(type_, True, problem.reason, problem.message, only_true=True)]
 
 
 def _suspended(tenant: Tenant, *, done: bool) -> Wanted:
