@@ -42,7 +42,7 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-class _Document(msgspec.Struct, frozen=True):
+class Document(msgspec.Struct, frozen=True):
     """A document and where it stands, as in `tenants.yaml, document 2`."""
 
     where: str
@@ -55,7 +55,7 @@ def tenants(files: Sequence[str]) -> list[Tenant]:
     Raises:
         InputError: Something in them is wrong; names each place and field.
     """
-    documents = [document for file in files for document in _documents(file)]
+    documents = [document for file in files for document in documents_in(file)]
     problems: list[str] = []
     found: dict[str, Tenant] = {}
     for document in documents:
@@ -74,7 +74,12 @@ def tenants(files: Sequence[str]) -> list[Tenant]:
     return list(found.values())
 
 
-def _documents(file: str) -> list[_Document]:
+def documents_in(file: str, holds: str = "Tenants") -> list[Document]:
+    """Return the documents of a YAML or JSON file, those of a List one by one; "-" is stdin.
+
+    Raises:
+        InputError: It cannot be read, is not YAML, or has none.
+    """
     source = "stdin" if file == "-" else file
     text = _text(file, source)
     try:
@@ -82,18 +87,18 @@ def _documents(file: str) -> list[_Document]:
     except yaml.YAMLError as error:
         raise InputError(f"{source}: is not YAML: {_told(error)}") from error
     except RecursionError as error:
-        raise InputError(f"{source}: is nested too deeply to be tenants") from error
+        raise InputError(f"{source}: is nested too deeply") from error
     if not values:
-        raise InputError(f"{source}: has no documents; it must hold Tenants")
+        raise InputError(f"{source}: has no documents; it must hold {holds}")
     _check_size(values, source)
-    found: list[_Document] = []
+    found: list[Document] = []
     for index, value in enumerate(values, start=1):
         where = source if len(values) == 1 else f"{source}, document {index}"
         items = _items(value)
         if items is None:
-            found.append(_Document(where, value))
+            found.append(Document(where, value))
         else:
-            found += [_Document(f"{where}, items[{number}]", item) for number, item in enumerate(items)]
+            found += [Document(f"{where}, items[{number}]", item) for number, item in enumerate(items)]
     return found
 
 

@@ -47,7 +47,7 @@ def read(document: object, kind: type[K]) -> tuple[K | None, list[Problem]]:
         document: Maps, lists, strings, numbers, booleans and nulls, as YAML or JSON gives them.
         kind: What it should be.
     """
-    value = _without_nulls(document)
+    value = without_nulls(document)
     problems = list(_object(value, kind))
     if problems:
         return None, problems
@@ -58,12 +58,13 @@ def read(document: object, kind: type[K]) -> tuple[K | None, list[Problem]]:
         return None, [Problem("metadata", f"must be the metadata of an object: {error}")]
 
 
-def _without_nulls(value: object) -> object:
+def without_nulls(value: object) -> object:
+    """Return a value without the fields that are null, which the API server takes as not given."""
     if isinstance(value, dict):
         given = cast("dict[object, object]", value)
-        return {key: _without_nulls(inner) for key, inner in given.items() if inner is not None}
+        return {key: without_nulls(inner) for key, inner in given.items() if inner is not None}
     if isinstance(value, list):
-        return [_without_nulls(inner) for inner in cast("list[object]", value)]
+        return [without_nulls(inner) for inner in cast("list[object]", value)]
     return value
 
 
