@@ -12,8 +12,8 @@ from tenantry.api.errors import InputError, Invalid
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.tenant import Tenant
 from tenantry.cli import durations, kinds, refusals
+from tenantry.cli.flags import parse_owner, parse_quota
 from tenantry.cli.kinds import Asked
-from tenantry.cli.tenant import parse_owner, parse_quota
 from tenantry.cli.tree import owner_text
 from tenantry.cli.wait import parse_goal
 

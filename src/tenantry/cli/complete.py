@@ -13,7 +13,9 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
+from tenantry.api import marks
 from tenantry.api.errors import TenantryError
+from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Model, ObjectMeta
 from tenantry.cli import kinds
 from tenantry.cli.kinds import Kind
@@ -47,7 +49,10 @@ async def _names(context: click.Context, kind: Kind, prefix: str) -> list[str]:
     path, wanted, local = given["kubeconfig"], given["context"], given["name"]
     target = resolve(Path(path) if path else None, wanted, local, look_around())
     async with asyncio.timeout(SECONDS), Client(target.connection(), max_connections=1) as client:
-        answer = await client.request("GET", wire.path(kind.resource), query={"limit": LIMIT})
+        # Only the namespaces of tenants: a Subnamespace in another one is an error.
+        ours = {"labelSelector": marks.TENANT} if kind is Namespace else {}
+        place = context.params.get("namespace") or ""
+        answer = await client.request("GET", wire.path(kind.resource, place), query={"limit": LIMIT, **ours})
         found = client.decode(_Names, answer)
     return [item.metadata.name for item in found.items if item.metadata.name.startswith(prefix)]
 
@@ -72,6 +77,18 @@ def tenants(context: click.Context, parameter: click.Parameter, incomplete: str)
     given = _given(context, parameter)
     found = names(context, kinds.find_kind("tenant"), incomplete)
     return [CompletionItem(name) for name in found if name not in given]
+
+
+def namespaces(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the namespaces of tenants."""
+    return [CompletionItem(name) for name in names(context, Namespace, incomplete) if parameter.name]
+
+
+def subnamespaces(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the names of Subnamespaces, in the namespace of -n where it stands before."""
+    given = _given(context, parameter)
+    found = names(context, kinds.find_kind("subnamespace"), incomplete)
+    return [CompletionItem(name) for name in dict.fromkeys(found) if name not in given]
 
 
 def _given(context: click.Context, parameter: click.Parameter) -> tuple[str, ...]:

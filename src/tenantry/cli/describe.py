@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from tenantry.api.errors import Forbidden, InputError, NotFound
-from tenantry.cli import complete, kinds, output, session
+from tenantry.cli import complete, kinds, output, place, session
+from tenantry.cli.kinds import Asked
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
@@ -25,25 +26,47 @@ if TYPE_CHECKING:
 @click.argument(
     "words", nargs=-1, required=True, metavar="KIND NAME... | KIND/NAME...", shell_complete=complete.objects
 )
-def describe(target: Target, *, words: tuple[str, ...]) -> None:
-    """Print what a tenant should be, how it is, what it has, who gets in, and what happened lately."""
-    from tenantry.cli import page
+@place.namespace_option
+def describe(target: Target, *, words: tuple[str, ...], namespace: str) -> None:
+    r"""Print what a tenant should be, how it is, what it has, who gets in, and what happened lately.
 
+    \b
+      tenantry describe tenant acme
+      tenantry describe subnamespace web -n acme
+      tenantry describe trq acme
+    """
     asked = kinds.parse(words)
-    for kind, names in asked:
-        if not names:
-            plural = kind.resource.plural
-            raise InputError(
-                f"name what to describe, as in `tenantry describe {plural} NAME`; see `tenantry get {plural}`"
-            )
-
-    async def work(client: Client) -> list[Facts]:
-        return [await gather(client, name) for _, names in asked for name in names]
-
+    for each in asked:
+        if not each.names:
+            plural = each.kind.resource.plural
+            raise InputError(f"name what to describe, as in `tenantry describe {plural} NAME`; see `{each.listing}`")
+    asked = place.settle(target, asked, namespace)
     now = datetime.now(UTC)
-    for index, facts in enumerate(session.run(target, work)):
+
+    async def work(client: Client) -> list[list[str]]:
+        return [await _page(client, each, name, now) for each in asked for name in each.names]
+
+    for index, lines in enumerate(session.run(target, work)):
         output.write_lines([""] if index else [])
-        output.write_lines(page.lines(facts, now))
+        output.write_lines(lines)
+
+
+async def _page(client: Client, asked: Asked, name: str, now: datetime) -> list[str]:
+    from tenantry.api.subnamespace import Subnamespace
+    from tenantry.api.tenant import Tenant
+    from tenantry.api.tenantresourcequota import TenantResourceQuota
+    from tenantry.cli import page, seen, treepages
+
+    if asked.kind is Tenant:
+        return page.lines(await gather(client, name), now)
+    value = await client.get(asked.kind, name, asked.namespace)
+    selector = f"regarding.kind={asked.kind.resource.kind},regarding.name={name}"
+    events = await _list(client, seen.EventSeen, namespace=asked.namespace, selectors={"fieldSelector": selector})
+    if isinstance(value, Subnamespace):
+        return treepages.subnamespace(value, events, now)
+    if isinstance(value, TenantResourceQuota):
+        return treepages.quota(value, events, now)
+    raise InputError(f"{asked.kind.resource.plural} have no page; `{asked.listing} -o yaml` prints all")
 
 
 async def gather(client: Client, name: str) -> Facts:

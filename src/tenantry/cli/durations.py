@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import click
 from typing_extensions import override
@@ -43,6 +43,30 @@ def age(since: str, now: datetime) -> str:
     except ValueError:
         return "unknown"
     return text(int((now - then.astimezone(UTC)).total_seconds()))
+
+
+def left(until: str, now: datetime) -> int:
+    """Return the seconds until an RFC 3339 time; negative where it is past, 0 where it does not read."""
+    try:
+        then = datetime.fromisoformat(until)
+    except ValueError:
+        return 0
+    return int((then.astimezone(UTC) - now).total_seconds())
+
+
+def instant(given: str, now: datetime) -> str:
+    """Return the RFC 3339 time that a duration from now, or a time, means; "" where the text is neither."""
+    seconds = parse(given)
+    if seconds is not None:
+        then = now + timedelta(seconds=seconds)
+    else:
+        try:
+            then = datetime.fromisoformat(given)
+        except ValueError:
+            return ""
+        if then.tzinfo is None or "T" not in given.upper():
+            return ""
+    return then.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Duration(click.ParamType[int]):

@@ -9,7 +9,8 @@ import click
 import msgspec
 
 from tenantry.api.errors import Gone, InputError, NotFound
-from tenantry.cli import complete, kinds, output, session
+from tenantry.api.model import object_key
+from tenantry.cli import complete, kinds, output, place, session
 from tenantry.cli.kinds import Asked, Kind
 from tenantry.cli.target import Target, takes_target
 
@@ -22,18 +23,30 @@ Json = dict[str, Any]
 @click.command()
 @takes_target
 @click.argument("words", nargs=-1, metavar="[KIND [NAME]... | KIND/NAME...]", shell_complete=complete.objects)
+@place.namespace_option
+@place.everywhere_option
 @output.output_option("json", "yaml", "name", "wide")
 @click.option("-w", "--watch", "watches", is_flag=True, help="Go on printing what changes, until interrupted.")
 @click.option("-l", "--selector", default="", metavar="LABELS", help="Only those with these labels, as in tier=gold.")
-def get(target: Target, *, words: tuple[str, ...], form: str | None, watches: bool, selector: str) -> None:
+def get(
+    target: Target,
+    *,
+    words: tuple[str, ...],
+    namespace: str,
+    everywhere: bool,
+    form: str | None,
+    watches: bool,
+    selector: str,
+) -> None:
     r"""Print tenants, or any other of Tenantry's kinds; without a KIND, all of them.
 
     \b
       tenantry get tenants
       tenantry get tenant acme -o yaml
       tenantry get tenant/acme tenant/globex
+      tenantry get subnamespaces -n acme
     """
-    asked = kinds.parse(words) or [Asked(kind, ()) for kind in kinds.KINDS]
+    asked = _asked(target, words, namespace, everywhere=everywhere)
     if selector and any(each.names for each in asked):
         raise InputError("--selector may not be given together with names; leave one of them out")
     if watches and len(asked) > 1:
@@ -41,7 +54,16 @@ def get(target: Target, *, words: tuple[str, ...], form: str | None, watches: bo
     reading = _Reading(selector=selector, form=form or "table", watches=watches)
     missing = session.run(target, lambda client: _get(client, asked, reading), tables=reading.is_table)
     if missing:
-        raise NotFound(f"not found: {', '.join(missing)}; `tenantry get {asked[0].kind.resource.plural}` lists all")
+        raise NotFound(f"not found: {', '.join(missing)}; `{asked[0].listing}` lists all")
+
+
+def _asked(target: Target, words: Sequence[str], namespace: str, *, everywhere: bool) -> list[Asked]:
+    asked = kinds.parse(words)
+    if not asked:
+        # All kinds: with -n those that are in namespaces, without it all of them, wherever they are.
+        asked = [Asked(kind, ()) for kind in kinds.KINDS if kind.resource.namespaced or not namespace]
+        everywhere = everywhere or not namespace
+    return place.settle(target, asked, namespace, everywhere=everywhere, may_be_everywhere=True)
 
 
 class _Reading(msgspec.Struct, frozen=True):
@@ -61,9 +83,15 @@ class _Row(msgspec.Struct, frozen=True):
     """An object as it came: its name and version, and its cells or its JSON."""
 
     name: str
+    namespace: str
     version: int
     cells: tuple[str, ...] = ()
     value: Json = {}
+
+    @property
+    def key(self) -> str:
+        """Return what tells it from all others of its kind."""
+        return object_key(self.namespace, self.name)
 
 
 class _Page(msgspec.Struct, frozen=True):
@@ -79,14 +107,14 @@ async def _get(client: Client, asked: list[Asked], reading: _Reading) -> list[st
     missing: list[str] = []
     objects: list[Json] = []
     tables = 0
-    for kind, names in asked:
-        page = await _list(client, kind, names, reading)
+    for each in asked:
+        page = await _list(client, each, reading)
         there = {row.name for row in page.rows}
-        missing += [kinds.full_name(kind, name) for name in names if name not in there]
+        missing += [kinds.told(each.kind, name, each.namespace) for name in each.names if name not in there]
         if reading.watches:
-            await _watch(client, kind, names, reading, page)
+            await _watch(client, each, reading, page)
         elif reading.form == "name":
-            output.write_lines(kinds.full_name(kind, row.name) for row in page.rows)
+            output.write_lines(kinds.full_name(each.kind, row.name) for row in page.rows)
         elif not reading.is_table:
             objects += [row.value for row in page.rows]
         elif page.rows:
@@ -102,20 +130,21 @@ async def _get(client: Client, asked: list[Asked], reading: _Reading) -> list[st
     return missing
 
 
-async def _watch(client: Client, kind: Kind, names: Sequence[str], reading: _Reading, page: _Page) -> None:
+async def _watch(client: Client, asked: Asked, reading: _Reading, page: _Page) -> None:
     """Print the objects of a page, then each change, for ever."""
+    kind = asked.kind
     output.write_lines(_lines(kind, reading, page, page.rows))
-    seen = {row.name: row.version for row in page.rows}
+    seen = {row.key: row.version for row in page.rows}
     while True:
-        async for row in _changes(client, kind, names, reading, page):
-            if row.version > seen.get(row.name, 0):
-                seen[row.name] = row.version
+        async for row in _changes(client, asked, reading, page):
+            if row.version > seen.get(row.key, 0):
+                seen[row.key] = row.version
                 output.write_lines(_lines(kind, reading, page, [row])[1 if reading.is_table else 0 :])
         # The server ended the watch, as it does every few minutes: what changed meanwhile is in a new list.
-        page = await _list(client, kind, names, reading)
+        page = await _list(client, asked, reading)
         for row in page.rows:
-            if row.version > seen.get(row.name, 0):
-                seen[row.name] = row.version
+            if row.version > seen.get(row.key, 0):
+                seen[row.key] = row.version
                 output.write_lines(_lines(kind, reading, page, [row])[1 if reading.is_table else 0 :])
 
 
@@ -133,58 +162,65 @@ def _lines(kind: Kind, reading: _Reading, page: _Page, rows: Sequence[_Row]) -> 
 # -- reading --------------------------------------------------------------------------------------
 
 
-async def _list(client: Client, kind: Kind, names: Sequence[str], reading: _Reading) -> _Page:
+async def _list(client: Client, asked: Asked, reading: _Reading) -> _Page:
     if reading.is_table:
-        return await _list_tables(client, kind, names, reading)
+        return await _list_tables(client, asked, reading)
     rows: list[_Row] = []
     version = ""
-    async for page in client.pages(kind.resource, msgspec.Raw, selectors=_selectors(names, reading.selector)):
-        rows += [_row_of(kind, raw) for raw in page.items]
+    selectors = _selectors(asked.names, reading.selector)
+    async for page in client.pages(asked.kind.resource, msgspec.Raw, namespace=asked.namespace, selectors=selectors):
+        rows += [_row_of(asked.kind, raw) for raw in page.items]
         version = page.metadata.resource_version or version
-    return _Page((), _chosen(rows, names), version)
+    return _Page((), _chosen(rows, asked.names), version)
 
 
-async def _list_tables(client: Client, kind: Kind, names: Sequence[str], reading: _Reading) -> _Page:
+async def _list_tables(client: Client, asked: Asked, reading: _Reading) -> _Page:
     from tenantry.kube import tables, wire
     from tenantry.kube.client import PAGE_SIZE
 
-    query = {**_selectors(names, reading.selector), "limit": str(PAGE_SIZE)}
+    query = {**_selectors(asked.names, reading.selector), "limit": str(PAGE_SIZE)}
     rows: list[_Row] = []
     columns: tuple[tables.TableColumn, ...] = ()
     while True:
-        answer = await client.request("GET", wire.path(kind.resource), query=query)
+        answer = await client.request("GET", wire.path(asked.kind.resource, asked.namespace), query=query)
         table = tables.decode_table(client, answer)
         columns = table.column_definitions or columns
-        rows += [_row_of_table(row, columns, reading) for row in table.rows or ()]
+        rows += [_row_of_table(asked, row, columns, reading) for row in table.rows or ()]
         if not table.metadata.continue_:
             break
         query["continue"] = table.metadata.continue_
     headers = tuple(column.name.upper() for column in columns if not column.priority or reading.form == "wide")
-    return _Page(headers, _chosen(rows, names), table.metadata.resource_version)
+    if _is_everywhere(asked):
+        headers = ("NAMESPACE", *headers)
+    return _Page(headers, _chosen(rows, asked.names), table.metadata.resource_version)
 
 
-async def _changes(
-    client: Client, kind: Kind, names: Sequence[str], reading: _Reading, page: _Page
-) -> AsyncIterator[_Row]:
+def _is_everywhere(asked: Asked) -> bool:
+    return asked.kind.resource.namespaced and not asked.namespace
+
+
+async def _changes(client: Client, asked: Asked, reading: _Reading, page: _Page) -> AsyncIterator[_Row]:
     """Yield what changes after a page, until the server ends the watch."""
     from tenantry.cli import following
     from tenantry.kube import tables
     from tenantry.kube.watch import EventType
 
     columns: tuple[tables.TableColumn, ...] = ()
-    selectors = _selectors(names, reading.selector)
+    selectors = _selectors(asked.names, reading.selector)
+    resource = asked.kind.resource
+    watched = following.changes(client, resource, page.version, selectors=selectors, namespace=asked.namespace)
     try:
-        async with following.changes(client, kind.resource, page.version, selectors=selectors) as batches:
+        async with watched as batches:
             async for event in (event async for events in batches for event in events):
                 if event.type is EventType.BOOKMARK:
                     continue
                 if reading.is_table:
                     table = tables.decode_table(client, event.object)
                     columns = table.column_definitions or columns
-                    rows = [_row_of_table(row, columns, reading) for row in table.rows or ()]
+                    rows = [_row_of_table(asked, row, columns, reading) for row in table.rows or ()]
                 else:
-                    rows = [_row_of(kind, event.object)]
-                for row in _chosen(rows, names):
+                    rows = [_row_of(asked.kind, event.object)]
+                for row in _chosen(rows, asked.names):
                     yield row
     except Gone:
         return
@@ -196,17 +232,20 @@ def _row_of(kind: Kind, raw: msgspec.Raw) -> _Row:
     whole: Json = {"apiVersion": kind.resource.api_version, "kind": kind.resource.kind, **value}
     meta = whole["metadata"]
     meta.pop("managedFields", None)
-    return _Row(name=meta["name"], version=int(meta["resourceVersion"]), value=whole)
+    namespace = meta.get("namespace", "")
+    return _Row(name=meta["name"], namespace=namespace, version=int(meta["resourceVersion"]), value=whole)
 
 
-def _row_of_table(row: Any, columns: Sequence[Any], reading: _Reading) -> _Row:  # noqa: ANN401 - types of a lazy import
+def _row_of_table(asked: Asked, row: Any, columns: Sequence[Any], reading: _Reading) -> _Row:  # noqa: ANN401 - types of a lazy import
     cells = tuple(
         output.cell(value)
         for value, column in zip(row.cells, columns, strict=True)
         if not column.priority or reading.form == "wide"
     )
     meta = row.object.metadata
-    return _Row(name=meta.name, version=int(meta.resource_version), cells=cells)
+    if _is_everywhere(asked):
+        cells = (meta.namespace, *cells)
+    return _Row(name=meta.name, namespace=meta.namespace, version=int(meta.resource_version), cells=cells)
 
 
 def _chosen(rows: list[_Row], names: Sequence[str]) -> list[_Row]:

@@ -1,4 +1,4 @@
-"""Tenantry's kinds as people name them on the command line: `tenants`, `tnt`, `tenant/acme`."""
+"""Tenantry's kinds as people name them on the command line: `tenants`, `tnt`, `tenant/acme`, `sub/web -n acme`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,35 @@ from typing import NamedTuple, cast
 
 from tenantry.api.crd import Names
 from tenantry.api.errors import InputError
-from tenantry.api.model import KubernetesObject
+from tenantry.api.model import KubernetesObject, object_key
 from tenantry.install.manifests import KINDS
 
 Kind = type[KubernetesObject]
 
 
 class Asked(NamedTuple):
-    """Objects of one kind that were asked for; no names means all of them."""
+    """Objects of one kind that were asked for.
+
+    Args:
+        kind: Of all of them.
+        names: None means every one.
+        namespace: Where they are; "" for a cluster-scoped kind, and for all namespaces.
+    """
 
     kind: Kind
     names: tuple[str, ...]
+    namespace: str = ""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Return the keys of those that are named."""
+        return tuple(object_key(self.namespace, name) for name in self.names)
+
+    @property
+    def listing(self) -> str:
+        """Return the command that lists what is there."""
+        place = f" -n {self.namespace}" if self.namespace else " -A" if self.kind.resource.namespaced else ""
+        return f"tenantry get {self.kind.resource.plural}{place}"
 
 
 def names_of(kind: Kind) -> Names:
@@ -34,6 +52,17 @@ def words_of(kind: Kind) -> tuple[str, ...]:
 def full_name(kind: Kind, name: str) -> str:
     """Return `tenant.tenantry.dev/acme`, the name that `-o name` prints and every verb takes."""
     return f"{names_of(kind).singular}.{kind.resource.group}/{name}"
+
+
+def told(kind: Kind, name: str, namespace: str = "") -> str:
+    """Return the name of an object in a sentence: with its namespace, where it is in one."""
+    return f"{full_name(kind, name)} in {namespace!r}" if namespace else full_name(kind, name)
+
+
+def told_key(kind: Kind, key: str) -> str:
+    """Return the same of the object that has a key."""
+    namespace, _, name = key.rpartition("/")
+    return told(kind, name, namespace)
 
 
 def find_kind(word: str) -> Kind:

@@ -9,9 +9,15 @@ import msgspec
 
 from tenantry.api.kubernetes import LimitRange, RoleBinding, Subject
 from tenantry.api.marks import SUSPENDED_SUBJECTS, TENANT_UID
-from tenantry.api.tenant import Tenant
+from tenantry.api.model import KubernetesObject
+from tenantry.api.owner import Owner
+from tenantry.api.subnamespace import SubnamespaceStatus
+from tenantry.api.tenant import Tenant, TenantStatus
+from tenantry.api.tenantresourcequota import TenantResourceQuotaStatus
 from tenantry.cli import durations, output
 from tenantry.cli.seen import ClusterPolicySeen, EventSeen, NamespaceSeen, PolicySeen, QuotaSeen
+
+Status = TenantStatus | SubnamespaceStatus | TenantResourceQuotaStatus
 
 EVENTS = 10
 UNREADABLE = "you may not read this"
@@ -35,11 +41,11 @@ def lines(facts: Facts, now: datetime) -> list[str]:
     """Return the page."""
     return [
         *_head(facts.tenant, now),
-        *_section("Owners", _owners(facts.tenant)),
-        *_section("Conditions", _conditions(facts.tenant, now)),
-        *_section("Namespace", _namespace(facts)),
+        *section("Owners", owners(facts.tenant.spec.owners)),
+        *section("Conditions", conditions(facts.tenant, facts.tenant.status, now)),
+        *section("Namespace", _namespace(facts)),
         *(_inside(facts) if _is_own(facts) else []),
-        *_section("Events", _events(facts.events, now)),
+        *section("Events", events(facts.events, now)),
     ]
 
 
@@ -49,39 +55,59 @@ def _head(tenant: Tenant, now: datetime) -> list[str]:
         ("Name", meta.name),
         ("Age", durations.age(meta.creation_timestamp, now)),
         ("Uid", meta.uid),
-        ("Labels", _marks(meta.labels)),
+        ("Labels", marks_text(meta.labels)),
         ("Suspended", output.cell(spec.suspended)),
+        ("Expires", expiry(spec.expires_at, now)),
         ("Network", spec.isolation.network.value),
         ("Cluster network policy", spec.cluster_network_policy.value),
     ]
     if meta.deletion_timestamp:
         pairs.insert(2, ("Being deleted", f"for {durations.age(meta.deletion_timestamp, now)}"))
+    return head(pairs)
+
+
+def expiry(at: str, now: datetime) -> str:
+    """Return when something ends, and in how long."""
+    if not at:
+        return "never"
+    left = durations.left(at, now)
+    return f"{at} ({f'in {durations.text(left)}' if left > 0 else 'past'})"
+
+
+def head(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """Return lines of names and values, the values below each other."""
     width = max(len(name) for name, _ in pairs) + 1
     return [f"{name + ':':<{width}}  {value}" for name, value in pairs]
 
 
-def _marks(marks: dict[str, str]) -> str:
+def marks_text(marks: dict[str, str]) -> str:
+    """Return labels or annotations in one line."""
     return ", ".join(f"{key}={value}" for key, value in sorted(marks.items())) or output.NONE
 
 
-def _section(title: str, body: Iterable[str]) -> list[str]:
+def section(title: str, body: Iterable[str]) -> list[str]:
+    """Return a title and the indented lines below it."""
     return [f"{title}:", *(f"  {line}" for line in list(body) or [output.NONE])]
 
 
-def _owners(tenant: Tenant) -> list[str]:
-    rows = [(owner.kind.value, owner.name, owner.namespace) for owner in tenant.spec.owners]
+def owners(given: Sequence[Owner]) -> list[str]:
+    """Return the table of owners."""
+    if not given:
+        return []
+    rows = [(owner.kind.value, owner.name, owner.namespace) for owner in given]
     return output.table(("KIND", "NAME", "NAMESPACE"), [[output.cell(value) for value in row] for row in rows])
 
 
-def _conditions(tenant: Tenant, now: datetime) -> list[str]:
-    found = tenant.status.conditions
+def conditions(value: KubernetesObject, status: Status, now: datetime) -> list[str]:
+    """Return the table of an object's conditions."""
+    found = status.conditions
     if not found:
         return ["none yet: the operator has not dealt with it; does it run?"]
     rows = [
         (each.type, each.status.value, durations.age(each.last_transition_time, now), each.reason, each.message)
         for each in found
     ]
-    stale = tenant.status.observed_generation < tenant.metadata.generation
+    stale = status.observed_generation < value.metadata.generation
     note = ["these are about an older spec: the operator has not dealt with the newest yet"] if stale else []
     return [*output.table(("TYPE", "STATUS", "AGE", "REASON", "MESSAGE"), rows), *note]
 
@@ -107,10 +133,10 @@ def _namespace(facts: Facts) -> Iterator[str]:
 def _inside(facts: Facts) -> list[str]:
     """Return the sections about what is in the namespace."""
     return [
-        *_section("Quota", _quota(facts.quotas)),
-        *_section("Container defaults", _limits(facts.limits)),
-        *_section("Network policies", _policies(facts.policies, facts.cluster_policies)),
-        *_section("Who gets in", _bindings(facts.bindings)),
+        *section("Quota", _quota(facts.quotas)),
+        *section("Container defaults", _limits(facts.limits)),
+        *section("Network policies", _policies(facts.policies, facts.cluster_policies)),
+        *section("Who gets in", _bindings(facts.bindings)),
     ]
 
 
@@ -159,10 +185,11 @@ def _subject(subject: Subject) -> str:
     return f"{subject.kind} {f'{namespace}/' if isinstance(namespace, str) and namespace else ''}{subject.name}"
 
 
-def _events(events: Sequence[EventSeen] | None, now: datetime) -> list[str]:
-    if events is None:
+def events(found: Sequence[EventSeen] | None, now: datetime) -> list[str]:
+    """Return the table of the latest events; None where they may not be read."""
+    if found is None:
         return [UNREADABLE]
-    latest = sorted(events, key=lambda event: event.last)[-EVENTS:]
+    latest = sorted(found, key=lambda event: event.last)[-EVENTS:]
     rows = [
         (durations.age(event.last, now), event.type, event.reason, str(event.count), output.cell(event.note))
         for event in latest

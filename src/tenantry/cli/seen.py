@@ -9,6 +9,7 @@ import msgspec
 from tenantry.api.errors import ApiError
 from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, NetworkPolicy, ResourceQuota
 from tenantry.api.model import KubernetesObject, Model, Resource
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.cli.forest import Use
 
 if TYPE_CHECKING:
@@ -117,6 +118,15 @@ class _Remaining(msgspec.Struct, frozen=True, rename="camel"):
 class _First(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw]
     metadata: _Remaining
+
+
+async def subnamespaces(client: Client, namespace: str) -> list[str] | None:
+    """Return the names of the Subnamespaces in a namespace, sorted; None where that is not allowed."""
+    try:
+        found = await client.list(Subnamespace, namespace=namespace)
+    except ApiError:
+        return None
+    return sorted(each.metadata.name for each in found)
 
 
 async def count_pods(client: Client, namespace: str) -> int | None:

@@ -143,20 +143,34 @@ def _local(name: str, around: Surroundings) -> Target:
 def takes_target(command: Callable[Concatenate[Target, P], R]) -> Callable[P, R]:
     """Give a command --kubeconfig, --context and --name, and what they mean as its first argument, a `Target`."""
 
+    @may_take_target
+    @functools.wraps(command)
+    def resolved(find: Callable[[], Target], *args: P.args, **kwargs: P.kwargs) -> R:
+        return command(find(), *args, **kwargs)
+
+    return resolved
+
+
+def may_take_target(command: Callable[Concatenate[Callable[[], Target], P], R]) -> Callable[P, R]:
+    """Do the same for a command that can do without a cluster: its first argument resolves the target when called."""
+
     @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Talk to the cluster of this file.")
     @click.option(
         "--context", help="Talk to the cluster of this context (of --kubeconfig, KUBECONFIG, ~/.kube/config)."
     )
     @click.option("--name", envvar="TENANTRY_NAME", help="Talk to the local cluster of this name.")
     @functools.wraps(command)
-    def resolved(*args: P.args, **kwargs: P.kwargs) -> R:
+    def resolving(*args: P.args, **kwargs: P.kwargs) -> R:
         kubeconfig, context, name = (kwargs.pop(key, None) for key in ("kubeconfig", "context", "name"))
-        target = resolve(
-            kubeconfig if isinstance(kubeconfig, Path) else None,
-            context if isinstance(context, str) else None,
-            name if isinstance(name, str) else None,
-            look_around(),
-        )
-        return command(target, *args, **kwargs)
 
-    return resolved
+        def find() -> Target:
+            return resolve(
+                kubeconfig if isinstance(kubeconfig, Path) else None,
+                context if isinstance(context, str) else None,
+                name if isinstance(name, str) else None,
+                look_around(),
+            )
+
+        return command(find, *args, **kwargs)
+
+    return resolving

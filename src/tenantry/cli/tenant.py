@@ -1,4 +1,4 @@
-"""`tenantry tenant`: makes tenants from flags, suspends them and lets them go on."""
+"""`tenantry tenant`: makes tenants from flags, suspends them, lets them go on, and renews them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from tenantry.api import reasons
 from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ConditionStatus, ObjectMeta
-from tenantry.api.owner import Owner, OwnerKind
-from tenantry.api.tenant import Isolation, NetworkIsolation, Tenant, TenantQuota, TenantSpec
-from tenantry.cli import complete, durations, kinds, output, refusals, session
+from tenantry.api.tenant import Isolation, NamespaceRules, NetworkIsolation, Tenant, TenantQuota, TenantSpec
+from tenantry.cli import complete, flags, kinds, output, refusals, session
 from tenantry.cli.kinds import Asked
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import Goal, parse_goal, wait_for_all
@@ -28,13 +27,7 @@ Json = dict[str, Any]
 
 @click.group()
 def tenant() -> None:
-    """Make, suspend and resume tenants."""
-
-
-_wait = click.option("--wait", "waits", is_flag=True, help="Wait until it is so.")
-_timeout = click.option(
-    "--timeout", default="60s", show_default=True, type=durations.DURATION, help="With --wait: as in 30s or 5m."
-)
+    """Make, suspend, resume and renew tenants."""
 
 
 @tenant.command()
@@ -62,9 +55,14 @@ _timeout = click.option(
     show_default=True,
     help="How far its pods are from everybody else's.",
 )
+@click.option("--max-subnamespaces", type=click.IntRange(min=0), default=0, help="How many, in all; 0: no limit.")
+@click.option("--max-depth", type=click.IntRange(min=0), default=0, help="How deep they may be; 0: no limit.")
+@click.option(
+    "--expires", default="", metavar="DURATION|TIME", help="When it is suspended: 720h, or 2027-01-31T18:00:00Z."
+)
 @click.option("--dry-run", is_flag=True, help="Only print what would be made (YAML where -o says nothing else).")
-@_wait
-@_timeout
+@flags.wait_option
+@flags.timeout_option
 @output.output_option("json", "yaml", "name")
 def create(
     target: Target,
@@ -73,6 +71,9 @@ def create(
     owners: tuple[str, ...],
     quotas: tuple[str, ...],
     network: str,
+    max_subnamespaces: int,
+    max_depth: int,
+    expires: str,
     dry_run: bool,
     waits: bool,
     timeout: int,
@@ -85,20 +86,22 @@ def create(
       tenantry tenant create acme --owner Group:devs --dry-run > acme.yaml
     """
     spec = TenantSpec(
-        owners=tuple(parse_owner(owner) for owner in owners),
-        quota=TenantQuota(hard=parse_quota(quotas)),
+        owners=tuple(flags.parse_owner(owner) for owner in owners),
+        quota=TenantQuota(hard=flags.parse_quota(quotas)),
         isolation=Isolation(network=NetworkIsolation(network)),
+        namespaces=NamespaceRules(max_count=max_subnamespaces, max_depth=max_depth),
+        expires_at=flags.parse_expiry("--expires", expires),
     )
     wanted = Tenant(metadata=ObjectMeta(name=tenant_name), spec=spec)
     problems = validate_tenant(wanted)
     if problems:
         raise InputError(refusals.summary(f"Tenant {tenant_name!r}", problems))
     if dry_run:
-        _print(whole(wanted), form or "yaml")
+        flags.print_one(wanted, flags.whole(wanted), form or "yaml")
         return
     made = session.run(target, lambda client: _create(client, wanted, seconds=timeout if waits else None))
     if form:
-        _print(made, form)
+        flags.print_one(wanted, made, form)
 
 
 async def _create(client: Client, wanted: Tenant, *, seconds: int | None) -> Json:
@@ -122,8 +125,8 @@ async def _create(client: Client, wanted: Tenant, *, seconds: int | None) -> Jso
 @tenant.command()
 @takes_target
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete.tenants)
-@_wait
-@_timeout
+@flags.wait_option
+@flags.timeout_option
 def suspend(target: Target, *, names: tuple[str, ...], waits: bool, timeout: int) -> None:
     """Close tenants: nothing new can be made, nobody but administrators gets in, nothing is lost."""
     goal = Goal(reasons.SUSPENDED)
@@ -133,8 +136,8 @@ def suspend(target: Target, *, names: tuple[str, ...], waits: bool, timeout: int
 @tenant.command()
 @takes_target
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete.tenants)
-@_wait
-@_timeout
+@flags.wait_option
+@flags.timeout_option
 def resume(target: Target, *, names: tuple[str, ...], waits: bool, timeout: int) -> None:
     """Let suspended tenants go on as they were."""
     goal = Goal(reasons.SUSPENDED, ConditionStatus.FALSE)
@@ -160,54 +163,17 @@ def _switch(target: Target, names: Sequence[str], *, suspended: bool, goal: Goal
     session.run(target, work)
 
 
-def whole(value: Tenant) -> Json:
-    """Return a tenant as a person writes it, with its apiVersion and kind."""
-    resource = value.resource
-    return {"apiVersion": resource.api_version, "kind": resource.kind, **msgspec.to_builtins(value)}
+@tenant.command()
+@takes_target
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete.tenants)
+@flags.renewal_option
+def renew(target: Target, *, names: tuple[str, ...], until: str) -> None:
+    r"""Let tenants last longer, or end sooner; one that has ended goes on.
 
-
-def _print(value: Json, form: str) -> None:
-    if form == "name":
-        output.write(kinds.full_name(Tenant, value["metadata"]["name"]))
-    else:
-        output.print_objects([value], form, single=True)
-
-
-def parse_owner(text: str) -> Owner:
-    """Return the owner that `--owner` names: a User where it says no kind.
-
-    A prefix that is no kind belongs to the name: identity providers give names such as oidc:ada.
-
-    Raises:
-        InputError: The kind has no name after it, or a ServiceAccount no namespace.
+    \b
+      tenantry tenant renew acme --for 720h
+      tenantry tenant renew acme --for never
     """
-    prefix, colon, rest = text.partition(":")
-    kind = next((kind for kind in OwnerKind if colon and kind.lower() == prefix.lower()), None)
-    if kind is None:
-        kind, rest = OwnerKind.USER, text
-    if not rest:
-        raise InputError(f"--owner {text!r} must have a name, as in User:ada, Group:devs or ServiceAccount:ci/deployer")
-    if kind is not OwnerKind.SERVICE_ACCOUNT:
-        return Owner(kind=kind, name=rest)
-    namespace, slash, name = rest.partition("/")
-    if not slash or not namespace or not name:
-        raise InputError(f"--owner {text!r} must name the service account's namespace: ServiceAccount:NAMESPACE/NAME")
-    return Owner(kind=kind, name=name, namespace=namespace)
-
-
-def parse_quota(texts: Sequence[str]) -> dict[str, int | str]:
-    """Return the quota of `--quota`; what the keys and quantities must be is told by the validation of the tenant.
-
-    Raises:
-        InputError: A part is not KEY=QUANTITY, or a key is given twice.
-    """
-    hard: dict[str, int | str] = {}
-    for text in texts:
-        for part in text.split(","):
-            key, equals, value = part.strip().partition("=")
-            if not equals or not key or not value:
-                raise InputError(f"--quota {text!r}: {part!r} must be KEY=QUANTITY, as in cpu=4,memory=8Gi")
-            if key in hard:
-                raise InputError(f"--quota gives {key!r} twice; keep one")
-            hard[key] = value
-    return hard
+    expires_at = flags.parse_renewal(until)
+    asked = Asked(Tenant, tuple(dict.fromkeys(names)))
+    session.run(target, lambda client: flags.renew(client, asked, expires_at))

@@ -12,8 +12,8 @@ import click
 from tenantry.api import reasons
 from tenantry.api.errors import InputError, NotFound, TenantryError
 from tenantry.api.model import Condition, ConditionStatus, KubernetesObject
-from tenantry.cli import complete, durations, kinds, output, session
-from tenantry.cli.kinds import Asked, Kind
+from tenantry.cli import complete, durations, kinds, output, place, session
+from tenantry.cli.kinds import Asked
 from tenantry.cli.target import Target, takes_target
 from tenantry.engine.conditions import find
 
@@ -34,24 +34,37 @@ DELETED = "deleted"
     metavar="ready|deleted|condition=TYPE[=STATUS]",
     help="What to wait for; STATUS is True where it is left out.",
 )
+@place.namespace_option
+@place.everywhere_option
 @click.option("--all", "everything", is_flag=True, help="For all objects of the KIND that are there now.")
 @click.option("--timeout", default="60s", show_default=True, type=durations.DURATION, help="As in 30s, 5m or 1h.")
-def wait(target: Target, *, words: tuple[str, ...], what: str, everything: bool, timeout: int) -> None:
+def wait(
+    target: Target,
+    *,
+    words: tuple[str, ...],
+    what: str,
+    namespace: str,
+    everywhere: bool,
+    everything: bool,
+    timeout: int,
+) -> None:
     r"""Wait until tenants are ready; the exit code is 1 when time is up first.
 
     \b
       tenantry wait tenant/acme tenant/globex --timeout 30s
       tenantry wait tenants --all
       tenantry wait tenant acme --for condition=Suspended
+      tenantry wait subnamespace web -n acme
     """
     wanted = parse_goal(what)
     asked = kinds.parse(words)
     if not asked:
         raise InputError("name what to wait for, as in `tenantry wait tenant/acme`, or `tenantry wait tenants --all`")
-    for kind, names in asked:
-        if bool(names) == everything:
-            plural = kind.resource.plural
+    for each in asked:
+        if bool(each.names) == everything:
+            plural = each.kind.resource.plural
             raise InputError(f"give either names of {plural} or --all, as in `tenantry wait {plural} --all`")
+    asked = place.settle(target, asked, namespace, everywhere=everywhere, may_be_everywhere=True)
     session.run(target, lambda client: wait_for_all(client, asked, wanted, seconds=timeout))
 
 
@@ -136,7 +149,7 @@ async def wait_for_all(
         output.talk(f"{name} is {goal}")
 
     tell = reached or say
-    waiting = [_Waiting(kind, names, goal, tell) for kind, names in asked]
+    waiting = [_Waiting(each, goal, tell) for each in asked]
     try:
         async with asyncio.timeout(seconds):
             for each in waiting:
@@ -152,19 +165,21 @@ async def wait_for_all(
 class _Waiting:
     """One kind's share of a wait."""
 
-    def __init__(self, kind: Kind, names: tuple[str, ...], goal: Goal, tell: Callable[[str], None]) -> None:
-        self._kind = kind
-        self._names = names
+    def __init__(self, asked: Asked, goal: Goal, tell: Callable[[str], None]) -> None:
+        self._asked = asked
+        self._kind = asked.kind
+        self._names = asked.names
         self._goal = goal
         self._tell = tell
-        self._waiting: dict[str, KubernetesObject | None] = dict.fromkeys(names)
+        self._waiting: dict[str, KubernetesObject | None] = dict.fromkeys(asked.keys)
 
     async def run(self, client: Client) -> None:
         """Watch until all are there."""
         from tenantry.cli.following import follow, only
 
         first = True
-        async with aclosing(follow(client, self._kind, selectors=only(self._names))) as changes:
+        selectors, namespace = only(self._names), self._asked.namespace
+        async with aclosing(follow(client, self._kind, selectors=selectors, namespace=namespace)) as changes:
             async for found in changes:
                 if first and not self._names:
                     self._waiting = dict.fromkeys(found)
@@ -176,31 +191,32 @@ class _Waiting:
                     return
 
     def _look(self, found: Mapping[str, KubernetesObject]) -> None:
-        for name in list(self._waiting):
-            value = found.get(name)
-            self._waiting[name] = value
+        for key in list(self._waiting):
+            value = found.get(key)
+            self._waiting[key] = value
             if self._goal.reached(value):
-                del self._waiting[name]
-                self._tell(kinds.full_name(self._kind, name))
+                del self._waiting[key]
+                self._tell(kinds.told_key(self._kind, key))
             elif value is None:
                 if not self._names:
-                    del self._waiting[name]  # one of all, deleted meanwhile
+                    del self._waiting[key]  # one of all, deleted meanwhile
                     continue
-                full_name = kinds.full_name(self._kind, name)
-                raise NotFound(f"{full_name} is not there; `tenantry get {self._kind.resource.plural}` lists all")
+                told = kinds.told_key(self._kind, key)
+                raise NotFound(f"{told} is not there; `{self._asked.listing}` lists all")
 
     def left(self) -> list[str]:
         """Return a line for each that is not there yet, saying why as far as it is known."""
-        return [f"{kinds.full_name(self._kind, name)}: {why(value)}" for name, value in self._waiting.items()]
+        return [f"{kinds.told_key(self._kind, key)}: {why(value)}" for key, value in self._waiting.items()]
 
 
 def why(value: KubernetesObject | None) -> str:
     """Return what keeps an object from being ready, as its conditions say it."""
     if value is None:
         return "nothing is known of it yet"
-    if value.metadata.deletion_timestamp:
-        return "it is being deleted"
     ready = _condition(value, reasons.READY)
+    if value.metadata.deletion_timestamp:
+        held = ready is not None and ready.status is not ConditionStatus.TRUE
+        return f"it is being deleted; {ready.reason}: {ready.message}" if ready and held else "it is being deleted"
     if ready is None or ready.observed_generation < value.metadata.generation:
         return "the operator has not dealt with it yet; does it run?"
     if ready.status is ConditionStatus.TRUE:

@@ -1,13 +1,14 @@
-"""What the API server will say of a tenant, known before it is asked: pure.
+"""What the API server will say of an object of ours, known before it is asked: pure.
 
-The rules are those of the CRD (`validations` and `Meta` in `tenantry.api.tenant`), written a second time because CEL
-runs in the server only. A test gives both the same table of tenants and compares the verdicts.
+The rules are those of the CRDs (`validations` and `Meta` in `tenantry.api`), written a second time because CEL runs in
+the server only. Tests give both the same tables of objects and compare the verdicts.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 
 import msgspec
 
@@ -16,13 +17,29 @@ from tenantry.api.errors import InputError
 from tenantry.api.names import DNS_LABEL, DNS_SUBDOMAIN
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.quota import CONTAINER_RESOURCE
+from tenantry.api.subnamespace import (
+    MAX_NAME,
+    NEVER_INHERITED,
+    Inheritance,
+    InheritanceMode,
+    Mode,
+    Subnamespace,
+    SubnamespaceSpec,
+)
 from tenantry.api.tenant import Tenant
+from tenantry.api.tenantresourcequota import Adjustment
 from tenantry.world import quantity, quota
 
 _LABEL = re.compile(DNS_LABEL, re.ASCII)
 _SUBDOMAIN = re.compile(DNS_SUBDOMAIN, re.ASCII)
 _RESOURCE = re.compile(CONTAINER_RESOURCE, re.ASCII)
+_NEVER_INHERITED = re.compile(NEVER_INHERITED, re.ASCII)
+_INSTANT = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
 _LABEL_LENGTH = 63
+_MOST_KEYS = 64
+"""maxItems and maxProperties of the models."""
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -43,7 +60,45 @@ class Problem(msgspec.Struct, frozen=True):
 
 def validate_tenant(tenant: Tenant) -> list[Problem]:
     """Return everything that is wrong with a tenant, in the order of its fields; [] for a good one."""
-    return [*_name(tenant.metadata.name), *_owners(tenant.spec.owners), *_quantities(tenant)]
+    spec = tenant.spec
+    return [
+        *_name(tenant.metadata.name),
+        *_owners(spec.owners),
+        *_quantities(tenant),
+        *_limits(tenant),
+        *_instant("spec.expiresAt", spec.expires_at),
+    ]
+
+
+def validate_subnamespace(value: Subnamespace) -> list[Problem]:
+    """Return everything that is wrong with a new Subnamespace, in the order of its fields; [] for a good one."""
+    spec = value.spec
+    return [
+        *_child_name(value.metadata.name),
+        *_child_owners(spec),
+        *_inheritance(spec.mode, spec.inheritance),
+        *_keys("spec.quota.hard", spec.quota.hard),
+        *_map("spec.quota.hard", spec.quota.hard),
+        *_marks("spec.labels", spec.labels),
+        *_marks("spec.annotations", spec.annotations),
+        *_instant("spec.expiresAt", spec.expires_at),
+        *_adoption(spec),
+    ]
+
+
+def validate_adjustment(value: Adjustment, path: str) -> list[Problem]:
+    """Return everything that is wrong with a change of a tenant's quota; [] for a good one."""
+    problems: list[Problem] = []
+    if not 1 <= len(value.name) <= _LABEL_LENGTH:
+        problems.append(Problem(f"{path}.name", "must be 1 to 63 characters long"))
+    where = f"{path}.resources"
+    problems += _keys(where, value.resources)
+    for key, amount in value.resources.items():
+        try:
+            quantity.parse(amount)
+        except InputError as error:
+            problems.append(Problem(f"{where}[{key}]", f"must be a quantity: {error}"))
+    return [*problems, *_instant(f"{path}.expiresAt", value.expires_at)]
 
 
 def _name(name: str) -> Iterator[Problem]:
@@ -68,8 +123,8 @@ def _owners(owners: tuple[Owner, ...]) -> Iterator[Problem]:
     path = "spec.owners"
     if not owners:
         yield Problem(path, "must have at least one owner, as in {kind: User, name: ada}")
-    if len(owners) > 64:  # noqa: PLR2004 - maxItems of the model
-        yield Problem(path, f"has {len(owners)} items; it may have at most 64: use a Group")
+    if len(owners) > _MOST_KEYS:
+        yield Problem(path, f"has {len(owners)} items; it may have at most {_MOST_KEYS}: use a Group")
     for index, owner in enumerate(owners):
         yield from _owner(f"{path}[{index}]", owner)
 
@@ -115,10 +170,104 @@ def _quantities(tenant: Tenant) -> Iterator[Problem]:
         ("spec.containerDefaults.requests", defaults.requests),
         ("spec.containerDefaults.limits", defaults.limits),
     ):
-        if len(given) > 64:  # noqa: PLR2004 - maxProperties of the model
-            yield Problem(path, f"has {len(given)} keys; it may have at most 64")
-        for key, value in given.items():
-            yield from _quantity(f"{path}[{key}]", value)
+        yield from _map(path, given)
+
+
+def _map(path: str, given: Mapping[str, int | str]) -> Iterator[Problem]:
+    if len(given) > _MOST_KEYS:
+        yield Problem(path, f"has {len(given)} keys; it may have at most {_MOST_KEYS}")
+    for key, value in given.items():
+        yield from _quantity(f"{path}[{key}]", value)
+
+
+def _limits(tenant: Tenant) -> Iterator[Problem]:
+    rules = tenant.spec.namespaces
+    for field, value in (("maxCount", rules.max_count), ("maxDepth", rules.max_depth)):
+        if value < 0:
+            yield Problem(f"spec.namespaces.{field}", f"is {value}; it must not be negative (0 means no limit)")
+
+
+def _instant(path: str, value: str) -> Iterator[Problem]:
+    """Say what the format date-time of a schema says: RFC 3339, empty for none."""
+    if not value:
+        return
+    good = len(value) <= 64 and _INSTANT.fullmatch(value) is not None  # noqa: PLR2004 - maxLength of the model
+    try:
+        datetime.fromisoformat(value.upper())
+    except ValueError:
+        good = False
+    if not good:
+        yield Problem(path, f"is {value[:64]!r}; it must be a time as in 2027-01-31T18:00:00Z")
+
+
+# -- Subnamespaces --------------------------------------------------------------------------------
+
+
+def _child_name(name: str) -> Iterator[Problem]:
+    if not name:
+        yield Problem("metadata.name", "must be given")
+    elif not _LABEL.fullmatch(name) or len(name) > MAX_NAME:
+        yield Problem(
+            "metadata.name",
+            f"is {name!r}; it must be a DNS label of at most {MAX_NAME} lower-case letters, digits and -, because the"
+            " child namespace has this name with a hyphen and 16 digits behind it",
+        )
+
+
+def _child_owners(spec: SubnamespaceSpec) -> Iterator[Problem]:
+    path = "spec.owners"
+    inherited = spec.mode is Mode.WORKSPACE and spec.inheritance.role_bindings is not InheritanceMode.NONE
+    if not spec.owners and not inherited:
+        yield Problem(
+            path,
+            "must have at least one owner, as in {kind: User, name: ada}, unless a Workspace inherits roleBindings",
+        )
+    if len(spec.owners) > _MOST_KEYS:
+        yield Problem(path, f"has {len(spec.owners)} items; it may have at most {_MOST_KEYS}: use a Group")
+    for index, owner in enumerate(spec.owners):
+        yield from _owner(f"{path}[{index}]", owner)
+
+
+def _inheritance(mode: Mode, given: Inheritance) -> Iterator[Problem]:
+    path = "spec.inheritance"
+    for index, other in enumerate(given.others):
+        if _NEVER_INHERITED.fullmatch(other.resource):
+            yield Problem(
+                f"{path}.others[{index}].resource",
+                f"is {other.resource!r}; it must not be a kind that is made by controllers, is Tenantry's own, or has a"
+                f" field of its own in {path}",
+            )
+    if len({other.resource for other in given.others}) < len(given.others):
+        yield Problem(f"{path}.others", "must not name a resource twice")
+    if mode is Mode.WORKSPACE:
+        return
+    none, sync = InheritanceMode.NONE, InheritanceMode.SYNC
+    closed = (given.roles, given.role_bindings, given.network_policies, given.service_accounts)
+    if any(each is not none for each in closed):
+        yield Problem(
+            path,
+            "must not have roles, roleBindings, networkPolicies nor serviceAccounts in a Subtenant, which its parent"
+            " does not see into; leave them at None",
+        )
+    others = (given.limit_ranges, given.secrets, given.config_maps, *(other.mode for other in given.others))
+    if any(each is sync for each in others):
+        yield Problem(path, "must not be Sync in a Subtenant, whose objects its parent may not change later; use Copy")
+
+
+def _marks(path: str, given: Mapping[str, str]) -> Iterator[Problem]:
+    if len(given) > _MOST_KEYS:
+        yield Problem(path, f"has {len(given)} keys; it may have at most {_MOST_KEYS}")
+    for key, value in given.items():
+        if len(value) > 4096:  # noqa: PLR2004 - maxLength of the model
+            yield Problem(f"{path}[{key}]", "must be at most 4096 characters long")
+
+
+def _adoption(spec: SubnamespaceSpec) -> Iterator[Problem]:
+    for field, value in (("namespace", spec.adopt.namespace), ("parent", spec.adopt.parent)):
+        if len(value) > _LABEL_LENGTH:
+            yield Problem(f"spec.adopt.{field}", "must be at most 63 characters long")
+    if spec.adopt.parent and not spec.adopt.namespace:
+        yield Problem("spec.adopt.namespace", "must be given")
 
 
 def _keys(path: str, hard: Mapping[str, int | str]) -> Iterator[Problem]:

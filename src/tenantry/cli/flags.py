@@ -1,0 +1,158 @@
+"""Flags that several verbs take, and what they mean: owners, quotas, labels, ends of leases, waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from tenantry.api.errors import InputError
+from tenantry.api.model import KubernetesObject
+from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
+from tenantry.cli import durations, kinds, output
+from tenantry.cli.kinds import Asked
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+Json = dict[str, Any]
+
+NEVER = "never"
+
+wait_option = click.option("--wait", "waits", is_flag=True, help="Wait until it is so.")
+timeout_option = click.option(
+    "--timeout", default="60s", show_default=True, type=durations.DURATION, help="With --wait: as in 30s or 5m."
+)
+renewal_option = click.option(
+    "--for",
+    "until",
+    required=True,
+    metavar="DURATION|TIME|never",
+    help="Until when, from now: 72h, 2027-01-31T18:00:00Z, or never for no end.",
+)
+
+
+def parse_owner(text: str) -> Owner:
+    """Return the owner that `--owner` names: a User where it says no kind.
+
+    A prefix that is no kind belongs to the name: identity providers give names such as oidc:ada.
+
+    Raises:
+        InputError: The kind has no name after it, or a ServiceAccount no namespace.
+    """
+    prefix, colon, rest = text.partition(":")
+    kind = next((kind for kind in OwnerKind if colon and kind.lower() == prefix.lower()), None)
+    if kind is None:
+        kind, rest = OwnerKind.USER, text
+    if not rest:
+        raise InputError(f"--owner {text!r} must have a name, as in User:ada, Group:devs or ServiceAccount:ci/deployer")
+    if kind is not OwnerKind.SERVICE_ACCOUNT:
+        return Owner(kind=kind, name=rest)
+    namespace, slash, name = rest.partition("/")
+    if not slash or not namespace or not name:
+        raise InputError(f"--owner {text!r} must name the service account's namespace: ServiceAccount:NAMESPACE/NAME")
+    return Owner(kind=kind, name=name, namespace=namespace)
+
+
+def parse_quota(texts: Sequence[str], flag: str = "--quota") -> dict[str, int | str]:
+    """Return the quantities of `--quota`; what keys and quantities must be is told by the validation of the object.
+
+    Raises:
+        InputError: A part is not KEY=QUANTITY, or a key is given twice.
+    """
+    hard: dict[str, int | str] = {}
+    for text in texts:
+        for part in text.split(","):
+            key, equals, value = part.strip().partition("=")
+            if not equals or not key or not value:
+                raise InputError(f"{flag} {text!r}: {part!r} must be KEY=QUANTITY, as in cpu=4,memory=8Gi")
+            if key in hard:
+                raise InputError(f"{flag} gives {key!r} twice; keep one")
+            hard[key] = value
+    return hard
+
+
+def parse_pairs(flag: str, parts: Sequence[str]) -> dict[str, str]:
+    """Return what KEY=VALUE parts say; a value may be empty.
+
+    Raises:
+        InputError: A part has no = or no key, or a key is given twice.
+    """
+    found: dict[str, str] = {}
+    for part in parts:
+        key, equals, value = part.strip().partition("=")
+        if not equals or not key:
+            raise InputError(f"{flag} {part!r} must be KEY=VALUE")
+        if key in found:
+            raise InputError(f"{flag} gives {key!r} twice; keep one")
+        found[key] = value
+    return found
+
+
+def parse_expiry(flag: str, text: str) -> str:
+    """Return the RFC 3339 time that a duration from now, or a time, means; "" for "".
+
+    Raises:
+        InputError: It is neither, or past.
+    """
+    if not text:
+        return ""
+    now = datetime.now(UTC)
+    found = durations.instant(text, now)
+    if not found:
+        raise InputError(f"{flag} {text!r} must be a duration, as in 72h or 30d, or a time, as in 2027-01-31T18:00:00Z")
+    if durations.left(found, now) <= 0 and durations.parse(text) is None:
+        raise InputError(f"{flag} {text!r} is past: it must be a time to come")
+    return found
+
+
+def parse_renewal(text: str) -> str | None:
+    """Return the time that `--for` means, None for never.
+
+    Raises:
+        InputError: It means none.
+    """
+    if text.lower() == NEVER:
+        return None
+    if not text:
+        raise InputError("--for must not be empty; say never for no end")
+    return parse_expiry("--for", text)
+
+
+async def renew(client: Client, asked: Asked, expires_at: str | None) -> None:
+    """Give objects another end; all of them are there, or none is touched.
+
+    Args:
+        client: Of the cluster.
+        asked: Tenants or Subnamespaces, by name.
+        expires_at: RFC 3339; None for no end.
+
+    Raises:
+        NotFound: One of them is not there.
+    """
+    for name in asked.names:
+        await client.get(asked.kind, name, asked.namespace)
+    for name in asked.names:
+        patch = {"spec": {"expiresAt": expires_at}}
+        await client.merge_patch(asked.kind.resource, asked.namespace, name, patch)
+        told = kinds.told(asked.kind, name, asked.namespace)
+        output.talk(f"{told} ends at {expires_at}" if expires_at else f"{told} has no end any more")
+
+
+def whole(value: Tenant | Subnamespace) -> Json:
+    """Return an object as a person writes it, with its apiVersion and kind."""
+    resource = value.resource
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **msgspec.to_builtins(value)}
+
+
+def print_one(wanted: KubernetesObject, value: Json, form: str) -> None:
+    """Print an object that was made, or would be, in the form of -o."""
+    if form == "name":
+        output.write(kinds.full_name(type(wanted), wanted.metadata.name))
+    else:
+        output.print_objects([value], form, single=True)

@@ -1,0 +1,75 @@
+"""`tenantry name`: what the namespace of a Subnamespace is called, computed as the operator computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from tenantry.api import marks
+from tenantry.api.errors import InputError, NotFound
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import ObjectMeta
+from tenantry.api.subnamespace import Inheritance, InheritanceMode, Mode, Subnamespace, SubnamespaceSpec
+from tenantry.api.tenant import Tenant
+from tenantry.cli import complete, output, refusals, session
+from tenantry.cli.target import Target, may_take_target
+from tenantry.world.naming import child_name
+from tenantry.world.validation import validate_subnamespace
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+
+@click.command()
+@may_take_target
+@click.argument("parent", metavar="PARENT", shell_complete=complete.namespaces)
+@click.argument("child", metavar="NAME")
+@click.option(
+    "--tenant", default="", metavar="TENANT", help="Whose the parent is; the cluster knows where it is not given."
+)
+@click.option("--tenant-uid", default="", metavar="UID", help="The tenant's uid; then no cluster is asked.")
+@click.option(
+    "--cluster-uid",
+    default="",
+    metavar="UID",
+    help="For a federated one: the uid of the namespace kube-system of its home cluster.",
+)
+def name(
+    find: Callable[[], Target], *, parent: str, child: str, tenant: str, tenant_uid: str, cluster_uid: str
+) -> None:
+    r"""Print what the namespace of the Subnamespace NAME in the namespace PARENT is called, whether it is there or not.
+
+    It is NAME-DIGITS. The digits are the first 16 of the SHA-256 of TENANT-UID/PARENT/NAME, with CLUSTER-UID/ before
+    that for a federated one.
+
+    \b
+      tenantry name acme web
+      tenantry name acme web --tenant-uid 0b8b2b0e-6d5c-4e0c-9d55-0d2f8f7c1f64
+    """
+    if tenant and tenant_uid:
+        raise InputError("give either --tenant or --tenant-uid, not both")
+    inherits = Inheritance(role_bindings=InheritanceMode.SYNC)
+    wanted = Subnamespace(
+        metadata=ObjectMeta(name=child), spec=SubnamespaceSpec(mode=Mode.WORKSPACE, inheritance=inherits)
+    )
+    problems = validate_subnamespace(wanted)
+    if problems:
+        raise InputError(refusals.summary(f"Subnamespace {child!r}", problems))
+    uid = tenant_uid or session.run(find(), lambda client: _tenant_uid(client, parent, tenant))
+    output.write(child_name(uid, parent, child, cluster_uid))
+
+
+async def _tenant_uid(client: Client, parent: str, tenant: str) -> str:
+    if tenant:
+        return (await client.get(Tenant, tenant)).metadata.uid
+    hint = "name the tenant with --tenant or --tenant-uid"
+    try:
+        namespace = await client.get(Namespace, parent)
+    except NotFound as error:
+        raise NotFound(f"there is no namespace {parent!r}; for one that is still to come, {hint}") from error
+    uid = namespace.metadata.labels.get(marks.TENANT_UID, "")
+    if not uid:
+        raise InputError(f"the namespace {parent!r} is no tenant's; {hint}")
+    return uid

@@ -1,0 +1,91 @@
+"""Which namespace a verb means: -n and -A, as kubectl has them, and refused where they say nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from tenantry.api.errors import InputError
+from tenantry.cli import complete
+from tenantry.cli.kinds import Asked
+from tenantry.cli.target import Target
+
+NOWHERE = "default"
+"""The namespace of a context that names none; no tenant's."""
+
+namespace_option = click.option(
+    "-n",
+    "--namespace",
+    default="",
+    metavar="NAMESPACE",
+    shell_complete=complete.namespaces,
+    help="Of Subnamespaces: the namespace that they are in, their parent.",
+)
+parent_option = click.option(
+    "-n",
+    "--namespace",
+    default="",
+    metavar="PARENT",
+    shell_complete=complete.namespaces,
+    help="The parent namespace; the context's where it names one.",
+)
+everywhere_option = click.option(
+    "-A", "--all-namespaces", "everywhere", is_flag=True, help="Of Subnamespaces: those in all namespaces."
+)
+
+
+def settle(
+    target: Target, asked: Sequence[Asked], namespace: str, *, everywhere: bool = False, may_be_everywhere: bool = False
+) -> list[Asked]:
+    """Return what is asked for with its namespaces.
+
+    Args:
+        target: The cluster, whose context may name a namespace.
+        asked: Kinds and names.
+        namespace: -n; "" where it was not given.
+        everywhere: -A.
+        may_be_everywhere: The verb has -A.
+
+    Raises:
+        InputError: A flag says nothing about what is asked for, or a namespace is missing.
+        ConfigError: The context cannot be read.
+    """
+    if namespace and everywhere:
+        raise InputError("give either --namespace or --all-namespaces, not both")
+    inside = [each for each in asked if each.kind.resource.namespaced]
+    if asked and not inside and (namespace or everywhere):
+        flag = "--namespace" if namespace else "--all-namespaces"
+        raise InputError(f"{asked[0].kind.resource.plural} are in no namespace: leave {flag} out")
+    if everywhere and any(each.names for each in inside):
+        raise InputError("--all-namespaces may not be given together with names; say with -n where they are")
+    if not inside or everywhere:
+        return list(asked)
+    chosen = namespace or context_namespace(target)
+    if not chosen:
+        plural = inside[0].kind.resource.plural
+        others = ", or all with -A" if may_be_everywhere and not inside[0].names else ""
+        raise InputError(f"{plural} are in namespaces: name one with -n, as in `-n acme`{others}")
+    return [each._replace(namespace=chosen) if each.kind.resource.namespaced else each for each in asked]
+
+
+def parent(target: Target, namespace: str) -> str:
+    """Return the namespace that -n, or else the context, names.
+
+    Raises:
+        InputError: Neither does.
+    """
+    chosen = namespace or context_namespace(target)
+    if not chosen:
+        raise InputError("name the parent namespace with -n, as in `-n acme`: the context names none")
+    return chosen
+
+
+def context_namespace(target: Target) -> str:
+    """Return the namespace that the context names; "" where it names none.
+
+    Raises:
+        ConfigError: The credentials are missing or cannot be read.
+    """
+    named = target.connection().namespace
+    return "" if named == NOWHERE else named

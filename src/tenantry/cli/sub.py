@@ -1,0 +1,331 @@
+"""`tenantry sub`: makes subnamespaces from flags, moves them to another parent, renews and deletes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from tenantry.api import marks
+from tenantry.api.errors import Forbidden, InputError, NotFound
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import ObjectMeta
+from tenantry.api.quota import Quota
+from tenantry.api.subnamespace import (
+    Adoption,
+    Inheritance,
+    InheritanceMode,
+    Mode,
+    OtherInheritance,
+    Scope,
+    Subnamespace,
+    SubnamespaceSpec,
+)
+from tenantry.cli import complete, durations, flags, kinds, output, place, refusals, session
+from tenantry.cli.delete import doom
+from tenantry.cli.kinds import Asked
+from tenantry.cli.target import Target, takes_target
+from tenantry.cli.wait import parse_goal, wait_for_all
+from tenantry.world.naming import child_name
+from tenantry.world.validation import validate_subnamespace
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+Json = dict[str, Any]
+
+SEVEN = {
+    "roles": "roles",
+    "rolebindings": "role_bindings",
+    "networkpolicies": "network_policies",
+    "limitranges": "limit_ranges",
+    "secrets": "secrets",
+    "configmaps": "config_maps",
+    "serviceaccounts": "service_accounts",
+}
+"""The kinds that have a field in `spec.inheritance`, as --inherit names them."""
+
+APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+@click.group()
+def sub() -> None:
+    """Make, move, renew and delete subnamespaces; `tenantry get subnamespaces` lists them."""
+
+
+@sub.command()
+@takes_target
+@click.argument("child", metavar="NAME")
+@place.parent_option
+@click.option(
+    "--mode",
+    type=click.Choice([mode.value for mode in Mode], case_sensitive=False),
+    default=Mode.WORKSPACE.value,
+    show_default=True,
+    help="Workspace: for a team. Subtenant: for a customer, whom the parent does not see into.",
+)
+@click.option(
+    "--owner",
+    "owners",
+    multiple=True,
+    metavar="[KIND:]NAME",
+    help="Who owns it: ada, User:ada, Group:devs or ServiceAccount:NAMESPACE/NAME. May be repeated.",
+)
+@click.option(
+    "--quota",
+    "quotas",
+    multiple=True,
+    metavar="KEY=QUANTITY,...",
+    help="Its share of the parent's quota, as in cpu=2,memory=4Gi. May be repeated.",
+)
+@click.option(
+    "--inherit",
+    "inherited",
+    multiple=True,
+    metavar="KIND=MODE,...",
+    help=f"What it gets of the parent's objects, as in secrets=Copy: {', '.join(SEVEN)}, or another kind as in"
+    " widgets.example.com; None, Copy (once) or Sync (kept the same). May be repeated. A Workspace for which neither"
+    " this nor --owner is given gets roles=Sync,rolebindings=Sync: the parent's people work in it.",
+)
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE,...", help="Labels of its namespace.")
+@click.option("--annotation", "annotations", multiple=True, metavar="KEY=VALUE", help="An annotation of its namespace.")
+@click.option(
+    "--expires", default="", metavar="DURATION|TIME", help="When it is deleted: 72h, or 2027-01-31T18:00:00Z."
+)
+@click.option("--allow-cascading-deletion", "cascades", is_flag=True, help="It may be deleted with what is inside.")
+@click.option(
+    "--scope",
+    type=click.Choice([scope.value for scope in Scope], case_sensitive=False),
+    default=Scope.LOCAL.value,
+    show_default=True,
+    help="Federated: its namespace has the same name on every cluster of a federation.",
+)
+@click.option("--dry-run", is_flag=True, help="Only print what would be made (YAML where -o says nothing else).")
+@flags.wait_option
+@flags.timeout_option
+@output.output_option("json", "yaml", "name")
+def create(
+    target: Target,
+    *,
+    child: str,
+    namespace: str,
+    mode: str,
+    owners: tuple[str, ...],
+    quotas: tuple[str, ...],
+    inherited: tuple[str, ...],
+    labels: tuple[str, ...],
+    annotations: tuple[str, ...],
+    expires: str,
+    cascades: bool,
+    scope: str,
+    dry_run: bool,
+    waits: bool,
+    timeout: int,
+    form: str | None,
+) -> None:
+    r"""Make a subnamespace in a tenant's namespace.
+
+    \b
+      tenantry sub create web -n acme --quota cpu=2,memory=4Gi --wait
+      tenantry sub create shop -n acme --mode subtenant --owner bob --inherit secrets=Copy
+      tenantry sub create trial -n acme --expires 72h
+    """
+    spec = SubnamespaceSpec(
+        mode=Mode(mode),
+        owners=tuple(flags.parse_owner(owner) for owner in owners),
+        quota=Quota(hard=flags.parse_quota(quotas)),
+        inheritance=inheritance(inherited, mode=Mode(mode), owned=bool(owners)),
+        labels=flags.parse_pairs("--label", [part for text in labels for part in text.split(",")]),
+        annotations=flags.parse_pairs("--annotation", annotations),
+        expires_at=flags.parse_expiry("--expires", expires),
+        allow_cascading_deletion=cascades,
+        scope=Scope(scope),
+    )
+    parent = place.parent(target, namespace)
+    wanted = Subnamespace(metadata=ObjectMeta(name=child, namespace=parent), spec=spec)
+    problems = validate_subnamespace(wanted)
+    if problems:
+        raise InputError(refusals.summary(f"Subnamespace {child!r}", problems))
+    if dry_run:
+        flags.print_one(wanted, flags.whole(wanted), form or "yaml")
+        return
+    made = session.run(target, lambda client: _create(client, wanted, seconds=timeout if waits else None))
+    if form:
+        flags.print_one(wanted, made, form)
+
+
+async def _create(client: Client, wanted: Subnamespace, *, seconds: int | None) -> Json:
+    meta = wanted.metadata
+    labels = await _labels_of(client, meta.namespace)
+    made: Json = msgspec.json.decode(await client.create(wanted))
+    output.talk(f"{kinds.told_key(Subnamespace, wanted.key)} created")
+    if labels is not None and not wanted.spec.adopt.namespace:
+        home = labels.get(marks.CLUSTER_UID, "") if wanted.spec.scope is Scope.FEDERATED else ""
+        named = child_name(labels[marks.TENANT_UID], meta.namespace, meta.name, home)
+        output.talk(f"its namespace is called {named!r}")
+    if seconds is not None:
+        asked = Asked(Subnamespace, (meta.name,), meta.namespace)
+        await wait_for_all(client, [asked], parse_goal("ready"), seconds=seconds)
+    return made
+
+
+async def _labels_of(client: Client, namespace: str) -> Mapping[str, str] | None:
+    """Return the labels of a tenant's namespace; None where they may not be read.
+
+    Raises:
+        NotFound: It is not there.
+        InputError: It is no tenant's.
+    """
+    try:
+        found = await client.get(Namespace, namespace)
+    except Forbidden:
+        return None  # then the operator's condition says it
+    except NotFound as error:
+        raise NotFound(f"there is no namespace {namespace!r}; `tenantry tree` draws those that there are") from error
+    labels = found.metadata.labels
+    if labels.get(marks.MANAGED_BY) != marks.MANAGER or marks.TENANT_UID not in labels:
+        raise InputError(
+            f"the namespace {namespace!r} is no tenant's: make the Subnamespace in one that `tenantry tree` draws"
+        )
+    return labels
+
+
+def inheritance(texts: Sequence[str], *, mode: Mode, owned: bool) -> Inheritance:
+    """Return the inheritance of `--inherit`, or the usual one of a Workspace.
+
+    Args:
+        texts: As given.
+        mode: Of the Subnamespace.
+        owned: Owners are given.
+
+    Raises:
+        InputError: A part is not KIND=MODE, or a kind is unknown or given twice.
+    """
+    if not texts and mode is Mode.WORKSPACE and not owned:
+        return Inheritance(roles=InheritanceMode.SYNC, role_bindings=InheritanceMode.SYNC)
+    modes = {each.value.lower(): each for each in InheritanceMode}
+    seven: dict[str, InheritanceMode] = {}
+    others: list[OtherInheritance] = []
+    for key, value in flags.parse_pairs("--inherit", [part for text in texts for part in text.split(",")]).items():
+        chosen = modes.get(value.lower())
+        if chosen is None:
+            raise InputError(f"--inherit {key}={value}: {value!r} must be None, Copy or Sync")
+        word = key.lower()
+        field = SEVEN.get(word) or SEVEN.get(f"{word}s") or SEVEN.get(f"{word.removesuffix('y')}ies")
+        if field is None and "." not in word:
+            raise InputError(
+                f"--inherit names {key!r}, which must be one of {', '.join(SEVEN)}, or a kind's plural and group as in"
+                " widgets.example.com"
+            )
+        if field is None:
+            others.append(OtherInheritance(resource=word, mode=chosen))
+        elif field in seven:
+            raise InputError(f"--inherit names {key!r} twice; keep one")
+        else:
+            seven[field] = chosen
+    return Inheritance(**seven, others=tuple(others))
+
+
+# -- move -----------------------------------------------------------------------------------------
+
+
+@sub.command()
+@takes_target
+@click.argument("child", metavar="NAME", shell_complete=complete.subnamespaces)
+@click.option(
+    "--from", "source", required=True, metavar="NAMESPACE", shell_complete=complete.namespaces, help="Its parent now."
+)
+@click.option(
+    "--to", "goal", required=True, metavar="NAMESPACE", shell_complete=complete.namespaces, help="Its new parent."
+)
+@click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until it is moved.")
+@click.option("--timeout", default="60s", show_default=True, type=durations.DURATION, help="How long to wait.")
+def move(target: Target, *, child: str, source: str, goal: str, waits: bool, timeout: int) -> None:
+    r"""Give a subnamespace another parent of the same tenant: its namespace stays what it is, with all that is inside.
+
+    A Subnamespace of the same name and spec is made in the new parent, and takes the namespace over; the operator then
+    deletes the one in the old parent. The new parent's quota must have room for it.
+
+    \b
+      tenantry sub move web --from acme --to platform-0c5a38e2a1d6f4b7
+    """
+    if source == goal:
+        raise InputError(f"--from and --to are both {source!r}: it is there already")
+    session.run(target, lambda client: _move(client, child, source, goal, seconds=timeout if waits else None))
+
+
+async def _move(client: Client, name: str, source: str, goal: str, *, seconds: int | None) -> None:
+    before = await _read(client, name, source)
+    namespace = before.status.namespace
+    if not namespace:
+        raise InputError(f"{kinds.told(Subnamespace, name, source)} has no namespace yet: there is nothing to move")
+    labels = await _labels_of(client, goal)
+    if labels is not None and f"{namespace}{marks.TREE_SUFFIX}" in labels:
+        raise InputError(f"--to {goal!r} is {name!r} itself, or below it: a namespace cannot be inside itself")
+    meta = ObjectMeta(
+        name=name,
+        namespace=goal,
+        labels=before.metadata.labels,
+        annotations={key: value for key, value in before.metadata.annotations.items() if key != APPLIED},
+    )
+    adopt = Adoption(namespace=namespace, parent=source)
+    wanted = Subnamespace(metadata=meta, spec=msgspec.structs.replace(before.spec, adopt=adopt))
+    await _create(client, wanted, seconds=seconds)
+    if seconds is not None:
+        old = Asked(Subnamespace, (name,), source)
+        await wait_for_all(client, [old], parse_goal("deleted"), seconds=seconds)
+
+
+async def _read(client: Client, name: str, namespace: str) -> Subnamespace:
+    try:
+        return await client.get(Subnamespace, name, namespace)
+    except NotFound as error:
+        told = kinds.told(Subnamespace, name, namespace)
+        listing = Asked(Subnamespace, (), namespace).listing
+        raise NotFound(f"{told} is not there; `{listing}` lists all") from error
+
+
+# -- renew and delete -----------------------------------------------------------------------------
+
+
+@sub.command()
+@takes_target
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete.subnamespaces)
+@place.parent_option
+@flags.renewal_option
+def renew(target: Target, *, names: tuple[str, ...], namespace: str, until: str) -> None:
+    r"""Let subnamespaces last longer, or end sooner.
+
+    \b
+      tenantry sub renew trial -n acme --for 72h
+      tenantry sub renew trial -n acme --for never
+    """
+    expires_at = flags.parse_renewal(until)
+    asked = Asked(Subnamespace, tuple(dict.fromkeys(names)), place.parent(target, namespace))
+    session.run(target, lambda client: flags.renew(client, asked, expires_at))
+
+
+@sub.command()
+@takes_target
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete.subnamespaces)
+@place.parent_option
+@click.option("--cascade", "cascades", is_flag=True, help="Also what is inside: allows it in the spec first.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until everything is gone.")
+@click.option("--timeout", default="2m", show_default=True, type=durations.DURATION, help="How long to wait.")
+def delete(
+    target: Target, *, names: tuple[str, ...], namespace: str, cascades: bool, yes: bool, waits: bool, timeout: int
+) -> None:
+    r"""Delete subnamespaces, with their namespaces and everything in them.
+
+    One that has subnamespaces inside is not deleted, unless its spec or --cascade allows it.
+
+    \b
+      tenantry sub delete web -n acme
+      tenantry sub delete web -n acme --cascade --yes
+    """
+    asked = Asked(Subnamespace, tuple(dict.fromkeys(names)), place.parent(target, namespace))
+    seconds = timeout if waits else None
+    session.run(target, lambda client: doom(client, [asked], yes=yes, seconds=seconds, cascades=cascades))
