@@ -17,13 +17,15 @@ import msgspec
 from tenantry.api.errors import ApiError, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.tenant import Tenant
+from tenantry.controllers.quota.verdicts import Verdicts
+from tenantry.controllers.subnamespace.controller import SubnamespaceController
 from tenantry.controllers.tenant.controller import TenantController
 from tenantry.engine.clock import SystemClock
 from tenantry.engine.events import Recorder
 from tenantry.engine.health import serve
 from tenantry.engine.lease import Election
 from tenantry.engine.metrics import Metrics
-from tenantry.engine.runtime import Engine
+from tenantry.engine.runtime import Controller, Engine
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
@@ -89,6 +91,16 @@ async def operate(connection: Connection, options: Options) -> None:
                 await working
 
 
+def controllers(cluster_uid: str) -> list[Controller]:
+    """Return everything that the leader runs.
+
+    Args:
+        cluster_uid: The uid of the namespace kube-system.
+    """
+    verdicts = Verdicts()
+    return [TenantController(cluster_uid), SubnamespaceController(cluster_uid, verdicts)]
+
+
 class _Operator:
     def __init__(self, options: Options) -> None:
         self.metrics = Metrics()
@@ -127,7 +139,7 @@ class _Operator:
         recorder = Recorder(client, self._clock, self._options.identity)
         engine = Engine(
             client,
-            [TenantController(cluster_uid)],
+            controllers(cluster_uid),
             clock=self._clock,
             metrics=self.metrics,
             recorder=recorder,

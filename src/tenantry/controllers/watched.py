@@ -22,7 +22,7 @@ BY_BINDING = "binding"
 """Child namespaces by the uid of the Subnamespace that they are bound to."""
 
 BY_ADOPTION = "adoption"
-"""Subnamespaces that take over another's namespace, by the key of that other."""
+"""Subnamespaces that take over a namespace, by its name and by the key of the Subnamespace that had it."""
 
 OURS = {"labelSelector": f"{MANAGED_BY}={MANAGER}"}
 """What is read of kinds of which only our own objects matter; others may be inherited, closed, or in the way."""
@@ -75,8 +75,9 @@ def _parent_of(found: Subnamespace) -> list[str]:
 
 
 def _adopted_by(found: Subnamespace) -> list[str]:
-    old = found.spec.adopt.parent
-    return [object_key(old, found.metadata.name)] if old else []
+    adopt = found.spec.adopt
+    names = [adopt.namespace] if adopt.namespace else []
+    return [*names, object_key(adopt.parent, found.metadata.name)] if adopt.parent else names
 
 
 def own_key(change: Change[Any]) -> Iterable[str]:

@@ -151,6 +151,35 @@ class Engine:
             if change is not None:
                 informer.on_change(change)
 
+    async def patch_metadata(self, value: KubernetesObject, metadata: Mapping[str, Any]) -> None:
+        """Change an object's metadata at the resourceVersion that it was read at, by a merge patch.
+
+        Raises:
+            Conflict: The object has changed since; look at it again.
+        """
+        informer = self._informers[value.resource]
+        informer.cache.expect(value.key)
+        answer = None
+        meta = value.metadata
+        patch = {"metadata": {**metadata, "resourceVersion": meta.resource_version}}
+        try:
+            data = await self.client.merge_patch(value.resource, meta.namespace, meta.name, patch)
+            answer = informer.decode(msgspec.Raw(data))
+        except NotFound:
+            log.debug("deleted before its metadata was written", extra={"key": value.key})
+        finally:
+            change = informer.cache.settle(value.key, answer)
+            if change is not None:
+                informer.on_change(change)
+
+    async def delete(self, value: KubernetesObject) -> None:
+        """Ask for the end of an object as it was seen: another one of its name stays."""
+        meta = value.metadata
+        try:
+            await self.client.delete(value.resource, meta.namespace, meta.name, uid=meta.uid)
+        except NotFound:
+            log.debug("gone already", extra={"key": value.key})
+
     async def require(self, controller: str, watch: Watch) -> Cache[Any]:
         """Return the cache of a kind that is watched from the first time that somebody needs it, once it is in step.
 

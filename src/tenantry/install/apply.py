@@ -36,19 +36,12 @@ _RESOURCES = {
         Resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
         Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
         Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", "FlowSchema", namespaced=False),
-        Resource(
-            "admissionregistration.k8s.io",
-            "v1",
-            "validatingadmissionpolicies",
-            "ValidatingAdmissionPolicy",
-            namespaced=False,
-        ),
-        Resource(
-            "admissionregistration.k8s.io",
-            "v1",
-            "validatingadmissionpolicybindings",
-            "ValidatingAdmissionPolicyBinding",
-            namespaced=False,
+        *(
+            Resource(
+                "admissionregistration.k8s.io", "v1", f"{kind.lower()[:-1]}{end}", f"{kind}{rest}", namespaced=False
+            )
+            for kind in ("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy")
+            for end, rest in (("ies", ""), ("ybindings", "Binding"))
         ),
     )
 }

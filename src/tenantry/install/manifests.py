@@ -11,7 +11,7 @@ from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.install import policies, rights
+from tenantry.install import policies, rights, subnamespaces
 from tenantry.install.rights import LABELS, OPERATOR
 
 Json = dict[str, Any]
@@ -52,6 +52,7 @@ def foundation(subject: Json) -> list[Json]:
         rights.flow_schema(subject),
         *policies.suspended(),
         *policies.closable(),
+        *subnamespaces.everything(),
     ]
 
 

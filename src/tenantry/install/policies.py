@@ -70,7 +70,7 @@ def suspended() -> list[Json]:
             ],
         },
     }
-    return [policy, _binding(SUSPENDED)]
+    return [policy, binding(SUSPENDED)]
 
 
 def closable() -> list[Json]:
@@ -119,13 +119,21 @@ def closable() -> list[Json]:
             ],
         },
     }
-    return [policy, _binding(CLOSABLE)]
+    return [policy, binding(CLOSABLE)]
 
 
-def _binding(name: str) -> Json:
+def binding(name: str, kind: str = "Validating", **more: object) -> Json:
+    """Return what puts a policy into force everywhere.
+
+    Args:
+        name: Of the policy, and of the binding.
+        kind: Validating or Mutating.
+        more: Further fields of the spec, as paramRef.
+    """
+    actions = {"validationActions": ["Deny"]} if kind == "Validating" else {}
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicyBinding",
+        "kind": f"{kind}AdmissionPolicyBinding",
         "metadata": {"name": name, "labels": {marks.MANAGED_BY: marks.MANAGER}},
-        "spec": {"policyName": name, "validationActions": ["Deny"]},
+        "spec": {"policyName": name, **actions, **more},
     }

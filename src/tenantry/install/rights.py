@@ -33,11 +33,12 @@ def operator_role() -> Json:
     """Return the operator's cluster-wide rights."""
     rules = [
         _rule([marks.GROUP], ["tenants"], [*READ, "administer"]),
-        _rule([marks.GROUP], ["tenants/status"], ["update"]),
+        _rule([marks.GROUP], ["subnamespaces"], [*READ, "patch", "delete"]),
+        _rule([marks.GROUP], ["tenants/status", "subnamespaces/status"], ["update"]),
         # Owner references that block the tenant's deletion need this where OwnerReferencesPermissionEnforcement is on.
         _rule([marks.GROUP], ["tenants/finalizers"], ["update"]),
-        # Namespaces are deleted by Kubernetes' garbage collector, never by the operator.
-        _rule([""], ["namespaces"], [*READ, "create", "patch"]),
+        # A tenant's core namespace is deleted by Kubernetes' garbage collector, child namespaces by the operator.
+        _rule([""], ["namespaces"], KEEP),
         _rule([""], ["resourcequotas", "limitranges"], KEEP),
         _rule(["networking.k8s.io"], ["networkpolicies"], KEEP),
         _rule(["policy.networking.k8s.io"], ["clusternetworkpolicies"], KEEP),
@@ -61,7 +62,13 @@ def people_roles() -> list[Json]:
             ]
         },
     )
-    own_namespace = _cluster_role("tenantry-aggregate-to-owner", rules=[_rule([""], ["namespaces"], ["get"])])
+    own_namespace = _cluster_role(
+        "tenantry-aggregate-to-owner",
+        rules=[
+            _rule([""], ["namespaces"], ["get"]),
+            _rule([marks.GROUP], ["subnamespaces"], [*READ, "create", "update", "patch", "delete"]),
+        ],
+    )
     own_namespace["metadata"]["labels"]["tenantry.dev/aggregate-to-owner"] = "true"
     everything = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "administer"]
     admin = _cluster_role(ADMIN_ROLE, rules=[_rule([marks.GROUP], ["*"], everything)])

@@ -1,0 +1,1 @@
+"""Divides a tenant's quota over its tree, so that its sum is never more than the whole."""

@@ -1,0 +1,43 @@
+"""What the division of quota says of each Subnamespace: the word of the quota controller to the subnamespace one."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tenantry.api.subnamespace import SubnamespaceQuota
+from tenantry.engine.plan import Blocked
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one Subnamespace's share.
+
+    Args:
+        generation: The generation of its spec that this is about.
+        blocked: Why it may not be made or grown; None where it may.
+        in_force: Its namespace's ResourceQuota is in force for every key that the tenant limits.
+        totals: Of it and everything below.
+    """
+
+    generation: int
+    blocked: Blocked | None = None
+    in_force: bool = True
+    totals: SubnamespaceQuota = SubnamespaceQuota()
+
+
+class Verdicts:
+    """The verdicts, by the uid of the Subnamespace."""
+
+    def __init__(self) -> None:
+        self._by_uid: dict[str, Verdict] = {}
+
+    def get(self, uid: str) -> Verdict | None:
+        """Return the verdict on a Subnamespace, None where none was given yet."""
+        return self._by_uid.get(uid)
+
+    def set(self, uid: str, verdict: Verdict) -> None:
+        """Give a verdict."""
+        self._by_uid[uid] = verdict
+
+    def drop(self, uid: str) -> None:
+        """Forget a Subnamespace that is gone."""
+        self._by_uid.pop(uid, None)

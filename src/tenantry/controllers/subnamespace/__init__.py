@@ -1,0 +1,1 @@
+"""Makes and keeps the child namespaces of Subnamespaces."""

@@ -1,0 +1,172 @@
+"""What stands in the way of a Subnamespace's child: named checks over one gathered input, the first that fails counts.
+
+Most of it was refused at admission already; what came in behind admission's back, or became wrong later, is said here.
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from tenantry.api import marks, reasons
+from tenantry.api.model import object_key
+from tenantry.api.subnamespace import Mode
+from tenantry.api.tenant import MarkRules, Tenant
+from tenantry.controllers.subnamespace.gather import Inputs
+from tenantry.engine.observed import Observed
+from tenantry.engine.plan import Blocked
+
+Check = Callable[[Inputs, Tenant], Blocked | None]
+
+
+def blocked(inputs: Inputs) -> Blocked | None:
+    """Return what stands in the way, None where nothing does."""
+    where = inputs.subnamespace.metadata.namespace
+    if inputs.parent is not None and inputs.parent.deleting:
+        return Blocked(
+            reason=reasons.NAMESPACE_TERMINATING, message=f"namespace {where!r} is being deleted", passing=True
+        )
+    tenant = inputs.tenant
+    if tenant is None or not inputs.ancestors:
+        return Blocked(
+            reason=reasons.NOT_A_TENANTS_NAMESPACE,
+            message=f"namespace {where!r} is no tenant's; make the Subnamespace in a namespace of a tenant's tree",
+        )
+    checks: Iterable[Check] = (_owned, _not_taken, _adoptable, _marked, _named, _limited, _given)
+    return next((found for check in checks if (found := check(inputs, tenant)) is not None), None)
+
+
+def _owned(inputs: Inputs, _: Tenant) -> Blocked | None:
+    if inputs.owners:
+        return None
+    return Blocked(
+        reason=reasons.INVALID_SPEC,
+        message="spec.owners must have at least one owner, unless a Workspace inherits roleBindings",
+    )
+
+
+def _not_taken(inputs: Inputs, _: Tenant) -> Blocked | None:
+    """Say that the namespace has moved on: making another one of the name would undo the move."""
+    other = inputs.adopted_by
+    if inputs.bound is not None or other is None or not other.status.namespace:
+        return None
+    return Blocked(
+        reason=reasons.CANNOT_ADOPT,
+        message=f"its namespace has moved to {other.key!r}; this Subnamespace is being deleted",
+        passing=True,
+    )
+
+
+def _adoptable(inputs: Inputs, tenant: Tenant) -> Blocked | None:
+    """Check that a namespace may be taken: given by an administrator, or moved within the tenant by who may."""
+    adopt = inputs.subnamespace.spec.adopt
+    if not adopt.namespace or inputs.bound is not None:
+        return None
+    found = inputs.adoptee
+    if found is None:
+        return _cannot(f"there is no namespace {adopt.namespace!r}")
+    if not adopt.parent:
+        return _cannot(
+            f"namespace {found.name!r} waits for an administrator's label"
+            f" {marks.SUBNAMESPACE_UID}={inputs.subnamespace.metadata.uid}"
+        )
+    why = _immovable(inputs, tenant, found)
+    return _cannot(why) if why else None
+
+
+def _immovable(inputs: Inputs, tenant: Tenant, found: Observed) -> str:
+    """Return why a namespace cannot be moved here; "" where it can."""
+    subnamespace, old = inputs.subnamespace, inputs.adopted_from
+    if old is None or found.labels.get(marks.SUBNAMESPACE_UID) != old.metadata.uid:
+        key = object_key(subnamespace.spec.adopt.parent, subnamespace.metadata.name)
+        return f"namespace {found.name!r} is not the child of Subnamespace {key!r}"
+    if found.labels.get(marks.TENANT_UID) != tenant.metadata.uid:
+        return (
+            f"namespace {found.name!r} is another tenant's; an administrator can move it: leave spec.adopt.parent out"
+            f" and label the namespace {marks.SUBNAMESPACE_UID}={subnamespace.metadata.uid}"
+        )
+    if found.labels.get(marks.KIND) != marks.KIND_WORKSPACE or subnamespace.spec.mode is not Mode.WORKSPACE:
+        return f"namespace {found.name!r} or this is a Subtenant; only a Workspace can be moved"
+    if found.name in inputs.ancestors:
+        return f"namespace {found.name!r} is above {inputs.ancestors[-1]!r}: a tree has no cycles"
+    return ""
+
+
+def _cannot(message: str) -> Blocked:
+    return Blocked(reason=reasons.CANNOT_ADOPT, message=message)
+
+
+def _marked(inputs: Inputs, tenant: Tenant) -> Blocked | None:
+    spec, rules = inputs.subnamespace.spec, tenant.spec.namespaces
+    return _marks("spec.labels", spec.labels, rules.labels, tenant) or _marks(
+        "spec.annotations", spec.annotations, rules.annotations, tenant
+    )
+
+
+def _marks(path: str, given: dict[str, str], rules: MarkRules, tenant: Tenant) -> Blocked | None:
+    name = tenant.metadata.name
+    own = f"{name}.{marks.GROUP}/"
+    for key in sorted(given):
+        if key.startswith(own):
+            continue
+        if marks.is_protected(key) or not any(_allows(rule, key) for rule in rules.allowed):
+            return Blocked(
+                reason=reasons.NOT_ALLOWED,
+                message=f"{path} must not have {key!r}: keys begin with {own!r}, or are allowed in"
+                f" spec.namespaces of tenant {name!r}",
+            )
+    missing = sorted(set(rules.required) - set(given))
+    if missing:
+        return Blocked(
+            reason=reasons.NOT_ALLOWED, message=f"{path} must have {missing[0]!r}, which tenant {name!r} requires"
+        )
+    return None
+
+
+def _allows(rule: str, key: str) -> bool:
+    return key.startswith(rule[:-1]) if rule.endswith("*") else key == rule
+
+
+def _named(inputs: Inputs, tenant: Tenant) -> Blocked | None:
+    pattern, name = tenant.spec.namespaces.name_pattern, inputs.subnamespace.metadata.name
+    if inputs.bound is not None or not pattern:
+        return None
+    try:
+        matches = re.fullmatch(pattern, name) is not None
+    except re.error as error:
+        return Blocked(
+            reason=reasons.INVALID_SPEC,
+            message=f"spec.namespaces.namePattern of tenant {tenant.metadata.name!r} is no regular expression: {error}",
+        )
+    if matches:
+        return None
+    return Blocked(
+        reason=reasons.NOT_ALLOWED,
+        message=f"the name {name!r} does not match {pattern!r}, as tenant {tenant.metadata.name!r} requires",
+    )
+
+
+def _limited(inputs: Inputs, tenant: Tenant) -> Blocked | None:
+    """Check the limits of the tree; what is there already may stay when they become tighter."""
+    if inputs.bound is not None:
+        return None
+    rules, name = tenant.spec.namespaces, tenant.metadata.name
+    if rules.max_depth and len(inputs.ancestors) > rules.max_depth:
+        return Blocked(
+            reason=reasons.LIMIT_REACHED,
+            message=f"it would be {len(inputs.ancestors)} deep; tenant {name!r} allows {rules.max_depth}",
+        )
+    if rules.max_count and inputs.count >= rules.max_count:
+        return Blocked(
+            reason=reasons.LIMIT_REACHED,
+            message=f"tenant {name!r} has {inputs.count} subnamespaces and may have {rules.max_count}; delete one, or"
+            " ask an administrator for more",
+        )
+    return None
+
+
+def _given(inputs: Inputs, _: Tenant) -> Blocked | None:
+    """Say what the quota controller says, of a child that is not there yet."""
+    verdict = inputs.verdict
+    return verdict.blocked if verdict is not None and inputs.bound is None else None

@@ -1,0 +1,233 @@
+"""Keeps the child of every Subnamespace as its spec says: the glue between gather, desired, plan, apply and status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.errors import ApiError, InputError, TerminalError
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import FINALIZER, INHERITED_FROM
+from tenantry.api.model import Resource
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
+from tenantry.controllers import interior, watched
+from tenantry.controllers.quota.verdicts import Verdicts
+from tenantry.controllers.subnamespace import checks, desired, ending, status, wakes
+from tenantry.controllers.subnamespace.gather import CHILD_KINDS, Caches, Inputs, gather
+from tenantry.controllers.tenant import suspension
+from tenantry.controllers.watched import BY_NAMESPACE, tenant_of
+from tenantry.engine.apply import Outcome
+from tenantry.engine.cache import Change
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.events import EventKind
+from tenantry.engine.observed import Observed
+from tenantry.engine.plan import Action, Blocked, Step, plan
+from tenantry.engine.runtime import Engine, Watch
+from tenantry.world.leases import ENDLESS, Lease, lease
+
+RECHECK_SECONDS = 2.0
+"""When to look again at a child that waits for its share of the quota, should nobody have said a word."""
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """What one reconcile came to.
+
+    Args:
+        outcome: As conditions say it.
+        copied: The kinds that were copied once.
+        waits: It waits for others, and has nothing to say yet.
+    """
+
+    outcome: Outcome
+    copied: tuple[str, ...] = ()
+    waits: bool = False
+
+
+class SubnamespaceController:
+    """Reconciles Subnamespaces; the key is `namespace/name`.
+
+    Args:
+        cluster_uid: The uid of the namespace kube-system.
+        verdicts: What the quota controller says.
+    """
+
+    name = "subnamespace"
+
+    def __init__(self, cluster_uid: str, verdicts: Verdicts) -> None:
+        self._cluster_uid = cluster_uid
+        self._verdicts = verdicts
+        # Known from the first reconcile on; what changes before that is looked at then anyway.
+        self._caches: Caches | None = None
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what wakes this controller."""
+        return [
+            watched.subnamespaces(self._waker(wakes.by_subnamespace, own=True)),
+            watched.tenants(self._waker(wakes.by_tenant)),
+            *(watched.watch(kind.resource, self._child_waker(kind.resource)) for kind in CHILD_KINDS),
+        ]
+
+    def _waker(
+        self, function: Callable[[Change[Any], Caches], Iterable[str]], *, own: bool = False
+    ) -> Callable[[Change[Any]], Iterable[str]]:
+        def keys(change: Change[Any]) -> Iterable[str]:
+            if self._caches is not None:
+                return function(change, self._caches)
+            return watched.own_key(change) if own else ()
+
+        return keys
+
+    def _child_waker(self, resource: Resource) -> Callable[[Change[Any]], Iterable[str]]:
+        return self._waker(lambda change, caches: wakes.by_child(resource, change, caches))
+
+    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:
+        """Bring one child to what its Subnamespace says; return in how many seconds to look again, None for never.
+
+        Raises:
+            ApiError: Something failed; the status says what, and the queue tries again.
+        """
+        caches = self._caches = Caches(
+            engine.cache(Tenant.resource),
+            engine.cache(Subnamespace.resource),
+            engine.observed_caches(kind.resource for kind in CHILD_KINDS),
+        )
+        subnamespace = caches.subnamespaces.get(key)
+        if subnamespace is None:
+            engine.forget(self.name, key)
+            return None
+        uid = subnamespace.metadata.uid
+        inputs = gather(subnamespace, caches, self._verdicts.get(uid), self._cluster_uid)
+        if subnamespace.metadata.deletion_timestamp:
+            await ending.finish(engine, inputs)
+            return None
+        term, problem = self._term(engine, inputs)
+        if term.is_expired and ending.may_cascade(inputs):
+            engine.recorder.say(subnamespace, EventKind.NORMAL, reasons.EXPIRED, f"deleted {key!r}, whose lease ended")
+            await engine.delete(subnamespace)
+            return None
+        made = Made(outcome=Outcome(blocked=(problem,))) if problem is not None else await self._make(engine, inputs)
+        if made.waits and not subnamespace.status.conditions:
+            return RECHECK_SECONDS
+        await self._conclude(engine, inputs, made, term, attempt)
+        return RECHECK_SECONDS if made.waits else term.next_seconds
+
+    def _term(self, engine: Engine, inputs: Inputs) -> tuple[Lease, Blocked | None]:
+        try:
+            return lease(inputs.subnamespace.spec.expires_at, engine.clock.now()), checks.blocked(inputs)
+        except InputError as error:
+            return ENDLESS, Blocked(reason=reasons.INVALID_SPEC, message=f"spec.expiresAt: {error}")
+
+    # -- making ---------------------------------------------------------------------------------
+
+    async def _make(self, engine: Engine, inputs: Inputs) -> Made:
+        """Write what the child lacks: it and its limits, what it inherits, and last what lets people in."""
+        subnamespace, tenant = inputs.subnamespace, inputs.tenant
+        copied = subnamespace.status.copied
+        if tenant is None:
+            return Made(outcome=Outcome(), copied=copied)
+        verdict = inputs.verdict
+        known = verdict is not None and verdict.generation >= subnamespace.metadata.generation
+        limited = bool(tenant.spec.quota.hard)
+        if limited and inputs.bound is None and not known:
+            return Made(outcome=Outcome(), copied=copied, waits=True)
+        if FINALIZER not in subnamespace.metadata.finalizers:
+            finalizers = [*subnamespace.metadata.finalizers, FINALIZER]
+            await engine.patch_metadata(subnamespace, {"finalizers": finalizers})
+        suspended = is_suspended(tenant, engine)
+        try:
+            children = desired.children(inputs, tenant, suspended=suspended)
+        except (InputError, TerminalError) as error:
+            return Made(outcome=Outcome(error=error), copied=copied)
+        first = [child for child in children if child.wave < interior.WAVE_PEOPLE]
+        wanted = {(child.object.resource, child.object.key) for child in children}
+        stale = [pair for pair in self._made(inputs) if (pair[0], pair[1].key) not in wanted]
+        applier = engine.applier
+        outcome = await applier.run(plan(first, inputs.lookup, stale=stale, equivalent=applier.equivalent))
+        await self._tell(engine, inputs, outcome)
+        if outcome.error is not None or outcome.blocked:
+            return Made(outcome=outcome, copied=copied)
+        if limited and (verdict is None or not verdict.in_force):
+            engine.wake("quota", tenant.metadata.name)
+            return Made(outcome=_waiting(outcome), copied=copied, waits=True)
+        last = [child for child in children if child.wave >= interior.WAVE_PEOPLE]
+        people = await applier.run(plan(last, inputs.lookup, equivalent=applier.equivalent))
+        outcome = msgspec.structs.replace(people, done=(*outcome.done, *people.done))
+        if outcome.error is None and not outcome.blocked:
+            others = [binding for binding in inputs.bindings if INHERITED_FROM not in binding.labels]
+            changes = suspension.edits(others, suspended=suspended, ours=interior.OWNER_BINDING)
+            outcome = msgspec.structs.replace(outcome, error=await applier.edit(changes))
+        if suspended:
+            engine.wake("tenant", tenant.metadata.name)
+        return Made(outcome=outcome, copied=copied)
+
+    def _made(self, inputs: Inputs) -> list[tuple[Resource, Observed]]:
+        """Return what was made for the child inside it, by our names."""
+        if inputs.bound is None or self._caches is None:
+            return []
+        return [
+            (resource, found)
+            for resource, cache in self._caches.observed.items()
+            if resource.namespaced
+            for found in cache.by_index(BY_NAMESPACE, inputs.namespace)
+            if found.name.startswith("tenantry-") and tenant_of(found) and INHERITED_FROM not in found.labels
+        ]
+
+    async def _tell(self, engine: Engine, inputs: Inputs, outcome: Outcome) -> None:
+        """Wake those for whom a new or moved namespace is news, and end the Subnamespace that it was taken from."""
+        tenant, old = inputs.tenant, inputs.adopted_from
+        if tenant is None or not any(step.resource == Namespace.resource for step in outcome.done):
+            return
+        engine.wake("quota", tenant.metadata.name)
+        if inputs.bound is None and inputs.adoptee is not None:
+            if old is not None:
+                await engine.delete(old)
+            for key in wakes.below(self._caches, inputs.namespace) if self._caches is not None else ():
+                engine.wake(self.name, key)
+
+    # -- saying ---------------------------------------------------------------------------------
+
+    async def _conclude(self, engine: Engine, inputs: Inputs, made: Made, term: Lease, attempt: int) -> None:
+        subnamespace = inputs.subnamespace
+        current = engine.cache(Subnamespace.resource).get(subnamespace.key)
+        if current is None or current.metadata.uid != subnamespace.metadata.uid:
+            return
+        now = rfc3339(engine.clock.now())
+        written = status.compute(inputs, made.outcome, copied=made.copied, lease=term, attempt=attempt, now=now)
+        if written != subnamespace.status:
+            await engine.write_status(msgspec.structs.replace(current, status=written))
+        self._say(engine, subnamespace, made.outcome)
+        warning = status.warning(written)
+        if warning and warning != status.warning(subnamespace.status):
+            engine.recorder.say(subnamespace, EventKind.WARNING, reasons.EXPIRES_SOON, warning)
+        if isinstance(made.outcome.error, ApiError):
+            raise made.outcome.error
+
+    def _say(self, engine: Engine, subnamespace: Subnamespace, outcome: Outcome) -> None:
+        # What a changed spec asked for is said by the conditions; an event is for what nobody asked for.
+        asked_for = subnamespace.status.observed_generation != subnamespace.metadata.generation
+        for step in outcome.done if not asked_for else ():
+            engine.recorder.say(subnamespace, EventKind.NORMAL, reasons.CORRECTED, _told(step))
+        for blocked in outcome.blocked:
+            if not blocked.passing:
+                engine.recorder.say(subnamespace, EventKind.WARNING, blocked.reason, blocked.message)
+
+
+def is_suspended(tenant: Tenant, engine: Engine) -> bool:
+    """Tell whether nobody may be in the tenant's namespaces: it was said, or its lease has ended."""
+    return tenant.spec.suspended or lease(tenant.spec.expires_at, engine.clock.now()).is_expired
+
+
+def _waiting(outcome: Outcome) -> Outcome:
+    waits = Blocked(reason=reasons.PROGRESSING, message="its share of the quota is on the way", passing=True)
+    return msgspec.structs.replace(outcome, blocked=(waits,))
+
+
+def _told(step: Step) -> str:
+    name = f"{step.resource.kind} {step.name!r}"
+    if step.action is Action.UPDATE:
+        return f"put back {', '.join(step.differs[:3])} of {name}"
+    return f"{'made' if step.action is Action.CREATE else 'deleted'} {name}"

@@ -1,0 +1,74 @@
+"""What a Subnamespace's child is made of: pure. The order of writing is the order of safety, as for a tenant."""
+
+from __future__ import annotations
+
+from tenantry.api import marks
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import ObjectMeta
+from tenantry.api.subnamespace import Mode
+from tenantry.api.tenant import Tenant
+from tenantry.controllers import interior
+from tenantry.controllers.interior import Room
+from tenantry.controllers.subnamespace.gather import Inputs
+from tenantry.engine.plan import Child
+from tenantry.world import quota
+
+
+def children(inputs: Inputs, tenant: Tenant, *, suspended: bool) -> list[Child]:
+    """Return everything that the child should have, whole; its quota and what it inherits are others' work.
+
+    Args:
+        inputs: What is known.
+        tenant: The tenant of the tree.
+        suspended: Nobody gets in.
+
+    Raises:
+        InputError: A quota is wrong in a way that the CRD's schema did not catch.
+    """
+    room = Room(
+        tenant=tenant,
+        namespace=inputs.namespace,
+        owners=inputs.owners,
+        hard=_limits_of(inputs, tenant),
+        suspended=suspended,
+    )
+    return [
+        _namespace(inputs, tenant, suspended=suspended),
+        *interior.limits(room),
+        *interior.network(room),
+        interior.owner_binding(room),
+    ]
+
+
+def _limits_of(inputs: Inputs, tenant: Tenant) -> dict[str, str]:
+    """Return what the containers' defaults must fit in: the child's own quota, else the tenant's."""
+    asked = quota.normal(inputs.subnamespace.spec.quota.hard)
+    return {key: asked.get(key, whole) for key, whole in quota.normal(tenant.spec.quota.hard).items()}
+
+
+def _namespace(inputs: Inputs, tenant: Tenant, *, suspended: bool) -> Child:
+    subnamespace = inputs.subnamespace
+    spec, meta = subnamespace.spec, subnamespace.metadata
+    accepted = {meta.uid}
+    if inputs.adopted_from is not None:
+        accepted.add(inputs.adopted_from.metadata.uid)
+    depth = len(inputs.ancestors)
+    labels = {
+        **spec.labels,
+        marks.MANAGED_BY: marks.MANAGER,
+        marks.KIND: marks.KIND_WORKSPACE if spec.mode is Mode.WORKSPACE else marks.KIND_SUBTENANT,
+        marks.TENANT: tenant.metadata.name,
+        marks.TENANT_UID: tenant.metadata.uid,
+        marks.CLUSTER_UID: inputs.cluster_uid,
+        marks.PARENT: meta.namespace,
+        marks.SUBNAMESPACE: meta.name,
+        marks.SUBNAMESPACE_UID: meta.uid,
+        **{f"{name}{marks.TREE_SUFFIX}": str(depth - level) for level, name in enumerate(inputs.ancestors)},
+        f"{inputs.namespace}{marks.TREE_SUFFIX}": "0",
+        **({marks.SUSPENDED: "true"} if suspended else {}),
+    }
+    return Child(
+        object=Namespace(metadata=ObjectMeta(name=inputs.namespace, labels=labels, annotations=dict(spec.annotations))),
+        wave=interior.WAVE_NAMESPACE,
+        marks={marks.SUBNAMESPACE_UID: frozenset(accepted)},
+    )

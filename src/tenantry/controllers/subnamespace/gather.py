@@ -1,0 +1,168 @@
+"""What is known about a Subnamespace, read from the caches in one go."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, RoleBinding
+from tenantry.api.marks import KIND, KIND_CORE, PARENT, SUBNAMESPACE, TENANT, TENANT_UID
+from tenantry.api.model import Resource, object_key
+from tenantry.api.owner import Owner
+from tenantry.api.subnamespace import InheritanceMode, Mode, Scope, Subnamespace
+from tenantry.api.tenant import Tenant
+from tenantry.controllers.quota.verdicts import Verdict
+from tenantry.controllers.watched import BY_ADOPTION, BY_BINDING, BY_NAMESPACE, BY_TENANT
+from tenantry.engine.cache import Cache
+from tenantry.engine.observed import Observed
+from tenantry.engine.plan import Lookup
+from tenantry.world.naming import child_name
+
+CHILD_KINDS = (Namespace, LimitRange, NetworkPolicy, RoleBinding)
+"""What this controller makes in and of a child namespace; its ResourceQuota is the quota controller's."""
+
+DEEPEST = 64
+"""No tree goes deeper; a chain of parents that is longer has a loop in it."""
+
+
+class Caches(msgspec.Struct, frozen=True):
+    """Where everything is read from."""
+
+    tenants: Cache[Tenant]
+    subnamespaces: Cache[Subnamespace]
+    observed: dict[Resource, Cache[Observed]]
+
+    @property
+    def namespaces(self) -> Cache[Observed]:
+        """Return the namespaces of the cluster."""
+        return self.observed[Namespace.resource]
+
+
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides what a Subnamespace's child should be and what its status says.
+
+    Args:
+        subnamespace: As it is.
+        cluster_uid: The uid of the namespace kube-system.
+        tenant: Whose namespace it is in; None for none's.
+        parent: The namespace that it is in.
+        ancestors: The names of the namespaces above the child, the core namespace first and the parent last.
+        owners: Who owns the child: its own, and the parent's where they are inherited.
+        bound: The namespace that is bound to it by uid.
+        namespace: The child's name, as it is or as it will be.
+        adoptee: The namespace that `spec.adopt` names.
+        adopted_from: The Subnamespace that it is to be taken from.
+        adopted_by: The Subnamespace that takes this one's namespace.
+        children: The Subnamespaces in the child namespace.
+        count: How many namespaces the tenant has below its core namespace.
+        bindings: Every RoleBinding of the child namespace.
+        verdict: What the quota controller says.
+        lookup: What is there, by kind and key.
+    """
+
+    subnamespace: Subnamespace
+    cluster_uid: str
+    tenant: Tenant | None
+    parent: Observed | None
+    ancestors: tuple[str, ...]
+    owners: tuple[Owner, ...]
+    bound: Observed | None
+    namespace: str
+    adoptee: Observed | None
+    adopted_from: Subnamespace | None
+    adopted_by: Subnamespace | None
+    children: list[Subnamespace]
+    count: int
+    bindings: list[Observed]
+    verdict: Verdict | None
+    lookup: Lookup
+
+
+def gather(subnamespace: Subnamespace, caches: Caches, verdict: Verdict | None, cluster_uid: str) -> Inputs:
+    """Read the caches."""
+    meta, spec = subnamespace.metadata, subnamespace.spec
+    parent = caches.namespaces.get(meta.namespace)
+    tenant = tenant_above(parent, caches.tenants)
+    bound = next(iter(caches.namespaces.by_index(BY_BINDING, meta.uid)), None)
+    if bound is not None:
+        namespace = bound.name
+    elif spec.adopt.namespace:
+        namespace = spec.adopt.namespace
+    else:
+        home = cluster_uid if spec.scope is Scope.FEDERATED else ""
+        namespace = child_name(tenant.metadata.uid if tenant is not None else "", meta.namespace, meta.name, home)
+
+    def lookup(resource: Resource, key: str) -> Observed | None:
+        return caches.observed[resource].get(key)
+
+    old = spec.adopt.parent
+    return Inputs(
+        subnamespace=subnamespace,
+        cluster_uid=cluster_uid,
+        tenant=tenant,
+        parent=parent,
+        ancestors=lineage(caches.namespaces, meta.namespace),
+        owners=effective_owners(subnamespace, tenant, caches),
+        bound=bound,
+        namespace=namespace,
+        adoptee=caches.namespaces.get(spec.adopt.namespace) if spec.adopt.namespace else None,
+        adopted_from=caches.subnamespaces.get(object_key(old, meta.name)) if old else None,
+        adopted_by=next(iter(caches.subnamespaces.by_index(BY_ADOPTION, subnamespace.key)), None),
+        children=caches.subnamespaces.by_index(BY_NAMESPACE, namespace) if bound is not None else [],
+        count=max(0, caches.namespaces.count(BY_TENANT, tenant.metadata.name) - 1) if tenant is not None else 0,
+        bindings=caches.observed[RoleBinding.resource].by_index(BY_NAMESPACE, namespace) if bound is not None else [],
+        verdict=verdict,
+        lookup=lookup,
+    )
+
+
+def tenant_above(namespace: Observed | None, tenants: Cache[Tenant]) -> Tenant | None:
+    """Return the tenant that a namespace belongs to: by uid, so that a later one of the same name is another."""
+    if namespace is None:
+        return None
+    tenant = tenants.get(namespace.labels.get(TENANT, ""))
+    if tenant is None or tenant.metadata.uid != namespace.labels.get(TENANT_UID):
+        return None
+    return tenant
+
+
+def lineage(namespaces: Cache[Observed], name: str) -> tuple[str, ...]:
+    """Return the names from the core namespace down to this one; () where the chain of parents does not end at one."""
+    names = [name]
+    while len(names) <= DEEPEST:
+        found = namespaces.get(names[-1])
+        if found is None:
+            return ()
+        if found.labels.get(KIND) == KIND_CORE:
+            return tuple(reversed(names))
+        names.append(found.labels.get(PARENT, ""))
+    return ()
+
+
+def subnamespace_key(namespace: Observed) -> str:
+    """Return the key of the Subnamespace that a namespace says it is the child of; "" for none."""
+    name = namespace.labels.get(SUBNAMESPACE, "")
+    return object_key(namespace.labels.get(PARENT, ""), name) if name else ""
+
+
+def effective_owners(subnamespace: Subnamespace, tenant: Tenant | None, caches: Caches) -> tuple[Owner, ...]:
+    """Return a child's owners: its own, then those of each parent from which it inherits role bindings."""
+    owners = list(subnamespace.spec.owners)
+    at: Subnamespace | None = subnamespace
+    for _ in range(DEEPEST):
+        if at is None or not inherits_people(at):
+            break
+        parent = caches.namespaces.get(at.metadata.namespace)
+        if parent is None:
+            break
+        if parent.labels.get(KIND) == KIND_CORE:
+            owners += tenant.spec.owners if tenant is not None else ()
+            break
+        at = caches.subnamespaces.get(subnamespace_key(parent))
+        owners += at.spec.owners if at is not None else ()
+    return tuple(dict.fromkeys(owners))
+
+
+def inherits_people(subnamespace: Subnamespace) -> bool:
+    """Tell whether the parent's owners are the child's, too."""
+    spec = subnamespace.spec
+    return spec.mode is Mode.WORKSPACE and spec.inheritance.role_bindings is not InheritanceMode.NONE

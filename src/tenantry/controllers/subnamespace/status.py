@@ -1,0 +1,75 @@
+"""What a Subnamespace's status says: pure."""
+
+from __future__ import annotations
+
+from tenantry.api import reasons
+from tenantry.api.subnamespace import Mode, SubnamespaceQuota, SubnamespaceStatus
+from tenantry.controllers.conclusion import PATIENCE, problem_of, ready, trouble
+from tenantry.controllers.subnamespace.gather import Inputs
+from tenantry.engine.apply import Outcome
+from tenantry.engine.conditions import Wanted, find, merge
+from tenantry.world.leases import Lease
+
+FIRST = 3
+"""How many children are named."""
+
+
+def compute(
+    inputs: Inputs, outcome: Outcome, *, copied: tuple[str, ...], lease: Lease, attempt: int, now: str
+) -> SubnamespaceStatus:
+    """Return the status to write.
+
+    Args:
+        inputs: What was known.
+        outcome: What came of it.
+        copied: The kinds that were copied once.
+        lease: How its lease stands.
+        attempt: How many tries failed before this one.
+        now: RFC 3339.
+    """
+    subnamespace = inputs.subnamespace
+    before = subnamespace.status
+    problem = problem_of(outcome)
+    if problem is not None and problem.passing and not outcome.blocked and attempt < PATIENCE and before.conditions:
+        return before  # what was said before still stands; the next try is under way
+    verdict = inputs.verdict
+    if problem is None and verdict is not None:
+        problem = verdict.blocked  # it is there, and may not grow
+    done = problem is None
+    conditions = [
+        ready(problem, "namespace, rights, limits and isolation are in place"),
+        *trouble(problem),
+        *_expiring(inputs, lease),
+    ]
+    generation = subnamespace.metadata.generation
+    names = [child.metadata.name for child in inputs.children]
+    # The parent sees totals, not names, below a Subtenant.
+    blind = subnamespace.spec.mode is Mode.SUBTENANT
+    return SubnamespaceStatus(
+        observed_generation=generation,
+        namespace=inputs.namespace if done or inputs.bound is not None else before.namespace,
+        depth=len(inputs.ancestors),
+        quota=verdict.totals if verdict is not None else SubnamespaceQuota(),
+        children=len(names),
+        first_children=() if blind else tuple(names[:FIRST]),
+        copied=copied,
+        conditions=merge(before.conditions, conditions, generation=generation, now=now),
+    )
+
+
+def _expiring(inputs: Inputs, lease: Lease) -> list[Wanted]:
+    if not lease.warned:
+        return []
+    end = inputs.subnamespace.spec.expires_at
+    if lease.is_expired:
+        inside = "; it is not deleted while Subnamespaces are inside" if inputs.children else ""
+        return [Wanted(reasons.EXPIRING, True, reasons.EXPIRED, f"it ended at {end}{inside}", only_true=True)]
+    ahead = "an hour" if lease.warned > 1 else "a day"
+    message = f"it ends within {ahead}, at {end}, and is deleted then; set a later spec.expiresAt to keep it"
+    return [Wanted(reasons.EXPIRING, True, reasons.EXPIRES_SOON, message, only_true=True)]
+
+
+def warning(status: SubnamespaceStatus) -> str:
+    """Return the message of the last warning, "" where there was none."""
+    found = find(status.conditions, reasons.EXPIRING)
+    return found.message if found is not None else ""

@@ -1,0 +1,82 @@
+"""Which Subnamespaces a change concerns: those whose child it is about, and those below where rights come down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tenantry.api.kubernetes import RoleBinding
+from tenantry.api.model import Resource
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
+from tenantry.controllers.subnamespace.gather import Caches, inherits_people, subnamespace_key
+from tenantry.controllers.watched import BY_ADOPTION, BY_NAMESPACE, tenant_of
+from tenantry.engine.cache import Change
+from tenantry.engine.observed import Observed
+
+
+def below(caches: Caches, namespace: str) -> Iterator[str]:
+    """Yield the key of every Subnamespace in a namespace and further down."""
+    waiting = [namespace]
+    while waiting:
+        for found in caches.subnamespaces.by_index(BY_NAMESPACE, waiting.pop()):
+            yield found.key
+            if found.status.namespace and found.status.namespace != found.metadata.namespace:
+                waiting.append(found.status.namespace)
+
+
+def by_subnamespace(change: Change[Subnamespace], caches: Caches) -> Iterable[str]:
+    """Return whom a change of a Subnamespace concerns: itself, the one that counts it, those that get its people."""
+    before, after = change.before, change.after
+    value = after or before
+    if value is None:
+        return ()
+    keys = {value.key}
+    if before is None or after is None:
+        parent = caches.namespaces.get(value.metadata.namespace)
+        above = subnamespace_key(parent) if parent is not None else ""
+        keys.update([above] if above else [])
+        keys.update(found.key for found in caches.subnamespaces.by_index(BY_ADOPTION, value.key))
+    elif after.status.namespace and _people(before) != _people(after):
+        keys.update(below(caches, after.status.namespace))
+    return keys
+
+
+def _people(value: Subnamespace) -> object:
+    return value.spec.owners, inherits_people(value)
+
+
+def by_tenant(change: Change[Tenant], caches: Caches) -> Iterable[str]:
+    """Return whom a change of a tenant concerns: everybody below, where its spec has changed."""
+    before, after = change.before, change.after
+    if after is None or (before is not None and before.metadata.generation == after.metadata.generation):
+        return ()
+    return below(caches, after.metadata.name)
+
+
+def by_child(resource: Resource, change: Change[Observed], caches: Caches) -> Iterable[str]:
+    """Return whom a change of a namespace, or of something in one, concerns."""
+    before, after = change.before, change.after
+    keys: set[str] = set()
+    for value in (before, after):
+        if value is None:
+            continue
+        if not value.namespace:
+            keys.update(_by_namespace(value, caches))
+        elif resource == RoleBinding.resource or tenant_of(value) or value.name.startswith("tenantry-"):
+            namespace = caches.namespaces.get(value.namespace)
+            key = subnamespace_key(namespace) if namespace is not None else ""
+            keys.update([key] if key else [])
+    if resource.namespaced:
+        return keys
+    if before is None or after is None or before.deleting != after.deleting:
+        name = (after or before).name if (after or before) is not None else ""  # pyright: ignore[reportOptionalMemberAccess]
+        keys.update(found.key for found in caches.subnamespaces.by_index(BY_NAMESPACE, name))
+    return keys
+
+
+def _by_namespace(value: Observed, caches: Caches) -> Iterator[str]:
+    key = subnamespace_key(value)
+    if key:
+        yield key
+    for found in caches.subnamespaces.by_index(BY_ADOPTION, value.name):
+        yield found.key

@@ -1,0 +1,249 @@
+"""What the API server itself refuses, and fills in, of Subnamespaces: it holds when the operator is down. Pure.
+
+Source: Kubernetes, "Validating Admission Policy" and "Mutating Admission Policy".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenantry.api import marks
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.install.policies import ADMINISTER, binding
+
+Json = dict[str, Any]
+
+FINALIZER_POLICY = "tenantry-subnamespace-finalizer"
+RULES = "tenantry-subnamespaces"
+OWNERS = "tenantry-subtenant-owners"
+QUOTA = "tenantry-subnamespace-quota"
+
+_NOT_ADMINISTRATOR = {"name": "not-an-administrator", "expression": f"!{ADMINISTER}"}
+_WHO_DELETES_ALL = (
+    "(request.userInfo.username == 'system:serviceaccount:kube-system:namespace-controller'"
+    " || request.userInfo.username == 'system:serviceaccount:kube-system:generic-garbage-collector')"
+)
+
+
+def everything() -> list[Json]:
+    """Return the policies on Subnamespaces and their bindings."""
+    return [*_finalizer(), *_rules(), *_owners(), *_quota()]
+
+
+def _rule(*operations: str) -> Json:
+    resource = Subnamespace.resource
+    return {
+        "apiGroups": [resource.group],
+        "apiVersions": ["*"],
+        "operations": list(operations),
+        "resources": [resource.plural],
+    }
+
+
+def _policy(name: str, operations: tuple[str, ...], validations: list[Json], **more: object) -> Json:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name, "labels": {marks.MANAGED_BY: marks.MANAGER}},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [_rule(*operations)]},
+            "validations": validations,
+            **more,
+        },
+    }
+
+
+def _says(expression: str, message: str, *, told: bool = False) -> Json:
+    """Return one validation; `told` where the message is an expression itself."""
+    key = "messageExpression" if told else "message"
+    return {"expression": expression, key: message, "reason": "Forbidden" if "owners" in message else "Invalid"}
+
+
+def _finalizer() -> list[Json]:
+    """Return what gives each Subnamespace its finalizer in the very write that makes it.
+
+    So one that is deleted while the operator is down leaves no namespace behind.
+    """
+    mark = f"'{marks.FINALIZER}'"
+    policy: Json = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingAdmissionPolicy",
+        "metadata": {"name": FINALIZER_POLICY, "labels": {marks.MANAGED_BY: marks.MANAGER}},
+        "spec": {
+            "failurePolicy": "Fail",
+            "reinvocationPolicy": "Never",
+            "matchConstraints": {"resourceRules": [_rule("CREATE")]},
+            "matchConditions": [
+                {
+                    "name": "has-none",
+                    "expression": f"!has(object.metadata.finalizers) || !({mark} in object.metadata.finalizers)",
+                }
+            ],
+            "mutations": [
+                {
+                    "patchType": "JSONPatch",
+                    "jsonPatch": {
+                        "expression": "has(object.metadata.finalizers)"
+                        f' ? [JSONPatch{{op: "add", path: "/metadata/finalizers/-", value: {mark}}}]'
+                        f' : [JSONPatch{{op: "add", path: "/metadata/finalizers", value: [{mark}]}}]'
+                    },
+                }
+            ],
+        },
+    }
+    return [policy, binding(FINALIZER_POLICY, "Mutating")]
+
+
+def _rules() -> list[Json]:
+    """Return what is wrong with a Subnamespace wherever it stands (E05, E07, X05)."""
+    tenancy = f"has(namespaceObject.metadata.labels) && '{marks.TENANT_UID}' in namespaceObject.metadata.labels"
+    deleting = "request.operation == 'DELETE'"
+    # The time of the newest of its field managers is the time of this very write: CEL has no clock.
+    in_future = (
+        "object.metadata.managedFields.all(f, !has(f.time) || timestamp(object.spec.expiresAt) > timestamp(f.time))"
+    )
+    unchanged = (
+        "request.operation == 'UPDATE' && has(oldObject.spec.expiresAt)"
+        " && oldObject.spec.expiresAt == object.spec.expiresAt"
+    )
+    adopts = "request.operation == 'CREATE' && has(object.spec.adopt) && has(object.spec.adopt.parent)"
+    may_take = (
+        f"authorizer.group('{marks.GROUP}').resource('subnamespaces').namespace(object.spec.adopt.parent)"
+        ".name(object.metadata.name).check('delete').allowed()"
+    )
+    inside = "has(oldObject.status) && has(oldObject.status.children) && oldObject.status.children > 0"
+    cascades = "has(oldObject.spec.allowCascadingDeletion) && oldObject.spec.allowCascadingDeletion"
+    names = "(has(oldObject.status.firstChildren) ? ': ' + oldObject.status.firstChildren.join(', ') : '')"
+    validations = [
+        _says(
+            f"request.operation != 'CREATE' || {tenancy}",
+            "'namespace ' + request.namespace + ' is no tenant\\'s: make the Subnamespace in a namespace of a tenant'",
+            told=True,
+        ),
+        _says(
+            f"{deleting} || !has(object.spec.expiresAt) || {unchanged} || {in_future}",
+            "spec.expiresAt must be in the future",
+        ),
+        _says(
+            f"{deleting} || !({adopts}) || {may_take}",
+            "spec.adopt.parent must be a namespace in which you may delete Subnamespaces: moving takes it away there",
+        ),
+        _says(
+            f"{deleting} || !({adopts})"
+            f" || !((object.spec.adopt.__namespace__ + '{marks.TREE_SUFFIX}') in namespaceObject.metadata.labels)",
+            "spec.adopt.namespace must not be above this namespace: a tree has no cycles",
+        ),
+        _says(
+            f"!({deleting}) || {_WHO_DELETES_ALL} || {cascades} || !({inside})",
+            f"string(oldObject.status.children) + ' Subnamespaces are inside' + {names}"
+            " + '; delete them first, or set spec.allowCascadingDeletion to true'",
+            told=True,
+        ),
+    ]
+    return [_policy(RULES, ("CREATE", "UPDATE", "DELETE"), validations), binding(RULES)]
+
+
+def _owners() -> list[Json]:
+    """Return what keeps a parent from being, or becoming, the owner of its Subtenants (E05)."""
+    subtenant = "object.spec.mode != 'Subtenant'"
+    owners = "(has(object.spec.owners) ? object.spec.owners : [])"
+    old = "(has(oldObject.spec.owners) ? oldObject.spec.owners : [])"
+    validations = [
+        _says(
+            f"{subtenant} || request.operation == 'CREATE' || {owners} == {old}",
+            "spec.owners of a Subtenant must not change: only an administrator can",
+        ),
+        _says(
+            f"{subtenant} || {owners}.all(o, !(o.kind == 'User' && o.name == request.userInfo.username)"
+            " && !(o.kind == 'Group' && o.name in request.userInfo.groups))",
+            "spec.owners of a Subtenant must not name you, nor a group of yours: the parent does not see into it",
+        ),
+        _says(
+            f"{subtenant} || {owners}.all(o, o.kind != 'ServiceAccount')",
+            "spec.owners of a Subtenant must not name a ServiceAccount, which somebody of the parent may hold; name a"
+            " User or a Group",
+        ),
+        _says(
+            f"{subtenant} || params == null || !has(params.subjects)"
+            f" || {owners}.all(o, !params.subjects.exists(s, s.kind == o.kind && s.name == o.name))",
+            "spec.owners of a Subtenant must not name an owner of the parent, which does not see into it",
+        ),
+    ]
+    policy = _policy(
+        OWNERS,
+        ("CREATE", "UPDATE"),
+        validations,
+        paramKind={"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding"},
+        matchConditions=[_NOT_ADMINISTRATOR],
+    )
+    # The binding of the parent's owners, in the namespace of the request.
+    reference = {"name": "tenantry-owner", "parameterNotFoundAction": "Allow"}
+    return [policy, binding(OWNERS, paramRef=reference)]
+
+
+def _quota() -> list[Json]:
+    """Return what refuses a share that the parent cannot give now (E09, E11).
+
+    The parent's own ResourceQuota is the parameter: what is in force and not used is what it can give. The operator
+    checks again, with the whole tree in sight.
+    """
+    normal = "(k.matches('^(cpu|memory|ephemeral-storage|storage|hugepages-.*)$') ? 'requests.' + k : k)"
+    hard = "(has(object.spec.quota) && has(object.spec.quota.hard) ? object.spec.quota.hard : {})"
+    before = (
+        "(request.operation == 'UPDATE' && has(oldObject.spec.quota) && has(oldObject.spec.quota.hard)"
+        " ? oldObject.spec.quota.hard : {})"
+    )
+    variables = [
+        {"name": "asked", "expression": hard},
+        {"name": "before", "expression": before},
+        {"name": "changed", "expression": "request.operation == 'CREATE' || variables.asked != variables.before"},
+        {
+            "name": "limited",
+            "expression": "has(params.spec.hard) ? params.spec.hard : {}",
+        },
+        {
+            "name": "inForce",
+            "expression": "has(params.status) && has(params.status.hard) ? params.status.hard : {}",
+        },
+        {
+            "name": "used",
+            "expression": "has(params.status) && has(params.status.used) ? params.status.used : {}",
+        },
+        {"name": "unknown", "expression": f"variables.asked.filter(k, !({normal} in variables.limited))"},
+        {
+            "name": "short",
+            "expression": f"variables.asked.filter(k, {normal} in variables.inForce"
+            f" && (!(k in variables.before) || quantity(string(variables.asked[k])).isGreaterThan("
+            f"quantity(string(variables.before[k]))))"
+            f" && quantity(string(variables.asked[k])).sub(k in variables.before"
+            f" ? quantity(string(variables.before[k])) : quantity('0')).isGreaterThan("
+            f"quantity(variables.inForce[{normal}]).sub({normal} in variables.used"
+            f" ? quantity(variables.used[{normal}]) : quantity('0'))))",
+        },
+    ]
+    validations = [
+        _says(
+            "!variables.changed || size(variables.unknown) == 0",
+            "'spec.quota.hard must not have ' + variables.unknown.join(', ')"
+            " + ': the tenant\\'s quota does not limit it, and a quota covers the whole tree or none of it'",
+            told=True,
+        ),
+        _says(
+            "!variables.changed || size(variables.short) == 0",
+            "'spec.quota.hard asks for more than ' + request.namespace + ' can give: ' + variables.short.map(k,"
+            f" k + ': asked ' + string(variables.asked[k]) + ', of ' + string(variables.inForce[{normal}])"
+            f" + ' of its own ' + ({normal} in variables.used ? string(variables.used[{normal}]) : '0')"
+            " + ' are used').join('; ') + '; ask for less, free some, or see tenantry explain quota'",
+            told=True,
+        ),
+    ]
+    policy = _policy(
+        QUOTA,
+        ("CREATE", "UPDATE"),
+        validations,
+        paramKind={"apiVersion": "v1", "kind": "ResourceQuota"},
+        variables=variables,
+    )
+    reference = {"name": "tenantry-quota", "parameterNotFoundAction": "Allow"}
+    return [policy, binding(QUOTA, paramRef=reference)]
