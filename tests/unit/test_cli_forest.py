@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import click
+import msgspec
 import pytest
 
-from tenantry.api.model import ConditionStatus
+from tenantry.api.model import ConditionStatus, ObjectMeta
+from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.subnamespace import Mode, Subnamespace, SubnamespaceSpec
+from tenantry.api.tenant import Tenant, TenantSpec
 from tenantry.cli import output
 from tenantry.cli.forest import ConditionView, NamespaceView, Style, TenantView, Use, draw
+from tenantry.cli.seen import NamespaceSeen, NamespaceStatus
+from tenantry.cli.tree import assemble
 
 READY = ConditionView(type="Ready", status=ConditionStatus.TRUE, reason="Established", message="all is there")
 BLOCKED = ConditionView(type="Ready", status=ConditionStatus.FALSE, reason="NamespaceExists", message="choose another")
 STALLED = ConditionView(type="Stalled", status=ConditionStatus.TRUE, reason="NamespaceExists", message="choose another")
+EXPIRING = ConditionView(
+    type="Expiring", status=ConditionStatus.TRUE, reason="ExpiresSoon", message="it ends in an hour"
+)
 UNICODE, ASCII = Style(draws=True, color=False), Style(draws=False, color=False)
 
 
@@ -98,3 +107,80 @@ def test_only_what_can_be_encoded_is_drawn(encoding: str | None, draws: bool) ->
 )
 def test_cells(value: object, shown: str) -> None:
     assert output.cell(value) == shown
+
+
+def test_a_tree_of_namespaces() -> None:
+    """E04, E05: each with its mode, its own share, and what is wrong with it; one below the other."""
+    shop = NamespaceView(name="shop-1", phase="Active", kind="subtenant", subnamespace="shop", conditions=(READY,))
+    late = NamespaceView(name="", phase="", kind="workspace", subnamespace="late", conditions=(BLOCKED, STALLED))
+    web = NamespaceView(
+        name="web-1",
+        phase="Active",
+        kind="workspace",
+        subnamespace="web",
+        quota=(Use("pods", "1", "4"),),
+        conditions=(READY, EXPIRING),
+        children=(shop, late),
+    )
+    core = NamespaceView(name="acme", phase="Active", quota=(Use("pods", "5", "10"),), children=(web,))
+    assert draw([msgspec.structs.replace(tenant(READY), namespaces=(core,))], UNICODE)[1:] == [
+        "└── namespace acme  Active",
+        "    ├── pods  [█████░░░░░]  5 / 10   50 %",
+        "    └── web  Workspace  web-1  Active",
+        "        ├── Expiring: it ends in an hour",
+        "        ├── pods  [██░░░░░░░░]  1 / 4   25 %",
+        "        ├── shop  Subtenant  shop-1  Active  no quota",
+        "        └── late  Workspace  no namespace yet",
+        "            └── Ready is False: NamespaceExists: choose another",
+    ]
+
+
+def _namespace(name: str, parent: str = "", **labels: str) -> NamespaceSeen:
+    marked = {f"tenantry.dev/{key.replace('_', '-')}": value for key, value in labels.items()}
+    marked |= {"tenantry.dev/tenant-uid": "t-uid"} | ({"tenantry.dev/parent": parent} if parent else {})
+    return NamespaceSeen(metadata=ObjectMeta(name=name, labels=marked), status=NamespaceStatus(phase="Active"))
+
+
+def _child(name: str, parent: str, uid: str) -> NamespaceSeen:
+    return _namespace(f"{name}-1", parent, kind="workspace", subnamespace=name, subnamespace_uid=uid)
+
+
+def _sub(name: str, namespace: str, uid: str) -> Subnamespace:
+    return Subnamespace(
+        metadata=ObjectMeta(name=name, namespace=namespace, uid=uid), spec=SubnamespaceSpec(mode=Mode.WORKSPACE)
+    )
+
+
+OWNER = Owner(kind=OwnerKind.USER, name="ada")
+ACME = Tenant(metadata=ObjectMeta(name="acme", uid="t-uid"), spec=TenantSpec(owners=(OWNER,)))
+
+
+def test_the_tree_is_put_together_from_labels_and_subnamespaces() -> None:
+    """E04: a namespace stands below its parent, and a Subnamespace without one below the namespace that it is in."""
+    namespaces = [_child("b", "a-1", "b-uid"), _child("a", "acme", "a-uid"), _namespace("acme", kind="core")]
+    subnamespaces = [_sub("a", "acme", "a-uid"), _sub("b", "a-1", "new-uid"), _sub("0", "a-1", "c-uid")]
+    (view,) = assemble([ACME], namespaces, [], subnamespaces)
+    (core,) = view.namespaces
+    (a,) = core.children
+    assert (core.name, a.name, a.subnamespace, a.bound) == ("acme", "a-1", "a", True)
+    # b's namespace is bound to one that is gone; the new one waits.
+    assert [(each.subnamespace, each.name, each.bound) for each in a.children] == [
+        ("0", "", True),
+        ("b", "b-1", False),
+        ("b", "", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    "odd", [[_child("x", "y-1", ""), _child("y", "x-1", "")], [_child("x", "gone", "")], [_child("x", "x-1", "")]]
+)
+def test_namespaces_that_hang_nowhere_are_shown_once(odd: list[NamespaceSeen]) -> None:
+    """A tree can be drawn whatever the labels say."""
+    (view,) = assemble([ACME], [_namespace("acme", kind="core"), *odd], [], [])
+    shown: list[str] = []
+    left = list(view.namespaces)
+    while left:
+        each = left.pop()
+        shown.append(each.name)
+        left += each.children
+    assert sorted(shown) == sorted(["acme", *(each.metadata.name for each in odd)])

@@ -1,9 +1,11 @@
 """Draws tenants and their namespaces as a tree, in characters that the terminal has: pure.
 
 acme  Ready  User:ada, Group:devs
-└── acme  Active
+└── namespace acme  Active
     ├── pods          [██░░░░░░░░]  10 / 50   20 %
-    └── requests.cpu  [█████████░]  3.5 / 4   88 %
+    ├── requests.cpu  [█████████░]  3.5 / 4   88 %
+    └── web  Workspace  web-d5903d54abcc14f1  Active
+        └── requests.cpu  [█░░░░░░░░░]  200m / 2   10 %
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Iterable, Sequence
 import click
 import msgspec
 
+from tenantry.api import marks, reasons
 from tenantry.api.errors import InputError
 from tenantry.api.model import ConditionStatus
 from tenantry.world import quantity
@@ -20,6 +23,12 @@ from tenantry.world import quantity
 BAR = 10
 _FULL = 1.0
 _NEARLY = 0.9
+
+_REPEATS = {reasons.STALLED, reasons.RECONCILING, reasons.SUSPENDED}
+"""Conditions that say again what Ready or the first line says."""
+
+_WARNINGS = {reasons.EXPIRING}
+"""Conditions of which True is what a person should know."""
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -30,14 +39,6 @@ class Use(msgspec.Struct, frozen=True):
     hard: str
 
 
-class NamespaceView(msgspec.Struct, frozen=True, kw_only=True):
-    """A namespace of a tenant."""
-
-    name: str
-    phase: str
-    quota: tuple[Use, ...] = ()
-
-
 class ConditionView(msgspec.Struct, frozen=True, kw_only=True):
     """What a condition says."""
 
@@ -45,6 +46,32 @@ class ConditionView(msgspec.Struct, frozen=True, kw_only=True):
     status: ConditionStatus
     reason: str
     message: str
+
+
+class NamespaceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A namespace of a tenant, and what is below it.
+
+    Args:
+        name: "" for a Subnamespace that has no namespace yet.
+        phase: Active or Terminating; "" where there is no namespace.
+        kind: core, workspace or subtenant.
+        subnamespace: The name of the Subnamespace that it belongs to; "" for the core namespace.
+        expires_at: When that ends; "" for never.
+        quota: What is used of its own share.
+        bound: Its Subnamespace is there; true of the core namespace.
+        conditions: Of the Subnamespace.
+        children: The namespaces below it.
+    """
+
+    name: str
+    phase: str
+    kind: str = marks.KIND_CORE
+    subnamespace: str = ""
+    expires_at: str = ""
+    bound: bool = True
+    quota: tuple[Use, ...] = ()
+    conditions: tuple[ConditionView, ...] = ()
+    children: tuple[NamespaceView, ...] = ()
 
 
 class TenantView(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +117,7 @@ def draw(tenants: Sequence[TenantView], style: Style) -> list[str]:
     lines: list[str] = []
     for tenant in tenants:
         lines.append(_head(tenant, style))
-        below = [[line] for line in _troubles(tenant, style)]
+        below = [[line] for line in _troubles(tenant.conditions, style)]
         below += [_namespace(namespace, style) for namespace in tenant.namespaces]
         lines += _indent(below, style)
     return lines
@@ -103,25 +130,43 @@ def _head(tenant: TenantView, style: Style) -> str:
     return f"{tenant.name}  {state}  {_few(tenant.owners)}  {tenant.network}"
 
 
-def _troubles(tenant: TenantView, style: Style) -> list[str]:
+def _troubles(conditions: Sequence[ConditionView], style: Style) -> list[str]:
     """Return a line for each thing that a person should know beyond the first line."""
-    if not tenant.conditions:
+    if not conditions:
         return [style.paint("the operator has not dealt with it yet", "yellow")]
-    ready = [each for each in tenant.conditions if each.type == "Ready"]
-    # Stalled and Reconciling repeat what Ready says.
-    others = [each for each in tenant.conditions if each.type not in {"Ready", "Stalled", "Reconciling", "Suspended"}]
+    ready = [each for each in conditions if each.type == reasons.READY]
+    others = [each for each in conditions if each.type not in _REPEATS | _WARNINGS | {reasons.READY}]
     wrong = [each for each in (*ready, *others) if each.status is not ConditionStatus.TRUE]
-    return [style.paint(f"{each.type} is {each.status}: {each.reason}: {each.message}", "red") for each in wrong]
+    warned = [each for each in conditions if each.type in _WARNINGS and each.status is ConditionStatus.TRUE]
+    return [
+        *(style.paint(f"{each.type} is {each.status}: {each.reason}: {each.message}", "red") for each in wrong),
+        *(style.paint(f"{each.type}: {each.message}", "yellow") for each in warned),
+    ]
 
 
 def _namespace(namespace: NamespaceView, style: Style) -> list[str]:
-    head = f"namespace {namespace.name}  {namespace.phase}"
-    if not namespace.quota:
-        return [f"{head}  no quota"]
-    columns = zip(*(_texts(use) for use in namespace.quota), strict=True)
-    widths = [max(len(text) for text in column) for column in columns]
-    rows = [[_use(use, widths, style)] for use in namespace.quota]
-    return [head, *_indent(rows, style)]
+    troubles: list[str] = []
+    if not namespace.bound:
+        troubles = [style.paint("its Subnamespace is not there", "yellow")]
+    elif namespace.subnamespace:
+        troubles = _troubles(namespace.conditions, style)
+    bars: list[str] = []
+    if namespace.quota:
+        columns = zip(*(_texts(use) for use in namespace.quota), strict=True)
+        widths = [max(len(text) for text in column) for column in columns]
+        bars = [_use(use, widths, style) for use in namespace.quota]
+    below = [[line] for line in (*troubles, *bars)]
+    below += [_namespace(child, style) for child in namespace.children]
+    return [_title(namespace), *_indent(below, style)]
+
+
+def _title(namespace: NamespaceView) -> str:
+    place = f"{namespace.name}  {namespace.phase}" if namespace.name else "no namespace yet"
+    if namespace.subnamespace:
+        head = f"{namespace.subnamespace}  {namespace.kind.capitalize()}  {place}"
+    else:
+        head = f"namespace {place}"
+    return head if namespace.quota or not namespace.name else f"{head}  no quota"
 
 
 def _texts(use: Use) -> tuple[str, str, str]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from tenantry.api import marks, reasons
-from tenantry.api.model import ConditionStatus
+from tenantry.api.model import Condition, ConditionStatus
 from tenantry.api.owner import Owner
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.cli import complete, forest, output, session
-from tenantry.cli.forest import ConditionView, NamespaceView, TenantView
+from tenantry.cli.forest import ConditionView, NamespaceView, TenantView, Use
 from tenantry.cli.seen import NamespaceSeen, QuotaSeen
 from tenantry.cli.target import Target, takes_target
 from tenantry.engine.conditions import find
@@ -29,7 +31,7 @@ OURS = {"labelSelector": f"{marks.MANAGED_BY}={marks.MANAGER}"}
 @click.argument("names", nargs=-1, metavar="[TENANT]...", shell_complete=complete.tenants)
 @output.output_option("json")
 def tree(target: Target, *, names: tuple[str, ...], form: str | None) -> None:
-    """Draw all tenants, or those named."""
+    """Draw all tenants, or those named: their namespaces and what is used of the share of each."""
     views = session.run(target, lambda client: read(client, names))
     if form:
         output.write(output.to_json({"tenants": views}))
@@ -50,28 +52,114 @@ async def read(client: Client, names: tuple[str, ...]) -> list[TenantView]:
         tenants = [await client.get(Tenant, name) for name in dict.fromkeys(names)]
     else:
         tenants = await client.list(Tenant)
-    namespaces, quotas = await asyncio.gather(
-        client.list(NamespaceSeen, selectors=OURS), client.list(QuotaSeen, selectors=OURS)
+    namespaces, quotas, subnamespaces = await asyncio.gather(
+        client.list(NamespaceSeen, selectors=OURS),
+        client.list(QuotaSeen, selectors=OURS),
+        client.list(Subnamespace),
     )
+    return assemble(tenants, namespaces, quotas, subnamespaces)
+
+
+def assemble(
+    tenants: Sequence[Tenant],
+    namespaces: Sequence[NamespaceSeen],
+    quotas: Sequence[QuotaSeen],
+    subnamespaces: Sequence[Subnamespace],
+) -> list[TenantView]:
+    """Return the trees of these tenants, sorted by name.
+
+    Args:
+        tenants: Those to show.
+        namespaces: All that are Tenantry's.
+        quotas: Tenantry's own.
+        subnamespaces: All of them.
+    """
+    owned: dict[str, list[NamespaceSeen]] = {}
+    for namespace in namespaces:
+        owned.setdefault(namespace.metadata.labels.get(marks.TENANT_UID, ""), []).append(namespace)
     used = {quota.metadata.namespace: quota.uses() for quota in quotas}
-    owned: dict[str, list[NamespaceView]] = {}
-    for namespace in sorted(namespaces, key=lambda each: each.key):
-        uid = namespace.metadata.labels.get(marks.TENANT_UID, "")
-        name = namespace.metadata.name
-        view = NamespaceView(name=name, phase=namespace.status.phase, quota=used.get(name, ()))
-        owned.setdefault(uid, []).append(view)
+    inside: dict[str, list[Subnamespace]] = {}
+    for each in subnamespaces:
+        inside.setdefault(each.metadata.namespace, []).append(each)
     return [
-        view_of(tenant, tuple(owned.get(tenant.metadata.uid, ())))
+        view_of(tenant, _Tree(owned.get(tenant.metadata.uid, []), used, inside).roots())
         for tenant in sorted(tenants, key=lambda each: each.key)
     ]
 
 
+class _Tree:
+    """The namespaces of one tenant.
+
+    Args:
+        namespaces: All of them.
+        used: What is used of each namespace's share.
+        inside: The Subnamespaces in each namespace.
+    """
+
+    def __init__(
+        self,
+        namespaces: Sequence[NamespaceSeen],
+        used: Mapping[str, tuple[Use, ...]],
+        inside: Mapping[str, Sequence[Subnamespace]],
+    ) -> None:
+        self._used = used
+        self._inside = inside
+        self._left = {each.metadata.name: each for each in sorted(namespaces, key=lambda each: each.key)}
+        self._below: dict[str, list[NamespaceSeen]] = {}
+        for each in self._left.values():
+            self._below.setdefault(each.metadata.labels.get(marks.PARENT, ""), []).append(each)
+
+    def roots(self) -> tuple[NamespaceView, ...]:
+        """Return the core namespace with all below it, and whatever hangs nowhere."""
+        found = [self._view(each, None) for each in self._below.get("", ())]
+        while self._left:
+            # A parent that is gone, or labels that run in a circle: shown at the top rather than not at all.
+            found.append(self._view(next(iter(self._left.values())), None))
+        return tuple(found)
+
+    def _view(self, namespace: NamespaceSeen, bound: Subnamespace | None) -> NamespaceView:
+        meta = namespace.metadata
+        self._left.pop(meta.name, None)
+        subnamespaces = {each.metadata.uid: each for each in self._inside.get(meta.name, ())}
+        children: list[NamespaceView] = []
+        for each in self._below.get(meta.name, ()):
+            uid = each.metadata.labels.get(marks.SUBNAMESPACE_UID, "")
+            if each.metadata.name in self._left:
+                children.append(self._view(each, subnamespaces.pop(uid, None)))
+        children += [_pending(each) for each in subnamespaces.values()]
+        subnamespace = meta.labels.get(marks.SUBNAMESPACE, "")
+        return NamespaceView(
+            name=meta.name,
+            phase=namespace.status.phase,
+            kind=meta.labels.get(marks.KIND, marks.KIND_CORE),
+            subnamespace=subnamespace,
+            bound=bound is not None or not subnamespace,
+            expires_at=bound.spec.expires_at if bound is not None else "",
+            quota=self._used.get(meta.name, ()),
+            conditions=_conditions(bound.status.conditions) if bound is not None else (),
+            children=tuple(sorted(children, key=lambda child: child.subnamespace)),
+        )
+
+
+def _pending(value: Subnamespace) -> NamespaceView:
+    return NamespaceView(
+        name="",
+        phase="",
+        kind=value.spec.mode.value.lower(),
+        subnamespace=value.metadata.name,
+        expires_at=value.spec.expires_at,
+        conditions=_conditions(value.status.conditions),
+    )
+
+
+def _conditions(given: Sequence[Condition]) -> tuple[ConditionView, ...]:
+    return tuple(
+        ConditionView(type=each.type, status=each.status, reason=each.reason, message=each.message) for each in given
+    )
+
+
 def view_of(tenant: Tenant, namespaces: tuple[NamespaceView, ...]) -> TenantView:
     """Return what the tree shows of a tenant. One whose newest spec was not dealt with yet is not ready."""
-    conditions = tuple(
-        ConditionView(type=each.type, status=each.status, reason=each.reason, message=each.message)
-        for each in tenant.status.conditions
-    )
     current = tenant.status.observed_generation >= tenant.metadata.generation
     ready = find(tenant.status.conditions, reasons.READY)
     return TenantView(
@@ -80,7 +168,7 @@ def view_of(tenant: Tenant, namespaces: tuple[NamespaceView, ...]) -> TenantView
         suspended=tenant.spec.suspended,
         network=tenant.spec.isolation.network,
         owners=tuple(owner_text(owner) for owner in tenant.spec.owners),
-        conditions=conditions,
+        conditions=_conditions(tenant.status.conditions),
         namespaces=namespaces,
     )
 
