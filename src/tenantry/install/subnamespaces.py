@@ -57,7 +57,7 @@ def _policy(name: str, operations: tuple[str, ...], validations: list[Json], **m
 def _says(expression: str, message: str, *, told: bool = False) -> Json:
     """Return one validation; `told` where the message is an expression itself."""
     key = "messageExpression" if told else "message"
-    return {"expression": expression, key: message, "reason": "Forbidden" if "owners" in message else "Invalid"}
+    return {"expression": expression, key: message, "reason": "Forbidden"}
 
 
 def _finalizer() -> list[Json]:
@@ -131,7 +131,7 @@ def _rules() -> list[Json]:
         ),
         _says(
             f"{deleting} || !({adopts})"
-            f" || !((object.spec.adopt.__namespace__ + '{marks.TREE_SUFFIX}') in namespaceObject.metadata.labels)",
+            f" || !((object.spec.adopt['namespace'] + '{marks.TREE_SUFFIX}') in namespaceObject.metadata.labels)",
             "spec.adopt.namespace must not be above this namespace: a tree has no cycles",
         ),
         _says(
