@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tenantry.api import reasons
 from tenantry.api.errors import (
     Conflict,
@@ -14,9 +16,11 @@ from tenantry.api.errors import (
     TooManyRequests,
     Unreachable,
 )
+from tenantry.api.model import Condition
 from tenantry.engine.apply import Outcome
-from tenantry.engine.conditions import Wanted
+from tenantry.engine.conditions import Wanted, find
 from tenantry.engine.plan import Blocked
+from tenantry.world.leases import Lease, warning
 
 PATIENCE = 3
 """How many tries in a row may fail for a passing reason before the status says so."""
@@ -59,3 +63,25 @@ def trouble(problem: Blocked | None) -> list[Wanted]:
         return []
     type_ = reasons.RECONCILING if problem.passing else reasons.STALLED
     return [Wanted(type_, True, problem.reason, problem.message, only_true=True)]
+
+
+def expiring(expires_at: str, state: Lease, *, then: str, ended: str) -> list[Wanted]:
+    """Return the condition Expiring, from a day before the end of a lease on (X05).
+
+    Args:
+        expires_at: `spec.expiresAt`.
+        state: How the lease stands.
+        then: What happens at its end, as in "is deleted".
+        ended: What a person should know once it has ended.
+    """
+    if state.is_expired:
+        message = f"it ended at {expires_at}{ended}"
+        return [Wanted(reasons.EXPIRING, True, reasons.EXPIRED, message, only_true=True)]
+    message = warning(expires_at, state, then)
+    return [Wanted(reasons.EXPIRING, True, reasons.EXPIRES_SOON, message, only_true=True)] if message else []
+
+
+def warned_of(conditions: Iterable[Condition]) -> str:
+    """Return what was last said of the end of a lease, "" where nothing was."""
+    found = find(conditions, reasons.EXPIRING)
+    return found.message if found is not None else ""

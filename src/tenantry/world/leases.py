@@ -7,6 +7,7 @@ import datetime as dt
 import msgspec
 
 from tenantry.api.errors import InputError
+from tenantry.api.tenant import Tenant
 
 WARN_SECONDS = (24 * 3600, 3600)
 """How long before its end a person is warned, the first time and the last."""
@@ -62,3 +63,28 @@ def lease(expires_at: str, now: dt.datetime) -> Lease:
     warned = sum(left <= ahead for ahead in WARN_SECONDS)
     turns = [left - ahead for ahead in WARN_SECONDS if left > ahead]
     return Lease(is_expired=False, warned=warned, next_seconds=min([left, *turns]))
+
+
+def with_lease(tenant: Tenant, now: dt.datetime) -> Tenant:
+    """Return a tenant as it counts at a time: suspended once its lease has ended.
+
+    Raises:
+        InputError: The end of its lease is not a time.
+    """
+    if tenant.spec.suspended or not lease(tenant.spec.expires_at, now).is_expired:
+        return tenant
+    return msgspec.structs.replace(tenant, spec=msgspec.structs.replace(tenant.spec, suspended=True))
+
+
+def warning(expires_at: str, state: Lease, then: str) -> str:
+    """Return what a person is told of a lease's end ahead of it; "" where it is far.
+
+    Args:
+        expires_at: The end, as the spec has it.
+        state: How the lease stands.
+        then: What happens at its end, as in "is deleted".
+    """
+    if not state.warned:
+        return ""
+    ahead = "an hour" if state.warned == len(WARN_SECONDS) else "a day"
+    return f"it ends within {ahead}, at {expires_at}, and {then} then; set a later spec.expiresAt to keep it"

@@ -15,6 +15,7 @@ from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import interior, watched
+from tenantry.controllers.conclusion import warned_of
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.subnamespace import checks, desired, ending, status, wakes
 from tenantry.controllers.subnamespace.gather import CHILD_KINDS, Caches, Inputs, gather
@@ -100,7 +101,9 @@ class SubnamespaceController:
             engine.forget(self.name, key)
             return None
         uid = subnamespace.metadata.uid
-        inputs = gather(subnamespace, caches, self._verdicts.get(uid), self._cluster_uid)
+        inputs = gather(
+            subnamespace, caches, self._verdicts.get(uid), cluster_uid=self._cluster_uid, now=engine.clock.now()
+        )
         if subnamespace.metadata.deletion_timestamp:
             await ending.finish(engine, inputs)
             return None
@@ -137,9 +140,8 @@ class SubnamespaceController:
         if FINALIZER not in subnamespace.metadata.finalizers:
             finalizers = [*subnamespace.metadata.finalizers, FINALIZER]
             await engine.patch_metadata(subnamespace, {"finalizers": finalizers})
-        suspended = is_suspended(tenant, engine)
         try:
-            children = desired.children(inputs, tenant, suspended=suspended)
+            children = desired.children(inputs, tenant)
         except (InputError, TerminalError) as error:
             return Made(outcome=Outcome(error=error), copied=copied)
         first = [child for child in children if child.wave < interior.WAVE_PEOPLE]
@@ -158,9 +160,9 @@ class SubnamespaceController:
         outcome = msgspec.structs.replace(people, done=(*outcome.done, *people.done))
         if outcome.error is None and not outcome.blocked:
             others = [binding for binding in inputs.bindings if INHERITED_FROM not in binding.labels]
-            changes = suspension.edits(others, suspended=suspended, ours=interior.OWNER_BINDING)
+            changes = suspension.edits(others, suspended=tenant.spec.suspended, ours=interior.OWNER_BINDING)
             outcome = msgspec.structs.replace(outcome, error=await applier.edit(changes))
-        if suspended:
+        if tenant.spec.suspended:
             engine.wake("tenant", tenant.metadata.name)
         return Made(outcome=outcome, copied=copied)
 
@@ -200,8 +202,8 @@ class SubnamespaceController:
         if written != subnamespace.status:
             await engine.write_status(msgspec.structs.replace(current, status=written))
         self._say(engine, subnamespace, made.outcome)
-        warning = status.warning(written)
-        if warning and warning != status.warning(subnamespace.status):
+        warning = warned_of(written.conditions)
+        if warning and warning != warned_of(subnamespace.status.conditions):
             engine.recorder.say(subnamespace, EventKind.WARNING, reasons.EXPIRES_SOON, warning)
         if isinstance(made.outcome.error, ApiError):
             raise made.outcome.error
@@ -214,11 +216,6 @@ class SubnamespaceController:
         for blocked in outcome.blocked:
             if not blocked.passing:
                 engine.recorder.say(subnamespace, EventKind.WARNING, blocked.reason, blocked.message)
-
-
-def is_suspended(tenant: Tenant, engine: Engine) -> bool:
-    """Tell whether nobody may be in the tenant's namespaces: it was said, or its lease has ended."""
-    return tenant.spec.suspended or lease(tenant.spec.expires_at, engine.clock.now()).is_expired
 
 
 def _waiting(outcome: Outcome) -> Outcome:

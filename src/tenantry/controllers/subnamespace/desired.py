@@ -14,13 +14,12 @@ from tenantry.engine.plan import Child
 from tenantry.world import quota
 
 
-def children(inputs: Inputs, tenant: Tenant, *, suspended: bool) -> list[Child]:
+def children(inputs: Inputs, tenant: Tenant) -> list[Child]:
     """Return everything that the child should have, whole; its quota and what it inherits are others' work.
 
     Args:
         inputs: What is known.
         tenant: The tenant of the tree.
-        suspended: Nobody gets in.
 
     Raises:
         InputError: A quota is wrong in a way that the CRD's schema did not catch.
@@ -30,10 +29,10 @@ def children(inputs: Inputs, tenant: Tenant, *, suspended: bool) -> list[Child]:
         namespace=inputs.namespace,
         owners=inputs.owners,
         hard=_limits_of(inputs, tenant),
-        suspended=suspended,
+        suspended=tenant.spec.suspended,
     )
     return [
-        _namespace(inputs, tenant, suspended=suspended),
+        _namespace(inputs, tenant),
         *interior.limits(room),
         *interior.network(room),
         interior.owner_binding(room),
@@ -46,7 +45,7 @@ def _limits_of(inputs: Inputs, tenant: Tenant) -> dict[str, str]:
     return {key: asked.get(key, whole) for key, whole in quota.normal(tenant.spec.quota.hard).items()}
 
 
-def _namespace(inputs: Inputs, tenant: Tenant, *, suspended: bool) -> Child:
+def _namespace(inputs: Inputs, tenant: Tenant) -> Child:
     subnamespace = inputs.subnamespace
     spec, meta = subnamespace.spec, subnamespace.metadata
     accepted = {meta.uid}
@@ -65,7 +64,7 @@ def _namespace(inputs: Inputs, tenant: Tenant, *, suspended: bool) -> Child:
         marks.SUBNAMESPACE_UID: meta.uid,
         **{f"{name}{marks.TREE_SUFFIX}": str(depth - level) for level, name in enumerate(inputs.ancestors)},
         f"{inputs.namespace}{marks.TREE_SUFFIX}": "0",
-        **({marks.SUSPENDED: "true"} if suspended else {}),
+        **({marks.SUSPENDED: "true"} if tenant.spec.suspended else {}),
     }
     return Child(
         object=Namespace(metadata=ObjectMeta(name=inputs.namespace, labels=labels, annotations=dict(spec.annotations))),

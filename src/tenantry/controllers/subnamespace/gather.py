@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import msgspec
 
 from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, RoleBinding
@@ -15,6 +17,7 @@ from tenantry.controllers.watched import BY_ADOPTION, BY_BINDING, BY_NAMESPACE, 
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Lookup
+from tenantry.world.leases import with_lease
 from tenantry.world.naming import child_name
 
 CHILD_KINDS = (Namespace, LimitRange, NetworkPolicy, RoleBinding)
@@ -77,11 +80,25 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     lookup: Lookup
 
 
-def gather(subnamespace: Subnamespace, caches: Caches, verdict: Verdict | None, cluster_uid: str) -> Inputs:
-    """Read the caches."""
+def gather(
+    subnamespace: Subnamespace, caches: Caches, verdict: Verdict | None, *, cluster_uid: str, now: dt.datetime
+) -> Inputs:
+    """Read the caches.
+
+    Args:
+        subnamespace: As it is.
+        caches: Where everything is read from.
+        verdict: What the quota controller says of it.
+        cluster_uid: The uid of the namespace kube-system.
+        now: The time, at which the tenant's lease may have ended.
+
+    Raises:
+        InputError: The end of the tenant's lease is not a time.
+    """
     meta, spec = subnamespace.metadata, subnamespace.spec
     parent = caches.namespaces.get(meta.namespace)
     tenant = tenant_above(parent, caches.tenants)
+    tenant = with_lease(tenant, now) if tenant is not None else None
     bound = next(iter(caches.namespaces.by_index(BY_BINDING, meta.uid)), None)
     if bound is not None:
         namespace = bound.name

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from tenantry.api import reasons
 from tenantry.api.subnamespace import Mode, SubnamespaceQuota, SubnamespaceStatus
-from tenantry.controllers.conclusion import PATIENCE, problem_of, ready, trouble
+from tenantry.controllers.conclusion import PATIENCE, expiring, problem_of, ready, trouble
 from tenantry.controllers.subnamespace.gather import Inputs
 from tenantry.engine.apply import Outcome
-from tenantry.engine.conditions import Wanted, find, merge
+from tenantry.engine.conditions import merge
 from tenantry.world.leases import Lease
 
 FIRST = 3
@@ -39,7 +38,12 @@ def compute(
     conditions = [
         ready(problem, "namespace, rights, limits and isolation are in place"),
         *trouble(problem),
-        *_expiring(inputs, lease),
+        *expiring(
+            subnamespace.spec.expires_at,
+            lease,
+            then="is deleted",
+            ended="; it is not deleted while Subnamespaces are inside" if inputs.children else "",
+        ),
     ]
     generation = subnamespace.metadata.generation
     names = [child.metadata.name for child in inputs.children]
@@ -55,21 +59,3 @@ def compute(
         copied=copied,
         conditions=merge(before.conditions, conditions, generation=generation, now=now),
     )
-
-
-def _expiring(inputs: Inputs, lease: Lease) -> list[Wanted]:
-    if not lease.warned:
-        return []
-    end = inputs.subnamespace.spec.expires_at
-    if lease.is_expired:
-        inside = "; it is not deleted while Subnamespaces are inside" if inputs.children else ""
-        return [Wanted(reasons.EXPIRING, True, reasons.EXPIRED, f"it ended at {end}{inside}", only_true=True)]
-    ahead = "an hour" if lease.warned > 1 else "a day"
-    message = f"it ends within {ahead}, at {end}, and is deleted then; set a later spec.expiresAt to keep it"
-    return [Wanted(reasons.EXPIRING, True, reasons.EXPIRES_SOON, message, only_true=True)]
-
-
-def warning(status: SubnamespaceStatus) -> str:
-    """Return the message of the last warning, "" where there was none."""
-    found = find(status.conditions, reasons.EXPIRING)
-    return found.message if found is not None else ""

@@ -8,21 +8,27 @@ import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, InputError, TerminalError
-from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace
-from tenantry.api.marks import PARENT
+from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, RoleBinding
+from tenantry.api.marks import PARENT, SUSPENDED
 from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import interior, watched
+from tenantry.controllers.conclusion import warned_of
 from tenantry.controllers.tenant import desired, status, suspension
 from tenantry.controllers.tenant.gather import CHILD_KINDS, Inputs, gather
-from tenantry.controllers.watched import tenant_of
+from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, tenant_of
 from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
+from tenantry.engine.conditions import find
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Action, Equivalent, Plan, Step, plan, same
 from tenantry.engine.runtime import Engine, Watch
+from tenantry.world.leases import ENDLESS, lease, with_lease
+
+SETTLE_SECONDS = 0.5
+"""When to look again whether the whole tree is closed, or open again."""
 
 
 class TenantController:
@@ -57,20 +63,47 @@ class TenantController:
             return None
         if tenant.metadata.deletion_timestamp:
             return None  # Kubernetes' garbage collector does the rest
-        outcome, has_policies = await self._apply(engine, tenant)
+        now = engine.clock.now()
+        try:
+            term = lease(tenant.spec.expires_at, now)
+            counted = with_lease(tenant, now)
+            outcome, has_policies = await self._apply(engine, counted)
+        except InputError as error:
+            term, counted, has_policies = ENDLESS, tenant, False
+            outcome = Outcome(error=error)
+        is_settled = self._is_settled(engine, counted)
         written = status.compute(
-            tenant,
+            counted,
             outcome,
             has_cluster_policies=has_policies,
             attempt=attempt,
-            now=rfc3339(engine.clock.now()),
+            now=rfc3339(now),
+            lease=term,
+            is_settled=is_settled,
         )
         if written != tenant.status:
             await engine.write_status(msgspec.structs.replace(tenant, status=written))
         self._say(engine, tenant, outcome)
+        warning = warned_of(written.conditions)
+        if warning and warning != warned_of(tenant.status.conditions):
+            engine.recorder.say(tenant, EventKind.WARNING, reasons.EXPIRES_SOON, warning)
         if isinstance(outcome.error, ApiError):
             raise outcome.error
-        return None
+        return term.next_seconds if is_settled else SETTLE_SECONDS
+
+    def _is_settled(self, engine: Engine, tenant: Tenant) -> bool:
+        """Tell whether the namespaces below are closed, or open again, as the tenant is."""
+        suspended = tenant.spec.suspended
+        if not suspended and find(tenant.status.conditions, reasons.SUSPENDED) is None:
+            return True
+        caches = engine.observed_caches((Namespace.resource, RoleBinding.resource))
+        bindings = caches[RoleBinding.resource]
+        for namespace in caches[Namespace.resource].by_index(BY_TENANT, tenant.metadata.name):
+            if (SUSPENDED in namespace.labels) != suspended:
+                return False
+            if suspended and any(each.has_subjects for each in bindings.by_index(BY_NAMESPACE, namespace.name)):
+                return False
+        return True
 
     async def _apply(self, engine: Engine, tenant: Tenant) -> tuple[Outcome, bool]:
         inputs = self._gather(engine, tenant)

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from tenantry.api import reasons
 from tenantry.api.tenant import ClusterNetworkPolicyMode, Tenant, TenantStatus
-from tenantry.controllers.conclusion import PATIENCE, problem_of, ready, trouble
+from tenantry.controllers.conclusion import PATIENCE, expiring, problem_of, ready, trouble
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find, merge
+from tenantry.world.leases import ENDLESS, Lease
 
 
-def compute(tenant: Tenant, outcome: Outcome, *, has_cluster_policies: bool, attempt: int, now: str) -> TenantStatus:
+def compute(
+    tenant: Tenant,
+    outcome: Outcome,
+    *,
+    has_cluster_policies: bool,
+    attempt: int,
+    now: str,
+    lease: Lease = ENDLESS,
+    is_settled: bool = True,
+) -> TenantStatus:
     """Return the status to write.
 
     Args:
@@ -18,6 +28,8 @@ def compute(tenant: Tenant, outcome: Outcome, *, has_cluster_policies: bool, att
         has_cluster_policies: The cluster has the kind ClusterNetworkPolicy.
         attempt: How many tries failed before this one.
         now: RFC 3339.
+        lease: How its lease stands.
+        is_settled: The whole tree is closed, or open again.
     """
     problem = problem_of(outcome)
     failed = problem is not None and problem.passing and not outcome.blocked
@@ -25,7 +37,10 @@ def compute(tenant: Tenant, outcome: Outcome, *, has_cluster_policies: bool, att
         return tenant.status  # what was said before still stands; the next try is under way
     wanted = [ready(problem, "namespace, rights, limits and isolation are in place"), *trouble(problem)]
     done = problem is None
-    wanted.append(_suspended(tenant, done=done))
+    wanted.append(_suspended(tenant, lease, done=done and is_settled))
+    wanted += expiring(
+        tenant.spec.expires_at, lease, then="is suspended", ended="; set a later spec.expiresAt to open it again"
+    )
     if tenant.spec.cluster_network_policy is ClusterNetworkPolicyMode.ENABLED:
         wanted.append(_cluster_policy(done=done, installed=has_cluster_policies))
     generation = tenant.metadata.generation
@@ -36,13 +51,15 @@ def compute(tenant: Tenant, outcome: Outcome, *, has_cluster_policies: bool, att
     )
 
 
-def _suspended(tenant: Tenant, *, done: bool) -> Wanted:
+def _suspended(tenant: Tenant, lease: Lease, *, done: bool) -> Wanted:
     wanted = tenant.spec.suspended
     if wanted:
-        message = "nothing new can be made and nobody but administrators gets in; spec.suspended: false ends it"
+        end = "a later spec.expiresAt" if lease.is_expired else "spec.suspended: false"
+        message = f"nothing new can be made and nobody but administrators gets in; {end} ends it"
         if not done:
             message = "on the way: not everybody's rights are taken away yet"
-        reason = reasons.SUSPENDED_BY_SPEC if done else reasons.SUSPENDING
+        why = reasons.EXPIRED if lease.is_expired else reasons.SUSPENDED_BY_SPEC
+        reason = why if done else reasons.SUSPENDING
         return Wanted(reasons.SUSPENDED, done, reason, message)
     was = find(tenant.status.conditions, reasons.SUSPENDED)
     resuming = was is not None and not done
