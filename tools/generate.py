@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import difflib
-import importlib
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +12,7 @@ import click
 
 from tenantry.api.model import KubernetesObject
 from tenantry.cli import output
-from tenantry.cli.main import VERBS, tenantry
+from tenantry.cli.main import tenantry
 from tenantry.install import manifests
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -225,8 +224,9 @@ def _meaning(value: str) -> str:
 def cli_page() -> str:
     """Return the help of every command."""
     lines = ["# The `tenantry` command", "", "## Exit codes", "", EXIT_CODES]
-    for verb, (module, attribute, _) in VERBS.items():
-        command = getattr(importlib.import_module(f"tenantry.cli.{module}"), attribute)
+    root = click.Context(tenantry)
+    for verb in tenantry.list_commands(root):
+        command = tenantry.get_command(root, verb)
         lines += _help(cast("click.Command", command), f"tenantry {verb}")
     return "\n".join(lines)
 

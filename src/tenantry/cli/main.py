@@ -28,6 +28,8 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "get": ("get", "get", "Print tenants and subnamespaces, as a table, JSON or YAML."),
     "describe": ("describe", "describe", "Show everything about a tenant or a subnamespace on one page."),
     "tree": ("tree", "tree", "Draw the tenants, their namespaces and how much of their quotas is used."),
+    "quota": ("quota", "quota", "Show how tenants' quotas are divided, and change them for a while."),
+    "explain": ("explain", "explain", "Tell whether more fits into a namespace's quota, and what is in the way."),
     "name": ("name", "name", "Print what the namespace of a subnamespace is called."),
     "wait": ("wait", "wait", "Wait until tenants or subnamespaces are ready, or gone."),
     "diff": ("diff", "diff", "Print what the operator would change, without changing it."),
@@ -58,6 +60,7 @@ class LazyVerbs(click.Group):
         command = getattr(importlib.import_module(f"tenantry.cli.{module}"), attribute)
         if not isinstance(command, click.Command):
             raise TypeError(f"tenantry.cli.{module}.{attribute} is not a command")
+        keep_examples(command)
         return command
 
     @override
@@ -72,6 +75,13 @@ class LazyVerbs(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(verb, text) for verb, (_, _, text) in VERBS.items()])
+
+
+def keep_examples(command: click.Command) -> None:
+    r"""Let examples in help keep their lines: docstrings are raw, and have click's mark "\b" as two characters."""
+    command.help = (command.help or "").replace("\\b\n", "\b\n")
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        keep_examples(inner)
 
 
 @click.group(cls=LazyVerbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

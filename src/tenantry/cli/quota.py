@@ -1,0 +1,299 @@
+"""`tenantry quota`: how the quota of a tenant is divided over its tree, and changes of it for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem
+from typing_extensions import override
+
+from tenantry.api.errors import AlreadyExists, Conflict, InputError, NotFound
+from tenantry.api.model import ObjectMeta
+from tenantry.api.tenant import Tenant
+from tenantry.api.tenantresourcequota import Adjustment, Share, TenantResourceQuota, TenantResourceQuotaSpec
+from tenantry.cli import complete, flags, kinds, output, refusals, session
+from tenantry.cli.kinds import Asked
+from tenantry.cli.page import expiry
+from tenantry.cli.seen import QuotaSeen
+from tenantry.cli.target import Target, takes_target
+from tenantry.cli.tree import OURS
+from tenantry.cli.wait import parse_goal, wait_for_all
+from tenantry.world import quantity
+from tenantry.world import quota as keys
+from tenantry.world.validation import validate_adjustment
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+SHOW = "show"
+ATTEMPTS = 5
+
+
+class _Group(click.Group):
+    """A group that is a command, too: `tenantry quota acme` means `tenantry quota show acme`."""
+
+    @override
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_ours = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        # While the shell completes, no word yet may become a command or a tenant.
+        if not is_ours and (args or not ctx.resilient_parsing):
+            args = [SHOW, *args]
+        return super().parse_args(ctx, args)
+
+    @override
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+        tenants = complete.names(ctx, kinds.find_kind("tenant"), incomplete)
+        return [*super().shell_complete(ctx, incomplete), *(CompletionItem(name) for name in tenants)]
+
+
+@click.group(cls=_Group, subcommand_metavar="[TENANT]... | COMMAND [ARGS]...")
+def quota() -> None:
+    r"""Show how the quotas of tenants are divided over their namespaces, and change them for a while.
+
+    Without a COMMAND it is `show`; every change that is to stay is made in the spec of the Tenant or the Subnamespace.
+
+    \b
+      tenantry quota
+      tenantry quota acme -o json
+      tenantry quota adjust acme sale --by cpu=+2,memory=-1Gi --for 24h
+    """
+
+
+# -- show -----------------------------------------------------------------------------------------
+
+
+class QuotaView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The quota of a tenant; maps from quota key to canonical quantity.
+
+    Args:
+        tenant: Its name.
+        hard: What the whole tree may use now.
+        used: What it uses.
+        tree: From the top; of a namespace what it and everything below it is assigned and uses, and what is free in its
+            own share.
+        omitted: How many namespaces are not in `tree`.
+        adjustments: Changes for a while.
+    """
+
+    tenant: str
+    hard: Mapping[str, str]
+    used: Mapping[str, str]
+    tree: tuple[Share, ...]
+    omitted: int = 0
+    adjustments: tuple[Adjustment, ...] = ()
+
+
+@quota.command()
+@takes_target
+@click.argument("names", nargs=-1, metavar="[TENANT]...", shell_complete=complete.tenants)
+@output.output_option("json")
+def show(target: Target, *, names: tuple[str, ...], form: str | None) -> None:
+    """Print what each namespace is assigned and uses, with all below it, and what is free in its own share."""
+    views = session.run(target, lambda client: read(client, names))
+    if form:
+        output.write(output.to_json({"tenants": views}))
+        return
+    shown = lines(views, datetime.now(UTC))
+    if not shown:
+        output.talk("no tenant has a quota" if views else "no tenants; make one with `tenantry tenant create`")
+    output.write_lines(shown)
+    for view in views:
+        if view.omitted:
+            output.talk(f"tenant {view.tenant!r}: {view.omitted} more namespaces, not listed")
+
+
+async def read(client: Client, names: Sequence[str]) -> list[QuotaView]:
+    """Return the quotas of these tenants, of all where none are given, sorted by name.
+
+    Raises:
+        NotFound: One of the names is no tenant's.
+    """
+    if names:
+        tenants = [await client.get(Tenant, name) for name in dict.fromkeys(names)]
+    else:
+        tenants = await client.list(Tenant)
+    trees, quotas = await asyncio.gather(client.list(TenantResourceQuota), client.list(QuotaSeen, selectors=OURS))
+    by_tenant = {each.metadata.name: each for each in trees}
+    by_namespace = {each.metadata.namespace: each for each in quotas}
+    ordered = sorted(each.metadata.name for each in tenants)
+    return [view_of(name, by_tenant.get(name), by_namespace.get(name)) for name in ordered]
+
+
+def view_of(tenant: str, tree: TenantResourceQuota | None, core: QuotaSeen | None) -> QuotaView:
+    """Return what is known of a tenant's quota.
+
+    Args:
+        tenant: Its name.
+        tree: None where the operator has not made it.
+        core: The quota of the core namespace, which is all there is where there is no tree.
+    """
+    adjustments = tree.spec.adjustments if tree is not None else ()
+    if tree is not None and tree.status.tree:
+        status = tree.status
+        return QuotaView(
+            tenant=tenant,
+            hard=status.hard,
+            used=status.used,
+            tree=status.tree,
+            omitted=status.omitted,
+            adjustments=adjustments,
+        )
+    hard = core.status.hard if core is not None else {}
+    used = {key: core.status.used.get(key, "0") for key in hard} if core is not None else {}
+    free = {key: _less(amount, used[key]) for key, amount in hard.items()}
+    top = Share(namespace=tenant, assigned=hard, used=used, free=free)
+    return QuotaView(tenant=tenant, hard=hard, used=used, tree=(top,), adjustments=adjustments)
+
+
+def _less(hard: str, used: str) -> str:
+    left = quantity.parse(hard) - quantity.parse(used)
+    return quantity.write(left, binary=hard.endswith("i") or used.endswith("i"))
+
+
+def lines(views: Sequence[QuotaView], now: datetime) -> list[str]:
+    """Return the table of the shares, and that of the adjustments where there are any."""
+    rows: list[tuple[str, ...]] = []
+    for view in views:
+        for share in view.tree:
+            name = "  " * share.depth + share.namespace
+            for key, amount in sorted(share.assigned.items()):
+                used, free = (output.cell(part.get(key)) for part in (share.used, share.free))
+                rows.append((name, key, amount, used, free))
+                name = ""
+    changes = [
+        (view.tenant, each.name, _signed(each.resources), expiry(each.expires_at, now))
+        for view in views
+        for each in view.adjustments
+    ]
+    shares = output.table(("NAMESPACE", "KEY", "ASSIGNED", "USED", "FREE"), rows) if rows else []
+    table = output.table(("TENANT", "ADJUSTMENT", "BY", "EXPIRES"), changes) if changes else []
+    return [*shares, *([""] if shares and table else []), *table]
+
+
+def _signed(resources: Mapping[str, str | int]) -> str:
+    return ",".join(f"{key}={'' if str(by).startswith('-') else '+'}{by}" for key, by in sorted(resources.items()))
+
+
+# -- adjust ---------------------------------------------------------------------------------------
+
+
+@quota.command()
+@takes_target
+@click.argument("tenant", metavar="TENANT", shell_complete=complete.tenants)
+@click.argument("adjustment", metavar="NAME")
+@click.option(
+    "--by",
+    "amounts",
+    multiple=True,
+    required=True,
+    metavar="KEY=±QUANTITY,...",
+    help="How much more or, with -, less, as in cpu=+2,memory=-1Gi. May be repeated.",
+)
+@click.option(
+    "--for",
+    "until",
+    required=True,
+    metavar="DURATION|TIME|never",
+    help="Until when: 24h, 2027-01-31T18:00:00Z, or never.",
+)
+@flags.wait_option
+@flags.timeout_option
+def adjust(
+    target: Target, *, tenant: str, adjustment: str, amounts: tuple[str, ...], until: str, waits: bool, timeout: int
+) -> None:
+    r"""Change a tenant's quota for a while, under a NAME; the same NAME again replaces what it was.
+
+    \b
+      tenantry quota adjust acme sale --by cpu=+2,memory=-1Gi --for 24h
+    """
+    given = flags.parse_quota(amounts, "--by")
+    wanted = Adjustment(name=adjustment, resources=given, expires_at=flags.parse_renewal(until) or "")
+    problems = validate_adjustment(wanted, "adjustment")
+    if problems:
+        raise InputError(refusals.summary(f"Adjustment {adjustment!r}", problems))
+    resources: dict[str, int | str] = {keys.normal_key(key): quantity.canonical(by) for key, by in given.items()}
+    wanted = msgspec.structs.replace(wanted, resources=resources)
+
+    async def work(client: Client) -> None:
+        await _check_keys(client, tenant, resources)
+        before = await _edit(client, tenant, adjustment, wanted)
+        verb = "adjusted" if before is None else "adjusted anew"
+        told = f"{kinds.full_name(TenantResourceQuota, tenant)} {verb} by {adjustment!r}: {_signed(resources)}"
+        output.talk(f"{told} until {wanted.expires_at}" if wanted.expires_at else told)
+        if waits:
+            await wait_for_all(client, [Asked(TenantResourceQuota, (tenant,))], parse_goal("ready"), seconds=timeout)
+
+    session.run(target, work)
+
+
+@quota.command()
+@takes_target
+@click.argument("tenant", metavar="TENANT", shell_complete=complete.tenants)
+@click.argument("adjustment", metavar="NAME")
+@flags.wait_option
+@flags.timeout_option
+def unadjust(target: Target, *, tenant: str, adjustment: str, waits: bool, timeout: int) -> None:
+    """Take a change of a tenant's quota back before it ends."""
+
+    async def work(client: Client) -> None:
+        await _edit(client, tenant, adjustment, None)
+        told = kinds.full_name(TenantResourceQuota, tenant)
+        output.talk(f"{told} no longer adjusted by {adjustment!r}")
+        if waits:
+            await wait_for_all(client, [Asked(TenantResourceQuota, (tenant,))], parse_goal("ready"), seconds=timeout)
+
+    session.run(target, work)
+
+
+async def _check_keys(client: Client, tenant: str, resources: Mapping[str, int | str]) -> None:
+    """Refuse keys that the tenant's quota does not have.
+
+    Raises:
+        NotFound: There is no such tenant.
+        InputError: A key is not in its quota.
+    """
+    limited = {keys.normal_key(key) for key in (await client.get(Tenant, tenant)).spec.quota.hard}
+    wrong = sorted(set(resources) - limited)
+    if wrong:
+        has = f"it has {', '.join(sorted(limited))}" if limited else "it has no quota"
+        raise InputError(
+            f"--by {wrong[0]!r} is not in the quota of tenant {tenant!r} ({has}): only what is limited can be adjusted;"
+            " set it in the Tenant's spec.quota.hard first"
+        )
+
+
+async def _edit(client: Client, tenant: str, name: str, wanted: Adjustment | None) -> Adjustment | None:
+    """Put an adjustment in the place of the one of its name, or take that away; return what was there.
+
+    Raises:
+        InputError: There is none to take away.
+        Conflict: Others kept writing in between.
+    """
+    for _ in range(ATTEMPTS):
+        try:
+            live = await client.get(TenantResourceQuota, tenant)
+        except NotFound:
+            live = None
+        there = live.spec.adjustments if live is not None else ()
+        before = next((each for each in there if each.name == name), None)
+        if before is None and wanted is None:
+            has = f"it has {', '.join(sorted(each.name for each in there))}" if there else "it has none"
+            raise InputError(f"tenant {tenant!r} has no adjustment {name!r}: {has}")
+        adjustments = tuple(each for each in there if each.name != name) + ((wanted,) if wanted is not None else ())
+        try:
+            if live is None:
+                spec = TenantResourceQuotaSpec(adjustments=adjustments)
+                await client.create(TenantResourceQuota(metadata=ObjectMeta(name=tenant), spec=spec))
+            else:
+                version = {"resourceVersion": live.metadata.resource_version}
+                patch = {"metadata": version, "spec": {"adjustments": msgspec.to_builtins(adjustments)}}
+                await client.merge_patch(TenantResourceQuota.resource, "", tenant, patch)
+        except (AlreadyExists, Conflict):
+            continue
+        return before
+    raise Conflict(f"the TenantResourceQuota {tenant!r} is written by others all the time; try again", status=409)
