@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import shutil
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +18,6 @@ from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
-from tenantry.local import x509
 from tenantry.local.cluster import LocalCluster
 from tenantry.testing.api import (
     CONFIG_MAPS,
@@ -36,6 +33,7 @@ from tenantry.testing.api import (
     until,
 )
 from tenantry.testing.operators import Operator
+from tenantry.testing.people import as_person
 
 pytest_plugins = ["tenantry.testing.fixtures"]
 
@@ -44,32 +42,6 @@ RBAC = "rbac.authorization.k8s.io"
 CONTAINER: Json = {"name": "main", "image": "example.com/app:1"}
 JOB: Json = {"template": {"spec": {"restartPolicy": "Never", "containers": [CONTAINER]}}}
 REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
-
-
-@asynccontextmanager
-async def _as_person(cluster: LocalCluster, folder: Path, user: str) -> AsyncGenerator[Api]:
-    """Give the API server as a person with a client certificate of its authority sees it."""
-    for file in ("ca.crt", "ca.key"):
-        shutil.copy(cluster.paths.pki / file, folder / file)
-    now = dt.datetime.now(dt.UTC)
-    x509.write_leaf(
-        *(folder, user),
-        authority="ca",
-        user=user,
-        group="",
-        client=True,
-        server=False,
-        names=(),
-        start=now,
-        end=now + dt.timedelta(hours=1),
-    )
-    connection = msgspec.structs.replace(
-        kubeconfig.load([cluster.kubeconfig_path]),
-        certificate=(folder / f"{user}.crt").read_bytes(),
-        key=(folder / f"{user}.key").read_bytes(),
-    )
-    async with Client(connection) as client:
-        yield Api(client)
 
 
 @asynccontextmanager
@@ -139,7 +111,7 @@ async def test_the_owner_neither_reads_nor_writes_while_suspended_and_does_again
     """E02: with a real client certificate, which cannot be revoked."""
     user = f"{name}-alice"
     await api.make_tenant(name, owners=[{"kind": "User", "name": user}])
-    async with _as_person(tenancy, tmp_path, user) as owner:
+    async with as_person(tenancy, tmp_path, user) as owner:
         await owner.create(SECRETS, {"metadata": {"name": "kept"}, "stringData": {"a": "b"}}, name)
         before = await api.get(SECRETS, "kept", name)
         await _suspend(api, name)
@@ -168,7 +140,7 @@ async def test_programs_lose_their_rights_and_get_no_new_tokens(
     user = f"{name}-alice"
     await api.make_tenant(name, owners=[{"kind": "User", "name": user}])
     await _account(api, name, "robot")
-    async with _as_program(tenancy, api, name, "robot") as robot, _as_person(tenancy, tmp_path, user) as owner:
+    async with _as_program(tenancy, api, name, "robot") as robot, as_person(tenancy, tmp_path, user) as owner:
         await robot.list(SECRETS, name)
         await _suspend(api, name)
         for attempt in (
@@ -200,7 +172,7 @@ async def test_even_somebody_with_rights_over_the_whole_cluster_is_told_why_not(
     await api.make_tenant(name)
     await _account(api, name, "robot")
     try:
-        async with _as_person(tenancy, tmp_path, user) as sre:
+        async with as_person(tenancy, tmp_path, user) as sre:
             await sre.create(CONFIG_MAPS, {"metadata": {"name": "before"}}, name)
             await _suspend(api, name)
             with pytest.raises(Forbidden, match=rf"Tenant '{name}' is suspended: nothing can be changed until"):
@@ -323,7 +295,7 @@ async def test_nobody_prepares_a_binding_that_outlives_a_suspension(
     """E02: an owner who writes rubbish where the operator keeps the subjects loses the rights as everybody does."""
     user = f"{name}-alice"
     await api.make_tenant(name, owners=[{"kind": "User", "name": user}])
-    async with _as_person(tenancy, tmp_path, user) as owner:
+    async with as_person(tenancy, tmp_path, user) as owner:
         await owner.create(
             RoleBinding.resource,
             {

@@ -10,6 +10,7 @@ from typing import Any
 from tenantry.api import marks
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.install.policies import ADMINISTER, binding
+from tenantry.install.rights import OPERATOR
 
 Json = dict[str, Any]
 
@@ -21,7 +22,10 @@ QUOTA = "tenantry-subnamespace-quota"
 _NOT_ADMINISTRATOR = {"name": "not-an-administrator", "expression": f"!{ADMINISTER}"}
 _WHO_DELETES_ALL = (
     "(request.userInfo.username == 'system:serviceaccount:kube-system:namespace-controller'"
-    " || request.userInfo.username == 'system:serviceaccount:kube-system:generic-garbage-collector')"
+    " || request.userInfo.username == 'system:serviceaccount:kube-system:generic-garbage-collector'"
+    # The operator ends what has moved, with its children elsewhere by then.
+    f" || request.userInfo.username in ['{marks.OPERATOR_USER}',"
+    f" 'system:serviceaccount:{marks.SYSTEM_NAMESPACE}:{OPERATOR}'])"
 )
 
 

@@ -63,6 +63,7 @@ class SubnamespaceController:
         self._verdicts = verdicts
         # Known from the first reconcile on; what changes before that is looked at then anyway.
         self._caches: Caches | None = None
+        self._wanted: dict[str, str] = {}
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
@@ -95,6 +96,7 @@ class SubnamespaceController:
             engine.cache(Tenant.resource),
             engine.cache(Subnamespace.resource),
             engine.observed_caches(kind.resource for kind in CHILD_KINDS),
+            self._wanted,
         )
         subnamespace = caches.subnamespaces.get(key)
         if subnamespace is None:
@@ -113,6 +115,8 @@ class SubnamespaceController:
             await engine.delete(subnamespace)
             return None
         made = Made(outcome=Outcome(blocked=(problem,))) if problem is not None else await self._make(engine, inputs)
+        if any(blocked.reason == reasons.NAMESPACE_EXISTS for blocked in made.outcome.blocked):
+            caches.wanted[inputs.namespace] = key
         if made.waits and not subnamespace.status.conditions:
             return RECHECK_SECONDS
         await self._conclude(engine, inputs, made, term, attempt)
@@ -149,9 +153,12 @@ class SubnamespaceController:
         stale = [pair for pair in self._made(inputs) if (pair[0], pair[1].key) not in wanted]
         applier = engine.applier
         outcome = await applier.run(plan(first, inputs.lookup, stale=stale, equivalent=applier.equivalent))
-        await self._tell(engine, inputs, outcome)
+        self._tell(engine, inputs, outcome)
         if outcome.error is not None or outcome.blocked:
             return Made(outcome=outcome, copied=copied)
+        old = inputs.adopted_from
+        if old is not None and old.status.namespace == inputs.namespace and not old.metadata.deletion_timestamp:
+            await engine.delete(old)
         if limited and (verdict is None or not verdict.in_force):
             engine.wake("quota", tenant.metadata.name)
             return Made(outcome=_waiting(outcome), copied=copied, waits=True)
@@ -178,15 +185,13 @@ class SubnamespaceController:
             if found.name.startswith("tenantry-") and tenant_of(found) and INHERITED_FROM not in found.labels
         ]
 
-    async def _tell(self, engine: Engine, inputs: Inputs, outcome: Outcome) -> None:
-        """Wake those for whom a new or moved namespace is news, and end the Subnamespace that it was taken from."""
-        tenant, old = inputs.tenant, inputs.adopted_from
+    def _tell(self, engine: Engine, inputs: Inputs, outcome: Outcome) -> None:
+        """Wake those for whom a new or moved namespace is news."""
+        tenant = inputs.tenant
         if tenant is None or not any(step.resource == Namespace.resource for step in outcome.done):
             return
         engine.wake("quota", tenant.metadata.name)
         if inputs.bound is None and inputs.adoptee is not None:
-            if old is not None:
-                await engine.delete(old)
             for key in wakes.below(self._caches, inputs.namespace) if self._caches is not None else ():
                 engine.wake(self.name, key)
 

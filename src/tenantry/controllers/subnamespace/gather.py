@@ -28,11 +28,19 @@ DEEPEST = 64
 
 
 class Caches(msgspec.Struct, frozen=True):
-    """Where everything is read from."""
+    """Where everything is read from.
+
+    Args:
+        tenants: All tenants.
+        subnamespaces: All Subnamespaces.
+        observed: What else is watched, by kind.
+        wanted: Names of namespaces that are somebody else's, and the key of the Subnamespace that waits for each.
+    """
 
     tenants: Cache[Tenant]
     subnamespaces: Cache[Subnamespace]
     observed: dict[Resource, Cache[Observed]]
+    wanted: dict[str, str]
 
     @property
     def namespaces(self) -> Cache[Observed]:

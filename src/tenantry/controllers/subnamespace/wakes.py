@@ -68,9 +68,11 @@ def by_child(resource: Resource, change: Change[Observed], caches: Caches) -> It
             keys.update([key] if key else [])
     if resource.namespaced:
         return keys
-    if before is None or after is None or before.deleting != after.deleting:
-        name = (after or before).name if (after or before) is not None else ""  # pyright: ignore[reportOptionalMemberAccess]
-        keys.update(found.key for found in caches.subnamespaces.by_index(BY_NAMESPACE, name))
+    value = after or before
+    if value is not None and (before is None or after is None or before.deleting != after.deleting):
+        keys.update(found.key for found in caches.subnamespaces.by_index(BY_NAMESPACE, value.name))
+        if after is None and value.name in caches.wanted:
+            keys.add(caches.wanted.pop(value.name))
     return keys
 
 

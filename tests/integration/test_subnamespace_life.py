@@ -1,0 +1,374 @@
+"""Children of a tenant's namespace on a real API server: made, kept, moved, closed, and gone."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from tenantry.api import reasons
+from tenantry.api.errors import Forbidden, Invalid
+from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
+from tenantry.local.cluster import LocalCluster
+from tenantry.testing.api import CONFIG_MAPS, PODS, SECRETS, Api, stays, until
+from tenantry.testing.operators import Operator
+from tenantry.testing.people import as_person
+from tenantry.testing.trees import WORKSPACE, Trees, subnamespace_json, subtenant
+from tenantry.world.naming import child_name
+
+pytest_plugins = ["tenantry.testing.fixtures"]
+
+# Every test needs the operator that leads.
+pytestmark = pytest.mark.usefixtures("operator")
+
+
+@pytest.fixture
+def trees(api: Api) -> Trees:
+    """Trees, as an administrator sees them."""
+    return Trees(api)
+
+
+# -- what a child is ------------------------------------------------------------------------------
+
+
+async def test_a_workspace_is_a_namespace_that_the_parents_owners_manage(
+    api: Api, trees: Trees, tenancy: LocalCluster, tmp_path: Path, name: str
+) -> None:
+    """E04, E07: the name is `<name>-<hash>`; who owns the parent works in the child, with their own certificate."""
+    tenant = await api.make_tenant(name)
+    async with as_person(tenancy, tmp_path, "alice") as alice:
+        await alice.create(Subnamespace.resource, subnamespace_json("team", WORKSPACE), name)
+        made = await trees.ready(name, "team")
+        digits = hashlib.sha256(f"{tenant.metadata.uid}/{name}/team".encode()).hexdigest()[:16]
+        assert made.status.namespace == f"team-{digits}"
+        assert made.status.depth == 1
+        config = {"metadata": {"name": "mine"}, "data": {"a": "b"}}
+        await alice.create(CONFIG_MAPS, config, made.status.namespace)
+        assert (await alice.get(CONFIG_MAPS, "mine", made.status.namespace))["data"] == {"a": "b"}
+
+
+async def test_every_namespace_of_a_tree_says_where_it_is(api: Api, trees: Trees, name: str) -> None:
+    """E01, point 5: labels for each ancestor, so that selectors work on subtrees."""
+    tenant = await api.make_tenant(name)
+    top = await trees.make(name, "top")
+    low = await trees.make(top, "low", subtenant("carl", labels={f"{name}.tenantry.dev/team": "red"}))
+    labels = await trees.labels(low)
+    assert {key: value for key, value in labels.items() if key.endswith("/depth")} == {
+        f"{name}.tree.tenantry.dev/depth": "2",
+        f"{top}.tree.tenantry.dev/depth": "1",
+        f"{low}.tree.tenantry.dev/depth": "0",
+    }
+    assert labels["tenantry.dev/kind"] == "subtenant"
+    assert labels["tenantry.dev/tenant-uid"] == tenant.metadata.uid
+    assert labels["tenantry.dev/parent"] == top
+    assert labels[f"{name}.tenantry.dev/team"] == "red"
+
+
+async def test_two_tenants_use_the_same_name(api: Api, trees: Trees, name: str) -> None:
+    """E07: the tenant's uid is in the hash."""
+    await api.make_tenant(name)
+    await api.make_tenant(f"{name}-too")
+    first = await trees.make(name, "dev")
+    second = await trees.make(f"{name}-too", "dev")
+    assert first != second
+    assert first.startswith("dev-")
+    assert second.startswith("dev-")
+
+
+async def test_a_federated_child_has_its_home_cluster_in_its_name(api: Api, trees: Trees, name: str) -> None:
+    """E08: the cluster's uid goes into the hash."""
+    tenant = await api.make_tenant(name)
+    cluster = (await api.get(Namespace.resource, "kube-system"))["metadata"]["uid"]
+    made = await trees.make(name, "far", {**WORKSPACE, "scope": "Federated"})
+    assert made == child_name(tenant.metadata.uid, name, "far", cluster)
+    assert made != child_name(tenant.metadata.uid, name, "far")
+
+
+async def test_a_namespace_that_is_there_is_never_taken_over(api: Api, trees: Trees, name: str) -> None:
+    """E07: a collision is a reported failure; the foreign namespace stays as it was, and room made is seen."""
+    tenant = await api.make_tenant(name)
+    taken = child_name(tenant.metadata.uid, name, "squat")
+    await api.create(Namespace.resource, {"metadata": {"name": taken}})
+    await trees.ask(name, "squat")
+    await trees.condition(name, "squat", reasons.STALLED, holds=True, reason=reasons.NAMESPACE_EXISTS)
+    assert set(await trees.labels(taken)) == {"kubernetes.io/metadata.name"}
+    await api.delete(Namespace.resource, taken)
+    made = await trees.condition(name, "squat", reasons.READY, holds=True, seconds=40.0)
+    assert made.status.namespace == taken
+
+
+async def test_hand_edits_are_put_back(api: Api, trees: Trees, name: str) -> None:
+    """Labels, limits and people of a child are as its Subnamespace says."""
+    await api.make_tenant(name)
+    team = await trees.make(name, "team")
+    await api.patch(Namespace.resource, team, {"metadata": {"labels": {f"{name}.tree.tenantry.dev/depth": "7"}}})
+    await api.delete(RoleBinding.resource, "tenantry-owner", team)
+
+    async def back() -> bool:
+        binding = await api.find(RoleBinding.resource, "tenantry-owner", team)
+        return binding is not None and (await trees.labels(team))[f"{name}.tree.tenantry.dev/depth"] == "1"
+
+    await until(back, "labels and binding are back")
+
+
+async def test_people_come_down_the_tree_where_they_are_inherited(api: Api, trees: Trees, name: str) -> None:
+    """E06: an owner added at the top reaches every workspace below that inherits role bindings, and no other."""
+    await api.make_tenant(name)
+    top = await trees.make(name, "top")
+    low = await trees.make(top, "low")
+    own = await trees.make(top, "own", {"mode": "Workspace", "owners": [{"kind": "User", "name": "olga"}]})
+    people = [{"kind": "User", "name": "alice"}, {"kind": "User", "name": "bob"}]
+    await api.patch(Tenant.resource, name, {"spec": {"owners": people}})
+
+    async def reached() -> bool:
+        return await _people(api, low) == {"alice", "bob"}
+
+    await until(reached, "the new owner reached the lowest namespace")
+    assert await _people(api, own) == {"olga"}
+
+
+async def _people(api: Api, namespace: str) -> set[str]:
+    binding = await api.get(RoleBinding.resource, "tenantry-owner", namespace)
+    return {subject["name"] for subject in binding.get("subjects", [])}
+
+
+# -- blindness ------------------------------------------------------------------------------------
+
+
+async def test_a_parent_is_blind_to_its_subtenant_and_can_delete_it(
+    api: Api, trees: Trees, tenancy: LocalCluster, tmp_path: Path, name: str
+) -> None:
+    """E05: with the parent's own certificate nothing inside can be read or written; deletion works."""
+    await api.make_tenant(name)
+    inside = await trees.make(name, "customer", subtenant("carl"))
+    async with as_person(tenancy, tmp_path, "carl") as carl:
+        await carl.create(SECRETS, {"metadata": {"name": "own"}, "stringData": {"a": "b"}}, inside)
+        deeper = subnamespace_json("below", WORKSPACE)
+        await carl.create(Subnamespace.resource, deeper, inside)
+    below = (await trees.ready(inside, "below")).status.namespace
+    async with as_person(tenancy, tmp_path, "alice") as alice:
+        for namespace in (inside, below):
+            for resource in (SECRETS, CONFIG_MAPS, PODS, RoleBinding.resource, Subnamespace.resource):
+                with pytest.raises(Forbidden):
+                    await alice.list(resource, namespace)
+            with pytest.raises(Forbidden):
+                await alice.create(CONFIG_MAPS, {"metadata": {"name": "x"}}, namespace)
+            with pytest.raises(Forbidden):
+                await alice.get(Namespace.resource, namespace)
+        seen = await alice.get(Subnamespace.resource, "customer", name)
+        assert "below" not in str(seen)
+        await alice.patch(Subnamespace.resource, "customer", {"spec": {"allowCascadingDeletion": True}}, name)
+        await alice.delete(Subnamespace.resource, "customer", name)
+    await trees.namespace_gone(inside)
+    await trees.namespace_gone(below)
+
+
+@pytest.mark.parametrize(
+    ("owners", "message"),
+    [
+        pytest.param([{"kind": "User", "name": "alice"}], "must not name you", id="the creator"),
+        pytest.param([{"kind": "User", "name": "bob"}], "an owner of the parent", id="another owner of the parent"),
+        pytest.param([{"kind": "Group", "name": "system:authenticated"}], "must not", id="a group of everybody's"),
+        pytest.param(
+            [{"kind": "ServiceAccount", "name": "default", "namespace": "kube-system"}],
+            "ServiceAccount",
+            id="a service account, whose token somebody may make",
+        ),
+    ],
+)
+async def test_a_parent_cannot_be_its_subtenants_owner(  # noqa: PLR0917 - fixtures and a table
+    api: Api, tenancy: LocalCluster, tmp_path: Path, name: str, owners: list[dict[str, str]], message: str
+) -> None:
+    """E05: nobody of the parent's becomes an owner below."""
+    both = [{"kind": "User", "name": "alice"}, {"kind": "User", "name": "bob"}]
+    await api.make_tenant(name, owners=both)
+    async with as_person(tenancy, tmp_path, "alice") as alice:
+        with pytest.raises((Forbidden, Invalid), match=message):
+            await alice.create(
+                Subnamespace.resource, subnamespace_json("mine", {"mode": "Subtenant", "owners": owners}), name
+            )
+
+
+async def test_the_owners_of_a_subtenant_cannot_be_changed_by_its_parent(
+    api: Api, trees: Trees, tenancy: LocalCluster, tmp_path: Path, name: str
+) -> None:
+    """E05: owners changed later are a way in, and closed; an administrator may."""
+    await api.make_tenant(name)
+    await trees.make(name, "customer", subtenant("carl"))
+    dora = {"spec": {"owners": [{"kind": "User", "name": "dora"}]}}
+    async with as_person(tenancy, tmp_path, "alice") as alice:
+        with pytest.raises(Forbidden, match="must not change"):
+            await alice.patch(Subnamespace.resource, "customer", dora, name)
+    await api.patch(Subnamespace.resource, "customer", dora, name)
+    made = await trees.ready(name, "customer")
+    assert await _people(api, made.status.namespace) == {"dora"}
+
+
+async def test_what_is_made_again_is_another_namespace(api: Api, trees: Trees, name: str) -> None:
+    """E05: deleting and making again under one's own people shows nothing of what was inside."""
+    await api.make_tenant(name)
+    first = await trees.make(name, "customer", subtenant("carl"))
+    await api.create(SECRETS, {"metadata": {"name": "own"}}, first)
+    uid = (await api.get(Namespace.resource, first))["metadata"]["uid"]
+    await api.delete(Subnamespace.resource, "customer", name)
+    await api.gone(Subnamespace.resource, "customer", name)
+    second = await trees.make(name, "customer", subtenant("dora"))
+    assert second == first
+    assert (await api.get(Namespace.resource, second))["metadata"]["uid"] != uid
+    assert await api.find(SECRETS, "own", second) is None
+
+
+# -- the end --------------------------------------------------------------------------------------
+
+
+async def test_a_parent_with_children_is_not_deleted_unless_that_was_allowed(api: Api, trees: Trees, name: str) -> None:
+    """The refusal lists what is inside; with allowCascadingDeletion all of it goes."""
+    await api.make_tenant(name)
+    top = await trees.make(name, "top")
+    low = await trees.make(top, "low")
+
+    async def counted() -> bool:
+        return (await trees.get(name, "top")).status.children == 1
+
+    await until(counted, "the child is counted")
+    with pytest.raises(Forbidden, match="1 Subnamespaces are inside: low"):
+        await api.client.delete(Subnamespace.resource, name, "top")
+    assert await api.find(Namespace.resource, low) is not None
+    await api.patch(Subnamespace.resource, "top", {"spec": {"allowCascadingDeletion": True}}, name)
+    await api.delete(Subnamespace.resource, "top", name)
+    await trees.namespace_gone(low)
+    await trees.namespace_gone(top)
+    await api.gone(Subnamespace.resource, "top", name)
+
+
+async def test_a_tenant_takes_its_whole_tree_with_it(api: Api, trees: Trees, name: str) -> None:
+    """E01: everything is gone after deletion, at any depth, whatever cascading says."""
+    await api.make_tenant(name)
+    top = await trees.make(name, "top")
+    low = await trees.make(top, "low", subtenant("carl"))
+    await api.delete(Tenant.resource, name)
+    for namespace in (low, top, name):
+        await trees.namespace_gone(namespace)
+
+
+async def test_what_was_deleted_while_nobody_looked_is_cleaned_up(
+    api: Api, trees: Trees, operator: Operator, name: str
+) -> None:
+    """The finalizer is put in by the API server, so that no namespace is left behind."""
+    await api.make_tenant(name)
+    await operator.kill()
+    await trees.ask(name, "never")
+    await api.client.delete(Subnamespace.resource, name, "never")
+    kept = await trees.get(name, "never")
+    assert kept.metadata.finalizers == ("tenantry.dev/subnamespace",)
+    await operator.start()
+    await operator.leads()
+    await api.gone(Subnamespace.resource, "never", name)
+
+
+# -- moving ---------------------------------------------------------------------------------------
+
+
+async def test_a_workspace_moves_with_what_is_in_it(api: Api, trees: Trees, name: str) -> None:
+    """Point 6: the namespace stays the same; its labels, and those of what is below, say the new place."""
+    await api.make_tenant(name)
+    left, right = await trees.make(name, "left"), await trees.make(name, "right")
+    team = await trees.make(left, "team")
+    deep = await trees.make(team, "deep")
+    await api.create(CONFIG_MAPS, {"metadata": {"name": "kept"}}, team)
+    moved = await trees.make(right, "team", {**WORKSPACE, "adopt": {"namespace": team, "parent": left}})
+    assert moved == team
+    assert await api.find(CONFIG_MAPS, "kept", team) is not None
+    await api.gone(Subnamespace.resource, "team", left)
+
+    async def relabelled() -> bool:
+        labels = await trees.labels(deep)
+        return labels.get(f"{right}.tree.tenantry.dev/depth") == "2" and f"{left}.tree.tenantry.dev/depth" not in labels
+
+    await until(relabelled, "what is below says its new place")
+
+
+async def test_nobody_moves_what_they_may_not_delete(
+    api: Api, trees: Trees, tenancy: LocalCluster, tmp_path: Path, name: str
+) -> None:
+    """Point 6: the API server asks whether the mover may take it away where it is."""
+    await api.make_tenant(name)
+    team = await trees.make(name, "team", {"mode": "Workspace", "owners": [{"kind": "User", "name": "olga"}]})
+    mine = await trees.make(name, "mine", {"mode": "Workspace", "owners": [{"kind": "User", "name": "olga"}]})
+    async with as_person(tenancy, tmp_path, "olga") as olga:
+        stolen = {**WORKSPACE, "adopt": {"namespace": team, "parent": name}}
+        with pytest.raises(Forbidden, match="in which you may delete Subnamespaces"):
+            await olga.create(Subnamespace.resource, subnamespace_json("team", stolen), mine)
+
+
+async def test_a_tree_has_no_cycles(api: Api, trees: Trees, name: str) -> None:
+    """Point 6: what is above cannot be moved below, neither at admission nor behind its back."""
+    await api.make_tenant(name)
+    top = await trees.make(name, "top")
+    low = await trees.make(top, "low")
+    with pytest.raises(Forbidden, match="a tree has no cycles"):
+        await trees.ask(low, "top", {**WORKSPACE, "adopt": {"namespace": top, "parent": name}})
+
+
+# -- limits, suspension, leases -------------------------------------------------------------------
+
+
+async def test_a_tenants_limits_hold(api: Api, trees: Trees, name: str) -> None:
+    """Point 1: how many, how deep, name patterns, labels that must or may be set."""
+    rules = {"maxCount": 2, "maxDepth": 1, "namePattern": "team-.*", "labels": {"allowed": ["cost-*"]}}
+    await api.make_tenant(name, namespaces=rules)
+    one = await trees.make(name, "team-one", {**WORKSPACE, "labels": {"cost-center": "7"}})
+    assert (await trees.labels(one))["cost-center"] == "7"
+    for parent, child, spec, reason in (
+        (one, "team-low", WORKSPACE, reasons.LIMIT_REACHED),
+        (name, "other", WORKSPACE, reasons.NOT_ALLOWED),
+        (name, "team-two", {**WORKSPACE, "labels": {"color": "red"}}, reasons.NOT_ALLOWED),
+        (name, "team-six", {**WORKSPACE, "labels": {"tenantry.dev/tenant": "x"}}, reasons.NOT_ALLOWED),
+    ):
+        await trees.ask(parent, child, spec)
+        await trees.condition(parent, child, reasons.STALLED, holds=True, reason=reason)
+    await trees.make(name, "team-three")
+    await trees.ask(name, "team-four")
+    await trees.condition(name, "team-four", reasons.STALLED, holds=True, reason=reasons.LIMIT_REACHED)
+
+
+async def test_a_suspension_closes_the_whole_tree_and_its_end_opens_it(
+    api: Api, trees: Trees, tenancy: LocalCluster, tmp_path: Path, name: str
+) -> None:
+    """E02: nobody but administrators reads or writes anywhere in the tree, subtenants included; all comes back."""
+    await api.make_tenant(name)
+    inside = await trees.make(name, "customer", subtenant("carl"))
+    await api.patch(Tenant.resource, name, {"spec": {"suspended": True}})
+    await api.condition(name, reasons.SUSPENDED, holds=True, reason=reasons.SUSPENDED_BY_SPEC)
+    async with as_person(tenancy, tmp_path, "carl") as carl:
+        with pytest.raises(Forbidden):
+            await carl.list(SECRETS, inside)
+        await api.patch(Tenant.resource, name, {"spec": {"suspended": False}})
+
+        async def open_again() -> bool:
+            try:
+                await carl.create(CONFIG_MAPS, {"metadata": {"name": "again"}}, inside)
+            except Forbidden:
+                return False
+            return True
+
+        await until(open_again, "carl is in again")
+
+
+async def test_nothing_is_written_twice(api: Api, trees: Trees, operator: Operator, name: str) -> None:
+    """A second pass writes nothing: a restarted operator finds everything as it should be."""
+    await api.make_tenant(name)
+    top = await trees.make(name, "top")
+    await trees.make(top, "low", subtenant("carl"))
+    await operator.quiet_writes()
+    await operator.stop()
+    await operator.start()
+    await operator.leads()
+
+    async def silent() -> bool:
+        return await operator.writes() == 0
+
+    await stays(silent, "the restarted operator writes nothing", seconds=2.0)
