@@ -31,6 +31,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "quota": ("quota", "quota", "Show how tenants' quotas are divided, and change them for a while."),
     "explain": ("explain", "explain", "Tell whether more fits into a namespace's quota, and what is in the way."),
     "name": ("name", "name", "Print what the namespace of a subnamespace is called."),
+    "import": ("imports", "import_", "Take over the namespaces that another tool has made."),
     "wait": ("wait", "wait", "Wait until tenants or subnamespaces are ready, or gone."),
     "diff": ("diff", "diff", "Print what the operator would change, without changing it."),
     "render": ("render", "render", "Print what the operator would make of tenants in a file; no cluster needed."),

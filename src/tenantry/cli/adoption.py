@@ -1,0 +1,248 @@
+"""Makes existing namespaces a tenant's, as they are: what `tenantry import … --apply` does.
+
+For each tree: exceptions from inheritance are marked, the Tenant is made and given its namespace, then level by level
+the Subnamespaces are made and given theirs. A namespace is given away by an administrator's mark on it, which the
+operator waits for: until then nothing of it is touched. Every step looks first, so that running it again goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from tenantry.api import marks, reasons
+from tenantry.api.errors import AlreadyExists, InputError, NotFound, TenantryError
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import KubernetesObject, Model, OwnerReference, Resource
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
+from tenantry.cli import output
+from tenantry.cli.following import follow
+from tenantry.cli.wait import Goal, why
+from tenantry.kube.client import Client
+from tenantry.world.hnc_plan import Child, Exempt, Plan, Tree
+
+NEXT = (
+    "HNC's own marks and copies are as they were. When all is well:",
+    "  kubectl delete roles,rolebindings -A -l hnc.x-k8s.io/inherited-from   # its copies; likewise other kinds",
+    "  kubectl delete resourcequotas -A -l hnc.x-k8s.io/hrq                  # its quotas",
+    "  kubectl get subnamespaceanchors,hierarchyconfigurations -A            # take off their finalizers, delete them",
+)
+
+WEBHOOKS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    namespaced=False,
+)
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+HNC_NAMESPACE = "hnc-system"
+HNC_WEBHOOKS = "hnc-validating-webhook-configuration"
+
+
+class _Replicas(Model, frozen=True, kw_only=True):
+    replicas: int = 1
+
+
+class _Deployment(KubernetesObject, frozen=True, kw_only=True):
+    resource = DEPLOYMENTS
+    spec: _Replicas = _Replicas()
+
+
+async def adopt(client: Client, plan: Plan, *, seconds: float) -> None:
+    """Carry out a plan.
+
+    Args:
+        client: An administrator's.
+        plan: What is to be made.
+        seconds: How long to wait for each tenant, and for each level of its tree.
+
+    Raises:
+        InputError: HNC still runs, or a namespace is somebody else's already.
+        TenantryError: Something is not ready in time; says what it waits for.
+    """
+    await _check_hnc_is_stopped(client)
+    cluster_uid = (await client.get(Namespace, "kube-system")).metadata.uid
+    for tree in plan.trees:
+        # All of them are there and may be taken, or the tree is not touched.
+        await _check(client, tree)
+    for exempt in plan.exceptions:
+        await _mark(client, exempt)
+    for tree in plan.trees:
+        await _adopt_root(client, tree.tenant, cluster_uid, seconds=seconds)
+        for level in _levels(tree):
+            await _adopt_level(client, level, seconds=seconds)
+
+
+async def _check_hnc_is_stopped(client: Client) -> None:
+    """See that HNC does not work against us: it would copy our bindings down, and forbid ours below.
+
+    Raises:
+        InputError: It runs, or its webhooks are there.
+    """
+    running = [found for found in await client.list(_Deployment, namespace=HNC_NAMESPACE) if found.spec.replicas]
+    try:
+        await client.request("GET", f"/apis/{WEBHOOKS.api_version}/{WEBHOOKS.plural}/{HNC_WEBHOOKS}")
+        hooked = True
+    except NotFound:
+        hooked = False
+    if running or hooked:
+        raise InputError(
+            "HNC still works here, and would work against Tenantry: stop it first, which changes nothing else, with"
+            f" `kubectl -n {HNC_NAMESPACE} scale deployment --all --replicas=0` and"
+            f" `kubectl delete validatingwebhookconfiguration {HNC_WEBHOOKS}`"
+        )
+
+
+async def _check(client: Client, tree: Tree) -> None:
+    root = tree.tenant.metadata.name
+    for name in [root, *(child.namespace for child in tree.children)]:
+        try:
+            namespace = await client.get(Namespace, name)
+        except NotFound as error:
+            raise InputError(f"there is no namespace {name!r} in this cluster") from error
+        if namespace.metadata.deletion_timestamp:
+            raise InputError(f"the namespace {name!r} is being deleted")
+        owner = namespace.metadata.labels.get(marks.TENANT, root)
+        if owner != root:
+            raise InputError(f"the namespace {name!r} is the tenant {owner!r}'s already")
+        controllers = [each for each in namespace.metadata.owner_references if each.controller]
+        if any(each.kind != Tenant.resource.kind for each in controllers):
+            told = f"{controllers[0].kind} {controllers[0].name!r}"
+            raise InputError(f"the namespace {name!r} is controlled by {told}, and cannot have a second controller")
+
+
+async def _mark(client: Client, exempt: Exempt) -> None:
+    """Write the exception on an object before anything below it is made, unless it has one already."""
+    source = exempt.source
+    if marks.INHERIT in source.metadata.annotations:
+        return
+    group, _, version = source.api_version.rpartition("/")
+    plural = source.plural or await _plural(client, source.api_version, source.kind)
+    resource = Resource(group, version, plural, source.kind)
+    patch = {"metadata": {"annotations": {marks.INHERIT: exempt.inherit}}}
+    try:
+        await client.merge_patch(resource, source.metadata.namespace, source.metadata.name, patch)
+    except NotFound:
+        return
+    output.talk(f"{source.told}: {marks.INHERIT}={exempt.inherit}")
+
+
+class _Served(Model, frozen=True, kw_only=True):
+    name: str = ""
+    kind: str = ""
+
+
+class _ServedList(Model, frozen=True, kw_only=True):
+    resources: tuple[_Served, ...] = ()
+
+
+async def _plural(client: Client, api_version: str, kind: str) -> str:
+    root = "apis" if "/" in api_version else "api"
+    served = msgspec.json.decode(await client.request("GET", f"/{root}/{api_version}"), type=_ServedList)
+    found = next((each.name for each in served.resources if each.kind == kind and "/" not in each.name), "")
+    if not found:
+        raise InputError(f"this cluster has no kind {kind} in {api_version}, and one is to be kept from inheritance")
+    return found
+
+
+# -- the root -------------------------------------------------------------------------------------
+
+
+async def _adopt_root(client: Client, wanted: Tenant, cluster_uid: str, *, seconds: float) -> None:
+    name = wanted.metadata.name
+    try:
+        tenant = msgspec.json.decode(await client.create(wanted), type=Tenant)
+        output.talk(f"tenant {name!r}: created")
+    except AlreadyExists:
+        tenant = await client.get(Tenant, name)  # by the run before this one, or by a person who knows better
+    owner = OwnerReference(
+        api_version=tenant.resource.api_version,
+        kind=tenant.resource.kind,
+        name=name,
+        uid=tenant.metadata.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+    namespace = await client.get(Namespace, name)
+    # A tenant that was there before and is gone leaves a reference that leads nowhere.
+    others = [each for each in namespace.metadata.owner_references if each.kind != Tenant.resource.kind]
+    if owner not in namespace.metadata.owner_references:
+        labels = {
+            marks.MANAGED_BY: marks.MANAGER,
+            marks.TENANT: name,
+            marks.TENANT_UID: tenant.metadata.uid,
+            marks.CLUSTER_UID: cluster_uid,
+            marks.KIND: marks.KIND_CORE,
+            f"{name}{marks.TREE_SUFFIX}": "0",
+        }
+        await _patch(client, namespace, {"labels": labels, "ownerReferences": [*others, owner]})
+        output.talk(f"namespace {name!r}: is the tenant's")
+    await _ready(client, Tenant, [tenant.key], namespace="", seconds=seconds)
+
+
+async def _patch(client: Client, namespace: Namespace, metadata: dict[str, Any]) -> None:
+    meta = namespace.metadata
+    guarded = {"metadata": {**metadata, "uid": meta.uid, "resourceVersion": meta.resource_version}}
+    await client.merge_patch(Namespace.resource, "", meta.name, guarded)
+
+
+# -- below it -------------------------------------------------------------------------------------
+
+
+def _levels(tree: Tree) -> list[list[Child]]:
+    depth = {tree.tenant.metadata.name: 0}
+    levels: list[list[Child]] = []
+    for child in tree.children:  # parents come before their children
+        level = depth[child.subnamespace.metadata.namespace]
+        depth[child.namespace] = level + 1
+        if level == len(levels):
+            levels.append([])
+        levels[level].append(child)
+    return levels
+
+
+async def _adopt_level(client: Client, level: Sequence[Child], *, seconds: float) -> None:
+    for child in level:
+        meta = child.subnamespace.metadata
+        try:
+            made = msgspec.json.decode(await client.create(child.subnamespace), type=Subnamespace)
+            output.talk(f"subnamespace {made.key!r}: created for the namespace {child.namespace!r}")
+        except AlreadyExists:
+            made = await client.get(Subnamespace, meta.name, meta.namespace)
+            if made.spec.adopt.namespace != child.namespace:
+                raise InputError(
+                    f"there is a Subnamespace {made.key!r} already, for another namespace than {child.namespace!r}"
+                ) from None
+        namespace = await client.get(Namespace, child.namespace)
+        if namespace.metadata.labels.get(marks.SUBNAMESPACE_UID) != made.metadata.uid:
+            await _patch(client, namespace, {"labels": {marks.SUBNAMESPACE_UID: made.metadata.uid}})
+    keys = [child.subnamespace.key for child in level]
+    await _ready(client, Subnamespace, keys, namespace="", seconds=seconds)
+
+
+async def _ready(
+    client: Client, kind: type[KubernetesObject], keys: Sequence[str], *, namespace: str, seconds: float
+) -> None:
+    goal = Goal(reasons.READY)
+    waiting: dict[str, KubernetesObject | None] = dict.fromkeys(keys)
+    try:
+        async with asyncio.timeout(seconds), aclosing(follow(client, kind, namespace=namespace)) as changes:
+            async for found in changes:
+                for key in list(waiting):
+                    waiting[key] = found.get(key)
+                    if goal.reached(waiting[key]):
+                        del waiting[key]
+                        output.talk(f"{kind.resource.kind.lower()} {key!r}: is ready")
+                if not waiting:
+                    return
+    except TimeoutError:
+        told = [f"{key}: {why(value)}" for key, value in waiting.items()]
+        raise TenantryError(
+            "not ready in time; what was done stays, and the same command goes on:\n  " + "\n  ".join(told[:3])
+        ) from None

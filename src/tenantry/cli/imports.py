@@ -1,0 +1,205 @@
+"""`tenantry import`: what other tools have made, as Tenantry's objects; printed, or carried out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tenantry.api.errors import InputError, TenantryError
+from tenantry.api.tenant import NetworkIsolation
+from tenantry.cli import durations, output, session
+from tenantry.cli.flags import parse_owner
+from tenantry.cli.render import Json, whole
+from tenantry.cli.target import Target, look_around, resolve
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+    from tenantry.world.hnc import Finding, World
+    from tenantry.world.hnc_plan import Plan
+
+SHOWN = 3
+"""How many places of a finding are named."""
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+@click.group("import")
+def import_() -> None:
+    """Take over what other tools have made."""
+
+
+@import_.command()
+@click.argument("roots", nargs=-1, metavar="[ROOT]...")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Talk to the cluster of this file.")
+@click.option("--context", help="Talk to the cluster of this context (of --kubeconfig, KUBECONFIG, ~/.kube/config).")
+@click.option("--name", envvar="TENANTRY_NAME", help="Talk to the local cluster of this name.")
+@click.option(
+    "-f", "--filename", "files", multiple=True, metavar="FILE|DIR|-", help="Read this, not a cluster. Repeatable."
+)
+@click.option(
+    "--owner",
+    "owners",
+    multiple=True,
+    metavar="[KIND:]NAME",
+    help="Who owns the tenants; whom RoleBindings in the root make an admin, where it is not given. May be repeated.",
+)
+@click.option(
+    "--network",
+    type=click.Choice([mode.value for mode in NetworkIsolation], case_sensitive=False),
+    default=NetworkIsolation.OPEN.value,
+    show_default=True,
+    help="How far the tenants' pods are from everybody else's.",
+)
+@click.option("--fit", is_flag=True, help="Where quotas promise more than there is, make the shares below smaller.")
+@click.option("--apply", "applies", is_flag=True, help="Make it so: the existing namespaces become the tenants'.")
+@click.option("-y", "--yes", is_flag=True, help="With --apply: do not ask.")
+@click.option(
+    "--timeout", default="2m", show_default=True, type=durations.DURATION, help="With --apply: how long to wait."
+)
+@output.output_option("yaml", "json", text="YAML documents, or one JSON List.")
+def hnc(
+    *,
+    roots: tuple[str, ...],
+    kubeconfig: Path | None,
+    context: str | None,
+    name: str | None,
+    files: tuple[str, ...],
+    owners: tuple[str, ...],
+    network: str,
+    fit: bool,
+    applies: bool,
+    yes: bool,
+    timeout: int,
+    form: str | None,
+) -> None:
+    r"""Turn the trees of the Hierarchical Namespace Controller into tenants.
+
+    Each root becomes a Tenant, each namespace below it a Subnamespace that takes the namespace as it is. What would be
+    made is printed on stdout; on stderr, what is not carried over, why, and what to do. With --apply it is done:
+    nothing is deleted or made anew, what HNC has left is not touched, and running it again goes on where it ended.
+
+    \b
+      tenantry import hnc
+      tenantry import hnc acme --owner Group:acme-leads --apply
+      kubectl get subnamespaceanchors,hierarchyconfigurations,hrq,ns,rolebindings -A -o yaml > hnc.yaml
+      tenantry import hnc -f hnc.yaml
+    """
+    from tenantry.world import hnc_plan
+
+    def target() -> Target:
+        return resolve(kubeconfig, context, name, look_around())
+
+    wishes = hnc_plan.Wishes(
+        roots=roots,
+        owners=tuple(dict.fromkeys(parse_owner(owner) for owner in owners)),
+        network=NetworkIsolation(network),
+        fit=fit,
+    )
+    world = _from_files(files) if files else _from_cluster(target())
+    plan = hnc_plan.plan(world, wishes)
+    _tell(plan)
+    if not applies:
+        _print(plan, form or "yaml")
+        return
+    if plan.is_blocked:
+        raise InputError('nothing was done: what stands under "blocks" above has to be decided first')
+    many = f"{_count(len(plan.trees), 'tenant')} of {_count(sum(1 + len(t.children) for t in plan.trees), 'namespace')}"
+    output.talk(f"{many}: {_listed([tree.tenant.metadata.name for tree in plan.trees])}")
+    if not yes:
+        _confirm("Make it so? The namespaces stay, with everything in them.")
+    _carry_out(target(), plan, seconds=timeout)
+    if form:
+        _print(plan, form)
+
+
+def _carry_out(target: Target, plan: Plan, *, seconds: int) -> None:
+    from tenantry.cli import adoption
+
+    async def work(client: Client) -> None:
+        await adoption.adopt(client, plan, seconds=seconds)
+
+    session.run(target, work)
+    for line in adoption.NEXT:
+        output.talk(line)
+
+
+def _confirm(question: str) -> None:
+    if not sys.stdin.isatty():
+        raise InputError("this must be confirmed, and stdin is no terminal to ask on; say --yes")
+    if not click.confirm(question, err=True):
+        raise TenantryError("nothing was done")
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def _from_files(files: Sequence[str]) -> World:
+    from tenantry.cli.documents import documents_in
+    from tenantry.world.hnc import read
+
+    found = [document for file in files for each in _expanded(file) for document in documents_in(each, "HNC's objects")]
+    return read((document.where, document.value) for document in found)
+
+
+def _expanded(file: str) -> list[str]:
+    """Return a file as it is, and of a folder the files in it and below that are YAML or JSON.
+
+    Raises:
+        InputError: A folder has none.
+    """
+    folder = Path(file)
+    if file == "-" or not folder.is_dir():
+        return [file]
+    inside = sorted(str(path) for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+    if not inside:
+        raise InputError(f"{file}: has no files that end in {', '.join(SUFFIXES)}")
+    return inside
+
+
+def _from_cluster(target: Target) -> World:
+    from tenantry.cli import hnc_cluster
+
+    return session.run(target, hnc_cluster.read)
+
+
+# -- telling --------------------------------------------------------------------------------------
+
+
+def _tell(plan: Plan) -> None:
+    for finding in plan.findings:
+        output.talk(told(finding))
+    for exempt in plan.exceptions:
+        source = exempt.source
+        output.talk(
+            f"mark: kubectl annotate -n {source.metadata.namespace} {source.kind.lower()}/{source.metadata.name}"
+            f" 'tenantry.dev/inherit={exempt.inherit}'"
+        )
+
+
+def told(finding: Finding) -> str:
+    """Return a finding in one line."""
+    return f"{finding.weight}: {_listed(finding.where)}: {finding.text}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{more}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _print(plan: Plan, form: str) -> None:
+    objects: list[Json] = []
+    for tree in plan.trees:
+        objects.append(whole(tree.tenant))
+        objects += [whole(child.subnamespace) for child in tree.children]
+    if form == "json":
+        output.print_objects(objects, "json", single=False)
+    else:
+        output.write(output.to_yaml(objects))
