@@ -17,6 +17,7 @@ import msgspec
 from tenantry.api.errors import ApiError, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.tenant import Tenant
+from tenantry.controllers.inheritance.controller import InheritanceController
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.subnamespace.controller import SubnamespaceController
 from tenantry.controllers.tenant.controller import TenantController
@@ -98,7 +99,7 @@ def controllers(cluster_uid: str) -> list[Controller]:
         cluster_uid: The uid of the namespace kube-system.
     """
     verdicts = Verdicts()
-    return [TenantController(cluster_uid), SubnamespaceController(cluster_uid, verdicts)]
+    return [TenantController(cluster_uid), SubnamespaceController(cluster_uid, verdicts), InheritanceController()]
 
 
 class _Operator:

@@ -12,11 +12,14 @@ from typing import Any
 import msgspec
 
 from tenantry.api.kubernetes import ResourceQuota
-from tenantry.api.marks import GROUP, MANAGED_BY
+from tenantry.api.marks import GROUP, INHERITED_FROM, MANAGED_BY, MANAGER
 from tenantry.api.model import KubernetesObject, Resource, object_key
+from tenantry.world import inheritance
 
 _canonical = msgspec.json.Encoder(order="sorted")
 _any = msgspec.json.Decoder()
+_text = msgspec.json.Decoder(str)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class _Owner(msgspec.Struct, frozen=True, gc=False):
@@ -91,6 +94,16 @@ class ObservedQuota(Observed, frozen=True, gc=False):
     used: dict[str, str]
 
 
+class Heritable(Observed, frozen=True, gc=False):
+    """An object that children may inherit, or a copy of one.
+
+    Args:
+        likeness: A digest of everything that source and copy have in common.
+    """
+
+    likeness: bytes
+
+
 class _QuotaSpec(msgspec.Struct, frozen=True, gc=False):
     hard: dict[str, str] = {}
 
@@ -130,13 +143,14 @@ def _kept(resource: Resource, marks: dict[str, str] | None) -> dict[str, str]:
 
 
 def observe(resource: Resource, data: bytes | msgspec.Raw) -> Observed:
-    """Return what the cache keeps of an object; an `ObservedQuota` of a ResourceQuota.
+    """Return what the cache keeps of an object; an `ObservedQuota` of a ResourceQuota, a `Heritable` where it is one.
 
     Raises:
         msgspec.MsgspecError: The data is no object.
     """
     live = _live.decode(data)
     meta = live.metadata
+    is_copied = resource.owned == inheritance.WHOLE
     seen = Observed(
         key=object_key(meta.namespace, meta.name),
         namespace=meta.namespace,
@@ -147,9 +161,11 @@ def observe(resource: Resource, data: bytes | msgspec.Raw) -> Observed:
         annotations=_kept(resource, meta.annotations),
         owner_uid=next((owner.uid for owner in meta.owner_references if owner.controller), ""),
         deleting=bool(meta.deletion_timestamp),
-        digest=_digest([getattr(live, _ATTRIBUTES[field]) for field in resource.owned]),
+        digest=b"" if is_copied else _digest([getattr(live, _ATTRIBUTES[field]) for field in resource.owned]),
         has_subjects=bytes(live.subjects) not in _NOBODY,
     )
+    if is_copied or resource.full_name in inheritance.SEVEN:
+        return _with_likeness(resource.full_name, seen, meta, data)
     return _with_quantities(seen, data) if resource == ResourceQuota.resource else seen
 
 
@@ -158,6 +174,20 @@ def _with_quantities(seen: Observed, data: bytes | msgspec.Raw) -> ObservedQuota
     return ObservedQuota(
         **msgspec.structs.asdict(seen), hard=live.spec.hard, in_force=live.status.hard, used=live.status.used
     )
+
+
+def _with_likeness(kind: str, seen: Observed, meta: _Metadata, data: bytes | msgspec.Raw) -> Observed:
+    is_ours_alone = seen.labels.get(MANAGED_BY) == MANAGER and INHERITED_FROM not in seen.labels
+    if is_ours_alone:
+        return seen  # thousands of them, and nobody inherits one
+    whole = _fields.decode(data)
+    secret_type = _text.decode(whole["type"]) if kind == inheritance.SECRETS.full_name and "type" in whole else ""
+    if not inheritance.is_heritable(kind, seen.name, secret_type, controlled=bool(seen.owner_uid)):
+        return seen
+    content = inheritance.content(kind, whole)
+    marks = [inheritance.carried(meta.labels), inheritance.carried(meta.annotations)]
+    text = _canonical.encode([*marks, {key: _any.decode(value) for key, value in content.items()}])
+    return Heritable(**msgspec.structs.asdict(seen), likeness=blake2b(text, digest_size=16).digest())
 
 
 def _digest(parts: list[msgspec.Raw]) -> bytes:

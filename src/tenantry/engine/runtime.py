@@ -126,6 +126,10 @@ class Engine:
         """Return the caches of those kinds that the cluster has."""
         return {resource: self._informers[resource].cache for resource in resources if resource in self._informers}
 
+    def controller(self, name: str) -> Controller:
+        """Return one of the controllers, for another one that needs its work done."""
+        return self._controllers[name]
+
     def news(self, resource: Resource, change: Change[Any]) -> None:
         """Wake whoever a change concerns that came to light beside the watch."""
         informer = self._informers.get(resource)

@@ -9,14 +9,15 @@ from tenantry.api import marks
 from tenantry.api.crd import custom_resource_definition
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.install import policies, rights, subnamespaces
+from tenantry.install import inherited, policies, rights, subnamespaces
 from tenantry.install.rights import LABELS, OPERATOR
 
 Json = dict[str, Any]
 
-KINDS = (Tenant, Subnamespace, TenantResourceQuota)
+KINDS = (Tenant, Subnamespace, TenantResourceQuota, TenancyDefaults)
 METRICS_PORT = 8080
 DEFAULT_IMAGE = f"tenantry:{__version__}"
 
@@ -53,6 +54,7 @@ def foundation(subject: Json) -> list[Json]:
         *policies.suspended(),
         *policies.closable(),
         *subnamespaces.everything(),
+        *inherited.everything(subject),
     ]
 
 

@@ -1,0 +1,188 @@
+"""Passes changes of inherited objects on to children, and puts copies back that were edited by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from tenantry.api import marks
+from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.model import Resource
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenancydefaults import NAME as DEFAULTS
+from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.api.tenant import Tenant
+from tenantry.controllers import watched
+from tenantry.controllers.inheritance.desired import is_closed, is_copy
+from tenantry.controllers.inheritance.estate import BY_HERITAGE, Estate, Inherited, heritage_of, source_key
+from tenantry.controllers.inheritance.kinds import Kinds
+from tenantry.engine.cache import Cache, Change
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.observed import Heritable, Observed
+from tenantry.engine.runtime import Engine, Watch
+from tenantry.world import inheritance
+
+NAME = "inheritance"
+KINDS = "kinds"
+"""The key under which the controller looks at which kinds there are."""
+
+REOPENED_SECONDS = 0.5
+"""When to look again at a binding that the end of a suspension is about to open."""
+
+_decode_defaults = msgspec.json.Decoder(TenancyDefaults)
+
+
+class InheritanceController:
+    """Reconciles objects that may be inherited; the key is `kind|namespace|name`, the object's own."""
+
+    name = NAME
+
+    def __init__(self) -> None:
+        # Known from the first child on; before that there is nobody to inherit.
+        self._estate: Estate | None = None
+        self._engine: Engine | None = None
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what wakes this controller; the other kinds are watched from the first child on."""
+        known = [kind for kind in inheritance.KINDS if kind.owned != inheritance.WHOLE]
+        return [
+            watched.subnamespaces(_nobody),
+            watched.watch(Namespace.resource, _nobody),
+            Watch(resource=TenancyDefaults.resource, decode=_decode_defaults.decode, keys=lambda _: [KINDS]),
+            *(self._watch(kind) for kind in known),
+        ]
+
+    def _watch(self, resource: Resource) -> Watch:
+        shared = watched.watch(resource, self._waker(resource))
+        return msgspec.structs.replace(
+            shared,
+            selectors=inheritance.selectors_of(resource),
+            indexes={**(shared.indexes or {}), BY_HERITAGE: heritage_of},
+        )
+
+    def _waker(self, resource: Resource) -> Callable[[Change[Any]], Iterable[str]]:
+        def keys(change: Change[Observed]) -> Iterable[str]:
+            # What changed before the first child came is brought to it.
+            if self._estate is None or not _is_news(change):
+                return ()
+            value = change.after or change.before
+            if value is None or not self._estate.concerns(value.namespace):
+                return ()
+            return [source_key(resource, value.namespace, value.name)]
+
+        return keys
+
+    def _of(self, engine: Engine) -> Estate:
+        if self._estate is None or self._engine is not engine:
+            self._engine = engine
+            self._estate = Estate(engine, Kinds(engine, self._watch, self.name), self.name)
+        return self._estate
+
+    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+        """Bring one object where it should be.
+
+        Raises:
+            ApiError: Something failed; the queue tries again.
+        """
+        if key == KINDS:
+            return await self._look_for_kinds(engine)
+        estate = self._of(engine)
+        kind, namespace, name = key.split("|", 2)
+        await estate.kinds.get()
+        resource = estate.kinds.find(kind)
+        if resource is None:
+            engine.forget(self.name, key)
+            return None
+        heir = estate.heir(namespace)
+        if heir is not None and not estate.is_going(heir.parent):
+            await estate.pass_on(resource, name, [heir])
+        if estate.is_going(namespace):
+            engine.forget(self.name, key)
+            return None
+        await estate.pass_on(resource, name, estate.heirs(namespace))
+        cache: Cache[Observed] = engine.cache(resource)
+        source = cache.get(f"{namespace}/{name}")
+        if source is None:
+            engine.forget(self.name, key)
+            return None
+        return REOPENED_SECONDS if self._awaits(engine, resource, source) else None
+
+    def _awaits(self, engine: Engine, resource: Resource, source: Observed) -> bool:
+        """Tell whether the end of a suspension is about to open a binding, which is a write of our own and no news."""
+        if resource != RoleBinding.resource or not is_closed(source):
+            return False
+        where: Observed | None = engine.cache(Namespace.resource).get(source.namespace)
+        return where is not None and marks.SUSPENDED not in where.labels
+
+    async def _look_for_kinds(self, engine: Engine) -> float | None:
+        """Find out which kinds there are, say so, and tell all children where that changed."""
+        kinds = self._of(engine).kinds
+        before = kinds.told
+        await kinds.look()
+        defaults: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(DEFAULTS)
+        if defaults is not None:
+            written = kinds.status(defaults, rfc3339(engine.clock.now()))
+            if written != defaults.status:
+                await engine.write_status(msgspec.structs.replace(defaults, status=written))
+        if before != kinds.told:
+            for subnamespace in engine.cache(Subnamespace.resource):
+                engine.wake("subnamespace", subnamespace.key)
+        return kinds.retry_seconds
+
+    async def bring(self, engine: Engine, subnamespace: Subnamespace, namespace: Observed) -> Inherited:
+        """Bring everything of the parent into one child; see `bring` below."""
+        estate = self._of(engine)
+        inherited = await estate.bring(subnamespace, namespace)
+        if estate.kinds.retry_seconds is not None:
+            engine.wake(self.name, KINDS)
+        return inherited
+
+
+async def bring(engine: Engine, subnamespace: Subnamespace, tenant: Tenant, namespace: Observed) -> Inherited:  # noqa: ARG001 - whose it is stands on the namespace
+    """Bring everything of the parent into one child; nothing is asked or written where nothing differs.
+
+    Args:
+        engine: It runs an `InheritanceController`.
+        subnamespace: The child as it should be.
+        tenant: Whose it is.
+        namespace: The child's namespace.
+
+    Raises:
+        TimeoutError: The API server does not list a kind in time.
+    """
+    controller = engine.controller(NAME)
+    if not isinstance(controller, InheritanceController):
+        raise TypeError(f"the engine runs no controller {NAME!r}")
+    return await controller.bring(engine, subnamespace, namespace)
+
+
+def _nobody(_: Change[Any]) -> Iterable[str]:
+    return ()
+
+
+def _is_news(change: Change[Observed]) -> bool:
+    """Tell whether a change can matter to anybody who inherits: not where only Tenantry's own things are about."""
+    before, after = change.before, change.after
+    if before is not None and after is not None and _same(before, after):
+        return False
+    return any(value is not None and (isinstance(value, Heritable) or not _is_made(value)) for value in (before, after))
+
+
+def _is_made(value: Observed) -> bool:
+    return value.labels.get(marks.MANAGED_BY) == marks.MANAGER and not is_copy(value)
+
+
+def _same(before: Observed, after: Observed) -> bool:
+    return (
+        before.uid == after.uid
+        and before.labels == after.labels
+        and before.annotations == after.annotations
+        and before.deleting == after.deleting
+        and _likeness(before) == _likeness(after)
+    )
+
+
+def _likeness(value: Observed) -> bytes:
+    return value.likeness if isinstance(value, Heritable) else b""

@@ -1,0 +1,203 @@
+"""What is to be written so that one child has of one object what it should have: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+
+import msgspec
+
+from tenantry.api import marks, reasons
+from tenantry.api.kubernetes import RoleBinding
+from tenantry.api.model import Resource
+from tenantry.api.subnamespace import InheritanceMode, Subnamespace
+from tenantry.engine.observed import Heritable, Observed
+from tenantry.engine.plan import Blocked
+from tenantry.world import inheritance
+
+EXCEPTIONS = marks.INHERIT
+"""In `status.copied`: the objects whose own annotation gives them to a child were copied."""
+
+IsLike = Callable[[Resource, Heritable, bytes], bool]
+"""Whether a copy is what becomes of an object of this likeness."""
+
+
+class Heir(msgspec.Struct, frozen=True, kw_only=True):
+    """A child that inherits.
+
+    Args:
+        subnamespace: What it should be.
+        namespace: What it is.
+        copied: The kinds of which it had its copies, which are made once.
+    """
+
+    subnamespace: Subnamespace
+    namespace: Observed
+    copied: tuple[str, ...]
+
+    @property
+    def parent(self) -> str:
+        """Return the namespace that it inherits from."""
+        return self.subnamespace.metadata.namespace
+
+    @property
+    def name(self) -> str:
+        """Return its namespace."""
+        return self.namespace.name
+
+    @property
+    def is_suspended(self) -> bool:
+        """Tell whether nobody may get in."""
+        return marks.SUSPENDED in self.namespace.labels
+
+    def labels(self) -> Mapping[str, str]:
+        """Return what selectors are about."""
+        return self.namespace.labels
+
+    def own_marks(self) -> dict[str, str]:
+        """Return the labels that make an object in it a copy that is kept the same."""
+        return {
+            marks.MANAGED_BY: marks.MANAGER,
+            marks.TENANT: self.namespace.labels.get(marks.TENANT, ""),
+            marks.INHERITED_FROM: self.parent,
+        }
+
+
+class Act(StrEnum):
+    """What a step does."""
+
+    CREATE = "create"
+    REPLACE = "replace"
+    DELETE = "delete"
+    CLASH = "clash"
+    """Nothing: somebody else's object has the name."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """What one child needs of one object.
+
+    Args:
+        act: What is done.
+        resource: The kind.
+        name: The object's name.
+        source: The parent's; None where it has none.
+        found: The child's; None where it has none.
+        is_kept: The copy is kept the same later; otherwise it is the child's own.
+        is_closed: A binding of a suspended tenant gives nothing to anybody.
+    """
+
+    act: Act
+    resource: Resource
+    name: str
+    source: Heritable | None = None
+    found: Observed | None = None
+    is_kept: bool = True
+    is_closed: bool = False
+
+
+def is_copy(found: Observed) -> bool:
+    """Tell whether an object is kept the same as another one. A policy guards the label."""
+    return marks.INHERITED_FROM in found.labels
+
+
+def is_source(found: Observed) -> bool:
+    """Tell whether children can inherit an object: copies are passed on, what else Tenantry made is not."""
+    ours = found.labels.get(marks.MANAGED_BY) == marks.MANAGER
+    return isinstance(found, Heritable) and (not ours or is_copy(found))
+
+
+def is_closed(found: Observed) -> bool:
+    """Tell whether a suspension took a binding's subjects away."""
+    return marks.SUSPENDED_SUBJECTS in found.annotations
+
+
+def mode_of(resource: Resource, source: Observed | None, heir: Heir) -> InheritanceMode:
+    """Return what becomes of an object in a child."""
+    if source is None or not is_source(source):
+        return InheritanceMode.NONE
+    annotation = source.annotations.get(marks.INHERIT)
+    return inheritance.verdict(heir.subnamespace.spec, resource.full_name, annotation, heir.labels)
+
+
+def is_done(resource: Resource, heir: Heir) -> bool:
+    """Tell whether a child had its copies of a kind, or of what is given to it by annotations alone."""
+    kind = resource.full_name
+    by_spec = inheritance.mode_for(heir.subnamespace.spec, kind) is InheritanceMode.COPY
+    return (kind if by_spec else EXCEPTIONS) in heir.copied
+
+
+def decide(  # noqa: PLR0911 - a return for each thing that can be so
+    resource: Resource, name: str, source: Observed | None, found: Observed | None, heir: Heir, *, is_like: IsLike
+) -> Step | None:
+    """Return what one child needs of one object, None where it is as it should be.
+
+    Args:
+        resource: The kind.
+        name: The object's name.
+        source: The parent's object.
+        found: The child's object of that name.
+        heir: The child.
+        is_like: See `IsLike`.
+    """
+    if found is not None and found.deleting:
+        return None  # the watch tells when it is gone
+    mode = mode_of(resource, source, heir)
+    if mode is InheritanceMode.NONE or not isinstance(source, Heritable):
+        return _none(resource, name, found)
+    if mode is InheritanceMode.COPY:
+        if is_done(resource, heir):
+            return _none(resource, name, found)
+        if found is None:
+            return Step(act=Act.CREATE, resource=resource, name=name, source=source, is_kept=False)
+        if is_copy(found):
+            return Step(act=Act.REPLACE, resource=resource, name=name, source=source, found=found, is_kept=False)
+        return None
+    is_closed = resource == RoleBinding.resource and heir.is_suspended
+    if found is None:
+        return Step(act=Act.CREATE, resource=resource, name=name, source=source, is_closed=is_closed)
+    if not is_copy(found):
+        return Step(act=Act.CLASH, resource=resource, name=name, source=source, found=found)
+    if _is_right(resource, source, found, heir, is_like):
+        return None
+    return Step(act=Act.REPLACE, resource=resource, name=name, source=source, found=found, is_closed=is_closed)
+
+
+def _none(resource: Resource, name: str, found: Observed | None) -> Step | None:
+    if found is None or not is_copy(found):
+        return None
+    return Step(act=Act.DELETE, resource=resource, name=name, found=found)
+
+
+def _is_right(resource: Resource, source: Heritable, found: Observed, heir: Heir, is_like: IsLike) -> bool:
+    if found.labels != heir.own_marks():
+        return False
+    if any(marks.is_protected(key) and key != marks.SUSPENDED_SUBJECTS for key in found.annotations):
+        return False
+    if resource == RoleBinding.resource and heir.is_suspended:
+        return not found.has_subjects
+    return isinstance(found, Heritable) and is_like(resource, found, source.likeness)
+
+
+def clash(step: Step, heir: Heir) -> Blocked:
+    """Return what a person is told of a name that is taken."""
+    kind, name = step.resource.kind, step.name
+    return Blocked(
+        reason=reasons.INHERITANCE_CLASH,
+        message=(
+            f"{kind} {name!r} of namespace {heir.parent!r} is not inherited by {heir.name!r}, where another {kind} of"
+            f" that name is: delete or rename one of them, or annotate the one in {heir.parent!r} with"
+            f" {marks.INHERIT}: none"
+        ),
+    )
+
+
+def not_understood(resource: Resource, source: Observed) -> Blocked:
+    """Return what a person is told of an annotation that means nothing."""
+    return Blocked(
+        reason=reasons.INVALID_SPEC,
+        message=(
+            f"{resource.kind} {source.key!r} is not inherited: its annotation {marks.INHERIT} is"
+            f" {source.annotations.get(marks.INHERIT, '')[:100]!r}; it must be all, none or a label selector, as in"
+            " team=x,stage in (dev,test)"
+        ),
+    )

@@ -1,0 +1,359 @@
+"""What there is to inherit, who inherits it, and handing it down: reads the caches, decides, writes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from tenantry.api import marks, reasons
+from tenantry.api.errors import ApiError, Conflict, Invalid, NotFound
+from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.model import Resource, object_key
+from tenantry.api.subnamespace import InheritanceMode, Mode, Subnamespace
+from tenantry.controllers.inheritance.contents import Content, Contents
+from tenantry.controllers.inheritance.desired import (
+    EXCEPTIONS,
+    Act,
+    Heir,
+    Step,
+    clash,
+    decide,
+    is_closed,
+    is_copy,
+    is_done,
+    is_source,
+    mode_of,
+    not_understood,
+)
+from tenantry.controllers.inheritance.kinds import Kinds
+from tenantry.controllers.watched import BY_BINDING, BY_NAMESPACE
+from tenantry.engine.cache import Cache
+from tenantry.engine.conditions import find
+from tenantry.engine.copies import Copier
+from tenantry.engine.observed import Observed
+from tenantry.engine.plan import Blocked
+from tenantry.engine.runtime import Engine
+from tenantry.world import inheritance
+
+BY_HERITAGE = "heritage"
+"""What children inherit of a namespace; with ANNOTATED behind its name, what says itself who does; with COPIES, what
+the namespace inherited."""
+
+ANNOTATED, COPIES = "!", "<"
+WRITES = 64
+"""How many copies are written at once."""
+
+TRIES = 5
+"""How often a copy is looked at again that others write, too, before the queue's back-off takes over."""
+
+SAID = 3
+"""How many problems are named, each in one sentence."""
+
+_metadata = msgspec.json.Decoder(dict[str, Any])
+
+
+class Inherited(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of bringing everything of a parent into one child.
+
+    Args:
+        copied: For the status: the kinds of which copies were made, which happens once.
+        blocked: What a person has to decide.
+        error: The first refusal or failure.
+    """
+
+    copied: tuple[str, ...] = ()
+    blocked: tuple[Blocked, ...] = ()
+    error: ApiError | None = None
+
+
+def heritage_of(found: Observed) -> list[str]:
+    """Return under what an object is found: see BY_HERITAGE."""
+    where: list[str] = []
+    if is_source(found):
+        where.append(found.namespace)
+        if marks.INHERIT in found.annotations:
+            where.append(found.namespace + ANNOTATED)
+    if is_copy(found):
+        where.append(found.namespace + COPIES)
+    return where
+
+
+def source_key(resource: Resource, namespace: str, name: str) -> str:
+    """Return the key under which the controller knows an object."""
+    return f"{resource.full_name}|{namespace}|{name}"
+
+
+class Estate:
+    """Everything of one engine.
+
+    Args:
+        engine: Its caches and its client.
+        kinds: What can be inherited.
+        controller: The name of the controller that passes changes on.
+    """
+
+    def __init__(self, engine: Engine, kinds: Kinds, controller: str) -> None:
+        self.kinds = kinds
+        self._engine = engine
+        self._controller = controller
+        self._copier = Copier(engine)
+        self._contents = Contents(self._copier, engine.clock)
+        self._subnamespaces: Cache[Subnamespace] = engine.cache(Subnamespace.resource)
+        self._namespaces: Cache[Observed] = engine.cache(Namespace.resource)
+        self._writing = asyncio.Semaphore(WRITES)
+
+    # -- who ------------------------------------------------------------------------------------
+
+    def concerns(self, namespace: str) -> bool:
+        """Tell whether a namespace has children, or is one."""
+        if self.has_children(namespace):
+            return True
+        found = self._namespaces.get(namespace)
+        return found is not None and marks.SUBNAMESPACE_UID in found.labels
+
+    def has_children(self, namespace: str) -> bool:
+        """Tell whether there are Subnamespaces in a namespace."""
+        return self._subnamespaces.count(BY_NAMESPACE, namespace) > 0
+
+    def heirs(self, namespace: str) -> Iterator[Heir]:
+        """Yield the children of a namespace that are there."""
+        for subnamespace in self._subnamespaces.by_index(BY_NAMESPACE, namespace):
+            for found in self._namespaces.by_index(BY_BINDING, subnamespace.metadata.uid):
+                if not found.deleting:
+                    yield Heir(subnamespace=subnamespace, namespace=found, copied=subnamespace.status.copied)
+
+    def heir(self, namespace: str) -> Heir | None:
+        """Return a namespace as the child that it is; None for one that is nobody's."""
+        found = self._namespaces.get(namespace)
+        if found is None or found.deleting:
+            return None
+        key = object_key(found.labels.get(marks.PARENT, ""), found.labels.get(marks.SUBNAMESPACE, ""))
+        subnamespace = self._subnamespaces.get(key)
+        if subnamespace is None or subnamespace.metadata.uid != found.labels.get(marks.SUBNAMESPACE_UID):
+            return None
+        return Heir(subnamespace=subnamespace, namespace=found, copied=subnamespace.status.copied)
+
+    def is_going(self, namespace: str) -> bool:
+        """Tell whether a namespace is being deleted, or gone: what it loses then is no news for its children."""
+        found = self._namespaces.get(namespace)
+        return found is None or found.deleting
+
+    # -- everything into one child --------------------------------------------------------------
+
+    async def bring(self, subnamespace: Subnamespace, namespace: Observed) -> Inherited:
+        """Bring everything of the parent into one child; nothing is asked or written where nothing differs."""
+        kinds = await self.kinds.get()
+        current = self._namespaces.get(namespace.name) or namespace
+        heir = Heir(subnamespace=subnamespace, namespace=current, copied=subnamespace.status.copied)
+        if self.is_going(heir.parent) or current.deleting:
+            return Inherited(copied=heir.copied)
+        steps: list[Step] = []
+        blocked = self.kinds.problems(subnamespace)
+        waiting: set[str] = set()
+        for resource in kinds:
+            for source in self._candidates(resource, heir):
+                if not inheritance.is_valid(source.annotations.get(marks.INHERIT, inheritance.Exception_.ALL)):
+                    blocked.append(not_understood(resource, source))
+                if is_closed(source) and self._awaits(resource, source, heir):
+                    waiting.add(resource.full_name)
+                    continue
+                step = self._decide(resource, source.name, heir)
+                if step is not None and step.act is Act.CLASH:
+                    blocked.append(clash(step, heir))
+                elif step is not None:
+                    steps.append(step)
+            steps += self._stale(resource, heir)
+        clashes, failed, error = await self._all(steps, heir) if steps else ([], set[str](), None)
+        blocked += clashes
+        copied = _copied(kinds, heir, waiting | failed)
+        return Inherited(copied=copied, blocked=_few(blocked), error=error)
+
+    def _candidates(self, resource: Resource, heir: Heir) -> list[Observed]:
+        """Return what a child may inherit of a kind: all of it, or what says so itself where the spec says None."""
+        mode = inheritance.mode_for(heir.subnamespace.spec, resource.full_name)
+        where = heir.parent if mode is not InheritanceMode.NONE else heir.parent + ANNOTATED
+        cache: Cache[Observed] = self._engine.cache(resource)
+        return cache.by_index(BY_HERITAGE, where)
+
+    def _stale(self, resource: Resource, heir: Heir) -> Iterator[Step]:
+        cache: Cache[Observed] = self._engine.cache(resource)
+        for found in cache.by_index(BY_HERITAGE, heir.name + COPIES):
+            step = self._decide(resource, found.name, heir)
+            if step is not None and step.act is Act.DELETE:
+                yield step
+
+    def _awaits(self, resource: Resource, source: Observed, heir: Heir) -> bool:
+        """Tell whether a binding is to be copied once that a suspension has emptied; have it looked at again."""
+        if not heir.is_suspended:
+            # It is about to be opened again, which is no news: it is a write of our own.
+            self._engine.wake(self._controller, source_key(resource, source.namespace, source.name))
+        return mode_of(resource, source, heir) is InheritanceMode.COPY
+
+    def _decide(self, resource: Resource, name: str, heir: Heir) -> Step | None:
+        cache: Cache[Observed] = self._engine.cache(resource)
+        source, found = cache.get(f"{heir.parent}/{name}"), cache.get(f"{heir.name}/{name}")
+        return decide(resource, name, source, found, heir, is_like=self._copier.is_like)
+
+    async def _all(self, steps: list[Step], heir: Heir) -> tuple[list[Blocked], set[str], ApiError | None]:
+        """Carry out steps, what lets people in last; return clashes, the kinds that failed, and the first failure."""
+        people = [step for step in steps if step.resource == RoleBinding.resource and step.act is not Act.DELETE]
+        rest = [step for step in steps if step not in people]
+        clashes: list[Blocked] = []
+        for index, wave in enumerate((rest, people)):
+            results = await asyncio.gather(*(self._carry(step, heir) for step in wave), return_exceptions=True)
+            clashes += [clash(result, heir) for result in results if isinstance(result, Step)]
+            error = first_error(results)
+            if error is not None:
+                later = people if index == 0 else []
+                failed = {step.resource.full_name for step in later}
+                pairs = zip(wave, results, strict=True)
+                failed |= {step.resource.full_name for step, result in pairs if isinstance(result, ApiError)}
+                return clashes, failed, error
+        return clashes, set(), None
+
+    # -- one object into many children ----------------------------------------------------------
+
+    async def pass_on(self, resource: Resource, name: str, heirs: Iterable[Heir]) -> None:
+        """Bring what is kept the same of one object to children, and have told what a person should know.
+
+        Raises:
+            ApiError: The first refusal or failure, after all others were tried.
+        """
+        work: list[tuple[Step, Heir]] = []
+        for index, heir in enumerate(heirs):
+            step = self._decide(resource, name, heir)
+            if self._is_news(resource, name, heir, step):
+                self._engine.wake("subnamespace", heir.subnamespace.key)
+            if step is not None and step.act is not Act.CLASH and step.is_kept:
+                work.append((step, heir))
+            if index % WRITES == WRITES - 1:
+                await asyncio.sleep(0)
+        results = await asyncio.gather(*(self._carry(step, heir) for step, heir in work), return_exceptions=True)
+        for (_, heir), result in zip(work, results, strict=True):
+            if isinstance(result, Step):
+                self._engine.wake("subnamespace", heir.subnamespace.key)
+        error = first_error(results)
+        if error is not None:
+            raise error
+
+    def _is_news(self, resource: Resource, name: str, heir: Heir, step: Step | None) -> bool:
+        """Tell whether the status of a child has to say something of an object, or no longer."""
+        said = find(heir.subnamespace.status.conditions, reasons.INHERITED)
+        if said is not None and said.status != "True":
+            return True
+        if step is not None and (step.act is Act.CLASH or not step.is_kept):
+            return True
+        source: Observed | None = self._engine.cache(resource).get(f"{heir.parent}/{name}")
+        annotation = source.annotations.get(marks.INHERIT) if source is not None else None
+        if annotation is not None and not inheritance.is_valid(annotation):
+            return True
+        is_copied = mode_of(resource, source, heir) is InheritanceMode.COPY
+        return is_copied and resource == RoleBinding.resource and not is_done(resource, heir)
+
+    # -- one object into one child --------------------------------------------------------------
+
+    async def _carry(self, step: Step, heir: Heir) -> Step | None:
+        """Carry out a step, again with what is then where others wrote meanwhile; return a clash that came to light.
+
+        Raises:
+            ApiError: The API server refuses or fails.
+        """
+        resource, name = step.resource, step.name
+        for attempt in range(TRIES):
+            try:
+                async with self._writing:
+                    await self._write(step, heir)
+            except NotFound:
+                if step.act is Act.CREATE:
+                    return None  # the namespace is gone: the watch tells
+            except Conflict:
+                if attempt == TRIES - 1:
+                    raise
+            else:
+                if self.has_children(heir.name):
+                    self._engine.wake(self._controller, source_key(resource, heir.name, name))
+                return None
+            found = await self._copier.look(resource, heir.name, name)
+            source: Observed | None = self._engine.cache(resource).get(f"{heir.parent}/{name}")
+            again = decide(resource, name, source, found, heir, is_like=self._copier.is_like)
+            if again is None or again.act is Act.CLASH:
+                return again
+            step = again
+        return None
+
+    async def _write(self, step: Step, heir: Heir) -> None:
+        found = step.found
+        if step.act is Act.DELETE and found is not None:
+            await self._copier.delete(step.resource, found)
+            return
+        content = await self._contents.get(step.resource, step.source) if step.source is not None else None
+        if content is None:
+            return  # the source is gone, or nobody inherits it any more: the watch tells
+        if found is None:
+            await self._create(step, heir, content)
+        else:
+            await self._replace(step, found, heir, content)
+
+    async def _create(self, step: Step, heir: Heir, content: Content) -> None:
+        wanted = b"" if step.is_closed or not step.is_kept else content.likeness
+        body = content.copy_for(heir, msgspec.structs.replace(step, found=None))
+        await self._copier.create(step.resource, heir.name, step.name, body, wanted)
+
+    async def _replace(self, step: Step, found: Observed, heir: Heir, content: Content) -> None:
+        resource = step.resource
+        live = None
+        if resource.full_name not in inheritance.SEVEN:
+            # Controllers may hold on to an object of this kind, which a PUT must not loosen.
+            data = await self._copier.read(resource, found.namespace, found.name)
+            if data is None:
+                raise NotFound(f"{resource.full_name} {found.key!r} is gone", status=404)
+            live = _metadata.decode(data)["metadata"]
+        wanted = b"" if step.is_closed or not step.is_kept else content.likeness
+        try:
+            await self._copier.replace(resource, found, content.copy_for(heir, step, live), wanted)
+        except Invalid:
+            if resource.full_name not in inheritance.NEW_IF_IMMUTABLE:
+                raise
+            await self._copier.delete(resource, found)
+            await self._create(step, heir, content)
+
+
+def first_error(results: Iterable[object]) -> ApiError | None:
+    """Return the first failure of the API server's.
+
+    Raises:
+        BaseException: One that is no answer of the API server.
+    """
+    first: ApiError | None = None
+    for result in results:
+        if isinstance(result, ApiError):
+            first = first or result
+        elif isinstance(result, BaseException):
+            raise result
+    return first
+
+
+def _copied(kinds: Iterable[Resource], heir: Heir, unfinished: set[str]) -> tuple[str, ...]:
+    """Return the kinds of which the child has its copies; one that is no longer copied begins anew."""
+    spec = heir.subnamespace.spec
+    names = {
+        kind.full_name
+        for kind in kinds
+        if inheritance.mode_for(spec, kind.full_name) is InheritanceMode.COPY
+        and (kind.full_name in heir.copied or kind.full_name not in unfinished)
+    }
+    if spec.mode is Mode.SUBTENANT and (EXCEPTIONS in heir.copied or not unfinished):
+        names.add(EXCEPTIONS)
+    return tuple(sorted(names))
+
+
+def _few(blocked: list[Blocked]) -> tuple[Blocked, ...]:
+    more = len(blocked) - SAID
+    if more <= 0:
+        return tuple(blocked)
+    last = blocked[SAID - 1]
+    told = msgspec.structs.replace(last, message=f"{last.message}; and {more} more like it")
+    return (*blocked[: SAID - 1], told)

@@ -1,0 +1,172 @@
+"""Which kinds can be inherited: the seven, and those that an administrator allows and the cluster serves.
+
+They are watched from the first time that a child asks; a cluster without Subnamespaces does not pay for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+
+from tenantry.api import reasons
+from tenantry.api.errors import ApiError, Forbidden, NotFound
+from tenantry.api.model import Resource
+from tenantry.api.subnamespace import InheritanceMode, Subnamespace
+from tenantry.api.tenancydefaults import NAME, InheritableKind, TenancyDefaults, TenancyDefaultsStatus
+from tenantry.engine.cache import Cache
+from tenantry.engine.conditions import Wanted, merge
+from tenantry.engine.plan import Blocked
+from tenantry.engine.runtime import Engine, Watch
+from tenantry.kube import wire
+from tenantry.world import inheritance
+
+AGGREGATED = "tenantry.dev/aggregate-to-operator"
+RETRY_SECONDS = 20.0
+"""How long a kind that is not served, or not to be read, is left alone."""
+
+
+class Kinds:
+    """The kinds that are watched.
+
+    Args:
+        engine: Watches them.
+        watch: How a kind is watched.
+        controller: The name of the controller that hears of their changes.
+    """
+
+    def __init__(self, engine: Engine, watch: Callable[[Resource], Watch], controller: str) -> None:
+        self._engine = engine
+        self._watch = watch
+        self._controller = controller
+        self._begun = asyncio.Lock()
+        self._defaults: Cache[TenancyDefaults] = engine.cache(TenancyDefaults.resource)
+        self._seen = -1
+        self._retry_at = 0.0
+        self.missing: dict[str, str] = {}
+        self._allowed: tuple[Resource, ...] = ()
+        self.served: tuple[Resource, ...] = ()
+        self._by_name: dict[str, Resource] = {}
+
+    async def get(self) -> tuple[Resource, ...]:
+        """Return the kinds, each watched and in step.
+
+        Raises:
+            TimeoutError: The API server does not list one in time.
+        """
+        if not self.served or not self._is_current():
+            async with self._begun:
+                await self._look()
+                for resource in self._allowed:
+                    await self._engine.require(self._controller, self._watch(resource))
+                self.served = self._allowed
+        return self.served
+
+    async def look(self) -> None:
+        """Find out which kinds are allowed and served, and watch none that nobody inherits."""
+        async with self._begun:
+            await self._look()
+
+    def _is_current(self) -> bool:
+        overdue = bool(self.missing) and self._engine.clock.monotonic() >= self._retry_at
+        same = self.served == self._allowed
+        return same and self._generation() == self._seen and not overdue
+
+    @property
+    def told(self) -> object:
+        """Return what children can be told: it is another where they have to be told again."""
+        return self._allowed, self.missing
+
+    def status(self, defaults: TenancyDefaults, now: str) -> TenancyDefaultsStatus:
+        """Return what TenancyDefaults say of themselves."""
+        count = len(defaults.spec.inheritable_kinds)
+        problem = next(iter(self.missing.values()), "")
+        more = f"; and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
+        ready = Wanted(
+            reasons.READY,
+            not problem,
+            reasons.KIND_NOT_INHERITABLE if problem else reasons.ESTABLISHED,
+            problem + more if problem else f"{count} kind{'' if count == 1 else 's'} can be inherited beside the seven",
+        )
+        generation = defaults.metadata.generation
+        return TenancyDefaultsStatus(
+            observed_generation=generation,
+            conditions=merge(defaults.status.conditions, [ready], generation=generation, now=now),
+        )
+
+    @property
+    def retry_seconds(self) -> float | None:
+        """Return when to look for what is missing; None where nothing is."""
+        return RETRY_SECONDS if self.missing else None
+
+    def find(self, full_name: str) -> Resource | None:
+        """Return a kind that is watched, by `plural.group`."""
+        return self._by_name.get(full_name)
+
+    def problems(self, subnamespace: Subnamespace) -> list[Blocked]:
+        """Return what is to be said of the kinds that a child wants and cannot have."""
+        return [
+            Blocked(reason=reasons.KIND_NOT_INHERITABLE, message=self._why_not(other.resource))
+            for other in subnamespace.spec.inheritance.others
+            if other.mode is not InheritanceMode.NONE and other.resource not in self._by_name
+        ]
+
+    def _why_not(self, kind: str) -> str:
+        return self.missing.get(kind) or (
+            f"kind {kind!r} of spec.inheritance.others is not allowed to be inherited: ask an administrator to add it"
+            f" to spec.inheritableKinds of TenancyDefaults {NAME!r}, or take it out"
+        )
+
+    def _generation(self) -> int:
+        found = self._defaults.get(NAME)
+        return found.metadata.generation if found is not None else 0
+
+    async def _look(self) -> None:
+        overdue = bool(self.missing) and self._engine.clock.monotonic() >= self._retry_at
+        generation = self._generation()
+        if self._allowed and generation == self._seen and not overdue:
+            return
+        found = self._defaults.get(NAME)
+        missing: dict[str, str] = {}
+        kinds = list(inheritance.KINDS)
+        for allowed in found.spec.inheritable_kinds if found is not None else ():
+            resource = _resource(allowed)
+            problem = await self._probe(resource)
+            if problem:
+                missing[resource.full_name] = problem
+            elif resource not in kinds:
+                # Before the bindings, which come last because they let people in.
+                kinds.insert(-1, resource)
+        self._allowed, self._by_name = tuple(kinds), {kind.full_name: kind for kind in kinds}
+        self.missing, self._seen = missing, generation
+        self._retry_at = self._engine.clock.monotonic() + RETRY_SECONDS
+
+    async def _probe(self, resource: Resource) -> str:
+        """Return why a kind cannot be watched; "" where it can."""
+        kind = resource.full_name
+        if not inheritance.may_be_allowed(kind):
+            return (
+                f"kind {kind!r} can never be inherited: take it out of spec.inheritableKinds of TenancyDefaults"
+                f" {NAME!r}"
+            )
+        try:
+            await self._engine.client.request("GET", wire.path(resource), query={"limit": "1"})
+        except NotFound:
+            return (
+                f"kind {kind!r} is not served by the cluster in version {resource.version!r}: install it, or correct"
+                f" spec.inheritableKinds of TenancyDefaults {NAME!r}"
+            )
+        except Forbidden:
+            return (
+                f"kind {kind!r} cannot be inherited before the operator may get, list, watch, create, update and delete"
+                f" it: an administrator has to allow it in a ClusterRole with the label {AGGREGATED}: 'true'"
+            )
+        except ApiError as error:
+            if error.status == HTTPStatus.METHOD_NOT_ALLOWED:
+                return f"kind {kind!r} cannot be listed, and so not be inherited"
+            raise
+        return ""
+
+
+def _resource(allowed: InheritableKind) -> Resource:
+    return Resource(allowed.group, allowed.version, allowed.plural, allowed.kind, owned=inheritance.WHOLE)

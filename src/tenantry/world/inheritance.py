@@ -1,0 +1,235 @@
+"""What a child inherits of its parent's objects, and what of an object goes with it: pure.
+
+source's nature ─► is_heritable   made by a controller, a token, Kubernetes' own: never
+child's spec ─► mode_for          None, Copy or Sync of the kind; a Subtenant gets some kinds never, and none as Sync
+annotation ─► verdict             tenantry.dev/inherit: which children get this one
+content, carried                  what is written into the child
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from functools import lru_cache
+from typing import TypeVar
+
+import msgspec
+
+from tenantry.api.kubernetes import RBAC_GROUP, LimitRange, NetworkPolicy, RoleBinding
+from tenantry.api.marks import MANAGED_BY, is_protected
+from tenantry.api.model import Resource
+from tenantry.api.subnamespace import NEVER_INHERITED, InheritanceMode, Mode, SubnamespaceSpec
+
+V = TypeVar("V")
+
+WHOLE = ("*",)
+"""`Resource.owned` of a kind of which Tenantry makes nothing but copies: the whole of an object is compared."""
+
+ROLES = Resource(RBAC_GROUP, "v1", "roles", "Role", owned=WHOLE)
+SECRETS = Resource("", "v1", "secrets", "Secret", owned=WHOLE)
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", owned=WHOLE)
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", owned=WHOLE)
+
+KINDS = (
+    LimitRange.resource,
+    NetworkPolicy.resource,
+    ROLES,
+    SECRETS,
+    CONFIG_MAPS,
+    SERVICE_ACCOUNTS,
+    RoleBinding.resource,
+)
+"""The seven, in the order in which they are brought: what limits first, what lets people in last."""
+
+SEVEN = frozenset(kind.full_name for kind in KINDS)
+
+_FIELDS: Mapping[str, Callable[[SubnamespaceSpec], InheritanceMode]] = {
+    ROLES.full_name: lambda spec: spec.inheritance.roles,
+    RoleBinding.resource.full_name: lambda spec: spec.inheritance.role_bindings,
+    NetworkPolicy.resource.full_name: lambda spec: spec.inheritance.network_policies,
+    LimitRange.resource.full_name: lambda spec: spec.inheritance.limit_ranges,
+    SECRETS.full_name: lambda spec: spec.inheritance.secrets,
+    CONFIG_MAPS.full_name: lambda spec: spec.inheritance.config_maps,
+    SERVICE_ACCOUNTS.full_name: lambda spec: spec.inheritance.service_accounts,
+}
+
+PEOPLE = frozenset(kind.full_name for kind in (ROLES, RoleBinding.resource, NetworkPolicy.resource, SERVICE_ACCOUNTS))
+"""What decides who gets in: a Subtenant inherits none of it, whatever its spec says (DESIGN section 4, Blindness)."""
+
+SECRET_TYPES = ("kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1")
+"""Types of Secrets that programs make for themselves."""
+
+NAMES: Mapping[str, frozenset[str]] = {
+    CONFIG_MAPS.full_name: frozenset({"kube-root-ca.crt", "istio-ca-root-cert", "openshift-service-ca.crt"}),
+    SERVICE_ACCOUNTS.full_name: frozenset({"default"}),
+}
+"""What is made in every namespace."""
+
+NEW_IF_IMMUTABLE = frozenset({RoleBinding.resource.full_name, SECRETS.full_name, CONFIG_MAPS.full_name})
+"""Kinds with fields that never change: a copy that differs there is deleted and made again; it holds nothing else."""
+
+_LEFT_OUT = frozenset({"apiVersion", "kind", "metadata", "status"})
+_TOOLS = (
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "argocd.argoproj.io/",
+    "meta.helm.sh/",
+    "kustomize.toolkit.fluxcd.io/",
+    "helm.toolkit.fluxcd.io/",
+)
+"""Marks by which a deployment tool knows what it made: on a copy they would have the tool delete it."""
+
+_never = re.compile(NEVER_INHERITED.replace("[.]", "\\."))
+
+
+# -- which ----------------------------------------------------------------------------------------
+
+
+def selectors_of(resource: Resource) -> dict[str, str] | None:
+    """Return the selectors that leave out, in the API server, what is never inherited; None for kinds without."""
+    if resource.full_name == SECRETS.full_name:
+        return {"fieldSelector": ",".join(f"type!={kind}" for kind in SECRET_TYPES)}
+    names = NAMES.get(resource.full_name)
+    return {"fieldSelector": ",".join(f"metadata.name!={name}" for name in sorted(names))} if names else None
+
+
+def is_heritable(kind: str, name: str, secret_type: str = "", *, controlled: bool = False) -> bool:
+    """Tell whether an object can be inherited at all.
+
+    Args:
+        kind: As in `Resource.full_name`.
+        name: The object's name.
+        secret_type: Of a Secret.
+        controlled: It has a controlling owner, which makes another one where it wants one.
+    """
+    return not controlled and name not in NAMES.get(kind, ()) and secret_type not in SECRET_TYPES
+
+
+def may_be_allowed(kind: str) -> bool:
+    """Tell whether an administrator may allow a kind beyond the seven to be inherited."""
+    return _never.fullmatch(kind) is None
+
+
+def mode_for(spec: SubnamespaceSpec, kind: str) -> InheritanceMode:
+    """Return what becomes of a kind in a child: what its spec says, but never more than its mode allows."""
+    field = _FIELDS.get(kind)
+    if field is not None:
+        asked = field(spec)
+    else:
+        asked = next((other.mode for other in spec.inheritance.others if other.resource == kind), InheritanceMode.NONE)
+    if spec.mode is Mode.WORKSPACE or asked is InheritanceMode.NONE:
+        return asked
+    return InheritanceMode.NONE if kind in PEOPLE else InheritanceMode.COPY
+
+
+class Exception_(StrEnum):  # noqa: N801 - Exception is Python's
+    """What the annotation of an object says when it is no selector."""
+
+    ALL = "all"
+    NONE = "none"
+
+
+def verdict(
+    spec: SubnamespaceSpec, kind: str, annotation: str | None, labels: Callable[[], Mapping[str, str]]
+) -> InheritanceMode:
+    """Return what becomes of one heritable object in a child.
+
+    Args:
+        spec: The child's.
+        kind: As in `Resource.full_name`.
+        annotation: `tenantry.dev/inherit` of the object; None without.
+        labels: The child namespace's, asked for only where a selector needs them.
+    """
+    mode = mode_for(spec, kind)
+    if annotation is None:
+        return mode
+    if not selects(annotation, labels):
+        return InheritanceMode.NONE
+    if mode is not InheritanceMode.NONE:
+        return mode
+    if spec.mode is Mode.WORKSPACE:
+        return InheritanceMode.SYNC
+    return InheritanceMode.NONE if kind in PEOPLE else InheritanceMode.COPY
+
+
+def selects(annotation: str, labels: Callable[[], Mapping[str, str]]) -> bool:
+    """Tell whether the annotation of an object is for a child; one that does not parse is for none."""
+    if annotation == Exception_.ALL:
+        return True
+    if annotation == Exception_.NONE:
+        return False
+    requirements = parse_selector(annotation)
+    return requirements is not None and matches(requirements, labels())
+
+
+# -- selectors ------------------------------------------------------------------------------------
+
+
+class Requirement(msgspec.Struct, frozen=True):
+    """One requirement of a selector: without values the label must be there, or not be there."""
+
+    key: str
+    values: frozenset[str]
+    negated: bool = False
+
+
+_KEY = r"(?:[A-Za-z0-9](?:[-A-Za-z0-9.]{0,251}[A-Za-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_VALUE = r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
+_EXISTS = re.compile(rf"\s*(!?)\s*({_KEY})\s*")
+_EQUALS = re.compile(rf"\s*({_KEY})\s*(==|=|!=)\s*({_VALUE})\s*")
+_IN = re.compile(rf"\s*({_KEY})\s+(in|notin)\s*\(((?:\s*{_VALUE}\s*,)*\s*{_VALUE}\s*)\)\s*")
+_SPLIT = re.compile(r",(?![^(]*\))")
+
+
+@lru_cache(maxsize=1024)
+def parse_selector(text: str) -> tuple[Requirement, ...] | None:
+    """Return the requirements of a label selector, None where it does not parse.
+
+    Source: Kubernetes, "Labels and Selectors", equality-based and set-based requirements.
+    """
+    found: list[Requirement] = []
+    for part in _SPLIT.split(text):
+        if match := _EXISTS.fullmatch(part):
+            found.append(Requirement(match[2], frozenset(), negated=bool(match[1])))
+        elif match := _EQUALS.fullmatch(part):
+            found.append(Requirement(match[1], frozenset({match[3]}), negated=match[2] == "!="))
+        elif match := _IN.fullmatch(part):
+            values = frozenset(value.strip() for value in match[3].split(","))
+            found.append(Requirement(match[1], values, negated=match[2] == "notin"))
+        else:
+            return None
+    return tuple(found)
+
+
+def is_valid(annotation: str) -> bool:
+    """Tell whether the value of `tenantry.dev/inherit` means anything."""
+    return annotation in {Exception_.ALL, Exception_.NONE} or parse_selector(annotation) is not None
+
+
+def matches(requirements: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:
+    """Tell whether labels fulfil every requirement; a label that is missing fulfils a negated one."""
+    return all(
+        (each.key in labels and (not each.values or labels[each.key] in each.values)) is not each.negated
+        for each in requirements
+    )
+
+
+# -- what -----------------------------------------------------------------------------------------
+
+
+def content(kind: str, whole: Mapping[str, V]) -> dict[str, V]:
+    """Return the top-level fields of an object that a copy has, sorted by name."""
+    # The tokens of a ServiceAccount are the controller's, and of its own namespace.
+    dropped = {"secrets"} if kind == SERVICE_ACCOUNTS.full_name else set[str]()
+    return {key: whole[key] for key in sorted(whole) if key not in _LEFT_OUT and key not in dropped}
+
+
+def carried(given: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the labels or annotations of an object that its copies have, sorted by key."""
+    return {key: given[key] for key in sorted(given) if is_carried(key)} if given else {}
+
+
+@lru_cache(maxsize=4096)
+def is_carried(key: str) -> bool:
+    """Tell whether a label or annotation goes with an object: not Tenantry's marks, nor a deployment tool's."""
+    return key != MANAGED_BY and not is_protected(key) and not key.startswith(_TOOLS)
