@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import re
 
-from tenantry.api.errors import InputError, Invalid
+from tenantry.api.errors import Forbidden, InputError, Invalid
 from tenantry.world.validation import Problem
 
 _HEAD = re.compile(r'(?P<kind>[A-Za-z]+)(?:\.[a-z0-9.-]+)? "(?P<name>[^"]*)" is invalid: (?P<causes>.*)', re.DOTALL)
+_DENIED = re.compile(
+    r"(?P<what>\S+ \"[^\"]*\") is forbidden: ValidatingAdmissionPolicy '[^']*' with binding '[^']*' denied request: "
+    r"(?P<message>.*)",
+    re.DOTALL,
+)
 _TYPES = (
     "Invalid value|Required value|Unsupported value|Forbidden|Duplicate value|Not found|Too long|Too many"
     "|Internal error"
@@ -71,6 +76,14 @@ def explained(error: Invalid) -> Invalid | InputError:
     if not found or head is None:
         return error
     return InputError(summary(f"{head['kind']} {head['name']!r}", found))
+
+
+def denied(error: Forbidden) -> Forbidden:
+    """Return the refusal of a policy of the API server in its own words: whose object, and what it must be."""
+    said = _DENIED.fullmatch(str(error))
+    if said is None:
+        return error
+    return Forbidden(f"{said['what']}: {said['message']}", status=error.status, reason=error.reason)
 
 
 def summary(what: str, found: list[Problem]) -> str:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tenantry.api.errors import ConfigError, Invalid, NotFound
+from tenantry.api.errors import ConfigError, Forbidden, Invalid, NotFound
 from tenantry.cli import refusals
 from tenantry.cli.target import Target
 
@@ -53,3 +53,5 @@ def run(target: Target, work: Callable[[Client], Coroutine[Any, Any, T]], *, tab
         raise
     except Invalid as error:
         raise refusals.explained(error) from error
+    except Forbidden as error:
+        raise refusals.denied(error) from error
