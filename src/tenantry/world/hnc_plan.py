@@ -220,8 +220,8 @@ def _tree(shared: _Shared, root: str, owners: tuple[Owner, ...], wishes: Wishes)
             quota=TenantQuota(hard={**shared.limits.get(root, {})}),
             isolation=Isolation(network=wishes.network),
             namespaces=NamespaceRules(
-                labels=_allowing(allowed["labels"]),
-                annotations=_allowing(allowed["annotations"]),
+                labels=_allowing(allowed["labels"], NamespaceRules().labels),
+                annotations=_allowing(allowed["annotations"], NamespaceRules().annotations),
             ),
         ),
     )
@@ -231,9 +231,9 @@ def _tree(shared: _Shared, root: str, owners: tuple[Owner, ...], wishes: Wishes)
     return Tree(tenant, children)
 
 
-def _allowing(keys: set[str]) -> MarkRules:
-    # An empty one is the model's own, or it would be written out.
-    return MarkRules(allowed=tuple(sorted(keys))) if keys else NamespaceRules().labels
+def _allowing(keys: set[str], none: MarkRules) -> MarkRules:
+    # An empty one has to be the model's own, or it would be written out.
+    return MarkRules(allowed=tuple(sorted(keys))) if keys else none
 
 
 def _short(name: str) -> str:
