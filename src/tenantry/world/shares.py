@@ -1,0 +1,152 @@
+"""Amounts of quota as numbers, and what is seen of a tree's ResourceQuotas: pure.
+
+An amount is a map from normal quota key to whole thousandths, as exact as the API server keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from functools import lru_cache
+
+import msgspec
+
+from tenantry.world import quantity
+
+Amounts = dict[str, int]
+
+_BINARY_STEP = 1024_000
+_BYTES = ("memory", "storage")
+
+
+@lru_cache(maxsize=8192)
+def thousandths(text: str | int) -> int:
+    """Return a quantity in thousandths, rounded up as the API server does in maps of resources.
+
+    Raises:
+        InputError: It is no quantity.
+    """
+    value = quantity.parse(text)
+    whole = -(-abs(value) * 1000 // 1)
+    return int(whole if value >= 0 else -whole)
+
+
+def read(hard: Mapping[str, str | int]) -> Amounts:
+    """Return quantities as numbers.
+
+    Raises:
+        InputError: One is no quantity.
+    """
+    return {key: thousandths(text) for key, text in hard.items()}
+
+
+@lru_cache(maxsize=8192)
+def spell(key: str, value: int) -> str:
+    """Return an amount as a canonical quantity, bytes in Ki, Mi, … where that is whole."""
+    is_bytes = key.endswith(_BYTES) or ".hugepages-" in key
+    binary = is_bytes and value >= _BINARY_STEP and value % _BINARY_STEP == 0
+    return quantity.write(Fraction(value, 1000), binary=binary)
+
+
+def spelled(amounts: Mapping[str, int]) -> dict[str, str]:
+    """Return amounts as canonical quantities, sorted by key."""
+    return {key: spell(key, amounts[key]) for key in sorted(amounts)}
+
+
+def fits(wanted: Mapping[str, int], room: Mapping[str, int]) -> bool:
+    """Tell whether nothing is wanted beyond what there is; a key that is not there has nothing."""
+    return all(value <= room.get(key, 0) for key, value in wanted.items())
+
+
+def lower(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:
+    """Return the smaller amount of each key that both have."""
+    return {key: min(value, other[key]) for key, value in one.items() if key in other}
+
+
+def higher(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:
+    """Return the larger amount of each key that either has."""
+    return {key: max(one.get(key, 0), other.get(key, 0)) for key in one.keys() | other.keys()}
+
+
+def add(total: Amounts, amounts: Mapping[str, int], sign: int = 1) -> None:
+    """Add amounts to a total, or take them away."""
+    for key, value in amounts.items():
+        total[key] = total.get(key, 0) + sign * value
+
+
+def total(many: Iterable[Mapping[str, int]]) -> Amounts:
+    """Return the sum of amounts."""
+    out: Amounts = {}
+    for amounts in many:
+        add(out, amounts)
+    return out
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """The ResourceQuota of a namespace as it was last seen.
+
+    Args:
+        uid: Its own uid.
+        version: Its resourceVersion.
+        hard: `spec.hard`.
+        in_force: `status.hard`; a key that it lacks is not counted by Kubernetes.
+        used: `status.used`.
+        number: The batch that wrote it last; 0 for none.
+        final: That batch is done with it.
+    """
+
+    uid: str
+    version: int
+    hard: Amounts
+    in_force: Amounts
+    used: Amounts
+    number: int = 0
+    final: bool = True
+
+    @property
+    def reach(self) -> Amounts:
+        """Return what it can be made to allow without another write to its spec: the sums over a tree count this."""
+        return higher(self.hard, self.in_force)
+
+    @property
+    def is_enforced(self) -> bool:
+        """Tell whether what it says is what admission counts against."""
+        return self.in_force == self.hard
+
+
+class Aim(msgspec.Struct, frozen=True, kw_only=True):
+    """What one namespace's ResourceQuota becomes in a batch; the uid is the namespace's."""
+
+    namespace: str
+    uid: str
+    hard: Amounts
+
+
+class Book(msgspec.Struct, frozen=True, kw_only=True):
+    """The TenantResourceQuota as it was last seen.
+
+    Args:
+        version: Its resourceVersion.
+        hard: What the whole tree may use; None where that was never written, or lost.
+        number: The batch under way or the last one; 0 where there was none.
+        aims: What the batch makes of which namespace.
+    """
+
+    version: int
+    hard: Amounts | None = None
+    number: int = 0
+    aims: tuple[Aim, ...] = ()
+
+
+SHRINK = "/shrink"
+
+
+def mark(number: int, *, final: bool) -> str:
+    """Return the annotation of a ResourceQuota that a batch has written."""
+    return str(number) if final else f"{number}{SHRINK}"
+
+
+def read_mark(text: str) -> tuple[int, bool]:
+    """Return the batch that an annotation names, and whether it is done with the object; (0, True) for none."""
+    digits = text.removesuffix(SHRINK)
+    return (int(digits), digits == text) if digits.isdigit() and digits.isascii() else (0, True)

@@ -1,0 +1,112 @@
+"""What a tree of shares is made of: what Subnamespaces ask for, the namespaces, and what both have: pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tenantry.world.shares import Amounts
+from tenantry.world.shares_words import Shortage
+
+ROOT = ""
+"""The key of the core namespace; the others are known by the uid of their Subnamespace."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a Subnamespace asks for.
+
+    Args:
+        uid: Its uid.
+        name: Its name.
+        parent: The namespace that it is in.
+        created: Its creationTimestamp: the older is served first.
+        generation: Of its spec.
+        hard: By normal key.
+        deleting: It keeps what it has until its namespace is gone.
+        problem: Why what it asks for cannot be read; it keeps what it has.
+    """
+
+    uid: str
+    name: str
+    parent: str
+    created: str = ""
+    generation: int = 0
+    hard: Amounts = {}
+    deleting: bool = False
+    problem: Shortage | None = None
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """A namespace of the tree as it was last seen.
+
+    Args:
+        namespace: Its name.
+        uid: Its uid.
+        key: The uid of the Subnamespace that it is bound to; ROOT for the core namespace.
+        parent: The namespace above it.
+        terminating: It is going.
+    """
+
+    namespace: str
+    uid: str
+    key: str = ROOT
+    parent: str = ""
+    terminating: bool = False
+
+
+class Node:
+    """A Subnamespace, its namespace, or both; what they have and what they should have."""
+
+    __slots__ = (
+        "asked",
+        "blocked",
+        "given",
+        "granted",
+        "key",
+        "over",
+        "overhang",
+        "own",
+        "parent",
+        "reserved",
+        "revoked",
+        "room",
+        "unsettled",
+        "used_below",
+        "waiting",
+        "was_in_force",
+    )
+
+    def __init__(self, key: str, parent: str, zero: Amounts) -> None:
+        self.key = key
+        self.parent = parent
+        self.asked: Asked | None = None
+        self.room: Room | None = None
+        self.granted = zero  # what it and everything below may have
+        self.given = dict(zero)  # of that, its children's
+        self.reserved = dict(zero)  # of that, of children whose namespace is not there yet
+        self.own = zero  # what its ResourceQuota should say
+        self.over: Amounts = {}  # in use beyond its own
+        self.overhang = dict(zero)  # the sum of that over its children: not to be given to others
+        self.used_below: Amounts = {}  # in use by it and everything below
+        self.revoked = False
+        self.blocked: Shortage | None = None
+        self.unsettled: set[Node] = set()
+        self.waiting: set[Node] = set()
+        self.was_in_force = False
+
+    @property
+    def order(self) -> tuple[str, str, str]:
+        """Return what is compared to know who is served first."""
+        asked = self.asked
+        return (asked.created, asked.name, self.key) if asked is not None else ("", "", self.key)
+
+    @property
+    def name(self) -> str:
+        """Return what people know it by."""
+        if self.asked is not None:
+            return self.asked.name
+        return self.room.namespace if self.room is not None else self.key
+
+    @property
+    def lasts(self) -> bool:
+        """Tell whether it is meant to stay and may ask for something."""
+        return self.asked is not None and not self.asked.deleting

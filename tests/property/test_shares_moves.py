@@ -1,0 +1,500 @@
+"""Whoever writes, and however late: the sums over a tree are never more than the whole, and it ends as it should."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tenantry.world.shares import Aim, Amounts, Book, Held, total
+from tenantry.world.shares_moves import Enforce, Make, Move, Mover, Reload, Reread, Shape, Write
+from tenantry.world.shares_nodes import Asked, Room
+from tenantry.world.shares_tree import Tree
+
+KEYS = ("a", "b", "c")
+CORE = "core"
+
+
+class Cluster:
+    """What the API server knows of one tenant, with every write checked."""
+
+    def __init__(self, whole: Amounts, *, reclaim: bool = False) -> None:
+        self.version = 1
+        self.whole, self.reclaim = whole, reclaim
+        self.children: dict[str, Asked] = {}
+        self.rooms: dict[str, Room] = {}
+        self.quotas: dict[str, Held] = {}
+        self.book: Book | None = None
+        self.edited = False
+        self.rooms[CORE] = Room(namespace=CORE, uid="core-uid")
+        self.put_quota(CORE, Held(uid="q0", version=0, hard=dict(whole), in_force={}, used={}))
+
+    def tick(self) -> int:
+        self.version += 1
+        return self.version
+
+    def put_quota(self, namespace: str, held: Held) -> Held:
+        stored = self.quotas[namespace] = msgspec.structs.replace(held, version=self.tick())
+        self.check()
+        return stored
+
+    def put_book(self, book: Book) -> Book:
+        self.book = msgspec.structs.replace(book, version=self.tick())
+        self.check()
+        return self.book
+
+    def check(self) -> None:
+        """E09: at every resourceVersion."""
+        if self.book is None or self.book.hard is None or self.edited:
+            return
+        for sums in (total(q.hard for q in self.quotas.values()), total(q.in_force for q in self.quotas.values())):
+            for key, value in self.book.hard.items():
+                assert sums.get(key, 0) <= value, f"{key}: {sums.get(key)} of {value}"
+
+    # -- Kubernetes and people --------------------------------------------------------------------
+
+    def count(self, namespace: str) -> None:
+        """Kubernetes' quota controller does its work."""
+        held = self.quotas.get(namespace)
+        if held is None:
+            return
+        used = {key: held.used.get(key, 0) for key in held.hard}
+        if (held.in_force, held.used) != (held.hard, used):
+            self.put_quota(namespace, msgspec.structs.replace(held, in_force=dict(held.hard), used=used))
+
+    def use(self, namespace: str, key: str, amount: int) -> None:
+        held = self.quotas.get(namespace)
+        if held is None or key not in held.used:
+            return
+        after = held.used[key] + amount
+        if after >= 0 and (amount < 0 or after <= held.in_force.get(key, 0)):
+            self.put_quota(namespace, msgspec.structs.replace(held, used={**held.used, key: after}))
+
+    def make_room(self, asked: Asked) -> None:
+        namespace = f"{asked.parent}.{asked.name}"
+        if asked.parent in self.rooms and namespace not in self.rooms and not self.rooms[asked.parent].terminating:
+            uid = f"ns{self.tick()}"
+            self.rooms[namespace] = Room(namespace=namespace, uid=uid, key=asked.uid, parent=asked.parent)
+
+    def go_on_deleting(self, asked: Asked, chance: random.Random) -> None:
+        namespace = f"{asked.parent}.{asked.name}"
+        room = self.rooms.get(namespace)
+        if any(child.parent == namespace for child in self.children.values()):
+            return
+        if room is None or room.key != asked.uid:
+            del self.children[asked.uid]
+        elif not room.terminating:
+            self.rooms[namespace] = msgspec.structs.replace(room, terminating=True)
+        elif namespace in self.quotas and chance.random() < 0.5:
+            del self.quotas[namespace]
+        else:
+            self.quotas.pop(namespace, None)
+            del self.rooms[namespace]
+
+
+class Operator:
+    """One process: it sees late, writes late, and may end at any time."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.waiting = 0
+        self.dead = False
+        self.book: Book | None = None
+        self.build(None)
+
+    def build(self, number: int | None) -> None:
+        """Read everything anew: the TenantResourceQuota was read before."""
+        cluster = self.cluster
+        tree = Tree(cluster.whole, reclaim=cluster.reclaim)
+        for held_in, held in cluster.quotas.items():
+            tree.put_quota(held_in, held)
+        for room in cluster.rooms.values():
+            tree.put_room(room)
+        for asked in cluster.children.values():
+            tree.put_child(asked)
+        aims = self.book.aims if self.book is not None else ()
+        tree.start(aims)
+        self.mover = Mover(tree, number)
+
+    def see(self, what: int, chance: random.Random) -> None:
+        """One of the caches moves on, of ResourceQuotas only some."""
+        cluster, tree = self.cluster, self.mover.tree
+        if tuple(sorted(cluster.whole)) != tree.keys:
+            self.build(None)
+            return
+        (self._see_book, self._see_quotas, self._see_rooms, self._see_specs)[what](chance)
+        if tree.is_broken:
+            self.build(None)
+
+    def _see_book(self, _: random.Random) -> None:
+        now = self.cluster.book
+        if now is None or self.book is None or now.version > self.book.version:
+            self.book = now
+
+    def _see_quotas(self, chance: random.Random) -> None:
+        cluster, tree = self.cluster, self.mover.tree
+        for namespace, held in cluster.quotas.items():
+            if chance.random() < 0.7:
+                tree.put_quota(namespace, held)
+        for namespace in set(tree.quotas) - set(cluster.quotas):
+            tree.drop_quota(namespace)
+
+    def _see_rooms(self, _: random.Random) -> None:
+        cluster, tree = self.cluster, self.mover.tree
+        for room in cluster.rooms.values():
+            tree.put_room(room)
+        for node in list(tree.nodes.values()):
+            if node.room is not None and node.room.namespace not in cluster.rooms:
+                tree.drop_room(node.room.namespace)
+
+    def _see_specs(self, _: random.Random) -> None:
+        cluster, tree = self.cluster, self.mover.tree
+        tree.set_whole(cluster.whole)
+        for asked in cluster.children.values():
+            tree.put_child(asked)
+        for node in list(tree.nodes.values()):
+            if node.asked is not None and node.key not in cluster.children:
+                tree.drop_child(node.key)
+
+    def see_all(self) -> None:
+        chance = random.Random(0)
+        for what in (0, 2, 3):
+            self.see(what, chance)
+        tree = self.mover.tree
+        for namespace, held in self.cluster.quotas.items():
+            tree.put_quota(namespace, held)
+        for namespace in set(tree.quotas) - set(self.cluster.quotas):
+            tree.drop_quota(namespace)
+
+    def next(self) -> list[Move]:
+        """Return the writes of one round; reads are done at once."""
+        cluster = self.cluster
+        if self.book is None:
+            if cluster.book is None:
+                cluster.put_book(Book(version=0))
+            self.book = cluster.book
+            return []
+        moves = list(self.mover.moves(self.book))
+        for move in moves:
+            if isinstance(move, Reread):
+                self.book = cluster.book
+                return []
+            if isinstance(move, Reload):
+                self.build(move.number)
+                return []
+        self.waiting = len(moves)
+        return moves
+
+    def refresh(self, namespace: str) -> None:
+        held = self.cluster.quotas.get(namespace)
+        if held is None:
+            self.mover.tree.drop_quota(namespace)
+        else:
+            self.mover.tree.put_quota(namespace, held)
+        self.book = self.cluster.book
+
+    def fail(self, move: Move) -> None:
+        """An answer that is no success, or none at all: read again what it was about, and the book last."""
+        match move:
+            case Make() | Shape() | Enforce():
+                room = self.cluster.rooms.get(move.namespace)
+                if room is not None:
+                    self.mover.tree.put_room(room)
+                else:
+                    self.mover.tree.drop_room(move.namespace)
+                self.refresh(move.namespace)
+            case _:
+                self.book = self.cluster.book
+        if self.mover.tree.is_broken:
+            self.build(None)
+
+
+class Refused(Exception):
+    """A write that the API server does not carry out."""
+
+
+def carry_out(cluster: Cluster, operator: Operator, move: Move) -> Callable[[], None]:
+    """Do a write; return what the operator does with the answer."""
+    tree = operator.mover.tree
+    match move:
+        case Make(namespace, hard, number):
+            room = cluster.rooms.get(namespace)
+            if room is None or room.terminating or namespace in cluster.quotas:
+                raise Refused
+            made = Held(
+                uid=f"q{cluster.tick()}", version=0, hard=hard, in_force={}, used={}, number=number, final=False
+            )
+            stored = cluster.put_quota(namespace, made)
+            return lambda: tree.put_quota(namespace, stored)
+        case Shape(namespace, _, held, hard, number, final, _):
+            live = cluster.quotas.get(namespace)
+            if live is None or live.version != held.version or live.uid != held.uid:
+                raise Refused
+            changed = msgspec.structs.replace(live, hard=hard, number=number, final=final)
+            stored = cluster.put_quota(namespace, changed)
+            return lambda: tree.put_quota(namespace, stored)
+        case Enforce(namespace, held):
+            live = cluster.quotas.get(namespace)
+            if live is None or live.version != held.version or live.uid != held.uid:
+                raise Refused
+            stored = cluster.put_quota(namespace, msgspec.structs.replace(live, in_force=dict(held.hard)))
+            return lambda: tree.put_quota(namespace, stored)
+        case Write(book=before, hard=hard, number=number, aims=aims):
+            if cluster.book is None or cluster.book.version != before.version:
+                raise Refused
+            assert all(isinstance(aim, Aim) for aim in aims)
+            written = cluster.put_book(Book(version=0, hard=hard, number=number, aims=aims))
+
+            def take() -> None:
+                operator.book = written
+                operator.mover.wrote(move)
+
+            return take
+        case _:
+            raise AssertionError(move)
+
+
+class Flight:
+    """A write on its way."""
+
+    def __init__(self, operator: Operator, move: Move) -> None:
+        self.operator, self.move = operator, move
+        self.tree = operator.mover.tree
+        self.checked = not (isinstance(move, Shape) and move.grows)
+        self.answered = False
+
+
+class Story:
+    """A run of random events."""
+
+    def __init__(self, seed: int, *, lossy: bool = True) -> None:
+        self.chance = random.Random(seed)
+        chance = self.chance
+        keys = KEYS[: chance.randint(1, 2)]
+        self.cluster = Cluster({key: chance.randint(0, 12) for key in keys}, reclaim=chance.random() < 0.3)
+        self.operators: list[Operator] = []
+        self.flights: list[Flight] = []
+        self.made = 0
+        self.lossy = lossy
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            chance = self.chance
+            doing = chance.choices(
+                [self._spec, self._kubernetes, self._see, self._decide, self._land, self._come_and_go],
+                weights=[10, 15, 20, 25, 35, 2],
+            )[0]
+            doing()
+
+    def _hard(self) -> Amounts:
+        return {key: self.chance.randint(0, 5) for key in self.cluster.whole if self.chance.random() < 0.8}
+
+    def _spec(self) -> None:
+        chance, cluster = self.chance, self.cluster
+        children = list(cluster.children.values())
+        what = chance.random()
+        if what < 0.35 and len(children) < 7:
+            parent = chance.choice(list(cluster.rooms))
+            name = chance.choice("xyz")
+            if not any(child.parent == parent and child.name == name for child in children):
+                self.made += 1
+                uid = f"s{self.made}"
+                cluster.children[uid] = Asked(
+                    uid=uid, name=name, parent=parent, created=f"{self.made:04}", hard=self._hard()
+                )
+        elif what < 0.65 and children:
+            child = chance.choice(children)
+            cluster.children[child.uid] = msgspec.structs.replace(
+                child, hard=self._hard(), generation=child.generation + 1
+            )
+        elif what < 0.8 and children:
+            child = chance.choice(children)
+            cluster.children[child.uid] = msgspec.structs.replace(child, deleting=True)
+        elif what < 0.9:
+            cluster.whole = {key: chance.randint(0, 12) for key in cluster.whole}
+        elif what < 0.93:
+            cluster.whole = {key: chance.randint(0, 12) for key in chance.sample(KEYS, chance.randint(0, 3))}
+        elif what < 0.95:
+            cluster.book = None
+
+    def _kubernetes(self) -> None:
+        chance, cluster = self.chance, self.cluster
+        for child in list(cluster.children.values()):
+            if child.deleting and chance.random() < 0.3:
+                cluster.go_on_deleting(child, chance)
+            elif not child.deleting and chance.random() < 0.3 and self._is_allowed(child):
+                cluster.make_room(child)
+        for namespace in list(cluster.quotas):
+            if chance.random() < 0.3:
+                cluster.count(namespace)
+            if cluster.whole and chance.random() < 0.3:
+                cluster.use(namespace, chance.choice(list(cluster.whole)), chance.choice([1, 2, -1]))
+
+    def _is_allowed(self, child: Asked) -> bool:
+        """Ask some operator, as late as it may be; now and then nobody is asked."""
+        if self.chance.random() < 0.05:
+            return True
+        nodes = [operator.mover.tree.nodes.get(child.uid) for operator in self.operators]
+        return any(node is not None and node.blocked is None for node in nodes)
+
+    def _see(self) -> None:
+        for operator in self.operators:
+            if self.chance.random() < 0.5:
+                operator.see(self.chance.randint(0, 3), self.chance)
+
+    def _decide(self) -> None:
+        for operator in self.operators:
+            if operator.waiting == 0 and self.chance.random() < 0.6:
+                self.flights += [Flight(operator, move) for move in operator.next()]
+
+    def _land(self) -> None:
+        for _ in range(min(len(self.flights), 3)):
+            self._land_one()
+
+    def _land_one(self) -> None:
+        if not self.flights:
+            return
+        index = self.chance.randrange(len(self.flights))
+        flight = self.flights[index]
+        fate = self.chance.random() if self.lossy else 1.0
+        if fate < 0.05:
+            self._answer(flight, None)  # no answer, but it may arrive later still
+            return
+        if not flight.checked:
+            move = flight.move
+            assert isinstance(move, Shape)
+            room = self.cluster.rooms.get(move.namespace)
+            if room is None or room.uid != move.uid:
+                del self.flights[index]
+                self._answer(flight, None)
+            else:
+                flight.checked = True
+            return
+        del self.flights[index]
+        if fate < 0.1:
+            self._answer(flight, None)  # it never arrives
+            return
+        try:
+            take = carry_out(self.cluster, flight.operator, flight.move)
+        except Refused:
+            self._answer(flight, None)
+            return
+        self._answer(flight, None if fate < 0.15 else take)
+
+    def _answer(self, flight: Flight, take: Callable[[], None] | None) -> None:
+        if flight.answered:
+            return
+        flight.answered = True
+        operator = flight.operator
+        operator.waiting -= 1
+        if operator.dead:
+            return
+        if take is None:
+            operator.fail(flight.move)
+        else:
+            take()
+
+    def _come_and_go(self) -> None:
+        if len(self.operators) < 2 or self.chance.random() < 0.3:
+            operator = Operator(self.cluster)
+            self.operators.append(operator)
+        else:
+            gone = self.operators.pop(self.chance.randrange(len(self.operators)))
+            gone.dead = True
+
+    def settle(self) -> Operator:
+        """Let everything become quiet, with one operator that sees everything."""
+        cluster = self.cluster
+        self.flights = []
+        operator = Operator(cluster)
+        for _ in range(400):
+            before = cluster.version, len(cluster.children), len(cluster.rooms)
+            self._let_children_follow(operator)
+            for namespace in list(cluster.quotas):
+                cluster.count(namespace)
+            operator.see_all()
+            if operator.mover.tree.keys != tuple(sorted(cluster.whole)):
+                operator.build(None)
+            moves = operator.next()
+            for move in moves:
+                self._do(operator, move)
+            deleting = any(child.deleting for child in cluster.children.values())
+            if not moves and not deleting and before == (cluster.version, len(cluster.children), len(cluster.rooms)):
+                operator.see_all()
+                if not operator.mover.moves(operator.book or Book(version=0)):
+                    return operator
+        raise AssertionError(f"it does not settle: {operator.mover.moves(operator.book or Book(version=0))}")
+
+    def _let_children_follow(self, operator: Operator) -> None:
+        cluster = self.cluster
+        for uid, child in list(cluster.children.items()):
+            node = operator.mover.tree.nodes.get(uid)
+            parent = cluster.rooms.get(child.parent)
+            above = cluster.children.get(parent.key) if parent is not None else None
+            if parent is None or parent.terminating or (above is not None and above.deleting):
+                cluster.children[uid] = msgspec.structs.replace(child, deleting=True)
+            if cluster.children[uid].deleting:
+                cluster.go_on_deleting(cluster.children[uid], self.chance)
+            elif node is not None and node.blocked is None:
+                cluster.make_room(child)
+
+    def _do(self, operator: Operator, move: Move) -> None:
+        operator.waiting -= 1
+        room = self.cluster.rooms.get(move.namespace) if isinstance(move, Shape) else None
+        if isinstance(move, Shape) and move.grows and (room is None or room.uid != move.uid):
+            operator.fail(move)
+            return
+        try:
+            carry_out(self.cluster, operator, move)()
+        except Refused:
+            operator.fail(move)
+
+
+def assert_exact(cluster: Cluster) -> None:
+    """E09: the end is what the specs say; what is refused is refused for a reason that can be counted."""
+    whole, book = cluster.whole, cluster.book
+    assert book is not None
+    assert book.hard is not None
+    shares = total(held.hard for held in cluster.quotas.values())
+    assert book.hard == {key: max(value, shares.get(key, 0)) for key, value in whole.items()}
+
+    def held_by(namespace: str) -> Amounts:
+        below = [room.namespace for room in cluster.rooms.values() if room.parent == namespace]
+        own = cluster.quotas[namespace].hard if namespace in cluster.quotas else {}
+        return total([own, *(held_by(child) for child in below)])
+
+    for namespace, held in cluster.quotas.items():
+        assert set(held.hard) == set(whole), namespace
+        assert held.is_enforced
+    over = {n: {k: max(0, h.used.get(k, 0) - h.hard.get(k, 0)) for k in whole} for n, h in cluster.quotas.items()}
+    for child in cluster.children.values():
+        parent = child.parent
+        namespace = f"{parent}.{child.name}"
+        have = held_by(namespace) if namespace in cluster.rooms else dict.fromkeys(whole, 0)
+        over_below = {
+            key: sum(over[room.namespace][key] for room in cluster.rooms.values() if room.parent == namespace)
+            for key in whole
+        }
+        have = {key: have.get(key, 0) + over_below[key] for key in whole}
+        asked = {key: child.hard.get(key, 0) for key in whole}
+        if have == asked and namespace in cluster.rooms:
+            continue
+        siblings = [r.namespace for r in cluster.rooms.values() if r.parent == parent]
+        free = {key: cluster.quotas[parent].hard[key] - cluster.quotas[parent].used.get(key, 0) for key in whole}
+        lacks = [key for key in whole if asked[key] - have[key] > free[key]]
+        holds = [key for key in whole if have[key] > asked[key] and namespace in cluster.rooms]
+        assert lacks or holds or set(child.hard) - set(whole), (child, have, asked, free, siblings)
+
+
+@settings(max_examples=600)
+@given(st.integers(0, 2**40))
+def test_the_sum_is_never_more_than_the_whole(seed: int) -> None:
+    """E09: with several operators, writes that are late, lost or answered to nobody, and crashes between any two."""
+    story = Story(seed)
+    story.run(story.chance.randint(20, 250))
+    operator = story.settle()
+    assert_exact(story.cluster)
+    assert operator.book == story.cluster.book
