@@ -15,8 +15,8 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
-from tenantry.controllers.inheritance.desired import is_closed, is_copy
-from tenantry.controllers.inheritance.estate import BY_HERITAGE, Estate, Inherited, heritage_of, source_key
+from tenantry.controllers.inheritance.desired import Inherited, is_closed, is_copy
+from tenantry.controllers.inheritance.estate import BY_HERITAGE, Estate, heritage_of, source_key
 from tenantry.controllers.inheritance.kinds import Kinds
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339

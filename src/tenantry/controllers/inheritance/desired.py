@@ -8,6 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from tenantry.api import marks, reasons
+from tenantry.api.errors import ApiError
 from tenantry.api.kubernetes import RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import InheritanceMode, Subnamespace
@@ -61,6 +62,20 @@ class Heir(msgspec.Struct, frozen=True, kw_only=True):
             marks.TENANT: self.namespace.labels.get(marks.TENANT, ""),
             marks.INHERITED_FROM: self.parent,
         }
+
+
+class Inherited(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of bringing everything of a parent into one child.
+
+    Args:
+        copied: For the status: the kinds of which copies were made, which happens once.
+        blocked: What a person has to decide.
+        error: The first refusal or failure.
+    """
+
+    copied: tuple[str, ...] = ()
+    blocked: tuple[Blocked, ...] = ()
+    error: ApiError | None = None
 
 
 class Act(StrEnum):

@@ -18,6 +18,7 @@ from tenantry.controllers.inheritance.desired import (
     EXCEPTIONS,
     Act,
     Heir,
+    Inherited,
     Step,
     clash,
     decide,
@@ -53,20 +54,6 @@ SAID = 3
 """How many problems are named, each in one sentence."""
 
 _metadata = msgspec.json.Decoder(dict[str, Any])
-
-
-class Inherited(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of bringing everything of a parent into one child.
-
-    Args:
-        copied: For the status: the kinds of which copies were made, which happens once.
-        blocked: What a person has to decide.
-        error: The first refusal or failure.
-    """
-
-    copied: tuple[str, ...] = ()
-    blocked: tuple[Blocked, ...] = ()
-    error: ApiError | None = None
 
 
 def heritage_of(found: Observed) -> list[str]:

@@ -15,7 +15,9 @@ from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import interior, watched
-from tenantry.controllers.conclusion import warned_of
+from tenantry.controllers.conclusion import PASSING, warned_of
+from tenantry.controllers.inheritance.controller import bring
+from tenantry.controllers.inheritance.desired import Inherited
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.subnamespace import checks, desired, ending, status, wakes
 from tenantry.controllers.subnamespace.gather import CHILD_KINDS, Caches, Inputs, gather
@@ -26,7 +28,7 @@ from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Action, Blocked, Step, plan
+from tenantry.engine.plan import Action, Blocked, Child, Step, plan
 from tenantry.engine.runtime import Engine, Watch
 from tenantry.world.leases import ENDLESS, Lease, lease
 
@@ -39,12 +41,12 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         outcome: As conditions say it.
-        copied: The kinds that were copied once.
+        inherited: What came down from its parent; None where that was not reached.
         waits: It waits for others, and has nothing to say yet.
     """
 
     outcome: Outcome
-    copied: tuple[str, ...] = ()
+    inherited: Inherited | None = None
     waits: bool = False
 
 
@@ -133,21 +135,20 @@ class SubnamespaceController:
     async def _make(self, engine: Engine, inputs: Inputs) -> Made:
         """Write what the child lacks: it and its limits, what it inherits, and last what lets people in."""
         subnamespace, tenant = inputs.subnamespace, inputs.tenant
-        copied = subnamespace.status.copied
         if tenant is None:
-            return Made(outcome=Outcome(), copied=copied)
+            return Made(outcome=Outcome())
         verdict = inputs.verdict
         known = verdict is not None and verdict.generation >= subnamespace.metadata.generation
         limited = bool(tenant.spec.quota.hard)
         if limited and inputs.bound is None and not known:
-            return Made(outcome=Outcome(), copied=copied, waits=True)
+            return Made(outcome=Outcome(), waits=True)
         if FINALIZER not in subnamespace.metadata.finalizers:
             finalizers = [*subnamespace.metadata.finalizers, FINALIZER]
             await engine.patch_metadata(subnamespace, {"finalizers": finalizers})
         try:
             children = desired.children(inputs, tenant)
         except (InputError, TerminalError) as error:
-            return Made(outcome=Outcome(error=error), copied=copied)
+            return Made(outcome=Outcome(error=error))
         first = [child for child in children if child.wave < interior.WAVE_PEOPLE]
         wanted = {(child.object.resource, child.object.key) for child in children}
         stale = [pair for pair in self._made(inputs) if (pair[0], pair[1].key) not in wanted]
@@ -155,23 +156,40 @@ class SubnamespaceController:
         outcome = await applier.run(plan(first, inputs.lookup, stale=stale, equivalent=applier.equivalent))
         self._tell(engine, inputs, outcome)
         if outcome.error is not None or outcome.blocked:
-            return Made(outcome=outcome, copied=copied)
+            return Made(outcome=outcome)
         old = inputs.adopted_from
         if old is not None and old.status.namespace == inputs.namespace and not old.metadata.deletion_timestamp:
             await engine.delete(old)
         if limited and (verdict is None or not verdict.in_force):
             engine.wake("quota", tenant.metadata.name)
-            return Made(outcome=_waiting(outcome), copied=copied, waits=True)
+            return Made(outcome=_waiting(outcome), waits=True)
         last = [child for child in children if child.wave >= interior.WAVE_PEOPLE]
+        return await self._let_in(engine, inputs, last, outcome)
+
+    async def _let_in(self, engine: Engine, inputs: Inputs, last: list[Child], outcome: Outcome) -> Made:
+        """Bring what comes down from the parent, then let people in, or out."""
+        tenant, applier = inputs.tenant, engine.applier
+        if tenant is None:
+            return Made(outcome=outcome)
+        inherited = await self._inherit(engine, inputs, tenant)
+        if isinstance(inherited.error, PASSING):
+            # What it inherits may be what keeps others out: nobody is let in before.
+            return Made(outcome=msgspec.structs.replace(outcome, error=inherited.error), inherited=inherited)
         people = await applier.run(plan(last, inputs.lookup, equivalent=applier.equivalent))
         outcome = msgspec.structs.replace(people, done=(*outcome.done, *people.done))
         if outcome.error is None and not outcome.blocked:
             others = [binding for binding in inputs.bindings if INHERITED_FROM not in binding.labels]
             changes = suspension.edits(others, suspended=tenant.spec.suspended, ours=interior.OWNER_BINDING)
-            outcome = msgspec.structs.replace(outcome, error=await applier.edit(changes))
+            outcome = msgspec.structs.replace(outcome, error=await applier.edit(changes) or inherited.error)
         if tenant.spec.suspended:
             engine.wake("tenant", tenant.metadata.name)
-        return Made(outcome=outcome, copied=copied)
+        return Made(outcome=outcome, inherited=inherited)
+
+    async def _inherit(self, engine: Engine, inputs: Inputs, tenant: Tenant) -> Inherited:
+        namespace: Observed | None = engine.cache(Namespace.resource).get(inputs.namespace)
+        if namespace is None:  # it went as soon as it was made: the watch tells
+            return Inherited(copied=inputs.subnamespace.status.copied)
+        return await bring(engine, inputs.subnamespace, tenant, namespace)
 
     def _made(self, inputs: Inputs) -> list[tuple[Resource, Observed]]:
         """Return what was made for the child inside it, by our names."""
@@ -203,22 +221,24 @@ class SubnamespaceController:
         if current is None or current.metadata.uid != subnamespace.metadata.uid:
             return
         now = rfc3339(engine.clock.now())
-        written = status.compute(inputs, made.outcome, copied=made.copied, lease=term, attempt=attempt, now=now)
+        written = status.compute(inputs, made.outcome, inherited=made.inherited, lease=term, attempt=attempt, now=now)
         if written != subnamespace.status:
             await engine.write_status(msgspec.structs.replace(current, status=written))
-        self._say(engine, subnamespace, made.outcome)
+        self._say(engine, subnamespace, made)
         warning = warned_of(written.conditions)
         if warning and warning != warned_of(subnamespace.status.conditions):
             engine.recorder.say(subnamespace, EventKind.WARNING, reasons.EXPIRES_SOON, warning)
         if isinstance(made.outcome.error, ApiError):
             raise made.outcome.error
 
-    def _say(self, engine: Engine, subnamespace: Subnamespace, outcome: Outcome) -> None:
+    def _say(self, engine: Engine, subnamespace: Subnamespace, made: Made) -> None:
+        outcome = made.outcome
         # What a changed spec asked for is said by the conditions; an event is for what nobody asked for.
         asked_for = subnamespace.status.observed_generation != subnamespace.metadata.generation
         for step in outcome.done if not asked_for else ():
             engine.recorder.say(subnamespace, EventKind.NORMAL, reasons.CORRECTED, _told(step))
-        for blocked in outcome.blocked:
+        clashes = made.inherited.blocked if made.inherited is not None else ()
+        for blocked in (*outcome.blocked, *clashes):
             if not blocked.passing:
                 engine.recorder.say(subnamespace, EventKind.WARNING, blocked.reason, blocked.message)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from tenantry.api.subnamespace import Mode, SubnamespaceQuota, SubnamespaceStatus
+from tenantry.api import reasons
+from tenantry.api.subnamespace import Inheritance, Mode, Subnamespace, SubnamespaceQuota, SubnamespaceStatus
 from tenantry.controllers.conclusion import PATIENCE, expiring, problem_of, ready, trouble
+from tenantry.controllers.inheritance.desired import Inherited
 from tenantry.controllers.subnamespace.gather import Inputs
 from tenantry.engine.apply import Outcome
-from tenantry.engine.conditions import merge
+from tenantry.engine.conditions import Wanted, find, is_true, merge
 from tenantry.world.leases import Lease
 
 FIRST = 3
@@ -14,14 +16,14 @@ FIRST = 3
 
 
 def compute(
-    inputs: Inputs, outcome: Outcome, *, copied: tuple[str, ...], lease: Lease, attempt: int, now: str
+    inputs: Inputs, outcome: Outcome, *, inherited: Inherited | None, lease: Lease, attempt: int, now: str
 ) -> SubnamespaceStatus:
     """Return the status to write.
 
     Args:
         inputs: What was known.
         outcome: What came of it.
-        copied: The kinds that were copied once.
+        inherited: What came down from the parent; None where that was not reached.
         lease: How its lease stands.
         attempt: How many tries failed before this one.
         now: RFC 3339.
@@ -38,6 +40,7 @@ def compute(
     conditions = [
         ready(problem, "namespace, rights, limits and isolation are in place"),
         *trouble(problem),
+        *_inherited(subnamespace, inherited),
         *expiring(
             subnamespace.spec.expires_at,
             lease,
@@ -56,6 +59,22 @@ def compute(
         quota=verdict.totals if verdict is not None else SubnamespaceQuota(),
         children=len(names),
         first_children=() if blind else tuple(names[:FIRST]),
-        copied=copied,
+        copied=inherited.copied if inherited is not None else before.copied,
         conditions=merge(before.conditions, conditions, generation=generation, now=now),
     )
+
+
+def _inherited(subnamespace: Subnamespace, inherited: Inherited | None) -> list[Wanted]:
+    """Return the condition Inherited, where something is inherited or stands in the way of it."""
+    if inherited is None:
+        before = subnamespace.status.conditions
+        known = find(before, reasons.INHERITED)
+        holds = is_true(before, reasons.INHERITED)
+        return [Wanted(known.type, holds, known.reason, known.message)] if known is not None else []
+    problem = problem_of(Outcome(blocked=inherited.blocked, error=inherited.error))
+    if problem is not None:
+        message = "; ".join(blocked.message for blocked in inherited.blocked) or problem.message
+        return [Wanted(reasons.INHERITED, False, problem.reason, message)]
+    if subnamespace.spec.inheritance == Inheritance():
+        return []
+    return [Wanted(reasons.INHERITED, True, reasons.ESTABLISHED, "what is inherited is in place")]
