@@ -257,16 +257,16 @@ async def test_a_tenant_takes_its_whole_tree_with_it(api: Api, trees: Trees, nam
 async def test_what_was_deleted_while_nobody_looked_is_cleaned_up(
     api: Api, trees: Trees, operator: Operator, name: str
 ) -> None:
-    """The finalizer is put in by the API server, so that no namespace is left behind."""
+    """A finalizer keeps the Subnamespace until its namespace is gone, whether or not an operator runs."""
     await api.make_tenant(name)
+    namespace = await trees.make(name, "team")
     await operator.kill()
-    await trees.ask(name, "never")
-    await api.client.delete(Subnamespace.resource, name, "never")
-    kept = await trees.get(name, "never")
-    assert kept.metadata.finalizers == ("tenantry.dev/subnamespace",)
+    await api.client.delete(Subnamespace.resource, name, "team")
+    assert (await trees.get(name, "team")).metadata.deletion_timestamp
     await operator.start()
     await operator.leads()
-    await api.gone(Subnamespace.resource, "never", name)
+    await api.gone(Subnamespace.resource, "team", name)
+    assert await api.find(Namespace.resource, namespace) is None
 
 
 # -- moving ---------------------------------------------------------------------------------------

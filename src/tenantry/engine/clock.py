@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -18,6 +20,10 @@ class Clock(Protocol):
         """Return seconds that never go back."""
         ...
 
+    def call_at(self, when: float, call: Callable[[], None]) -> Callable[[], None]:
+        """Have a function called once `monotonic` has come to a time; what is returned takes that back."""
+        ...
+
 
 class SystemClock:
     """The machine's clocks."""
@@ -29,6 +35,10 @@ class SystemClock:
     def monotonic(self) -> float:
         """Return seconds that never go back."""
         return time.monotonic()
+
+    def call_at(self, when: float, call: Callable[[], None]) -> Callable[[], None]:
+        """Have a function called by the event loop at a time; what is returned takes that back."""
+        return asyncio.get_running_loop().call_later(max(0.0, when - time.monotonic()), call).cancel
 
 
 def rfc3339(moment: dt.datetime) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
@@ -257,12 +256,12 @@ class Engine:
     async def _wait(self) -> None:
         self._wake.clear()
         wake_at = self._queue.next_wake() if self._queue.working < WORKERS else None
-        if wake_at is None:
+        take_back = self.clock.call_at(wake_at, self._wake.set) if wake_at is not None else None
+        try:
             await self._wake.wait()
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, wake_at - self.clock.monotonic())):
-                await self._wake.wait()
+        finally:
+            if take_back is not None:
+                take_back()
 
     async def _work(self, key: Key) -> None:
         name, item = key

@@ -1,6 +1,6 @@
-"""What the API server itself refuses, and fills in, of Subnamespaces: it holds when the operator is down. Pure.
+"""What the API server itself refuses of Subnamespaces: it holds when the operator is down. Pure.
 
-Source: Kubernetes, "Validating Admission Policy" and "Mutating Admission Policy".
+Source: Kubernetes, "Validating Admission Policy".
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from tenantry.install.rights import OPERATOR
 
 Json = dict[str, Any]
 
-FINALIZER_POLICY = "tenantry-subnamespace-finalizer"
 RULES = "tenantry-subnamespaces"
 OWNERS = "tenantry-subtenant-owners"
 QUOTA = "tenantry-subnamespace-quota"
@@ -31,7 +30,7 @@ _WHO_DELETES_ALL = (
 
 def everything() -> list[Json]:
     """Return the policies on Subnamespaces and their bindings."""
-    return [*_finalizer(), *_rules(), *_owners(), *_quota()]
+    return [*_rules(), *_owners(), *_quota()]
 
 
 def _rule(*operations: str) -> Json:
@@ -62,41 +61,6 @@ def _says(expression: str, message: str, *, told: bool = False) -> Json:
     """Return one validation; `told` where the message is an expression itself."""
     key = "messageExpression" if told else "message"
     return {"expression": expression, key: message, "reason": "Forbidden"}
-
-
-def _finalizer() -> list[Json]:
-    """Return what gives each Subnamespace its finalizer in the very write that makes it.
-
-    So one that is deleted while the operator is down leaves no namespace behind.
-    """
-    mark = f"'{marks.FINALIZER}'"
-    policy: Json = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "MutatingAdmissionPolicy",
-        "metadata": {"name": FINALIZER_POLICY, "labels": {marks.MANAGED_BY: marks.MANAGER}},
-        "spec": {
-            "failurePolicy": "Fail",
-            "reinvocationPolicy": "Never",
-            "matchConstraints": {"resourceRules": [_rule("CREATE")]},
-            "matchConditions": [
-                {
-                    "name": "has-none",
-                    "expression": f"!has(object.metadata.finalizers) || !({mark} in object.metadata.finalizers)",
-                }
-            ],
-            "mutations": [
-                {
-                    "patchType": "JSONPatch",
-                    "jsonPatch": {
-                        "expression": "has(object.metadata.finalizers)"
-                        f' ? [JSONPatch{{op: "add", path: "/metadata/finalizers/-", value: {mark}}}]'
-                        f' : [JSONPatch{{op: "add", path: "/metadata/finalizers", value: [{mark}]}}]'
-                    },
-                }
-            ],
-        },
-    }
-    return [policy, binding(FINALIZER_POLICY, "Mutating")]
 
 
 def _rules() -> list[Json]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
+from collections.abc import Callable
 
 
 class ManualClock:
@@ -15,6 +17,7 @@ class ManualClock:
     def __init__(self, start: dt.datetime = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)) -> None:
         self._start = start
         self._passed = 0.0
+        self._calls: list[tuple[float, Callable[[], None]]] = []
 
     def now(self) -> dt.datetime:
         """Return the time of day."""
@@ -33,3 +36,21 @@ class ManualClock:
         if seconds < 0:
             raise ValueError(f"time goes forward only, not by {seconds} s")
         self._passed += seconds
+        due = [entry for entry in self._calls if entry[0] <= self._passed]
+        self._calls = [entry for entry in self._calls if entry[0] > self._passed]
+        for _, call in due:
+            call()
+
+    def call_at(self, when: float, call: Callable[[], None]) -> Callable[[], None]:
+        """Have a function called when the clock is turned past a time, at once where it is past already."""
+        entry = (when, call)
+        if when <= self._passed:
+            asyncio.get_running_loop().call_soon(call)
+        else:
+            self._calls.append(entry)
+
+        def cancel() -> None:
+            if entry in self._calls:
+                self._calls.remove(entry)
+
+        return cancel

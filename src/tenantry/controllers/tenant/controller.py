@@ -9,8 +9,8 @@ import msgspec
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, InputError, TerminalError
 from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, RoleBinding
-from tenantry.api.marks import PARENT, SUSPENDED
-from tenantry.api.model import Resource
+from tenantry.api.marks import PARENT, SUBNAMESPACE, SUSPENDED
+from tenantry.api.model import Resource, object_key
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import interior, watched
 from tenantry.controllers.conclusion import warned_of
@@ -92,18 +92,24 @@ class TenantController:
         return term.next_seconds if is_settled else SETTLE_SECONDS
 
     def _is_settled(self, engine: Engine, tenant: Tenant) -> bool:
-        """Tell whether the namespaces below are closed, or open again, as the tenant is."""
+        """Tell whether the namespaces below are closed, or open again, as the tenant is; have the others looked at."""
         suspended = tenant.spec.suspended
         if not suspended and find(tenant.status.conditions, reasons.SUSPENDED) is None:
             return True
         caches = engine.observed_caches((Namespace.resource, RoleBinding.resource))
         bindings = caches[RoleBinding.resource]
-        for namespace in caches[Namespace.resource].by_index(BY_TENANT, tenant.metadata.name):
-            if (SUSPENDED in namespace.labels) != suspended:
-                return False
-            if suspended and any(each.has_subjects for each in bindings.by_index(BY_NAMESPACE, namespace.name)):
-                return False
-        return True
+        left = [
+            namespace
+            for namespace in caches[Namespace.resource].by_index(BY_TENANT, tenant.metadata.name)
+            if (SUSPENDED in namespace.labels) != suspended
+            or (suspended and any(each.has_subjects for each in bindings.by_index(BY_NAMESPACE, namespace.name)))
+        ]
+        for namespace in left:
+            # The end of a lease is news to nobody else.
+            parent, name = namespace.labels.get(PARENT, ""), namespace.labels.get(SUBNAMESPACE, "")
+            if name:
+                engine.wake("subnamespace", object_key(parent, name))
+        return not left
 
     async def _apply(self, engine: Engine, tenant: Tenant) -> tuple[Outcome, bool]:
         inputs = self._gather(engine, tenant)
