@@ -66,7 +66,7 @@ async def _page(client: Client, asked: Asked, name: str, now: datetime) -> list[
         return treepages.subnamespace(value, events, now)
     if isinstance(value, TenantResourceQuota):
         return treepages.quota(value, events, now)
-    raise InputError(f"{asked.kind.resource.plural} have no page; `{asked.listing} -o yaml` prints all")
+    return output.to_yaml([value]).splitlines()
 
 
 async def gather(client: Client, name: str) -> Facts:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tenantry.api.errors import Gone, InputError, NotFound
+from tenantry.api.errors import Forbidden, Gone, InputError, NotFound
 from tenantry.api.model import object_key
 from tenantry.cli import complete, kinds, output, place, session
 from tenantry.cli.kinds import Asked, Kind
@@ -52,7 +52,9 @@ def get(
     if watches and len(asked) > 1:
         raise InputError("--watch must be about one kind; name it, as in `tenantry get tenants -w`")
     reading = _Reading(selector=selector, form=form or "table", watches=watches)
-    missing = session.run(target, lambda client: _get(client, asked, reading), tables=reading.is_table)
+    missing = session.run(
+        target, lambda client: _get(client, asked, reading, lenient=not words), tables=reading.is_table
+    )
     if missing:
         raise NotFound(f"not found: {', '.join(missing)}; `{asked[0].listing}` lists all")
 
@@ -62,7 +64,8 @@ def _asked(target: Target, words: Sequence[str], namespace: str, *, everywhere: 
     if not asked:
         # All kinds: with -n those that are in namespaces, without it all of them, wherever they are.
         asked = [Asked(kind, ()) for kind in kinds.KINDS if kind.resource.namespaced or not namespace]
-        everywhere = everywhere or not namespace
+        namespace = namespace or ("" if everywhere else place.context_namespace(target))
+        everywhere = not namespace
     return place.settle(target, asked, namespace, everywhere=everywhere, may_be_everywhere=True)
 
 
@@ -102,13 +105,20 @@ class _Page(msgspec.Struct, frozen=True):
     version: str
 
 
-async def _get(client: Client, asked: list[Asked], reading: _Reading) -> list[str]:
-    """Print what was asked for and return the full names of what is not there."""
+async def _get(client: Client, asked: list[Asked], reading: _Reading, *, lenient: bool) -> list[str]:
+    """Print what was asked for and return the full names of what is not there.
+
+    Args:
+        client: Of the cluster.
+        asked: What.
+        reading: How.
+        lenient: No kind was named: one that may not be read is left out, and said to be.
+    """
     missing: list[str] = []
     objects: list[Json] = []
     tables = 0
     for each in asked:
-        page = await _list(client, each, reading)
+        page = await (_list_if_allowed if lenient else _list)(client, each, reading)
         there = {row.name for row in page.rows}
         missing += [kinds.told(each.kind, name, each.namespace) for name in each.names if name not in there]
         if reading.watches:
@@ -160,6 +170,14 @@ def _lines(kind: Kind, reading: _Reading, page: _Page, rows: Sequence[_Row]) -> 
 
 
 # -- reading --------------------------------------------------------------------------------------
+
+
+async def _list_if_allowed(client: Client, asked: Asked, reading: _Reading) -> _Page:
+    try:
+        return await _list(client, asked, reading)
+    except Forbidden:
+        output.talk(f"you may not list {asked.kind.resource.plural}")
+        return _Page((), [], "")
 
 
 async def _list(client: Client, asked: Asked, reading: _Reading) -> _Page:

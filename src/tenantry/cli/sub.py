@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -261,7 +262,13 @@ async def _move(client: Client, name: str, source: str, goal: str, *, seconds: i
     namespace = before.status.namespace
     if not namespace:
         raise InputError(f"{kinds.told(Subnamespace, name, source)} has no namespace yet: there is nothing to move")
-    labels = await _labels_of(client, goal)
+    here, labels = await asyncio.gather(_labels_of(client, source), _labels_of(client, goal))
+    if here and labels and here[marks.TENANT_UID] != labels[marks.TENANT_UID]:
+        raise InputError(
+            f"--to {goal!r} is a namespace of tenant {labels.get(marks.TENANT)!r}, --from {source!r} of tenant"
+            f" {here.get(marks.TENANT)!r}: a subnamespace is moved within its tenant; between tenants an administrator"
+            f" makes one whose spec.adopt names {namespace!r}, and labels that with tenantry.dev/subnamespace-uid"
+        )
     if labels is not None and f"{namespace}{marks.TREE_SUFFIX}" in labels:
         raise InputError(f"--to {goal!r} is {name!r} itself, or below it: a namespace cannot be inside itself")
     meta = ObjectMeta(
