@@ -110,7 +110,7 @@ async def _check(client: Client, tree: Tree) -> None:
             raise InputError(f"the namespace {name!r} is being deleted")
         owner = namespace.metadata.labels.get(marks.TENANT, root)
         if owner != root:
-            raise InputError(f"the namespace {name!r} is the tenant {owner!r}'s already")
+            raise InputError(f"the namespace {name!r} belongs to the tenant {owner!r} already")
         controllers = [each for each in namespace.metadata.owner_references if each.controller]
         if any(each.kind != Tenant.resource.kind for each in controllers):
             told = f"{controllers[0].kind} {controllers[0].name!r}"
