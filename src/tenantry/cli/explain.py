@@ -158,10 +158,10 @@ def _verdict(path: Sequence[Place], answer: Answer) -> list[str]:
     if answer.fits:
         return [f"{answer.key}: {answer.want} fits into {where!r}, which has {answer.fits_now} free"]
     above = "" if len(path) == 1 else f", {answer.could_fit} if all above gave what they have free"
-    first = f"{answer.key}: {answer.want} does not fit into {where!r}: {answer.fits_now} would{above}; to make it fit:"
+    first = f"{answer.key}: {answer.want} does not fit into {where!r}: {answer.fits_now} would{above}; raise"
     return [first, *(f"  {_told(each)}" for each in answer.raises)]
 
 
 def _told(each: Raise) -> str:
     what = f"Subnamespace {each.name!r} in {each.namespace!r}" if each.namespace else f"Tenant {each.name!r}"
-    return f"raise spec.quota.hard[{each.key}] of {what} from {each.before} to {each.after}"
+    return f"spec.quota.hard[{each.key}] of {what} from {each.before} to {each.after}"

@@ -1,0 +1,195 @@
+"""The quota of a tree as a table, what flags of subnamespaces and leases mean, and what descriptions say."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tenantry.api.errors import Forbidden, InputError
+from tenantry.api.model import ObjectMeta
+from tenantry.api.subnamespace import Inheritance, InheritanceMode, Mode, OtherInheritance
+from tenantry.api.tenantresourcequota import (
+    Adjustment,
+    Share,
+    TenantResourceQuota,
+    TenantResourceQuotaSpec,
+    TenantResourceQuotaStatus,
+)
+from tenantry.cli import durations, explain, quota, refusals, treepages
+from tenantry.cli.flags import parse_pairs, parse_renewal
+from tenantry.cli.kinds import Asked, told, told_key
+from tenantry.cli.seen import QuotaSeen, QuotaStatus
+from tenantry.cli.sub import inheritance
+from tenantry.world.explain import Place
+from tenantry.world.explain import explain as compute
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+SALE = Adjustment(name="sale", resources={"requests.cpu": "2", "pods": "-5"}, expires_at="2026-01-03T03:04:05Z")
+TREE = (
+    Share(
+        namespace="acme",
+        assigned={"requests.cpu": "10", "pods": "5"},
+        used={"requests.cpu": "3", "pods": "0"},
+        free={"requests.cpu": "5500m", "pods": "5"},
+    ),
+    Share(namespace="web-1", parent="acme", depth=1, assigned={"requests.cpu": "2"}, used={}, free={}),
+)
+
+
+def trq(*tree: Share, adjustments: tuple[Adjustment, ...] = ()) -> TenantResourceQuota:
+    return TenantResourceQuota(
+        metadata=ObjectMeta(name="acme"),
+        spec=TenantResourceQuotaSpec(adjustments=adjustments),
+        status=TenantResourceQuotaStatus(hard={"requests.cpu": "10"}, used={"requests.cpu": "3"}, tree=tree, omitted=2),
+    )
+
+
+def test_the_tree_is_a_table() -> None:
+    """E09, E10: assigned, used and free of each namespace; and what is changed for a while."""
+    view = quota.view_of("acme", trq(*TREE, adjustments=(SALE,)), None)
+    assert view.omitted == 2
+    assert quota.lines([view], NOW) == [
+        "NAMESPACE   KEY            ASSIGNED   USED     FREE",
+        "acme        pods           5          0        5",
+        "            requests.cpu   10         3        5500m",
+        "  web-1     requests.cpu   2          <none>   <none>",
+        "",
+        "TENANT   ADJUSTMENT   BY                        EXPIRES",
+        "acme     sale         pods=-5,requests.cpu=+2   2026-01-03T03:04:05Z (in 1d)",
+    ]
+
+
+@pytest.mark.parametrize("tree", [None, trq(adjustments=(SALE,))])
+def test_where_nothing_is_divided_yet_the_core_namespace_is_all(tree: TenantResourceQuota | None) -> None:
+    """E09: what Kubernetes counts there."""
+    core = QuotaSeen(
+        metadata=ObjectMeta(name="tenantry-quota", namespace="acme"),
+        status=QuotaStatus(hard={"requests.memory": "8Gi", "pods": "5"}, used={"requests.memory": "512Mi"}),
+    )
+    view = quota.view_of("acme", tree, core)
+    assert view.adjustments == (() if tree is None else (SALE,))
+    assert quota.lines([view], NOW)[1:3] == [
+        "acme        pods              5          0       5",
+        "            requests.memory   8Gi        512Mi   7680Mi",
+    ]
+    assert quota.lines([quota.view_of("acme", None, None)], NOW) == []
+
+
+def test_the_page_of_a_tenants_quota() -> None:
+    page = "\n".join(treepages.quota(trq(*TREE, adjustments=(SALE,)), [], NOW))
+    assert "Namespaces:       4" in page
+    assert "sale   requests.cpu=2, pods=-5   2026-01-03T03:04:05Z (in 1d)" in page
+    assert "requests.cpu   10         3" in page
+
+
+WEB = Place(
+    namespace="web-1",
+    subnamespace="web",
+    parent="acme",
+    asked={"cpu": "2"},
+    hard={"requests.cpu": "2"},
+    used={"requests.cpu": "1500m"},
+)
+CORE = Place(namespace="acme", asked={"cpu": "4", "pods": 5}, hard={"requests.cpu": "2", "pods": "5"})
+
+
+def test_an_explanation_names_what_to_raise() -> None:
+    """E09: who is short, by how much, and what fits."""
+    answers = compute("acme", [WEB, CORE], {"cpu": "3", "services": 1})
+    assert explain.lines([WEB, CORE], answers) == [
+        "NAMESPACE   KEY            HARD   USED    FREE   NEEDED   SHORT",
+        "web-1       requests.cpu   2      1500m   500m   3        2500m",
+        "acme        requests.cpu   2      0       2      2500m    500m",
+        "",
+        "requests.cpu: 3 does not fit into 'web-1': 500m would, 2500m if all above gave what they have free; raise",
+        "  spec.quota.hard[cpu] of Tenant 'acme' from 4 to 4500m",
+        "  spec.quota.hard[cpu] of Subnamespace 'web' in 'acme' from 2 to 4500m",
+        "services: 1 fits: the tenant's quota does not limit it",
+    ]
+
+
+def test_an_explanation_of_what_fits() -> None:
+    assert (
+        explain.lines([CORE], compute("acme", [CORE], {"pods": 5}))[-1] == "pods: 5 fits into 'acme', which has 5 free"
+    )
+
+
+NONE, COPY, SYNC = InheritanceMode.NONE, InheritanceMode.COPY, InheritanceMode.SYNC
+
+
+@pytest.mark.parametrize(
+    ("texts", "mode", "owned", "found"),
+    [
+        ((), Mode.WORKSPACE, False, Inheritance(roles=SYNC, role_bindings=SYNC)),
+        ((), Mode.WORKSPACE, True, Inheritance()),
+        ((), Mode.SUBTENANT, False, Inheritance()),
+        (("roles=None",), Mode.WORKSPACE, False, Inheritance()),
+        (
+            ("Secrets=copy,configMap=SYNC", "networkPolicy=Copy"),
+            Mode.WORKSPACE,
+            True,
+            Inheritance(secrets=COPY, config_maps=SYNC, network_policies=COPY),
+        ),
+        (
+            ("widgets.example.com=Copy",),
+            Mode.SUBTENANT,
+            True,
+            Inheritance(others=(OtherInheritance(resource="widgets.example.com", mode=COPY),)),
+        ),
+    ],
+)
+def test_what_is_inherited(texts: tuple[str, ...], mode: Mode, owned: bool, found: Inheritance) -> None:  # noqa: FBT001 - a table's column
+    """E06: a Workspace of nobody's own gets its parent's people."""
+    assert inheritance(texts, mode=mode, owned=owned) == found
+
+
+def test_pairs() -> None:
+    assert parse_pairs("--label", ["a=b", "c=", "d=e=f"]) == {"a": "b", "c": "", "d": "e=f"}
+    for wrong in (["a"], ["=b"], ["a=1", "a=2"]):
+        with pytest.raises(InputError, match="--label"):
+            parse_pairs("--label", wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("1d", "2026-01-03T03:04:05Z"),
+        ("2026-01-02T05:00:00+02:00", "2026-01-02T03:00:00Z"),
+        ("2026-01-02T03:00:00Z", "2026-01-02T03:00:00Z"),
+        ("2026-01-02T03:00:00", ""),
+        ("2026-01-02", ""),
+        ("soon", ""),
+        ("", ""),
+    ],
+)
+def test_an_end_is_a_duration_or_a_time(text: str, meant: str) -> None:
+    """X05: whatever is given, the spec has UTC."""
+    assert durations.instant(text, NOW) == meant
+
+
+def test_never_is_no_end() -> None:
+    """X05."""
+    assert parse_renewal("Never") is None
+    with pytest.raises(InputError, match="--for must not be empty"):
+        parse_renewal("")
+
+
+def test_objects_in_namespaces_are_told_with_them() -> None:
+    asked = quota.Asked(TenantResourceQuota, ("acme",))
+    assert (asked.keys, asked.listing) == (("acme",), "tenantry get tenantresourcequotas")
+    sub = Asked(explain.Subnamespace, ("web",), "acme")
+    assert (sub.keys, sub.listing) == (("acme/web",), "tenantry get subnamespaces -n acme")
+    assert told_key(sub.kind, "acme/web") == told(sub.kind, "web", "acme") == "subnamespace.tenantry.dev/web in 'acme'"
+
+
+def test_a_policys_refusal_is_its_message() -> None:
+    """E15: as the API server 1.36 says it; anything else is left as it is."""
+    said = (
+        "subnamespaces.tenantry.dev \"web\" is forbidden: ValidatingAdmissionPolicy 'a' with binding 'b' denied"
+        " request: spec.expiresAt must be in the future"
+    )
+    told_short = refusals.denied(Forbidden(said, status=403))
+    assert str(told_short) == 'subnamespaces.tenantry.dev "web": spec.expiresAt must be in the future'
+    other = Forbidden('User "ada" cannot list', status=403)
+    assert refusals.denied(other) is other
