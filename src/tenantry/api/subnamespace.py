@@ -18,6 +18,9 @@ from tenantry.api.times import Instant
 MAX_NAME = 46
 """The longest name: with a hyphen and 16 hexadecimal digits behind it, it is a namespace's name."""
 
+MAX_OTHERS = 16
+"""How many kinds a child can inherit beyond the seven."""
+
 NEVER_INHERITED = (
     "pods|events|events[.]events[.]k8s[.]io|endpoints|endpointslices[.]discovery[.]k8s[.]io|bindings"
     "|controllerrevisions[.]apps|replicasets[.]apps|leases[.]coordination[.]k8s[.]io|resourcequotas"
@@ -90,7 +93,7 @@ class Inheritance(Model, frozen=True, kw_only=True):
     service_accounts: _Mode = InheritanceMode.NONE
     others: Annotated[
         tuple[OtherInheritance, ...],
-        Meta(max_length=16, description="Kinds beyond the seven.", extra_json_schema=list_map("resource")),
+        Meta(max_length=MAX_OTHERS, description="Kinds beyond the seven.", extra_json_schema=list_map("resource")),
     ] = ()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tenantry.api import marks, reasons
-from tenantry.api.errors import ApiError, Conflict, Invalid, NotFound
+from tenantry.api.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import Resource, object_key
 from tenantry.api.subnamespace import InheritanceMode, Mode, Subnamespace
@@ -206,8 +206,10 @@ class Estate:
     async def pass_on(self, resource: Resource, name: str, heirs: Iterable[Heir]) -> None:
         """Bring what is kept the same of one object to children, and have told what a person should know.
 
+        A refusal is told, and tried again, by the one who keeps the child.
+
         Raises:
-            ApiError: The first refusal or failure, after all others were tried.
+            ApiError: The first failure that passes by itself, after all others were tried.
         """
         work: list[tuple[Step, Heir]] = []
         for index, heir in enumerate(heirs):
@@ -220,9 +222,9 @@ class Estate:
                 await asyncio.sleep(0)
         results = await asyncio.gather(*(self._carry(step, heir) for step, heir in work), return_exceptions=True)
         for (_, heir), result in zip(work, results, strict=True):
-            if isinstance(result, Step):
+            if isinstance(result, Step | Forbidden | Invalid):
                 self._engine.wake("subnamespace", heir.subnamespace.key)
-        error = first_error(results)
+        error = first_error(result for result in results if not isinstance(result, Forbidden | Invalid))
         if error is not None:
             raise error
 
