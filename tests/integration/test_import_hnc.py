@@ -326,3 +326,21 @@ async def test_roles_of_hnc_are_read_as_copies(api: Api, importer: Importer, nam
     await api.create(ROLES, {"metadata": {"name": "r", "labels": copied, "annotations": annotations}}, forest.team)
     said = await importer.done(name)
     assert "mark:" not in said.stderr
+
+
+@pytest.mark.usefixtures("operator")
+async def test_hncs_copies_give_way_once_they_are_deleted(api: Api, importer: Importer, name: str) -> None:
+    """X10, E06: they are in the way, are told, and are never overwritten; then they are Tenantry's to make."""
+    forest = await make_forest(api, name)
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
+    await api.create(ROLES, {"metadata": {"name": "r"}, "rules": rules}, forest.root)
+    copied = {"hnc.x-k8s.io/inherited-from": forest.root}
+    await api.create(ROLES, {"metadata": {"name": "r", "labels": copied}, "rules": rules}, forest.team)
+    await importer.done(name, "--apply", "--yes")
+    trees = Trees(api)
+    await trees.condition(forest.root, forest.team, "Inherited", holds=False, reason="InheritanceClash")
+    assert (await api.get(ROLES, "r", forest.team))["metadata"]["labels"] == copied
+    await api.delete(ROLES, "r", forest.team)
+    await trees.condition(forest.root, forest.team, "Inherited", holds=True)
+    assert "hnc.x-k8s.io/inherited-from" not in (await api.get(ROLES, "r", forest.squad))["metadata"]["labels"]
+    await api.delete(Tenant.resource, name)
