@@ -17,7 +17,7 @@ import msgspec
 
 from tenantry.api import marks, reasons
 from tenantry.api.errors import InputError
-from tenantry.api.model import ConditionStatus
+from tenantry.api.model import Condition, ConditionStatus
 from tenantry.world import quantity
 
 BAR = 10
@@ -59,7 +59,8 @@ class NamespaceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         expires_at: When that ends; "" for never.
         quota: What is used of its own share.
         bound: Its Subnamespace is there; true of the core namespace.
-        conditions: Of the Subnamespace.
+        is_closed: Whoever asks may not look inside; its quota is the total of all below it.
+        conditions: Of the Subnamespace; None where that was not asked for.
         children: The namespaces below it.
     """
 
@@ -69,8 +70,9 @@ class NamespaceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     subnamespace: str = ""
     expires_at: str = ""
     bound: bool = True
+    is_closed: bool = False
     quota: tuple[Use, ...] = ()
-    conditions: tuple[ConditionView, ...] = ()
+    conditions: tuple[ConditionView, ...] | None = ()
     children: tuple[NamespaceView, ...] = ()
 
 
@@ -123,6 +125,18 @@ def draw(tenants: Sequence[TenantView], style: Style) -> list[str]:
     return lines
 
 
+def draw_namespaces(namespaces: Sequence[NamespaceView], style: Style) -> list[str]:
+    """Return the lines of trees that begin at namespaces."""
+    return [line for namespace in namespaces for line in _namespace(namespace, style)]
+
+
+def conditions_view(given: Iterable[Condition]) -> tuple[ConditionView, ...]:
+    """Return what conditions say."""
+    return tuple(
+        ConditionView(type=each.type, status=each.status, reason=each.reason, message=each.message) for each in given
+    )
+
+
 def _head(tenant: TenantView, style: Style) -> str:
     state = style.paint("Ready", "green") if tenant.ready else style.paint("NotReady", "red")
     if tenant.suspended:
@@ -148,7 +162,7 @@ def _namespace(namespace: NamespaceView, style: Style) -> list[str]:
     troubles: list[str] = []
     if not namespace.bound:
         troubles = [style.paint("its Subnamespace is not there", "yellow")]
-    elif namespace.subnamespace:
+    elif namespace.subnamespace and namespace.conditions is not None:
         troubles = _troubles(namespace.conditions, style)
     bars: list[str] = []
     if namespace.quota:
@@ -161,12 +175,13 @@ def _namespace(namespace: NamespaceView, style: Style) -> list[str]:
 
 
 def _title(namespace: NamespaceView) -> str:
-    place = f"{namespace.name}  {namespace.phase}" if namespace.name else "no namespace yet"
+    state = "not yours to look into" if namespace.is_closed else namespace.phase
+    place = f"{namespace.name}  {state}" if namespace.name else "no namespace yet"
     if namespace.subnamespace:
         head = f"{namespace.subnamespace}  {namespace.kind.capitalize()}  {place}"
     else:
         head = f"namespace {place}"
-    return head if namespace.quota or not namespace.name else f"{head}  no quota"
+    return head if namespace.quota or not namespace.name or namespace.is_closed else f"{head}  no quota"
 
 
 def _texts(use: Use) -> tuple[str, str, str]:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from tenantry.api import marks, reasons
-from tenantry.api.model import Condition, ConditionStatus
+from tenantry.api.errors import Forbidden, InputError
+from tenantry.api.model import ConditionStatus
 from tenantry.api.owner import Owner
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
-from tenantry.cli import complete, forest, output, session
-from tenantry.cli.forest import ConditionView, NamespaceView, TenantView, Use
+from tenantry.cli import complete, forest, output, place, session
+from tenantry.cli.forest import NamespaceView, TenantView, Use, conditions_view
 from tenantry.cli.seen import NamespaceSeen, QuotaSeen
 from tenantry.cli.target import Target, takes_target
 from tenantry.engine.conditions import find
@@ -29,17 +30,55 @@ OURS = {"labelSelector": f"{marks.MANAGED_BY}={marks.MANAGER}"}
 @click.command()
 @takes_target
 @click.argument("names", nargs=-1, metavar="[TENANT]...", shell_complete=complete.tenants)
+@click.option(
+    "-n",
+    "--namespace",
+    default="",
+    metavar="NAMESPACE",
+    shell_complete=complete.namespaces,
+    help="Only this namespace and what is below it. Needs an owner's rights there, and no others.",
+)
 @output.output_option("json")
-def tree(target: Target, *, names: tuple[str, ...], form: str | None) -> None:
-    """Draw all tenants, or those named: their namespaces and what is used of the share of each."""
-    views = session.run(target, lambda client: read(client, names))
+def tree(target: Target, *, names: tuple[str, ...], namespace: str, form: str | None) -> None:
+    r"""Draw all tenants, or those named: their namespaces and what is used of the share of each.
+
+    Whoever may not list tenants gets the tree below the namespace of their context.
+
+    \b
+      tenantry tree
+      tenantry tree acme -o json
+      tenantry tree -n web-03b858802008a32a
+    """
+    if names and namespace:
+        raise InputError("give either names of tenants or --namespace, not both")
+    # A tenant's core namespace has its name.
+    start = namespace or (names[0] if len(names) == 1 else "" if names else place.context_namespace(target))
+    tenants, namespaces = session.run(target, lambda client: _read(client, names, start, only=bool(namespace)))
     if form:
-        output.write(output.to_json({"tenants": views}))
+        output.write(output.to_json({"tenants": tenants} if namespaces is None else {"namespaces": namespaces}))
         return
-    if not views:
-        output.talk("no tenants; make one with `tenantry tenant create`")
     style = forest.Style(draws=output.can_draw(sys.stdout.encoding), color=output.has_color())
-    output.write_lines(forest.draw(views, style))
+    if namespaces is not None:
+        output.write_lines(forest.draw_namespaces(namespaces, style))
+        return
+    if not tenants:
+        output.talk("no tenants; make one with `tenantry tenant create`")
+    output.write_lines(forest.draw(tenants, style))
+
+
+async def _read(
+    client: Client, names: tuple[str, ...], start: str, *, only: bool
+) -> tuple[list[TenantView], list[NamespaceView] | None]:
+    """Return tenants; or, where only a namespace was asked for or nothing else may be read, the tree below that."""
+    from tenantry.cli.walk import walk
+
+    if not only:
+        try:
+            return await read(client, names), None
+        except Forbidden:
+            if not start:
+                raise
+    return [], [await walk(client, start)]
 
 
 async def read(client: Client, names: tuple[str, ...]) -> list[TenantView]:
@@ -136,7 +175,7 @@ class _Tree:
             bound=bound is not None or not subnamespace,
             expires_at=bound.spec.expires_at if bound is not None else "",
             quota=self._used.get(meta.name, ()),
-            conditions=_conditions(bound.status.conditions) if bound is not None else (),
+            conditions=conditions_view(bound.status.conditions) if bound is not None else (),
             children=tuple(sorted(children, key=lambda child: child.subnamespace)),
         )
 
@@ -148,13 +187,7 @@ def _pending(value: Subnamespace) -> NamespaceView:
         kind=value.spec.mode.value.lower(),
         subnamespace=value.metadata.name,
         expires_at=value.spec.expires_at,
-        conditions=_conditions(value.status.conditions),
-    )
-
-
-def _conditions(given: Sequence[Condition]) -> tuple[ConditionView, ...]:
-    return tuple(
-        ConditionView(type=each.type, status=each.status, reason=each.reason, message=each.message) for each in given
+        conditions=conditions_view(value.status.conditions),
     )
 
 
@@ -168,7 +201,7 @@ def view_of(tenant: Tenant, namespaces: tuple[NamespaceView, ...]) -> TenantView
         suspended=tenant.spec.suspended,
         network=tenant.spec.isolation.network,
         owners=tuple(owner_text(owner) for owner in tenant.spec.owners),
-        conditions=_conditions(tenant.status.conditions),
+        conditions=conditions_view(tenant.status.conditions),
         namespaces=namespaces,
     )
 

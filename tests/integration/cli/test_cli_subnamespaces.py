@@ -244,6 +244,29 @@ def test_an_owner_works_in_the_namespace_of_the_context(cli: Cli, uni: str) -> N
     cli.run("sub", "delete", "ours", "--yes", *mine, environment=no_name)
 
 
+def test_an_owner_draws_what_is_theirs(cli: Cli) -> None:
+    """E04, E05: workspaces with what is inside, subtenants from outside only; an administrator sees all of it."""
+    no_name = {"TENANTRY_NAME": ""}
+    with tenant(cli, "drawn") as name:
+        team = create(cli, name, "team")
+        shop = create(cli, team, "shop", "--mode", "subtenant", "--owner", "bob")
+        create(cli, shop, "secret", "--owner", "bob")
+        file = cli.folder / "drawn.kubeconfig"
+        file.write_text(cli.run("kubeconfig", "--tenant", name, "--expires", "10m").stdout)
+        mine = ("tree", "--kubeconfig", str(file))
+        lines = cli.run(*mine, environment=no_name).stdout.splitlines()
+        assert lines == [
+            "namespace drawn  Active  no quota",
+            f"└── team  Workspace  {team}  Active  no quota",
+            f"    └── shop  Subtenant  {shop}  not yours to look into",
+        ]
+        assert cli.run(*mine, name, environment=no_name).stdout.splitlines() == lines
+        (view,) = cli.json("tree", "-n", team, "-o", "json")["namespaces"]
+        assert view["children"][0]["children"][0]["subnamespace"] == "secret"
+        assert "cannot get" in cli.run(*mine, "-n", shop, code=5, environment=no_name).stderr
+        assert "not both" in cli.run("tree", name, "-n", team, code=2).stderr
+
+
 def test_a_name_can_be_computed_without_a_cluster(cli: Cli) -> None:
     """E07, E08: by the tenant's uid, and the home cluster's for a federated one."""
     alone = ("name", "acme", "web", "--tenant-uid", "0b8b2b0e-6d5c-4e0c-9d55-0d2f8f7c1f64")
