@@ -129,8 +129,9 @@ def _told() -> str:
 
     child = f"'{marks.SUBNAMESPACE}' in namespaceObject.metadata.labels"
     name = f"({child} ? namespaceObject.metadata.labels['{marks.SUBNAMESPACE}'] : '')"
+    source = f"oldObject.metadata.labels[{_MARK}]"
     inherited = (
-        f"{what('oldObject')} is inherited from namespace '\" + oldObject.metadata.labels[{_MARK}] + \"': change it there"
+        f"{what('oldObject')} is inherited from namespace '\" + {source} + \"': change it there"
         f', or set spec.inheritance of Subnamespace \'" + {name} + "\' there"'
     )
     return (
