@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenantry.api import reasons
-from tenantry.api.errors import NotFound, Unreachable
+from tenantry.api.errors import Unreachable
 from tenantry.api.kubernetes import (
     ClusterNetworkPolicy,
     LimitRange,
@@ -30,6 +30,7 @@ from tenantry.controllers.tenant.gather import CHILD_KINDS, Inputs, gather
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import is_true
 from tenantry.engine.plan import Plan
+from tenantry.testing import runs
 from tenantry.testing.model import Caches, Json, Request, World, is_labelled, operate
 from tenantry.testing.worlds import CLUSTER_UID, group, service_account, tenant, user
 
@@ -63,7 +64,7 @@ def _run(world: World, value: Tenant) -> Outcome:
     try:
         request = next(running)
         while True:
-            request = _carried_out(running, request)
+            request = runs.carried_out(running, request)
     except StopIteration as stop:
         outcome: Outcome = stop.value
         return outcome
@@ -211,7 +212,7 @@ def test_from_any_world_one_pass_reaches_what_should_be(value: Tenant, world: Wo
     assert _of_others(world, "globex", "default") == others
 
 
-FAULTS = st.sampled_from(["none", "none", "none", "lost", "answer lost", "crash"])
+FAULTS = st.sampled_from(runs.FAULTS)
 
 
 @settings(max_examples=300)
@@ -220,58 +221,20 @@ def test_faults_and_two_operators_end_in_the_same_world(value: Tenant, world: Wo
     """E01, E02, E03: a write lost, an answer lost, a crash between any two writes, caches that lag, two operators."""
     others = _of_others(world, "globex", "default")
     seen = [world.caches(*KINDS)]
-    running: dict[int, tuple[Generator[Request, Json, Outcome], Request]] = {}
+    running: runs.Running = {}
     for _ in range(data.draw(st.integers(0, 25))):
         who = data.draw(st.integers(0, 1))
         if who not in running:
             lag = data.draw(st.integers(1, min(3, len(seen))))
-            _begin(running, who, _reconcile(world, value, copy.deepcopy(seen[-lag])))
+            runs.begin(running, who, _reconcile(world, value, copy.deepcopy(seen[-lag])))
         if who in running:
-            _go_on(running, who, data.draw(FAULTS))
+            runs.go_on(running, who, data.draw(FAULTS))
         seen.append(world.caches(*KINDS))
         if data.draw(st.integers(0, 9)) == 0:
             world.finish_deletions()
     _settle(world, value)
     _assert_is_desired(world, value)
     assert _of_others(world, "globex", "default") == others
-
-
-def _begin(
-    running: dict[int, tuple[Generator[Request, Json, Outcome], Request]],
-    who: int,
-    work: Generator[Request, Json, Outcome],
-) -> None:
-    try:
-        running[who] = (work, next(work))
-    except (StopIteration, NotFound):
-        running.pop(who, None)
-
-
-def _go_on(running: dict[int, tuple[Generator[Request, Json, Outcome], Request]], who: int, fault: str) -> None:
-    work, request = running.pop(who)
-    if fault == "crash":
-        work.close()
-        return
-    try:
-        if fault == "lost":
-            work.throw(Unreachable("the request was lost"))
-        elif fault == "answer lost":
-            try:
-                request()
-            finally:
-                work.throw(Unreachable("the answer was lost"))
-        else:
-            running[who] = (work, _carried_out(work, request))
-    except (StopIteration, Unreachable):
-        return
-
-
-def _carried_out(work: Generator[Request, Json, Outcome], request: Request) -> Request:
-    try:
-        answer = request()
-    except Exception as error:  # noqa: BLE001 - whatever the world says goes to the operator
-        return work.throw(error)
-    return work.send(answer)
 
 
 @given(TENANTS, st.data())
@@ -281,10 +244,10 @@ def test_the_owners_binding_is_never_made_before_what_limits_and_isolates(value:
     _furnish_others(world)
     for _ in range(40):
         work = _reconcile(world, value, world.caches(*KINDS))
-        running: dict[int, tuple[Generator[Request, Json, Outcome], Request]] = {}
-        _begin(running, 0, work)
+        running: runs.Running = {}
+        runs.begin(running, 0, work)
         while 0 in running:
-            _go_on(running, 0, data.draw(FAULTS))
+            runs.go_on(running, 0, data.draw(FAULTS))
             if (RoleBinding.resource, "acme/tenantry-owner") in world.objects:
                 for child in desired.children(value, CLUSTER_UID, has_cluster_policies=True):
                     if child.wave < interior.WAVE_PEOPLE:
@@ -327,10 +290,10 @@ def test_a_suspension_gives_back_every_binding_exactly(value: Tenant, world: Wor
     suspended = msgspec.structs.replace(value, spec=msgspec.structs.replace(value.spec, suspended=True))
     for wanted in (suspended, value):
         for _ in range(data.draw(st.integers(0, 3))):
-            running: dict[int, tuple[Generator[Request, Json, Outcome], Request]] = {}
-            _begin(running, 0, _reconcile(world, wanted, world.caches(*KINDS)))
+            running: runs.Running = {}
+            runs.begin(running, 0, _reconcile(world, wanted, world.caches(*KINDS)))
             while 0 in running:
-                _go_on(running, 0, data.draw(FAULTS))
+                runs.go_on(running, 0, data.draw(FAULTS))
         _settle(world, wanted)
         _assert_is_desired(world, wanted)
     assert _bindings(world) == before
@@ -353,14 +316,14 @@ def test_conditions_do_not_flap_while_things_go_wrong_for_a_moment(
     ready: list[bool] = []
     rest = list(faults)
     for _ in range(60):
-        running: dict[int, tuple[Generator[Request, Json, Outcome], Request]] = {}
+        running: runs.Running = {}
         work = _reconcile(world, value, world.caches(*KINDS))
         outcome: Outcome | None = None
         try:
             request = next(work)
             while True:
                 fault = rest.pop() if rest else "none"
-                request = work.throw(Unreachable("lost")) if fault == "lost" else _carried_out(work, request)
+                request = work.throw(Unreachable("lost")) if fault == "lost" else runs.carried_out(work, request)
         except StopIteration as stop:
             outcome = stop.value
         assert outcome is not None
