@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -11,7 +11,7 @@ from tenantry.api import marks, reasons
 from tenantry.api.errors import ApiError
 from tenantry.api.kubernetes import RoleBinding
 from tenantry.api.model import Resource
-from tenantry.api.subnamespace import InheritanceMode, Subnamespace
+from tenantry.api.subnamespace import InheritanceMode, Mode, Subnamespace
 from tenantry.engine.observed import Heritable, Observed
 from tenantry.engine.plan import Blocked
 from tenantry.world import inheritance
@@ -191,6 +191,26 @@ def _is_right(resource: Resource, source: Heritable, found: Observed, heir: Heir
     if resource == RoleBinding.resource and heir.is_suspended:
         return not found.has_subjects
     return isinstance(found, Heritable) and is_like(resource, found, source.likeness)
+
+
+def finished(kinds: Iterable[Resource], heir: Heir, unfinished: set[str]) -> tuple[str, ...]:
+    """Return the kinds of which a child has its copies now, for its status; one that is no longer copied begins anew.
+
+    Args:
+        kinds: All that can be inherited.
+        heir: The child.
+        unfinished: Those of which something is still missing.
+    """
+    spec = heir.subnamespace.spec
+    names = {
+        kind.full_name
+        for kind in kinds
+        if inheritance.mode_for(spec, kind.full_name) is InheritanceMode.COPY
+        and (kind.full_name in heir.copied or kind.full_name not in unfinished)
+    }
+    if spec.mode is Mode.SUBTENANT and (EXCEPTIONS in heir.copied or not unfinished):
+        names.add(EXCEPTIONS)
+    return tuple(sorted(names))
 
 
 def clash(step: Step, heir: Heir) -> Blocked:

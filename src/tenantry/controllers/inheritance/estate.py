@@ -12,16 +12,16 @@ from tenantry.api import marks, reasons
 from tenantry.api.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import Resource, object_key
-from tenantry.api.subnamespace import InheritanceMode, Mode, Subnamespace
+from tenantry.api.subnamespace import InheritanceMode, Subnamespace
 from tenantry.controllers.inheritance.contents import Content, Contents
 from tenantry.controllers.inheritance.desired import (
-    EXCEPTIONS,
     Act,
     Heir,
     Inherited,
     Step,
     clash,
     decide,
+    finished,
     is_closed,
     is_copy,
     is_done,
@@ -155,7 +155,7 @@ class Estate:
             steps += self._stale(resource, heir)
         clashes, failed, error = await self._all(steps, heir) if steps else ([], set[str](), None)
         blocked += clashes
-        copied = _copied(kinds, heir, waiting | failed)
+        copied = finished(kinds, heir, waiting | failed)
         return Inherited(copied=copied, blocked=_few(blocked), error=error)
 
     def _candidates(self, resource: Resource, heir: Heir) -> list[Observed]:
@@ -323,20 +323,6 @@ def first_error(results: Iterable[object]) -> ApiError | None:
         elif isinstance(result, BaseException):
             raise result
     return first
-
-
-def _copied(kinds: Iterable[Resource], heir: Heir, unfinished: set[str]) -> tuple[str, ...]:
-    """Return the kinds of which the child has its copies; one that is no longer copied begins anew."""
-    spec = heir.subnamespace.spec
-    names = {
-        kind.full_name
-        for kind in kinds
-        if inheritance.mode_for(spec, kind.full_name) is InheritanceMode.COPY
-        and (kind.full_name in heir.copied or kind.full_name not in unfinished)
-    }
-    if spec.mode is Mode.SUBTENANT and (EXCEPTIONS in heir.copied or not unfinished):
-        names.add(EXCEPTIONS)
-    return tuple(sorted(names))
 
 
 def _few(blocked: list[Blocked]) -> tuple[Blocked, ...]:

@@ -1,0 +1,305 @@
+"""From any world, with lost writes and answers, children come to have what they should; then nothing is done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tenantry.api.errors import ApiError, Conflict, NotFound, ServerError
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import ObjectMeta, Resource, object_key
+from tenantry.api.subnamespace import Inheritance, InheritanceMode, Mode, Subnamespace, SubnamespaceSpec
+from tenantry.controllers.inheritance.contents import content_of
+from tenantry.controllers.inheritance.desired import Act, Heir, Step, decide, finished
+from tenantry.engine.observed import Observed, observe
+from tenantry.testing.model import World
+from tenantry.world.inheritance import CONFIG_MAPS, ROLES, SECRETS
+
+Json = dict[str, Any]
+NONE, COPY, SYNC = InheritanceMode.NONE, InheritanceMode.COPY, InheritanceMode.SYNC
+
+KINDS = (SECRETS, CONFIG_MAPS, ROLES)
+NAMES = ("a", "b")
+MARK = "tenantry.dev/inherited-from"
+OURS = {"app.kubernetes.io/managed-by": "tenantry", "tenantry.dev/tenant": "core"}
+PARENTS = {"x": "core", "y": "core", "z": "x"}
+"""The tree: by child, the namespace above it."""
+
+ROUNDS = 8
+"""In as many passes over a tree of this depth all is done."""
+
+
+# -- worlds ---------------------------------------------------------------------------------------
+
+
+def _object(resource: Resource, value: str) -> Json:
+    if resource == ROLES:
+        return {"rules": [{"apiGroups": [""], "resources": [value], "verbs": ["get"]}]}
+    return {"data": {"a": value}}
+
+
+@st.composite
+def _source(draw: st.DrawFn, resource: Resource, name: str) -> Json:
+    annotation = draw(st.sampled_from([None, None, "all", "none", "team=red", "team in red"]))
+    metadata: Json = {"name": name, "namespace": "core", "labels": {"who": "alice"}}
+    if annotation is not None:
+        metadata["annotations"] = {"tenantry.dev/inherit": annotation}
+    if draw(st.integers(0, 5)) == 0:
+        metadata["ownerReferences"] = [{"uid": "somebody", "controller": True}]
+    return {**_object(resource, draw(st.sampled_from(["one", "two"]))), "metadata": metadata}
+
+
+@st.composite
+def _leftover(draw: st.DrawFn, resource: Resource, name: str, child: str) -> Json | None:
+    """Return what is in a child already: nothing, somebody else's, or a copy, as it was or edited by hand."""
+    what = draw(st.sampled_from(["nothing", "nothing", "foreign", "copy", "edited", "moved"]))
+    if what == "nothing":
+        return None
+    metadata: Json = {"name": name, "namespace": child}
+    if what != "foreign":
+        source = "elsewhere" if what == "moved" else PARENTS[child]
+        metadata["labels"] = {**OURS, MARK: source, **({"mine": "1"} if what == "edited" else {})}
+    return {**_object(resource, "one" if what == "copy" else "mine"), "metadata": metadata}
+
+
+_modes = st.sampled_from([NONE, COPY, SYNC])
+
+
+@st.composite
+def _specs(draw: st.DrawFn) -> dict[str, SubnamespaceSpec]:
+    return {
+        child: SubnamespaceSpec(
+            mode=draw(st.sampled_from([Mode.WORKSPACE, Mode.WORKSPACE, Mode.SUBTENANT])),
+            inheritance=Inheritance(secrets=draw(_modes), config_maps=draw(_modes), roles=draw(_modes)),
+        )
+        for child in PARENTS
+    }
+
+
+@st.composite
+def _worlds(draw: st.DrawFn) -> World:
+    world = World()
+    for name in ("core", *PARENTS):
+        world.put_in(Namespace.resource, {"metadata": {"name": name}})
+    for resource in KINDS:
+        for name in NAMES:
+            if draw(st.booleans()):
+                world.put_in(resource, draw(_source(resource, name)))
+    for child in PARENTS:
+        for resource in KINDS:
+            for name in NAMES:
+                value = draw(_leftover(resource, name, child))
+                if value is not None:
+                    world.put_in(resource, value)
+    return world
+
+
+# -- an operator ----------------------------------------------------------------------------------
+
+
+class _Operator:
+    """Does with decisions what `Estate` does, with a budget of faults; what it knows of copies made is in `copied`."""
+
+    def __init__(
+        self, world: World, specs: dict[str, SubnamespaceSpec], teams: dict[str, str], faults: list[str]
+    ) -> None:
+        self.world = world
+        self.specs = specs
+        self.teams = teams
+        self.faults = faults
+        self.copied: dict[str, tuple[str, ...]] = dict.fromkeys(PARENTS, ())
+        self.writes = 0
+
+    def heir(self, child: str) -> Heir:
+        """Return a child as the caches have it."""
+        labels = {"team": self.teams[child], "tenantry.dev/tenant": "core"}
+        namespace = observe(
+            Namespace.resource, msgspec.json.encode({"metadata": {"name": child, "uid": child, "labels": labels}})
+        )
+        meta = ObjectMeta(name=child, namespace=PARENTS[child], uid=child)
+        subnamespace = Subnamespace(metadata=meta, spec=self.specs[child])
+        return Heir(subnamespace=subnamespace, namespace=namespace, copied=self.copied[child])
+
+    def bring(self, child: str) -> bool:
+        """Bring everything into one child; return whether there was anything to do."""
+        heir = self.heir(child)
+        steps = [
+            step for resource in KINDS for name in NAMES if (step := self._decide(resource, name, heir)) is not None
+        ]
+        failed: set[str] = set()
+        for step in steps:
+            try:
+                self._write(step, heir)
+            except ApiError:
+                failed.add(step.resource.full_name)
+        self.copied[child] = finished(KINDS, heir, failed)
+        return any(step.act is not Act.CLASH for step in steps)
+
+    def _decide(self, resource: Resource, name: str, heir: Heir) -> Step | None:
+        source, found = self._see(resource, heir.parent, name), self._see(resource, heir.name, name)
+        return decide(resource, name, source, found, heir, is_like=lambda _, copy, wanted: copy.likeness == wanted)
+
+    def _see(self, resource: Resource, namespace: str, name: str) -> Observed | None:
+        value = self.world.objects.get((resource, object_key(namespace, name)))
+        return observe(resource, msgspec.json.encode(value)) if value is not None else None
+
+    def _write(self, step: Step, heir: Heir) -> None:
+        if step.act is Act.CLASH:
+            return
+        fault = self.faults.pop() if self.faults else ""
+        if fault == "lost":
+            raise ServerError("lost", status=500)
+        self.writes += 1
+        self._carry(step, heir)
+        if fault == "answer lost":
+            raise ServerError("answer lost", status=500)
+
+    def _carry(self, step: Step, heir: Heir) -> None:
+        world, key = self.world, object_key(heir.name, step.name)
+        if step.act is Act.DELETE:
+            world.delete(step.resource, key)
+            return
+        source = self.world.get(step.resource, object_key(heir.parent, step.name))
+        content = content_of(step.resource, msgspec.json.encode(source), 0.0)
+        assert content is not None
+        body: Json = msgspec.json.decode(content.copy_for(heir, step))
+        if step.found is not None:
+            live = world.get(step.resource, key)
+            if body["metadata"]["resourceVersion"] != live["metadata"]["resourceVersion"]:
+                raise Conflict("it has changed", status=409)
+            world.delete(step.resource, key)
+        world.put_in(step.resource, body)
+
+    def settle(self) -> None:
+        """Go over the tree until nothing is to be done.
+
+        Raises:
+            AssertionError: There always is.
+        """
+        for _ in range(ROUNDS):
+            busy = [self.bring(child) for child in PARENTS]
+            if not any(busy):
+                return
+        raise AssertionError(f"not settled after {ROUNDS} passes")
+
+
+_teams = st.fixed_dictionaries({child: st.sampled_from(["red", "blue"]) for child in PARENTS})
+_faults = st.lists(st.sampled_from(["", "lost", "answer lost"]), max_size=12)
+
+
+# -- what is true of every world ------------------------------------------------------------------
+
+
+def _find(world: World, resource: Resource, namespace: str, name: str) -> Json | None:
+    try:
+        return world.get(resource, object_key(namespace, name))
+    except NotFound:
+        return None
+
+
+def _labels(value: Json | None) -> dict[str, str]:
+    return ((value or {}).get("metadata", {}).get("labels")) or {}
+
+
+def _content(value: Json) -> Json:
+    return {key: each for key, each in value.items() if key in {"data", "rules"}}
+
+
+def _wanted(source: Json | None, spec: SubnamespaceSpec, field: InheritanceMode, team: str, *, is_role: bool) -> str:
+    """Return what a child should have of an object, told without the code under test."""
+    if source is None or source["metadata"].get("ownerReferences"):
+        return "nothing"
+    annotations: dict[str, str] = source["metadata"].get("annotations", {})
+    said = annotations.get("tenantry.dev/inherit")
+    for_it = {None: None, "all": True, "none": False, "team=red": team == "red", "team in red": False}[said]
+    if for_it is False or (for_it is None and field is NONE):
+        return "nothing"
+    if spec.mode is Mode.SUBTENANT:
+        return "nothing" if is_role else "copy"
+    return "copy" if field is COPY else "same"
+
+
+@settings(max_examples=300, deadline=None)
+@given(_worlds(), _specs(), _teams, _faults)
+def test_children_come_to_have_what_they_should(
+    world: World, specs: dict[str, SubnamespaceSpec], teams: dict[str, str], faults: list[str]
+) -> None:
+    """E06: whatever was there and whatever was lost; nothing of somebody else's is touched."""
+    before = {key: value for key, value in world.objects.items() if MARK not in _labels(value)}
+    operator = _Operator(world, specs, teams, faults)
+    operator.settle()
+    for key, value in before.items():
+        assert world.objects[key] == value
+    for child, parent in PARENTS.items():
+        spec = specs[child]
+        modes = {
+            SECRETS: spec.inheritance.secrets,
+            CONFIG_MAPS: spec.inheritance.config_maps,
+            ROLES: spec.inheritance.roles,
+        }
+        for resource in KINDS:
+            for name in NAMES:
+                source, found = _find(world, resource, parent, name), _find(world, resource, child, name)
+                wanted = _wanted(source, spec, modes[resource], teams[child], is_role=resource == ROLES)
+                if (resource, object_key(child, name)) in before:
+                    continue
+                if wanted == "same":
+                    assert source is not None
+                    assert found is not None
+                    assert _content(found) == _content(source)
+                    people = {key: each for key, each in _labels(source).items() if key in {"who", "mine"}}
+                    assert _labels(found) == {**people, **OURS, MARK: parent}
+                elif wanted == "copy" and parent == "core":
+                    # Further down it is what the parent had when it was copied.
+                    assert source is not None
+                    assert found is not None
+                    assert _content(found) == _content(source)
+                    assert _labels(found) == {"who": "alice"}
+                else:
+                    assert MARK not in _labels(found)
+
+
+@settings(max_examples=150, deadline=None)
+@given(_worlds(), _specs(), _teams, _faults)
+def test_what_is_as_it_should_be_is_left_alone(
+    world: World, specs: dict[str, SubnamespaceSpec], teams: dict[str, str], faults: list[str]
+) -> None:
+    """E06: a second operator finds nothing to do, and neither does one that forgot everything but the status."""
+    first = _Operator(world, specs, teams, faults)
+    first.settle()
+    second = _Operator(world, specs, teams, [])
+    second.copied = dict(first.copied)
+    second.settle()
+    assert second.writes == 0
+
+
+@settings(max_examples=150, deadline=None)
+@given(_worlds(), _specs(), _teams, _worlds())
+def test_children_follow_when_sources_change(
+    world: World, specs: dict[str, SubnamespaceSpec], teams: dict[str, str], other: World
+) -> None:
+    """E06: sources made, changed and deleted; what was copied once is not copied again."""
+    operator = _Operator(world, specs, teams, [])
+    operator.settle()
+    plain = {key: value for key, value in world.objects.items() if MARK not in _labels(value)}
+    core = {key for key in world.objects if key[1].startswith("core/")}
+    for resource, key in core:
+        world.delete(resource, key)
+    for (resource, key), value in other.objects.items():
+        if key.startswith("core/"):
+            world.put_in(resource, value)
+    operator.settle()
+    for key, value in plain.items():
+        if key not in core:
+            assert world.objects[key] == value
+    made = {
+        key for key, value in world.objects.items() if MARK not in _labels(value) and not key[1].startswith("core/")
+    }
+    assert made <= {key for key in plain if key not in core}
+    for (resource, key), value in world.objects.items():
+        if MARK in _labels(value):
+            source = world.get(resource, f"{_labels(value)[MARK]}/{key.partition('/')[2]}")
+            assert _content(source) == _content(value)
