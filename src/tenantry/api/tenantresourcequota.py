@@ -82,7 +82,12 @@ class Target(Model, frozen=True, kw_only=True):
 class Batch(Model, frozen=True, kw_only=True):
     """Moves of shares that are under way: written before the first of them, so that anybody can finish them."""
 
-    number: int = 0
+    number: Annotated[
+        int, Meta(description="The resourceVersion that it was decided on: no other batch has the same.")
+    ] = 0
+    counted: Annotated[
+        bool, Meta(description="True: it is known what every namespace of the tree holds, and status.hard covers it.")
+    ] = False
     targets: Annotated[tuple[Target, ...], Meta(max_length=512)] = ()
 
 

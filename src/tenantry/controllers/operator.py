@@ -18,6 +18,7 @@ from tenantry.api.errors import ApiError, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.inheritance.controller import InheritanceController
+from tenantry.controllers.quota.controller import QuotaController
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.subnamespace.controller import SubnamespaceController
 from tenantry.controllers.tenant.controller import TenantController
@@ -99,7 +100,12 @@ def controllers(cluster_uid: str) -> list[Controller]:
         cluster_uid: The uid of the namespace kube-system.
     """
     verdicts = Verdicts()
-    return [TenantController(cluster_uid), SubnamespaceController(cluster_uid, verdicts), InheritanceController()]
+    return [
+        TenantController(cluster_uid),
+        SubnamespaceController(cluster_uid, verdicts),
+        QuotaController(verdicts),
+        InheritanceController(),
+    ]
 
 
 class _Operator:

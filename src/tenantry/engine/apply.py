@@ -133,10 +133,22 @@ class Applier:
         except NotFound as error:
             # There a moment ago, gone now: the next try creates it.
             raise AlreadyExists(str(error), status=409) from error
+        if step.child.once:
+            await self._claim(step, data)
+            return None
         outcome = step_for(step.child, self._learn(step.resource, data), self.equivalent)
         if isinstance(outcome, Step):
             return await self._update(outcome)
         return outcome
+
+    async def _claim(self, step: Step, data: bytes) -> None:
+        """Put our labels on an object that is not ours to change otherwise."""
+        found = self._learn(step.resource, data)
+        wanted = step.child.object.metadata.labels if step.child is not None else {}
+        if any(found.labels.get(key) != value for key, value in wanted.items()):
+            patch = {"metadata": {"labels": wanted, "resourceVersion": str(found.version)}}
+            write = self._client.merge_patch(step.resource, step.namespace, step.name, patch)
+            await self._write(step.resource, step.key, write)
 
     async def _update(self, step: Step) -> Blocked | None:
         child, found = step.child, step.observed

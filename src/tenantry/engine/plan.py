@@ -36,12 +36,14 @@ class Child(msgspec.Struct, frozen=True, kw_only=True):
             is somebody else's and is never touched. "" inside a namespace that is ours, where the names that we use
             are ours too.
         marks: Labels and the values of which one must be there, likewise: how what has no owner is known as ours.
+        once: An Applier that finds it there when it would make it sees to its labels, and leaves the rest as it is.
     """
 
     object: KubernetesObject
     wave: int
     owner_uid: str = ""
     marks: Mapping[str, frozenset[str]] | None = None
+    once: bool = False
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

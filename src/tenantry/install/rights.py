@@ -34,12 +34,15 @@ def operator_role() -> Json:
     rules = [
         _rule([marks.GROUP], ["tenants"], [*READ, "administer"]),
         _rule([marks.GROUP], ["subnamespaces"], [*READ, "patch", "delete"]),
-        _rule([marks.GROUP], ["tenants/status", "subnamespaces/status"], ["update"]),
+        _rule([marks.GROUP], ["tenantresourcequotas"], [*READ, "create", "patch"]),
+        _rule([marks.GROUP], ["tenants/status", "subnamespaces/status", "tenantresourcequotas/status"], ["update"]),
         # Owner references that block the tenant's deletion need this where OwnerReferencesPermissionEnforcement is on.
         _rule([marks.GROUP], ["tenants/finalizers"], ["update"]),
         # A tenant's core namespace is deleted by Kubernetes' garbage collector, child namespaces by the operator.
         _rule([""], ["namespaces"], KEEP),
         _rule([""], ["resourcequotas", "limitranges"], KEEP),
+        # A share that was moved is in force at once, not when Kubernetes' quota controller comes to it.
+        _rule([""], ["resourcequotas/status"], ["patch"]),
         _rule(["networking.k8s.io"], ["networkpolicies"], KEEP),
         _rule(["policy.networking.k8s.io"], ["clusternetworkpolicies"], KEEP),
         _rule([RBAC_GROUP], ["rolebindings"], KEEP),

@@ -122,10 +122,10 @@ class Mover:
         # A batch that was decided on what we know, or later, has a number of at least the version that we know.
         if any(held.number >= book.version for held in tree.quotas.values()):
             return [Reread()]
-        if tree.bare:
+        if tree.bare and tree.keys:
             nothing = dict.fromkeys(tree.keys, 0)
             return [Make(namespace, nothing, book.number) for namespace in sorted(tree.bare)]
-        open_aims = [aim for aim in book.aims if not self._is_done(aim, book.number)]
+        open_aims = [aim for aim in book.aims if not self.is_done(aim, book.number)]
         if self.number != book.number and (open_aims or self._has_work(book)):
             return [Reload(book.number)]
         if open_aims:
@@ -152,7 +152,8 @@ class Mover:
 
     # -- a batch under way ------------------------------------------------------------------------
 
-    def _is_done(self, aim: Aim, number: int) -> bool:
+    def is_done(self, aim: Aim, number: int) -> bool:
+        """Tell whether a batch has nothing left to do in a namespace."""
         room, held = self.tree.room(aim.namespace), self.tree.quotas.get(aim.namespace)
         if room is None or room.uid != aim.uid:
             return True  # the namespace is gone
@@ -168,7 +169,7 @@ class Mover:
             if held is None or not self._lives(aim):
                 continue
             low = lower(held.hard, aim.hard)
-            done = self._is_done(aim, book.number)
+            done = self.is_done(aim, book.number)
             if not done and (low != held.hard or low == aim.hard):
                 first.append(self._shape(aim, held, low, book.number, grows=False))
             elif self._must_be_enforced(held, book.number):

@@ -17,6 +17,9 @@ from tenantry.world.shares import Aim, Amounts, Held, add, fits, total
 from tenantry.world.shares_nodes import ROOT, Asked, Node, Room
 from tenantry.world.shares_words import Shortage
 
+MADE_BY_KUBERNETES = {"configmaps": 1000, "count/configmaps": 1000, "count/serviceaccounts": 1000}
+"""What is in every namespace, in thousandths: a share of 0 is no reason to complain of it."""
+
 
 class Tree:
     """The division of one tenant's quota.
@@ -181,6 +184,11 @@ class Tree:
 
     # -- the shape --------------------------------------------------------------------------------
 
+    @property
+    def count(self) -> int:
+        """Return how many namespaces there are."""
+        return len(self._at)
+
     def room(self, namespace: str) -> Room | None:
         """Return a namespace of the tree."""
         node = self._at.get(namespace)
@@ -310,9 +318,12 @@ class Tree:
         if node is self.root:
             waiting = self._look_for_shortage(waiting)
         free = self._free(node)
-        known: dict[str, str] = {}
-        for child in waiting:
-            self._give(node, child, free, known)
+        while waiting:
+            known: dict[str, str] = {}
+            before = dict(free)
+            waiting = [child for child in waiting if not self._give(node, child, free, known)]
+            if all(free[key] <= before[key] for key in self.keys):
+                break  # nobody gave anything back while getting something else: who waits waits on
         if node.lasts and not fits(node.granted, node.asked.hard if node.asked is not None else {}):
             self._unsettle(node)  # its children hold more than it asks for: they may hold less now
 
@@ -328,13 +339,14 @@ class Tree:
                 self._grant(node, child, self._zero())
             return False
         else:
-            self._shrink(node, child, asked.hard)
+            self._set(node, child, asked.hard)
         if child.room is None:
             self._grant(node, child, self._zero())
         self._touch(child)
         return True
 
-    def _shrink(self, node: Node, child: Node, hard: Amounts) -> None:
+    def _set(self, node: Node, child: Node, hard: Amounts) -> None:
+        """Give a child what it asks for, and as much more as its own children hold."""
         held = {key: child.given[key] - child.reserved[key] for key in self.keys}
         self._grant(node, child, {key: max(hard[key], held[key]) for key in self.keys})
         lack = {key: held[key] - hard[key] for key in self.keys if held[key] > hard[key]}
@@ -348,16 +360,17 @@ class Tree:
         held = self.quotas.get(node.room.namespace) if node.room is not None else None
         return held.used if held is not None else {}
 
-    def _give(self, node: Node, child: Node, free: Amounts, known: dict[str, str]) -> None:
-        """Give a child what it asks for, all of what it lacks or nothing."""
+    def _give(self, node: Node, child: Node, free: Amounts, known: dict[str, str]) -> bool:
+        """Give a child what it asks for, all of what it lacks or nothing; tell whether it got it."""
         if child.asked is None:
-            return
+            return True
         need = {key: child.asked.hard[key] - child.granted[key] for key in self.keys}
         lacks = [key for key in self.keys if need[key] > 0 and need[key] > free[key]]
         if not lacks:
-            add(free, need, -1)
-            child.revoked, child.blocked = False, None
-            self._grant(node, child, child.asked.hard)
+            add(free, child.granted)
+            child.revoked = False
+            self._set(node, child, child.asked.hard)
+            add(free, child.granted, -1)
             if child.room is None:
                 node.waiting.add(child)
         else:
@@ -367,6 +380,7 @@ class Tree:
                     known[key] = words.holders(key, ((c.name, c.granted) for c in self._children(node)))
             child.blocked = words.insufficient([self._lacking(node, child, key, free, known) for key in lacks])
         self._touch(child)
+        return not lacks
 
     def _lacking(self, node: Node, child: Node, key: str, free: Amounts, known: dict[str, str]) -> str:
         asked = child.asked.hard[key] if child.asked is not None else 0
@@ -463,6 +477,8 @@ class Tree:
     def is_in_force(self, node: Node) -> bool:
         """Tell whether a namespace's own share is what Kubernetes counts against; once it was, a change is no news."""
         held = self.quotas.get(node.room.namespace) if node.room is not None else None
+        if not self.keys:
+            return True
         if held is None or any(key not in held.in_force for key in self.keys):
             node.was_in_force = False
         elif held.is_enforced and held.hard == node.own:
@@ -471,9 +487,10 @@ class Tree:
 
     def trouble(self, node: Node) -> Shortage | None:
         """Return what a person should know about a node."""
-        if node.blocked is not None or not node.over or node.room is None:
+        if node.blocked is not None or node.room is None:
             return node.blocked
-        return words.exceeded(node.over, node.own, node.room.namespace)
+        over = {key: value for key, value in node.over.items() if value > MADE_BY_KUBERNETES.get(key, 0)}
+        return words.exceeded(over, node.own, node.room.namespace) if over else None
 
 
 def _keep(group: set[str], item: str, belongs: bool) -> None:  # noqa: FBT001 - what it is is said by its name

@@ -8,10 +8,11 @@ import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, InputError, TerminalError
-from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, RoleBinding
+from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, ResourceQuota, RoleBinding
 from tenantry.api.marks import PARENT, SUBNAMESPACE, SUSPENDED
 from tenantry.api.model import Resource, object_key
 from tenantry.api.tenant import Tenant
+from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import interior, watched
 from tenantry.controllers.conclusion import warned_of
 from tenantry.controllers.tenant import desired, status, suspension
@@ -116,7 +117,7 @@ class TenantController:
         has_policies = inputs.has_cluster_policies
         applier = engine.applier
         try:
-            outcome = await applier.run(plan_for(inputs, applier.equivalent))
+            outcome = await applier.run(self._without_shares(engine, plan_for(inputs, applier.equivalent)))
             if outcome.error is None and not outcome.blocked:
                 changes = suspension.edits(
                     inputs.bindings, suspended=tenant.spec.suspended, ours=interior.OWNER_BINDING
@@ -126,6 +127,17 @@ class TenantController:
         except (InputError, TerminalError) as error:
             return Outcome(error=error), has_policies
         return outcome, has_policies
+
+    def _without_shares(self, engine: Engine, whole: Plan) -> Plan:
+        """Leave the ResourceQuota to the quota controller, but for the first one of a tenant without children."""
+        books = engine.observed_caches((TenantResourceQuota.resource,)).get(TenantResourceQuota.resource)
+
+        def is_ours(step: Step) -> bool:
+            first = step.action is Action.CREATE and (books is None or books.get(step.namespace) is None)
+            return step.resource != ResourceQuota.resource or first
+
+        waves = tuple(tuple(step for step in wave if is_ours(step)) for wave in whole.waves)
+        return msgspec.structs.replace(whole, waves=tuple(wave for wave in waves if wave))
 
     def _gather(self, engine: Engine, tenant: Tenant) -> Inputs:
         caches: dict[Resource, Cache[Observed]] = engine.observed_caches(kind.resource for kind in CHILD_KINDS)

@@ -51,8 +51,10 @@ def children(tenant: Tenant, cluster_uid: str, *, has_cluster_policies: bool = F
     """
     room = room_of(tenant)
     found = [_namespace(tenant, cluster_uid)]
-    if room.hard:
-        found.append(_quota(room))
+    own = core_quota(tenant)
+    if own is not None:
+        # Once it is there, it is the quota controller's: a share of it may have been given to children.
+        found.append(Child(object=own, wave=interior.WAVE_LIMITS, once=True))
     found += [*interior.limits(room), *interior.network(room)]
     if has_cluster_policies and tenant.spec.cluster_network_policy is ClusterNetworkPolicyMode.ENABLED:
         found.append(_cluster_policy(tenant))
@@ -103,9 +105,16 @@ def _namespace(tenant: Tenant, cluster_uid: str) -> Child:
     )
 
 
-def _quota(room: Room) -> Child:
-    quota_of_room = ResourceQuota(metadata=interior.meta(room, QUOTA), spec=ResourceQuotaSpec(hard=room.hard))
-    return Child(object=quota_of_room, wave=interior.WAVE_LIMITS)
+def core_quota(tenant: Tenant) -> ResourceQuota | None:
+    """Return the ResourceQuota of a tenant that has only its core namespace; None where nothing is limited.
+
+    Raises:
+        InputError: The quota is wrong in a way that the CRD's schema did not catch.
+    """
+    room = room_of(tenant)
+    if not room.hard:
+        return None
+    return ResourceQuota(metadata=interior.meta(room, QUOTA), spec=ResourceQuotaSpec(hard=room.hard))
 
 
 def _cluster_policy(tenant: Tenant) -> Child:

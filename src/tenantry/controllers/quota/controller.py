@@ -1,0 +1,296 @@
+"""Divides every tenant's quota over its tree of namespaces: the glue between caches, the division, moves and status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from tenantry.api.errors import InputError, RetryableError
+from tenantry.api.kubernetes import Namespace, ResourceQuota
+from tenantry.api.marks import QUOTA_BATCH, TENANT
+from tenantry.api.model import object_key
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
+from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.controllers import watched
+from tenantry.controllers.quota import single, status
+from tenantry.controllers.quota.index import Caches, Index, book_of
+from tenantry.controllers.quota.verdicts import Verdicts
+from tenantry.controllers.quota.whole import Whole, whole_of
+from tenantry.controllers.quota.writes import Hand
+from tenantry.controllers.tenant.desired import QUOTA
+from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
+from tenantry.engine.cache import Change
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.observed import Observed
+from tenantry.engine.runtime import Engine, Watch
+from tenantry.world.shares import Book
+from tenantry.world.shares_moves import Reload, Reread
+from tenantry.world.shares_nodes import Node
+
+ROUNDS = 200
+"""How many rounds of writes one reconcile makes before others have their turn."""
+
+FAILED_ROUNDS = 8
+TOTALS_SECONDS = 2.0
+"""How often the totals of a tenant are written, while they change."""
+
+VERDICT_SECONDS = 5.0
+"""How often a Subnamespace is told its totals, while they change."""
+
+_decode_book = msgspec.json.Decoder(TenantResourceQuota)
+
+
+class _Pace(msgspec.Struct):
+    """When a tenant's totals were told last, on the monotonic clock; and of whom there is something to tell."""
+
+    written: float = float("-inf")
+    told: float = float("-inf")
+    waiting: set[Node] = set()
+
+
+class QuotaController:
+    """Divides quotas; the key is the tenant's name.
+
+    Args:
+        verdicts: Where the subnamespace controller reads what becomes of its children.
+    """
+
+    name = "quota"
+
+    def __init__(self, verdicts: Verdicts) -> None:
+        self._verdicts = verdicts
+        self._indexes: dict[str, Index] = {}
+        self._paces: dict[str, _Pace] = {}
+        # Known from the first reconcile on; what changes before that is looked at then anyway.
+        self._caches: Caches | None = None
+
+    # -- what wakes it ----------------------------------------------------------------------------
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what wakes this controller."""
+        return [
+            watched.tenants(_by_spec),
+            Watch(resource=TenantResourceQuota.resource, decode=_decode_book.decode, keys=watched.own_key),
+            watched.subnamespaces(self._by_subnamespace),
+            watched.watch(Namespace.resource, self._by_namespace),
+            watched.watch(ResourceQuota.resource, self._by_quota),
+        ]
+
+    def _by_subnamespace(self, change: Change[Subnamespace]) -> Iterable[str]:
+        before, after = change.before, change.after
+        if before is not None and after is not None and _same_to_us(before, after):
+            return ()
+        found: set[str] = set()
+        for value in (before, after):
+            parent = self._caches.namespaces.get(value.metadata.namespace) if value and self._caches else None
+            tenant = parent.labels.get(TENANT) if parent is not None else None
+            if value is None or tenant is None:
+                continue
+            found.add(tenant)
+            if tenant in self._indexes:
+                self._indexes[tenant].changes.subnamespaces.add((value.key, value.metadata.uid))
+        return found
+
+    def _by_namespace(self, change: Change[Observed]) -> Iterable[str]:
+        found: set[str] = set()
+        for value in (change.before, change.after):
+            tenant = value.labels.get(TENANT) if value is not None else None
+            if value is not None and tenant in self._indexes:
+                self._indexes[tenant].changes.namespaces.add(value.name)
+                found.add(tenant)
+        return found
+
+    def _by_quota(self, change: Change[Observed]) -> Iterable[str]:
+        before, after = change.before, change.after
+        found: set[str] = set()
+        for value in (before, after):
+            tenant = value.labels.get(TENANT) if value is not None else None
+            if value is None or tenant is None or value.name != QUOTA:
+                continue
+            if tenant in self._indexes:
+                self._indexes[tenant].changes.quotas.add(value.namespace)
+                found.add(tenant)
+            elif before is None or after is None or single.differs(before, after):
+                found.add(tenant)
+        return found
+
+    # -- one tenant -------------------------------------------------------------------------------
+
+    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the contract
+        """Bring the shares of one tenant to what the specs say; return in how many seconds to look again.
+
+        Raises:
+            ApiError: Something failed; the queue tries again.
+        """
+        caches = self._caches = self._caches or Caches.of(engine)
+        tenant = caches.tenants.get(key)
+        if tenant is None:
+            self._forget(key)
+            engine.forget(self.name, key)
+            return None
+        core = caches.namespaces.get(key)
+        if tenant.metadata.deletion_timestamp or core is None or core.owner_uid != tenant.metadata.uid:
+            return None  # there is nothing to divide yet, or no more
+        try:
+            whole = whole_of(tenant, caches.books.get(key), engine.clock.now())
+        except InputError:
+            return None  # the tenant's own conditions say what is wrong
+        if not self._is_tree(tenant, caches):
+            self._forget(key)
+            return await single.keep(engine, tenant)
+        return await self._divide(engine, tenant, whole, caches)
+
+    def _is_tree(self, tenant: Tenant, caches: Caches) -> bool:
+        """Tell whether there is more to divide over than one namespace, or ever was."""
+        name = tenant.metadata.name
+        if name in self._indexes or caches.books.get(name) is not None:
+            return True
+        if caches.subnamespaces.by_index(BY_NAMESPACE, name) or len(caches.namespaces.by_index(BY_TENANT, name)) > 1:
+            return True
+        own = caches.quotas.get(object_key(name, QUOTA))
+        return own is not None and QUOTA_BATCH in own.annotations
+
+    def _forget(self, key: str) -> None:
+        index = self._indexes.pop(key, None)
+        self._paces.pop(key, None)
+        for uid in index.tree.nodes if index is not None else ():
+            self._verdicts.drop(uid)
+
+    def _index(self, tenant: Tenant, whole: Whole, caches: Caches, *, anew: int | None = None) -> Index:
+        name = tenant.metadata.name
+        index = self._indexes.get(name)
+        if index is not None:
+            index.follow()
+        if index is None or anew is not None or not index.fits(tenant, whole.hard):
+            book = caches.books.get(name)
+            index = Index(tenant, whole.hard, caches, book_of(book) if book is not None else None, anew)
+            index.follow()
+            self._indexes[name] = index
+            self._paces.setdefault(name, _Pace()).waiting = set()
+        index.tree.set_whole(whole.hard)
+        return index
+
+    async def _divide(self, engine: Engine, tenant: Tenant, whole: Whole, caches: Caches) -> float | None:
+        name = tenant.metadata.name
+        index = self._index(tenant, whole, caches)
+        index.tree.plan()
+        self._judge(engine, index, name)
+        book = caches.books.get(name)
+        if book is None and not whole.hard:
+            return whole.next_seconds  # nothing is limited: the verdicts are all that there is to say
+        hand = Hand(engine, tenant, index)
+        if book is None:
+            await hand.make_book()
+        elif not any(owner.uid == tenant.metadata.uid for owner in book.metadata.owner_references):
+            if book.metadata.owner_references:
+                return TOTALS_SECONDS  # an earlier tenant's, which goes with it
+            await hand.adopt_book(book)
+        is_quiet = await self._move(engine, tenant, whole, caches)
+        if not is_quiet:
+            return 0.0
+        again = await self._tell(engine, tenant, whole, caches)
+        return min((seconds for seconds in (again, whole.next_seconds) if seconds is not None), default=None)
+
+    async def _move(self, engine: Engine, tenant: Tenant, whole: Whole, caches: Caches) -> bool:
+        """Make moves until none is left, or until somebody else has to act; tell whether that is so."""
+        name = tenant.metadata.name
+        index = self._index(tenant, whole, caches)
+        failed = 0
+        for _ in range(ROUNDS):
+            index = self._index(tenant, whole, caches)
+            found = caches.books.get(name)
+            if found is None:
+                raise RetryableError(f"TenantResourceQuota {name!r} is gone", after_seconds=0.1)
+            book: Book = book_of(found)
+            moves = index.mover.moves(book)
+            self._judge(engine, index, name)
+            if not moves:
+                return True
+            hand = Hand(engine, tenant, index)
+            match moves[0]:
+                case Reread():
+                    await hand.reread()
+                    failed += 1
+                case Reload(number):
+                    await hand.reload()
+                    self._index(tenant, whole, caches, anew=number)
+                    failed += 1
+                case _:
+                    failed = failed + 1 if await hand.carry_out(moves) else 0
+            if failed > FAILED_ROUNDS:
+                raise RetryableError(f"the shares of tenant {name!r} are changed by somebody else, too")
+        return False
+
+    # -- telling ----------------------------------------------------------------------------------
+
+    def _judge(self, engine: Engine, index: Index, name: str) -> None:
+        """Give verdicts on everything that was looked at; what is blocked or in force is told at once."""
+        tree = index.tree
+        waiting = self._paces.setdefault(name, _Pace()).waiting
+        stirred, tree.stirred = tree.stirred, set()
+        for uid in index.gone:
+            self._verdicts.drop(uid)
+        index.gone = set()
+        for node in stirred:
+            if node.asked is None or tree.parent_of(node) is None:
+                waiting.discard(node)
+                continue
+            before = self._verdicts.get(node.key)
+            after = status.verdict(tree, node)
+            if before == after:
+                continue
+            if before is None or status.is_news(before, after):
+                self._verdicts.set(node.key, after)
+                waiting.discard(node)
+                engine.wake("subnamespace", object_key(node.parent, node.asked.name))
+            else:
+                waiting.add(node)
+
+    async def _tell(self, engine: Engine, tenant: Tenant, whole: Whole, caches: Caches) -> float | None:
+        """Write the status, totals not too often; return in how many seconds there is more to tell."""
+        name = tenant.metadata.name
+        index, pace, now = self._indexes[name], self._paces[name], engine.clock.monotonic()
+        again: list[float] = []
+        if pace.waiting:
+            left = pace.told + VERDICT_SECONDS - now
+            if left > 0:
+                again.append(left)
+            else:
+                pace.told = now
+                self._tell_totals(engine, index, pace)
+        book = caches.books.get(name)
+        if book is None:
+            return 0.0
+        moving = any(not index.mover.is_done(aim, book.status.batch.number) for aim in book_of(book).aims)
+        at = rfc3339(engine.clock.now())
+        written = status.compute(book, index.tree, whole, moving=moving, now=at)
+        if written != book.status:
+            left = pace.written + TOTALS_SECONDS - now
+            if left > 0 and written.conditions == book.status.conditions:
+                again.append(left)
+            else:
+                pace.written = now
+                await engine.write_status(msgspec.structs.replace(book, status=written))
+        return min(again, default=None)
+
+    def _tell_totals(self, engine: Engine, index: Index, pace: _Pace) -> None:
+        waiting, pace.waiting = pace.waiting, set()
+        for node in waiting:
+            if node.asked is not None and index.tree.nodes.get(node.key) is node:
+                self._verdicts.set(node.key, status.verdict(index.tree, node))
+                engine.wake("subnamespace", object_key(node.parent, node.asked.name))
+
+
+def _by_spec(change: Change[Any]) -> Iterable[str]:
+    before, after = change.before, change.after
+    if before is not None and after is not None and _same_to_us(before, after):
+        return ()
+    return watched.own_key(change)
+
+
+def _same_to_us(before: Any, after: Any) -> bool:  # noqa: ANN401 - any object with metadata
+    one, other = before.metadata, after.metadata
+    return (one.uid, one.generation, one.deletion_timestamp) == (other.uid, other.generation, other.deletion_timestamp)

@@ -1,0 +1,201 @@
+"""What is known of one tenant's tree of shares, read from the caches once and kept up to date by changes."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.errors import InputError
+from tenantry.api.kubernetes import Namespace, ResourceQuota
+from tenantry.api.marks import KIND, KIND_CORE, PARENT, QUOTA_BATCH, SUBNAMESPACE_UID, TENANT_UID
+from tenantry.api.model import object_key
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
+from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.controllers.tenant.desired import QUOTA
+from tenantry.controllers.watched import BY_BINDING, BY_NAMESPACE, BY_TENANT
+from tenantry.engine.cache import Cache
+from tenantry.engine.observed import Observed, ObservedQuota
+from tenantry.engine.runtime import Engine
+from tenantry.world import quota
+from tenantry.world.shares import Aim, Amounts, Book, Held, read, read_mark
+from tenantry.world.shares_moves import Mover
+from tenantry.world.shares_nodes import ROOT, Asked, Room
+from tenantry.world.shares_tree import Tree
+from tenantry.world.shares_words import Shortage
+
+
+class Caches(msgspec.Struct, frozen=True):
+    """Where everything is read from."""
+
+    tenants: Cache[Tenant]
+    books: Cache[TenantResourceQuota]
+    subnamespaces: Cache[Subnamespace]
+    namespaces: Cache[Observed]
+    quotas: Cache[Observed]
+
+    @classmethod
+    def of(cls, engine: Engine) -> Caches:
+        """Return the engine's."""
+        kinds = (Tenant, TenantResourceQuota, Subnamespace, Namespace, ResourceQuota)
+        return cls(*(engine.cache(kind.resource) for kind in kinds))
+
+
+def room_of(found: Observed, tenant: Tenant) -> Room | None:
+    """Return a namespace as a part of the tenant's tree, None where it is none."""
+    labels = found.labels
+    if labels.get(TENANT_UID) != tenant.metadata.uid:
+        return None
+    if labels.get(KIND) == KIND_CORE or found.name == tenant.metadata.name:
+        key, parent = ROOT, ""
+        if found.owner_uid != tenant.metadata.uid:
+            return None
+    else:
+        key, parent = labels.get(SUBNAMESPACE_UID, ""), labels.get(PARENT, "")
+        if not key or not parent:
+            return None
+    return Room(namespace=found.name, uid=found.uid, key=key, parent=parent, terminating=found.deleting)
+
+
+def held_of(found: ObservedQuota) -> Held:
+    """Return a ResourceQuota in numbers."""
+    number, final = read_mark(found.annotations.get(QUOTA_BATCH, ""))
+    return Held(
+        uid=found.uid,
+        version=found.version,
+        hard=read(found.hard),
+        in_force=read(found.in_force),
+        used=read(found.used),
+        number=number,
+        final=final,
+    )
+
+
+def asked_of(found: Subnamespace) -> Asked:
+    """Return what a Subnamespace asks for."""
+    meta = found.metadata
+    hard: Amounts = {}
+    problem = None
+    try:
+        hard = read(quota.normal(found.spec.quota.hard))
+    except InputError as error:
+        problem = Shortage(reasons.INVALID_SPEC, f"spec.quota.hard: {error}")
+    return Asked(
+        uid=meta.uid,
+        name=meta.name,
+        parent=meta.namespace,
+        created=meta.creation_timestamp,
+        generation=meta.generation,
+        hard=hard,
+        deleting=bool(meta.deletion_timestamp),
+        problem=problem,
+    )
+
+
+def book_of(found: TenantResourceQuota) -> Book:
+    """Return a TenantResourceQuota in numbers."""
+    status = found.status
+    return Book(
+        version=found.version,
+        hard=read(status.hard) if status.batch.counted else None,
+        number=status.batch.number,
+        aims=tuple(
+            Aim(namespace=target.namespace, uid=target.uid, hard=read(target.hard)) for target in status.batch.targets
+        ),
+    )
+
+
+class Changes:
+    """What has changed since it was last looked at, by key."""
+
+    def __init__(self) -> None:
+        self.namespaces: set[str] = set()
+        self.quotas: set[str] = set()
+        self.subnamespaces: set[tuple[str, str]] = set()
+
+
+class Index:
+    """The tree of one tenant.
+
+    Args:
+        tenant: Whose it is.
+        whole: What it may use.
+        caches: Where it is read from.
+        book: The batch under way.
+        number: The batch as of which the caches are known to be in step; None for none.
+    """
+
+    def __init__(
+        self, tenant: Tenant, whole: Amounts, caches: Caches, book: Book | None, number: int | None = None
+    ) -> None:
+        self.uid = tenant.metadata.uid
+        self._tenant = tenant
+        self._caches = caches
+        self.changes = Changes()
+        self.gone: set[str] = set()
+        # ResourceQuotas by uid that were seen to be in the namespace of a uid.
+        self.verified: dict[str, str] = {}
+        self.tree = Tree(whole, reclaim=tenant.spec.quota.on_shortage == "Reclaim")
+        self.mover = Mover(self.tree, number)
+        name = tenant.metadata.name
+        for found in caches.quotas.by_index(BY_TENANT, name):
+            if found.name == QUOTA:
+                self.tree.put_quota(found.namespace, held_of(cast("ObservedQuota", found)))
+        for found in caches.namespaces.by_index(BY_TENANT, name):
+            self._put_namespace(found)
+        self.tree.start(book.aims if book is not None else ())
+
+    def fits(self, tenant: Tenant, whole: Amounts) -> bool:
+        """Tell whether the tree can follow what the tenant has become; otherwise it is made anew."""
+        reclaim = tenant.spec.quota.on_shortage == "Reclaim"
+        same = tenant.metadata.uid == self.uid and tuple(sorted(whole)) == self.tree.keys
+        return same and reclaim == self.tree.reclaim and not self.tree.is_broken
+
+    def follow(self) -> None:
+        """Take in what has changed."""
+        changes, self.changes = self.changes, Changes()
+        for namespace in changes.quotas:
+            self._read_quota(namespace)
+        for namespace in changes.namespaces:
+            self.read_namespace(namespace)
+        for key, uid in changes.subnamespaces:
+            found = self._caches.subnamespaces.get(key)
+            if found is None or found.metadata.uid != uid:
+                self.tree.drop_child(uid)
+                if uid not in self.tree.nodes:
+                    self.gone.add(uid)
+            if found is not None and self.tree.room(found.metadata.namespace) is not None:
+                self.tree.put_child(asked_of(found))
+        for node in list(self.tree.pending()):
+            # Namespaces that we made ourselves are no news.
+            for room in self._caches.namespaces.by_index(BY_BINDING, node.key):
+                self._put_namespace(room)
+
+    def _read_quota(self, namespace: str) -> None:
+        found = self._caches.quotas.get(object_key(namespace, QUOTA))
+        if found is None:
+            self.tree.drop_quota(namespace)
+        else:
+            self.tree.put_quota(namespace, held_of(cast("ObservedQuota", found)))
+
+    def read_namespace(self, name: str) -> None:
+        """Take in a namespace, its ResourceQuota, and the Subnamespaces inside."""
+        found = self._caches.namespaces.get(name)
+        if found is None or room_of(found, self._tenant) is None:
+            self.tree.drop_room(name)
+        else:
+            self._put_namespace(found)
+        self._read_quota(name)
+
+    def _put_namespace(self, found: Observed) -> None:
+        room = room_of(found, self._tenant)
+        if room is None:
+            return
+        is_new = self.tree.room(room.namespace) is None
+        self.tree.put_room(room)
+        if is_new:
+            self._read_quota(room.namespace)
+            for child in self._caches.subnamespaces.by_index(BY_NAMESPACE, room.namespace):
+                self.tree.put_child(asked_of(child))

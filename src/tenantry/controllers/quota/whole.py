@@ -1,0 +1,81 @@
+"""What a tenant may use at a moment: its quota and the adjustments that are in force (E10). Pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import msgspec
+
+from tenantry.api.errors import InputError
+from tenantry.api.tenant import Tenant
+from tenantry.api.tenantresourcequota import Adjustment, TenantResourceQuota
+from tenantry.world import quota
+from tenantry.world.leases import lease
+from tenantry.world.shares import Amounts, read, thousandths
+
+
+class Whole(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tenant may use now.
+
+    Args:
+        hard: By normal key.
+        problems: Adjustments that are not in force, and why.
+        warnings: Adjustments that end soon.
+        next_seconds: In how many seconds that changes; None for never.
+    """
+
+    hard: Amounts
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    next_seconds: float | None = None
+
+
+def whole_of(tenant: Tenant, book: TenantResourceQuota | None, now: dt.datetime) -> Whole:
+    """Return what a tenant may use now.
+
+    Args:
+        tenant: Its quota.
+        book: Its adjustments.
+        now: The time, with an offset.
+
+    Raises:
+        InputError: The tenant's quota is wrong in a way that the CRD's schema did not catch.
+    """
+    hard = read(quota.normal(tenant.spec.quota.hard))
+    problems: list[str] = []
+    warnings: list[str] = []
+    turns: list[float] = []
+    changed = dict(hard)
+    for adjustment in book.spec.adjustments if book is not None else ():
+        try:
+            term = lease(adjustment.expires_at, now)
+            amounts = _amounts(adjustment, hard)
+        except InputError as error:
+            problems.append(f"adjustment {adjustment.name!r} is left out: {error}")
+            continue
+        if term.next_seconds is not None:
+            turns.append(term.next_seconds)
+        if term.is_expired:
+            continue
+        if term.warned:
+            warnings.append(f"adjustment {adjustment.name!r} ends at {adjustment.expires_at}")
+        for key, value in amounts.items():
+            changed[key] += value
+    return Whole(
+        hard={key: max(0, value) for key, value in changed.items()},
+        problems=tuple(problems),
+        warnings=tuple(warnings),
+        next_seconds=min(turns, default=None),
+    )
+
+
+def _amounts(adjustment: Adjustment, hard: Amounts) -> Amounts:
+    amounts: Amounts = {}
+    for key, value in adjustment.resources.items():
+        normal = quota.normal_key(key)
+        if normal not in hard:
+            raise InputError(f"the tenant's quota does not limit {normal}")
+        if normal in amounts:
+            raise InputError(f"it has {key!r} and another spelling of it; keep one")
+        amounts[normal] = thousandths(value)
+    return amounts
