@@ -1,0 +1,195 @@
+"""Inheritance through lost writes, cut watches and killed operators, on a real API server behind a failing proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenantry.local.cluster import LocalCluster
+from tenantry.testing.api import CONFIG_MAPS, ROLES, SECRETS, Api, stays, until
+from tenantry.testing.faults import Fault, FaultyProxy, Rule
+from tenantry.testing.operators import Operator, running
+from tenantry.testing.trees import Trees
+
+pytest_plugins = ["tenantry.testing.fixtures"]
+
+Json = dict[str, Any]
+SPEC: Json = {
+    "mode": "Workspace",
+    "owners": [{"kind": "User", "name": "alice"}],
+    "inheritance": {"secrets": "Sync", "configMaps": "Sync", "roles": "Copy"},
+}
+MARK = "tenantry.dev/inherited-from"
+KINDS = (SECRETS, CONFIG_MAPS)
+
+
+@pytest.fixture
+def trees(api: Api) -> Trees:
+    """Trees, as an administrator sees them."""
+    return Trees(api)
+
+
+@asynccontextmanager
+async def _operating(
+    tenancy: LocalCluster, operator: Operator, tmp_path: Path
+) -> AsyncGenerator[tuple[FaultyProxy, Operator]]:
+    """Run an operator behind a proxy, instead of the shared one."""
+    await operator.stop()
+    async with FaultyProxy(tenancy.paths.kubeconfig("operator")).running() as proxy:
+        config = proxy.kubeconfig(tmp_path / "operator")
+        async with running(config, tmp_path / "log") as behind:
+            await behind.leads()
+            yield proxy, behind
+
+
+async def _inherited(api: Api, namespace: str) -> dict[str, Json]:
+    """Return what a namespace has of the kinds that are kept the same, by kind and name; not Kubernetes' own."""
+    return {
+        f"{resource.kind}/{each['metadata']['name']}": each.get("data", {})
+        for resource in KINDS
+        for each in await api.list(resource, namespace)
+        if each["metadata"]["name"] != "kube-root-ca.crt"
+    }
+
+
+async def _agree(api: Api, source: str, *children: str) -> None:
+    """Wait until every child has exactly what its parent has."""
+
+    async def so() -> bool:
+        wanted = await _inherited(api, source)
+        return all([await _inherited(api, child) == wanted for child in children])
+
+    await until(so, f"{children} have what {source} has", seconds=40.0)
+
+
+def _value(name: str, text: str) -> Json:
+    return {"metadata": {"name": name}, "data": {"a": text}}
+
+
+async def test_whatever_write_is_lost_with_or_without_effect_the_copies_come_out_right(
+    api: Api, operator: Operator, tenancy: LocalCluster, name: str, tmp_path: Path
+) -> None:
+    """E06: each kind of write in turn."""
+    trees = Trees(api)
+    await api.make_tenant(name)
+    for resource in KINDS:
+        for each in ("a", "b", "c", "d"):
+            await api.create(resource, _value(each, "b25l"), name)
+    async with _operating(tenancy, operator, tmp_path) as (proxy, behind):
+
+        def lose(method: str, times: int = 2) -> list[Rule]:
+            faults = (Fault.LOSE_REQUEST, Fault.LOSE_ANSWER, Fault.REFUSE)
+            return [proxy.fail(Rule(fault=fault, method=method, path="/secrets", times=times)) for fault in faults]
+
+        rules = lose("POST")
+        child = await trees.make(name, "team", SPEC)
+        await _agree(api, name, child)
+        rules += lose("PUT")
+        for resource in KINDS:
+            for each in ("a", "b", "c"):
+                await api.patch(resource, each, {"data": {"a": "dHdv"}}, name)
+        await _agree(api, name, child)
+        rules += lose("DELETE", 1)
+        for each in ("a", "b", "c"):
+            await api.delete(SECRETS, each, name)
+        await _agree(api, name, child)
+        # A read that fails: the content of a source that has changed.
+        rules.append(proxy.fail(Rule(fault=Fault.LOSE_ANSWER, method="GET", path="/secrets/d", times=2)))
+        await api.patch(SECRETS, "d", {"data": {"a": "dGhyZWU="}}, name)
+        await _agree(api, name, child)
+        assert [rule.hits for rule in rules] == [rule.times for rule in rules]
+        assert behind.is_running
+        assert "Traceback" not in behind.log.read_text()
+
+
+async def test_a_tree_agrees_in_the_end_whatever_fails_and_whoever_is_killed(
+    api: Api, operator: Operator, tenancy: LocalCluster, name: str, tmp_path: Path
+) -> None:
+    """E06: seeded by pytest-randomly; three levels, sources made, changed and deleted meanwhile."""
+    chance = random.Random(random.getrandbits(32))
+    trees = Trees(api)
+    await api.make_tenant(name)
+    async with _operating(tenancy, operator, tmp_path) as (proxy, behind):
+        top = await trees.make(name, "top", SPEC)
+        parents = {"x": top, "y": top}
+        children = [top, *(await asyncio.gather(*(trees.make(where, each, SPEC) for each, where in parents.items())))]
+        children.append(await trees.make(children[1], "z", SPEC))
+        for number in range(25):
+            resource, each = chance.choice(KINDS), chance.choice("abcd")
+            if await api.find(resource, each, name) is None:
+                await api.create(resource, _value(each, "b25l"), name)
+            elif chance.random() < 0.3:
+                await api.delete(resource, each, name)
+            else:
+                await api.patch(resource, each, {"data": {"a": f"{number:04d}"}}, name)
+            fault = chance.choice([Fault.REFUSE, Fault.LOSE_REQUEST, Fault.LOSE_ANSWER, Fault.DELAY])
+            path = chance.choice(["/secrets", "/configmaps", ""])
+            status = chance.choice([409, 429, 500, 503])
+            proxy.fail(Rule(fault=fault, path=path, times=chance.randint(1, 4), status=status, seconds=0.2))
+            if chance.random() < 0.2:
+                await (proxy.expire_watches() if chance.random() < 0.5 else _cut(proxy))
+            if number in {8, 16}:
+                await behind.kill()
+                await behind.start()
+        await _agree(api, name, *children)
+        for child in children:
+            for resource in KINDS:
+                for each in await api.list(resource, child):
+                    assert each["metadata"]["name"] == "kube-root-ca.crt" or MARK in each["metadata"]["labels"]
+        assert "Traceback" not in behind.log.read_text()
+
+
+async def _cut(proxy: FaultyProxy) -> int:
+    return proxy.cut_watches()
+
+
+async def test_what_happens_elsewhere_costs_nothing(api: Api, trees: Trees, operator: Operator, name: str) -> None:
+    """Issue 4: a change in a namespace without children, and in no child, is not looked at."""
+    await api.make_tenant(name)
+    await api.make_tenant(f"{name}-other")
+    child = await trees.make(name, "team", SPEC)
+
+    async def looks() -> float:
+        return await operator.sample("controller_runtime_reconcile_total", 'controller="inheritance"')
+
+    before = await looks()
+    for number in range(20):
+        await api.create(CONFIG_MAPS, _value(f"c{number}", "b25l"), f"{name}-other")
+        await api.create(ROLES, {"metadata": {"name": f"r{number}"}, "rules": []}, f"{name}-other")
+
+    async def is_still() -> bool:
+        return await looks() == before
+
+    await stays(is_still, "the controller has nothing to do", seconds=0.5)
+    await api.create(CONFIG_MAPS, _value("mine", "b25l"), name)
+    await until(lambda: api.find(CONFIG_MAPS, "mine", child), "it works, though")
+
+
+async def test_one_change_reaches_many_children_within_the_time_that_is_promised(
+    api: Api, trees: Trees, operator: Operator, name: str
+) -> None:
+    """Issue 4: 1,000 in 3 s; here 100 in 1 s, one read and one write for each."""
+    await api.make_tenant(name)
+    await api.create(SECRETS, _value("thing", "b25l"), name)
+    children = await asyncio.gather(*(trees.make(name, f"c{number}", SPEC) for number in range(100)))
+    await asyncio.sleep(0.3)
+    before = await operator.quiet_writes()
+    reads = await operator.sample("rest_client_requests_total", 'method="GET"')
+    await api.patch(SECRETS, "thing", {"data": {"a": "dHdv"}}, name)
+
+    async def followed() -> bool:
+        copies = await api.list(SECRETS)
+        return (
+            sum(each["metadata"]["namespace"] in set(children) and each["data"]["a"] == "dHdv" for each in copies)
+            == 100
+        )
+
+    await until(followed, "all have the new value", seconds=1.0)
+    assert await operator.quiet_writes() == before + 100
+    assert await operator.sample("rest_client_requests_total", 'method="GET"') - reads <= 5
