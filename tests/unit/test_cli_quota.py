@@ -31,7 +31,7 @@ TREE = (
         namespace="acme",
         assigned={"requests.cpu": "10", "pods": "5"},
         used={"requests.cpu": "3", "pods": "0"},
-        free={"requests.cpu": "5500m", "pods": "5"},
+        free={"requests.cpu": "7", "pods": "5"},
     ),
     Share(namespace="web-1", parent="acme", depth=1, assigned={"requests.cpu": "2"}, used={}, free={}),
 )
@@ -45,15 +45,22 @@ def trq(*tree: Share, adjustments: tuple[Adjustment, ...] = ()) -> TenantResourc
     )
 
 
+def own(namespace: str, hard: dict[str, str], used: dict[str, str]) -> QuotaSeen:
+    return QuotaSeen(
+        metadata=ObjectMeta(name="tenantry-quota", namespace=namespace), status=QuotaStatus(hard=hard, used=used)
+    )
+
+
 def test_the_tree_is_a_table() -> None:
     """E09, E10: assigned, used and free of each namespace; and what is changed for a while."""
-    view = quota.view_of("acme", trq(*TREE, adjustments=(SALE,)), None)
+    core = own("acme", {"pods": "5", "requests.cpu": "8"}, {"requests.cpu": "2500m"})
+    view = quota.view_of("acme", trq(*TREE, adjustments=(SALE,)), {"acme": core})
     assert view.omitted == 2
     assert quota.lines([view], NOW) == [
-        "NAMESPACE   KEY            ASSIGNED   USED     FREE",
-        "acme        pods           5          0        5",
-        "            requests.cpu   10         3        5500m",
-        "  web-1     requests.cpu   2          <none>   <none>",
+        "NAMESPACE   KEY            ASSIGNED   USED     FREE     OWN FREE",
+        "acme        pods           5          0        5        5",
+        "            requests.cpu   10         3        7        5500m",
+        "  web-1     requests.cpu   2          <none>   <none>   <none>",
         "",
         "TENANT   ADJUSTMENT   BY                        EXPIRES",
         "acme     sale         pods=-5,requests.cpu=+2   2026-01-03T03:04:05Z (in 1d)",
@@ -63,17 +70,14 @@ def test_the_tree_is_a_table() -> None:
 @pytest.mark.parametrize("tree", [None, trq(adjustments=(SALE,))])
 def test_where_nothing_is_divided_yet_the_core_namespace_is_all(tree: TenantResourceQuota | None) -> None:
     """E09: what Kubernetes counts there."""
-    core = QuotaSeen(
-        metadata=ObjectMeta(name="tenantry-quota", namespace="acme"),
-        status=QuotaStatus(hard={"requests.memory": "8Gi", "pods": "5"}, used={"requests.memory": "512Mi"}),
-    )
-    view = quota.view_of("acme", tree, core)
+    core = own("acme", {"requests.memory": "8Gi", "pods": "5"}, {"requests.memory": "512Mi"})
+    view = quota.view_of("acme", tree, {"acme": core})
     assert view.adjustments == (() if tree is None else (SALE,))
     assert quota.lines([view], NOW)[1:3] == [
-        "acme        pods              5          0       5",
-        "            requests.memory   8Gi        512Mi   7680Mi",
+        "acme        pods              5          0       5        5",
+        "            requests.memory   8Gi        512Mi   7680Mi   7680Mi",
     ]
-    assert quota.lines([quota.view_of("acme", None, None)], NOW) == []
+    assert quota.lines([quota.view_of("acme", None, {})], NOW) == []
 
 
 def test_the_page_of_a_tenants_quota() -> None:

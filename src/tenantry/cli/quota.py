@@ -67,6 +67,28 @@ def quota() -> None:
 # -- show -----------------------------------------------------------------------------------------
 
 
+class ShareView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The part of one namespace; maps from quota key to canonical quantity.
+
+    Args:
+        namespace: Its name.
+        parent: The namespace above; "" at the top.
+        depth: 0 at the top.
+        assigned: What it and everything below it may use.
+        used: What all that uses.
+        free: What is left of it.
+        own_free: What is free in the namespace itself: what can be used there, or given to another child.
+    """
+
+    namespace: str
+    parent: str
+    depth: int
+    assigned: Mapping[str, str]
+    used: Mapping[str, str]
+    free: Mapping[str, str]
+    own_free: Mapping[str, str]
+
+
 class QuotaView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The quota of a tenant; maps from quota key to canonical quantity.
 
@@ -74,8 +96,7 @@ class QuotaView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         tenant: Its name.
         hard: What the whole tree may use now.
         used: What it uses.
-        tree: From the top; of a namespace what it and everything below it is assigned and uses, and what is free in its
-            own share.
+        tree: From the top.
         omitted: How many namespaces are not in `tree`.
         adjustments: Changes for a while.
     """
@@ -83,7 +104,7 @@ class QuotaView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     tenant: str
     hard: Mapping[str, str]
     used: Mapping[str, str]
-    tree: tuple[Share, ...]
+    tree: tuple[ShareView, ...]
     omitted: int = 0
     adjustments: tuple[Adjustment, ...] = ()
 
@@ -93,7 +114,10 @@ class QuotaView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 @click.argument("names", nargs=-1, metavar="[TENANT]...", shell_complete=complete.tenants)
 @output.output_option("json")
 def show(target: Target, *, names: tuple[str, ...], form: str | None) -> None:
-    """Print what each namespace is assigned and uses, with all below it, and what is free in its own share."""
+    """Print what each namespace with all below it is assigned and uses, and what is free.
+
+    OWN FREE is what can be used in the namespace itself, or given to another child.
+    """
     views = session.run(target, lambda client: read(client, names))
     if form:
         output.write(output.to_json({"tenants": views}))
@@ -121,16 +145,16 @@ async def read(client: Client, names: Sequence[str]) -> list[QuotaView]:
     by_tenant = {each.metadata.name: each for each in trees}
     by_namespace = {each.metadata.namespace: each for each in quotas}
     ordered = sorted(each.metadata.name for each in tenants)
-    return [view_of(name, by_tenant.get(name), by_namespace.get(name)) for name in ordered]
+    return [view_of(name, by_tenant.get(name), by_namespace) for name in ordered]
 
 
-def view_of(tenant: str, tree: TenantResourceQuota | None, core: QuotaSeen | None) -> QuotaView:
+def view_of(tenant: str, tree: TenantResourceQuota | None, quotas: Mapping[str, QuotaSeen]) -> QuotaView:
     """Return what is known of a tenant's quota.
 
     Args:
         tenant: Its name.
-        tree: None where the operator has not made it.
-        core: The quota of the core namespace, which is all there is where there is no tree.
+        tree: None where the operator has not made it; then the core namespace's quota is all there is.
+        quotas: Tenantry's own, by namespace.
     """
     adjustments = tree.spec.adjustments if tree is not None else ()
     if tree is not None and tree.status.tree:
@@ -139,15 +163,37 @@ def view_of(tenant: str, tree: TenantResourceQuota | None, core: QuotaSeen | Non
             tenant=tenant,
             hard=status.hard,
             used=status.used,
-            tree=status.tree,
+            tree=tuple(_share(share, quotas.get(share.namespace)) for share in status.tree),
             omitted=status.omitted,
             adjustments=adjustments,
         )
-    hard = core.status.hard if core is not None else {}
-    used = {key: core.status.used.get(key, "0") for key in hard} if core is not None else {}
-    free = {key: _less(amount, used[key]) for key, amount in hard.items()}
-    top = Share(namespace=tenant, assigned=hard, used=used, free=free)
-    return QuotaView(tenant=tenant, hard=hard, used=used, tree=(top,), adjustments=adjustments)
+    core = quotas.get(tenant)
+    uses = core.uses() if core is not None else ()
+    top = Share(
+        namespace=tenant,
+        assigned={use.key: use.hard for use in uses},
+        used={use.key: use.used for use in uses},
+        free=_free(core),
+    )
+    return QuotaView(
+        tenant=tenant, hard=top.assigned, used=top.used, tree=(_share(top, core),), adjustments=adjustments
+    )
+
+
+def _share(share: Share, own: QuotaSeen | None) -> ShareView:
+    return ShareView(
+        namespace=share.namespace,
+        parent=share.parent,
+        depth=share.depth,
+        assigned=share.assigned,
+        used=share.used,
+        free=share.free,
+        own_free=_free(own),
+    )
+
+
+def _free(own: QuotaSeen | None) -> dict[str, str]:
+    return {use.key: _less(use.hard, use.used) for use in own.uses()} if own is not None else {}
 
 
 def _less(hard: str, used: str) -> str:
@@ -162,15 +208,16 @@ def lines(views: Sequence[QuotaView], now: datetime) -> list[str]:
         for share in view.tree:
             name = "  " * share.depth + share.namespace
             for key, amount in sorted(share.assigned.items()):
-                used, free = (output.cell(part.get(key)) for part in (share.used, share.free))
-                rows.append((name, key, amount, used, free))
+                rest = (output.cell(part.get(key)) for part in (share.used, share.free, share.own_free))
+                rows.append((name, key, amount, *rest))
                 name = ""
     changes = [
         (view.tenant, each.name, _signed(each.resources), expiry(each.expires_at, now))
         for view in views
         for each in view.adjustments
     ]
-    shares = output.table(("NAMESPACE", "KEY", "ASSIGNED", "USED", "FREE"), rows) if rows else []
+    headers = ("NAMESPACE", "KEY", "ASSIGNED", "USED", "FREE", "OWN FREE")
+    shares = output.table(headers, rows) if rows else []
     table = output.table(("TENANT", "ADJUSTMENT", "BY", "EXPIRES"), changes) if changes else []
     return [*shares, *([""] if shares and table else []), *table]
 
