@@ -8,13 +8,14 @@ import click
 import msgspec
 
 from tenantry.api import marks
-from tenantry.api.errors import ApiError, LocalError
+from tenantry.api.errors import ApiError, InputError, LocalError
 from tenantry.cli import output
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
     from tenantry.bench.establish import Result
     from tenantry.bench.probe import Probe
+    from tenantry.bench.tree import TreeResult
     from tenantry.kube.client import Client
 
 MANY = 512
@@ -68,6 +69,70 @@ def establish(
         output.write_lines(_lines(result))
 
 
+@bench.command()
+@takes_target
+@click.option("--namespaces", type=click.IntRange(1, 20_000), default=100, show_default=True, help="How many in all.")
+@click.option("--depth", type=click.IntRange(1, 32), default=1, show_default=True, help="How many levels; 1 is flat.")
+@click.option(
+    "--fanout", type=click.IntRange(1, 20_000), default=10, show_default=True, help="Children of each, unless flat."
+)
+@click.option(
+    "--inherit",
+    default="role,rolebinding,secret",
+    show_default=True,
+    metavar="KIND,...",
+    help="What every child inherits one of: role, rolebinding, secret, configmap; or none.",
+)
+@click.option("--quota", is_flag=True, help="The tenant has a quota, and every child a share of it.")
+@click.option("--rounds", type=click.IntRange(1, 50), default=1, show_default=True, help="Interleaved rounds.")
+@click.option("--operator-metrics", help="URL of the operator's /metrics; found where it can be.")
+@output.output_option("json")
+def tree(
+    target: Target,
+    *,
+    namespaces: int,
+    depth: int,
+    fanout: int,
+    inherit: str,
+    quota: bool,
+    rounds: int,
+    operator_metrics: str | None,
+    form: str | None,
+) -> None:
+    """Make a tenant's tree of namespaces, and write the same objects with no operator, to compare.
+
+    The operator is held still for the second half of each round, as by `bench establish`. Everything that was made is
+    deleted again. Needs an administrator's credentials.
+    """
+    import uvloop
+
+    from tenantry.bench.load import CONNECTIONS
+    from tenantry.bench.tree import SOURCES, Shape, plan
+    from tenantry.bench.tree import tree as measure
+    from tenantry.kube.client import Client
+    from tenantry.kube.version import require_supported
+
+    kinds = tuple(dict.fromkeys(part.strip() for part in inherit.split(",") if part.strip() not in {"", "none"}))
+    unknown = [kind for kind in kinds if kind not in SOURCES]
+    if unknown:
+        raise InputError(f"--inherit {unknown[0]!r} is none of {', '.join(SOURCES)}")
+    shape = Shape(namespaces=namespaces, depth=depth, fanout=fanout, inherit=kinds, quota=quota)
+    plan(shape)  # what cannot be is refused before the cluster is asked
+
+    async def main() -> TreeResult:
+        connection = target.connection()
+        async with Client(connection, field_manager="tenantry-bench", max_connections=CONNECTIONS) as client:
+            await require_supported(client)
+            probe = await _probe(client, target, operator_metrics)
+            return await measure(client, shape=shape, rounds=rounds, probe=probe, talk=output.talk)
+
+    result = uvloop.run(main())
+    if form == "json":
+        output.write(msgspec.json.encode(result).decode())
+    else:
+        output.write_lines(_tree_lines(result))
+
+
 async def _probe(client: Client, target: Target, url: str | None) -> Probe | None:
     """Return what reads the metrics, tried once; None, with a word on stderr, where it cannot."""
     import aiohttp
@@ -109,6 +174,25 @@ def _local_address(target: Target) -> str:
         return f"http://127.0.0.1:{LocalCluster(target.local_name).spec().ports.operator}/metrics"
     except LocalError:
         return ""
+
+
+def _tree_lines(result: TreeResult) -> list[str]:
+    unknown = "not measured"
+    cpu = unknown if result.operator_cpu_seconds is None else f"{result.operator_cpu_seconds} s"
+    memory = unknown if result.operator_rss_mib is None else f"{result.operator_rss_mib} MiB"
+    change = (
+        "no Secret is inherited" if result.change_seconds is None else f"{result.change_seconds} s until all have it"
+    )
+    shape = f"{result.namespaces} in {result.depth} level(s)"
+    return [
+        f"namespaces         {shape}, {result.objects} objects",
+        f"tree               {result.tree_seconds} s",
+        f"raw writes         {result.raw_seconds} s",
+        f"ratio              {result.ratio} (1 is as fast as writing alone)",
+        f"operator           CPU {cpu}, memory {memory}",
+        f"changed Secret     {change}",
+        f"deleted            {result.deleted_seconds} s",
+    ]
 
 
 def _lines(result: Result) -> list[str]:
