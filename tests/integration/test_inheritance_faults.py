@@ -63,9 +63,14 @@ async def _agree(api: Api, source: str, *children: str) -> None:
 
     async def so() -> bool:
         wanted = await _inherited(api, source)
-        return all([await _inherited(api, child) == wanted for child in children])
+        differ[:] = [found for child in children if (found := await _inherited(api, child)) != wanted]
+        return not differ
 
-    await until(so, f"{children} have what {source} has", seconds=40.0)
+    differ: list[dict[str, Json]] = []
+    try:
+        await until(so, f"{children} have what {source} has", seconds=40.0)
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {await _inherited(api, source)} is not {differ}") from error
 
 
 def _value(name: str, text: str) -> Json:
@@ -137,6 +142,8 @@ async def test_a_tree_agrees_in_the_end_whatever_fails_and_whoever_is_killed(
             if number in {8, 16}:
                 await behind.kill()
                 await behind.start()
+        proxy.rules.clear()
+        await behind.leads()
         await _agree(api, name, *children)
         for child in children:
             for resource in KINDS:
