@@ -14,20 +14,27 @@ import pytest_asyncio
 import yaml
 
 from tenantry.api.errors import ApiError
-from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.kubernetes import Namespace, ResourceQuota, RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.local.cluster import LocalCluster
 from tenantry.testing.api import CONFIG_MAPS, CRDS, PODS, ROLES, SECRETS, Api, stays, until
 from tenantry.testing.trees import Trees
-from tenantry.world.hnc import HierarchicalResourceQuota, HierarchyConfiguration, HncConfiguration, SubnamespaceAnchor
+from tenantry.world.hnc import (
+    QUOTA_NAME,
+    HierarchicalResourceQuota,
+    HierarchyConfiguration,
+    HncConfiguration,
+    SubnamespaceAnchor,
+)
 
 pytest_plugins = ["tenantry.testing.fixtures"]
 
 Json = dict[str, Any]
 SECONDS = 60.0
 ADMIN = "rbac.authorization.k8s.io"
+QUOTAS = ResourceQuota.resource
 WEBHOOKS = Resource(
     "admissionregistration.k8s.io",
     "v1",
@@ -343,4 +350,36 @@ async def test_hncs_copies_give_way_once_they_are_deleted(api: Api, importer: Im
     await api.delete(ROLES, "r", forest.team)
     await trees.condition(forest.root, forest.team, "Inherited", holds=True)
     assert "hnc.x-k8s.io/inherited-from" not in (await api.get(ROLES, "r", forest.squad))["metadata"]["labels"]
+    await api.delete(Tenant.resource, name)
+
+
+@pytest.mark.usefixtures("operator")
+async def test_quotas_are_divided_over_what_was_adopted(api: Api, importer: Importer, name: str) -> None:
+    """X10, E09: what runs already counts, shares come to no more than the whole, and nothing is stopped."""
+    forest = await make_forest(api, name)
+    before = await identities(api, forest)
+    for namespace, pods in ((forest.root, 6), (forest.team, 9)):
+        quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": pods}}}
+        await api.create(HierarchicalResourceQuota.resource, quota, namespace)
+    # What HNC itself keeps in each namespace, and counts by.
+    for namespace, pods in ((forest.root, 6), (forest.team, 6), (forest.squad, 6)):
+        await api.create(QUOTAS, {"metadata": {"name": QUOTA_NAME}, "spec": {"hard": {"pods": pods}}}, namespace)
+
+    async def counted() -> bool:
+        found = [await api.get(QUOTAS, QUOTA_NAME, namespace) for namespace in forest]
+        return all(quota.get("status", {}).get("used") == {"pods": "1"} for quota in found)
+
+    await until(counted, "the pods are counted")
+    await importer.done(name, "--fit", "--apply", "--yes")
+    await see_that_it_is_imported(api, forest)
+    assert await identities(api, forest) == before
+    # The root keeps its one, the team and the squad below it get the rest.
+    tree = {
+        sub: (await Trees(api).get(*sub)).spec.quota.hard for sub in ((name, forest.team), (forest.team, forest.squad))
+    }
+    assert tree == {(name, forest.team): {"pods": "5"}, (forest.team, forest.squad): {"pods": "1"}}
+    own = {
+        namespace: (await api.get(QUOTAS, "tenantry-quota", namespace))["spec"]["hard"]["pods"] for namespace in forest
+    }
+    assert own == {forest.root: "1", forest.team: "4", forest.squad: "1"}
     await api.delete(Tenant.resource, name)
