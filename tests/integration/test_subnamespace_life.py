@@ -269,51 +269,7 @@ async def test_what_was_deleted_while_nobody_looked_is_cleaned_up(
     assert await api.find(Namespace.resource, namespace) is None
 
 
-# -- moving ---------------------------------------------------------------------------------------
-
-
-async def test_a_workspace_moves_with_what_is_in_it(api: Api, trees: Trees, name: str) -> None:
-    """Point 6: the namespace stays the same; its labels, and those of what is below, say the new place."""
-    await api.make_tenant(name)
-    left, right = await trees.make(name, "left"), await trees.make(name, "right")
-    team = await trees.make(left, "team")
-    deep = await trees.make(team, "deep")
-    await api.create(CONFIG_MAPS, {"metadata": {"name": "kept"}}, team)
-    moved = await trees.make(right, "team", {**WORKSPACE, "adopt": {"namespace": team, "parent": left}})
-    assert moved == team
-    assert await api.find(CONFIG_MAPS, "kept", team) is not None
-    await api.gone(Subnamespace.resource, "team", left)
-
-    async def relabelled() -> bool:
-        labels = await trees.labels(deep)
-        return labels.get(f"{right}.tree.tenantry.dev/depth") == "2" and f"{left}.tree.tenantry.dev/depth" not in labels
-
-    await until(relabelled, "what is below says its new place")
-
-
-async def test_nobody_moves_what_they_may_not_delete(
-    api: Api, trees: Trees, tenancy: LocalCluster, tmp_path: Path, name: str
-) -> None:
-    """Point 6: the API server asks whether the mover may take it away where it is."""
-    await api.make_tenant(name)
-    team = await trees.make(name, "team", {"mode": "Workspace", "owners": [{"kind": "User", "name": "olga"}]})
-    mine = await trees.make(name, "mine", {"mode": "Workspace", "owners": [{"kind": "User", "name": "olga"}]})
-    async with as_person(tenancy, tmp_path, "olga") as olga:
-        stolen = {**WORKSPACE, "adopt": {"namespace": team, "parent": name}}
-        with pytest.raises(Forbidden, match="in which you may delete Subnamespaces"):
-            await olga.create(Subnamespace.resource, subnamespace_json("team", stolen), mine)
-
-
-async def test_a_tree_has_no_cycles(api: Api, trees: Trees, name: str) -> None:
-    """Point 6: what is above cannot be moved below, neither at admission nor behind its back."""
-    await api.make_tenant(name)
-    top = await trees.make(name, "top")
-    low = await trees.make(top, "low")
-    with pytest.raises(Forbidden, match="a tree has no cycles"):
-        await trees.ask(low, "top", {**WORKSPACE, "adopt": {"namespace": top, "parent": name}})
-
-
-# -- limits, suspension, leases -------------------------------------------------------------------
+# -- limits, suspension ---------------------------------------------------------------------------
 
 
 async def test_a_tenants_limits_hold(api: Api, trees: Trees, name: str) -> None:
