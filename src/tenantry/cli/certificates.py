@@ -26,8 +26,6 @@ from cryptography.x509.oid import NameOID
 from tenantry.api.errors import ApiError, InputError, RetryableError, TenantryError
 from tenantry.api.marks import MANAGED_BY, MANAGER
 from tenantry.api.model import ConditionStatus, KubernetesObject, Model, ObjectMeta, Resource
-from tenantry.api.owner import OwnerKind
-from tenantry.api.tenant import Tenant
 from tenantry.cli import durations
 from tenantry.cli.following import follow, only
 from tenantry.kube.client import Client
@@ -110,30 +108,43 @@ def check_request(user: str, seconds: int) -> None:
         )
 
 
-def default_user(tenant: Tenant) -> str:
-    """Return the tenant's first owner that is a User.
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """What a certificate is to let somebody into.
+
+    Args:
+        told: As in "tenant 'acme'".
+        tenant: Whose it is.
+        users: The owners there that are Users.
+        is_suspended: Nobody gets in now.
+    """
+
+    told: str
+    tenant: str
+    users: tuple[str, ...]
+    is_suspended: bool
+
+
+def default_user(place: Place) -> str:
+    """Return the first owner that is a User.
 
     Raises:
-        InputError: It has none.
+        InputError: There is none.
     """
-    user = next((owner.name for owner in tenant.spec.owners if owner.kind is OwnerKind.USER), None)
-    if user is None:
-        name = tenant.metadata.name
-        raise InputError(f"tenant {name!r} has no owner that is a User; say whom to name with --user")
-    return user
+    if not place.users:
+        raise InputError(f"{place.told} has no owner that is a User; say whom to name with --user")
+    return place.users[0]
 
 
-def warnings(tenant: Tenant, user: str) -> list[str]:
+def warnings(place: Place, user: str) -> list[str]:
     """Return what a person should know who gets a certificate for this user."""
-    name = tenant.metadata.name
     found: list[str] = []
-    if not any(owner.kind is OwnerKind.USER and owner.name == user for owner in tenant.spec.owners):
+    if user not in place.users:
         found.append(
-            f"{user!r} is not among the owners of tenant {name!r}: unless a RoleBinding there names this user, the"
+            f"{user!r} is not among the owners of {place.told}: unless a RoleBinding there names this user, the"
             " certificate lets nobody in (certificates carry no groups)"
         )
-    if tenant.spec.suspended:
-        found.append(f"tenant {name!r} is suspended: until it is resumed, nobody gets in")
+    if place.is_suspended:
+        found.append(f"{place.told} is suspended: until it is resumed, nobody gets in")
     return found
 
 
@@ -224,12 +235,12 @@ def _certificate(name: str, request: CertificateSigningRequest | None) -> bytes 
     return base64.b64decode(request.status.certificate) if request.status.certificate else None
 
 
-def kubeconfig_of(connection: Connection, tenant: str, issued: Issued) -> dict[str, object]:
-    """Return a kubeconfig that is this user in the tenant's namespace.
+def kubeconfig_of(connection: Connection, namespace: str, issued: Issued) -> dict[str, object]:
+    """Return a kubeconfig that is this user in a tenant's namespace.
 
     Args:
         connection: Where the cluster is and how it is trusted; nothing of its credentials is used.
-        tenant: The namespace.
+        namespace: The namespace.
         issued: The certificate.
     """
     cluster: dict[str, object] = {"server": connection.server}
@@ -245,12 +256,12 @@ def kubeconfig_of(connection: Connection, tenant: str, issued: Issued) -> dict[s
         "client-certificate-data": base64.b64encode(issued.certificate).decode(),
         "client-key-data": base64.b64encode(issued.key).decode(),
     }
-    context = {"cluster": "cluster", "user": issued.user, "namespace": tenant}
+    context = {"cluster": "cluster", "user": issued.user, "namespace": namespace}
     return {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "cluster", "cluster": cluster}],
         "users": [{"name": issued.user, "user": user}],
-        "contexts": [{"name": tenant, "context": context}],
-        "current-context": tenant,
+        "contexts": [{"name": namespace, "context": context}],
+        "current-context": namespace,
     }

@@ -6,23 +6,35 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tenantry.api.errors import InputError
+from tenantry.api.errors import InputError, NotFound
+from tenantry.api.owner import OwnerKind
 from tenantry.cli import complete, durations, output, session
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
+    from tenantry.cli import certificates
     from tenantry.kube.client import Client
 
 
 @click.command()
 @takes_target
 @click.option("--tenant", metavar="TENANT", shell_complete=complete.tenants, help="For a user of this tenant.")
-@click.option("--user", metavar="USER", help="With --tenant: who to be.  [default: its first owner that is a User]")
 @click.option(
-    "--expires", type=durations.DURATION, metavar="DURATION", help="With --tenant: from 10m to 7d.  [default: 1h]"
+    "-n",
+    "--namespace",
+    default="",
+    metavar="NAMESPACE",
+    shell_complete=complete.namespaces,
+    help="For a user of this namespace of a tenant's tree.",
 )
-def kubeconfig(target: Target, *, tenant: str | None, user: str | None, expires: int | None) -> None:
-    r"""Print a kubeconfig: the administrator's of a local cluster, or with --tenant that of a tenant's user.
+@click.option(
+    "--user", metavar="USER", help="With --tenant or -n: who to be.  [default: the first owner there that is a User]"
+)
+@click.option(
+    "--expires", type=durations.DURATION, metavar="DURATION", help="With --tenant or -n: from 10m to 7d.  [default: 1h]"
+)
+def kubeconfig(target: Target, *, tenant: str | None, namespace: str, user: str | None, expires: int | None) -> None:
+    r"""Print a kubeconfig: the administrator's of a local cluster, or with --tenant or -n that of a tenant's user.
 
     A user's holds a client certificate that the cluster signs, with your own rights to ask for it and to approve it. It
     cannot be taken back before it expires.
@@ -30,12 +42,15 @@ def kubeconfig(target: Target, *, tenant: str | None, user: str | None, expires:
     \b
       tenantry kubeconfig --tenant acme > acme.kubeconfig
       kubectl --kubeconfig acme.kubeconfig get pods
+      tenantry kubeconfig -n shop-48940d7599eb15bb --user bob > bob.kubeconfig
     """
-    if tenant is not None:
-        _print_tenant(target, tenant, user, 3600 if expires is None else expires)
+    if tenant is not None and namespace:
+        raise InputError("give either --tenant or --namespace, not both: a tenant's core namespace has its name")
+    if tenant is not None or namespace:
+        _print_user(target, tenant or "", namespace, user, 3600 if expires is None else expires)
         return
     if user is not None or expires is not None:
-        raise InputError("--user and --expires need --tenant")
+        raise InputError("--user and --expires need --tenant or --namespace")
     if target.local_name is None or target.kubeconfig is None:
         raise InputError(
             "this cluster is not a local one: its kubeconfig is yours already; choose a local one with --name, or a"
@@ -44,20 +59,52 @@ def kubeconfig(target: Target, *, tenant: str | None, user: str | None, expires:
     click.echo(target.kubeconfig.read_text(), nl=False)
 
 
-def _print_tenant(target: Target, name: str, given: str | None, seconds: int) -> None:
-    from tenantry.api.tenant import Tenant
+def _print_user(target: Target, tenant: str, namespace: str, given: str | None, seconds: int) -> None:
     from tenantry.cli import certificates
 
     async def work(client: Client) -> certificates.Issued:
-        found = await client.get(Tenant, name)
-        user = certificates.default_user(found) if given is None else given
+        place = await (_tenant(client, tenant) if tenant else _namespace(client, namespace))
+        user = certificates.default_user(place) if given is None else given
         certificates.check_request(user, seconds)
-        for warning in certificates.warnings(found, user):
+        for warning in certificates.warnings(place, user):
             output.talk(f"warning: {warning}")
-        return await certificates.issue(client, name, user, seconds=seconds)
+        return await certificates.issue(client, place.tenant, user, seconds=seconds)
 
     if given is not None:
         certificates.check_request(given, seconds)
     issued = session.run(target, work)
     output.talk(f"user {issued.user!r}, until {issued.expires:%Y-%m-%d %H:%M} UTC")
-    output.write(output.to_yaml([certificates.kubeconfig_of(target.connection(), name, issued)]))
+    output.write(output.to_yaml([certificates.kubeconfig_of(target.connection(), tenant or namespace, issued)]))
+
+
+async def _tenant(client: Client, name: str) -> certificates.Place:
+    from tenantry.api.tenant import Tenant
+    from tenantry.cli.certificates import Place
+
+    tenant = await client.get(Tenant, name)
+    users = tuple(owner.name for owner in tenant.spec.owners if owner.kind is OwnerKind.USER)
+    return Place(told=f"tenant {name!r}", tenant=name, users=users, is_suspended=tenant.spec.suspended)
+
+
+async def _namespace(client: Client, name: str) -> certificates.Place:
+    """Return a namespace of a tree with the users that own it: its own, and those that it inherits.
+
+    Raises:
+        InputError: It is no tenant's.
+    """
+    from tenantry.api import marks
+    from tenantry.api.kubernetes import Namespace, RoleBinding
+    from tenantry.cli.certificates import Place
+    from tenantry.controllers.interior import OWNER_BINDING
+
+    labels = (await client.get(Namespace, name)).metadata.labels
+    tenant = labels.get(marks.TENANT, "")
+    if not tenant or labels.get(marks.MANAGED_BY) != marks.MANAGER:
+        raise InputError(f"the namespace {name!r} is no tenant's; `tenantry tree` draws those that are")
+    try:
+        subjects = (await client.get(RoleBinding, OWNER_BINDING, name)).subjects
+    except NotFound:
+        subjects = ()
+    users = tuple(subject.name for subject in subjects if subject.kind == OwnerKind.USER)
+    suspended = marks.SUSPENDED in labels
+    return Place(told=f"namespace {name!r}", tenant=tenant, users=users, is_suspended=suspended)

@@ -265,6 +265,20 @@ def test_an_owner_draws_what_is_theirs(cli: Cli) -> None:
         assert view["children"][0]["children"][0]["subnamespace"] == "secret"
         assert "cannot get" in cli.run(*mine, "-n", shop, code=5, environment=no_name).stderr
         assert "not both" in cli.run("tree", name, "-n", team, code=2).stderr
+        bob = cli.folder / "bob.kubeconfig"
+        given = cli.run("kubeconfig", "-n", shop, "--expires", "10m")
+        bob.write_text(given.stdout)
+        assert given.stderr.startswith("user 'bob', until ")
+        assert "secret" in cli.run("tree", "--kubeconfig", str(bob), environment=no_name).stdout
+
+
+def test_a_certificate_for_no_tenants_namespace_is_refused(cli: Cli, uni: str) -> None:
+    """E05: and the owner of the parent is warned that a subtenant is not theirs."""
+    assert "is no tenant's" in cli.run("kubeconfig", "-n", "default", code=2).stderr
+    assert "not both" in cli.run("kubeconfig", "-n", uni, "--tenant", uni, code=2).stderr
+    closed = create(cli, uni, "closed", "--mode", "subtenant", "--owner", "bob")
+    said = cli.run("kubeconfig", "-n", closed, "--user", "ada", "--expires", "10m").stderr
+    assert f"warning: 'ada' is not among the owners of namespace '{closed}'" in said
 
 
 def test_a_name_can_be_computed_without_a_cluster(cli: Cli) -> None:
