@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
+import pytest
+import pytest_asyncio
+
 from tenantry.api import reasons
+from tenantry.api.errors import AlreadyExists, Forbidden
 from tenantry.api.kubernetes import Namespace, ResourceQuota
+from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.testing.api import Api, until
+from tenantry.engine.conditions import find
+from tenantry.install.subnamespaces import QUOTA
+from tenantry.testing.api import SECRETS, Api, until
 from tenantry.testing.operators import Operator
 from tenantry.world.shares import read
 
@@ -16,13 +27,43 @@ pytest_plugins = ["tenantry.testing.fixtures"]
 
 Json = dict[str, Any]
 ADA: Json = {"kind": "User", "name": "ada"}
+BINDINGS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    namespaced=False,
+)
 WHOLE: Json = {"hard": {"cpu": 10, "memory": "10Gi", "count/configmaps": 100}}
+
+
+@pytest_asyncio.fixture(scope="module", autouse=True)
+async def _behind_admissions_back(api: Api) -> AsyncGenerator[None]:
+    """Let in what admission would refuse at once: what comes in behind its back is what this is about."""
+    await api.patch(BINDINGS, QUOTA, {"spec": {"validationActions": ["Audit"]}})
+    yield
+    await api.patch(BINDINGS, QUOTA, {"spec": {"validationActions": ["Deny"]}})
+
+
+async def _admitted(attempt: Callable[[], Awaitable[Json]]) -> Json:
+    """Try until the API server has heard that it is to let everything in."""
+
+    async def so() -> Json | None:
+        try:
+            return await attempt()
+        except Forbidden as error:
+            if QUOTA not in str(error):
+                raise
+            return None
+
+    return await until(so, "it is admitted")
 
 
 async def make(api: Api, parent: str, name: str, **hard: object) -> Json:
     """Make a Subnamespace that asks for a share."""
     spec: Json = {"mode": "Workspace", "owners": [ADA], "quota": {"hard": _keys(hard)}}
-    return await api.create(Subnamespace.resource, {"metadata": {"name": name}, "spec": spec}, parent)
+    value: Json = {"metadata": {"name": name}, "spec": spec}
+    return await _admitted(lambda: api.create(Subnamespace.resource, value, parent))
 
 
 def _keys(hard: dict[str, object]) -> dict[str, object]:
@@ -34,7 +75,7 @@ async def ask(api: Api, parent: str, name: str, **hard: object) -> None:
     live = await api.get(Subnamespace.resource, name, parent)
     gone = dict.fromkeys(live["spec"].get("quota", {}).get("hard", {}))
     patch = {"spec": {"quota": {"hard": {**gone, **_keys(hard)}}}}
-    await api.patch(Subnamespace.resource, name, patch, parent)
+    await _admitted(lambda: api.patch(Subnamespace.resource, name, patch, parent))
 
 
 async def child(api: Api, parent: str, name: str, *, ready: bool = True, reason: str = "") -> Json:
@@ -58,11 +99,11 @@ async def shares(api: Api, name: str) -> dict[str, dict[str, int]]:
     for value in await api.list(ResourceQuota.resource):
         if value["metadata"].get("labels", {}).get("tenantry.dev/tenant") == name:
             assert value["metadata"]["name"] == "tenantry-quota"
-            found[value["metadata"]["namespace"]] = read(value["spec"]["hard"])
+            found[value["metadata"]["namespace"]] = read(value["spec"].get("hard", {}))
     return found
 
 
-async def become(api: Api, name: str, wanted: dict[str, dict[str, int | str]]) -> None:
+async def become(api: Api, name: str, wanted: Mapping[str, Mapping[str, int | str]]) -> None:
     """Wait until shares are so."""
     numbers = {namespace: read(hard) for namespace, hard in wanted.items()}
 
@@ -99,4 +140,257 @@ async def test_a_child_gets_its_share_from_its_parent(api: Api, operator: Operat
     await api.delete(Subnamespace.resource, "lab", name)
     await api.gone(Namespace.resource, lab)
     await become(api, name, {name: {"requests.cpu": 10, "requests.memory": "10Gi", "count/configmaps": 100}})
+    assert operator.is_running
+
+
+async def test_moving_a_share_between_siblings_converges_in_any_order(api: Api, operator: Operator, name: str) -> None:
+    """E09: what grows waits for what shrinks; the reason names who holds how much."""
+    await api.make_tenant(name, quota=WHOLE)
+    await make(api, name, "one", cpu=6)
+    await make(api, name, "two", cpu=2)
+    one = (await child(api, name, "one"))["status"]["namespace"]
+    two = (await child(api, name, "two"))["status"]["namespace"]
+    await ask(api, name, "two", cpu=5)
+    told = (await child(api, name, "two", ready=False, reason=reasons.QUOTA_INSUFFICIENT))["told"]
+    expected = "requests.cpu: asked 5, free 4: namespace {!r} uses 0 itself, 'one' has 6, 'two' has 2"
+    assert told == expected.format(name)
+    await become(api, name, {two: {"requests.cpu": 2}})
+    await ask(api, name, "one", cpu=3)
+    await child(api, name, "two")
+    await become(api, name, {name: {"requests.cpu": 2}, one: {"requests.cpu": 3}, two: {"requests.cpu": 5}})
+    assert operator.is_running
+
+
+async def test_a_child_that_cannot_have_its_share_gets_no_namespace(api: Api, operator: Operator, name: str) -> None:
+    """E09, E11: too much of a key, or a key that the tenant does not limit; it is made once there is room."""
+    await api.make_tenant(name, quota=WHOLE)
+    await make(api, name, "big", cpu=11)
+    await make(api, name, "odd", pods=1)
+    await child(api, name, "big", ready=False, reason=reasons.QUOTA_INSUFFICIENT)
+    told = (await child(api, name, "odd", ready=False, reason=reasons.QUOTA_KEY_NOT_LIMITED))["told"]
+    assert "pods" in told
+    namespaces = [value["metadata"]["labels"] for value in await api.list(Namespace.resource)]
+    assert sum(labels.get("tenantry.dev/tenant") == name for labels in namespaces) == 1
+    await api.patch(Tenant.resource, name, {"spec": {"quota": {"hard": {"cpu": 20, "pods": 5}}}})
+    big = (await child(api, name, "big"))["status"]["namespace"]
+    odd = (await child(api, name, "odd"))["status"]["namespace"]
+    await become(
+        api,
+        name,
+        {
+            name: {"requests.cpu": 9, "pods": 4},
+            big: {"requests.cpu": 11, "pods": 0},
+            odd: {"requests.cpu": 0, "pods": 1},
+        },
+    )
+    assert operator.is_running
+
+
+async def test_three_levels_are_conserved_and_told(api: Api, operator: Operator, name: str) -> None:
+    """E09: a share comes from the one above, and the TenantResourceQuota tells assigned, used and free."""
+    await api.make_tenant(name, quota=WHOLE)
+    await make(api, name, "top", cpu=8)
+    top = (await child(api, name, "top"))["status"]["namespace"]
+    await make(api, top, "low", cpu=5)
+    low = (await child(api, top, "low"))["status"]["namespace"]
+    await become(api, name, {name: {"requests.cpu": 2}, top: {"requests.cpu": 3}, low: {"requests.cpu": 5}})
+
+    async def told() -> TenantResourceQuota | None:
+        found = await api.client.get(TenantResourceQuota, name)
+        return found if len(found.status.tree) == 3 else None
+
+    rows = (await until(told, "three shares")).status.tree
+    assert [(row.namespace, row.parent, row.depth) for row in rows] == [(name, "", 0), (top, name, 1), (low, top, 2)]
+    assert [row.assigned["requests.cpu"] for row in rows] == ["10", "8", "5"]
+    await ask(api, name, "top", cpu=4)
+    told_why = (await child(api, name, "top", ready=False, reason=reasons.QUOTA_SHORT))["told"]
+    assert told_why == "requests.cpu: subnamespaces hold 5, 1 more than 4: 'low' has 5"
+    await become(api, name, {name: {"requests.cpu": 5}, top: {"requests.cpu": 0}, low: {"requests.cpu": 5}})
+    await ask(api, top, "low", cpu=1)
+    await child(api, name, "top")
+    await become(api, name, {name: {"requests.cpu": 6}, top: {"requests.cpu": 3}, low: {"requests.cpu": 1}})
+    assert operator.is_running
+
+
+async def test_a_tenant_without_children_costs_no_more(api: Api, operator: Operator, name: str) -> None:
+    """E09: its one ResourceQuota is the whole quota, and follows it."""
+    await api.make_tenant(name, quota=WHOLE)
+    await api.patch(Tenant.resource, name, {"spec": {"quota": {"hard": {"cpu": 3, "memory": None}}}})
+    await become(api, name, {name: {"requests.cpu": 3, "count/configmaps": 100}})
+    assert set((await shares(api, name))[name]) == {"requests.cpu", "count/configmaps"}
+    assert await api.find(TenantResourceQuota.resource, name) is None
+    await api.patch(Tenant.resource, name, {"spec": {"quota": {"hard": {"cpu": None, "count/configmaps": None}}}})
+    await api.gone(ResourceQuota.resource, "tenantry-quota", name)
+    assert operator.is_running
+
+
+# -- what is in use -------------------------------------------------------------------------------
+
+
+async def test_what_is_in_use_is_never_given_away_nor_killed(api: Api, operator: Operator, name: str) -> None:
+    """E09, E10: a share below its use is in force at once, says by how much, and others wait for what is freed."""
+    await api.make_tenant(name, quota={"hard": {"count/secrets": 10}})
+    await make(api, name, "lab", count_secrets=6)
+    lab = (await child(api, name, "lab"))["status"]["namespace"]
+    for number in range(5):
+        await api.create(SECRETS, {"metadata": {"name": f"s{number}"}}, lab)
+    await ask(api, name, "lab", count_secrets=2)
+    told = (await child(api, name, "lab", ready=False, reason=reasons.QUOTA_EXCEEDED))["told"]
+    assert told == (f"count/secrets: 5 in use in namespace {lab!r}, 3 more than its share of 2; new use is refused")
+    with pytest.raises(Forbidden):
+        await api.create(SECRETS, {"metadata": {"name": "more"}}, lab)
+    await become(api, name, {name: {"count/secrets": 5}, lab: {"count/secrets": 2}})
+    await make(api, name, "other", count_secrets=6)
+    await child(api, name, "other", ready=False, reason=reasons.QUOTA_INSUFFICIENT)
+    assert len(await api.list(SECRETS, lab)) == 5
+    for number in range(3):
+        await api.delete(SECRETS, f"s{number}", lab)
+    other = (await child(api, name, "other"))["status"]["namespace"]
+    await child(api, name, "lab")
+    await become(api, name, {name: {"count/secrets": 2}, lab: {"count/secrets": 2}, other: {"count/secrets": 6}})
+    assert operator.is_running
+
+
+async def test_a_parent_keeps_what_it_uses(api: Api, operator: Operator, name: str) -> None:
+    """E09: the child waits until the parent has freed what it asks for."""
+    await api.make_tenant(name, quota={"hard": {"count/secrets": 4}})
+    for number in range(3):
+        await api.create(SECRETS, {"metadata": {"name": f"s{number}"}}, name)
+    await make(api, name, "lab", count_secrets=2)
+    told = (await child(api, name, "lab", ready=False, reason=reasons.QUOTA_INSUFFICIENT))["told"]
+    assert told == f"count/secrets: asked 2, free 1: namespace {name!r} uses 3 itself"
+    await api.delete(SECRETS, "s0", name)
+    await child(api, name, "lab")
+    assert operator.is_running
+
+
+# -- a quota that changes -------------------------------------------------------------------------
+
+
+async def _whole(api: Api, name: str, key: str, value: str) -> TenantResourceQuota:
+    async def so() -> TenantResourceQuota | None:
+        if await api.find(TenantResourceQuota.resource, name) is None:
+            return None
+        found = await api.client.get(TenantResourceQuota, name)
+        return found if found.status.hard.get(key) == value else None
+
+    return await until(so, f"{name} may use {value} of {key}")
+
+
+async def _told(api: Api, name: str, reason: str) -> str:
+    async def so() -> str | None:
+        found = await api.client.get(TenantResourceQuota, name)
+        ready = find(found.status.conditions, reasons.READY)
+        return ready.message if ready is not None and ready.reason == reason else None
+
+    return await until(so, f"{name} says {reason}")
+
+
+async def test_a_smaller_quota_keeps_what_children_hold_and_says_so(api: Api, operator: Operator, name: str) -> None:
+    """E10: Keep, the default: by how much it is short, and where."""
+    await api.make_tenant(name, quota={"hard": {"cpu": 10}})
+    for each, cpu in (("a", 3), ("b", 4)):
+        await make(api, name, each, cpu=cpu)
+        await child(api, name, each)
+    await api.patch(Tenant.resource, name, {"spec": {"quota": {"hard": {"cpu": 5}}}})
+    assert await _told(api, name, reasons.QUOTA_SHORT) == (
+        "requests.cpu: subnamespaces hold 7, 2 more than 5: 'b' has 4, 'a' has 3"
+    )
+    await become(api, name, {name: {"requests.cpu": 0}})
+    await _whole(api, name, "requests.cpu", "7")
+    await ask(api, name, "b", cpu=1)
+    await _told(api, name, reasons.ESTABLISHED)
+    await _whole(api, name, "requests.cpu", "5")
+    await become(api, name, {name: {"requests.cpu": 1}})
+    assert operator.is_running
+
+
+async def test_reclaim_takes_from_the_youngest_and_gives_back(api: Api, operator: Operator, name: str) -> None:
+    """E10: onShortage Reclaim: their whole subtree, to 0; given back when the quota grows."""
+    await api.make_tenant(name, quota={"hard": {"cpu": 10}, "onShortage": "Reclaim"})
+    spaces: dict[str, str] = {}
+    for parent, each, cpu in ((name, "old", 3), (name, "young", 4), ("young", "low", 2)):
+        inside = spaces.get(parent, parent)
+        await make(api, inside, each, cpu=cpu)
+        spaces[each] = (await child(api, inside, each))["status"]["namespace"]
+    await api.patch(Tenant.resource, name, {"spec": {"quota": {"hard": {"cpu": 6}}}})
+    taken = {name: 3, spaces["old"]: 3, spaces["young"]: 0, spaces["low"]: 0}
+    await become(api, name, {namespace: {"requests.cpu": cpu} for namespace, cpu in taken.items()})
+    await child(api, name, "young", ready=False, reason=reasons.QUOTA_INSUFFICIENT)
+    await api.patch(Tenant.resource, name, {"spec": {"quota": {"hard": {"cpu": 7}}}})
+    back = {name: 0, spaces["old"]: 3, spaces["young"]: 2, spaces["low"]: 2}
+    await become(api, name, {namespace: {"requests.cpu": cpu} for namespace, cpu in back.items()})
+    await child(api, spaces["young"], "low")
+    assert operator.is_running
+
+
+async def test_adjustments_change_the_quota_for_a_while(api: Api, operator: Operator, name: str) -> None:
+    """E10: they add and take away, end by themselves, and are refused for what is not limited."""
+    await api.make_tenant(name, quota={"hard": {"cpu": 10, "count/secrets": 5}})
+    await make(api, name, "lab", cpu=12)
+    await child(api, name, "lab", ready=False, reason=reasons.QUOTA_INSUFFICIENT)
+    end = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=4)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    adjustments: list[Json] = [
+        {"name": "fair", "resources": {"cpu": "5"}, "expiresAt": end},
+        {"name": "less", "resources": {"count/secrets": "-2"}},
+        {"name": "odd", "resources": {"pods": 1}},
+    ]
+    await api.patch(TenantResourceQuota.resource, name, {"spec": {"adjustments": adjustments}})
+    lab = (await child(api, name, "lab"))["status"]["namespace"]
+    both = {name: {"requests.cpu": 3, "count/secrets": 3}, lab: {"requests.cpu": 12, "count/secrets": 0}}
+    await become(api, name, both)
+    assert "'odd'" in await _told(api, name, reasons.INVALID_SPEC)
+    await api.patch(TenantResourceQuota.resource, name, {"spec": {"adjustments": adjustments[:2]}})
+    told = await _told(api, name, reasons.QUOTA_SHORT)
+    assert told == "requests.cpu: subnamespaces hold 12, 2 more than 10: 'lab' has 12"
+    await become(api, name, {name: {"requests.cpu": 0}})
+    assert operator.is_running
+
+
+# -- what others do -------------------------------------------------------------------------------
+
+
+async def test_hand_edits_are_put_back(api: Api, operator: Operator, name: str) -> None:
+    """E09: a share changed, taken away or made anew with scopes; the TenantResourceQuota deleted."""
+    await api.make_tenant(name, quota={"hard": {"cpu": 10}})
+    await make(api, name, "lab", cpu=4)
+    lab = (await child(api, name, "lab"))["status"]["namespace"]
+    wanted = {name: {"requests.cpu": 6}, lab: {"requests.cpu": 4}}
+    for namespace in (name, lab):
+        await api.patch(ResourceQuota.resource, "tenantry-quota", {"spec": {"hard": {"requests.cpu": 50}}}, namespace)
+        await become(api, name, wanted)
+        await api.delete(ResourceQuota.resource, "tenantry-quota", namespace)
+        await become(api, name, wanted)
+        labels = {"metadata": {"labels": {"app.kubernetes.io/managed-by": None}}}
+        await api.patch(ResourceQuota.resource, "tenantry-quota", labels, namespace)
+        await become(api, name, wanted)
+        await _with_scopes(api, namespace)
+        await become(api, name, wanted)
+    await api.delete(TenantResourceQuota.resource, name)
+    await _whole(api, name, "requests.cpu", "10")
+    await become(api, name, wanted)
+    assert operator.is_running
+
+
+async def _with_scopes(api: Api, namespace: str) -> None:
+    live = await api.get(ResourceQuota.resource, "tenantry-quota", namespace)
+    value: Json = {
+        "metadata": {"name": "tenantry-quota", "labels": live["metadata"]["labels"]},
+        "spec": {"hard": {"pods": "99"}, "scopes": ["Terminating"]},
+    }
+    await api.delete(ResourceQuota.resource, "tenantry-quota", namespace)
+    with suppress(AlreadyExists):
+        await api.create(ResourceQuota.resource, value, namespace)
+
+
+async def test_quotas_of_others_are_left_alone(api: Api, operator: Operator, name: str) -> None:
+    """E09: scoped ones and foreign ones stay as they are."""
+    await api.make_tenant(name, quota={"hard": {"cpu": 10}})
+    await make(api, name, "lab", cpu=4)
+    lab = (await child(api, name, "lab"))["status"]["namespace"]
+    theirs: Json = {"metadata": {"name": "theirs"}, "spec": {"hard": {"pods": "1"}, "scopes": ["BestEffort"]}}
+    made = await api.create(ResourceQuota.resource, theirs, lab)
+    await ask(api, name, "lab", cpu=5)
+    await become(api, name, {lab: {"requests.cpu": 5}})
+    assert (await api.get(ResourceQuota.resource, "theirs", lab))["spec"] == made["spec"]
     assert operator.is_running

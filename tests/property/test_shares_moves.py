@@ -116,13 +116,13 @@ class Operator:
         for asked in cluster.children.values():
             tree.put_child(asked)
         aims = self.book.aims if self.book is not None else ()
-        tree.start(aims)
+        tree.start(aims, self.mover.tree if hasattr(self, "mover") else None)
         self.mover = Mover(tree, number)
 
     def see(self, what: int, chance: random.Random) -> None:
         """One of the caches moves on, of ResourceQuotas only some."""
         cluster, tree = self.cluster, self.mover.tree
-        if tuple(sorted(cluster.whole)) != tree.keys:
+        if not tree.can_become(cluster.whole):
             self.build(None)
             return
         (self._see_book, self._see_quotas, self._see_rooms, self._see_specs)[what](chance)
@@ -161,7 +161,7 @@ class Operator:
 
     def see_all(self) -> None:
         chance = random.Random(0)
-        for what in (0, 2, 3):
+        for what in (0, 2, 3, 3):
             self.see(what, chance)
         tree = self.mover.tree
         for namespace, held in self.cluster.quotas.items():
@@ -416,8 +416,6 @@ class Story:
             for namespace in list(cluster.quotas):
                 cluster.count(namespace)
             operator.see_all()
-            if operator.mover.tree.keys != tuple(sorted(cluster.whole)):
-                operator.build(None)
             moves = operator.next()
             for move in moves:
                 self._do(operator, move)

@@ -61,6 +61,7 @@ class Node:
         "blocked",
         "given",
         "granted",
+        "kept",
         "key",
         "over",
         "overhang",
@@ -84,6 +85,7 @@ class Node:
         self.given = dict(zero)  # of that, its children's
         self.reserved = dict(zero)  # of that, of children whose namespace is not there yet
         self.own = zero  # what its ResourceQuota should say
+        self.kept: Amounts = {}  # what its ResourceQuota said before it went
         self.over: Amounts = {}  # in use beyond its own
         self.overhang = dict(zero)  # the sum of that over its children: not to be given to others
         self.used_below: Amounts = {}  # in use by it and everything below

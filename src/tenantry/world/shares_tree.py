@@ -15,10 +15,6 @@ import msgspec
 from tenantry.world import shares_words as words
 from tenantry.world.shares import Aim, Amounts, Held, add, fits, total
 from tenantry.world.shares_nodes import ROOT, Asked, Node, Room
-from tenantry.world.shares_words import Shortage
-
-MADE_BY_KUBERNETES = {"configmaps": 1000, "count/configmaps": 1000, "count/serviceaccounts": 1000}
-"""What is in every namespace, in thousandths: a share of 0 is no reason to complain of it."""
 
 
 class Tree:
@@ -55,8 +51,12 @@ class Tree:
 
     # -- what is seen -----------------------------------------------------------------------------
 
+    def can_become(self, whole: Amounts) -> bool:
+        """Tell whether the tree can follow a changed quota: of a smaller one, what is promised may be too much."""
+        return tuple(sorted(whole)) == self.keys and fits(self.root.granted, whole)
+
     def set_whole(self, whole: Amounts) -> None:
-        """Take in another quota with the same keys."""
+        """Take in a larger quota with the same keys."""
         if whole != self.root.granted:
             self.root.granted = dict(whole)
             self._change(self.root)
@@ -159,6 +159,8 @@ class Tree:
                 self._account(node, before, -1)
         if after is None:
             del self.quotas[namespace]
+            if node is not None and before is not None:
+                node.kept = before.hard
         else:
             self.quotas[namespace] = after
             add(self.reach, after.reach)
@@ -261,8 +263,13 @@ class Tree:
             parent.unsettled.add(node)
             self._mark_dirty(parent)
 
-    def start(self, aims: Sequence[Aim]) -> None:
-        """Begin with what is held, as it will be when a batch that is under way is done."""
+    def start(self, aims: Sequence[Aim], before: Tree | None = None) -> None:
+        """Begin with what is held, as it will be when a batch that is under way is done.
+
+        Args:
+            aims: The batch.
+            before: The tree that this one replaces: it knows what namespaces had whose ResourceQuota went first.
+        """
         soon = {aim.namespace: aim.hard for aim in aims if (room := self.room(aim.namespace)) and room.uid == aim.uid}
         below: dict[str, Amounts] = {}
         for node in sorted(self.nodes.values(), key=self._depth, reverse=True):
@@ -271,8 +278,9 @@ class Tree:
                 continue
             held = self.quotas.get(room.namespace)
             hard = soon.get(room.namespace, held.hard if held is not None else {})
-            if held is None and room.terminating and node.asked is not None:
-                hard = node.asked.hard  # its quota went first; what it ran may run still
+            old = before.nodes.get(node.key) if before is not None and held is None else None
+            if old is not None and old.room is not None and old.room.uid == room.uid:
+                hard = node.kept = old.kept  # what it ran may run still
             have = below.setdefault(node.key, self._zero())
             add(have, {key: hard.get(key, 0) for key in self.keys})
             parent = self.parent_of(node)
@@ -421,8 +429,7 @@ class Tree:
                     continue
                 lack = {key: value - child.granted[key] for key, value in lack.items()}
                 lack = {key: value for key, value in lack.items() if value > 0}
-                child.revoked = True
-                self._grant(root, child, self._zero())
+                self._revoke(root, child)
                 waiting = [*waiting, child] if child not in waiting else waiting
                 if not lack:
                     break
@@ -430,10 +437,16 @@ class Tree:
         root.blocked = words.short(lack, root.granted, self._holders(root, lack)) if lack else None
         return waiting
 
+    def _revoke(self, node: Node, child: Node) -> None:
+        """Take everything back from a child, and at once from everything below: what it gets next is for it alone."""
+        child.revoked = child.room is not None
+        if child.room is not None:
+            self._revoke_below(child)
+        self._grant(node, child, self._zero())
+
     def _revoke_below(self, node: Node) -> None:
         for child in self._children(node):
-            child.revoked = child.room is not None
-            self._grant(node, child, self._zero())
+            self._revoke(node, child)
             node.waiting.add(child)
             if child.lasts:
                 child.blocked = words.insufficient([f"namespace {node.parent!r} had to take back what it gave"])
@@ -473,24 +486,6 @@ class Tree:
         _keep(self.bare, namespace, lives and held is None)
         _keep(self.differing, namespace, lives and held is not None and held.hard != node.own)
         _keep(self.unenforced, namespace, lives and held is not None and not held.is_enforced)
-
-    def is_in_force(self, node: Node) -> bool:
-        """Tell whether a namespace's own share is what Kubernetes counts against; once it was, a change is no news."""
-        held = self.quotas.get(node.room.namespace) if node.room is not None else None
-        if not self.keys:
-            return True
-        if held is None or any(key not in held.in_force for key in self.keys):
-            node.was_in_force = False
-        elif held.is_enforced and held.hard == node.own:
-            node.was_in_force = True
-        return node.was_in_force
-
-    def trouble(self, node: Node) -> Shortage | None:
-        """Return what a person should know about a node."""
-        if node.blocked is not None or node.room is None:
-            return node.blocked
-        over = {key: value for key, value in node.over.items() if value > MADE_BY_KUBERNETES.get(key, 0)}
-        return words.exceeded(over, node.own, node.room.namespace) if over else None
 
 
 def _keep(group: set[str], item: str, belongs: bool) -> None:  # noqa: FBT001 - what it is is said by its name

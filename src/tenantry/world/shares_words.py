@@ -81,8 +81,15 @@ def short(lack: Amounts, whole: Mapping[str, int], held: Mapping[str, str]) -> S
     return Shortage(reasons.QUOTA_SHORT, listed(lines))
 
 
-def exceeded(over: Amounts, own: Mapping[str, int], namespace: str) -> Shortage:
-    """Say that more is in use than the share; nothing is killed."""
+MADE_BY_KUBERNETES = {"configmaps": 1000, "count/configmaps": 1000, "count/serviceaccounts": 1000}
+"""What is in every namespace, in thousandths: a share of 0 is no reason to complain of it."""
+
+
+def exceeded(over: Amounts, own: Mapping[str, int], namespace: str) -> Shortage | None:
+    """Say that more is in use than the share, None where it is not; nothing is killed."""
+    over = {key: value for key, value in over.items() if value > MADE_BY_KUBERNETES.get(key, 0)}
+    if not over:
+        return None
     lines = [
         f"{key}: {spell(key, own.get(key, 0) + over[key])} in use in namespace {namespace!r},"
         f" {spell(key, over[key])} more than its share of {spell(key, own.get(key, 0))}; new use is refused"

@@ -166,7 +166,8 @@ class QuotaController:
             index.follow()
         if index is None or anew is not None or not index.fits(tenant, whole.hard):
             book = caches.books.get(name)
-            index = Index(tenant, whole.hard, caches, book_of(book) if book is not None else None, anew)
+            known = book_of(book) if book is not None else None
+            index = Index(tenant, whole.hard, caches, book=known, number=anew, before=index)
             index.follow()
             self._indexes[name] = index
             self._paces.setdefault(name, _Pace()).waiting = set()

@@ -125,10 +125,18 @@ class Index:
         caches: Where it is read from.
         book: The batch under way.
         number: The batch as of which the caches are known to be in step; None for none.
+        before: The index that this one replaces.
     """
 
     def __init__(
-        self, tenant: Tenant, whole: Amounts, caches: Caches, book: Book | None, number: int | None = None
+        self,
+        tenant: Tenant,
+        whole: Amounts,
+        caches: Caches,
+        *,
+        book: Book | None,
+        number: int | None = None,
+        before: Index | None = None,
     ) -> None:
         self.uid = tenant.metadata.uid
         self._tenant = tenant
@@ -145,13 +153,13 @@ class Index:
                 self.tree.put_quota(found.namespace, held_of(cast("ObservedQuota", found)))
         for found in caches.namespaces.by_index(BY_TENANT, name):
             self._put_namespace(found)
-        self.tree.start(book.aims if book is not None else ())
+        self.tree.start(book.aims if book is not None else (), before.tree if before is not None else None)
 
     def fits(self, tenant: Tenant, whole: Amounts) -> bool:
         """Tell whether the tree can follow what the tenant has become; otherwise it is made anew."""
         reclaim = tenant.spec.quota.on_shortage == "Reclaim"
-        same = tenant.metadata.uid == self.uid and tuple(sorted(whole)) == self.tree.keys
-        return same and reclaim == self.tree.reclaim and not self.tree.is_broken
+        same = tenant.metadata.uid == self.uid and reclaim == self.tree.reclaim
+        return same and self.tree.can_become(whole) and not self.tree.is_broken
 
     def follow(self) -> None:
         """Take in what has changed."""

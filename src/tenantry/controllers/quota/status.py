@@ -17,6 +17,7 @@ from tenantry.engine.plan import Blocked
 from tenantry.world.shares import Amounts, spelled
 from tenantry.world.shares_nodes import Node
 from tenantry.world.shares_tree import Tree
+from tenantry.world.shares_words import Shortage, exceeded
 
 MAX_SHARES = 500
 SHOWN = 3
@@ -35,13 +36,32 @@ def _sums(tree: Tree, node: Node) -> tuple[Amounts, Amounts, Amounts]:
 
 def verdict(tree: Tree, node: Node) -> Verdict:
     """Return what is said of a Subnamespace."""
-    found = tree.trouble(node)
+    found = trouble_of(node)
     return Verdict(
         generation=node.asked.generation if node.asked is not None else 0,
         blocked=Blocked(reason=found.reason, message=found.message) if found is not None else None,
-        in_force=tree.is_in_force(node),
+        in_force=is_in_force(tree, node),
         totals=totals(tree, node),
     )
+
+
+def is_in_force(tree: Tree, node: Node) -> bool:
+    """Tell whether a namespace's own share is what Kubernetes counts against; once it was, a change is no news."""
+    held = tree.quotas.get(node.room.namespace) if node.room is not None else None
+    if not tree.keys:
+        return True
+    if held is None or any(key not in held.in_force for key in tree.keys):
+        node.was_in_force = False
+    elif held.is_enforced and held.hard == node.own:
+        node.was_in_force = True
+    return node.was_in_force
+
+
+def trouble_of(node: Node) -> Shortage | None:
+    """Return what a person should know about a node."""
+    if node.blocked is not None or node.room is None:
+        return node.blocked
+    return exceeded(node.over, node.own, node.room.namespace)
 
 
 def compute(
@@ -73,7 +93,7 @@ def compute(
 
 
 def _problem(tree: Tree, whole: Whole, *, moving: bool) -> Blocked | None:
-    found = tree.trouble(tree.root)
+    found = trouble_of(tree.root)
     if whole.problems:
         more = len(whole.problems) - SHOWN
         told = "; ".join(whole.problems[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
