@@ -53,7 +53,7 @@ def test_the_first_ancestor_that_has_enough_ends_the_search() -> None:
         ("web-1", "1", "0"),
     ]
     assert answer.raises == (
-        Raise(kind="Subnamespace", namespace="web-1", name="app", key="cpu", before="1", after="2"),
+        Raise(kind="Subnamespace", namespace="web-1", name="app", key="cpu", by="1", before="1", after="2"),
     )
 
 
@@ -82,6 +82,13 @@ def test_a_key_that_a_child_was_not_given_is_zero_and_one_that_nobody_limits_is_
     cpu, pods = explain("acme", [bare, core("8")], {"pods": 5, "cpu": 1})[::-1]
     assert (cpu.key, cpu.fits, cpu.raises[0].key, cpu.raises[0].before) == ("requests.cpu", False, "requests.cpu", "0")
     assert (pods.is_limited, pods.fits) == (False, True)
+
+
+def test_what_may_not_be_read_is_raised_by_what_is_short() -> None:
+    """E05: an owner who sees only their own namespaces is told what to ask for."""
+    path = [msgspec.structs.replace(child("web", "acme", "2", "2"), asked=None)]
+    answer = only(explain("acme", path, {"cpu": "1"}))
+    assert answer.raises == (Raise(kind="Subnamespace", namespace="acme", name="web", key="requests.cpu", by="1"),)
 
 
 def test_binary_quantities_stay_binary() -> None:

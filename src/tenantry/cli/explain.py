@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tenantry.api import marks
-from tenantry.api.errors import InputError, NotFound
+from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.cli import complete, flags, output, session
@@ -52,7 +52,8 @@ def quota(target: Target, *, place: str, wants: tuple[str, ...], form: str | Non
     r"""Tell whether more fits into the quota of a tenant's namespace, and if not, which ancestor is short by how much.
 
     NAMESPACE may also be the name of a Subnamespace, where the tenant has only one of it; TENANT alone means its core
-    namespace. Exit code: 0 all of it fits as things are, 1 something does not, more than 1 an error.
+    namespace. An owner is told of the namespaces that are theirs. Exit code: 0 all of it fits as things are, 1
+    something does not, more than 1 an error.
 
     \b
       tenantry explain quota acme/web --want cpu=2,memory=4Gi
@@ -83,10 +84,13 @@ async def read_path(client: Client, tenant: str, name: str) -> list[Place]:
         NotFound: There is no such tenant or namespace.
         InputError: Several Subnamespaces have that name.
     """
-    owner, found = await asyncio.gather(
-        client.get(Tenant, tenant),
-        client.list(NamespaceSeen, selectors={"labelSelector": f"{marks.TENANT}={tenant}"}),
-    )
+    try:
+        owner, found = await asyncio.gather(
+            client.get(Tenant, tenant),
+            client.list(NamespaceSeen, selectors={"labelSelector": f"{marks.TENANT}={tenant}"}),
+        )
+    except Forbidden:
+        return await _places(client, None, await _climb(client, name))
     namespaces = {each.metadata.name: each for each in found if _uid(each) == owner.metadata.uid}
     chain: list[NamespaceSeen] = []
     at = _choose(tenant, name, namespaces)
@@ -95,7 +99,26 @@ async def read_path(client: Client, tenant: str, name: str) -> list[Place]:
         at = namespaces[at].metadata.labels.get(marks.PARENT, "")
     if not chain or chain[-1].metadata.name != tenant:
         raise NotFound(f"the namespace {name!r} does not hang below the core namespace {tenant!r}: one between is gone")
-    return list(await asyncio.gather(*(_place(client, owner, each) for each in chain)))
+    return await _places(client, owner, chain)
+
+
+async def _places(client: Client, tenant: Tenant | None, chain: Sequence[NamespaceSeen]) -> list[Place]:
+    return list(await asyncio.gather(*(_place(client, tenant, each) for each in chain)))
+
+
+async def _climb(client: Client, name: str) -> list[NamespaceSeen]:
+    """Return a namespace and those above it, as far as an owner may look.
+
+    Raises:
+        Forbidden: Not even at the first.
+    """
+    chain = [await client.get(NamespaceSeen, name)]
+    while (parent := chain[-1].metadata.labels.get(marks.PARENT, "")) and len(chain) < DEEPEST:
+        try:
+            chain.append(await client.get(NamespaceSeen, parent))
+        except (Forbidden, NotFound):
+            break
+    return chain
 
 
 def _uid(namespace: NamespaceSeen) -> str:
@@ -115,17 +138,19 @@ def _choose(tenant: str, name: str, namespaces: dict[str, NamespaceSeen]) -> str
     return called[0]
 
 
-async def _place(client: Client, tenant: Tenant, namespace: NamespaceSeen) -> Place:
+async def _place(client: Client, tenant: Tenant | None, namespace: NamespaceSeen) -> Place:
     name, labels = namespace.metadata.name, namespace.metadata.labels
     subnamespace, parent = labels.get(marks.SUBNAMESPACE, ""), labels.get(marks.PARENT, "")
     ours = {"labelSelector": f"{marks.MANAGED_BY}={marks.MANAGER}"}
     quotas = await client.list(QuotaSeen, namespace=name, selectors=ours)
-    asked = tenant.spec.quota.hard
+    asked = tenant.spec.quota.hard if tenant is not None else None
     if subnamespace:
         try:
             asked = (await client.get(Subnamespace, subnamespace, parent)).spec.quota.hard
         except NotFound:
             asked = {}  # its end has begun
+        except Forbidden:
+            asked = None  # the parent's business
     return Place(
         namespace=name,
         subnamespace=subnamespace,
@@ -164,4 +189,5 @@ def _verdict(path: Sequence[Place], answer: Answer) -> list[str]:
 
 def _told(each: Raise) -> str:
     what = f"Subnamespace {each.name!r} in {each.namespace!r}" if each.namespace else f"Tenant {each.name!r}"
-    return f"spec.quota.hard[{each.key}] of {what} from {each.before} to {each.after}"
+    how = f"from {each.before} to {each.after}" if each.after else f"by {each.by}"
+    return f"spec.quota.hard[{each.key}] of {what} {how}"

@@ -23,7 +23,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         namespace: Its name.
         subnamespace: The name of the Subnamespace that it belongs to; "" for the core namespace.
         parent: The namespace that that one is in; "" for the core namespace.
-        asked: The quota of that Subnamespace's spec, or of the Tenant's; quota key to quantity, any spelling.
+        asked: The quota of that Subnamespace's spec, or of the Tenant's; quota key to quantity, any spelling. None
+            where it may not be read.
         hard: Its own share; quota key to quantity.
         used: What is used of that.
     """
@@ -31,7 +32,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     subnamespace: str = ""
     parent: str = ""
-    asked: Mapping[str, str | int] = {}
+    asked: Mapping[str, str | int] | None = {}
     hard: Mapping[str, str] = {}
     used: Mapping[str, str] = {}
 
@@ -64,16 +65,18 @@ class Raise(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         namespace: Where the Subnamespace is; "" for a Tenant.
         name: Its name.
         key: The key of `spec.quota.hard`, as it is spelled there.
-        before: Its quantity now.
-        after: Its quantity then.
+        by: How much more it must be.
+        before: Its quantity now; "" where it may not be read.
+        after: Its quantity then; "" where it may not be read.
     """
 
     kind: str
     namespace: str
     name: str
     key: str
-    before: str
-    after: str
+    by: str
+    before: str = ""
+    after: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -105,13 +108,15 @@ def explain(tenant: str, path: Sequence[Place], want: Mapping[str, str | int]) -
 
     Args:
         tenant: The tenant's name.
-        path: The namespace that is asked about, its parent, and so on; the core namespace last.
+        path: The namespace that is asked about, its parent, and so on; the core namespace last, or the highest that may
+            be read.
         want: Quota key to quantity, any spelling.
 
     Raises:
         InputError: A key or a quantity is wrong.
     """
-    limits = {quota.normal_key(key) for key in path[-1].asked}
+    # A child has 0 of what the tenant limits and it was not given: the keys of any share are the keys of the tenant.
+    limits = {*path[0].hard, *(quota.normal_key(key) for key in path[-1].asked or ())}
     answers: list[Answer] = []
     for key, amount in quota.normal(want).items():
         if key in limits:
@@ -169,16 +174,18 @@ def _raises(
     for place, lack in zip(path, lacks, strict=False):
         if not lack:
             break
-        spelled = next((given for given in place.asked if _is(given, key)), key)
-        before = quantity.parse(place.asked.get(spelled, "0"))
+        asked = place.asked
+        spelled = next((given for given in asked or () if _is(given, key)), key)
+        before = quantity.parse(asked.get(spelled, "0")) if asked is not None else None
         found.append(
             Raise(
                 kind="Subnamespace" if place.subnamespace else "Tenant",
                 namespace=place.parent,
                 name=place.subnamespace or tenant,
                 key=spelled,
-                before=quantity.write(before, binary=binary),
-                after=quantity.write(before + lack, binary=binary),
+                by=quantity.write(lack, binary=binary),
+                before=quantity.write(before, binary=binary) if before is not None else "",
+                after=quantity.write(before + lack, binary=binary) if before is not None else "",
             )
         )
     return tuple(reversed(found))

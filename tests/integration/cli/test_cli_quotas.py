@@ -83,6 +83,27 @@ def test_an_explanation_for_people(cli: Cli, shared: dict[str, str]) -> None:
     assert "spec.quota.hard[memory] of Tenant 'quotas' from 20Gi to 21Gi" in top
 
 
+def test_an_owner_is_told_what_to_ask_for(cli: Cli, shared: dict[str, str]) -> None:
+    """E05, E09: with no more than they may see; a subtenant's owner sees nothing of the parent."""
+
+    def asked(namespace: str) -> list[str]:
+        file = cli.folder / "asking.kubeconfig"
+        file.write_text(cli.run("kubeconfig", "-n", namespace, "--expires", "10m").stdout)
+        mine = ("--kubeconfig", str(file))
+        where = f"quotas/{namespace}"
+        done = cli.run("explain", "quota", where, "--want", "cpu=20", *mine, code=1, environment={"TENANTRY_NAME": ""})
+        return done.stdout.splitlines()
+
+    lines = asked(shared["web"])
+    assert [line.split()[0] for line in lines if "requests.cpu  " in line] == [shared["web"], shared["quotas"]]
+    assert lines[-2:] == [
+        "  spec.quota.hard[requests.cpu] of Tenant 'quotas' by 11",
+        "  spec.quota.hard[cpu] of Subnamespace 'web' in 'quotas' from 4 to 21",
+    ]
+    web = shared["web"]
+    assert asked(shared["shop"])[-1] == f"  spec.quota.hard[requests.cpu] of Subnamespace 'shop' in '{web}' by 19"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
