@@ -28,8 +28,8 @@ NAME = "inheritance"
 KINDS = "kinds"
 """The key under which the controller looks at which kinds there are."""
 
-REOPENED_SECONDS = 0.5
-"""When to look again at a binding that the end of a suspension is about to open."""
+REOPENED_SECONDS = 0.25
+"""When to look again at a binding that the end of a suspension is about to open; each time twice as long."""
 
 _decode_defaults = msgspec.json.Decoder(TenancyDefaults)
 
@@ -43,6 +43,8 @@ class InheritanceController:
         # Known from the first child on; before that there is nobody to inherit.
         self._estate: Estate | None = None
         self._engine: Engine | None = None
+        # Bindings that are waited for, and how often they were looked at.
+        self._awaited: dict[str, int] = {}
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller; the other kinds are watched from the first child on."""
@@ -105,16 +107,17 @@ class InheritanceController:
         cache: Cache[Observed] = engine.cache(resource)
         source = cache.get(f"{namespace}/{name}")
         if source is None:
+            self._awaited.pop(key, None)
             engine.forget(self.name, key)
             return None
-        return REOPENED_SECONDS if self._awaits(engine, resource, source) else None
-
-    def _awaits(self, engine: Engine, resource: Resource, source: Observed) -> bool:
-        """Tell whether the end of a suspension is about to open a binding, which is a write of our own and no news."""
-        if resource != RoleBinding.resource or not is_closed(source):
-            return False
-        where: Observed | None = engine.cache(Namespace.resource).get(source.namespace)
-        return where is not None and marks.SUSPENDED not in where.labels
+        # The end of a suspension reaches parent and children in any order, and what it opens is no news.
+        is_open = resource != RoleBinding.resource or not is_closed(source)
+        if is_open or all(heir.is_suspended for heir in estate.heirs(namespace)):
+            self._awaited.pop(key, None)
+            return None
+        # It may never be opened: whoever may write the binding may also write nonsense into its annotation.
+        times = self._awaited[key] = self._awaited.get(key, -1) + 1
+        return REOPENED_SECONDS * 2 ** min(times, 8)
 
     async def _look_for_kinds(self, engine: Engine) -> float | None:
         """Find out which kinds there are, say so, and tell all children where that changed."""

@@ -266,6 +266,8 @@ class Estate:
                     self._engine.wake(self._controller, source_key(resource, heir.name, name))
                 return None
             found = await self._copier.look(resource, heir.name, name)
+            # A suspension may have come meanwhile: what was decided before would open what it has closed.
+            heir = msgspec.structs.replace(heir, namespace=self._namespaces.get(heir.name) or heir.namespace)
             source: Observed | None = self._engine.cache(resource).get(f"{heir.parent}/{name}")
             again = decide(resource, name, source, found, heir, is_like=self._copier.is_like)
             if again is None or again.act is Act.CLASH:
