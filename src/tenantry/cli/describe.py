@@ -76,6 +76,7 @@ async def gather(client: Client, name: str) -> Facts:
         NotFound: There is no such tenant.
     """
     from tenantry.api.kubernetes import LimitRange, RoleBinding
+    from tenantry.api.subnamespace import Subnamespace
     from tenantry.api.tenant import Tenant
     from tenantry.cli import page, seen
     from tenantry.controllers.tenant.desired import cluster_policy_name
@@ -85,12 +86,13 @@ async def gather(client: Client, name: str) -> Facts:
     one = {"fieldSelector": f"metadata.name={name}"}
     policy = {"fieldSelector": f"metadata.name={cluster_policy_name(name)}"}
     # Two by two, because a type checker follows gather up to six.
-    (namespaces, quotas, limits, policies), (above, bindings, pods, events) = await asyncio.gather(
+    (namespaces, quotas, limits, policies, below), (above, bindings, pods, events) = await asyncio.gather(
         asyncio.gather(
             _list(client, seen.NamespaceSeen, selectors=one),
             _list(client, seen.QuotaSeen, namespace=name),
             _list(client, LimitRange, namespace=name),
             _list(client, seen.PolicySeen, namespace=name),
+            _list(client, Subnamespace, namespace=name),
         ),
         asyncio.gather(
             _list(client, seen.ClusterPolicySeen, selectors=policy),
@@ -108,6 +110,7 @@ async def gather(client: Client, name: str) -> Facts:
         cluster_policies=above,
         bindings=bindings,
         pods=pods,
+        subnamespaces=below,
         events=events,
     )
 

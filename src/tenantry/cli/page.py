@@ -11,7 +11,7 @@ from tenantry.api.kubernetes import LimitRange, RoleBinding, Subject
 from tenantry.api.marks import SUSPENDED_SUBJECTS, TENANT_UID
 from tenantry.api.model import KubernetesObject
 from tenantry.api.owner import Owner
-from tenantry.api.subnamespace import SubnamespaceStatus
+from tenantry.api.subnamespace import Subnamespace, SubnamespaceStatus
 from tenantry.api.tenant import Tenant, TenantStatus
 from tenantry.api.tenantresourcequota import TenantResourceQuotaStatus
 from tenantry.cli import durations, output
@@ -20,6 +20,7 @@ from tenantry.cli.seen import ClusterPolicySeen, EventSeen, NamespaceSeen, Polic
 Status = TenantStatus | SubnamespaceStatus | TenantResourceQuotaStatus
 
 EVENTS = 10
+LISTED = 10
 UNREADABLE = "you may not read this"
 
 
@@ -34,6 +35,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     cluster_policies: list[ClusterPolicySeen] | None
     bindings: list[RoleBinding] | None
     pods: int | None
+    subnamespaces: list[Subnamespace] | None
     events: list[EventSeen] | None
 
 
@@ -137,6 +139,7 @@ def _inside(facts: Facts) -> list[str]:
         *section("Container defaults", _limits(facts.limits)),
         *section("Network policies", _policies(facts.policies, facts.cluster_policies)),
         *section("Who gets in", _bindings(facts.bindings)),
+        *section("Subnamespaces", _subnamespaces(facts.subnamespaces)),
     ]
 
 
@@ -178,6 +181,14 @@ def _bindings(bindings: Sequence[RoleBinding] | None) -> list[str]:
         people = [_subject(subject) for subject in binding.subjects] or [nobody]
         rows += [(person, role, binding.metadata.name) for person in people]
     return output.table(("WHO", "ROLE", "ROLEBINDING"), rows) if rows else ["nobody but administrators"]
+
+
+def _subnamespaces(found: Sequence[Subnamespace] | None) -> list[str]:
+    if found is None:
+        return [UNREADABLE]
+    rows = [(each.metadata.name, each.spec.mode.value, output.cell(each.status.namespace)) for each in found[:LISTED]]
+    more = [f"and {len(found) - LISTED} more"] if len(found) > LISTED else []
+    return [*output.table(("NAME", "MODE", "NAMESPACE"), rows), *more] if rows else []
 
 
 def _subject(subject: Subject) -> str:

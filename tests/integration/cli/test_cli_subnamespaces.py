@@ -57,6 +57,8 @@ def test_a_subnamespace_lives_and_goes(cli: Cli, uni: str) -> None:
     ]
     assert cli.kubectl("get", "namespace", law).returncode == 0
     assert get(cli, uni, "law")["status"]["namespace"] == law
+    told = [line.split() for line in cli.run("describe", "tenant", uni).stdout.splitlines()]
+    assert ["law", "Workspace", law] in told
     page = cli.run("describe", "subnamespace", "law", "-n", uni).stdout
     assert f"Namespace:                    {law}" in page
     assert "roleBindings   Sync" in page
