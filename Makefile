@@ -22,7 +22,7 @@ demo: ## Start a local cluster with three tenants in it and show them.
 
 test: ## Run all tests: unit, property, integration on a real control plane, end to end, docs.
 	$(SETUP) dev
-	.venv/bin/pytest $(PYTEST_ARGS)
+	.venv/bin/pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 	.venv/bin/python tools/go.py test -vet=off ./...
 
 check: ## Lint, types, layers, generated files.
