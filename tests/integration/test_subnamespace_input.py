@@ -77,6 +77,7 @@ GOOD: dict[str, Json] = {
     "subtenant with other copies": others("widgets.example.com", mode="Subtenant"),
     "quota": quota(cpu=2, memory="4Gi", pods="5"),
     "null quota": document(quota=None),
+    "subtenant without what runs": others("deployments.apps", mode="Subtenant", how="None"),
     "federated": document(scope="Federated"),
     "labels": document(labels={"acme.tenantry.dev/team": "web"}, annotations={"acme.tenantry.dev/cost": "5"}),
     "long annotation": document(annotations={"acme.tenantry.dev/cost": "a" * 4096}),
@@ -111,6 +112,8 @@ BAD: dict[str, Json] = {
     "subtenant with synced secrets": inherits("Subtenant", secrets="Sync"),
     "subtenant with synced config maps": inherits("Subtenant", configMaps="Sync"),
     "subtenant with synced limits": inherits("Subtenant", limitRanges="Sync"),
+    "subtenant with what runs": others("deployments.apps", mode="Subtenant"),
+    "subtenant with jobs": others("cronjobs.batch", mode="Subtenant"),
     "subtenant with other syncs": others("widgets.example.com", mode="Subtenant", how="Sync"),
     **{
         f"never inherited: {name}": others(name)

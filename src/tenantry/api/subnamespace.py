@@ -30,6 +30,9 @@ NEVER_INHERITED = (
 )
 """Kinds that `inheritance.others` may not name: what controllers make, what has a field of its own, and ours."""
 
+RUNS_PODS = "replicationcontrollers|[a-z0-9-]+[.](apps|batch)"
+"""Kinds that a Subtenant does not inherit: what runs in it can read its Secrets."""
+
 
 class Mode(StrEnum):
     """Whether the parent's people see into the child."""
@@ -143,6 +146,12 @@ class SubnamespaceSpec(Model, frozen=True, kw_only=True):
             " && (!has(self.inheritance.others) || self.inheritance.others.all(o, o.mode != 'Sync'))",
             "must not be Sync in a Subtenant, whose objects its parent may not change later; use Copy",
             field="inheritance",
+        ),
+        Rule(
+            "self.mode == 'Workspace' || !has(self.inheritance.others) || self.inheritance.others.all(o,"
+            f" o.mode == 'None' || !o.resource.matches('^({RUNS_PODS})$'))",
+            "must not have kinds that run pods in a Subtenant, which would read its Secrets for its parent",
+            field="inheritance.others",
         ),
         Rule(
             "has(self.adopt) == has(oldSelf.adopt) && (!has(self.adopt) || self.adopt == oldSelf.adopt)",

@@ -74,7 +74,7 @@ def suspended() -> list[Json]:
 
 
 def closable() -> list[Json]:
-    """Return the policy that keeps RoleBindings small enough to be closed by a suspension, and its binding (E02).
+    """Return the policy that keeps RoleBindings such that they can be closed by a suspension, and end (E02, E05).
 
     Closing one moves its subjects into an annotation. Without this an owner could fill the annotations (Kubernetes
     takes 256 KiB of them), or name thousands of subjects, and keep the binding's rights through a suspension.
@@ -114,6 +114,16 @@ def closable() -> list[Json]:
                         " size(k) + size(object.metadata.annotations[k])).sum() <= 30000"
                     ),
                     "message": "metadata.annotations must not be longer than 30000 characters together",
+                    "reason": "Forbidden",
+                },
+                {
+                    # It would outlast the deletion of its namespace, with the rights of those whom it names.
+                    "expression": (
+                        "!has(object.metadata.finalizers) || object.metadata.finalizers.all(f, oldObject != null"
+                        " && has(oldObject.metadata.finalizers) && f in oldObject.metadata.finalizers)"
+                    ),
+                    "message": "metadata.finalizers of a RoleBinding must not be set: it would keep people in a"
+                    " namespace that is being deleted",
                     "reason": "Forbidden",
                 },
             ],

@@ -15,10 +15,13 @@ from tenantry.install.rights import OPERATOR
 Json = dict[str, Any]
 
 RULES = "tenantry-subnamespaces"
+SUBTENANTS = "tenantry-subtenants"
 OWNERS = "tenantry-subtenant-owners"
 QUOTA = "tenantry-subnamespace-quota"
 
 _NOT_ADMINISTRATOR = {"name": "not-an-administrator", "expression": f"!{ADMINISTER}"}
+_SUBTENANT = {"name": "a-subtenant", "expression": "object.spec.mode == 'Subtenant'"}
+_OWNERS = "(has(object.spec.owners) ? object.spec.owners : [])"
 _WHO_DELETES_ALL = (
     "(request.userInfo.username == 'system:serviceaccount:kube-system:namespace-controller'"
     " || request.userInfo.username == 'system:serviceaccount:kube-system:generic-garbage-collector'"
@@ -30,7 +33,7 @@ _WHO_DELETES_ALL = (
 
 def everything() -> list[Json]:
     """Return the policies on Subnamespaces and their bindings."""
-    return [*_rules(), *_owners(), *_quota()]
+    return [*_rules(), *_subtenants(), *_owners(), *_quota()]
 
 
 def _rule(*operations: str) -> Json:
@@ -83,7 +86,14 @@ def _rules() -> list[Json]:
     inside = "has(oldObject.status) && has(oldObject.status.children) && oldObject.status.children > 0"
     cascades = "has(oldObject.spec.allowCascadingDeletion) && oldObject.spec.allowCascadingDeletion"
     names = "(has(oldObject.status.firstChildren) ? ': ' + oldObject.status.firstChildren.join(', ') : '')"
+    bound = f"has(oldObject.metadata.finalizers) && '{marks.FINALIZER}' in oldObject.metadata.finalizers"
+    stays = f"has(object.metadata.finalizers) && '{marks.FINALIZER}' in object.metadata.finalizers"
     validations = [
+        _says(
+            f"request.operation != 'UPDATE' || !({bound}) || {stays} || {ADMINISTER}",
+            f"metadata.finalizers must keep {marks.FINALIZER}, without which the child namespace would be left"
+            " behind; to end it, delete the Subnamespace",
+        ),
         _says(
             f"request.operation != 'CREATE' || {tenancy}",
             "'namespace ' + request.namespace + ' is no tenant\\'s: make the Subnamespace in a namespace of a tenant'",
@@ -112,38 +122,54 @@ def _rules() -> list[Json]:
     return [_policy(RULES, ("CREATE", "UPDATE", "DELETE"), validations), binding(RULES)]
 
 
-def _owners() -> list[Json]:
-    """Return what keeps a parent from being, or becoming, the owner of its Subtenants (E05)."""
-    subtenant = "object.spec.mode != 'Subtenant'"
-    owners = "(has(object.spec.owners) ? object.spec.owners : [])"
+def _subtenants() -> list[Json]:
+    """Return what keeps a parent from coming into its Subtenants by what it writes into them (E05).
+
+    It needs nothing that a parent could take away for a moment, as the policy of the parent's owners does.
+    """
     old = "(has(oldObject.spec.owners) ? oldObject.spec.owners : [])"
+    created = "request.operation == 'CREATE'"
     validations = [
         _says(
-            f"{subtenant} || request.operation == 'CREATE' || {owners} == {old}",
-            "spec.owners of a Subtenant must not change: only an administrator can",
+            f"{created} || {_OWNERS} == {old}", "spec.owners of a Subtenant must not change: only an administrator can"
         ),
         _says(
-            f"{subtenant} || {owners}.all(o, !(o.kind == 'User' && o.name == request.userInfo.username)"
+            f"{created} || object.spec.inheritance == oldObject.spec.inheritance",
+            "spec.inheritance of a Subtenant must not change: what its parent gives is there before its people are",
+        ),
+        _says(
+            f"!({created}) || {_OWNERS}.all(o, !(o.kind == 'User' && o.name == request.userInfo.username)"
             " && !(o.kind == 'Group' && o.name in request.userInfo.groups))",
             "spec.owners of a Subtenant must not name you, nor a group of yours: the parent does not see into it",
         ),
         _says(
-            f"{subtenant} || {owners}.all(o, o.kind != 'ServiceAccount')",
+            f"!({created}) || {_OWNERS}.all(o, o.kind != 'ServiceAccount')",
             "spec.owners of a Subtenant must not name a ServiceAccount, which somebody of the parent may hold; name a"
             " User or a Group",
         ),
+    ]
+    conditions = [_SUBTENANT, _NOT_ADMINISTRATOR]
+    return [_policy(SUBTENANTS, ("CREATE", "UPDATE"), validations, matchConditions=conditions), binding(SUBTENANTS)]
+
+
+def _owners() -> list[Json]:
+    """Return what keeps a parent's owners from being the owners of its Subtenants (E05).
+
+    Who owns the parent is read from the binding there, which its owners can take away: the operator asks the specs.
+    """
+    validations = [
         _says(
-            f"{subtenant} || params == null || !has(params.subjects)"
-            f" || {owners}.all(o, !params.subjects.exists(s, s.kind == o.kind && s.name == o.name))",
+            f"params == null || !has(params.subjects)"
+            f" || {_OWNERS}.all(o, !params.subjects.exists(s, s.kind == o.kind && s.name == o.name))",
             "spec.owners of a Subtenant must not name an owner of the parent, which does not see into it",
         ),
     ]
     policy = _policy(
         OWNERS,
-        ("CREATE", "UPDATE"),
+        ("CREATE",),
         validations,
         paramKind={"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding"},
-        matchConditions=[_NOT_ADMINISTRATOR],
+        matchConditions=[_SUBTENANT, _NOT_ADMINISTRATOR],
     )
     # The binding of the parent's owners, in the namespace of the request.
     reference = {"name": "tenantry-owner", "parameterNotFoundAction": "Allow"}

@@ -19,7 +19,7 @@ import msgspec
 from tenantry.api.kubernetes import RBAC_GROUP, LimitRange, NetworkPolicy, RoleBinding
 from tenantry.api.marks import MANAGED_BY, is_protected
 from tenantry.api.model import Resource
-from tenantry.api.subnamespace import NEVER_INHERITED, InheritanceMode, Mode, SubnamespaceSpec
+from tenantry.api.subnamespace import NEVER_INHERITED, RUNS_PODS, InheritanceMode, Mode, SubnamespaceSpec
 
 V = TypeVar("V")
 
@@ -56,6 +56,8 @@ _FIELDS: Mapping[str, Callable[[SubnamespaceSpec], InheritanceMode]] = {
 
 PEOPLE = frozenset(kind.full_name for kind in (ROLES, RoleBinding.resource, NetworkPolicy.resource, SERVICE_ACCOUNTS))
 """What decides who gets in: a Subtenant inherits none of it, whatever its spec says (DESIGN section 4, Blindness)."""
+
+_runs_pods = re.compile(RUNS_PODS)
 
 SECRET_TYPES = ("kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1")
 """Types of Secrets that programs make for themselves."""
@@ -119,7 +121,14 @@ def mode_for(spec: SubnamespaceSpec, kind: str) -> InheritanceMode:
         asked = next((other.mode for other in spec.inheritance.others if other.resource == kind), InheritanceMode.NONE)
     if spec.mode is Mode.WORKSPACE or asked is InheritanceMode.NONE:
         return asked
-    return InheritanceMode.NONE if kind in PEOPLE else InheritanceMode.COPY
+    return _for_subtenants(kind)
+
+
+def _for_subtenants(kind: str) -> InheritanceMode:
+    """Return the most that becomes of a kind in a Subtenant: what lets people in, or runs there, does not come."""
+    if kind in PEOPLE or _runs_pods.fullmatch(kind):
+        return InheritanceMode.NONE
+    return InheritanceMode.COPY
 
 
 class Exception_(StrEnum):  # noqa: N801 - Exception is Python's
@@ -149,7 +158,7 @@ def verdict(
         return mode
     if spec.mode is Mode.WORKSPACE:
         return InheritanceMode.SYNC
-    return InheritanceMode.NONE if kind in PEOPLE else InheritanceMode.COPY
+    return _for_subtenants(kind)
 
 
 def selects(annotation: str, labels: Callable[[], Mapping[str, str]]) -> bool:

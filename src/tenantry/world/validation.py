@@ -20,6 +20,7 @@ from tenantry.api.quota import CONTAINER_RESOURCE
 from tenantry.api.subnamespace import (
     MAX_NAME,
     NEVER_INHERITED,
+    RUNS_PODS,
     Inheritance,
     InheritanceMode,
     Mode,
@@ -34,6 +35,7 @@ _LABEL = re.compile(DNS_LABEL, re.ASCII)
 _SUBDOMAIN = re.compile(DNS_SUBDOMAIN, re.ASCII)
 _RESOURCE = re.compile(CONTAINER_RESOURCE, re.ASCII)
 _NEVER_INHERITED = re.compile(NEVER_INHERITED, re.ASCII)
+_RUNS_PODS = re.compile(RUNS_PODS, re.ASCII)
 _INSTANT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})")
 _LABEL_LENGTH = 63
 _MOST_KEYS = 64
@@ -250,6 +252,11 @@ def _inheritance(mode: Mode, given: Inheritance) -> Iterator[Problem]:
     others = (given.limit_ranges, given.secrets, given.config_maps, *(other.mode for other in given.others))
     if any(each is sync for each in others):
         yield Problem(path, "must not be Sync in a Subtenant, whose objects its parent may not change later; use Copy")
+    if any(other.mode is not none and _RUNS_PODS.fullmatch(other.resource) for other in given.others):
+        yield Problem(
+            f"{path}.others",
+            "must not have kinds that run pods in a Subtenant, which would read its Secrets for its parent",
+        )
 
 
 def _marks(path: str, given: Mapping[str, str]) -> Iterator[Problem]:

@@ -10,10 +10,11 @@ import re
 from collections.abc import Callable, Iterable
 
 from tenantry.api import marks, reasons
+from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import object_key
-from tenantry.api.subnamespace import Mode
+from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import MarkRules, Tenant
-from tenantry.controllers.subnamespace.gather import Inputs
+from tenantry.controllers.subnamespace.gather import DEEPEST, Inputs
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
 
@@ -33,7 +34,7 @@ def blocked(inputs: Inputs) -> Blocked | None:
             reason=reasons.NOT_A_TENANTS_NAMESPACE,
             message=f"namespace {where!r} is no tenant's; make the Subnamespace in a namespace of a tenant's tree",
         )
-    checks: Iterable[Check] = (_owned, _not_taken, _adoptable, _marked, _named, _limited, _given)
+    checks: Iterable[Check] = (_owned, _blind, _not_taken, _adoptable, _marked, _named, _limited, _given)
     return next((found for check in checks if (found := check(inputs, tenant)) is not None), None)
 
 
@@ -46,11 +47,31 @@ def _owned(inputs: Inputs, _: Tenant) -> Blocked | None:
     )
 
 
+def _blind(inputs: Inputs, _: Tenant) -> Blocked | None:
+    """Check that nobody who owns a namespace above becomes the owner of a Subtenant (DESIGN section 4, Blindness).
+
+    Admission asks the binding of the parent's owners, which they can take away for a moment.
+    """
+    spec = inputs.subnamespace.spec
+    if inputs.bound is not None or spec.mode is not Mode.SUBTENANT:
+        return None
+    both = [owner.name for owner in spec.owners if owner in inputs.owners_above]
+    if not both:
+        return None
+    return Blocked(
+        reason=reasons.NOT_ALLOWED,
+        message=f"spec.owners of a Subtenant must not have {both[0]!r}, who owns a namespace above and may not see into"
+        " it: delete the Subnamespace and name somebody else",
+    )
+
+
 def _not_taken(inputs: Inputs, _: Tenant) -> Blocked | None:
     """Say that the namespace has moved on: making another one of the name would undo the move."""
     other = inputs.adopted_by
     if inputs.bound is not None or other is None or not other.status.namespace:
         return None
+    if not _is_older(inputs.subnamespace, other):
+        return None  # this one came after the move, and what was moved was another's
     return Blocked(
         reason=reasons.CANNOT_ADOPT,
         message=f"its namespace has moved to {other.key!r}; this Subnamespace is being deleted",
@@ -64,23 +85,26 @@ def _adoptable(inputs: Inputs, tenant: Tenant) -> Blocked | None:
     if not adopt.namespace or inputs.bound is not None:
         return None
     found = inputs.adoptee
-    if found is None:
-        return _cannot(f"there is no namespace {adopt.namespace!r}")
     if not adopt.parent:
+        # Whether it is there is not for everybody to know.
         return _cannot(
-            f"namespace {found.name!r} waits for an administrator's label"
+            f"namespace {adopt.namespace!r}, if it is there, waits for an administrator's label"
             f" {marks.SUBNAMESPACE_UID}={inputs.subnamespace.metadata.uid}"
         )
+    old = inputs.adopted_from
+    if found is None or old is None or found.labels.get(marks.SUBNAMESPACE_UID) != old.metadata.uid:
+        key = object_key(adopt.parent, inputs.subnamespace.metadata.name)
+        return _cannot(f"namespace {adopt.namespace!r} is not the child of Subnamespace {key!r}")
+    if not _is_older(old, inputs.subnamespace):
+        # Admission asks whether the mover may take it away: that was not about what others made there since.
+        return _cannot(f"Subnamespace {old.key!r} was made after this one: delete this one and move it again")
     why = _immovable(inputs, tenant, found)
     return _cannot(why) if why else None
 
 
 def _immovable(inputs: Inputs, tenant: Tenant, found: Observed) -> str:
     """Return why a namespace cannot be moved here; "" where it can."""
-    subnamespace, old = inputs.subnamespace, inputs.adopted_from
-    if old is None or found.labels.get(marks.SUBNAMESPACE_UID) != old.metadata.uid:
-        key = object_key(subnamespace.spec.adopt.parent, subnamespace.metadata.name)
-        return f"namespace {found.name!r} is not the child of Subnamespace {key!r}"
+    subnamespace = inputs.subnamespace
     if found.labels.get(marks.TENANT_UID) != tenant.metadata.uid:
         return (
             f"namespace {found.name!r} is another tenant's; an administrator can move it: leave spec.adopt.parent out"
@@ -88,9 +112,33 @@ def _immovable(inputs: Inputs, tenant: Tenant, found: Observed) -> str:
         )
     if found.labels.get(marks.KIND) != marks.KIND_WORKSPACE or subnamespace.spec.mode is not Mode.WORKSPACE:
         return f"namespace {found.name!r} or this is a Subtenant; only a Workspace can be moved"
+    if _subtenants(inputs, found.labels.get(marks.PARENT, "")) != _subtenants(inputs, subnamespace.metadata.namespace):
+        return (
+            f"namespace {found.name!r} is not of the same Subtenant as {subnamespace.metadata.namespace!r}, and nothing"
+            " is moved into one or out of one; an administrator can: leave spec.adopt.parent out and label the"
+            f" namespace {marks.SUBNAMESPACE_UID}={subnamespace.metadata.uid}"
+        )
     if found.name in inputs.ancestors:
         return f"namespace {found.name!r} is above {inputs.ancestors[-1]!r}: a tree has no cycles"
     return ""
+
+
+def _is_older(one: Subnamespace, other: Subnamespace) -> bool:
+    """Tell whether one was made before the other, or in the same second."""
+    return one.metadata.creation_timestamp <= other.metadata.creation_timestamp
+
+
+def _subtenants(inputs: Inputs, namespace: str) -> list[str]:
+    """Return the Subtenants' namespaces that one is in, the lowest first."""
+    found: list[str] = []
+    for _ in range(DEEPEST):
+        at = inputs.lookup(Namespace.resource, namespace)
+        if at is None:
+            break
+        if at.labels.get(marks.KIND) == marks.KIND_SUBTENANT:
+            found.append(at.name)
+        namespace = at.labels.get(marks.PARENT, "")
+    return found
 
 
 def _cannot(message: str) -> Blocked:
@@ -158,10 +206,13 @@ def _limited(inputs: Inputs, tenant: Tenant) -> Blocked | None:
             message=f"it would be {len(inputs.ancestors)} deep; tenant {name!r} allows {rules.max_depth}",
         )
     if rules.max_count and inputs.count >= rules.max_count:
+        # How many others there are is not a customer's to know.
+        inside = _subtenants(inputs, inputs.subnamespace.metadata.namespace)
+        has = "" if inside else f" has {inputs.count} subnamespaces and"
+        most = "no more subnamespaces" if inside else str(rules.max_count)
         return Blocked(
             reason=reasons.LIMIT_REACHED,
-            message=f"tenant {name!r} has {inputs.count} subnamespaces and may have {rules.max_count}; delete one, or"
-            " ask an administrator for more",
+            message=f"tenant {name!r}{has} may have {most}; delete one, or ask an administrator for more",
         )
     return None
 

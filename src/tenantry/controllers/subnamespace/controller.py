@@ -12,7 +12,7 @@ from tenantry.api.errors import ApiError, InputError, TerminalError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import FINALIZER, INHERITED_FROM
 from tenantry.api.model import Resource
-from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import interior, watched
 from tenantry.controllers.conclusion import PASSING, warned_of
@@ -172,8 +172,10 @@ class SubnamespaceController:
         if tenant is None:
             return Made(outcome=outcome)
         inherited = await self._inherit(engine, inputs, tenant)
-        if isinstance(inherited.error, PASSING):
-            # What it inherits may be what keeps others out: nobody is let in before.
+        blind = inputs.subnamespace.spec.mode is Mode.SUBTENANT
+        if isinstance(inherited.error, PASSING) or (blind and inherited.error is not None):
+            # What it inherits may be what keeps others out: nobody is let in before. What a Subtenant gets of its
+            # parent is there before its people are, for its parent not to put things beside theirs.
             return Made(outcome=msgspec.structs.replace(outcome, error=inherited.error), inherited=inherited)
         people = await applier.run(plan(last, inputs.lookup, equivalent=applier.equivalent))
         outcome = msgspec.structs.replace(people, done=(*outcome.done, *people.done))

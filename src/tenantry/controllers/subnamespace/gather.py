@@ -7,7 +7,7 @@ import datetime as dt
 import msgspec
 
 from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, RoleBinding
-from tenantry.api.marks import KIND, KIND_CORE, PARENT, SUBNAMESPACE, TENANT, TENANT_UID
+from tenantry.api.marks import KIND, KIND_CORE, PARENT, SUBNAMESPACE, SUBNAMESPACE_UID, TENANT, TENANT_UID
 from tenantry.api.model import Resource, object_key
 from tenantry.api.owner import Owner
 from tenantry.api.subnamespace import InheritanceMode, Mode, Scope, Subnamespace
@@ -58,6 +58,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
         parent: The namespace that it is in.
         ancestors: The names of the namespaces above the child, the core namespace first and the parent last.
         owners: Who owns the child: its own, and the parent's where they are inherited.
+        owners_above: Of a child that is not there yet: who owns a namespace above, up to the next Subtenant's.
         bound: The namespace that is bound to it by uid.
         namespace: The child's name, as it is or as it will be.
         adoptee: The namespace that `spec.adopt` names.
@@ -76,6 +77,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     parent: Observed | None
     ancestors: tuple[str, ...]
     owners: tuple[Owner, ...]
+    owners_above: frozenset[Owner]
     bound: Observed | None
     namespace: str
     adoptee: Observed | None
@@ -127,6 +129,7 @@ def gather(
         parent=parent,
         ancestors=lineage(caches.namespaces, meta.namespace),
         owners=effective_owners(subnamespace, tenant, caches),
+        owners_above=owners_above(subnamespace, tenant, caches) if bound is None else frozenset(),
         bound=bound,
         namespace=namespace,
         adoptee=caches.namespaces.get(spec.adopt.namespace) if spec.adopt.namespace else None,
@@ -182,9 +185,39 @@ def effective_owners(subnamespace: Subnamespace, tenant: Tenant | None, caches: 
         if parent.labels.get(KIND) == KIND_CORE:
             owners += tenant.spec.owners if tenant is not None else ()
             break
-        at = caches.subnamespaces.get(subnamespace_key(parent))
+        at = subnamespace_of(parent, caches)
         owners += at.spec.owners if at is not None else ()
     return tuple(dict.fromkeys(owners))
+
+
+def subnamespace_of(namespace: Observed, caches: Caches) -> Subnamespace | None:
+    """Return the Subnamespace that a namespace is bound to: by uid, so that a later one of its name is another."""
+    found = caches.subnamespaces.get(subnamespace_key(namespace))
+    return found if found is not None and found.metadata.uid == namespace.labels.get(SUBNAMESPACE_UID) else None
+
+
+def owners_above(subnamespace: Subnamespace, tenant: Tenant | None, caches: Caches) -> frozenset[Owner]:
+    """Return the owners of every namespace above a child, up to and including the first that is a Subtenant's.
+
+    Who owns what is above that one does not see into it, and so not below it either.
+    """
+    owners: set[Owner] = set()
+    at = subnamespace
+    for _ in range(DEEPEST):
+        parent = caches.namespaces.get(at.metadata.namespace)
+        if parent is None:
+            break
+        if parent.labels.get(KIND) == KIND_CORE:
+            owners.update(tenant.spec.owners if tenant is not None else ())
+            break
+        above = subnamespace_of(parent, caches)
+        if above is None:
+            break
+        owners.update(above.spec.owners)
+        if above.spec.mode is Mode.SUBTENANT:
+            break
+        at = above
+    return frozenset(owners)
 
 
 def inherits_people(subnamespace: Subnamespace) -> bool:
