@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from hashlib import sha256
 
@@ -15,7 +14,6 @@ from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.quota import Quota
 from tenantry.api.subnamespace import (
     MAX_NAME,
-    NEVER_INHERITED,
     Adoption,
     Inheritance,
     InheritanceMode,
@@ -36,21 +34,18 @@ from tenantry.api.tenant import (
 from tenantry.world import hnc_quota
 from tenantry.world.hnc import (
     INHERITED_FROM,
-    PROPAGATE,
-    TREE_SUFFIX,
     Finding,
     Findings,
     HncConfiguration,
-    Marked,
     Pair,
     Weight,
     World,
-    is_never_propagated,
 )
+from tenantry.world.hnc_exceptions import RBAC, Exempt, exceptions
 from tenantry.world.hnc_forest import Forest, grow
 from tenantry.world.hnc_quota import Division
+from tenantry.world.inheritance import may_be_allowed
 
-RBAC = "rbac.authorization.k8s.io"
 OWNING_ROLES = ("admin", "cluster-admin")
 MOST_OTHERS = 16
 MOST_KEYS = 16
@@ -61,7 +56,6 @@ _FIELDS = {
     ("", "limitranges"): "limit_ranges",
     ("networking.k8s.io", "networkpolicies"): "network_policies",
 }
-_never = re.compile(f"^({NEVER_INHERITED})$")
 
 
 class Child(msgspec.Struct, frozen=True):
@@ -76,13 +70,6 @@ class Tree(msgspec.Struct, frozen=True):
 
     tenant: Tenant
     children: list[Child]
-
-
-class Exempt(msgspec.Struct, frozen=True):
-    """An object that is not handed down to everybody, and its `tenantry.dev/inherit`."""
-
-    source: Marked
-    inherit: str
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -128,9 +115,9 @@ def plan(world: World, wishes: Wishes) -> Plan:
     shared = _Shared(world, forest, inheritance, hnc_quota.limits(world.quotas, findings), findings)
     trees = [_tree(shared, root, owners[root], wishes) for root in roots]
     chosen = {name for root in roots for name in [root, *forest.below(root)]}
-    exceptions = _exceptions(shared, chosen)
+    exempt = exceptions(world, forest, chosen, findings)
     kept = [_within(finding, chosen, {*forest.roots, *forest.parent}) for finding in findings.all()]
-    return Plan(trees, exceptions, [finding for finding in kept if finding is not None])
+    return Plan(trees, exempt, [finding for finding in kept if finding is not None])
 
 
 class _Shared(msgspec.Struct, frozen=True):
@@ -301,11 +288,8 @@ def _inheritance(configuration: HncConfiguration | None, findings: Findings) -> 
         if each.group == RBAC and each.resource in {"roles", "rolebindings"}:
             continue  # HNC always propagates them, whatever is said of them
         if each.mode == "AllowPropagate":
-            text = (
-                f"{name}: HNC hands down only what is marked; give spec.inheritance a mode for it, and what is not to"
-                f" be handed down the annotation {marks.INHERIT}: none"
-            )
-            findings.add(Weight.LOST, "HNCConfiguration", text)
+            text = f"{name}: handed down only where an object is marked for it, as in HNC: spec.inheritance says None"
+            findings.add(Weight.NOTE, "HNCConfiguration", text)
         elif each.mode not in {"", "Propagate"}:
             continue
         elif field is not None:
@@ -313,9 +297,11 @@ def _inheritance(configuration: HncConfiguration | None, findings: Findings) -> 
         elif (each.group, each.resource) == ("", "resourcequotas"):
             text = "resourcequotas: not handed down; a share of the tenant's quota takes their place"
             findings.add(Weight.LOST, "HNCConfiguration", text)
-        elif _never.match(name) or len(others) == MOST_OTHERS:
+        elif not may_be_allowed(name) or len(others) == MOST_OTHERS:
             why = (
-                "such objects are made by controllers" if _never.match(name) else f"at most {MOST_OTHERS} kinds can be"
+                "such objects are made by controllers"
+                if not may_be_allowed(name)
+                else f"at most {MOST_OTHERS} kinds can be"
             )
             findings.add(Weight.LOST, "HNCConfiguration", f"{name}: not handed down; {why}")
         else:
@@ -332,37 +318,3 @@ def _inheritance(configuration: HncConfiguration | None, findings: Findings) -> 
         service_accounts=fields.get("service_accounts", InheritanceMode.NONE),
         others=tuple(others.values()),
     )
-
-
-def _exceptions(shared: _Shared, chosen: set[str]) -> list[Exempt]:
-    """Return the objects of the trees that are not handed down to everybody, sorted."""
-    found: list[Exempt] = []
-    for marked in shared.world.marked:
-        place = marked.metadata.namespace
-        if place not in chosen or place not in shared.forest.children:
-            continue
-        inherit = inherit_of(marked)
-        found.append(Exempt(marked, inherit))
-        if inherit not in {"all", "none"}:
-            text = (
-                f"handed down to {inherit}, from parent to child: a namespace below one that is not selected does not"
-                " get it, in HNC it does where it is itself selected"
-            )
-            shared.findings.add(Weight.NOTE, marked.told, text)
-    return sorted(found, key=lambda each: each.source.told)
-
-
-def inherit_of(marked: Marked) -> str:
-    """Return the value of `tenantry.dev/inherit` that means what HNC's annotations say: all, none or a selector."""
-    said = marked.metadata.annotations
-    none = said.get(f"{PROPAGATE}none", "")
-    # What HNC cannot read as true or false it does not propagate.
-    if is_never_propagated(marked.kind, marked.metadata) or none not in {"", "0", "f", "F", "false", "FALSE", "False"}:
-        return "none"
-    parts: list[str] = []
-    select = said.get(f"{PROPAGATE}select", "").strip()
-    if select:
-        parts.append(select.replace(TREE_SUFFIX, marks.TREE_SUFFIX))
-    names = [name.strip() for name in said.get(f"{PROPAGATE}treeSelect", "").split(",")]
-    parts += [f"{name}{marks.TREE_SUFFIX}" for name in names if name]
-    return ",".join(parts) or "all"
