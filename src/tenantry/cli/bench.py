@@ -121,7 +121,8 @@ def tree(
 
     async def main() -> TreeResult:
         connection = target.connection()
-        async with Client(connection, field_manager="tenantry-bench", max_connections=CONNECTIONS) as client:
+        # Beside the writers: two watches, the lease, and one to spare.
+        async with Client(connection, field_manager="tenantry-bench", max_connections=CONNECTIONS + 4) as client:
             await require_supported(client)
             probe = await _probe(client, target, operator_metrics)
             return await measure(client, shape=shape, rounds=rounds, probe=probe, talk=output.talk)
