@@ -235,7 +235,7 @@ class Subnamespace(KubernetesObject, frozen=True, kw_only=True):
     """A child of the namespace that this object is in: a namespace of its own, with a share of its parent's quota."""
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "subnamespaces", "Subnamespace")
-    names: ClassVar[Names] = Names(singular="subnamespace", short=("sub", "subns"), categories=("tenantry",))
+    names: ClassVar[Names] = Names(singular="subnamespace", short=("sub",), categories=("tenantry",))
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"self.metadata.name.matches('{DNS_LABEL}') && size(self.metadata.name) <= {MAX_NAME}",
