@@ -29,7 +29,8 @@ def diff(target: Target, *, names: tuple[str, ...], files: tuple[str, ...], form
     r"""Print what the operator would change, and change nothing.
 
     Without -f: what differs in the cluster from what its tenants should be, of all of them or of those named. With -f:
-    what would change if the tenants of the file were applied. Exit code: 0 nothing, 1 something, more than 1 an error.
+    what would change if the tenants of the file were applied. Of a tree of namespaces everything is looked at but what
+    children inherit. Exit code: 0 nothing, 1 something, more than 1 an error.
 
     \b
       tenantry diff

@@ -10,20 +10,23 @@ import msgspec
 
 from tenantry.api.errors import NotFound, TerminalError
 from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace
-from tenantry.api.marks import TENANT
+from tenantry.api.marks import INHERITED_FROM, TENANT
 from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
+from tenantry.cli import treedrift
+from tenantry.cli.treedrift import Reading
 from tenantry.controllers import interior
 from tenantry.controllers.tenant import suspension
 from tenantry.controllers.tenant.controller import plan_for
-from tenantry.controllers.tenant.gather import CHILD_KINDS, Inputs, gather
-from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, OURS, namespace_of, selectors_of, tenant_of
+from tenantry.controllers.tenant.gather import CHILD_KINDS, gather
+from tenantry.controllers.watched import OURS, selectors_of, watch
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed, observe
-from tenantry.engine.plan import Action, Blocked, Edit, Step
+from tenantry.engine.plan import Action, Blocked, Edit, Plan, Step
 from tenantry.engine.preview import Preview, preview_edit, preview_step, shown
 from tenantry.kube import wire
 from tenantry.kube.client import Client
+from tenantry.world.leases import with_lease
 
 UNKNOWN_UID = "(known when it is made)"
 """Stands for the uid of a tenant that is not in the cluster yet: like a real one, it is nobody else's."""
@@ -61,14 +64,20 @@ async def find(client: Client, names: Sequence[str], wanted: Sequence[Tenant] | 
         looked_at = list(live.values())
     else:
         looked_at = [_as_wanted(tenant, live.get(tenant.metadata.name)) for tenant in wanted]
-    caches, cluster = await asyncio.gather(
-        _read_all(client, [tenant.metadata.name for tenant in looked_at]), client.get(Namespace, "kube-system")
-    )
+    chosen = [tenant.metadata.name for tenant in looked_at]
+    trees = await treedrift.read(client, looked_at)
+    # A tree's namespaces are anywhere: then everything is read.
+    only = chosen[0] if len(chosen) == 1 and not trees.has_tree(chosen[0]) else ""
+    caches, cluster = await asyncio.gather(_read_all(client, only), client.get(Namespace, "kube-system"))
+    trees = msgspec.structs.replace(trees, observed=caches, cluster_uid=cluster.metadata.uid)
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(tenant: Tenant) -> Drift:
         async with places:
-            return await _drift(client, caches, cluster.metadata.uid, tenant, live.get(tenant.metadata.name))
+            drift = await _drift(client, trees, tenant, live.get(tenant.metadata.name))
+            if drift.blocked or not trees.has_tree(drift.tenant) or tenant.metadata.deletion_timestamp:
+                return drift
+            return await _tree_drift(client, trees, tenant, drift)
 
     return list(await asyncio.gather(*(one(tenant) for tenant in looked_at)))
 
@@ -104,15 +113,14 @@ def _as_wanted(tenant: Tenant, live: Tenant | None) -> Tenant:
 Caches = dict[Resource, Cache[Observed]]
 
 
-async def _read_all(client: Client, names: Sequence[str]) -> Caches:
-    """Return caches of everything that belongs to these tenants, or has a name that they need."""
-    read = await asyncio.gather(*(_read_kind(client, kind.resource, names) for kind in CHILD_KINDS))
+async def _read_all(client: Client, only: str) -> Caches:
+    """Return caches of everything that belongs to tenants, or has a name that they need; of one tenant, or of all."""
+    read = await asyncio.gather(*(_read_kind(client, kind.resource, only) for kind in CHILD_KINDS))
     return {kind.resource: cache for kind, cache in zip(CHILD_KINDS, read, strict=True) if cache is not None}
 
 
-async def _read_kind(client: Client, resource: Resource, names: Sequence[str]) -> Cache[Observed] | None:
-    cache: Cache[Observed] = Cache({BY_TENANT: tenant_of, BY_NAMESPACE: namespace_of})
-    one = names[0] if len(names) == 1 else ""
+async def _read_kind(client: Client, resource: Resource, one: str) -> Cache[Observed] | None:
+    cache: Cache[Observed] = Cache(watch(resource, lambda _: ()).indexes)
     selectors = selectors_of(resource)
     if one and resource == Namespace.resource:
         selectors = {"fieldSelector": f"metadata.name={one}"}
@@ -132,32 +140,56 @@ async def _read_kind(client: Client, resource: Resource, names: Sequence[str]) -
 # -- one tenant -----------------------------------------------------------------------------------
 
 
-async def _drift(client: Client, caches: Caches, cluster_uid: str, tenant: Tenant, before: Tenant | None) -> Drift:
+async def _drift(client: Client, trees: Reading, tenant: Tenant, before: Tenant | None) -> Drift:
+    caches = trees.observed
     name = tenant.metadata.name
     if tenant.metadata.deletion_timestamp:
         return Drift(tenant=name, changes=(), blocked=())  # it is on its way out: nothing is put back
     namespace = caches[Namespace.resource].get(name)
     owns = namespace is not None and namespace.owner_uid == tenant.metadata.uid
-    inputs = gather(tenant, caches, cluster_uid=cluster_uid, owns_namespace=owns)
+    counted = with_lease(tenant, trees.now)
+    inputs = gather(counted, caches, cluster_uid=trees.cluster_uid, owns_namespace=owns)
     plan = plan_for(inputs)
-    changes = _tenant_change(tenant, before)
-    for step in (step for wave in plan.waves for step in wave):
-        preview = preview_step(step, await _live(client, step) if step.action is not Action.CREATE else None)
-        if preview is not None:
-            changes.append(preview)
+    if trees.has_tree(name):
+        plan = treedrift.without_shares(plan)
+    changes = [*_tenant_change(tenant, before), *await _steps(client, plan)]
     blocked = list(plan.blocked)
     if not blocked:
-        edits, trouble = await _edits(client, inputs)
+        edits, trouble = await _edits(client, inputs.bindings, suspended=counted.spec.suspended)
         changes += edits
         blocked += trouble
     return Drift(tenant=name, changes=tuple(changes), blocked=tuple(blocked))
 
 
-async def _edits(client: Client, inputs: Inputs) -> tuple[list[Preview], list[Blocked]]:
-    """Return what a suspension, or its end, would change in other people's bindings."""
-    suspended = inputs.tenant.spec.suspended
+async def _tree_drift(client: Client, trees: Reading, tenant: Tenant, core: Drift) -> Drift:
+    """Return the drift of a tenant with that of its whole tree."""
+    changes, blocked = list(core.changes), list(core.blocked)
+    for plan, inputs in treedrift.plans(trees, tenant):
+        changes += await _steps(client, plan)
+        where = f"Subnamespace {inputs.subnamespace.key!r}: " if inputs is not None else ""
+        blocked += [msgspec.structs.replace(each, message=f"{where}{each.message}") for each in plan.blocked]
+        if inputs is None or inputs.tenant is None or plan.blocked:
+            continue
+        others = [binding for binding in inputs.bindings if INHERITED_FROM not in binding.labels]
+        edits, trouble = await _edits(client, others, suspended=inputs.tenant.spec.suspended)
+        changes += edits
+        blocked += trouble
+    return Drift(tenant=core.tenant, changes=tuple(changes), blocked=tuple(blocked))
+
+
+async def _steps(client: Client, plan: Plan) -> list[Preview]:
     changes: list[Preview] = []
-    for edit in suspension.edits(inputs.bindings, suspended=suspended, ours=interior.OWNER_BINDING):
+    for step in (step for wave in plan.waves for step in wave):
+        preview = preview_step(step, await _live(client, step) if step.action is not Action.CREATE else None)
+        if preview is not None:
+            changes.append(preview)
+    return changes
+
+
+async def _edits(client: Client, bindings: list[Observed], *, suspended: bool) -> tuple[list[Preview], list[Blocked]]:
+    """Return what a suspension, or its end, would change in other people's bindings."""
+    changes: list[Preview] = []
+    for edit in suspension.edits(bindings, suspended=suspended, ours=interior.OWNER_BINDING):
         try:
             preview = preview_edit(edit, await _live(client, edit))
         except TerminalError as error:

@@ -1,0 +1,194 @@
+"""How far a tenant's tree is from what it should be: the division of its quota, and what is in each child namespace.
+
+What children inherit of their parents' objects is not looked at.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.errors import InputError, TerminalError
+from tenantry.api.kubernetes import Namespace, ResourceQuota, ResourceQuotaSpec
+from tenantry.api.marks import INHERITED_FROM, MANAGED_BY, MANAGER, TENANT
+from tenantry.api.model import ObjectMeta, Resource, object_key
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
+from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.controllers import interior, watched
+from tenantry.controllers.quota import index as quota_index
+from tenantry.controllers.quota import status as quota_status
+from tenantry.controllers.quota.verdicts import Verdict
+from tenantry.controllers.quota.whole import whole_of
+from tenantry.controllers.subnamespace import checks, desired
+from tenantry.controllers.subnamespace import gather as child_gather
+from tenantry.controllers.subnamespace.gather import Inputs
+from tenantry.controllers.tenant.desired import QUOTA
+from tenantry.controllers.watched import BY_NAMESPACE
+from tenantry.engine.cache import Cache
+from tenantry.engine.observed import Observed
+from tenantry.engine.plan import Blocked, Child, Plan, Step, plan
+from tenantry.kube.client import Client
+from tenantry.world.shares import spelled
+from tenantry.world.shares_tree import Tree
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """One reading of the cluster.
+
+    Args:
+        tenants: As they are to be looked at.
+        subnamespaces: All of them.
+        books: The quotas of trees, by the tenant's name.
+        observed: What else there is, by kind.
+        cluster_uid: The uid of the namespace kube-system.
+        now: When it was read, with an offset.
+    """
+
+    tenants: Cache[Tenant]
+    subnamespaces: Cache[Subnamespace]
+    books: Cache[TenantResourceQuota]
+    now: dt.datetime
+    observed: dict[Resource, Cache[Observed]] = {}
+    cluster_uid: str = ""
+
+    def has_tree(self, tenant: str) -> bool:
+        """Tell whether a tenant's quota is divided, or about to be."""
+        return self.books.get(tenant) is not None or bool(self.subnamespaces.by_index(BY_NAMESPACE, tenant))
+
+
+async def read(client: Client, tenants: list[Tenant]) -> Reading:
+    """Read what says what trees there are; what is in them is still to be read."""
+    found = Reading(Cache(), Cache(watched.subnamespaces(lambda _: ()).indexes), Cache(), dt.datetime.now(dt.UTC))
+    for tenant in tenants:
+        found.tenants.put(tenant)
+    for subnamespace in await client.list(Subnamespace):
+        found.subnamespaces.put(subnamespace)
+    for book in await client.list(TenantResourceQuota):
+        found.books.put(book)
+    return found
+
+
+def plans(reading: Reading, tenant: Tenant) -> Iterator[tuple[Plan, Inputs | None]]:
+    """Yield what would be written for a tenant's tree: its ResourceQuotas, then each child with what decided about it.
+
+    Args:
+        reading: Of the cluster.
+        tenant: As it is, or is to become.
+
+    Raises:
+        InputError: The tenant's quota is wrong in a way that the CRD's schema did not catch.
+    """
+    tree = _divided(reading, tenant)
+    yield _shares(reading, tenant, tree), None
+    caches = child_gather.Caches(reading.tenants, reading.subnamespaces, reading.observed, {})
+    for subnamespace in sorted(reading.subnamespaces, key=lambda each: each.key):
+        if subnamespace.metadata.deletion_timestamp:
+            continue
+        parent = reading.observed[Namespace.resource].get(subnamespace.metadata.namespace)
+        if parent is None or parent.labels.get(TENANT) != tenant.metadata.name:
+            continue
+        verdict = _verdict(tree, subnamespace)
+        inputs = child_gather.gather(subnamespace, caches, verdict, cluster_uid=reading.cluster_uid, now=reading.now)
+        yield _child(reading, inputs), inputs
+
+
+# -- quota ----------------------------------------------------------------------------------------
+
+
+def _divided(reading: Reading, tenant: Tenant) -> Tree:
+    book = reading.books.get(tenant.metadata.name)
+    caches = quota_index.Caches(
+        tenants=reading.tenants,
+        books=reading.books,
+        subnamespaces=reading.subnamespaces,
+        namespaces=reading.observed[Namespace.resource],
+        quotas=reading.observed[ResourceQuota.resource],
+    )
+    whole = whole_of(tenant, book, reading.now).hard
+    known = quota_index.book_of(book) if book is not None else None
+    index = quota_index.Index(tenant, whole, caches, book=known)
+    index.follow()
+    index.tree.plan()
+    return index.tree
+
+
+def _shares(reading: Reading, tenant: Tenant, tree: Tree) -> Plan:
+    """Return the plan of the ResourceQuotas; the operator itself moves shares in an order of its own."""
+    children: list[Child] = []
+    for node in tree.nodes.values():
+        if tree.keys and node.room is not None and not node.room.terminating:
+            # As it is once all that is to be made is there: what is kept for that is given away then.
+            hard = {key: max(0, node.own[key] - node.reserved[key]) for key in tree.keys}
+            children.append(_share(reading, tenant, node.room.namespace, spelled(hard)))
+    return plan(children, lambda resource, key: reading.observed[resource].get(key))
+
+
+def _share(reading: Reading, tenant: Tenant, namespace: str, hard: dict[str, str]) -> Child:
+    found = reading.observed[ResourceQuota.resource].get(object_key(namespace, QUOTA))
+    meta = ObjectMeta(
+        name=QUOTA,
+        namespace=namespace,
+        labels=found.labels if found is not None else {MANAGED_BY: MANAGER, TENANT: tenant.metadata.name},
+        annotations=found.annotations if found is not None else {},
+    )
+    return Child(object=ResourceQuota(metadata=meta, spec=ResourceQuotaSpec(hard=hard)), wave=interior.WAVE_LIMITS)
+
+
+def _verdict(tree: Tree, subnamespace: Subnamespace) -> Verdict | None:
+    node = tree.nodes.get(subnamespace.metadata.uid)
+    return quota_status.verdict(tree, node) if node is not None else None
+
+
+# -- children -------------------------------------------------------------------------------------
+
+
+def _child(reading: Reading, inputs: Inputs) -> Plan:
+    tenant = inputs.tenant
+    try:
+        blocked = checks.blocked(inputs)
+        children = desired.children(inputs, tenant) if tenant is not None else []
+    except (InputError, TerminalError) as error:
+        return Plan(waves=(), blocked=(Blocked(reason=reasons.INVALID_SPEC, message=str(error)),))
+    if blocked is not None:
+        return Plan(waves=(), blocked=(blocked,))
+    assigned = inputs.verdict.totals.assigned if inputs.verdict is not None else {}
+    if tenant is not None and inputs.bound is None and inputs.adoptee is None and assigned:
+        children.append(_share(reading, tenant, inputs.namespace, dict(assigned)))
+    wanted = {(child.object.resource, child.object.key) for child in children}
+    return plan(
+        children,
+        lambda resource, key: reading.observed[resource].get(key),
+        stale=[each for each in _made(reading, inputs) if _key(each) not in wanted],
+    )
+
+
+def _made(reading: Reading, inputs: Inputs) -> Iterator[tuple[Resource, Observed]]:
+    """Yield what was made for a child inside it, by our names; its ResourceQuota is divided above."""
+    if inputs.bound is None:
+        return
+    for kind in child_gather.CHILD_KINDS:
+        if not kind.resource.namespaced:
+            continue
+        for found in reading.observed[kind.resource].by_index(BY_NAMESPACE, inputs.namespace):
+            ours = found.name.startswith("tenantry-") and watched.tenant_of(found)
+            if ours and INHERITED_FROM not in found.labels:
+                yield kind.resource, found
+
+
+def _key(found: tuple[Resource, Observed]) -> tuple[Resource, str]:
+    return found[0], found[1].key
+
+
+def without_shares(whole: Plan) -> Plan:
+    """Leave out the ResourceQuota of the core namespace: where there is a tree, it is a share like others."""
+
+    def is_share(step: Step) -> bool:
+        return step.resource == ResourceQuota.resource
+
+    waves: list[tuple[Any, ...]] = [tuple(step for step in wave if not is_share(step)) for wave in whole.waves]
+    return msgspec.structs.replace(whole, waves=tuple(wave for wave in waves if wave))
