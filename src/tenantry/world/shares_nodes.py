@@ -23,6 +23,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         hard: By normal key.
         deleting: It keeps what it has until its namespace is gone.
         problem: Why what it asks for cannot be read; it keeps what it has.
+        blind: Its parent's people are not told who is inside.
     """
 
     uid: str
@@ -33,6 +34,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     hard: Amounts = {}
     deleting: bool = False
     problem: Shortage | None = None
+    blind: bool = False
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):

@@ -358,7 +358,8 @@ class Tree:
         held = {key: child.given[key] - child.reserved[key] for key in self.keys}
         self._grant(node, child, {key: max(hard[key], held[key]) for key in self.keys})
         lack = {key: held[key] - hard[key] for key in self.keys if held[key] > hard[key]}
-        child.blocked = words.short(lack, hard, self._holders(child, lack)) if lack else None
+        blind = child.asked is not None and child.asked.blind
+        child.blocked = words.short(lack, hard, {} if blind else self._holders(child, lack)) if lack else None
 
     def _free(self, node: Node) -> Amounts:
         used = self._used(node)

@@ -71,11 +71,12 @@ def short(lack: Amounts, whole: Mapping[str, int], held: Mapping[str, str]) -> S
     Args:
         lack: How much more, by key.
         whole: How much there is.
-        held: Who holds it, by key.
+        held: Who holds it, by key; nothing for whom that is not to be told.
     """
     lines = [
         f"{key}: subnamespaces hold {spell(key, whole.get(key, 0) + lack[key])},"
-        f" {spell(key, lack[key])} more than {spell(key, whole.get(key, 0))}: {held[key]}"
+        f" {spell(key, lack[key])} more than {spell(key, whole.get(key, 0))}"
+        + (f": {held[key]}" if key in held else "")
         for key in sorted(lack)
     ]
     return Shortage(reasons.QUOTA_SHORT, listed(lines))

@@ -11,7 +11,7 @@ from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.marks import KIND, KIND_CORE, PARENT, QUOTA_BATCH, SUBNAMESPACE_UID, TENANT_UID
 from tenantry.api.model import object_key
-from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers.tenant.desired import QUOTA
@@ -91,6 +91,7 @@ def asked_of(found: Subnamespace) -> Asked:
         hard=hard,
         deleting=bool(meta.deletion_timestamp),
         problem=problem,
+        blind=found.spec.mode is Mode.SUBTENANT,
     )
 
 
