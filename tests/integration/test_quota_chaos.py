@@ -179,6 +179,7 @@ async def test_no_sum_is_ever_more_than_the_whole(
         await operator.leads()
         wrong = await _settled(api, name)
         await ledger.catch_up(api)
+    print(*wrong, sep="\n")
     assert ledger.breaches() == []
     assert wrong == []
     assert killed is not None

@@ -132,6 +132,17 @@ class SubnamespaceController:
 
     # -- making ---------------------------------------------------------------------------------
 
+    async def _hold(self, engine: Engine, subnamespace: Subnamespace) -> bool:
+        """Keep a Subnamespace until its namespace is gone; tell whether it is there to be kept.
+
+        What was made for one that was deleted meanwhile would be nobody's, and stay for ever.
+        """
+        if FINALIZER not in subnamespace.metadata.finalizers:
+            finalizers = [*subnamespace.metadata.finalizers, FINALIZER]
+            await engine.patch_metadata(subnamespace, {"finalizers": finalizers})
+        held = engine.cache(Subnamespace.resource).get(subnamespace.key)
+        return held is not None and FINALIZER in held.metadata.finalizers
+
     async def _make(self, engine: Engine, inputs: Inputs) -> Made:
         """Write what the child lacks: it and its limits, what it inherits, and last what lets people in."""
         subnamespace, tenant = inputs.subnamespace, inputs.tenant
@@ -140,11 +151,8 @@ class SubnamespaceController:
         verdict = inputs.verdict
         known = verdict is not None and verdict.generation >= subnamespace.metadata.generation
         limited = bool(tenant.spec.quota.hard)
-        if limited and inputs.bound is None and not known:
+        if (limited and inputs.bound is None and not known) or not await self._hold(engine, subnamespace):
             return Made(outcome=Outcome(), waits=True)
-        if FINALIZER not in subnamespace.metadata.finalizers:
-            finalizers = [*subnamespace.metadata.finalizers, FINALIZER]
-            await engine.patch_metadata(subnamespace, {"finalizers": finalizers})
         try:
             children = desired.children(inputs, tenant)
         except (InputError, TerminalError) as error:
