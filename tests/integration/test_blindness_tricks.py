@@ -20,6 +20,7 @@ from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.kube import wire
+from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
 from tenantry.testing.api import CONFIG_MAPS, ROLES, SECRETS, Api, stays, until
 from tenantry.testing.operators import Operator
@@ -154,6 +155,24 @@ async def test_an_owner_gives_nobody_more_than_an_owner_has(
     await api.make_tenant(name)
     with pytest.raises(Forbidden, match="is attempting to grant RBAC permissions not currently held"):
         await alice.create(resource, wanted, name)
+
+
+async def test_a_service_account_of_the_parents_makes_nobody_an_owner(api: Api, alice: Api, name: str) -> None:
+    """E05: a parent may act as the service accounts in its namespace; that hides whose people they are from nobody."""
+    await api.make_tenant(name)
+    robot = binding("robot", "tenantry-owner")
+    robot["subjects"] = [{"kind": "ServiceAccount", "name": "default", "namespace": name}]
+    await alice.create(RoleBinding.resource, robot, name)
+    account = f"system:serviceaccount:{name}:default"
+    async with Client(msgspec.structs.replace(alice.client.connection, impersonate=account)) as client:
+        with pytest.raises(Forbidden, match="must not name an owner of the parent"):
+            await Api(client).create(SUBS, subnamespace_json("customer", subtenant("alice")), name)
+    owners = [{"kind": "ServiceAccount", "name": "default", "namespace": name}]
+    with pytest.raises(Forbidden, match="must not name a ServiceAccount"):
+        await alice.create(SUBS, subnamespace_json("customer", {"mode": "Subtenant", "owners": owners}), name)
+    owners = [{"kind": "Group", "name": f"system:serviceaccounts:{name}"}]
+    with pytest.raises(Invalid, match="must not begin with system:"):
+        await alice.create(SUBS, subnamespace_json("customer", {"mode": "Subtenant", "owners": owners}), name)
 
 
 # -- whose it becomes -----------------------------------------------------------------------------
