@@ -23,14 +23,21 @@ DIFFERENCES = 1
 @click.command()
 @takes_target
 @click.argument("names", nargs=-1, metavar="[TENANT]...", shell_complete=complete.tenants)
-@click.option("-f", "--filename", "files", multiple=True, metavar="FILE|-", help="Tenants; - is stdin. Repeatable.")
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    metavar="FILE|-",
+    help="Tenants and Subnamespaces; - is stdin. Repeatable.",
+)
 @output.output_option("json")
 def diff(target: Target, *, names: tuple[str, ...], files: tuple[str, ...], form: str | None) -> None:
     r"""Print what the operator would change, and change nothing.
 
     Without -f: what differs in the cluster from what its tenants should be, of all of them or of those named. With -f:
-    what would change if the tenants of the file were applied. Of a tree of namespaces everything is looked at but what
-    children inherit. Exit code: 0 nothing, 1 something, more than 1 an error.
+    what would change if the tenants and Subnamespaces of the file were applied. Of a tree of namespaces everything is
+    looked at but what children inherit. Exit code: 0 nothing, 1 something, more than 1 an error.
 
     \b
       tenantry diff
@@ -39,9 +46,9 @@ def diff(target: Target, *, names: tuple[str, ...], files: tuple[str, ...], form
     if names and files:
         raise InputError("give either names of tenants or -f, not both")
     from tenantry.cli import drift
-    from tenantry.cli.documents import tenants
+    from tenantry.cli.documents import wanted as read
 
-    wanted = tenants(files) if files else None
+    wanted = read(files) if files else None
     found = session.run(target, lambda client: drift.find(client, names, wanted))
     if form:
         output.write(output.to_json([_as_json(each) for each in found]))

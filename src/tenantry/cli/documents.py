@@ -1,23 +1,27 @@
-"""Tenants from YAML or JSON files, read strictly: every document is right, or none is used."""
+"""Tenants and Subnamespaces from YAML or JSON files, read strictly: every document is right, or none is used."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 import yaml
 
 from tenantry.api.errors import InputError
+from tenantry.api.model import KubernetesObject
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.world.structure import read
-from tenantry.world.validation import validate_tenant
+from tenantry.world.validation import Problem, validate_subnamespace, validate_tenant
+
+K = TypeVar("K", bound=KubernetesObject)
 
 SHOWN = 10
 MOST_VALUES = 2_000_000
-LISTS = ("List", "TenantList")
+LISTS = ("List", "TenantList", "SubnamespaceList")
 
 
 class _Loader(yaml.SafeLoader):
@@ -49,29 +53,74 @@ class Document(msgspec.Struct, frozen=True):
     value: object
 
 
+class Wanted(msgspec.Struct, frozen=True):
+    """What files hold."""
+
+    tenants: list[Tenant]
+    subnamespaces: list[Subnamespace]
+
+
 def tenants(files: Sequence[str]) -> list[Tenant]:
-    """Return the tenants of files; "-" is stdin.
+    """Return the tenants of files that hold nothing else; "-" is stdin.
+
+    Raises:
+        InputError: Something in them is wrong; names each place and field.
+    """
+    found = wanted(files)
+    if found.subnamespaces:
+        raise InputError(
+            f"Subnamespace {found.subnamespaces[0].key!r}: what a Subnamespace is made of is known to a cluster only;"
+            " `tenantry diff -f` prints it, and changes nothing"
+        )
+    return found.tenants
+
+
+def wanted(files: Sequence[str]) -> Wanted:
+    """Return the tenants and Subnamespaces of files; "-" is stdin.
 
     Raises:
         InputError: Something in them is wrong; names each place and field.
     """
     documents = [document for file in files for document in documents_in(file)]
     problems: list[str] = []
-    found: dict[str, Tenant] = {}
+    tenants: dict[str, Tenant] = {}
+    subnamespaces: dict[str, Subnamespace] = {}
     for document in documents:
-        tenant, wrong = read(document.value, Tenant)
-        wrong = wrong or (validate_tenant(tenant) if tenant is not None else [])
+        is_child = _kind(document.value) == Subnamespace.resource.kind
+        wrong = _take(document, subnamespaces, Subnamespace) if is_child else _take(document, tenants, Tenant)
         problems += [f"{document.where}: {problem}" for problem in wrong]
-        if tenant is None or wrong:
-            continue
-        name = tenant.metadata.name
-        if name in found:
-            problems.append(f"{document.where}: metadata.name must not be {name!r} again: a document before has it")
-        found[name] = tenant
     if problems:
         lines = [*problems[:SHOWN], *([f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else [])]
         raise InputError("\n  ".join(["nothing was done, because of:", *lines]) if len(lines) > 1 else lines[0])
-    return list(found.values())
+    return Wanted(list(tenants.values()), list(subnamespaces.values()))
+
+
+def _kind(value: object) -> object:
+    return cast("dict[object, object]", value).get("kind") if isinstance(value, dict) else None
+
+
+def _take(document: Document, found: dict[str, K], kind: type[K]) -> list[Problem]:
+    """Add the object of a document to those found before, and return what is wrong with it."""
+    value, wrong = read(document.value, kind)
+    if value is None or wrong:
+        return wrong
+    wrong = _validate(value)
+    if not wrong and value.key in found:
+        wrong = [Problem("metadata.name", f"must not be {value.metadata.name!r} again: a document before has it")]
+    if not wrong:
+        found[value.key] = value
+    return wrong
+
+
+def _validate(value: KubernetesObject) -> list[Problem]:
+    if isinstance(value, Tenant):
+        return validate_tenant(value)
+    if isinstance(value, Subnamespace):
+        missing = (
+            [] if value.metadata.namespace else [Problem("metadata.namespace", "must be given: the parent's name")]
+        )
+        return [*missing, *validate_subnamespace(value)]
+    raise TypeError(f"no rules for {type(value)}")
 
 
 def documents_in(file: str, holds: str = "Tenants") -> list[Document]:

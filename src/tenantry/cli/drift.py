@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from tenantry.api.errors import NotFound, TerminalError
+from tenantry.api.errors import InputError, NotFound, TerminalError
 from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace
 from tenantry.api.marks import INHERITED_FROM, TENANT
 from tenantry.api.model import Resource
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.cli import treedrift
+from tenantry.cli.documents import Wanted
 from tenantry.cli.treedrift import Reading
 from tenantry.controllers import interior
 from tenantry.controllers.tenant import suspension
@@ -21,6 +25,7 @@ from tenantry.controllers.tenant.controller import plan_for
 from tenantry.controllers.tenant.gather import CHILD_KINDS, gather
 from tenantry.controllers.watched import OURS, selectors_of, watch
 from tenantry.engine.cache import Cache
+from tenantry.engine.clock import rfc3339
 from tenantry.engine.observed import Observed, observe
 from tenantry.engine.plan import Action, Blocked, Edit, Plan, Step
 from tenantry.engine.preview import Preview, preview_edit, preview_step, shown
@@ -48,24 +53,29 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
     blocked: tuple[Blocked, ...]
 
 
-async def find(client: Client, names: Sequence[str], wanted: Sequence[Tenant] | None) -> list[Drift]:
+async def find(client: Client, names: Sequence[str], wanted: Wanted | None) -> list[Drift]:
     """Return what would change, tenant by tenant; those without a change are there too, empty.
 
     Args:
         client: Of the cluster.
         names: The tenants to look at; none means all.
-        wanted: The tenants as they should become; None looks at them as they are.
+        wanted: Tenants and Subnamespaces as they should become; None looks at all as it is.
 
     Raises:
-        NotFound: One of the names is no tenant's.
+        NotFound: One of the names is no tenant's, or a Subnamespace is to be in a namespace that is not there.
     """
-    live = await _live_tenants(client, names, wanted)
+    children = await _wanted_children(client, wanted.subnamespaces) if wanted is not None else {}
     if wanted is None:
+        live = await _live_tenants(client, names)
         looked_at = list(live.values())
     else:
-        looked_at = [_as_wanted(tenant, live.get(tenant.metadata.name)) for tenant in wanted]
+        above = [await _tenant_of(client, each, wanted) for each in wanted.subnamespaces]
+        files = {tenant.metadata.name: tenant for tenant in wanted.tenants}
+        live = await _those_there(client, [*files, *above])
+        looked_at = [_as_wanted(tenant, live.get(name)) for name, tenant in files.items()]
+        looked_at += [tenant for name, tenant in live.items() if name not in files]
     chosen = [tenant.metadata.name for tenant in looked_at]
-    trees = await treedrift.read(client, looked_at)
+    trees = await treedrift.read(client, looked_at, {key: after for key, (_, after) in children.items()})
     # A tree's namespaces are anywhere: then everything is read.
     only = chosen[0] if len(chosen) == 1 and not trees.has_tree(chosen[0]) else ""
     caches, cluster = await asyncio.gather(_read_all(client, only), client.get(Namespace, "kube-system"))
@@ -77,21 +87,60 @@ async def find(client: Client, names: Sequence[str], wanted: Sequence[Tenant] | 
             drift = await _drift(client, trees, tenant, live.get(tenant.metadata.name))
             if drift.blocked or not trees.has_tree(drift.tenant) or tenant.metadata.deletion_timestamp:
                 return drift
-            return await _tree_drift(client, trees, tenant, drift)
+            return await _tree_drift(client, trees, tenant, drift, children)
 
     return list(await asyncio.gather(*(one(tenant) for tenant in looked_at)))
 
 
-async def _live_tenants(client: Client, names: Sequence[str], wanted: Sequence[Tenant] | None) -> dict[str, Tenant]:
-    if wanted is None and not names:
+async def _live_tenants(client: Client, names: Sequence[str]) -> dict[str, Tenant]:
+    if not names:
         return {tenant.metadata.name: tenant for tenant in await client.list(Tenant)}
+    return {name: await client.get(Tenant, name) for name in dict.fromkeys(names)}
+
+
+async def _those_there(client: Client, names: Sequence[str]) -> dict[str, Tenant]:
     found: dict[str, Tenant] = {}
-    for name in dict.fromkeys(names or [tenant.metadata.name for tenant in wanted or ()]):
-        try:
+    for name in dict.fromkeys(names):
+        with suppress(NotFound):
             found[name] = await client.get(Tenant, name)
+    return found
+
+
+async def _tenant_of(client: Client, wanted: Subnamespace, files: Wanted) -> str:
+    """Return the tenant in whose tree a Subnamespace is to be.
+
+    Raises:
+        NotFound: Its namespace is not there, and no tenant of the files will have it.
+        InputError: Its namespace is no tenant's.
+    """
+    parent = wanted.metadata.namespace
+    if any(tenant.metadata.name == parent for tenant in files.tenants):
+        return parent
+    try:
+        labels = (await client.get(Namespace, parent)).metadata.labels
+    except NotFound as error:
+        raise NotFound(f"Subnamespace {wanted.key!r}: there is no namespace {parent!r}") from error
+    if not labels.get(TENANT):
+        raise InputError(f"Subnamespace {wanted.key!r}: the namespace {parent!r} is no tenant's")
+    return labels[TENANT]
+
+
+Pair = tuple[Subnamespace | None, Subnamespace]
+
+
+async def _wanted_children(client: Client, wanted: Sequence[Subnamespace]) -> dict[str, Pair]:
+    """Return Subnamespaces as they are, and as they should become, by key."""
+    found: dict[str, Pair] = {}
+    for each in wanted:
+        try:
+            live = await client.get(Subnamespace, each.metadata.name, each.metadata.namespace)
         except NotFound:
-            if wanted is None:
-                raise
+            # Each has a uid of its own; what is made last is served last.
+            made = {"uid": f"{UNKNOWN_UID}: {each.key}", "creation_timestamp": rfc3339(datetime.now(UTC))}
+            metadata = msgspec.structs.replace(each.metadata, **made, generation=1)
+            found[each.key] = None, msgspec.structs.replace(each, metadata=metadata)
+        else:
+            found[each.key] = live, msgspec.structs.replace(live, spec=each.spec)
     return found
 
 
@@ -150,9 +199,9 @@ async def _drift(client: Client, trees: Reading, tenant: Tenant, before: Tenant 
     counted = with_lease(tenant, trees.now)
     inputs = gather(counted, caches, cluster_uid=trees.cluster_uid, owns_namespace=owns)
     plan = plan_for(inputs)
-    if trees.has_tree(name):
+    if namespace is not None and trees.has_tree(name):
         plan = treedrift.without_shares(plan)
-    changes = [*_tenant_change(tenant, before), *await _steps(client, plan)]
+    changes = [*_own_change(tenant, before), *await _steps(client, plan)]
     blocked = list(plan.blocked)
     if not blocked:
         edits, trouble = await _edits(client, inputs.bindings, suspended=counted.spec.suspended)
@@ -161,10 +210,19 @@ async def _drift(client: Client, trees: Reading, tenant: Tenant, before: Tenant 
     return Drift(tenant=name, changes=tuple(changes), blocked=tuple(blocked))
 
 
-async def _tree_drift(client: Client, trees: Reading, tenant: Tenant, core: Drift) -> Drift:
+async def _tree_drift(client: Client, trees: Reading, tenant: Tenant, core: Drift, wanted: Mapping[str, Pair]) -> Drift:
     """Return the drift of a tenant with that of its whole tree."""
     changes, blocked = list(core.changes), list(core.blocked)
+    if trees.observed[Namespace.resource].get(core.tenant) is None:
+        # What children are made of is not known before the top of the tree is there.
+        own = (
+            _own_change(after, before) for before, after in wanted.values() if after.metadata.namespace == core.tenant
+        )
+        return msgspec.structs.replace(core, changes=(*core.changes, *(change for each in own for change in each)))
     for plan, inputs in treedrift.plans(trees, tenant):
+        if inputs is not None and inputs.subnamespace.key in wanted:
+            before, after = wanted[inputs.subnamespace.key]
+            changes += _own_change(after, before)
         changes += await _steps(client, plan)
         where = f"Subnamespace {inputs.subnamespace.key!r}: " if inputs is not None else ""
         blocked += [msgspec.structs.replace(each, message=f"{where}{each.message}") for each in plan.blocked]
@@ -199,25 +257,27 @@ async def _edits(client: Client, bindings: list[Observed], *, suspended: bool) -
     return changes, []
 
 
-def _tenant_change(tenant: Tenant, before: Tenant | None) -> list[Preview]:
-    """Return the change of the Tenant itself: what `kubectl apply` of the file would do."""
-    after = _shown(tenant)
+def _own_change(value: Tenant | Subnamespace, before: Tenant | Subnamespace | None) -> list[Preview]:
+    """Return the change of the object itself: what `kubectl apply` of the file would do."""
+    after = _shown(value)
     if before is None:
-        return [_of_tenant(Action.CREATE, tenant, None, after)]
+        return [_of_own(Action.CREATE, value, None, after)]
     was = _shown(before)
-    return [] if was == after else [_of_tenant(Action.UPDATE, tenant, was, after)]
+    return [] if was == after else [_of_own(Action.UPDATE, value, was, after)]
 
 
-def _shown(tenant: Tenant) -> dict[str, Any]:
-    value: dict[str, Any] = msgspec.to_builtins(tenant)
+def _shown(value: Tenant | Subnamespace) -> dict[str, Any]:
+    whole: dict[str, Any] = msgspec.to_builtins(value)
     # The server stores what it fills in; an empty map is the same as none.
-    spec = {key: inner for key, inner in value["spec"].items() if inner != {}}
-    return shown(tenant.resource, {**value, "spec": spec})
+    spec = {key: inner for key, inner in whole["spec"].items() if inner != {}}
+    return shown(value.resource, {**whole, "spec": spec})
 
 
-def _of_tenant(action: Action, tenant: Tenant, before: dict[str, Any] | None, after: dict[str, Any]) -> Preview:
-    name = tenant.metadata.name
-    return Preview(action=action, kind=tenant.resource.kind, namespace="", name=name, before=before, after=after)
+def _of_own(
+    action: Action, value: Tenant | Subnamespace, before: dict[str, Any] | None, after: dict[str, Any]
+) -> Preview:
+    meta, kind = value.metadata, value.resource.kind
+    return Preview(action=action, kind=kind, namespace=meta.namespace, name=meta.name, before=before, after=after)
 
 
 async def _live(client: Client, about: Step | Edit) -> dict[str, Any] | None:

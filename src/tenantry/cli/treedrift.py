@@ -6,7 +6,7 @@ What children inherit of their parents' objects is not looked at.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -61,13 +61,21 @@ class Reading(msgspec.Struct, frozen=True):
         return self.books.get(tenant) is not None or bool(self.subnamespaces.by_index(BY_NAMESPACE, tenant))
 
 
-async def read(client: Client, tenants: list[Tenant]) -> Reading:
-    """Read what says what trees there are; what is in them is still to be read."""
+async def read(client: Client, tenants: list[Tenant], wanted: Mapping[str, Subnamespace]) -> Reading:
+    """Read what says what trees there are; what is in them is still to be read.
+
+    Args:
+        client: Of the cluster.
+        tenants: As they are to be looked at.
+        wanted: Subnamespaces as they are to be looked at, by key; the others are as they are.
+    """
     found = Reading(Cache(), Cache(watched.subnamespaces(lambda _: ()).indexes), Cache(), dt.datetime.now(dt.UTC))
     for tenant in tenants:
         found.tenants.put(tenant)
-    for subnamespace in await client.list(Subnamespace):
-        found.subnamespaces.put(subnamespace)
+    live = {each.key: each for each in await client.list(Subnamespace)}
+    for subnamespace in ({**live, **wanted}).values():
+        # Listed: what is not in the cluster yet has no version.
+        found.subnamespaces.put(subnamespace, listed=True)
     for book in await client.list(TenantResourceQuota):
         found.books.put(book)
     return found

@@ -39,6 +39,64 @@ def test_a_divided_quota_is_no_difference(cli: Cli, web: str) -> None:
     assert "+    requests.cpu: '8'" in said
 
 
+CHILD = """\
+---
+apiVersion: tenantry.dev/v1alpha1
+kind: Subnamespace
+metadata: {name: %s, namespace: %s}
+spec:
+  mode: Workspace
+  inheritance: {roleBindings: Sync}
+  quota: {hard: {cpu: %s}}
+"""
+
+
+def test_a_file_of_subnamespaces_is_compared(cli: Cli, web: str) -> None:
+    """E04, E09: what would be made, and what others would have then; one below the other."""
+    app = cli.run("name", web, "app").stdout.strip()
+    text = CHILD % ("web", NAME, 5) + CHILD % ("app", web, 2)
+    said = cli.run("diff", "-f", "-", stdin=text, code=1).stdout
+    assert titles(said) == [
+        f"ResourceQuota/{NAME}/tenantry-quota",
+        f"ResourceQuota/{web}/tenantry-quota",
+        f"Subnamespace/{NAME}/web",
+        f"Subnamespace/{web}/app",
+        f"Namespace/{app}",
+        f"LimitRange/{app}/tenantry-limits",
+        f"NetworkPolicy/{app}/tenantry-isolation",
+        f"NetworkPolicy/{app}/tenantry-dns",
+        f"ResourceQuota/{app}/tenantry-quota",
+        f"RoleBinding/{app}/tenantry-owner",
+    ]
+    assert "-    requests.cpu: '6'\n+    requests.cpu: '5'" in said
+    assert "-    requests.cpu: '4'\n+    requests.cpu: '3'" in said
+    assert "NotFound" in cli.kubectl("get", "sub", "app", "-n", web).stderr
+    greedy = cli.run("diff", "-f", "-", stdin=CHILD % ("app", web, 50), code=1).stderr
+    assert f"Subnamespace '{web}/app': " in greedy
+    assert "QuotaInsufficient" in greedy
+
+
+def test_a_file_that_cannot_be_compared_is_refused(cli: Cli, web: str) -> None:
+    """E15: exit codes as everywhere."""
+    assert (
+        "there is no namespace 'nowhere'"
+        in cli.run("diff", "-f", "-", stdin=CHILD % ("a", "nowhere", 1), code=5).stderr
+    )
+    assert "'default' is no tenant's" in cli.run("diff", "-f", "-", stdin=CHILD % ("a", "default", 1), code=2).stderr
+    twice = CHILD % ("a", web, 1) + CHILD % ("a", web, 1)
+    assert "metadata.name must not be 'a' again" in cli.run("diff", "-f", "-", stdin=twice, code=2).stderr
+    assert "`tenantry diff -f` prints it" in cli.run("render", "-f", "-", stdin=CHILD % ("a", web, 1), code=2).stderr
+
+
+def test_a_tenant_and_its_first_subnamespaces_in_one_file(cli: Cli) -> None:
+    """E04: the tenant's objects, and that the Subnamespace would be made."""
+    tenant = cli.run("tenant", "create", "together", "--owner", "ada", "--quota", "cpu=2", "--dry-run").stdout
+    said = titles(cli.run("diff", "-f", "-", stdin=tenant + CHILD % ("web", "together", 1), code=1).stdout)
+    assert said[0] == "Tenant/together"
+    assert "ResourceQuota/together/tenantry-quota" in said
+    assert said[-1] == "Subnamespace/together/web"
+
+
 async def test_what_is_missing_or_asked_for_is_told(cli: Cli, cli_admin: Client, web: str) -> None:
     """E04, E09: a new child with its share, what was deleted by hand, labels; and nothing once it is done."""
 
