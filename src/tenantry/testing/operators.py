@@ -71,6 +71,16 @@ class Operator:
         """Kill it, and return its exit code."""
         return await self._end(signal.SIGKILL)
 
+    def pause(self) -> None:
+        """Stop it in the middle of whatever it does, as a machine does that swaps or freezes; see `go_on`."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it go on where it was: it knows nothing of what has happened meanwhile."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(signal.SIGCONT)
+
     async def _end(self, number: signal.Signals) -> int:
         if self._process is None:
             return 0

@@ -9,7 +9,7 @@ import msgspec
 
 from tenantry.api.errors import InputError, RetryableError
 from tenantry.api.kubernetes import Namespace, ResourceQuota
-from tenantry.api.marks import QUOTA_BATCH, TENANT
+from tenantry.api.marks import QUOTA_BATCH, SUBNAMESPACE, TENANT
 from tenantry.api.model import object_key
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
@@ -238,6 +238,7 @@ class QuotaController:
         for node in stirred:
             if node.asked is None or tree.parent_of(node) is None:
                 waiting.discard(node)
+                self._point_out(engine, node)
                 continue
             before = self._verdicts.get(node.key)
             after = status.verdict(tree, node)
@@ -249,6 +250,14 @@ class QuotaController:
                 engine.wake("subnamespace", object_key(node.parent, node.asked.name))
             else:
                 waiting.add(node)
+
+    def _point_out(self, engine: Engine, node: Node) -> None:
+        """Have somebody look at a namespace whose Subnamespace is not there."""
+        room = node.room
+        found = self._caches.namespaces.get(room.namespace) if room is not None and self._caches is not None else None
+        name = found.labels.get(SUBNAMESPACE) if found is not None and not found.deleting else None
+        if name and node.asked is None:
+            engine.wake("subnamespace", object_key(node.parent, name))
 
     async def _tell(self, engine: Engine, tenant: Tenant, whole: Whole, caches: Caches) -> float | None:
         """Write the status, totals not too often; return in how many seconds there is more to tell."""

@@ -19,7 +19,7 @@ from tenantry.controllers.conclusion import PASSING, warned_of
 from tenantry.controllers.inheritance.controller import bring
 from tenantry.controllers.inheritance.desired import Inherited
 from tenantry.controllers.quota.verdicts import Verdicts
-from tenantry.controllers.subnamespace import checks, desired, ending, status, wakes
+from tenantry.controllers.subnamespace import checks, desired, ending, orphans, status, wakes
 from tenantry.controllers.subnamespace.gather import CHILD_KINDS, Caches, Inputs, gather
 from tenantry.controllers.tenant import suspension
 from tenantry.controllers.watched import BY_NAMESPACE, tenant_of
@@ -102,6 +102,7 @@ class SubnamespaceController:
         )
         subnamespace = caches.subnamespaces.get(key)
         if subnamespace is None:
+            await orphans.sweep(engine, key, self._cluster_uid)
             engine.forget(self.name, key)
             return None
         uid = subnamespace.metadata.uid
@@ -119,6 +120,7 @@ class SubnamespaceController:
         made = Made(outcome=Outcome(blocked=(problem,))) if problem is not None else await self._make(engine, inputs)
         if any(blocked.reason == reasons.NAMESPACE_EXISTS for blocked in made.outcome.blocked):
             caches.wanted[inputs.namespace] = key
+            await orphans.sweep(engine, key, self._cluster_uid)
         if made.waits and not subnamespace.status.conditions:
             return RECHECK_SECONDS
         await self._conclude(engine, inputs, made, term, attempt)

@@ -1,0 +1,50 @@
+"""Namespaces that were made for a Subnamespace that was gone by then, as an operator does that was paused meanwhile."""
+
+from __future__ import annotations
+
+from tenantry.api.errors import NotFound
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import PARENT, SUBNAMESPACE, SUBNAMESPACE_UID, TENANT_UID
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.controllers.watched import BY_NAMESPACE, tenant_of
+from tenantry.engine.observed import Observed
+from tenantry.engine.plan import Action, Plan, Step
+from tenantry.engine.runtime import Engine
+from tenantry.world.naming import child_name
+
+
+async def sweep(engine: Engine, key: str, cluster_uid: str) -> None:
+    """Delete the namespace of a Subnamespace's name that is bound to an earlier one of that name, which is gone.
+
+    One with Subnamespaces inside stays: deleting those is not for us to decide.
+
+    Raises:
+        ApiError: It could not be told whether it is gone, or not be deleted.
+    """
+    parent, _, name = key.partition("/")
+    namespaces = engine.cache(Namespace.resource)
+    above: Observed | None = namespaces.get(parent)
+    tenant_uid = above.labels.get(TENANT_UID, "") if above is not None else ""
+    if not tenant_uid:
+        return
+    for candidate in (child_name(tenant_uid, parent, name), child_name(tenant_uid, parent, name, cluster_uid)):
+        found: Observed | None = namespaces.get(candidate)
+        if found is None or found.deleting or not tenant_of(found):
+            continue
+        if found.labels.get(PARENT) != parent or found.labels.get(SUBNAMESPACE) != name:
+            continue
+        inside = engine.cache(Subnamespace.resource).by_index(BY_NAMESPACE, candidate)
+        if not inside and await _is_orphan(engine, found, parent, name):
+            step = Step(action=Action.DELETE, resource=Namespace.resource, namespace="", name=candidate, observed=found)
+            outcome = await engine.applier.run(Plan(waves=((step,),)))
+            if outcome.error is not None:
+                raise outcome.error
+
+
+async def _is_orphan(engine: Engine, found: Observed, parent: str, name: str) -> bool:
+    """Ask the API server itself: a cache may be behind."""
+    try:
+        live = await engine.client.get(Subnamespace, name, parent)
+    except NotFound:
+        return True
+    return live.metadata.uid != found.labels.get(SUBNAMESPACE_UID)
