@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 from cli_command import Cli
@@ -11,30 +13,41 @@ from cli_command import Cli
 from tenantry.bench.hold import held_operator
 from tenantry.kube.client import Client
 
-NAME = "differing"
+
+class Site(NamedTuple):
+    """A tenant of 10 CPUs with a workspace of 4.
+
+    Args:
+        name: The tenant's.
+        web: The workspace's namespace.
+    """
+
+    name: str
+    web: str
 
 
 @pytest.fixture
-def web(cli: Cli) -> Iterator[str]:
-    """A tenant of 10 CPUs with a workspace of 4; the workspace's namespace."""
-    cli.run("tenant", "create", NAME, "--owner", "ada", "--quota", "cpu=10", "--wait")
-    cli.run("sub", "create", "web", "-n", NAME, "--quota", "cpu=4", "--wait")
-    cli.run("wait", "trq", NAME)
-    yield cli.run("name", NAME, "web").stdout.strip()
-    cli.run("delete", "tenant", NAME, "--yes")
+def site(cli: Cli) -> Iterator[Site]:
+    """A tenant that no other test has."""
+    name = f"d{uuid.uuid4().hex[:8]}"
+    cli.run("tenant", "create", name, "--owner", "ada", "--quota", "cpu=10", "--wait")
+    cli.run("sub", "create", "web", "-n", name, "--quota", "cpu=4", "--wait")
+    cli.run("wait", "trq", name)
+    yield Site(name, cli.run("name", name, "web").stdout.strip())
+    cli.run("delete", "tenant", name, "--yes", "--no-wait")
 
 
 def titles(text: str) -> list[str]:
     return [line.removeprefix("+++ would-be/") for line in text.splitlines() if line.startswith("+++")]
 
 
-def test_a_divided_quota_is_no_difference(cli: Cli, web: str) -> None:
+def test_a_divided_quota_is_no_difference(cli: Cli, site: Site) -> None:
     """E09: the core namespace has what its children do not; a larger quota goes to it."""
-    assert web
-    assert cli.run("diff", NAME).stdout == ""
-    wanted = cli.run("get", "tenant", NAME, "-o", "yaml").stdout.replace("cpu: '10'", "cpu: '12'")
+    name = site.name
+    assert cli.run("diff", name).stdout == ""
+    wanted = cli.run("get", "tenant", name, "-o", "yaml").stdout.replace("cpu: '10'", "cpu: '12'")
     said = cli.run("diff", "-f", "-", stdin=wanted, code=1).stdout
-    assert titles(said) == [f"Tenant/{NAME}", f"ResourceQuota/{NAME}/tenantry-quota"]
+    assert titles(said) == [f"Tenant/{name}", f"ResourceQuota/{name}/tenantry-quota"]
     assert "-    requests.cpu: '6'" in said
     assert "+    requests.cpu: '8'" in said
 
@@ -51,15 +64,16 @@ spec:
 """
 
 
-def test_a_file_of_subnamespaces_is_compared(cli: Cli, web: str) -> None:
+def test_a_file_of_subnamespaces_is_compared(cli: Cli, site: Site) -> None:
     """E04, E09: what would be made, and what others would have then; one below the other."""
+    name, web = site
     app = cli.run("name", web, "app").stdout.strip()
-    text = CHILD % ("web", NAME, 5) + CHILD % ("app", web, 2)
+    text = CHILD % ("web", name, 5) + CHILD % ("app", web, 2)
     said = cli.run("diff", "-f", "-", stdin=text, code=1).stdout
     assert titles(said) == [
-        f"ResourceQuota/{NAME}/tenantry-quota",
+        f"ResourceQuota/{name}/tenantry-quota",
         f"ResourceQuota/{web}/tenantry-quota",
-        f"Subnamespace/{NAME}/web",
+        f"Subnamespace/{name}/web",
         f"Subnamespace/{web}/app",
         f"Namespace/{app}",
         f"LimitRange/{app}/tenantry-limits",
@@ -76,12 +90,11 @@ def test_a_file_of_subnamespaces_is_compared(cli: Cli, web: str) -> None:
     assert "QuotaInsufficient" in greedy
 
 
-def test_a_file_that_cannot_be_compared_is_refused(cli: Cli, web: str) -> None:
+def test_a_file_that_cannot_be_compared_is_refused(cli: Cli, site: Site) -> None:
     """E15: exit codes as everywhere."""
-    assert (
-        "there is no namespace 'nowhere'"
-        in cli.run("diff", "-f", "-", stdin=CHILD % ("a", "nowhere", 1), code=5).stderr
-    )
+    web = site.web
+    nowhere = cli.run("diff", "-f", "-", stdin=CHILD % ("a", "nowhere", 1), code=5).stderr
+    assert "there is no namespace 'nowhere'" in nowhere
     assert "'default' is no tenant's" in cli.run("diff", "-f", "-", stdin=CHILD % ("a", "default", 1), code=2).stderr
     twice = CHILD % ("a", web, 1) + CHILD % ("a", web, 1)
     assert "metadata.name must not be 'a' again" in cli.run("diff", "-f", "-", stdin=twice, code=2).stderr
@@ -97,21 +110,22 @@ def test_a_tenant_and_its_first_subnamespaces_in_one_file(cli: Cli) -> None:
     assert said[-1] == "Subnamespace/together/web"
 
 
-async def test_what_is_missing_or_asked_for_is_told(cli: Cli, cli_admin: Client, web: str) -> None:
+async def test_what_is_missing_or_asked_for_is_told(cli: Cli, cli_admin: Client, site: Site) -> None:
     """E04, E09: a new child with its share, what was deleted by hand, labels; and nothing once it is done."""
+    name, web = site
 
     def ask() -> str:
-        cli.run("sub", "create", "new", "-n", NAME, "--quota", "cpu=1")
+        cli.run("sub", "create", "new", "-n", name, "--quota", "cpu=1")
         cli.kubectl("delete", "networkpolicy", "tenantry-dns", "-n", web)
-        patch = '{"spec":{"labels":{"differing.tenantry.dev/team":"w"},"quota":{"hard":{"cpu":"5"}}}}'
-        assert cli.kubectl("patch", "sub", "web", "-n", NAME, "--type=merge", "-p", patch).returncode == 0
-        return cli.run("diff", NAME, code=1).stdout
+        patch = f'{{"spec":{{"labels":{{"{name}.tenantry.dev/team":"w"}},"quota":{{"hard":{{"cpu":"5"}}}}}}}}'
+        assert cli.kubectl("patch", "sub", "web", "-n", name, "--type=merge", "-p", patch).returncode == 0
+        return cli.run("diff", name, code=1).stdout
 
-    new = (await asyncio.to_thread(cli.run, "name", NAME, "new")).stdout.strip()
+    new = (await asyncio.to_thread(cli.run, "name", name, "new")).stdout.strip()
     async with held_operator(cli_admin):
         said = await asyncio.to_thread(ask)
     assert titles(said) == [
-        f"ResourceQuota/{NAME}/tenantry-quota",
+        f"ResourceQuota/{name}/tenantry-quota",
         f"ResourceQuota/{web}/tenantry-quota",
         f"Namespace/{new}",
         f"LimitRange/{new}/tenantry-limits",
@@ -124,14 +138,14 @@ async def test_what_is_missing_or_asked_for_is_told(cli: Cli, cli_admin: Client,
     ]
     assert "-    requests.cpu: '6'\n+    requests.cpu: '4'" in said
     assert "+    requests.cpu: '1'" in said
-    assert "+    differing.tenantry.dev/team: w" in said
-    await asyncio.to_thread(_settled, cli, new)
-    assert (await asyncio.to_thread(cli.run, "diff", NAME)).stdout == ""
+    assert f"+    {name}.tenantry.dev/team: w" in said
+    await asyncio.to_thread(_settled, cli, name, new)
+    assert (await asyncio.to_thread(cli.run, "diff", name)).stdout == ""
 
 
-def _settled(cli: Cli, new: str) -> None:
-    cli.run("wait", "sub", "new", "web", "-n", NAME)
-    cli.run("wait", "trq", NAME)
-    for namespace, cpu in ((NAME, "4"), (new, "1")):
+def _settled(cli: Cli, name: str, new: str) -> None:
+    cli.run("wait", "sub", "new", "web", "-n", name)
+    cli.run("wait", "trq", name)
+    for namespace, cpu in ((name, "4"), (new, "1")):
         path = f"--for=jsonpath={{.spec.hard.requests\\.cpu}}={cpu}"
         assert cli.kubectl("wait", "resourcequota", "tenantry-quota", "-n", namespace, path).returncode == 0
