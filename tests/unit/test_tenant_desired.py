@@ -44,6 +44,7 @@ def test_the_core_namespace_carries_the_marks_of_its_tenant() -> None:
         "tenantry.dev/tenant": "acme",
         "tenantry.dev/tenant-uid": "t-1",
         "tenantry.dev/cluster-uid": CLUSTER_UID,
+        "tenantry.dev/network": "Isolated",
         "acme.tree.tenantry.dev/depth": "0",
     }
     owner = namespace.metadata.owner_references[0]

@@ -38,6 +38,9 @@ SUBNAMESPACE_UID = "tenantry.dev/subnamespace-uid"
 TREE_SUFFIX = ".tree.tenantry.dev/depth"
 """On every namespace of a tree, behind the name of each ancestor and its own: how far below that one it is."""
 
+NETWORK = "tenantry.dev/network"
+"""On every namespace of a tree: how far its pods are from others', as `Tenant.spec.isolation.network` says."""
+
 INHERITED_FROM = "tenantry.dev/inherited-from"
 """On an object that is kept the same as the one of its name in the namespace that this names."""
 

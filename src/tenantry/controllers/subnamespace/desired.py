@@ -59,6 +59,7 @@ def _namespace(inputs: Inputs, tenant: Tenant) -> Child:
         marks.TENANT: tenant.metadata.name,
         marks.TENANT_UID: tenant.metadata.uid,
         marks.CLUSTER_UID: inputs.cluster_uid,
+        marks.NETWORK: tenant.spec.isolation.network,
         marks.PARENT: meta.namespace,
         marks.SUBNAMESPACE: meta.name,
         marks.SUBNAMESPACE_UID: meta.uid,

@@ -95,6 +95,7 @@ def _namespace(tenant: Tenant, cluster_uid: str) -> Child:
         marks.KIND: marks.KIND_CORE,
         marks.TENANT_UID: tenant.metadata.uid,
         marks.CLUSTER_UID: cluster_uid,
+        marks.NETWORK: tenant.spec.isolation.network,
         f"{tenant.metadata.name}{marks.TREE_SUFFIX}": "0",
         **({marks.SUSPENDED: "true"} if tenant.spec.suspended else {}),
     }

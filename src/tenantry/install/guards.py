@@ -1,0 +1,119 @@
+"""What keeps a tenant within its own namespaces although it may write in them: the API server refuses the rest. Pure.
+
+Source: Kubernetes, "Validating Admission Policy" and "Network Policies" (policies add up: one that opens is enough).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenantry.api import marks
+from tenantry.api.kubernetes import RBAC_GROUP
+from tenantry.install.policies import ADMINISTER, binding
+
+Json = dict[str, Any]
+
+MADE = "tenantry-made"
+NETWORK = "tenantry-networkpolicies"
+
+_NOT_ADMINISTRATOR = {"name": "not-an-administrator", "expression": f"!{ADMINISTER}"}
+_IN_TENANTS = {"matchExpressions": [{"key": marks.TENANT_UID, "operator": "Exists"}]}
+_CONFINED = {
+    "matchExpressions": [
+        {"key": marks.TENANT_UID, "operator": "Exists"},
+        {"key": marks.NETWORK, "operator": "In", "values": ["Isolated", "Baseline"]},
+    ]
+}
+
+
+def guards() -> list[Json]:
+    """Return the policies and their bindings."""
+    return [*_made(), *_network()]
+
+
+def _policy(
+    name: str, selector: Json, rules: list[Json], conditions: list[Json], validations: list[Json]
+) -> list[Json]:
+    policy: Json = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name, "labels": {marks.MANAGED_BY: marks.MANAGER}},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"namespaceSelector": selector, "resourceRules": rules},
+            "matchConditions": [*conditions, _NOT_ADMINISTRATOR],
+            "validations": [{**each, "reason": "Forbidden"} for each in validations],
+        },
+    }
+    return [policy, binding(name)]
+
+
+def _made() -> list[Json]:
+    """Return what protects the objects that Tenantry makes in a namespace, which are known by their names."""
+    operations = ["CREATE", "UPDATE", "DELETE"]
+    rules = [
+        {"apiGroups": [group], "apiVersions": ["*"], "operations": operations, "resources": resources}
+        for group, resources in (
+            ("", ["resourcequotas", "limitranges"]),
+            ("networking.k8s.io", ["networkpolicies"]),
+            (RBAC_GROUP, ["rolebindings"]),
+        )
+    ]
+    # A deletion has no object, and one of a collection names none in the request.
+    which = "(object != null ? object : oldObject).metadata.name"
+    conditions = [
+        {"name": "of-ours", "expression": f"{which}.startsWith('tenantry-')"},
+        {
+            "name": "not-kubernetes-keeping-house",
+            "expression": "!request.userInfo.username.startsWith('system:serviceaccount:kube-system:')",
+        },
+    ]
+    told = (
+        f"\"'\" + {which} + \"' is Tenantry's: what it says comes from the Tenant or the Subnamespace; change it there,"
+        ' and give objects of your own another name"'
+    )
+    return _policy(MADE, _IN_TENANTS, rules, conditions, [{"expression": "false", "messageExpression": told}])
+
+
+def _network() -> list[Json]:
+    """Return what keeps a tenant's own NetworkPolicies from opening it to others (H06).
+
+    In a namespace that is Isolated or Baseline, whoever may come in is of the tenant; in one that is Isolated, so is
+    whatever its pods may reach. What is to be opened further is opened by an administrator.
+    """
+    rules = [
+        {
+            "apiGroups": ["networking.k8s.io"],
+            "apiVersions": ["*"],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": ["networkpolicies"],
+        }
+    ]
+    own = f"namespaceObject.metadata.labels['{marks.TENANT_UID}']"
+    pinned = (
+        "!has(p.ipBlock) && (!has(p.namespaceSelector) || has(p.namespaceSelector.matchLabels)"
+        f" && '{marks.TENANT_UID}' in p.namespaceSelector.matchLabels"
+        f" && p.namespaceSelector.matchLabels['{marks.TENANT_UID}'] == {own})"
+    )
+    isolated = f"namespaceObject.metadata.labels['{marks.NETWORK}'] == 'Isolated'"
+    how = (
+        f" + {own} + ', or have a podSelector alone, which means this namespace; to open it to others is for an"
+        " administrator'"
+    )
+
+    def says(field: str, peers: str) -> str:
+        return f"'{field}: each rule must have {peers}, and each of them must select {marks.TENANT_UID}: '{how}"
+
+    validations = [
+        {
+            "expression": "!has(object.spec.ingress) || object.spec.ingress.all(r,"
+            f" has(r.from) && size(r.from) > 0 && r.from.all(p, {pinned}))",
+            "messageExpression": says("spec.ingress", "from"),
+        },
+        {
+            "expression": f"!({isolated}) || !has(object.spec.egress) || object.spec.egress.all(r,"
+            f" has(r.to) && size(r.to) > 0 && r.to.all(p, {pinned}))",
+            "messageExpression": says("spec.egress", "to"),
+        },
+    ]
+    return _policy(NETWORK, _CONFINED, rules, [], validations)
