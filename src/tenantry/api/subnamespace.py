@@ -248,7 +248,7 @@ class Subnamespace(KubernetesObject, frozen=True, kw_only=True):
         Column("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
         Column("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason'),
         Column("Mode", "string", ".spec.mode"),
-        Column("Namespace", "string", ".status.namespace"),
+        Column("Child", "string", ".status.namespace"),
         Column("Depth", "integer", ".status.depth", priority=1),
         Column("Expires", "string", ".spec.expiresAt", priority=1),
         Column("Message", "string", '.status.conditions[?(@.type=="Ready")].message', priority=1),
