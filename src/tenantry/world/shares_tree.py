@@ -281,6 +281,7 @@ class Tree:
             old = before.nodes.get(node.key) if before is not None and held is None else None
             if old is not None and old.room is not None and old.room.uid == room.uid:
                 hard = node.kept = old.kept  # what it ran may run still
+            node.used_below = total([self._used(node), *(child.used_below for child in self._children(node))])
             have = below.setdefault(node.key, self._zero())
             add(have, {key: hard.get(key, 0) for key in self.keys})
             parent = self.parent_of(node)

@@ -17,6 +17,7 @@ from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import watched
 from tenantry.controllers.quota import single, status
 from tenantry.controllers.quota.index import Caches, Index, book_of
+from tenantry.controllers.quota.pace import Pace
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.quota.whole import Whole, whole_of
 from tenantry.controllers.quota.writes import Hand
@@ -35,20 +36,21 @@ ROUNDS = 200
 
 FAILED_ROUNDS = 8
 TOTALS_SECONDS = 2.0
-"""How often the totals of a tenant are written, while they change."""
+"""How often the totals of a tenant are written, while they go on changing."""
 
 VERDICT_SECONDS = 5.0
-"""How often a Subnamespace is told its totals, while they change."""
+"""How often Subnamespaces are told their totals, while they go on changing."""
 
 _decode_book = msgspec.json.Decoder(TenantResourceQuota)
 
 
-class _Pace(msgspec.Struct):
-    """When a tenant's totals were told last, on the monotonic clock; and of whom there is something to tell."""
+class _Telling:
+    """What there is to tell of a tenant, and how often it may be."""
 
-    written: float = float("-inf")
-    told: float = float("-inf")
-    waiting: set[Node] = set()
+    def __init__(self) -> None:
+        self.totals = Pace(TOTALS_SECONDS)
+        self.verdicts = Pace(VERDICT_SECONDS)
+        self.waiting: set[Node] = set()
 
 
 class QuotaController:
@@ -63,7 +65,7 @@ class QuotaController:
     def __init__(self, verdicts: Verdicts) -> None:
         self._verdicts = verdicts
         self._indexes: dict[str, Index] = {}
-        self._paces: dict[str, _Pace] = {}
+        self._tellings: dict[str, _Telling] = {}
         # Known from the first reconcile on; what changes before that is looked at then anyway.
         self._caches: Caches | None = None
 
@@ -155,7 +157,7 @@ class QuotaController:
 
     def _forget(self, key: str) -> None:
         index = self._indexes.pop(key, None)
-        self._paces.pop(key, None)
+        self._tellings.pop(key, None)
         for uid in index.tree.nodes if index is not None else ():
             self._verdicts.drop(uid)
 
@@ -170,7 +172,7 @@ class QuotaController:
             index = Index(tenant, whole.hard, caches, book=known, number=anew, before=index)
             index.follow()
             self._indexes[name] = index
-            self._paces.setdefault(name, _Pace()).waiting = set()
+            self._tellings.setdefault(name, _Telling()).waiting = set()
         index.tree.set_whole(whole.hard)
         return index
 
@@ -230,7 +232,7 @@ class QuotaController:
     def _judge(self, engine: Engine, index: Index, name: str) -> None:
         """Give verdicts on everything that was looked at; what is blocked or in force is told at once."""
         tree = index.tree
-        waiting = self._paces.setdefault(name, _Pace()).waiting
+        waiting = self._tellings.setdefault(name, _Telling()).waiting
         stirred, tree.stirred = tree.stirred, set()
         for uid in index.gone:
             self._verdicts.drop(uid)
@@ -262,15 +264,15 @@ class QuotaController:
     async def _tell(self, engine: Engine, tenant: Tenant, whole: Whole, caches: Caches) -> float | None:
         """Write the status, totals not too often; return in how many seconds there is more to tell."""
         name = tenant.metadata.name
-        index, pace, now = self._indexes[name], self._paces[name], engine.clock.monotonic()
+        index, telling, now = self._indexes[name], self._tellings[name], engine.clock.monotonic()
         again: list[float] = []
-        if pace.waiting:
-            left = pace.told + VERDICT_SECONDS - now
+        if telling.waiting:
+            left = telling.verdicts.left(now)
             if left > 0:
                 again.append(left)
             else:
-                pace.told = now
-                self._tell_totals(engine, index, pace)
+                telling.verdicts.take(now)
+                self._tell_totals(engine, index, telling)
         book = caches.books.get(name)
         if book is None:
             return 0.0
@@ -278,16 +280,16 @@ class QuotaController:
         at = rfc3339(engine.clock.now())
         written = status.compute(book, index.tree, whole, moving=moving, now=at)
         if written != book.status:
-            left = pace.written + TOTALS_SECONDS - now
+            left = telling.totals.left(now)
             if left > 0 and written.conditions == book.status.conditions:
                 again.append(left)
             else:
-                pace.written = now
+                telling.totals.take(now)
                 await engine.write_status(msgspec.structs.replace(book, status=written))
         return min(again, default=None)
 
-    def _tell_totals(self, engine: Engine, index: Index, pace: _Pace) -> None:
-        waiting, pace.waiting = pace.waiting, set()
+    def _tell_totals(self, engine: Engine, index: Index, telling: _Telling) -> None:
+        waiting, telling.waiting = telling.waiting, set()
         for node in waiting:
             if node.asked is not None and index.tree.nodes.get(node.key) is node:
                 self._verdicts.set(node.key, status.verdict(index.tree, node))

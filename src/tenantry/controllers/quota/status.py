@@ -41,6 +41,7 @@ def verdict(tree: Tree, node: Node) -> Verdict:
         generation=node.asked.generation if node.asked is not None else 0,
         blocked=Blocked(reason=found.reason, message=found.message) if found is not None else None,
         in_force=is_in_force(tree, node),
+        settled=is_settled(tree, node),
         totals=totals(tree, node),
     )
 
@@ -52,9 +53,15 @@ def is_in_force(tree: Tree, node: Node) -> bool:
         return True
     if held is None or any(key not in held.in_force for key in tree.keys):
         node.was_in_force = False
-    elif held.is_enforced and held.hard == node.own:
+    elif is_settled(tree, node):
         node.was_in_force = True
     return node.was_in_force
+
+
+def is_settled(tree: Tree, node: Node) -> bool:
+    """Tell whether a namespace's own share is as it should be now, and Kubernetes counts against it."""
+    held = tree.quotas.get(node.room.namespace) if node.room is not None else None
+    return not tree.keys or (held is not None and held.is_enforced and held.hard == node.own)
 
 
 def trouble_of(node: Node) -> Shortage | None:

@@ -15,12 +15,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         generation: The generation of its spec that this is about.
         blocked: Why it may not be made or grown; None where it may.
         in_force: Its namespace's ResourceQuota is in force for every key that the tenant limits.
+        settled: Its own share is what it should be, and in force: nothing of it is on the way.
         totals: Of it and everything below.
     """
 
     generation: int
     blocked: Blocked | None = None
     in_force: bool = True
+    settled: bool = True
     totals: SubnamespaceQuota = SubnamespaceQuota()
 
 

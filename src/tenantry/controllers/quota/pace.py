@@ -1,0 +1,30 @@
+"""How often something is told while it keeps changing: at once for a while, then every few seconds. Pure."""
+
+from __future__ import annotations
+
+BURST = 6.0
+
+
+class Pace:
+    """A bucket of words: each takes one, and they come back by and by.
+
+    Args:
+        seconds: How long until one comes back.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._words = BURST
+        self._since = float("-inf")
+
+    def left(self, now: float) -> float:
+        """Return in how many seconds something may be told; 0 for now."""
+        words = self._at(now)
+        return 0.0 if words >= 1.0 else (1.0 - words) * self._seconds
+
+    def take(self, now: float) -> None:
+        """Take note that something was told."""
+        self._words, self._since = max(0.0, self._at(now) - 1.0), now
+
+    def _at(self, now: float) -> float:
+        return min(BURST, self._words + (now - self._since) / self._seconds)
