@@ -144,6 +144,17 @@ class RoleBinding(KubernetesObject, frozen=True, kw_only=True):
     subjects: tuple[Subject, ...] = ()
 
 
+class ClusterRoleBinding(KubernetesObject, frozen=True, kw_only=True):
+    """Rights in the whole cluster."""
+
+    resource: ClassVar[Resource] = Resource(
+        RBAC_GROUP, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False, owned=("roleRef", "subjects")
+    )
+
+    role_ref: RoleRef
+    subjects: tuple[Subject, ...] = ()
+
+
 class NamespaceSubject(Model, frozen=True, kw_only=True):
     """The namespaces that a ClusterNetworkPolicy is about."""
 

@@ -12,6 +12,9 @@ CLUSTER_NETWORK_POLICY = "ClusterNetworkPolicyInForce"
 EXPIRING = "Expiring"
 INHERITED = "Inherited"
 
+APPROVED = "Approved"
+DENIED = "Denied"
+
 # Reasons of Ready and Reconciling
 ESTABLISHED = "Established"
 PROGRESSING = "Progressing"
@@ -35,6 +38,15 @@ CHILDREN_EXIST = "ChildrenExist"
 KIND_NOT_INHERITABLE = "KindNotInheritable"
 INHERITANCE_CLASH = "InheritanceClash"
 CANNOT_ADOPT = "CannotAdopt"
+
+# Reasons of requests
+AWAITING_DECISION = "AwaitingDecision"
+DECIDED = "Decided"
+DECIDED_AUTOMATICALLY = "DecidedAutomatically"
+GRANTED = "Granted"
+ROLE_NOT_FOUND = "RoleNotFound"
+TENANT_EXISTS = "TenantExists"
+TENANT_SUSPENDED = "TenantSuspended"
 
 # Reasons of Expiring
 EXPIRES_SOON = "ExpiresSoon"

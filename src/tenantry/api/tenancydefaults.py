@@ -9,6 +9,7 @@ from msgspec import Meta
 from tenantry.api.crd import Column, Names, Rule, list_map
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import Condition, KubernetesObject, Model, Resource
+from tenantry.api.requests import AutoApproval
 from tenantry.api.subnamespace import NEVER_INHERITED
 
 NAME = "default"
@@ -43,6 +44,14 @@ class TenancyDefaultsSpec(Model, frozen=True, kw_only=True):
             " operator needs the verbs get, list, watch, create, update and delete on each: give them in a ClusterRole"
             ' with the label tenantry.dev/aggregate-to-operator: "true".',
             extra_json_schema=list_map("group", "plural"),
+        ),
+    ] = ()
+    auto_approve: Annotated[
+        tuple[AutoApproval, ...],
+        Meta(
+            max_length=16,
+            description="Which TenantRequests the operator approves by itself: those that any of these fits.",
+            extra_json_schema=list_map("name"),
         ),
     ] = ()
 

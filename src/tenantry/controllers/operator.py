@@ -16,10 +16,13 @@ import msgspec
 
 from tenantry.api.errors import ApiError, NotFound
 from tenantry.api.kubernetes import Namespace
+from tenantry.api.requests import ClusterRoleRequest, RoleRequest
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.inheritance.controller import InheritanceController
 from tenantry.controllers.quota.controller import QuotaController
 from tenantry.controllers.quota.verdicts import Verdicts
+from tenantry.controllers.requests.roles import RoleRequestController
+from tenantry.controllers.requests.tenants import TenantRequestController
 from tenantry.controllers.subnamespace.controller import SubnamespaceController
 from tenantry.controllers.tenant.controller import TenantController
 from tenantry.engine.clock import SystemClock
@@ -105,6 +108,9 @@ def controllers(cluster_uid: str) -> list[Controller]:
         SubnamespaceController(cluster_uid, verdicts),
         QuotaController(verdicts),
         InheritanceController(),
+        TenantRequestController(),
+        RoleRequestController(RoleRequest),
+        RoleRequestController(ClusterRoleRequest),
     ]
 
 

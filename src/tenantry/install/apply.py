@@ -9,15 +9,19 @@ from typing import Any, cast
 
 import msgspec
 
-from tenantry.api.errors import NotFound, RetryableError
+from tenantry.api.errors import ApiError, NotFound, RetryableError
 from tenantry.api.model import Resource
 from tenantry.engine.crds import observe_crd
+from tenantry.install import approval
+from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.kube.watch import WatchEvent, watch
 
 Json = dict[str, Any]
 
 ESTABLISHED_SECONDS = 30.0
+FIRST_PAUSE_SECONDS = 0.05
+LAST_PAUSE_SECONDS = 0.5
 
 # The kinds that Tenantry installs: applying needs their paths, and asking the server costs a round trip for each.
 _RESOURCES = {
@@ -70,6 +74,33 @@ async def apply(client: Client, objects: Sequence[Json], *, applied: Callable[[J
     for group in ([*definitions, *namespaces], rest):
         await asyncio.gather(*(_apply_one(client, value, applied) for value in group))
     await asyncio.gather(*(_established(client, value["metadata"]["name"]) for value in definitions))
+    if any(value["metadata"]["name"] in approval.STAMPS for value in rest):
+        await asyncio.gather(*(_answered(client, *probe) for probe in approval.probes()))
+
+
+async def _answered(client: Client, resource: Resource, value: Json) -> None:
+    """Wait until the API server takes requests of a kind, or refuses them for what they say."""
+    url = wire.path(resource, value["metadata"].get("namespace", ""))
+    body = msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind, **value})
+    delay = FIRST_PAUSE_SECONDS
+    try:
+        async with asyncio.timeout(ESTABLISHED_SECONDS):
+            while True:
+                try:
+                    await client.request("POST", url, query={"dryRun": "All"}, body=body)
+                except ApiError as error:
+                    if approval.NOT_YET not in str(error):
+                        return
+                else:
+                    return
+                # Nothing tells when it has changed.
+                await asyncio.sleep(delay)
+                delay = min(2 * delay, LAST_PAUSE_SECONDS)
+    except TimeoutError as error:
+        raise RetryableError(
+            f"the API server does not take {resource.full_name} after {ESTABLISHED_SECONDS:.0f} s: its mutating"
+            " policies do not know the kind yet; run the command again"
+        ) from error
 
 
 async def _apply_one(client: Client, value: Json, applied: Callable[[Json], None]) -> None:

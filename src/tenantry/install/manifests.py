@@ -8,16 +8,17 @@ from tenantry import __version__
 from tenantry.api import marks
 from tenantry.api.crd import custom_resource_definition
 from tenantry.api.kubernetes import RBAC_GROUP
+from tenantry.api.requests import REQUESTS
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.install import inherited, policies, rights, subnamespaces
+from tenantry.install import approval, guards, inherited, policies, rights, subnamespaces
 from tenantry.install.rights import LABELS, OPERATOR
 
 Json = dict[str, Any]
 
-KINDS = (Tenant, Subnamespace, TenantResourceQuota, TenancyDefaults)
+KINDS = (Tenant, Subnamespace, TenantResourceQuota, TenancyDefaults, *REQUESTS)
 METRICS_PORT = 8080
 DEFAULT_IMAGE = f"tenantry:{__version__}"
 
@@ -53,8 +54,10 @@ def foundation(subject: Json) -> list[Json]:
         rights.flow_schema(subject),
         *policies.suspended(),
         *policies.closable(),
+        *guards.guards(),
         *subnamespaces.everything(),
         *inherited.everything(subject),
+        *approval.everything(subject),
     ]
 
 

@@ -73,7 +73,8 @@ def people_roles() -> list[Json]:
         ],
     )
     own_namespace["metadata"]["labels"]["tenantry.dev/aggregate-to-owner"] = "true"
-    everything = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "administer"]
+    everything = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
+    everything += ["administer", "approve"]
     admin = _cluster_role(ADMIN_ROLE, rules=[_rule([marks.GROUP], ["*"], everything)])
     return [own_namespace, owner, admin]
 

@@ -1,0 +1,125 @@
+"""What approved requests become, and which approve themselves: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenantry.api import marks
+from tenantry.api.errors import InputError
+from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding, RoleBinding, RoleRef, Subject
+from tenantry.api.model import ObjectMeta, OwnerReference
+from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.requests import (
+    REQUEST,
+    REQUEST_UID,
+    AutoApproval,
+    ClusterRoleRequest,
+    Request,
+    RoleRequest,
+    SubjectKind,
+    TenantRequest,
+)
+from tenantry.api.tenant import Tenant, TenantQuota, TenantSpec
+from tenantry.engine.plan import Child
+from tenantry.world import quantity, quota
+
+ROLE_BINDING_PREFIX = "request-"
+CLUSTER_ROLE_BINDING_PREFIX = "tenantry-request-"
+
+
+def binding(request: RoleRequest | ClusterRoleRequest, tenant: str = "") -> Child:
+    """Return the binding that an approved request is.
+
+    Args:
+        request: Approved, and not ended.
+        tenant: In whose namespace a RoleRequest is.
+    """
+    spec = request.spec
+    ref = RoleRef(kind=spec.role_ref.kind, name=spec.role_ref.name, api_group=RBAC_GROUP)
+    asked = [(subject.kind.value, subject.name) for subject in spec.subjects]
+    subjects = tuple(
+        Subject(kind=kind, name=name, api_group=RBAC_GROUP)
+        for kind, name in asked or [(SubjectKind.USER.value, spec.requester.name)]
+    )
+    meta = _meta(request, tenant)
+    made = (
+        RoleBinding(metadata=meta, role_ref=ref, subjects=subjects)
+        if isinstance(request, RoleRequest)
+        else ClusterRoleBinding(metadata=meta, role_ref=ref, subjects=subjects)
+    )
+    return Child(object=made, wave=0, owner_uid=request.metadata.uid)
+
+
+def binding_name(request: str, *, namespaced: bool) -> str:
+    """Return the name of the binding of a request."""
+    return f"{ROLE_BINDING_PREFIX if namespaced else CLUSTER_ROLE_BINDING_PREFIX}{request}"
+
+
+def labels_of(request: Request) -> dict[str, str]:
+    """Return the labels by which is known what has become of a request."""
+    return {REQUEST: request.metadata.name, REQUEST_UID: request.metadata.uid}
+
+
+def _meta(request: RoleRequest | ClusterRoleRequest, tenant: str) -> ObjectMeta:
+    resource, meta = request.resource, request.metadata
+    owner = OwnerReference(
+        api_version=resource.api_version,
+        kind=resource.kind,
+        name=meta.name,
+        uid=meta.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+    whose = {marks.TENANT: tenant} if tenant else {}
+    return ObjectMeta(
+        name=binding_name(meta.name, namespaced=resource.namespaced),
+        namespace=meta.namespace,
+        labels={marks.MANAGED_BY: marks.MANAGER, **whose, **labels_of(request)},
+        owner_references=(owner,),
+    )
+
+
+def tenant(request: TenantRequest, expires_at: str) -> Tenant:
+    """Return the tenant that an approved request becomes; from then on it is its administrators' to change.
+
+    Args:
+        request: Approved.
+        expires_at: When it is suspended by itself; "" for never.
+    """
+    spec = request.spec
+    # No owner reference: who throws the paper away does not throw the customer out.
+    return Tenant(
+        metadata=ObjectMeta(name=spec.tenant, labels=labels_of(request)),
+        spec=TenantSpec(
+            owners=spec.owners or (Owner(kind=OwnerKind.USER, name=spec.requester.name),),
+            quota=TenantQuota(hard=spec.quota.hard),
+            expires_at=expires_at,
+        ),
+    )
+
+
+def fitting(request: TenantRequest, rules: Sequence[AutoApproval]) -> str:
+    """Return the name of the first rule that approves a request by itself; "" where none does."""
+    spec = request.spec
+    own = Owner(kind=OwnerKind.USER, name=spec.requester.name)
+    if any(owner != own for owner in spec.owners):
+        return ""  # for others a person has to decide
+    return next((rule.name for rule in rules if _fits(request, rule)), "")
+
+
+def _fits(request: TenantRequest, rule: AutoApproval) -> bool:
+    spec = request.spec
+    _, at, domain = spec.requester.name.rpartition("@")
+    if rule.groups and not set(rule.groups) & set(spec.requester.groups):
+        return False
+    if rule.domains and not (at and domain.lower() in {each.lower() for each in rule.domains}):
+        return False
+    if not rule.groups and not rule.domains:
+        return False
+    if rule.max_duration_seconds and not 0 < spec.duration_seconds <= rule.max_duration_seconds:
+        return False
+    try:
+        asked, most = quota.normal(spec.quota.hard), quota.normal(rule.max_quota)
+    except InputError:
+        return False
+    return all(key in asked and quantity.parse(asked[key]) <= quantity.parse(limit) for key, limit in most.items())

@@ -1,0 +1,128 @@
+"""Makes tenants of approved TenantRequests, and approves those that an administrator has said beforehand."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import cast
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.errors import AlreadyExists, ApiError
+from tenantry.api.requests import REQUEST_UID, Decision, TenantRequest
+from tenantry.api.tenancydefaults import NAME as DEFAULTS
+from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.api.tenant import Tenant
+from tenantry.controllers import watched
+from tenantry.controllers.conclusion import PATIENCE, problem_of
+from tenantry.controllers.requests import desired, status
+from tenantry.engine.apply import Outcome
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.events import EventKind
+from tenantry.engine.plan import Blocked
+from tenantry.engine.runtime import Engine, Watch
+
+LOOK_AGAIN_SECONDS = 30.0
+"""When to look again whether a tenant that is in the way has gone."""
+
+RULES = "rules:"
+"""The key that means every request that nobody has decided; no request has such a name."""
+
+
+class TenantRequestController:
+    """Reconciles TenantRequests; the key is the request's name."""
+
+    name = "tenantrequest"
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what wakes this controller."""
+        decoder, defaults = msgspec.json.Decoder(TenantRequest), msgspec.json.Decoder(TenancyDefaults)
+        return [
+            Watch(resource=TenantRequest.resource, decode=decoder.decode, keys=watched.own_key),
+            Watch(resource=TenancyDefaults.resource, decode=defaults.decode, keys=lambda _: [RULES]),
+            watched.tenants(lambda _: ()),
+        ]
+
+    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:
+        """Bring one request to what was decided; return in how many seconds to look again, None for never.
+
+        Raises:
+            ApiError: Something failed; the status says what, and the queue tries again.
+        """
+        requests = engine.cache(TenantRequest.resource)
+        if key == RULES:
+            for found in requests:
+                if found.status.decision is Decision.PENDING:
+                    engine.wake(self.name, found.key)
+            return None
+        request = cast("TenantRequest | None", requests.get(key))
+        if request is None:
+            engine.forget(self.name, key)
+            return None
+        if request.metadata.deletion_timestamp:
+            return None
+        now = engine.clock.now()
+        request = await self._decide(engine, request, now)
+        return await self._keep(engine, request, now, attempt) if request is not None else None
+
+    async def _decide(self, engine: Engine, request: TenantRequest, now: dt.datetime) -> TenantRequest | None:
+        """Approve what approves itself, and write down when the tenant ends before it is made."""
+        before = after = request.status
+        if before.decision is Decision.PENDING:
+            defaults = cast("TenancyDefaults | None", engine.cache(TenancyDefaults.resource).get(DEFAULTS))
+            rule = desired.fitting(request, defaults.spec.auto_approve) if defaults is not None else ""
+            if rule:
+                reason = f"TenancyDefaults spec.autoApprove {rule!r}"
+                after = msgspec.structs.replace(after, decision=Decision.APPROVED, reason=reason)
+        seconds = request.spec.duration_seconds
+        if after.decision is Decision.APPROVED and seconds and not after.expires_at:
+            after = msgspec.structs.replace(after, expires_at=rfc3339(now + dt.timedelta(seconds=seconds)))
+        if after == before:
+            return request
+        await engine.write_status(msgspec.structs.replace(request, status=after))
+        return cast("TenantRequest | None", engine.cache(TenantRequest.resource).get(request.key))
+
+    async def _keep(self, engine: Engine, request: TenantRequest, now: dt.datetime, attempt: int) -> float | None:
+        before, name = request.status, request.spec.tenant
+        granted, outcome, problem = before.granted, Outcome(), None
+        if not granted and before.decision is not Decision.DENIED:
+            problem = self._in_the_way(engine, request)
+            if problem is None and before.decision is Decision.APPROVED:
+                outcome = await self._make(engine, request)
+                problem = problem_of(outcome)
+                granted = name if problem is None else ""
+        written = status.compute(
+            request, problem=problem, granted=granted, done=f"tenant {name!r} is made", now=rfc3339(now)
+        )
+        waits = problem is not None and problem.passing and attempt < PATIENCE
+        if written != before and not waits:
+            await engine.write_status(msgspec.structs.replace(request, status=written))
+        if granted and not before.granted:
+            engine.recorder.say(request, EventKind.NORMAL, reasons.GRANTED, f"made Tenant {name!r}")
+        if isinstance(outcome.error, ApiError):
+            raise outcome.error
+        return LOOK_AGAIN_SECONDS if problem is not None else None
+
+    def _in_the_way(self, engine: Engine, request: TenantRequest) -> Blocked | None:
+        name = request.spec.tenant
+        tenant = cast("Tenant | None", engine.cache(Tenant.resource).get(name))
+        if tenant is None or tenant.metadata.labels.get(REQUEST_UID) == request.metadata.uid:
+            return None
+        message = f"there is a tenant {name!r} already: ask for another name"
+        return Blocked(reason=reasons.TENANT_EXISTS, message=message)
+
+    async def _make(self, engine: Engine, request: TenantRequest) -> Outcome:
+        """Make the tenant, once: whoever deletes it later does not get it back."""
+        wanted = desired.tenant(request, request.status.expires_at)
+        try:
+            await engine.client.create(wanted)
+        except AlreadyExists:
+            # Before our status was written, or by somebody else a moment ago.
+            found = await engine.client.get(Tenant, request.spec.tenant)
+            if found.metadata.labels.get(REQUEST_UID) != request.metadata.uid:
+                message = f"there is a tenant {request.spec.tenant!r} already: ask for another name"
+                return Outcome(blocked=(Blocked(reason=reasons.TENANT_EXISTS, message=message),))
+        except ApiError as error:
+            return Outcome(error=error)
+        return Outcome()

@@ -1,0 +1,370 @@
+"""What makes an approval worth something: the API server writes who asked and who decided, and checks both. Pure.
+
+    create          ─► requester := who is authenticated        ─► requester is that, and nobody else
+    status.decision ─► decidedBy := who is authenticated        ─► not the requester, may approve, may give it
+
+It holds when the operator is down. Sources: Kubernetes, "Mutating Admission Policy", "Validating Admission Policy",
+and "Using RBAC Authorization" (the verb `bind`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenantry.api import marks
+from tenantry.api.kubernetes import RBAC_GROUP
+from tenantry.api.model import Resource
+from tenantry.api.requests import REQUESTS, ClusterRoleRequest, RoleRequest, TenantRequest
+from tenantry.api.tenancydefaults import NAME as DEFAULTS
+from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.install.policies import binding
+from tenantry.install.rights import KEEP, LABELS, OPERATOR, READ
+
+Json = dict[str, Any]
+
+STAMPS = ("tenantry-requester", "tenantry-decider")
+AUTOMATIC = "tenantry-automatic-approval"
+OPERATOR_ROLE = "tenantry-operator-requests"
+REQUESTER_ROLE = "tenantry-requester"
+CLUSTER_REQUESTER_ROLE = "tenantry-cluster-requester"
+
+OWNERS_MAY_GIVE = ("view", "edit", "admin", marks.OWNER_ROLE)
+"""ClusterRoles whose rights every owner has in the own namespaces: to bind them there gives nobody more."""
+
+_OPERATOR = (
+    f"request.userInfo.username in ['{marks.OPERATOR_USER}',"
+    f" 'system:serviceaccount:{marks.SYSTEM_NAMESPACE}:{OPERATOR}']"
+)
+_KUBERNETES = (
+    "(request.userInfo.username.startsWith('system:serviceaccount:kube-system:')"
+    " || request.userInfo.username.startsWith('system:kube-'))"
+)
+
+
+def everything(subject: Json) -> list[Json]:
+    """Return policies, bindings and rights of requests.
+
+    Args:
+        subject: The operator, as RBAC names it.
+    """
+    checks = [made for kind in REQUESTS for made in _checks(kind.resource)]
+    return [*_rights(subject), *_stamps(), *checks, *_automatic()]
+
+
+# -- what the API server writes -------------------------------------------------------------------
+
+
+def _rule(*resources: str, operations: tuple[str, ...]) -> Json:
+    return {
+        "apiGroups": [marks.GROUP],
+        "apiVersions": ["*"],
+        "operations": list(operations),
+        "resources": list(resources),
+    }
+
+
+def _stamps() -> list[Json]:
+    plurals = [kind.resource.plural for kind in REQUESTS]
+    who = (
+        "Object.spec.requester{name: request.userInfo.username,"
+        " groups: has(request.userInfo.groups) ? request.userInfo.groups : []}"
+    )
+    requester = _stamp(STAMPS[0], _rule(*plurals, operations=("CREATE",)), "/spec/requester", who)
+    decided = {"name": "decides", "expression": f"{_decision('object')} != {_decision('oldObject')}"}
+    rule = _rule(*(f"{plural}/status" for plural in plurals), operations=("UPDATE",))
+    decider = _stamp(STAMPS[1], rule, "/status/decidedBy", "request.userInfo.username", decided)
+    return [requester, binding(STAMPS[0], "Mutating"), decider, binding(STAMPS[1], "Mutating")]
+
+
+def _stamp(name: str, rule: Json, path: str, value: str, *conditions: Json) -> Json:
+    patch = f'[JSONPatch{{op: "add", path: "{path}", value: {value}}}]'
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingAdmissionPolicy",
+        "metadata": {"name": name, "labels": dict(LABELS)},
+        "spec": {
+            "failurePolicy": "Fail",
+            "reinvocationPolicy": "IfNeeded",
+            "matchConstraints": {"resourceRules": [rule]},
+            **({"matchConditions": list(conditions)} if conditions else {}),
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
+        },
+    }
+
+
+def _decision(of: str) -> str:
+    return f"(has({of}.status) && has({of}.status.decision) ? {of}.status.decision : 'Pending')"
+
+
+# -- what it checks -------------------------------------------------------------------------------
+
+
+def _says(expression: str, message: str, *, told: bool = False) -> Json:
+    """Return one validation; `told` where the message is an expression itself."""
+    return {"expression": expression, "messageExpression" if told else "message": message, "reason": "Forbidden"}
+
+
+def _policy(name: str, rule: Json, validations: list[Json], **more: object) -> Json:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name, "labels": dict(LABELS)},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [rule]},
+            "validations": validations,
+            **more,
+        },
+    }
+
+
+def _checks(resource: Resource) -> list[Json]:
+    asking, deciding = f"tenantry-{resource.plural}", f"tenantry-{resource.plural}-decisions"
+    asked = _rule(resource.plural, operations=("CREATE", "DELETE"))
+    decided = _rule(f"{resource.plural}/status", operations=("UPDATE",))
+    return [
+        _policy(asking, asked, _asking(resource)),
+        binding(asking),
+        _policy(deciding, decided, _deciding(resource), variables=_variables()),
+        binding(deciding),
+    ]
+
+
+def _may_approve(resource: Resource) -> str:
+    place = ".namespace(request.namespace)" if resource.namespaced else ""
+    return f"authorizer.group('{marks.GROUP}').resource('{resource.plural}'){place}.check('approve').allowed()"
+
+
+def _asking(resource: Resource) -> list[Json]:
+    """Return what is wrong with a request wherever it comes from, and who may take one back."""
+    creates = "request.operation == 'CREATE'"
+    mine = "(has(oldObject.spec.requester) && oldObject.spec.requester.name == request.userInfo.username)"
+    found = [
+        _says(
+            # Written a moment ago by the API server: it is missing only where that policy is.
+            f"!({creates}) || has(object.spec.requester) && has(object.spec.requester.name)"
+            " && object.spec.requester.name == request.userInfo.username",
+            "spec.requester must be who asks: the MutatingAdmissionPolicy tenantry-requester is missing; run `tenantry"
+            " install`",
+        ),
+        _says(
+            f"{creates} || {mine} || {_KUBERNETES} || {_may_approve(resource)}",
+            "only who asked, and who may decide, can delete a request: a grant ends with it",
+        ),
+    ]
+    if resource.namespaced:
+        tenancy = f"has(namespaceObject.metadata.labels) && '{marks.TENANT_UID}' in namespaceObject.metadata.labels"
+        message = "'namespace ' + request.namespace + ' is no tenant\\'s: ask in a namespace of a tenant'"
+        found.append(_says(f"!({creates}) || {tenancy}", message, told=True))
+    return found
+
+
+def _variables() -> list[Json]:
+    def field(of: str, name: str, empty: str = "''") -> str:
+        return f"has({of}.status) && has({of}.status.{name}) ? {of}.status.{name} : {empty}"
+
+    return [
+        {"name": "was", "expression": _decision("oldObject")},
+        {"name": "is", "expression": _decision("object")},
+        {"name": "decides", "expression": "variables.was != variables.is"},
+        {"name": "approves", "expression": "variables.decides && variables.is == 'Approved'"},
+        {"name": "isOperator", "expression": _OPERATOR},
+        {"name": "requester", "expression": "has(object.spec.requester) ? object.spec.requester.name : ''"},
+        {"name": "decider", "expression": field("object", "decidedBy")},
+        {"name": "oldDecider", "expression": field("oldObject", "decidedBy")},
+        {
+            "name": "sameReason",
+            "expression": f"({field('object', 'reason')}) == ({field('oldObject', 'reason')})",
+        },
+        {
+            "name": "sameRest",
+            "expression": " && ".join(
+                f"({field('object', name, empty)}) == ({field('oldObject', name, empty)})"
+                for name, empty in (
+                    ("conditions", "[]"),
+                    ("granted", "''"),
+                    ("expiresAt", "''"),
+                    ("observedGeneration", "0"),
+                )
+            ),
+        },
+    ]
+
+
+def _deciding(resource: Resource) -> list[Json]:
+    """Return what is wrong with a decision."""
+    operator = "variables.isOperator"
+    decides, approves = "variables.decides", "variables.approves"
+    may_be_automatic = approves if resource == TenantRequest.resource else "false"
+    return [
+        _says(
+            f"!{decides} || variables.was == 'Pending'",
+            "'status.decision is ' + variables.was + ' already, by ' + variables.oldDecider"
+            " + ', and never changes: make a new request'",
+            told=True,
+        ),
+        _says(
+            f"{decides} ? variables.decider == request.userInfo.username : variables.decider == variables.oldDecider",
+            "status.decidedBy must be who decides, and is written by the API server",
+        ),
+        _says(
+            f"{operator} || variables.sameRest",
+            "only status.decision and status.reason can be written by people",
+        ),
+        _says(f"{decides} || variables.sameReason", "status.reason must not change but with the decision"),
+        _says(
+            f"!{decides} || !{operator} || {may_be_automatic}",
+            "the operator decides nothing but TenantRequests that TenancyDefaults approves",
+        ),
+        _says(
+            f"!{decides} || {operator} || variables.requester != request.userInfo.username",
+            "you asked for it yourself: somebody else must decide; to withdraw it, delete it",
+        ),
+        _says(
+            f"!{decides} || {operator} || {_may_approve(resource)}",
+            f"'you may not decide this: it takes the verb approve on {resource.full_name}'"
+            + (" + ' in ' + request.namespace" if resource.namespaced else ""),
+            told=True,
+        ),
+        *_giving(resource),
+    ]
+
+
+def _giving(resource: Resource) -> list[Json]:
+    """Return what keeps the operator from giving what the decider could not give (a confused deputy)."""
+    unless = "!variables.approves || variables.isOperator"
+    if resource == TenantRequest.resource:
+        owners = "(has(object.spec.owners) ? object.spec.owners : [])"
+        may = f"authorizer.group('{marks.GROUP}').resource('tenants').check('create').allowed()"
+        return [
+            _says(f"{unless} || {may}", "you may not make tenants, and so not approve one"),
+            _says(
+                f"{unless} || {_not_among(owners)}",
+                "you would own the tenant: somebody else must decide",
+            ),
+        ]
+    kind = "object.spec.roleRef.kind"
+    place = ".namespace(request.namespace)" if resource.namespaced else ""
+    may = (
+        f"authorizer.group('{RBAC_GROUP}').resource({kind} == 'Role' ? 'roles' : 'clusterroles'){place}"
+        ".name(object.spec.roleRef.name).check('bind').allowed()"
+    )
+    message = (
+        f"'you may not give ' + {kind} + ' ' + object.spec.roleRef.name + ' to anybody"
+        + (" in ' + request.namespace + '" if resource.namespaced else " in the whole cluster")
+        + ": it takes the verb bind on it'"
+    )
+    subjects = "(has(object.spec.subjects) ? object.spec.subjects : [])"
+    return [
+        _says(f"{unless} || {may}", message, told=True),
+        _says(
+            f"{unless} || {_not_among(subjects)}",
+            "you, or a group of yours, would get the role: somebody else must decide",
+        ),
+    ]
+
+
+def _not_among(these: str) -> str:
+    return (
+        f"{these}.all(s, !(s.kind == 'User' && s.name == request.userInfo.username)"
+        " && !(s.kind == 'Group' && has(request.userInfo.groups) && s.name in request.userInfo.groups))"
+    )
+
+
+def _automatic() -> list[Json]:
+    """Return what lets the operator approve only where an administrator has said which requests."""
+    validations = [
+        _says(
+            "params != null && has(params.spec.autoApprove) && size(params.spec.autoApprove) > 0",
+            "the operator may not approve: TenancyDefaults has no spec.autoApprove",
+        )
+    ]
+    policy = _policy(
+        AUTOMATIC,
+        _rule(f"{TenantRequest.resource.plural}/status", operations=("UPDATE",)),
+        validations,
+        paramKind={"apiVersion": TenancyDefaults.resource.api_version, "kind": TenancyDefaults.resource.kind},
+        matchConditions=[
+            {"name": "by-the-operator", "expression": _OPERATOR},
+            {"name": "decides", "expression": f"{_decision('object')} != {_decision('oldObject')}"},
+        ],
+    )
+    # Deny would refuse everybody's decisions where there is no such object: it comes before the conditions.
+    reference = {"name": DEFAULTS, "parameterNotFoundAction": "Allow"}
+    return [policy, binding(AUTOMATIC, paramRef=reference)]
+
+
+# -- rights ---------------------------------------------------------------------------------------
+
+
+def _rights(subject: Json) -> list[Json]:
+    """Return what the operator, people of tenants, and everybody else may do with requests."""
+    plurals = [kind.resource.plural for kind in REQUESTS]
+    tenants, roles, cluster = ([kind.resource.plural] for kind in (TenantRequest, RoleRequest, ClusterRoleRequest))
+    operator = _role(
+        OPERATOR_ROLE,
+        _allow(marks.GROUP, plurals, READ),
+        _allow(marks.GROUP, [f"{plural}/status" for plural in plurals], ["update"]),
+        # Owner references that block a request's deletion need this where an admission plugin asks for it.
+        _allow(marks.GROUP, [f"{plural}/finalizers" for plural in plurals], ["update"]),
+        _allow(marks.GROUP, ["tenants"], ["create"]),
+        _allow(RBAC_GROUP, ["clusterrolebindings"], KEEP),
+        _allow(RBAC_GROUP, ["roles", "clusterroles"], ["get", "bind"]),
+    )
+    # Not list: who asks for what is nobody else's to read.
+    requester = _role(REQUESTER_ROLE, _allow(marks.GROUP, tenants, ["create", "get"]))
+    staff = _role(CLUSTER_REQUESTER_ROLE, _allow(marks.GROUP, cluster, ["create", *READ, "delete"]))
+    people = _role("tenantry-aggregate-to-view", _allow(marks.GROUP, roles, [*READ, "create", "delete"]))
+    people["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] = "true"
+    owners = _role(
+        "tenantry-owners-approve",
+        _allow(marks.GROUP, roles, ["approve"]),
+        _allow(marks.GROUP, [f"{plural}/status" for plural in roles], ["get", "update", "patch"]),
+        {**_allow(RBAC_GROUP, ["clusterroles"], ["bind"]), "resourceNames": list(OWNERS_MAY_GIVE)},
+    )
+    owners["metadata"]["labels"]["tenantry.dev/aggregate-to-owner"] = "true"
+    everybody = {"kind": "Group", "name": "system:authenticated", "apiGroup": RBAC_GROUP}
+    bound = [_bound(OPERATOR_ROLE, subject), _bound(REQUESTER_ROLE, everybody)]
+    return [operator, requester, staff, people, owners, *bound]
+
+
+def _role(name: str, *rules: Json) -> Json:
+    head = {"apiVersion": f"{RBAC_GROUP}/v1", "kind": "ClusterRole", "metadata": {"name": name, "labels": dict(LABELS)}}
+    return {**head, "rules": list(rules)}
+
+
+def _allow(group: str, resources: list[str], verbs: list[str]) -> Json:
+    return {"apiGroups": [group], "resources": resources, "verbs": verbs}
+
+
+def _bound(role: str, subject: Json) -> Json:
+    return {
+        "apiVersion": f"{RBAC_GROUP}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": role, "labels": dict(LABELS)},
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role},
+        "subjects": [subject],
+    }
+
+
+# -- whether it is in force -----------------------------------------------------------------------
+
+
+def probes() -> list[tuple[Resource, Json]]:
+    """Return a request of each kind, to be tried without being made.
+
+    For a moment after a kind is made, the API server refuses every object of it that a MutatingAdmissionPolicy is
+    about, because the policies' own list of kinds is not yet in step.
+    """
+    meta: Json = {"name": "tenantry-install"}
+    role = {"roleRef": {"kind": "ClusterRole", "name": "view"}, "subjects": [{"kind": "User", "name": "nobody"}]}
+    owners = [{"kind": "User", "name": "nobody"}]
+    return [
+        (TenantRequest.resource, {"metadata": meta, "spec": {"tenant": "nobody", "owners": owners}}),
+        (RoleRequest.resource, {"metadata": {**meta, "namespace": "default"}, "spec": role}),
+        (ClusterRoleRequest.resource, {"metadata": meta, "spec": role}),
+    ]
+
+
+NOT_YET = "There can be a delay"
+"""What the API server says as long as that is so."""
