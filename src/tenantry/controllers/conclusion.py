@@ -85,3 +85,8 @@ def warned_of(conditions: Iterable[Condition]) -> str:
     """Return what was last said of the end of a lease, "" where nothing was."""
     found = find(conditions, reasons.EXPIRING)
     return found.message if found is not None else ""
+
+
+def was_said(conditions: Iterable[Condition], blocked: Blocked) -> bool:
+    """Tell whether a condition says already what stands in the way: an event is for what is new."""
+    return any(each.reason == blocked.reason and blocked.message in each.message for each in conditions)

@@ -15,7 +15,7 @@ from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import interior, watched
-from tenantry.controllers.conclusion import PASSING, warned_of
+from tenantry.controllers.conclusion import PASSING, warned_of, was_said
 from tenantry.controllers.inheritance.controller import bring
 from tenantry.controllers.inheritance.desired import Inherited
 from tenantry.controllers.quota.verdicts import Verdicts
@@ -121,8 +121,8 @@ class SubnamespaceController:
         if any(blocked.reason == reasons.NAMESPACE_EXISTS for blocked in made.outcome.blocked):
             caches.wanted[inputs.namespace] = key
             await orphans.sweep(engine, key, self._cluster_uid)
-        if made.waits and not subnamespace.status.conditions:
-            return RECHECK_SECONDS
+        if made.waits and not (made.outcome.blocked and subnamespace.status.conditions):
+            return RECHECK_SECONDS  # there is nothing to say yet
         await self._conclude(engine, inputs, made, term, attempt)
         return RECHECK_SECONDS if made.waits else term.next_seconds
 
@@ -174,7 +174,11 @@ class SubnamespaceController:
             engine.wake("quota", tenant.metadata.name)
             return Made(outcome=_waiting(outcome), waits=True)
         last = [child for child in children if child.wave >= interior.WAVE_PEOPLE]
-        return await self._let_in(engine, inputs, last, outcome)
+        made = await self._let_in(engine, inputs, last, outcome)
+        done = made.outcome.error is None and not made.outcome.blocked
+        moving = not known or (verdict is not None and verdict.blocked is None and not verdict.settled)
+        # A changed share is on the way: what was said of the last one stands until the new one is in force.
+        return msgspec.structs.replace(made, waits=True) if limited and done and moving else made
 
     async def _let_in(self, engine: Engine, inputs: Inputs, last: list[Child], outcome: Outcome) -> Made:
         """Bring what comes down from the parent, then let people in, or out."""
@@ -251,7 +255,7 @@ class SubnamespaceController:
             engine.recorder.say(subnamespace, EventKind.NORMAL, reasons.CORRECTED, _told(step))
         clashes = made.inherited.blocked if made.inherited is not None else ()
         for blocked in (*outcome.blocked, *clashes):
-            if not blocked.passing:
+            if not blocked.passing and not was_said(subnamespace.status.conditions, blocked):
                 engine.recorder.say(subnamespace, EventKind.WARNING, blocked.reason, blocked.message)
 
 

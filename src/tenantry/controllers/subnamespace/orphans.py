@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from tenantry.api.errors import NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import PARENT, SUBNAMESPACE, SUBNAMESPACE_UID, TENANT_UID
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.controllers.watched import BY_NAMESPACE, tenant_of
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Action, Plan, Step
 from tenantry.engine.runtime import Engine
 from tenantry.world.naming import child_name
 
@@ -34,17 +32,17 @@ async def sweep(engine: Engine, key: str, cluster_uid: str) -> None:
         if found.labels.get(PARENT) != parent or found.labels.get(SUBNAMESPACE) != name:
             continue
         inside = engine.cache(Subnamespace.resource).by_index(BY_NAMESPACE, candidate)
-        if not inside and await _is_orphan(engine, found, parent, name):
-            step = Step(action=Action.DELETE, resource=Namespace.resource, namespace="", name=candidate, observed=found)
-            outcome = await engine.applier.run(Plan(waves=((step,),)))
-            if outcome.error is not None:
-                raise outcome.error
+        if not inside and await _is_orphan(engine, found):
+            # Not where it has changed since: an administrator may have given it to another Subnamespace.
+            await engine.client.delete(Namespace.resource, "", candidate, uid=found.uid, version=found.version)
 
 
-async def _is_orphan(engine: Engine, found: Observed, parent: str, name: str) -> bool:
-    """Ask the API server itself: a cache may be behind."""
-    try:
-        live = await engine.client.get(Subnamespace, name, parent)
-    except NotFound:
-        return True
-    return live.metadata.uid != found.labels.get(SUBNAMESPACE_UID)
+async def _is_orphan(engine: Engine, found: Observed) -> bool:
+    """Tell whether no Subnamespace is the one that a namespace is bound to, wherever it is: it may be about to move.
+
+    The API server is asked itself: a cache may be behind.
+    """
+    bound = found.labels.get(SUBNAMESPACE_UID)
+    if any(each.metadata.uid == bound for each in engine.cache(Subnamespace.resource)):
+        return False
+    return all(each.metadata.uid != bound for each in await engine.client.list(Subnamespace))

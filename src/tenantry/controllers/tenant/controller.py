@@ -14,7 +14,7 @@ from tenantry.api.model import Resource, object_key
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import interior, watched
-from tenantry.controllers.conclusion import warned_of
+from tenantry.controllers.conclusion import warned_of, was_said
 from tenantry.controllers.tenant import desired, status, suspension
 from tenantry.controllers.tenant.gather import CHILD_KINDS, Inputs, gather
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, tenant_of
@@ -151,7 +151,7 @@ class TenantController:
         for step in outcome.done if not asked_for else ():
             engine.recorder.say(tenant, EventKind.NORMAL, reasons.CORRECTED, _told(step))
         for blocked in outcome.blocked:
-            if not blocked.passing:
+            if not blocked.passing and not was_said(tenant.status.conditions, blocked):
                 engine.recorder.say(tenant, EventKind.WARNING, blocked.reason, blocked.message)
 
 
