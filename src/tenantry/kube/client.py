@@ -289,7 +289,14 @@ class Client:
         return await self.request("PUT", url, query=self._manager, body=wire.encode(value))
 
     async def delete(
-        self, resource: Resource, namespace: str, name: str, *, uid: str = "", propagation: str = "Background"
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        uid: str = "",
+        version: int = 0,
+        propagation: str = "Background",
     ) -> None:
         """Ask for an object's end; its finalizers may keep it for a while.
 
@@ -298,14 +305,16 @@ class Client:
             namespace: "" for a cluster-scoped one.
             name: Its name.
             uid: Delete only the object of this uid; "" for whichever has the name.
+            version: Delete it only at this resourceVersion; 0 for any.
             propagation: What becomes of its dependents: Background, Foreground or Orphan.
 
         Raises:
-            Conflict: The name now belongs to an object of another uid.
+            Conflict: The name now belongs to an object of another uid, or the object has changed.
         """
         options: dict[str, object] = {"propagationPolicy": propagation}
-        if uid:
-            options["preconditions"] = {"uid": uid}
+        preconditions = ({"uid": uid} if uid else {}) | ({"resourceVersion": str(version)} if version else {})
+        if preconditions:
+            options["preconditions"] = preconditions
         await self.request("DELETE", wire.path(resource, namespace, name), body=wire.encode_json(options))
 
     @property
