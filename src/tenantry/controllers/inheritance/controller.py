@@ -122,13 +122,15 @@ class InheritanceController:
     async def _look_for_kinds(self, engine: Engine) -> float | None:
         """Find out which kinds there are, say so, and tell all children where that changed."""
         kinds = self._of(engine).kinds
-        before = kinds.told
+        # Not what the kinds were a moment ago: a child that was made meanwhile may have looked first.
+        before = self._told if self._told is not None else kinds.told
         await kinds.look()
         defaults: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(DEFAULTS)
         if defaults is not None:
             written = kinds.status(defaults, rfc3339(engine.clock.now()))
             if written != defaults.status:
                 await engine.write_status(msgspec.structs.replace(defaults, status=written))
+        self._told = kinds.told
         if before != kinds.told:
             for subnamespace in engine.cache(Subnamespace.resource):
                 engine.wake("subnamespace", subnamespace.key)
