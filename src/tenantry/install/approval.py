@@ -17,7 +17,7 @@ from tenantry.api.model import Resource
 from tenantry.api.requests import REQUESTS, ClusterRoleRequest, RoleRequest, TenantRequest
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
-from tenantry.install.policies import binding
+from tenantry.install.policies import ADMINISTER, binding
 from tenantry.install.rights import KEEP, LABELS, OPERATOR, READ
 
 Json = dict[str, Any]
@@ -226,8 +226,19 @@ def _deciding(resource: Resource) -> list[Json]:
             + (" + ' in ' + request.namespace" if resource.namespaced else ""),
             told=True,
         ),
+        *([_puppets()] if resource.namespaced else []),
         *_giving(resource),
     ]
+
+
+def _puppets() -> Json:
+    """Return what keeps people from deciding as a ServiceAccount of their own, which Kubernetes lets them act as."""
+    is_one = "request.userInfo.username.startsWith('system:serviceaccount:')"
+    return _says(
+        f"!variables.decides || variables.isOperator || !{is_one} || {ADMINISTER}",
+        "a ServiceAccount decides nothing here, because people of the tenant can act as one; only one that may"
+        " administer tenants does",
+    )
 
 
 def _giving(resource: Resource) -> list[Json]:
