@@ -125,7 +125,7 @@ def _rules() -> list[Json]:
 def _subtenants() -> list[Json]:
     """Return what keeps a parent from coming into its Subtenants by what it writes into them (E05).
 
-    It needs nothing that a parent could take away for a moment, as the policy of the parent's owners does.
+    It needs nothing that may be away for a moment, as the policy of the parent's owners does.
     """
     old = "(has(oldObject.spec.owners) ? oldObject.spec.owners : [])"
     created = "request.operation == 'CREATE'"
@@ -155,7 +155,7 @@ def _subtenants() -> list[Json]:
 def _owners() -> list[Json]:
     """Return what keeps a parent's owners from being the owners of its Subtenants (E05).
 
-    Who owns the parent is read from the binding there, which its owners can take away: the operator asks the specs.
+    Who owns the parent is read from the binding there, which may be away for a moment: the operator goes by the specs.
     """
     validations = [
         _says(

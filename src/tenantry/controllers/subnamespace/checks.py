@@ -50,7 +50,7 @@ def _owned(inputs: Inputs, _: Tenant) -> Blocked | None:
 def _blind(inputs: Inputs, _: Tenant) -> Blocked | None:
     """Check that nobody who owns a namespace above becomes the owner of a Subtenant (DESIGN section 4, Blindness).
 
-    Admission asks the binding of the parent's owners, which they can take away for a moment.
+    Admission asks the binding of the parent's owners alone, and that may be away for a moment.
     """
     spec = inputs.subnamespace.spec
     if inputs.bound is not None or spec.mode is not Mode.SUBTENANT:
