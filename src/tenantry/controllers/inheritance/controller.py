@@ -43,6 +43,8 @@ class InheritanceController:
         # Known from the first child on; before that there is nobody to inherit.
         self._estate: Estate | None = None
         self._engine: Engine | None = None
+        # Which kinds the children were last told of.
+        self._told: object = None
         # Bindings that are waited for, and how often they were looked at.
         self._awaited: dict[str, int] = {}
 
@@ -79,7 +81,9 @@ class InheritanceController:
     def _of(self, engine: Engine) -> Estate:
         if self._estate is None or self._engine is not engine:
             self._engine = engine
-            self._estate = Estate(engine, Kinds(engine, self._watch, self.name), self.name)
+            kinds = Kinds(engine, self._watch, self.name)
+            self._told = kinds.told
+            self._estate = Estate(engine, kinds, self.name)
         return self._estate
 
     async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
@@ -122,15 +126,14 @@ class InheritanceController:
     async def _look_for_kinds(self, engine: Engine) -> float | None:
         """Find out which kinds there are, say so, and tell all children where that changed."""
         kinds = self._of(engine).kinds
-        # Not what the kinds were a moment ago: a child that was made meanwhile may have looked first.
-        before = self._told if self._told is not None else kinds.told
         await kinds.look()
+        before, self._told = self._told, kinds.told
         defaults: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(DEFAULTS)
         if defaults is not None:
             written = kinds.status(defaults, rfc3339(engine.clock.now()))
             if written != defaults.status:
                 await engine.write_status(msgspec.structs.replace(defaults, status=written))
-        self._told = kinds.told
+        # Not what the kinds were a moment ago: a child that was made meanwhile may have looked first.
         if before != kinds.told:
             for subnamespace in engine.cache(Subnamespace.resource):
                 engine.wake("subnamespace", subnamespace.key)
