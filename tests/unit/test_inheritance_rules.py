@@ -65,6 +65,19 @@ def test_a_subtenant_gets_copies_only_and_nothing_that_lets_people_in(
     assert {inheritance.mode_for(given, kind.full_name) for kind in THINGS} == {things}
 
 
+@pytest.mark.parametrize("kind", ["deployments.apps", "cronjobs.batch", "replicationcontrollers"])
+@pytest.mark.parametrize("annotation", [None, "all", "team=red"])
+def test_a_subtenant_gets_nothing_that_runs_pods(kind: str, annotation: str | None) -> None:
+    """E05: a pod of the parent's would read the Secrets of the Subtenant."""
+    given = Inheritance(others=(OtherInheritance(resource=kind, mode=COPY),))
+
+    def verdict(mode: Mode) -> InheritanceMode:
+        return inheritance.verdict(SubnamespaceSpec(mode=mode, inheritance=given), kind, annotation, lambda: LABELS)
+
+    assert verdict(Mode.SUBTENANT) is NONE
+    assert verdict(Mode.WORKSPACE) is COPY
+
+
 LABELS = {"team": "red", "a.tree.tenantry.dev/depth": "1", "empty": ""}
 VERDICTS = [
     # annotation, mode of the child, what its spec says, of a Secret, of a Role
