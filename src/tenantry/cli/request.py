@@ -1,0 +1,320 @@
+"""`tenantry request` and `tenantry requests`: asking for tenants and roles, and what has been asked for."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from tenantry.api.errors import Forbidden, InputError
+from tenantry.api.model import KubernetesObject, ObjectMeta
+from tenantry.api.names import DNS_LABEL
+from tenantry.api.owner import OwnerKind
+from tenantry.api.quota import Quota
+from tenantry.api.requests import (
+    LONGEST_NAME,
+    REQUESTS,
+    ClusterRoleRequest,
+    ClusterRoleRequestSpec,
+    Decision,
+    Request,
+    RequestedClusterRole,
+    RequestedRole,
+    RequestedSubject,
+    RoleKind,
+    RoleRequest,
+    RoleRequestSpec,
+    SubjectKind,
+    TenantRequest,
+    TenantRequestSpec,
+)
+from tenantry.cli import complete, durations, flags, kinds, output, place, session
+from tenantry.cli.target import Target, takes_target
+from tenantry.engine.conditions import find
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+Json = dict[str, Any]
+
+_because = click.option("--because", default="", metavar="TEXT", help="Why: for whoever decides.")
+_duration = click.option(
+    "--for", "seconds", type=durations.DURATION, default=0, metavar="DURATION", help="As in 8h or 30d, from the grant."
+)
+_named = click.option("--as-name", "own_name", default="", metavar="NAME", help="What to call the request itself.")
+_subjects = click.option(
+    "--subject",
+    "subjects",
+    multiple=True,
+    metavar="[KIND:]NAME",
+    help="Who is to have it: ada, User:ada or Group:devs; you, where nobody is named. May be repeated.",
+)
+_namespace = click.option(
+    "-n",
+    "--namespace",
+    default="",
+    metavar="NAMESPACE",
+    shell_complete=complete.namespaces,
+    help="The tenant's namespace; the context's where it names one.",
+)
+
+
+@click.group()
+def request() -> None:
+    """Ask for a tenant or a role; somebody else who may approves it, and `tenantry requests` shows them."""
+
+
+@request.command()
+@takes_target
+@click.argument("tenant_name", metavar="TENANT")
+@click.option(
+    "--owner",
+    "owners",
+    multiple=True,
+    metavar="[KIND:]NAME",
+    help="Who is to own it: ada, User:ada, Group:devs; you, where nobody is named. May be repeated.",
+)
+@click.option(
+    "--quota",
+    "quotas",
+    multiple=True,
+    metavar="KEY=QUANTITY,...",
+    help="What it is to use in all, as in cpu=4,memory=8Gi,pods=50. May be repeated.",
+)
+@_because
+@_duration
+@_named
+@output.output_option("json", "yaml", "name")
+def tenant(
+    target: Target,
+    *,
+    tenant_name: str,
+    owners: tuple[str, ...],
+    quotas: tuple[str, ...],
+    because: str,
+    seconds: int,
+    own_name: str,
+    form: str | None,
+) -> None:
+    r"""Ask for a tenant.
+
+    \b
+      tenantry request tenant acme --quota cpu=4,memory=8Gi --because "our web shop"
+    """
+    spec = TenantRequestSpec(
+        tenant=tenant_name,
+        owners=tuple(flags.parse_owner(owner) for owner in owners),
+        quota=Quota(hard=flags.parse_quota(quotas)),
+        justification=because,
+        duration_seconds=seconds,
+    )
+    _ask(target, TenantRequest(metadata=_meta(own_name, tenant_name), spec=spec), form)
+
+
+@request.command()
+@takes_target
+@click.argument("role_name", metavar="ROLE")
+@_namespace
+@click.option(
+    "--kind",
+    type=click.Choice([kind.value for kind in RoleKind], case_sensitive=False),
+    default=RoleKind.ROLE.value,
+    show_default=True,
+    help="A Role of the namespace, or a ClusterRole that is to count in it.",
+)
+@_subjects
+@_because
+@_duration
+@_named
+@output.output_option("json", "yaml", "name")
+def role(
+    target: Target,
+    *,
+    role_name: str,
+    namespace: str,
+    kind: str,
+    subjects: tuple[str, ...],
+    because: str,
+    seconds: int,
+    own_name: str,
+    form: str | None,
+) -> None:
+    r"""Ask for a role in a namespace of a tenant.
+
+    \b
+      tenantry request role edit --kind ClusterRole -n acme --for 8h --because "the incident of tonight"
+    """
+    spec = RoleRequestSpec(
+        role_ref=RequestedRole(kind=RoleKind(kind), name=role_name),
+        subjects=parse_subjects(subjects),
+        justification=because,
+        duration_seconds=seconds,
+    )
+    where = place.parent(target, namespace)
+    _ask(target, RoleRequest(metadata=_meta(own_name, role_name, where), spec=spec), form)
+
+
+@request.command()
+@takes_target
+@click.argument("role_name", metavar="CLUSTERROLE")
+@_subjects
+@_because
+@_duration
+@_named
+@output.output_option("json", "yaml", "name")
+def clusterrole(
+    target: Target,
+    *,
+    role_name: str,
+    subjects: tuple[str, ...],
+    because: str,
+    seconds: int,
+    own_name: str,
+    form: str | None,
+) -> None:
+    r"""Ask for a role in the whole cluster.
+
+    \b
+      tenantry request clusterrole view --for 2h --because "looking for the leak"
+    """
+    spec = ClusterRoleRequestSpec(
+        role_ref=RequestedClusterRole(name=role_name),
+        subjects=parse_subjects(subjects),
+        justification=because,
+        duration_seconds=seconds,
+    )
+    _ask(target, ClusterRoleRequest(metadata=_meta(own_name, role_name), spec=spec), form)
+
+
+def parse_subjects(texts: Sequence[str]) -> tuple[RequestedSubject, ...]:
+    """Return what `--subject` names.
+
+    Raises:
+        InputError: It is a ServiceAccount, or the kind has no name after it.
+    """
+    found: list[RequestedSubject] = []
+    for text in texts:
+        owner = flags.parse_owner(text)
+        if owner.kind is OwnerKind.SERVICE_ACCOUNT:
+            raise InputError(f"--subject {text!r} must be a User or a Group: roles are asked for people")
+        found.append(RequestedSubject(kind=SubjectKind(owner.kind.value), name=owner.name))
+    return tuple(found)
+
+
+def request_name(about: str) -> str:
+    """Return a name for a request that nobody else has taken, nor guesses."""
+    stem = re.sub("[^a-z0-9-]+", "-", about.lower()).strip("-")[: LONGEST_NAME - 9].rstrip("-")
+    return f"{stem or 'request'}-{secrets.token_hex(4)}"
+
+
+def _meta(name: str, about: str, namespace: str = "") -> ObjectMeta:
+    if name and (not re.search(DNS_LABEL, name) or len(name) > LONGEST_NAME):
+        raise InputError(f"--as-name {name!r} must be at most {LONGEST_NAME} lower-case letters, digits and -")
+    return ObjectMeta(name=name or request_name(about), namespace=namespace)
+
+
+def _ask(target: Target, wanted: Request, form: str | None) -> None:
+    made: Json = session.run(target, lambda client: _create(client, wanted))
+    kind, meta = type(wanted), wanted.metadata
+    output.talk(f"{kinds.told(kind, meta.name, meta.namespace)} created")
+    where = f" -n {meta.namespace}" if meta.namespace else ""
+    short = kinds.names_of(kind).short[0]
+    output.talk(f"somebody else who may decides: tenantry approve {short}/{meta.name}{where}")
+    if form:
+        flags.print_one(wanted, made, form)
+
+
+async def _create(client: Client, wanted: KubernetesObject) -> Json:
+    return msgspec.json.decode(await client.create(wanted))
+
+
+# -- what has been asked for ----------------------------------------------------------------------
+
+
+@click.command()
+@takes_target
+@_namespace
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Those in all namespaces.")
+@click.option("--pending", is_flag=True, help="Only those that nobody has decided yet.")
+@output.output_option("json", "yaml", "name")
+def requests(target: Target, *, namespace: str, everywhere: bool, pending: bool, form: str | None) -> None:
+    r"""Print what people ask for, the oldest first; without -n, in all namespaces that you may read.
+
+    \b
+      tenantry requests --pending
+      tenantry requests -n acme
+    """
+    if namespace and everywhere:
+        raise InputError("give either --namespace or --all-namespaces, not both")
+    chosen = namespace or ("" if everywhere else place.context_namespace(target))
+    found = session.run(target, lambda client: _read(client, chosen))
+    shown = [each for each in found if not pending or each.status.decision is Decision.PENDING]
+    if form == "name":
+        output.write_lines(kinds.full_name(type(each), each.metadata.name) for each in shown)
+    elif form:
+        output.print_objects([_whole(each) for each in shown], form, single=False)
+    elif shown:
+        now = datetime.now(UTC)
+        output.write_lines(output.table(HEADERS, [row(each, now) for each in shown]))
+    else:
+        output.talk("nobody waits for a decision" if pending else "no requests found")
+
+
+HEADERS = ("NAME", "NAMESPACE", "WANTS", "FOR", "REQUESTER", "DECISION", "BY", "READY", "AGE", "BECAUSE")
+SHOWN = 40
+"""How much of a justification stands in the table."""
+
+
+def row(each: Request, now: datetime) -> tuple[str, ...]:
+    """Return a request's line in the table."""
+    spec, status, meta = each.spec, each.status, each.metadata
+    wants = (
+        f"tenant {spec.tenant}" if isinstance(spec, TenantRequestSpec) else f"{spec.role_ref.kind} {spec.role_ref.name}"
+    )
+    ready = find(status.conditions, "Ready")
+    because = " ".join(spec.justification.split())
+    return (
+        f"{kinds.names_of(type(each)).short[0]}/{meta.name}",
+        output.cell(meta.namespace),
+        wants,
+        durations.text(spec.duration_seconds) if spec.duration_seconds else "ever",
+        output.cell(spec.requester.name),
+        status.decision.value,
+        output.cell(status.decided_by),
+        output.cell(ready.status.value if ready is not None else ""),
+        durations.age(meta.creation_timestamp, now),
+        output.cell(because if len(because) <= SHOWN else f"{because[: SHOWN - 1]}…"),
+    )
+
+
+def _whole(each: Request) -> Json:
+    resource = each.resource
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **msgspec.to_builtins(each)}
+
+
+async def _read(client: Client, namespace: str) -> list[Request]:
+    """Return the requests that may be read, the oldest first.
+
+    Raises:
+        Forbidden: None may.
+    """
+    found: list[Request] = []
+    refused: list[str] = []
+    asked = [kind for kind in REQUESTS if kind.resource.namespaced or not namespace]
+    last: Forbidden | None = None
+    for kind in asked:
+        try:
+            found += await client.list(kind, namespace=namespace if kind.resource.namespaced else "")
+        except Forbidden as error:
+            refused.append(kind.resource.plural)
+            last = error
+    if last is not None and len(refused) == len(asked):
+        raise last
+    if refused:
+        output.talk(f"left out, because you may not list them: {', '.join(refused)}")
+    return sorted(found, key=lambda each: (each.metadata.creation_timestamp, each.key))

@@ -1,0 +1,93 @@
+"""Asking and approving from the command line, on a real control plane with a real operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli_command import Cli, Said
+
+
+@pytest.fixture(scope="module")
+def acme(cli: Cli) -> Iterator[str]:
+    """A tenant of ada's, in which bob may look."""
+    cli.run("tenant", "create", "asked", "--owner", "ada", "--wait")
+    made = cli.kubectl("create", "rolebinding", "bob", "-n", "asked", "--clusterrole", "view", "--user", "bob")
+    assert made.returncode == 0, made.stderr
+    yield "asked"
+    cli.run("delete", "tenant", "asked", "--yes", "--no-wait")
+
+
+@pytest.fixture(scope="module")
+def who(cli: Cli, acme: str) -> dict[str, Path]:
+    """The kubeconfigs of ada and bob."""
+    found: dict[str, Path] = {}
+    for user in ("ada", "bob"):
+        found[user] = cli.folder / f"{user}-asks.kubeconfig"
+        found[user].write_text(cli.run("kubeconfig", "--tenant", acme, "--user", user).stdout)
+    return found
+
+
+def run_as(cli: Cli, person: Path, *arguments: str, code: int = 0) -> Said:
+    """Run the command as whoever a kubeconfig names."""
+    return cli.run(*arguments, "--kubeconfig", str(person), code=code, environment={"TENANTRY_NAME": ""})
+
+
+def test_a_role_is_asked_for_shown_and_approved(cli: Cli, acme: str, who: dict[str, Path]) -> None:
+    """E16: the member asks, the owner approves, nobody for themselves."""
+    asked = ("request", "role", "edit", "--kind", "clusterrole", "-n", acme, "--for", "8h", "--because", "tonight")
+    said = run_as(cli, who["bob"], *asked, "-o", "name")
+    name = said.stdout.strip().partition("/")[2]
+    assert f"tenantry approve rreq/{name} -n {acme}" in said.stderr
+    (line,) = [line.split() for line in cli.run("requests", "-n", acme, "--pending").stdout.splitlines()[1:]]
+    assert line[:7] == [f"rreq/{name}", acme, "ClusterRole", "edit", "8h", "bob", "Pending"]
+    assert line[-1] == "tonight"
+
+    assert "cannot patch" in run_as(cli, who["bob"], "approve", f"rreq/{name}", "-n", acme, code=5).stderr
+    run_as(cli, who["ada"], "approve", f"rreq/{name}", "-n", acme, "--reason", "fine", "--wait")
+    (found,) = cli.json("requests", "-n", acme, "-o", "json")["items"]
+    assert (found["status"]["decidedBy"], found["status"]["reason"]) == ("ada", "fine")
+    made = cli.kubectl("create", "configmap", "mine", "-n", acme, kubeconfig=who["bob"])
+    assert made.returncode == 0, made.stderr
+    assert "never changes" in run_as(cli, who["ada"], "deny", f"rreq/{name}", "-n", acme, code=5).stderr
+    assert "nobody waits" in cli.run("requests", "-n", acme, "--pending").stderr
+
+
+def test_a_tenant_is_asked_for_and_approved(cli: Cli, who: dict[str, Path]) -> None:
+    """E16: by anybody, and approved by an administrator; who may not list requests is told so."""
+    run_as(cli, who["bob"], "request", "tenant", "bobs", "--quota", "cpu=2", "--because", "a shop", "--as-name", "bobs")
+    assert "treq/bobs" in cli.run("requests", "--pending").stdout
+    cli.run("approve", "treq/bobs", "--wait")
+    cli.run("wait", "tenant/bobs")
+    (owner,) = cli.json("get", "tenant", "bobs", "-o", "json")["spec"]["owners"]
+    assert owner == {"kind": "User", "name": "bob"}
+    assert "cannot list" in run_as(cli, who["bob"], "requests", "-A", code=5).stderr
+    cli.run("delete", "tenant", "bobs", "--yes", "--no-wait")
+
+
+def test_nobody_approves_their_own(cli: Cli) -> None:
+    """E16: an administrator does not, either; denying is not approving, but withdrawing is deleting."""
+    cli.run("request", "clusterrole", "view", "--as-name", "own", "--subject", "carol")
+    assert "somebody else must decide" in cli.run("approve", "crreq/own", code=5).stderr
+    cli.run("delete", "crreq/own", "--yes")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("approve", "tenant/acme"), "are no requests"),
+        (("approve", "rreq"), "tenantry requests --pending"),
+        (("approve", "rreq/x"), "name one with -n"),
+        (("approve", "treq/x", "-n", "acme"), "are in no namespace"),
+        (("request", "role", "edit", "-n", "acme", "--subject", "ServiceAccount:ci/bot"), "must be a User or a Group"),
+        (("request", "tenant", "acme", "--as-name", "Not_One"), "--as-name"),
+        (("request", "tenant", "kube-acme"), "must not be default"),
+        (("request", "tenant", "acme", "--for", "5s"), "at least 60"),
+        (("request", "tenant", "acme", "--quota", "bananas=3"), "must have only keys"),
+        (("requests", "-n", "acme", "-A"), "not both"),
+    ],
+)
+def test_wrong_input_is_refused(cli: Cli, arguments: tuple[str, ...], message: str) -> None:
+    """E16, L01: with what it must be."""
+    assert message in cli.run(*arguments, code=2).stderr
