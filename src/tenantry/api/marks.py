@@ -41,6 +41,10 @@ TREE_SUFFIX = ".tree.tenantry.dev/depth"
 NETWORK = "tenantry.dev/network"
 """On every namespace of a tree: how far its pods are from others', as `Tenant.spec.isolation.network` says."""
 
+INGRESS_MBPS = "tenantry.dev/ingress-mbps"
+EGRESS_MBPS = "tenantry.dev/egress-mbps"
+"""Extended resources: bandwidth in whole megabits a second. On a node, labels that say how much it has."""
+
 INHERITED_FROM = "tenantry.dev/inherited-from"
 """On an object that is kept the same as the one of its name in the namespace that this names."""
 

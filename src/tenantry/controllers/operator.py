@@ -19,6 +19,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.requests import ClusterRoleRequest, RoleRequest
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.inheritance.controller import InheritanceController
+from tenantry.controllers.nodes.controller import NodeController
 from tenantry.controllers.quota.controller import QuotaController
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.requests.roles import RoleRequestController
@@ -108,6 +109,7 @@ def controllers(cluster_uid: str) -> list[Controller]:
         SubnamespaceController(cluster_uid, verdicts),
         QuotaController(verdicts),
         InheritanceController(),
+        NodeController(),
         TenantRequestController(),
         RoleRequestController(RoleRequest),
         RoleRequestController(ClusterRoleRequest),

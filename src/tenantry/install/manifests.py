@@ -13,7 +13,7 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.install import approval, guards, inherited, policies, rights, subnamespaces
+from tenantry.install import approval, bandwidth, guards, inherited, policies, rights, subnamespaces
 from tenantry.install.rights import LABELS, OPERATOR
 
 Json = dict[str, Any]
@@ -55,6 +55,7 @@ def foundation(subject: Json) -> list[Json]:
         *policies.suspended(),
         *policies.closable(),
         *guards.guards(),
+        *bandwidth.bandwidth(),
         *subnamespaces.everything(),
         *inherited.everything(subject),
         *approval.everything(subject),

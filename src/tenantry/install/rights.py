@@ -48,6 +48,8 @@ def operator_role() -> Json:
         _rule([RBAC_GROUP], ["rolebindings"], KEEP),
         # The end of a suspension gives every binding in the namespace its subjects back, whatever role it binds.
         _rule([RBAC_GROUP], ["roles", "clusterroles"], ["bind"]),
+        _rule([""], ["nodes"], READ),
+        _rule([""], ["nodes/status"], ["patch"]),
         _rule(["apiextensions.k8s.io"], ["customresourcedefinitions"], READ),
         _rule(["events.k8s.io"], ["events"], ["create", "patch"]),
     ]

@@ -1,0 +1,1 @@
+"""Has nodes say how much bandwidth they have to give."""

@@ -1,0 +1,80 @@
+"""Keeps the bandwidth of every node among its extended resources, so that the scheduler gives it out (E09).
+
+A node says how much it has by the labels `tenantry.dev/ingress-mbps` and `tenantry.dev/egress-mbps`; one that says
+nothing has `DEFAULT_MBPS`. Source: Kubernetes, "Advertise Extended Resources for a Node".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import msgspec
+
+from tenantry.api.errors import NotFound
+from tenantry.api.marks import EGRESS_MBPS, INGRESS_MBPS
+from tenantry.api.model import KubernetesObject, Model, Resource
+from tenantry.controllers import watched
+from tenantry.engine.runtime import Engine, Watch
+from tenantry.world.quantity import parse
+
+DEFAULT_MBPS = "10000"
+"""What a node has that says nothing, in megabits a second and in each direction."""
+
+
+class NodeStatus(Model, frozen=True, kw_only=True):
+    """`capacity` maps a resource to a quantity."""
+
+    capacity: dict[str, str] = {}
+
+
+class Node(KubernetesObject, frozen=True, kw_only=True):
+    """A node, as far as its bandwidth goes."""
+
+    resource: ClassVar[Resource] = Resource("", "v1", "nodes", "Node", namespaced=False)
+
+    status: NodeStatus = NodeStatus()
+
+
+_decode = msgspec.json.Decoder(Node)
+
+
+def missing(node: Node) -> dict[str, str]:
+    """Return what a node should advertise and does not: resource to whole megabits a second."""
+    wanted: dict[str, str] = {}
+    for resource in (INGRESS_MBPS, EGRESS_MBPS):
+        said = node.metadata.labels.get(resource, "")
+        wanted[resource] = said if said.isascii() and said.isdigit() else DEFAULT_MBPS
+    has = node.status.capacity
+    # The server writes quantities in its own way: 10000 is 10k.
+    return {key: mbps for key, mbps in wanted.items() if key not in has or parse(has[key]) != parse(mbps)}
+
+
+class NodeController:
+    """Reconciles nodes; the key is the node's name."""
+
+    name = "nodes"
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what wakes this controller."""
+        return [Watch(resource=Node.resource, decode=_decode.decode, keys=watched.own_key)]
+
+    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+        """Have a node advertise its bandwidth.
+
+        Raises:
+            ApiError: Something failed; the queue tries again.
+        """
+        node: Node | None = engine.cache(Node.resource).get(key)
+        if node is None:
+            engine.forget(self.name, key)
+            return None
+        lacks = missing(node)
+        if not lacks:
+            return None
+        patch = {"status": {"capacity": lacks, "allocatable": lacks}}
+        try:
+            await engine.client.merge_patch(Node.resource, "", key, patch, subresource="status")
+        except NotFound:
+            engine.forget(self.name, key)
+        return None
