@@ -1,4 +1,4 @@
-"""Requests on a real API server: who may ask, who may decide, and what becomes of it."""
+"""Requests on a real API server: the whole way of each kind, and how grants end."""
 
 from __future__ import annotations
 
@@ -6,34 +6,32 @@ import asyncio
 import datetime as dt
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import pytest_asyncio
 
 from tenantry.api import reasons
-from tenantry.api.errors import ApiError, Conflict, Forbidden, Invalid
+from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import ClusterRoleBinding, Namespace, RoleBinding
-from tenantry.api.model import KubernetesObject
-from tenantry.api.requests import ClusterRoleRequest, Decision, Request, RoleRequest, TenantRequest
+from tenantry.api.requests import ClusterRoleRequest, Request, RoleRequest, TenantRequest
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.operator import controllers
 from tenantry.engine.clock import rfc3339
-from tenantry.engine.conditions import find, is_true
+from tenantry.engine.conditions import find
 from tenantry.engine.events import Recorder
 from tenantry.engine.metrics import Metrics
 from tenantry.engine.runtime import Engine
-from tenantry.kube import kubeconfig, wire
+from tenantry.install import apply, manifests
+from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
-from tenantry.local.cluster import LocalCluster
+from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.testing.api import CONFIG_MAPS, ROLES, Api, stays, tenant_json, until
 from tenantry.testing.clock import ManualClock
 from tenantry.testing.operators import Operator
-from tenantry.testing.people import as_person
+from tenantry.testing.requests import People, ask, decide, member, role_request, said
 
 pytest_plugins = ["tenantry.testing.fixtures"]
 
@@ -43,72 +41,11 @@ HOUR = 3600
 VIEW = {"kind": "ClusterRole", "name": "view"}
 
 
-class People:
-    """The API server as different people see it, each with a client certificate."""
-
-    def __init__(self, cluster: LocalCluster, folder: Path, stack: AsyncExitStack) -> None:
-        self._cluster = cluster
-        self._folder = folder
-        self._stack = stack
-
-    async def person(self, user: str) -> Api:
-        """Return the API server as a person sees it."""
-        return await self._stack.enter_async_context(as_person(self._cluster, self._folder, user))
-
-
 @pytest_asyncio.fixture
 async def people(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[People]:
     """Anybody, with a certificate."""
     async with AsyncExitStack() as stack:
         yield People(tenancy, tmp_path, stack)
-
-
-async def decide(who: Api, request: type[KubernetesObject], name: str, namespace: str = "", **status: object) -> Json:
-    """Write a decision as somebody."""
-    patch = {"status": status or {"decision": "Approved"}}
-    data = await who.client.merge_patch(request.resource, namespace, name, patch, subresource="status")
-    return msgspec.json.decode(data)
-
-
-async def said(
-    api: Api, kind: type[Request], name: str, namespace: str = "", *, type_: str = "Ready", holds: bool, reason: str
-) -> Request:
-    """Wait until a condition is so, and return the request."""
-
-    async def so() -> Request | None:
-        found = await api.client.get(kind, name, namespace)
-        condition = find(found.status.conditions, type_)
-        right = is_true(found.status.conditions, type_) is holds
-        return found if right and condition is not None and condition.reason == reason else None
-
-    return await until(so, f"{kind.__name__} {name} has {type_}={holds} {reason}")
-
-
-async def member(api: Api, user: str, namespace: str, role: str = "view") -> None:
-    """Let somebody into a namespace."""
-    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
-    subject = {"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}
-    value = {"metadata": {"name": f"{user}-{role}"}, "roleRef": ref, "subjects": [subject]}
-    await api.create(RoleBinding.resource, value, namespace)
-
-
-async def ask(who: Api, kind: type[Request], value: Json, namespace: str = "") -> Json:
-    """Make a request, once whoever asks may: a new binding counts a moment after it is made."""
-
-    async def made() -> Json | None:
-        try:
-            return await who.create(kind.resource, value, namespace)
-        except Forbidden as error:
-            if "cannot create resource" not in str(error):
-                raise
-            return None
-
-    return await until(made, f"{kind.__name__} can be made")
-
-
-def role_request(name: str, **spec: object) -> Json:
-    """Return a request for the role edit, as in YAML."""
-    return {"metadata": {"name": name}, "spec": {"roleRef": {"kind": "ClusterRole", "name": "edit"}, **spec}}
 
 
 # -- the whole way --------------------------------------------------------------------------------
@@ -224,205 +161,26 @@ async def test_a_denied_request_gives_nothing(api: Api, operator: Operator, peop
     assert await api.find(Tenant.resource, name) is None
 
 
-# -- who may not ----------------------------------------------------------------------------------
+async def test_the_first_request_after_an_install_is_taken(tenantry_home: Path) -> None:
+    """E16: `install` ends when the API server writes into requests who makes them, and not before."""
+    made: list[Json] = []
 
+    async def install_and_ask(path: Path) -> None:
+        async with Client(kubeconfig.load([path])) as client:
+            await apply.apply(client, manifests.foundation(manifests.LOCAL_USER))
+            asked: tuple[tuple[type[Request], Json], ...] = (
+                (TenantRequest, {"tenant": "acme"}),
+                (ClusterRoleRequest, {"roleRef": VIEW}),
+            )
+            for kind, spec in asked:
+                made.append(await Api(client).create(kind.resource, {"metadata": {"name": "first"}, "spec": spec}))
 
-async def test_what_a_client_says_of_itself_is_overwritten(api: Api, people: People, name: str) -> None:
-    """E16: requester and status at creation are the API server's to write."""
-    bob = await people.person("bob")
-    forged = {"tenant": name, "requester": {"name": "carol", "groups": ["system:masters"]}}
-    value = {"metadata": {"name": name}, "spec": forged, "status": {"decision": "Approved", "decidedBy": "admin"}}
-    made = await bob.create(TenantRequest.resource, value)
-    assert made["spec"]["requester"] == {"name": "bob", "groups": ["system:authenticated"]}
-    assert made["status"] == {"decision": "Pending"}
-    with pytest.raises(Invalid, match="must not change"):
-        await api.patch(TenantRequest.resource, name, {"spec": {"requester": {"name": "carol"}}})
-    decided = await decide(api, TenantRequest, name, decision="Denied", decidedBy="carol")
-    assert decided["status"]["decidedBy"] == "admin"
-
-
-async def test_nobody_asks_where_they_are_not(api: Api, operator: Operator, people: People, name: str) -> None:
-    """E16: strangers do not in a tenant's namespace, and nobody does in one that is no tenant's."""
-    del operator
-    await api.make_tenant(name)
-    stranger = await people.person("mallory")
-    with pytest.raises(Forbidden):
-        await stranger.create(RoleRequest.resource, role_request("more"), name)
-    with pytest.raises(Forbidden, match="no tenant's"):
-        await api.create(RoleRequest.resource, role_request(name), "default")
-    with pytest.raises(Forbidden):
-        await stranger.list(TenantRequest.resource)
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ({"subjects": [{"kind": "Group", "name": "system:masters"}]}, "must not begin with system:"),
-        ({"subjects": [{"kind": "User", "name": "tenantry:operator"}]}, "must not begin with system:"),
-        ({"subjects": [{"kind": "ServiceAccount", "name": "x"}]}, "Unsupported value"),
-        ({"durationSeconds": 5}, "at least 60"),
-    ],
-)
-async def test_wrong_requests_are_refused(api: Api, operator: Operator, name: str, spec: Json, message: str) -> None:
-    """E16: with what they must be."""
-    del operator
-    await api.make_tenant(name)
-    with pytest.raises(Invalid, match=message):
-        await api.create(RoleRequest.resource, role_request("wrong", **spec), name)
-
-
-# -- who may not decide ---------------------------------------------------------------------------
-
-
-async def test_nobody_decides_on_what_they_asked_for(api: Api, operator: Operator, people: People, name: str) -> None:
-    """E16: not even an owner, nor an administrator; nor on what they, or a group of theirs, would get."""
-    del operator
-    await api.make_tenant(name)
-    await member(api, "bob", name)
-    alice, bob = await people.person("alice"), await people.person("bob")
-    await alice.create(RoleRequest.resource, role_request("own"), name)
-    with pytest.raises(Forbidden, match="somebody else must decide"):
-        await decide(alice, RoleRequest, "own", name)
-    await ask(bob, RoleRequest, role_request("for-her", subjects=[{"kind": "User", "name": "alice"}]), name)
-    with pytest.raises(Forbidden, match="you, or a group of yours, would get the role"):
-        await decide(alice, RoleRequest, "for-her", name)
-    await api.create(TenantRequest.resource, {"metadata": {"name": name}, "spec": {"tenant": f"{name}x"}})
-    with pytest.raises(Forbidden, match="somebody else must decide"):
-        await decide(api, TenantRequest, name)
-
-
-async def test_nobody_gives_what_they_could_not_give_themselves(
-    api: Api, operator: Operator, people: People, name: str
-) -> None:
-    """E16, H02: the operator is no way to more: it takes the verb bind, and approve, and for a tenant create."""
-    del operator
-    await api.make_tenant(name)
-    await member(api, "bob", name)
-    alice, bob = await people.person("alice"), await people.person("bob")
-    asked = role_request("all", roleRef={"kind": "ClusterRole", "name": "cluster-admin"})
-    await ask(bob, RoleRequest, asked, name)
-    with pytest.raises(Forbidden, match="the verb bind"):
-        await decide(alice, RoleRequest, "all", name)
-    await decide(alice, RoleRequest, "all", name, decision="Denied")
-    await ask(bob, RoleRequest, role_request("more"), name)
-    carol = await people.person("carol")
-    await member(api, "carol", name, "edit")
-    with pytest.raises(Forbidden):
-        await decide(carol, RoleRequest, "more", name)
-    await bob.create(TenantRequest.resource, {"metadata": {"name": name}, "spec": {"tenant": f"{name}x"}})
-    with pytest.raises(Forbidden):
-        await decide(alice, TenantRequest, name)
-
-
-async def test_a_service_account_of_ones_own_is_nobody_else(
-    api: Api, operator: Operator, people: People, name: str
-) -> None:
-    """E16: an owner may act as the ServiceAccounts of the namespace, which are no second pair of eyes."""
-    del operator
-    owners = [{"kind": "User", "name": "alice"}, {"kind": "ServiceAccount", "name": "default", "namespace": name}]
-    await api.make_tenant(name, owners=owners)
-    alice = await people.person("alice")
-    await ask(alice, RoleRequest, role_request("own"), name)
-    puppet = f"system:serviceaccount:{name}:default"
-    async with Client(msgspec.structs.replace(alice.client.connection, impersonate=puppet)) as client:
-        with pytest.raises(Forbidden, match="a ServiceAccount decides nothing"):
-            await decide(Api(client), RoleRequest, "own", name)
-
-
-async def test_who_may_write_the_status_but_not_approve_decides_nothing(
-    api: Api, operator: Operator, people: People, name: str
-) -> None:
-    """E16: and what the operator says there is nobody's to write."""
-    del operator
-    await api.make_tenant(name)
-    await member(api, "bob", name)
-    rules = [{"apiGroups": ["tenantry.dev"], "resources": ["rolerequests/status"], "verbs": ["patch"]}]
-    await api.create(ROLES, {"metadata": {"name": "writes"}, "rules": rules}, name)
-    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "writes"}
-    subject = {"kind": "User", "name": "carol", "apiGroup": "rbac.authorization.k8s.io"}
-    await api.create(
-        RoleBinding.resource, {"metadata": {"name": "writes"}, "roleRef": ref, "subjects": [subject]}, name
-    )
-    alice, bob, carol = [await people.person(user) for user in ("alice", "bob", "carol")]
-    await ask(bob, RoleRequest, role_request("more"), name)
-    await said(api, RoleRequest, "more", name, holds=False, reason=reasons.AWAITING_DECISION)
-
-    async def refused() -> bool:
-        with pytest.raises(Forbidden) as error:
-            await decide(carol, RoleRequest, "more", name)
-        return "the verb approve" in str(error.value)
-
-    await until(refused, "carol is refused for the missing verb")
-    changes: list[Json] = [{"granted": "x"}, {"expiresAt": "2036-01-01T00:00:00Z"}, {"conditions": []}]
-    for wrong in changes:
-        with pytest.raises(Forbidden, match="can be written by people"):
-            await decide(alice, RoleRequest, "more", name, **wrong)
-
-
-async def test_a_decision_is_for_ever(api: Api, operator: Operator, people: People, name: str) -> None:
-    """E16: neither it, nor its reason, nor who decided changes."""
-    del operator
-    bob = await people.person("bob")
-    await bob.create(TenantRequest.resource, {"metadata": {"name": name}, "spec": {"tenant": name}})
-    await decide(api, TenantRequest, name, decision="Denied", reason="no")
-    changes: list[Json] = [{"decision": "Approved"}, {"decision": "Pending"}, {"reason": "yes"}, {"decidedBy": "bob"}]
-    for change in changes:
-        with pytest.raises(Forbidden):
-            await decide(api, TenantRequest, name, **change)
-    with pytest.raises(ApiError):
-        await decide(api, TenantRequest, name, decision="Perhaps")
-
-
-async def test_decisions_are_checked_while_the_operator_is_stopped(
-    api: Api, operator: Operator, people: People, name: str
-) -> None:
-    """E16, A10: the API server does it; the operator makes of it what was decided, when it is back."""
-    await api.make_tenant(name)
-    await member(api, "bob", name)
-    await operator.stop()
-    alice, bob = await people.person("alice"), await people.person("bob")
-    await ask(bob, RoleRequest, role_request("more"), name)
-    await alice.create(RoleRequest.resource, role_request("own"), name)
-    with pytest.raises(Forbidden, match="somebody else must decide"):
-        await decide(alice, RoleRequest, "own", name)
-    await decide(alice, RoleRequest, "more", name)
-    await operator.start()
-    await said(api, RoleRequest, "more", name, holds=True, reason=reasons.GRANTED)
-
-
-async def test_the_operator_itself_decides_nothing(
-    api: Api, operator: Operator, tenancy: LocalCluster, people: People, name: str
-) -> None:
-    """E16: not on roles, and on tenants only what TenancyDefaults says."""
-    del operator
-    await api.make_tenant(name)
-    await member(api, "bob", name)
-    bob = await people.person("bob")
-    await ask(bob, RoleRequest, role_request("more"), name)
-    await bob.create(TenantRequest.resource, {"metadata": {"name": name}, "spec": {"tenant": f"{name}x"}})
-    await api.create(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": {}})
+    local = LocalCluster("first", root=tenantry_home)
     try:
-        async with Client(kubeconfig.load([tenancy.paths.kubeconfig("operator")])) as client:
-            for kind, namespace, asked in ((RoleRequest, name, "more"), (TenantRequest, "", name)):
-                await until(partial(_refused, client, kind, asked, namespace), f"it is refused for {kind.__name__}")
+        await local.up(UpOptions(throwaway=True, install=install_and_ask))
     finally:
-        await api.delete(TenancyDefaults.resource, "default")
-
-
-async def _refused(client: Client, kind: type[Request], name: str, namespace: str) -> bool:
-    """Tell whether approving a request, as it is now, would be refused because of who does it."""
-    found = await client.get(kind, name, namespace)
-    status = msgspec.structs.replace(found.status, decision=Decision.APPROVED)
-    body = wire.encode(msgspec.structs.replace(found, status=status))
-    try:
-        await client.request(
-            "PUT", wire.path(kind.resource, namespace, name, "status"), query={"dryRun": "All"}, body=body
-        )
-    except Forbidden as error:
-        return "the operator" in str(error)
-    except Conflict:
-        return False
-    return False  # the policy has not heard of its parameters yet
+        await local.down(purge=True)
+    assert [value["spec"]["requester"]["name"] for value in made] == ["admin", "admin"]
 
 
 # -- what becomes of grants -----------------------------------------------------------------------

@@ -79,7 +79,7 @@ async def apply(client: Client, objects: Sequence[Json], *, applied: Callable[[J
 
 
 async def _answered(client: Client, resource: Resource, value: Json) -> None:
-    """Wait until the API server takes requests of a kind, or refuses them for what they say."""
+    """Wait until the API server writes into requests of a kind who makes them."""
     url = wire.path(resource, value["metadata"].get("namespace", ""))
     body = msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind, **value})
     delay = FIRST_PAUSE_SECONDS
@@ -87,19 +87,19 @@ async def _answered(client: Client, resource: Resource, value: Json) -> None:
         async with asyncio.timeout(ESTABLISHED_SECONDS):
             while True:
                 try:
-                    await client.request("POST", url, query={"dryRun": "All"}, body=body)
+                    answer = await client.request("POST", url, query={"dryRun": "All"}, body=body)
+                    is_stamped = approval.is_stamped(msgspec.json.decode(answer))
                 except ApiError as error:
-                    if approval.NOT_YET not in str(error):
-                        return
-                else:
+                    is_stamped = not approval.is_early(str(error))
+                if is_stamped:
                     return
                 # Nothing tells when it has changed.
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, LAST_PAUSE_SECONDS)
     except TimeoutError as error:
         raise RetryableError(
-            f"the API server does not take {resource.full_name} after {ESTABLISHED_SECONDS:.0f} s: its mutating"
-            " policies do not know the kind yet; run the command again"
+            f"the API server does not write into {resource.full_name} who makes them after"
+            f" {ESTABLISHED_SECONDS:.0f} s: its mutating policies are not in force yet; run the command again"
         ) from error
 
 

@@ -364,8 +364,8 @@ def _bound(role: str, subject: Json) -> Json:
 def probes() -> list[tuple[Resource, Json]]:
     """Return a request of each kind, to be tried without being made.
 
-    For a moment after a kind is made, the API server refuses every object of it that a MutatingAdmissionPolicy is
-    about, because the policies' own list of kinds is not yet in step.
+    A policy is in force a moment after it is made. A mutating one then refuses, for another moment, every object of a
+    kind that is new, because the policies' own list of kinds is not yet in step.
     """
     meta: Json = {"name": "tenantry-install"}
     role = {"roleRef": {"kind": "ClusterRole", "name": "view"}, "subjects": [{"kind": "User", "name": "nobody"}]}
@@ -377,5 +377,11 @@ def probes() -> list[tuple[Resource, Json]]:
     ]
 
 
-NOT_YET = "There can be a delay"
-"""What the API server says as long as that is so."""
+def is_stamped(answer: Json) -> bool:
+    """Tell whether the API server has written into a request who makes it."""
+    return bool(answer["spec"].get("requester", {}).get("name"))
+
+
+def is_early(refusal: str) -> bool:
+    """Tell whether a request was refused only because the policy that writes into it is not in force yet."""
+    return "There can be a delay" in refusal or f"{STAMPS[0]} is missing" in refusal
