@@ -17,12 +17,14 @@ from tenantry.api.errors import ApiError, Conflict, Forbidden, Invalid
 from tenantry.api.kubernetes import RoleBinding
 from tenantry.api.requests import Decision, Request, RoleRequest, TenantRequest
 from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.api.tenant import Tenant
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
 from tenantry.testing.api import ROLES, Api, until
 from tenantry.testing.operators import Operator
 from tenantry.testing.requests import People, ask, decide, member, role_request, said
+from tenantry.testing.trees import Trees, subtenant
 
 pytest_plugins = ["tenantry.testing.fixtures"]
 
@@ -101,6 +103,24 @@ async def test_nobody_decides_on_what_they_asked_for(api: Api, operator: Operato
     await api.create(TenantRequest.resource, {"metadata": {"name": name}, "spec": {"tenant": f"{name}x"}})
     with pytest.raises(Forbidden, match="somebody else must decide"):
         await decide(api, TenantRequest, name)
+
+
+async def test_a_customers_requests_are_the_customers(api: Api, operator: Operator, people: People, name: str) -> None:
+    """E16, E05: whoever owns the Subtenant decides there; its parent's owner neither sees nor decides them."""
+    del operator
+    await api.make_tenant(name)
+    namespace = await Trees(api).make(name, "shop", subtenant("carol"))
+    await member(api, "bob", namespace)
+    alice, bob, carol = [await people.person(user) for user in ("alice", "bob", "carol")]
+    await ask(bob, RoleRequest, role_request("more"), namespace)
+    with pytest.raises(Forbidden):
+        await alice.list(RoleRequest.resource, namespace)
+    with pytest.raises(Forbidden):
+        await decide(alice, RoleRequest, "more", namespace)
+    await decide(carol, RoleRequest, "more", namespace)
+    await said(api, RoleRequest, "more", namespace, holds=True, reason=reasons.GRANTED)
+    await api.patch(Tenant.resource, name, {"spec": {"suspended": True}})
+    await said(api, RoleRequest, "more", namespace, holds=False, reason=reasons.TENANT_SUSPENDED)
 
 
 async def test_nobody_gives_what_they_could_not_give_themselves(
