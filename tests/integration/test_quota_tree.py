@@ -237,9 +237,9 @@ async def test_what_is_in_use_is_never_given_away_nor_killed(api: Api, operator:
     await ask(api, name, "lab", count_secrets=2)
     told = (await child(api, name, "lab", ready=False, reason=reasons.QUOTA_EXCEEDED))["told"]
     assert told == (f"count/secrets: 5 in use in namespace {lab!r}, 3 more than its share of 2; new use is refused")
+    await become(api, name, {name: {"count/secrets": 5}, lab: {"count/secrets": 2}})
     with pytest.raises(Forbidden):
         await api.create(SECRETS, {"metadata": {"name": "more"}}, lab)
-    await become(api, name, {name: {"count/secrets": 5}, lab: {"count/secrets": 2}})
     await make(api, name, "other", count_secrets=6)
     await child(api, name, "other", ready=False, reason=reasons.QUOTA_INSUFFICIENT)
     assert len(await api.list(SECRETS, lab)) == 5

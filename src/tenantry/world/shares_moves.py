@@ -124,13 +124,20 @@ class Mover:
             return [Reread()]
         if tree.bare and tree.keys:
             nothing = dict.fromkeys(tree.keys, 0)
-            return [Make(namespace, nothing, book.number) for namespace in sorted(tree.bare)]
+            return [Make(namespace, nothing, self._newest(book)) for namespace in sorted(tree.bare)]
         open_aims = [aim for aim in book.aims if not self.is_done(aim, book.number)]
         if self.number != book.number and (open_aims or self._has_work(book)):
             return [Reload(book.number)]
         if open_aims:
             return self._go_on(book, open_aims)
         return self._take_stock(book) if book.hard is None else self._next(book)
+
+    def _newest(self, book: Book) -> int:
+        """Return the number for what is made now: later than whatever anybody may still be about to write.
+
+        While the whole is not known, that is the last one before the book's own version: no batch has it.
+        """
+        return book.version - 1 if book.hard is None else book.number
 
     def _next(self, book: Book) -> Sequence[Move]:
         tree = self.tree
@@ -281,7 +288,7 @@ class Mover:
         """Find out what is held: every ResourceQuota is written as it is, so that nobody who is late can change it."""
         tree = self.tree
         if self._fence is None:
-            self._fence = book.version
+            self._fence = book.version - 1
         old = [
             Aim(namespace=namespace, uid=room.uid, hard=dict(held.hard))
             for namespace, held in sorted(tree.quotas.items())
