@@ -120,7 +120,7 @@ class Mover:
         tree = self.tree
         tree.plan()
         # A batch that was decided on what we know, or later, has a number of at least the version that we know.
-        if any(held.number >= book.version for held in tree.quotas.values()):
+        if tree.newest >= book.version:
             return [Reread()]
         if tree.bare and tree.keys:
             nothing = dict.fromkeys(tree.keys, 0)

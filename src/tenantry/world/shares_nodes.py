@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+
 import msgspec
 
 from tenantry.world.shares import Amounts
@@ -114,3 +116,35 @@ class Node:
     def lasts(self) -> bool:
         """Tell whether it is meant to stay and may ask for something."""
         return self.asked is not None and not self.asked.deleting
+
+
+class Marks:
+    """Nodes that are to be looked at, each once, by rank."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Node]] = []
+        self._keys: set[str] = set()
+        self._order = 0
+
+    def add(self, node: Node, rank: int) -> None:
+        """Mark a node; one that is marked already keeps its rank."""
+        if node.key not in self._keys:
+            self._keys.add(node.key)
+            self._order += 1
+            heapq.heappush(self._heap, (rank, self._order, node))
+
+    def pop(self) -> Node | None:
+        """Return the marked node of the lowest rank, None where none is marked."""
+        if not self._heap:
+            return None
+        node = heapq.heappop(self._heap)[2]
+        self._keys.discard(node.key)
+        return node
+
+
+def keep(group: set[str], item: str, belongs: bool) -> None:  # noqa: FBT001 - what it is is said by its name
+    """Have an item in a group, or not in it."""
+    if belongs:
+        group.add(item)
+    else:
+        group.discard(item)

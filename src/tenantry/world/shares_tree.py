@@ -7,14 +7,13 @@ one namespace costs nothing for the others.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from tenantry.world import shares_words as words
 from tenantry.world.shares import Aim, Amounts, Held, add, fits, total
-from tenantry.world.shares_nodes import ROOT, Asked, Node, Room
+from tenantry.world.shares_nodes import ROOT, Asked, Marks, Node, Room, keep
 
 
 class Tree:
@@ -35,13 +34,13 @@ class Tree:
         self.bare: set[str] = set()  # namespaces without one
         self.unenforced: set[str] = set()  # namespaces whose ResourceQuota is not in force as it is
         self.stirred: set[Node] = set()  # nodes of which there may be something new to tell
+        self.newest = 0  # the latest batch that wrote anything that was seen
+        self.pending: set[Node] = set()  # nodes whose namespace is not there
         self.is_broken = False  # something moved in a way that only a new tree can follow
         self._at: dict[str, Node] = {}
         self._below: dict[str, dict[str, Node]] = {}
-        self._dirty: list[tuple[int, int, Node]] = []
-        self._touched: list[tuple[int, int, Node]] = []
-        self._marked: set[tuple[bool, str]] = set()
-        self._order = 0
+        self._dirty = Marks()  # their children are to be looked at, from the top down
+        self._touched = Marks()  # they themselves are, from the bottom up
         self.root = Node(ROOT, "", self._zero())
         self.root.granted = dict(whole)
         self.nodes[ROOT] = self.root
@@ -106,6 +105,7 @@ class Tree:
         if parent is not None:
             add(parent.reserved, node.granted, -1)
         node.room = room
+        self.pending.discard(node)
         self._at[room.namespace] = node
         children = self._below.get(room.namespace, {})
         node.given = {**self._zero(), **total(child.granted for child in children.values())}
@@ -131,6 +131,7 @@ class Tree:
         node.room, node.was_in_force, node.revoked = None, False, False
         if node is not self.root:
             node.granted = self._zero()
+            self.pending.add(node)
         self._sort(node, namespace, None)
         if node.asked is None and node is not self.root:
             self._remove(node)
@@ -163,6 +164,7 @@ class Tree:
                 node.kept = before.hard
         else:
             self.quotas[namespace] = after
+            self.newest = max(self.newest, after.number)
             add(self.reach, after.reach)
         if node is None:
             return
@@ -211,14 +213,11 @@ class Tree:
     def _children(self, node: Node) -> Sequence[Node]:
         return list(self._below.get(node.room.namespace, {}).values()) if node.room is not None else []
 
-    def pending(self) -> Iterator[Node]:
-        """Return the nodes whose namespace is not there."""
-        return (node for node in self.nodes.values() if node.room is None and node is not self.root)
-
     def _node(self, key: str, parent: str) -> Node:
         node = self.nodes.get(key)
         if node is None:
             node = self.nodes[key] = Node(key, parent, self._zero())
+            self.pending.add(node)
             self._below.setdefault(parent, {})[key] = node
         return node
 
@@ -231,6 +230,7 @@ class Tree:
             self._change(parent)
         self._below[node.parent].pop(node.key, None)
         self.nodes.pop(node.key, None)
+        self.pending.discard(node)
         self.stirred.discard(node)
 
     # -- what is to be looked at ------------------------------------------------------------------
@@ -242,16 +242,10 @@ class Tree:
         return depth
 
     def _mark_dirty(self, node: Node) -> None:
-        if (True, node.key) not in self._marked:
-            self._marked.add((True, node.key))
-            self._order += 1
-            heapq.heappush(self._dirty, (self._depth(node), self._order, node))
+        self._dirty.add(node, self._depth(node))
 
     def _touch(self, node: Node) -> None:
-        if (False, node.key) not in self._marked:
-            self._marked.add((False, node.key))
-            self._order += 1
-            heapq.heappush(self._touched, (-self._depth(node), self._order, node))
+        self._touched.add(node, -self._depth(node))
 
     def _change(self, node: Node) -> None:
         self._mark_dirty(node)
@@ -301,18 +295,15 @@ class Tree:
     def plan(self) -> None:
         """Decide about everything that is marked; `differing` and `stirred` say what came of it."""
         for _ in range(1000 + 100 * len(self.nodes)):
-            if self._dirty:
-                node = heapq.heappop(self._dirty)[2]
-                self._marked.discard((True, node.key))
-                if self.nodes.get(node.key) is node:
-                    self._allocate(node)
-            elif self._touched:
-                node = heapq.heappop(self._touched)[2]
-                self._marked.discard((False, node.key))
+            node = self._dirty.pop()
+            if node is None:
+                node = self._touched.pop()
+                if node is None:
+                    return
                 if self.nodes.get(node.key) is node:
                     self._aim(node)
-            else:
-                return
+            elif self.nodes.get(node.key) is node:
+                self._allocate(node)
         raise RuntimeError("the division of a quota does not come to rest")
 
     def _allocate(self, node: Node) -> None:
@@ -327,6 +318,10 @@ class Tree:
         if node is self.root:
             waiting = self._look_for_shortage(waiting)
         free = self._free(node)
+        if fits(total(self._need(child) for child in waiting), free):
+            for child in waiting:  # each may have to wait for what another gives up: together it fits
+                self._hand_over(node, child)
+            waiting = []
         while waiting:
             known: dict[str, str] = {}
             before = dict(free)
@@ -356,7 +351,7 @@ class Tree:
 
     def _set(self, node: Node, child: Node, hard: Amounts) -> None:
         """Give a child what it asks for, and as much more as its own children hold."""
-        held = {key: child.given[key] - child.reserved[key] for key in self.keys}
+        held = {key: self._placed(child, key) for key in self.keys}
         self._grant(node, child, {key: max(hard[key], held[key]) for key in self.keys})
         lack = {key: held[key] - hard[key] for key in self.keys if held[key] > hard[key]}
         blind = child.asked is not None and child.asked.blind
@@ -374,23 +369,36 @@ class Tree:
         """Give a child what it asks for, all of what it lacks or nothing; tell whether it got it."""
         if child.asked is None:
             return True
-        need = {key: child.asked.hard[key] - child.granted[key] for key in self.keys}
+        need = self._need(child)
         lacks = [key for key in self.keys if need[key] > 0 and need[key] > free[key]]
         if not lacks:
-            add(free, child.granted)
-            child.revoked = False
-            self._set(node, child, child.asked.hard)
-            add(free, child.granted, -1)
-            if child.room is None:
-                node.waiting.add(child)
+            self._hand_over(node, child)
+            add(free, need, -1)
         else:
             node.waiting.add(child)
             for key in lacks[: words.SHOWN]:
                 if key not in known:
                     known[key] = words.holders(key, ((c.name, c.granted) for c in self._children(node)))
             child.blocked = words.insufficient([self._lacking(node, child, key, free, known) for key in lacks])
-        self._touch(child)
+            self._touch(child)
         return not lacks
+
+    def _hand_over(self, node: Node, child: Node) -> None:
+        """Give a child what it asks for."""
+        child.revoked = False
+        if child.asked is not None:
+            self._set(node, child, child.asked.hard)
+        if child.room is None:
+            node.waiting.add(child)  # what is only promised is looked at again each time
+        self._touch(child)
+
+    def _need(self, child: Node) -> Amounts:
+        """Return what a child is to get beyond what it has; negative where it gives something back."""
+        asked = child.asked.hard if child.asked is not None else child.granted
+        return {key: max(asked[key], self._placed(child, key)) - child.granted[key] for key in self.keys}
+
+    def _placed(self, child: Node, key: str) -> int:
+        return child.given[key] - child.reserved[key]
 
     def _lacking(self, node: Node, child: Node, key: str, free: Amounts, known: dict[str, str]) -> str:
         asked = child.asked.hard[key] if child.asked is not None else 0
@@ -485,13 +493,6 @@ class Tree:
 
     def _sort(self, node: Node, namespace: str, held: Held | None) -> None:
         lives = node.room is not None and not node.room.terminating
-        _keep(self.bare, namespace, lives and held is None)
-        _keep(self.differing, namespace, lives and held is not None and held.hard != node.own)
-        _keep(self.unenforced, namespace, lives and held is not None and not held.is_enforced)
-
-
-def _keep(group: set[str], item: str, belongs: bool) -> None:  # noqa: FBT001 - what it is is said by its name
-    if belongs:
-        group.add(item)
-    else:
-        group.discard(item)
+        keep(self.bare, namespace, lives and held is None)
+        keep(self.differing, namespace, lives and held is not None and held.hard != node.own)
+        keep(self.unenforced, namespace, lives and held is not None and not held.is_enforced)

@@ -177,7 +177,7 @@ class Index:
                     self.gone.add(uid)
             if found is not None and self.tree.room(found.metadata.namespace) is not None:
                 self.tree.put_child(asked_of(found))
-        for node in list(self.tree.pending()):
+        for node in list(self.tree.pending):
             # Namespaces that we made ourselves are no news.
             for room in self._caches.namespaces.by_index(BY_BINDING, node.key):
                 self._put_namespace(room)
