@@ -101,6 +101,18 @@ async def test_a_move_that_the_new_parent_cannot_pay_is_refused(api: Api, trees:
     assert (await trees.labels(team))["tenantry.dev/parent"] == left
 
 
+async def test_shares_change_places_in_any_order(api: Api, trees: Trees, name: str) -> None:
+    """Point 4, E09: the one that grows first waits, and says so, until the other has shrunk."""
+    await api.make_tenant(name, quota={"hard": {"cpu": "10"}})
+    one = await trees.make(name, "one", {**WORKSPACE, "quota": {"hard": {"cpu": "6"}}})
+    two = await trees.make(name, "two", {**WORKSPACE, "quota": {"hard": {"cpu": "4"}}})
+    await api.patch(Subnamespace.resource, "two", {"spec": {"quota": {"hard": {"cpu": "8"}}}}, name)
+    await trees.condition(name, "two", reasons.READY, holds=False, reason=reasons.QUOTA_INSUFFICIENT)
+    await api.patch(Subnamespace.resource, "one", {"spec": {"quota": {"hard": {"cpu": "2"}}}}, name)
+    await trees.ready(name, "two")
+    assert [await _share(api, place) for place in (name, one, two)] == ["0", "2", "8"]
+
+
 async def _share(api: Api, namespace: str) -> str:
     hard: dict[str, str] = (await api.get(ResourceQuota.resource, "tenantry-quota", namespace))["spec"]["hard"]
     return hard["requests.cpu"]

@@ -18,6 +18,7 @@ RULES = "tenantry-subnamespaces"
 SUBTENANTS = "tenantry-subtenants"
 OWNERS = "tenantry-subtenant-owners"
 QUOTA = "tenantry-subnamespace-quota"
+GROWTH = "tenantry-subnamespace-growth"
 
 _NOT_ADMINISTRATOR = {"name": "not-an-administrator", "expression": f"!{ADMINISTER}"}
 _SUBTENANT = {"name": "a-subtenant", "expression": "object.spec.mode == 'Subtenant'"}
@@ -218,28 +219,28 @@ def _quota() -> list[Json]:
             f" ? quantity(variables.used[{normal}]) : quantity('0'))))",
         },
     ]
-    validations = [
-        _says(
-            "!variables.changed || size(variables.unknown) == 0",
-            "'spec.quota.hard must not have ' + variables.unknown.join(', ')"
-            " + ': the tenant\\'s quota does not limit it, and a quota covers the whole tree or none of it'",
-            told=True,
-        ),
-        _says(
-            "!variables.changed || size(variables.short) == 0",
-            "'spec.quota.hard asks for more than ' + request.namespace + ' can give: ' + variables.short.map(k,"
-            f" k + ': asked ' + string(variables.asked[k]) + ', of ' + string(variables.inForce[{normal}])"
-            f" + ' of its own ' + ({normal} in variables.used ? string(variables.used[{normal}]) : '0')"
-            " + ' are used').join('; ') + '; ask for less, free some, or see tenantry explain quota'",
-            told=True,
-        ),
-    ]
-    policy = _policy(
-        QUOTA,
-        ("CREATE", "UPDATE"),
-        validations,
-        paramKind={"apiVersion": "v1", "kind": "ResourceQuota"},
-        variables=variables,
+    known = _says(
+        "!variables.changed || size(variables.unknown) == 0",
+        "'spec.quota.hard must not have ' + variables.unknown.join(', ')"
+        " + ': the tenant\\'s quota does not limit it, and a quota covers the whole tree or none of it'",
+        told=True,
     )
+    enough = _says(
+        "!variables.changed || size(variables.short) == 0",
+        "'spec.quota.hard asks for more than ' + request.namespace + ' can give: ' + variables.short.map(k,"
+        f" k + ': asked ' + string(variables.asked[k]) + ', of ' + string(variables.inForce[{normal}])"
+        f" + ' of its own ' + ({normal} in variables.used ? string(variables.used[{normal}]) : '0')"
+        " + ' are used').join('; ') + '; ask for less, free some, or see tenantry explain quota'",
+        told=True,
+    )
+    param = {"apiVersion": "v1", "kind": "ResourceQuota"}
     reference = {"name": "tenantry-quota", "parameterNotFoundAction": "Allow"}
-    return [policy, binding(QUOTA, paramRef=reference)]
+    making = {**enough, "expression": f"request.operation == 'UPDATE' || {enough['expression']}"}
+    # A share that grows may wait for a sibling that is about to shrink: whoever asks is warned, and the condition says
+    # what is missing until it is there.
+    return [
+        _policy(QUOTA, ("CREATE", "UPDATE"), [known, making], paramKind=param, variables=variables),
+        binding(QUOTA, paramRef=reference),
+        _policy(GROWTH, ("UPDATE",), [enough], paramKind=param, variables=variables),
+        binding(GROWTH, paramRef=reference, validationActions=["Warn"]),
+    ]
