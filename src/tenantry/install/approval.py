@@ -17,8 +17,17 @@ from tenantry.api.model import Resource
 from tenantry.api.requests import REQUESTS, ClusterRoleRequest, RoleRequest, TenantRequest
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
-from tenantry.install.policies import ADMINISTER, binding
-from tenantry.install.rights import KEEP, LABELS, OPERATOR, READ
+from tenantry.install.policy import (
+    ADMINISTER,
+    BY_OPERATOR,
+    IN_A_TENANTS_NAMESPACE,
+    binding,
+    mutating,
+    rule,
+    says,
+    validating,
+)
+from tenantry.install.rights import KEEP, READ, allow, cluster_role, given
 
 Json = dict[str, Any]
 
@@ -31,10 +40,6 @@ CLUSTER_REQUESTER_ROLE = "tenantry-cluster-requester"
 OWNERS_MAY_GIVE = ("view", "edit", "admin", marks.OWNER_ROLE)
 """ClusterRoles whose rights every owner has in the own namespaces: to bind them there gives nobody more."""
 
-_OPERATOR = (
-    f"request.userInfo.username in ['{marks.OPERATOR_USER}',"
-    f" 'system:serviceaccount:{marks.SYSTEM_NAMESPACE}:{OPERATOR}']"
-)
 _KUBERNETES = (
     "(request.userInfo.username.startsWith('system:serviceaccount:kube-system:')"
     " || request.userInfo.username.startsWith('system:kube-'))"
@@ -55,12 +60,7 @@ def everything(subject: Json) -> list[Json]:
 
 
 def _rule(*resources: str, operations: tuple[str, ...]) -> Json:
-    return {
-        "apiGroups": [marks.GROUP],
-        "apiVersions": ["*"],
-        "operations": list(operations),
-        "resources": list(resources),
-    }
+    return rule(marks.GROUP, resources, *operations)
 
 
 def _stamps() -> list[Json]:
@@ -76,20 +76,9 @@ def _stamps() -> list[Json]:
     return [requester, binding(STAMPS[0], "Mutating"), decider, binding(STAMPS[1], "Mutating")]
 
 
-def _stamp(name: str, rule: Json, path: str, value: str, *conditions: Json) -> Json:
+def _stamp(name: str, about: Json, path: str, value: str, *conditions: Json) -> Json:
     patch = f'[JSONPatch{{op: "add", path: "{path}", value: {value}}}]'
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "MutatingAdmissionPolicy",
-        "metadata": {"name": name, "labels": dict(LABELS)},
-        "spec": {
-            "failurePolicy": "Fail",
-            "reinvocationPolicy": "IfNeeded",
-            "matchConstraints": {"resourceRules": [rule]},
-            **({"matchConditions": list(conditions)} if conditions else {}),
-            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
-        },
-    }
+    return mutating(name, [about], [patch], conditions=conditions, reinvoked="IfNeeded")
 
 
 def _decision(of: str) -> str:
@@ -99,33 +88,14 @@ def _decision(of: str) -> str:
 # -- what it checks -------------------------------------------------------------------------------
 
 
-def _says(expression: str, message: str, *, told: bool = False) -> Json:
-    """Return one validation; `told` where the message is an expression itself."""
-    return {"expression": expression, "messageExpression" if told else "message": message, "reason": "Forbidden"}
-
-
-def _policy(name: str, rule: Json, validations: list[Json], **more: object) -> Json:
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": name, "labels": dict(LABELS)},
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [rule]},
-            "validations": validations,
-            **more,
-        },
-    }
-
-
 def _checks(resource: Resource) -> list[Json]:
     asking, deciding = f"tenantry-{resource.plural}", f"tenantry-{resource.plural}-decisions"
     asked = _rule(resource.plural, operations=("CREATE", "DELETE"))
     decided = _rule(f"{resource.plural}/status", operations=("UPDATE",))
     return [
-        _policy(asking, asked, _asking(resource)),
+        validating(asking, [asked], _asking(resource)),
         binding(asking),
-        _policy(deciding, decided, _deciding(resource), variables=_variables()),
+        validating(deciding, [decided], _deciding(resource), variables=_variables()),
         binding(deciding),
     ]
 
@@ -140,22 +110,21 @@ def _asking(resource: Resource) -> list[Json]:
     creates = "request.operation == 'CREATE'"
     mine = "(has(oldObject.spec.requester) && oldObject.spec.requester.name == request.userInfo.username)"
     found = [
-        _says(
+        says(
             # Written a moment ago by the API server: it is missing only where that policy is.
             f"!({creates}) || has(object.spec.requester) && has(object.spec.requester.name)"
             " && object.spec.requester.name == request.userInfo.username",
             "spec.requester must be who asks: the MutatingAdmissionPolicy tenantry-requester is missing; run `tenantry"
             " install`",
         ),
-        _says(
+        says(
             f"{creates} || {mine} || {_KUBERNETES} || {_may_approve(resource)}",
             "only who asked, and who may decide, can delete a request: a grant ends with it",
         ),
     ]
     if resource.namespaced:
-        tenancy = f"has(namespaceObject.metadata.labels) && '{marks.TENANT_UID}' in namespaceObject.metadata.labels"
         message = "'namespace ' + request.namespace + ' is no tenant\\'s: ask in a namespace of a tenant'"
-        found.append(_says(f"!({creates}) || {tenancy}", message, told=True))
+        found.append(says(f"!({creates}) || {IN_A_TENANTS_NAMESPACE}", message, told=True))
     return found
 
 
@@ -168,7 +137,7 @@ def _variables() -> list[Json]:
         {"name": "is", "expression": _decision("object")},
         {"name": "decides", "expression": "variables.was != variables.is"},
         {"name": "approves", "expression": "variables.decides && variables.is == 'Approved'"},
-        {"name": "isOperator", "expression": _OPERATOR},
+        {"name": "isOperator", "expression": BY_OPERATOR},
         {"name": "requester", "expression": "has(object.spec.requester) ? object.spec.requester.name : ''"},
         {"name": "decider", "expression": field("object", "decidedBy")},
         {"name": "oldDecider", "expression": field("oldObject", "decidedBy")},
@@ -197,30 +166,30 @@ def _deciding(resource: Resource) -> list[Json]:
     decides, approves = "variables.decides", "variables.approves"
     may_be_automatic = approves if resource == TenantRequest.resource else "false"
     return [
-        _says(
+        says(
             f"!{decides} || variables.was == 'Pending'",
             "'status.decision is ' + variables.was + ' already, by ' + variables.oldDecider"
             " + ', and never changes: make a new request'",
             told=True,
         ),
-        _says(
+        says(
             f"{decides} ? variables.decider == request.userInfo.username : variables.decider == variables.oldDecider",
             "status.decidedBy must be who decides, and is written by the API server",
         ),
-        _says(
+        says(
             f"{operator} || variables.sameRest",
             "only status.decision and status.reason can be written by people",
         ),
-        _says(f"{decides} || variables.sameReason", "status.reason must not change but with the decision"),
-        _says(
+        says(f"{decides} || variables.sameReason", "status.reason must not change but with the decision"),
+        says(
             f"!{decides} || !{operator} || {may_be_automatic}",
             "the operator decides nothing but TenantRequests that TenancyDefaults approves",
         ),
-        _says(
+        says(
             f"!{decides} || {operator} || variables.requester != request.userInfo.username",
             "you asked for it yourself: somebody else must decide; to withdraw it, delete it",
         ),
-        _says(
+        says(
             f"!{decides} || {operator} || {_may_approve(resource)}",
             f"'you may not decide this: it takes the verb approve on {resource.full_name}'"
             + (" + ' in ' + request.namespace" if resource.namespaced else ""),
@@ -234,7 +203,7 @@ def _deciding(resource: Resource) -> list[Json]:
 def _puppets() -> Json:
     """Return what keeps people from deciding as a ServiceAccount of their own, which Kubernetes lets them act as."""
     is_one = "request.userInfo.username.startsWith('system:serviceaccount:')"
-    return _says(
+    return says(
         f"!variables.decides || variables.isOperator || !{is_one} || {ADMINISTER}",
         "a ServiceAccount decides nothing here, because people of the tenant can act as one; only one that may"
         " administer tenants does",
@@ -248,8 +217,8 @@ def _giving(resource: Resource) -> list[Json]:
         owners = "(has(object.spec.owners) ? object.spec.owners : [])"
         may = f"authorizer.group('{marks.GROUP}').resource('tenants').check('create').allowed()"
         return [
-            _says(f"{unless} || {may}", "you may not make tenants, and so not approve one"),
-            _says(
+            says(f"{unless} || {may}", "you may not make tenants, and so not approve one"),
+            says(
                 f"{unless} || {_not_among(owners)}",
                 "you would own the tenant: somebody else must decide",
             ),
@@ -267,8 +236,8 @@ def _giving(resource: Resource) -> list[Json]:
     )
     subjects = "(has(object.spec.subjects) ? object.spec.subjects : [])"
     return [
-        _says(f"{unless} || {may}", message, told=True),
-        _says(
+        says(f"{unless} || {may}", message, told=True),
+        says(
             f"{unless} || {_not_among(subjects)}",
             "you, or a group of yours, would get the role: somebody else must decide",
         ),
@@ -285,18 +254,18 @@ def _not_among(these: str) -> str:
 def _automatic() -> list[Json]:
     """Return what lets the operator approve only where an administrator has said which requests."""
     validations = [
-        _says(
+        says(
             "params != null && has(params.spec.autoApprove) && size(params.spec.autoApprove) > 0",
             "the operator may not approve: TenancyDefaults has no spec.autoApprove",
         )
     ]
-    policy = _policy(
+    policy = validating(
         AUTOMATIC,
-        _rule(f"{TenantRequest.resource.plural}/status", operations=("UPDATE",)),
+        [_rule(f"{TenantRequest.resource.plural}/status", operations=("UPDATE",))],
         validations,
         paramKind={"apiVersion": TenancyDefaults.resource.api_version, "kind": TenancyDefaults.resource.kind},
-        matchConditions=[
-            {"name": "by-the-operator", "expression": _OPERATOR},
+        conditions=[
+            {"name": "by-the-operator", "expression": BY_OPERATOR},
             {"name": "decides", "expression": f"{_decision('object')} != {_decision('oldObject')}"},
         ],
     )
@@ -314,48 +283,33 @@ def _rights(subject: Json) -> list[Json]:
     tenants, roles, cluster = ([kind.resource.plural] for kind in (TenantRequest, RoleRequest, ClusterRoleRequest))
     operator = _role(
         OPERATOR_ROLE,
-        _allow(marks.GROUP, plurals, READ),
-        _allow(marks.GROUP, [f"{plural}/status" for plural in plurals], ["update"]),
+        allow([marks.GROUP], plurals, READ),
+        allow([marks.GROUP], [f"{plural}/status" for plural in plurals], ["update"]),
         # Owner references that block a request's deletion need this where an admission plugin asks for it.
-        _allow(marks.GROUP, [f"{plural}/finalizers" for plural in plurals], ["update"]),
-        _allow(marks.GROUP, ["tenants"], ["create"]),
-        _allow(RBAC_GROUP, ["clusterrolebindings"], KEEP),
-        _allow(RBAC_GROUP, ["roles", "clusterroles"], ["get", "bind"]),
+        allow([marks.GROUP], [f"{plural}/finalizers" for plural in plurals], ["update"]),
+        allow([marks.GROUP], ["tenants"], ["create"]),
+        allow([RBAC_GROUP], ["clusterrolebindings"], KEEP),
+        allow([RBAC_GROUP], ["roles", "clusterroles"], ["get", "bind"]),
     )
     # Not list: who asks for what is nobody else's to read.
-    requester = _role(REQUESTER_ROLE, _allow(marks.GROUP, tenants, ["create", "get"]))
-    staff = _role(CLUSTER_REQUESTER_ROLE, _allow(marks.GROUP, cluster, ["create", *READ, "delete"]))
-    people = _role("tenantry-aggregate-to-view", _allow(marks.GROUP, roles, [*READ, "create", "delete"]))
+    requester = _role(REQUESTER_ROLE, allow([marks.GROUP], tenants, ["create", "get"]))
+    staff = _role(CLUSTER_REQUESTER_ROLE, allow([marks.GROUP], cluster, ["create", *READ, "delete"]))
+    people = _role("tenantry-aggregate-to-view", allow([marks.GROUP], roles, [*READ, "create", "delete"]))
     people["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] = "true"
     owners = _role(
         "tenantry-owners-approve",
-        _allow(marks.GROUP, roles, ["approve"]),
-        _allow(marks.GROUP, [f"{plural}/status" for plural in roles], ["get", "update", "patch"]),
-        {**_allow(RBAC_GROUP, ["clusterroles"], ["bind"]), "resourceNames": list(OWNERS_MAY_GIVE)},
+        allow([marks.GROUP], roles, ["approve"]),
+        allow([marks.GROUP], [f"{plural}/status" for plural in roles], ["get", "update", "patch"]),
+        {**allow([RBAC_GROUP], ["clusterroles"], ["bind"]), "resourceNames": list(OWNERS_MAY_GIVE)},
     )
     owners["metadata"]["labels"]["tenantry.dev/aggregate-to-owner"] = "true"
     everybody = {"kind": "Group", "name": "system:authenticated", "apiGroup": RBAC_GROUP}
-    bound = [_bound(OPERATOR_ROLE, subject), _bound(REQUESTER_ROLE, everybody)]
+    bound = [given(OPERATOR_ROLE, subject), given(REQUESTER_ROLE, everybody)]
     return [operator, requester, staff, people, owners, *bound]
 
 
 def _role(name: str, *rules: Json) -> Json:
-    head = {"apiVersion": f"{RBAC_GROUP}/v1", "kind": "ClusterRole", "metadata": {"name": name, "labels": dict(LABELS)}}
-    return {**head, "rules": list(rules)}
-
-
-def _allow(group: str, resources: list[str], verbs: list[str]) -> Json:
-    return {"apiGroups": [group], "resources": resources, "verbs": verbs}
-
-
-def _bound(role: str, subject: Json) -> Json:
-    return {
-        "apiVersion": f"{RBAC_GROUP}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": role, "labels": dict(LABELS)},
-        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role},
-        "subjects": [subject],
-    }
+    return cluster_role(name, rules=list(rules))
 
 
 # -- whether it is in force -----------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenantry.api import marks
-from tenantry.install.policies import binding
+from tenantry.install.policy import IN_TENANTS, binding, mutating, rule
 
 Json = dict[str, Any]
 
@@ -24,26 +24,13 @@ ANNOTATIONS = {
 def bandwidth() -> list[Json]:
     """Return the policy and its binding."""
     asked = " || ".join(f"'{annotation}' in object.metadata.annotations" for annotation in ANNOTATIONS)
-    policy: Json = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "MutatingAdmissionPolicy",
-        "metadata": {"name": NAME, "labels": {marks.MANAGED_BY: marks.MANAGER}},
-        "spec": {
-            "failurePolicy": "Fail",
-            "reinvocationPolicy": "Never",
-            "matchConstraints": {
-                "namespaceSelector": {"matchExpressions": [{"key": marks.TENANT_UID, "operator": "Exists"}]},
-                "resourceRules": [
-                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-                ],
-            },
-            "matchConditions": [{"name": "asks", "expression": f"has(object.metadata.annotations) && ({asked})"}],
-            "mutations": [
-                {"patchType": "JSONPatch", "jsonPatch": {"expression": _patch(annotation, resource)}}
-                for annotation, resource in ANNOTATIONS.items()
-            ],
-        },
-    }
+    policy = mutating(
+        NAME,
+        [{**rule("", ["pods"], "CREATE"), "apiVersions": ["v1"]}],
+        [_patch(annotation, resource) for annotation, resource in ANNOTATIONS.items()],
+        conditions=[{"name": "asks", "expression": f"has(object.metadata.annotations) && ({asked})"}],
+        where=IN_TENANTS,
+    )
     return [policy, binding(NAME, "Mutating")]
 
 

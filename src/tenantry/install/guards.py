@@ -9,15 +9,13 @@ from typing import Any
 
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
-from tenantry.install.policies import ADMINISTER, binding
+from tenantry.install.policy import IN_TENANTS, NOT_ADMINISTRATOR, binding, rule, says, validating
 
 Json = dict[str, Any]
 
 MADE = "tenantry-made"
 NETWORK = "tenantry-networkpolicies"
 
-_NOT_ADMINISTRATOR = {"name": "not-an-administrator", "expression": f"!{ADMINISTER}"}
-_IN_TENANTS = {"matchExpressions": [{"key": marks.TENANT_UID, "operator": "Exists"}]}
 _CONFINED = {
     "matchExpressions": [
         {"key": marks.TENANT_UID, "operator": "Exists"},
@@ -31,28 +29,10 @@ def guards() -> list[Json]:
     return [*_made(), *_network()]
 
 
-def _policy(
-    name: str, selector: Json, rules: list[Json], conditions: list[Json], validations: list[Json]
-) -> list[Json]:
-    policy: Json = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": name, "labels": {marks.MANAGED_BY: marks.MANAGER}},
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {"namespaceSelector": selector, "resourceRules": rules},
-            "matchConditions": [*conditions, _NOT_ADMINISTRATOR],
-            "validations": [{**each, "reason": "Forbidden"} for each in validations],
-        },
-    }
-    return [policy, binding(name)]
-
-
 def _made() -> list[Json]:
     """Return what protects the objects that Tenantry makes in a namespace, which are known by their names."""
-    operations = ["CREATE", "UPDATE", "DELETE"]
     rules = [
-        {"apiGroups": [group], "apiVersions": ["*"], "operations": operations, "resources": resources}
+        rule(group, resources, "CREATE", "UPDATE", "DELETE")
         for group, resources in (
             ("", ["resourcequotas", "limitranges"]),
             ("networking.k8s.io", ["networkpolicies"]),
@@ -67,12 +47,14 @@ def _made() -> list[Json]:
             "name": "not-kubernetes-keeping-house",
             "expression": "!request.userInfo.username.startsWith('system:serviceaccount:kube-system:')",
         },
+        NOT_ADMINISTRATOR,
     ]
     told = (
         f"\"'\" + {which} + \"' is Tenantry's: what it says comes from the Tenant or the Subnamespace; change it there,"
         ' and give objects of your own another name"'
     )
-    return _policy(MADE, _IN_TENANTS, rules, conditions, [{"expression": "false", "messageExpression": told}])
+    policy = validating(MADE, rules, [says("false", told, told=True)], conditions=conditions, where=IN_TENANTS)
+    return [policy, binding(MADE)]
 
 
 def _network() -> list[Json]:
@@ -81,14 +63,6 @@ def _network() -> list[Json]:
     In a namespace that is Isolated or Baseline, whoever may come in is of the tenant; in one that is Isolated, so is
     whatever its pods may reach. What is to be opened further is opened by an administrator.
     """
-    rules = [
-        {
-            "apiGroups": ["networking.k8s.io"],
-            "apiVersions": ["*"],
-            "operations": ["CREATE", "UPDATE"],
-            "resources": ["networkpolicies"],
-        }
-    ]
     own = f"namespaceObject.metadata.labels['{marks.TENANT_UID}']"
     pinned = (
         "!has(p.ipBlock) && (!has(p.namespaceSelector) || has(p.namespaceSelector.matchLabels)"
@@ -101,19 +75,23 @@ def _network() -> list[Json]:
         " administrator'"
     )
 
-    def says(field: str, peers: str) -> str:
+    def told(field: str, peers: str) -> str:
         return f"'{field}: each rule must have {peers}, and each of them must select {marks.TENANT_UID}: '{how}"
 
     validations = [
-        {
-            "expression": "!has(object.spec.ingress) || object.spec.ingress.all(r,"
+        says(
+            "!has(object.spec.ingress) || object.spec.ingress.all(r,"
             f" has(r.from) && size(r.from) > 0 && r.from.all(p, {pinned}))",
-            "messageExpression": says("spec.ingress", "from"),
-        },
-        {
-            "expression": f"!({isolated}) || !has(object.spec.egress) || object.spec.egress.all(r,"
+            told("spec.ingress", "from"),
+            told=True,
+        ),
+        says(
+            f"!({isolated}) || !has(object.spec.egress) || object.spec.egress.all(r,"
             f" has(r.to) && size(r.to) > 0 && r.to.all(p, {pinned}))",
-            "messageExpression": says("spec.egress", "to"),
-        },
+            told("spec.egress", "to"),
+            told=True,
+        ),
     ]
-    return _policy(NETWORK, _CONFINED, rules, [], validations)
+    about = rule("networking.k8s.io", ["networkpolicies"], "CREATE", "UPDATE")
+    policy = validating(NETWORK, [about], validations, conditions=[NOT_ADMINISTRATOR], where=_CONFINED)
+    return [policy, binding(NETWORK)]

@@ -11,8 +11,8 @@ from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP, LimitRange, NetworkPolicy, RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import MAX_OTHERS, Subnamespace
-from tenantry.install.policies import ADMINISTER, binding
-from tenantry.install.rights import LABELS, READ
+from tenantry.install.policy import IN_TENANTS, NOT_ADMINISTRATOR, binding, rule, says, validating
+from tenantry.install.rights import READ, allow, cluster_role, given
 from tenantry.world import inheritance
 
 Json = dict[str, Any]
@@ -60,66 +60,43 @@ def everything(subject: Json) -> list[Json]:
 
 def _rights(subject: Json) -> list[Json]:
     seven = [
-        {"apiGroups": [""], "resources": ["secrets", "configmaps", "serviceaccounts", "limitranges"], "verbs": _COPY},
-        {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": _COPY},
+        allow([""], ["secrets", "configmaps", "serviceaccounts", "limitranges"], _COPY),
+        allow(["networking.k8s.io"], ["networkpolicies"], _COPY),
         # A copy gives in the child what its source gives in the parent, and the operator holds none of it itself.
-        {"apiGroups": [RBAC_GROUP], "resources": ["roles"], "verbs": [*_COPY, "escalate", "bind"]},
-        {"apiGroups": [RBAC_GROUP], "resources": ["rolebindings"], "verbs": _COPY},
-        {"apiGroups": [marks.GROUP], "resources": ["tenancydefaults"], "verbs": READ},
-        {"apiGroups": [marks.GROUP], "resources": ["tenancydefaults/status"], "verbs": ["update"]},
+        allow([RBAC_GROUP], ["roles"], [*_COPY, "escalate", "bind"]),
+        allow([RBAC_GROUP], ["rolebindings"], _COPY),
+        allow([marks.GROUP], ["tenancydefaults"], READ),
+        allow([marks.GROUP], ["tenancydefaults/status"], ["update"]),
     ]
     selector = {"clusterRoleSelectors": [{"matchLabels": {AGGREGATED: "true"}}]}
-    roles = {SEVEN: {"rules": seven}, OPERATOR_INHERITS: {"aggregationRule": selector}}
-    return [made for name, content in roles.items() for made in _bound(name, content, subject)]
-
-
-def _bound(name: str, content: Json, subject: Json) -> list[Json]:
-    """Return a ClusterRole and the binding that gives it to the operator."""
-    head: Json = {"apiVersion": f"{RBAC_GROUP}/v1", "metadata": {"name": name, "labels": dict(LABELS)}}
-    ref = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": name}
     return [
-        {**head, "kind": "ClusterRole", **content},
-        {**head, "kind": "ClusterRoleBinding", "roleRef": ref, "subjects": [subject]},
+        cluster_role(SEVEN, rules=seven),
+        given(SEVEN, subject),
+        cluster_role(OPERATOR_INHERITS, aggregationRule=selector),
+        given(OPERATOR_INHERITS, subject),
     ]
 
 
 def _guard() -> Json:
     """Return the policy by which nobody edits a copy, nor makes one that looks like it (E06)."""
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": INHERITED, "labels": dict(LABELS)},
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {
-                "namespaceSelector": {"matchExpressions": [{"key": marks.TENANT_UID, "operator": "Exists"}]},
-                # Looked for on what is there and on what is to be.
-                "objectSelector": {"matchExpressions": [{"key": marks.INHERITED_FROM, "operator": "Exists"}]},
-                "resourceRules": [
-                    {
-                        "apiGroups": ["*"],
-                        "apiVersions": ["*"],
-                        "operations": ["CREATE", "UPDATE", "DELETE"],
-                        "resources": ["*", "*/status", "*/finalizers"],
-                        "scope": "Namespaced",
-                    }
-                ],
-            },
-            "matchConditions": [
-                {"name": "not-kubernetes-keeping-house", "expression": f"!({_KUBERNETES})"},
-                # Other controllers say in the status how a copy fares.
-                {"name": "not-only-its-status", "expression": f"!has(request.subResource) || !({_SAME_MARK})"},
-                {"name": "not-an-administrator", "expression": f"!{ADMINISTER}"},
-            ],
-            "validations": [
-                {
-                    "expression": "false",
-                    "messageExpression": _told(),
-                    "reason": "Forbidden",
-                }
-            ],
-        },
-    }
+    about = rule("*", ["*", "*/status", "*/finalizers"], "CREATE", "UPDATE", "DELETE")
+    conditions = [
+        {"name": "not-kubernetes-keeping-house", "expression": f"!({_KUBERNETES})"},
+        # Other controllers say in the status how a copy fares.
+        {"name": "not-only-its-status", "expression": f"!has(request.subResource) || !({_SAME_MARK})"},
+        NOT_ADMINISTRATOR,
+    ]
+    policy = validating(
+        INHERITED,
+        [{**about, "scope": "Namespaced"}],
+        [says("false", _told(), told=True)],
+        conditions=conditions,
+        where=IN_TENANTS,
+    )
+    # Looked for on what is there and on what is to be.
+    marked = {"matchExpressions": [{"key": marks.INHERITED_FROM, "operator": "Exists"}]}
+    policy["spec"]["matchConstraints"]["objectSelector"] = marked
+    return policy
 
 
 def _told() -> str:
@@ -149,52 +126,29 @@ def _readers() -> Json:
     resource = Subnamespace.resource
     inherits = "object.spec.inheritance"
     validations = [
-        {
-            "expression": f"{inherits}.{field} == 'None' || {_may_list(repr(kind.group), repr(kind.plural))}",
-            "message": f"spec.inheritance.{field} must be None for who may not list {kind.plural} here",
-            "reason": "Forbidden",
-        }
+        says(
+            f"{inherits}.{field} == 'None' || {_may_list(repr(kind.group), repr(kind.plural))}",
+            f"spec.inheritance.{field} must be None for who may not list {kind.plural} here",
+        )
         for field, kind in FIELDS.items()
     ]
     for index in range(MAX_OTHERS):
         parts = f"{inherits}.others[{index}].resource.split('.', 2)"
         group = f"(size({parts}) > 1 ? {parts}[1] : '')"
         validations.append(
-            {
-                "expression": (
-                    f"!has({inherits}.others) || size({inherits}.others) <= {index}"
-                    f" || {inherits}.others[{index}].mode == 'None' || {_may_list(group, f'{parts}[0]')}"
-                ),
-                "message": f"spec.inheritance.others[{index}] must be None for who may not list that kind here",
-                "reason": "Forbidden",
-            }
+            says(
+                f"!has({inherits}.others) || size({inherits}.others) <= {index}"
+                f" || {inherits}.others[{index}].mode == 'None' || {_may_list(group, f'{parts}[0]')}",
+                f"spec.inheritance.others[{index}] must be None for who may not list that kind here",
+            )
         )
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": READERS, "labels": dict(LABELS)},
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {
-                "resourceRules": [
-                    {
-                        "apiGroups": [resource.group],
-                        "apiVersions": ["*"],
-                        "operations": ["CREATE", "UPDATE"],
-                        "resources": [resource.plural],
-                    }
-                ]
-            },
-            "matchConditions": [
-                {
-                    "name": "inherits-something-new",
-                    "expression": f"request.operation == 'CREATE' || {inherits} != oldObject.spec.inheritance",
-                },
-                {"name": "not-an-administrator", "expression": f"!{ADMINISTER}"},
-            ],
-            "validations": validations,
-        },
-    }
+    new = f"request.operation == 'CREATE' || {inherits} != oldObject.spec.inheritance"
+    return validating(
+        READERS,
+        [rule(resource.group, [resource.plural], "CREATE", "UPDATE")],
+        validations,
+        conditions=[{"name": "inherits-something-new", "expression": new}, NOT_ADMINISTRATOR],
+    )
 
 
 def _may_list(group: str, plural: str) -> str:

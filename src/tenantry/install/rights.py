@@ -16,11 +16,13 @@ READ = ["get", "list", "watch"]
 KEEP = [*READ, "create", "patch", "delete"]
 
 
-def _rule(groups: list[str], resources: list[str], verbs: list[str]) -> Json:
+def allow(groups: list[str], resources: list[str], verbs: list[str]) -> Json:
+    """Return one rule of a role."""
     return {"apiGroups": groups, "resources": resources, "verbs": verbs}
 
 
-def _cluster_role(name: str, **content: object) -> Json:
+def cluster_role(name: str, **content: object) -> Json:
+    """Return a ClusterRole."""
     return {
         "apiVersion": f"{RBAC_GROUP}/v1",
         "kind": "ClusterRole",
@@ -29,36 +31,47 @@ def _cluster_role(name: str, **content: object) -> Json:
     }
 
 
+def given(role: str, subject: Json) -> Json:
+    """Return the ClusterRoleBinding that gives somebody a ClusterRole everywhere; it has the role's name."""
+    return {
+        "apiVersion": f"{RBAC_GROUP}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": role, "labels": dict(LABELS)},
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role},
+        "subjects": [subject],
+    }
+
+
 def operator_role() -> Json:
     """Return the operator's cluster-wide rights."""
     rules = [
-        _rule([marks.GROUP], ["tenants"], [*READ, "administer"]),
-        _rule([marks.GROUP], ["subnamespaces"], [*READ, "patch", "delete"]),
-        _rule([marks.GROUP], ["tenantresourcequotas"], [*READ, "create", "patch"]),
-        _rule([marks.GROUP], ["tenants/status", "subnamespaces/status", "tenantresourcequotas/status"], ["update"]),
+        allow([marks.GROUP], ["tenants"], [*READ, "administer"]),
+        allow([marks.GROUP], ["subnamespaces"], [*READ, "patch", "delete"]),
+        allow([marks.GROUP], ["tenantresourcequotas"], [*READ, "create", "patch"]),
+        allow([marks.GROUP], ["tenants/status", "subnamespaces/status", "tenantresourcequotas/status"], ["update"]),
         # Owner references that block the tenant's deletion need this where OwnerReferencesPermissionEnforcement is on.
-        _rule([marks.GROUP], ["tenants/finalizers"], ["update"]),
+        allow([marks.GROUP], ["tenants/finalizers"], ["update"]),
         # A tenant's core namespace is deleted by Kubernetes' garbage collector, child namespaces by the operator.
-        _rule([""], ["namespaces"], KEEP),
-        _rule([""], ["resourcequotas", "limitranges"], KEEP),
+        allow([""], ["namespaces"], KEEP),
+        allow([""], ["resourcequotas", "limitranges"], KEEP),
         # A share that was moved is in force at once, not when Kubernetes' quota controller comes to it.
-        _rule([""], ["resourcequotas/status"], ["patch"]),
-        _rule(["networking.k8s.io"], ["networkpolicies"], KEEP),
-        _rule(["policy.networking.k8s.io"], ["clusternetworkpolicies"], KEEP),
-        _rule([RBAC_GROUP], ["rolebindings"], KEEP),
+        allow([""], ["resourcequotas/status"], ["patch"]),
+        allow(["networking.k8s.io"], ["networkpolicies"], KEEP),
+        allow(["policy.networking.k8s.io"], ["clusternetworkpolicies"], KEEP),
+        allow([RBAC_GROUP], ["rolebindings"], KEEP),
         # The end of a suspension gives every binding in the namespace its subjects back, whatever role it binds.
-        _rule([RBAC_GROUP], ["roles", "clusterroles"], ["bind"]),
-        _rule([""], ["nodes"], READ),
-        _rule([""], ["nodes/status"], ["patch"]),
-        _rule(["apiextensions.k8s.io"], ["customresourcedefinitions"], READ),
-        _rule(["events.k8s.io"], ["events"], ["create", "patch"]),
+        allow([RBAC_GROUP], ["roles", "clusterroles"], ["bind"]),
+        allow([""], ["nodes"], READ),
+        allow([""], ["nodes/status"], ["patch"]),
+        allow(["apiextensions.k8s.io"], ["customresourcedefinitions"], READ),
+        allow(["events.k8s.io"], ["events"], ["create", "patch"]),
     ]
-    return _cluster_role(OPERATOR, rules=rules)
+    return cluster_role(OPERATOR, rules=rules)
 
 
 def people_roles() -> list[Json]:
     """Return the roles of owners and of Tenantry's administrators."""
-    owner = _cluster_role(
+    owner = cluster_role(
         marks.OWNER_ROLE,
         aggregationRule={
             "clusterRoleSelectors": [
@@ -67,17 +80,17 @@ def people_roles() -> list[Json]:
             ]
         },
     )
-    own_namespace = _cluster_role(
+    own_namespace = cluster_role(
         "tenantry-aggregate-to-owner",
         rules=[
-            _rule([""], ["namespaces"], ["get"]),
-            _rule([marks.GROUP], ["subnamespaces"], [*READ, "create", "update", "patch", "delete"]),
+            allow([""], ["namespaces"], ["get"]),
+            allow([marks.GROUP], ["subnamespaces"], [*READ, "create", "update", "patch", "delete"]),
         ],
     )
     own_namespace["metadata"]["labels"]["tenantry.dev/aggregate-to-owner"] = "true"
     everything = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
     everything += ["administer", "approve"]
-    admin = _cluster_role(ADMIN_ROLE, rules=[_rule([marks.GROUP], ["*"], everything)])
+    admin = cluster_role(ADMIN_ROLE, rules=[allow([marks.GROUP], ["*"], everything)])
     return [own_namespace, owner, admin]
 
 
@@ -93,9 +106,9 @@ def bindings(subject: Json) -> list[Json]:
         "kind": "Role",
         "metadata": {"name": OPERATOR, "namespace": namespace, "labels": dict(LABELS)},
         "rules": [
-            _rule(["coordination.k8s.io"], ["leases"], ["create"]),
+            allow(["coordination.k8s.io"], ["leases"], ["create"]),
             {
-                **_rule(["coordination.k8s.io"], ["leases"], ["get", "update", "patch"]),
+                **allow(["coordination.k8s.io"], ["leases"], ["get", "update", "patch"]),
                 "resourceNames": [OPERATOR],
             },
         ],
@@ -107,14 +120,7 @@ def bindings(subject: Json) -> list[Json]:
         "roleRef": {"apiGroup": RBAC_GROUP, "kind": "Role", "name": OPERATOR},
         "subjects": [subject],
     }
-    cluster_binding = {
-        "apiVersion": f"{RBAC_GROUP}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": OPERATOR, "labels": dict(LABELS)},
-        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": OPERATOR},
-        "subjects": [subject],
-    }
-    return [lease, lease_binding, cluster_binding]
+    return [lease, lease_binding, given(OPERATOR, subject)]
 
 
 def flow_schema(subject: Json) -> Json:

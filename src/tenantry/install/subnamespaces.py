@@ -9,8 +9,16 @@ from typing import Any
 
 from tenantry.api import marks
 from tenantry.api.subnamespace import Subnamespace
-from tenantry.install.policies import ADMINISTER, binding
-from tenantry.install.rights import OPERATOR
+from tenantry.install.policy import (
+    ADMINISTER,
+    BY_OPERATOR,
+    IN_A_TENANTS_NAMESPACE,
+    NOT_ADMINISTRATOR,
+    binding,
+    rule,
+    says,
+    validating,
+)
 
 Json = dict[str, Any]
 
@@ -20,15 +28,13 @@ OWNERS = "tenantry-subtenant-owners"
 QUOTA = "tenantry-subnamespace-quota"
 GROWTH = "tenantry-subnamespace-growth"
 
-_NOT_ADMINISTRATOR = {"name": "not-an-administrator", "expression": f"!{ADMINISTER}"}
 _SUBTENANT = {"name": "a-subtenant", "expression": "object.spec.mode == 'Subtenant'"}
 _OWNERS = "(has(object.spec.owners) ? object.spec.owners : [])"
 _WHO_DELETES_ALL = (
     "(request.userInfo.username == 'system:serviceaccount:kube-system:namespace-controller'"
     " || request.userInfo.username == 'system:serviceaccount:kube-system:generic-garbage-collector'"
     # The operator ends what has moved, with its children elsewhere by then.
-    f" || request.userInfo.username in ['{marks.OPERATOR_USER}',"
-    f" 'system:serviceaccount:{marks.SYSTEM_NAMESPACE}:{OPERATOR}'])"
+    f" || {BY_OPERATOR})"
 )
 
 
@@ -37,39 +43,13 @@ def everything() -> list[Json]:
     return [*_rules(), *_subtenants(), *_owners(), *_quota()]
 
 
-def _rule(*operations: str) -> Json:
+def _about(*operations: str) -> list[Json]:
     resource = Subnamespace.resource
-    return {
-        "apiGroups": [resource.group],
-        "apiVersions": ["*"],
-        "operations": list(operations),
-        "resources": [resource.plural],
-    }
-
-
-def _policy(name: str, operations: tuple[str, ...], validations: list[Json], **more: object) -> Json:
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": name, "labels": {marks.MANAGED_BY: marks.MANAGER}},
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [_rule(*operations)]},
-            "validations": validations,
-            **more,
-        },
-    }
-
-
-def _says(expression: str, message: str, *, told: bool = False) -> Json:
-    """Return one validation; `told` where the message is an expression itself."""
-    key = "messageExpression" if told else "message"
-    return {"expression": expression, key: message, "reason": "Forbidden"}
+    return [rule(resource.group, [resource.plural], *operations)]
 
 
 def _rules() -> list[Json]:
     """Return what is wrong with a Subnamespace wherever it stands (E05, E07, X05)."""
-    tenancy = f"has(namespaceObject.metadata.labels) && '{marks.TENANT_UID}' in namespaceObject.metadata.labels"
     deleting = "request.operation == 'DELETE'"
     # The time of the newest of its field managers is the time of this very write: CEL has no clock.
     in_future = (
@@ -90,37 +70,37 @@ def _rules() -> list[Json]:
     bound = f"has(oldObject.metadata.finalizers) && '{marks.FINALIZER}' in oldObject.metadata.finalizers"
     stays = f"has(object.metadata.finalizers) && '{marks.FINALIZER}' in object.metadata.finalizers"
     validations = [
-        _says(
+        says(
             f"request.operation != 'UPDATE' || !({bound}) || {stays} || {ADMINISTER}",
             f"metadata.finalizers must keep {marks.FINALIZER}, without which the child namespace would be left"
             " behind; to end it, delete the Subnamespace",
         ),
-        _says(
-            f"request.operation != 'CREATE' || {tenancy}",
+        says(
+            f"request.operation != 'CREATE' || {IN_A_TENANTS_NAMESPACE}",
             "'namespace ' + request.namespace + ' is no tenant\\'s: make the Subnamespace in a namespace of a tenant'",
             told=True,
         ),
-        _says(
+        says(
             f"{deleting} || !has(object.spec.expiresAt) || {unchanged} || {in_future}",
             "spec.expiresAt must be in the future",
         ),
-        _says(
+        says(
             f"{deleting} || !({adopts}) || {may_take}",
             "spec.adopt.parent must be a namespace in which you may delete Subnamespaces: moving takes it away there",
         ),
-        _says(
+        says(
             f"{deleting} || !({adopts})"
             f" || !((object.spec.adopt['namespace'] + '{marks.TREE_SUFFIX}') in namespaceObject.metadata.labels)",
             "spec.adopt.namespace must not be above this namespace: a tree has no cycles",
         ),
-        _says(
+        says(
             f"!({deleting}) || {_WHO_DELETES_ALL} || {cascades} || !({inside})",
             f"string(oldObject.status.children) + ' Subnamespaces are inside' + {names}"
             " + '; delete them first, or set spec.allowCascadingDeletion to true'",
             told=True,
         ),
     ]
-    return [_policy(RULES, ("CREATE", "UPDATE", "DELETE"), validations), binding(RULES)]
+    return [validating(RULES, _about("CREATE", "UPDATE", "DELETE"), validations), binding(RULES)]
 
 
 def _subtenants() -> list[Json]:
@@ -131,26 +111,26 @@ def _subtenants() -> list[Json]:
     old = "(has(oldObject.spec.owners) ? oldObject.spec.owners : [])"
     created = "request.operation == 'CREATE'"
     validations = [
-        _says(
+        says(
             f"{created} || {_OWNERS} == {old}", "spec.owners of a Subtenant must not change: only an administrator can"
         ),
-        _says(
+        says(
             f"{created} || object.spec.inheritance == oldObject.spec.inheritance",
             "spec.inheritance of a Subtenant must not change: what its parent gives is there before its people are",
         ),
-        _says(
+        says(
             f"!({created}) || {_OWNERS}.all(o, !(o.kind == 'User' && o.name == request.userInfo.username)"
             " && !(o.kind == 'Group' && o.name in request.userInfo.groups))",
             "spec.owners of a Subtenant must not name you, nor a group of yours: the parent does not see into it",
         ),
-        _says(
+        says(
             f"!({created}) || {_OWNERS}.all(o, o.kind != 'ServiceAccount')",
             "spec.owners of a Subtenant must not name a ServiceAccount, which somebody of the parent may hold; name a"
             " User or a Group",
         ),
     ]
-    conditions = [_SUBTENANT, _NOT_ADMINISTRATOR]
-    return [_policy(SUBTENANTS, ("CREATE", "UPDATE"), validations, matchConditions=conditions), binding(SUBTENANTS)]
+    conditions = [_SUBTENANT, NOT_ADMINISTRATOR]
+    return [validating(SUBTENANTS, _about("CREATE", "UPDATE"), validations, conditions=conditions), binding(SUBTENANTS)]
 
 
 def _owners() -> list[Json]:
@@ -159,7 +139,7 @@ def _owners() -> list[Json]:
     Who owns the parent is read from the binding there, which may be away for a moment: the operator goes by the specs.
     """
     validations = [
-        _says(
+        says(
             f"params == null || !has(params.subjects)"
             # Who names themselves is told so, by the other policy.
             f" || {_OWNERS}.all(o, o.kind == 'User' && o.name == request.userInfo.username"
@@ -167,12 +147,12 @@ def _owners() -> list[Json]:
             "spec.owners of a Subtenant must not name an owner of the parent, which does not see into it",
         ),
     ]
-    policy = _policy(
+    policy = validating(
         OWNERS,
-        ("CREATE",),
+        _about("CREATE"),
         validations,
         paramKind={"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding"},
-        matchConditions=[_SUBTENANT, _NOT_ADMINISTRATOR],
+        conditions=[_SUBTENANT, NOT_ADMINISTRATOR],
     )
     # The binding of the parent's owners, in the namespace of the request.
     reference = {"name": "tenantry-owner", "parameterNotFoundAction": "Allow"}
@@ -219,13 +199,13 @@ def _quota() -> list[Json]:
             f" ? quantity(variables.used[{normal}]) : quantity('0'))))",
         },
     ]
-    known = _says(
+    known = says(
         "!variables.changed || size(variables.unknown) == 0",
         "'spec.quota.hard must not have ' + variables.unknown.join(', ')"
         " + ': the tenant\\'s quota does not limit it, and a quota covers the whole tree or none of it'",
         told=True,
     )
-    enough = _says(
+    enough = says(
         "!variables.changed || size(variables.short) == 0",
         "'spec.quota.hard asks for more than ' + request.namespace + ' can give: ' + variables.short.map(k,"
         f" k + ': asked ' + string(variables.asked[k]) + ', of ' + string(variables.inForce[{normal}])"
@@ -239,8 +219,8 @@ def _quota() -> list[Json]:
     # A share that grows may wait for a sibling that is about to shrink: whoever asks is warned, and the condition says
     # what is missing until it is there.
     return [
-        _policy(QUOTA, ("CREATE", "UPDATE"), [known, making], paramKind=param, variables=variables),
+        validating(QUOTA, _about("CREATE", "UPDATE"), [known, making], paramKind=param, variables=variables),
         binding(QUOTA, paramRef=reference),
-        _policy(GROWTH, ("UPDATE",), [enough], paramKind=param, variables=variables),
+        validating(GROWTH, _about("UPDATE"), [enough], paramKind=param, variables=variables),
         binding(GROWTH, paramRef=reference, validationActions=["Warn"]),
     ]

@@ -1,0 +1,129 @@
+"""The shapes of admission policies, and what several of them say: pure.
+
+Source: Kubernetes, "Validating Admission Policy" and "Mutating Admission Policy".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tenantry.api import marks
+from tenantry.install.rights import OPERATOR
+
+Json = dict[str, Any]
+
+ADMINISTER = "authorizer.group('tenantry.dev').resource('tenants').check('administer').allowed()"
+"""Who may `administer` tenants is an administrator to every policy: cluster-admin, and the operator."""
+
+BY_OPERATOR = (
+    f"request.userInfo.username in ['{marks.OPERATOR_USER}',"
+    f" 'system:serviceaccount:{marks.SYSTEM_NAMESPACE}:{OPERATOR}']"
+)
+"""The operator itself, which is told from other administrators by its name."""
+
+NOT_ADMINISTRATOR: Json = {"name": "not-an-administrator", "expression": f"!{ADMINISTER}"}
+IN_TENANTS: Json = {"matchExpressions": [{"key": marks.TENANT_UID, "operator": "Exists"}]}
+"""Selects the namespaces of all tenants."""
+
+IN_A_TENANTS_NAMESPACE = (
+    f"has(namespaceObject.metadata.labels) && '{marks.TENANT_UID}' in namespaceObject.metadata.labels"
+)
+
+
+def rule(group: str, resources: Sequence[str], *operations: str) -> Json:
+    """Return what a policy is about."""
+    return {
+        "apiGroups": [group],
+        "apiVersions": ["*"],
+        "operations": list(operations),
+        "resources": list(resources),
+    }
+
+
+def says(expression: str, message: str, *, told: bool = False) -> Json:
+    """Return one validation; `told` where the message is an expression itself."""
+    return {"expression": expression, "messageExpression" if told else "message": message, "reason": "Forbidden"}
+
+
+def validating(
+    name: str,
+    rules: Sequence[Json],
+    validations: Sequence[Json],
+    *,
+    conditions: Sequence[Json] = (),
+    where: Json | None = None,
+    **more: object,
+) -> Json:
+    """Return a ValidatingAdmissionPolicy.
+
+    Args:
+        name: Its name.
+        rules: What it is about; see `rule`.
+        validations: What has to hold; see `says`.
+        conditions: When it is asked at all: what they leave out costs little.
+        where: The namespaceSelector; None for everywhere.
+        more: Further fields of the spec.
+    """
+    return _policy("Validating", name, rules, conditions, where, {"validations": list(validations), **more})
+
+
+def mutating(
+    name: str,
+    rules: Sequence[Json],
+    patches: Sequence[str],
+    *,
+    conditions: Sequence[Json] = (),
+    where: Json | None = None,
+    reinvoked: str = "Never",
+) -> Json:
+    """Return a MutatingAdmissionPolicy.
+
+    Args:
+        name: Its name.
+        rules: What it is about; see `rule`.
+        patches: Expressions that give a list of JSONPatch.
+        conditions: When it is asked at all.
+        where: The namespaceSelector; None for everywhere.
+        reinvoked: Never, or IfNeeded where a later one may undo it.
+    """
+    mutations = [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}} for patch in patches]
+    return _policy(
+        "Mutating", name, rules, conditions, where, {"reinvocationPolicy": reinvoked, "mutations": mutations}
+    )
+
+
+def _policy(  # noqa: PLR0917 - the parts of one object
+    kind: str, name: str, rules: Sequence[Json], conditions: Sequence[Json], where: Json | None, more: Json
+) -> Json:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": f"{kind}AdmissionPolicy",
+        "metadata": {"name": name, "labels": {marks.MANAGED_BY: marks.MANAGER}},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                **({"namespaceSelector": where} if where is not None else {}),
+                "resourceRules": list(rules),
+            },
+            **({"matchConditions": list(conditions)} if conditions else {}),
+            **more,
+        },
+    }
+
+
+def binding(name: str, kind: str = "Validating", **more: object) -> Json:
+    """Return what puts a policy into force everywhere.
+
+    Args:
+        name: Of the policy, and of the binding.
+        kind: Validating or Mutating.
+        more: Further fields of the spec, as paramRef.
+    """
+    actions = {"validationActions": ["Deny"]} if kind == "Validating" else {}
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": f"{kind}AdmissionPolicyBinding",
+        "metadata": {"name": name, "labels": {marks.MANAGED_BY: marks.MANAGER}},
+        "spec": {"policyName": name, **actions, **more},
+    }
