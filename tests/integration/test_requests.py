@@ -162,12 +162,13 @@ async def test_a_denied_request_gives_nothing(api: Api, operator: Operator, peop
 
 
 async def test_the_first_request_after_an_install_is_taken(tenantry_home: Path) -> None:
-    """E16: `install` ends when the API server writes into requests who makes them, and not before."""
+    """E16: `install` waits until the API server writes into requests who makes them, and not before."""
     made: list[Json] = []
 
     async def install_and_ask(path: Path) -> None:
         async with Client(kubeconfig.load([path])) as client:
             await apply.apply(client, manifests.foundation(manifests.LOCAL_USER))
+            await apply.in_force(client)
             asked: tuple[tuple[type[Request], Json], ...] = (
                 (TenantRequest, {"tenant": "acme"}),
                 (ClusterRoleRequest, {"roleRef": VIEW}),

@@ -74,8 +74,21 @@ async def apply(client: Client, objects: Sequence[Json], *, applied: Callable[[J
     for group in ([*definitions, *namespaces], rest):
         await asyncio.gather(*(_apply_one(client, value, applied) for value in group))
     await asyncio.gather(*(_established(client, value["metadata"]["name"]) for value in definitions))
-    if any(value["metadata"]["name"] in approval.STAMPS for value in rest):
-        await asyncio.gather(*(_answered(client, *probe) for probe in approval.probes()))
+
+
+async def in_force(client: Client) -> None:
+    """Wait until requests can be made: up to 5 s after the first installation.
+
+    The API server's mutating policies learn of new kinds by looking every 5 s; until then it refuses what they are
+    about, and says so.
+
+    Args:
+        client: An administrator's.
+
+    Raises:
+        RetryableError: It takes too long.
+    """
+    await asyncio.gather(*(_answered(client, *probe) for probe in approval.probes()))
 
 
 async def _answered(client: Client, resource: Resource, value: Json) -> None:

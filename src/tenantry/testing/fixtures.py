@@ -24,6 +24,7 @@ async def install(path: Path) -> None:
     """Put Tenantry into the cluster of a kubeconfig."""
     async with Client(kubeconfig.load([path])) as client:
         await apply.apply(client, manifests.foundation(manifests.LOCAL_USER))
+        await apply.in_force(client)
 
 
 @pytest_asyncio.fixture(scope="session")
