@@ -14,7 +14,7 @@ import msgspec
 from tenantry.api import reasons
 from tenantry.api.errors import InputError, TerminalError
 from tenantry.api.kubernetes import Namespace, ResourceQuota, ResourceQuotaSpec
-from tenantry.api.marks import INHERITED_FROM, MANAGED_BY, MANAGER, TENANT
+from tenantry.api.marks import MANAGED_BY, MANAGER, TENANT
 from tenantry.api.model import ObjectMeta, Resource, object_key
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
@@ -171,21 +171,8 @@ def _child(reading: Reading, inputs: Inputs) -> Plan:
     return plan(
         children,
         lambda resource, key: reading.observed[resource].get(key),
-        stale=[each for each in _made(reading, inputs) if _key(each) not in wanted],
+        stale=[each for each in child_gather.made_inside(inputs, reading.observed) if _key(each) not in wanted],
     )
-
-
-def _made(reading: Reading, inputs: Inputs) -> Iterator[tuple[Resource, Observed]]:
-    """Yield what was made for a child inside it, by our names; its ResourceQuota is divided above."""
-    if inputs.bound is None:
-        return
-    for kind in child_gather.CHILD_KINDS:
-        if not kind.resource.namespaced:
-            continue
-        for found in reading.observed[kind.resource].by_index(BY_NAMESPACE, inputs.namespace):
-            ours = found.name.startswith("tenantry-") and watched.tenant_of(found)
-            if ours and INHERITED_FROM not in found.labels:
-                yield kind.resource, found
 
 
 def _key(found: tuple[Resource, Observed]) -> tuple[Resource, str]:

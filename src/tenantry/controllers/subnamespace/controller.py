@@ -20,9 +20,8 @@ from tenantry.controllers.inheritance.controller import bring
 from tenantry.controllers.inheritance.desired import Inherited
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.subnamespace import checks, desired, ending, orphans, status, wakes
-from tenantry.controllers.subnamespace.gather import CHILD_KINDS, Caches, Inputs, gather
+from tenantry.controllers.subnamespace.gather import CHILD_KINDS, Caches, Inputs, gather, made_inside
 from tenantry.controllers.tenant import suspension
-from tenantry.controllers.watched import BY_NAMESPACE, tenant_of
 from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
@@ -161,8 +160,9 @@ class SubnamespaceController:
             return Made(outcome=Outcome(error=error))
         first = [child for child in children if child.wave < interior.WAVE_PEOPLE]
         wanted = {(child.object.resource, child.object.key) for child in children}
-        stale = [pair for pair in self._made(inputs) if (pair[0], pair[1].key) not in wanted]
         applier = engine.applier
+        inside = made_inside(inputs, engine.observed_caches(kind.resource for kind in CHILD_KINDS))
+        stale = [pair for pair in inside if (pair[0], pair[1].key) not in wanted]
         outcome = await applier.run(plan(first, inputs.lookup, stale=stale, equivalent=applier.equivalent))
         self._tell(engine, inputs, outcome)
         if outcome.error is not None or outcome.blocked:
@@ -206,18 +206,6 @@ class SubnamespaceController:
         if namespace is None:  # it went as soon as it was made: the watch tells
             return Inherited(copied=inputs.subnamespace.status.copied)
         return await bring(engine, inputs.subnamespace, tenant, namespace)
-
-    def _made(self, inputs: Inputs) -> list[tuple[Resource, Observed]]:
-        """Return what was made for the child inside it, by our names."""
-        if inputs.bound is None or self._caches is None:
-            return []
-        return [
-            (resource, found)
-            for resource, cache in self._caches.observed.items()
-            if resource.namespaced
-            for found in cache.by_index(BY_NAMESPACE, inputs.namespace)
-            if found.name.startswith("tenantry-") and tenant_of(found) and INHERITED_FROM not in found.labels
-        ]
 
     def _tell(self, engine: Engine, inputs: Inputs, outcome: Outcome) -> None:
         """Wake those for whom a new or moved namespace is news."""

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 
 import msgspec
 
 from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, RoleBinding
-from tenantry.api.marks import KIND, KIND_CORE, PARENT, SUBNAMESPACE, SUBNAMESPACE_UID, TENANT, TENANT_UID
+from tenantry.api.marks import (
+    INHERITED_FROM,
+    KIND,
+    KIND_CORE,
+    PARENT,
+    SUBNAMESPACE,
+    SUBNAMESPACE_UID,
+    TENANT,
+    TENANT_UID,
+)
 from tenantry.api.model import Resource, object_key
 from tenantry.api.owner import Owner
 from tenantry.api.subnamespace import InheritanceMode, Mode, Scope, Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.quota.verdicts import Verdict
-from tenantry.controllers.watched import BY_ADOPTION, BY_BINDING, BY_NAMESPACE, BY_TENANT
+from tenantry.controllers.watched import BY_ADOPTION, BY_BINDING, BY_NAMESPACE, BY_TENANT, tenant_of
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Lookup
@@ -141,6 +151,24 @@ def gather(
         verdict=verdict,
         lookup=lookup,
     )
+
+
+def made_inside(inputs: Inputs, observed: Mapping[Resource, Cache[Observed]]) -> list[tuple[Resource, Observed]]:
+    """Return what was made for a child inside it, by our names; its ResourceQuota is the quota controller's.
+
+    Args:
+        inputs: What is known of the child.
+        observed: What there is of `CHILD_KINDS`.
+    """
+    if inputs.bound is None:
+        return []
+    return [
+        (kind.resource, found)
+        for kind in CHILD_KINDS
+        if kind.resource.namespaced
+        for found in observed[kind.resource].by_index(BY_NAMESPACE, inputs.namespace)
+        if found.name.startswith("tenantry-") and tenant_of(found) and INHERITED_FROM not in found.labels
+    ]
 
 
 def tenant_above(namespace: Observed | None, tenants: Cache[Tenant]) -> Tenant | None:
