@@ -101,3 +101,23 @@ def binding_of(found: Observed) -> list[str]:
     """Return the uid of the Subnamespace that a namespace is bound to."""
     uid = found.labels.get(SUBNAMESPACE_UID)
     return [uid] if uid else []
+
+
+def is_same(before: Observed, after: Observed) -> bool:
+    """Tell whether nothing has changed that we decide, or that decides about others."""
+    return (
+        is_marked_same(before, after)
+        and before.digest == after.digest
+        and before.owner_uid == after.owner_uid
+        and before.has_subjects == after.has_subjects
+    )
+
+
+def is_marked_same(before: Observed, after: Observed) -> bool:
+    """Tell whether an object is the same one as before, with the same marks: its content may have changed."""
+    return (
+        before.uid == after.uid
+        and before.labels == after.labels
+        and before.annotations == after.annotations
+        and before.deleting == after.deleting
+    )

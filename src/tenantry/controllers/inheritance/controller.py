@@ -173,23 +173,18 @@ def _nobody(_: Change[Any]) -> Iterable[str]:
 def _is_news(change: Change[Observed]) -> bool:
     """Tell whether a change can matter to anybody who inherits: not where only Tenantry's own things are about."""
     before, after = change.before, change.after
-    if before is not None and after is not None and _same(before, after):
+    if (
+        before is not None
+        and after is not None
+        and watched.is_marked_same(before, after)
+        and _likeness(before) == _likeness(after)
+    ):
         return False
     return any(value is not None and (isinstance(value, Heritable) or not _is_made(value)) for value in (before, after))
 
 
 def _is_made(value: Observed) -> bool:
     return value.labels.get(marks.MANAGED_BY) == marks.MANAGER and not is_copy(value)
-
-
-def _same(before: Observed, after: Observed) -> bool:
-    return (
-        before.uid == after.uid
-        and before.labels == after.labels
-        and before.annotations == after.annotations
-        and before.deleting == after.deleting
-        and _likeness(before) == _likeness(after)
-    )
 
 
 def _likeness(value: Observed) -> bytes:

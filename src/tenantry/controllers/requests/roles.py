@@ -15,7 +15,8 @@ from tenantry.api.model import KubernetesObject, Resource, object_key
 from tenantry.api.requests import REQUEST_UID, ClusterRoleRequest, Decision, RoleKind, RoleRequest
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
-from tenantry.controllers.conclusion import PATIENCE, problem_of, warned_of
+from tenantry.controllers.announcement import warn_of_end
+from tenantry.controllers.conclusion import PATIENCE, problem_of
 from tenantry.controllers.requests import desired, status
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
 from tenantry.engine.apply import Outcome
@@ -155,7 +156,8 @@ class RoleRequestController:
         waits = outcome.error is not None and problem is not None and problem.passing and attempt < PATIENCE
         if written != before and not waits:
             await engine.write_status(msgspec.structs.replace(request, status=written))
-        _say(engine, request, outcome, warned_of(written.conditions))
+        _say(engine, request, outcome)
+        warn_of_end(engine.recorder, request, written.conditions)
         if isinstance(outcome.error, ApiError):
             raise outcome.error
         missing = problem is not None and problem.reason == reasons.ROLE_NOT_FOUND
@@ -234,7 +236,7 @@ def _done(request: RoleGrant) -> str:
     return f"{ref.kind} {ref.name!r} is given{end}"
 
 
-def _say(engine: Engine, request: RoleGrant, outcome: Outcome, warning: str) -> None:
+def _say(engine: Engine, request: RoleGrant, outcome: Outcome) -> None:
     was_there = bool(request.status.granted)
     for step in outcome.done:
         told = f"{step.resource.kind} {step.name!r}"
@@ -244,5 +246,3 @@ def _say(engine: Engine, request: RoleGrant, outcome: Outcome, warning: str) -> 
             engine.recorder.say(request, EventKind.NORMAL, reasons.CORRECTED, f"put back {told}")
         else:
             engine.recorder.say(request, EventKind.NORMAL, reasons.GRANTED, f"made {told}")
-    if warning and warning != warned_of(request.status.conditions):
-        engine.recorder.say(request, EventKind.WARNING, reasons.EXPIRES_SOON, warning)

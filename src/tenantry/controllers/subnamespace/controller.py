@@ -15,7 +15,8 @@ from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import interior, watched
-from tenantry.controllers.conclusion import PASSING, warned_of, was_said
+from tenantry.controllers.announcement import announce, warn_of_end
+from tenantry.controllers.conclusion import PASSING
 from tenantry.controllers.inheritance.controller import bring
 from tenantry.controllers.inheritance.desired import Inherited
 from tenantry.controllers.quota.verdicts import Verdicts
@@ -27,7 +28,7 @@ from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Action, Blocked, Child, Step, plan
+from tenantry.engine.plan import Blocked, Child, plan
 from tenantry.engine.runtime import Engine, Watch
 from tenantry.world.leases import ENDLESS, Lease, lease
 
@@ -228,32 +229,13 @@ class SubnamespaceController:
         written = status.compute(inputs, made.outcome, inherited=made.inherited, lease=term, attempt=attempt, now=now)
         if written != subnamespace.status:
             await engine.write_status(msgspec.structs.replace(current, status=written))
-        self._say(engine, subnamespace, made)
-        warning = warned_of(written.conditions)
-        if warning and warning != warned_of(subnamespace.status.conditions):
-            engine.recorder.say(subnamespace, EventKind.WARNING, reasons.EXPIRES_SOON, warning)
+        clashes = made.inherited.blocked if made.inherited is not None else ()
+        announce(engine.recorder, subnamespace, made.outcome, clashes)
+        warn_of_end(engine.recorder, subnamespace, written.conditions)
         if isinstance(made.outcome.error, ApiError):
             raise made.outcome.error
-
-    def _say(self, engine: Engine, subnamespace: Subnamespace, made: Made) -> None:
-        outcome = made.outcome
-        # What a changed spec asked for is said by the conditions; an event is for what nobody asked for.
-        asked_for = subnamespace.status.observed_generation != subnamespace.metadata.generation
-        for step in outcome.done if not asked_for else ():
-            engine.recorder.say(subnamespace, EventKind.NORMAL, reasons.CORRECTED, _told(step))
-        clashes = made.inherited.blocked if made.inherited is not None else ()
-        for blocked in (*outcome.blocked, *clashes):
-            if not blocked.passing and not was_said(subnamespace.status.conditions, blocked):
-                engine.recorder.say(subnamespace, EventKind.WARNING, blocked.reason, blocked.message)
 
 
 def _waiting(outcome: Outcome) -> Outcome:
     waits = Blocked(reason=reasons.PROGRESSING, message="its share of the quota is on the way", passing=True)
     return msgspec.structs.replace(outcome, blocked=(waits,))
-
-
-def _told(step: Step) -> str:
-    name = f"{step.resource.kind} {step.name!r}"
-    if step.action is Action.UPDATE:
-        return f"put back {', '.join(step.differs[:3])} of {name}"
-    return f"{'made' if step.action is Action.CREATE else 'deleted'} {name}"

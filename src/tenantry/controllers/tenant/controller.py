@@ -14,7 +14,7 @@ from tenantry.api.model import Resource, object_key
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import interior, watched
-from tenantry.controllers.conclusion import warned_of, was_said
+from tenantry.controllers.announcement import announce, warn_of_end
 from tenantry.controllers.tenant import desired, status, suspension
 from tenantry.controllers.tenant.gather import CHILD_KINDS, Inputs, gather
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, tenant_of
@@ -22,7 +22,6 @@ from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.conditions import find
-from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Action, Equivalent, Plan, Step, plan, same
 from tenantry.engine.runtime import Engine, Watch
@@ -84,10 +83,8 @@ class TenantController:
         )
         if written != tenant.status:
             await engine.write_status(msgspec.structs.replace(tenant, status=written))
-        self._say(engine, tenant, outcome)
-        warning = warned_of(written.conditions)
-        if warning and warning != warned_of(tenant.status.conditions):
-            engine.recorder.say(tenant, EventKind.WARNING, reasons.EXPIRES_SOON, warning)
+        announce(engine.recorder, tenant, outcome)
+        warn_of_end(engine.recorder, tenant, written.conditions)
         if isinstance(outcome.error, ApiError):
             raise outcome.error
         return term.next_seconds if is_settled else SETTLE_SECONDS
@@ -145,15 +142,6 @@ class TenantController:
         owns = namespace is not None and namespace.owner_uid == tenant.metadata.uid
         return gather(tenant, caches, cluster_uid=self._cluster_uid, owns_namespace=owns)
 
-    def _say(self, engine: Engine, tenant: Tenant, outcome: Outcome) -> None:
-        # What a changed spec asked for is said by the conditions; an event is for what nobody asked for.
-        asked_for = tenant.status.observed_generation != tenant.metadata.generation
-        for step in outcome.done if not asked_for else ():
-            engine.recorder.say(tenant, EventKind.NORMAL, reasons.CORRECTED, _told(step))
-        for blocked in outcome.blocked:
-            if not blocked.passing and not was_said(tenant.status.conditions, blocked):
-                engine.recorder.say(tenant, EventKind.WARNING, blocked.reason, blocked.message)
-
 
 def plan_for(inputs: Inputs, equivalent: Equivalent = same) -> Plan:
     """Return what has to be written for a tenant.
@@ -180,17 +168,10 @@ def _is_stale(tenant: Tenant, found: Observed) -> bool:
     return found.owner_uid == tenant.metadata.uid
 
 
-def _told(step: Step) -> str:
-    name = f"{step.resource.kind} {step.name!r}"
-    if step.action is Action.UPDATE:
-        return f"put back {', '.join(step.differs[:3])} of {name}"
-    return f"{'made' if step.action is Action.CREATE else 'deleted'} {name}"
-
-
 def _child_keys(change: Change[Observed]) -> Iterable[str]:
     """Return the tenants that an object's change may concern; none for a change that is not ours to look at."""
     before, after = change.before, change.after
-    if before is not None and after is not None and _same(before, after):
+    if before is not None and after is not None and watched.is_same(before, after):
         return ()
     keys: set[str] = set()
     for value in (before, after):
@@ -204,15 +185,3 @@ def _child_keys(change: Change[Observed]) -> Iterable[str]:
             keys.update(tenant_of(value))
             keys.add(value.name)
     return keys
-
-
-def _same(before: Observed, after: Observed) -> bool:
-    return (
-        before.digest == after.digest
-        and before.uid == after.uid
-        and before.labels == after.labels
-        and before.annotations == after.annotations
-        and before.deleting == after.deleting
-        and before.owner_uid == after.owner_uid
-        and before.has_subjects == after.has_subjects
-    )
