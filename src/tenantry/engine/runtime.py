@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -141,18 +141,7 @@ class Engine:
         Raises:
             Conflict: The object has changed since; look at it again.
         """
-        informer = self._informers[value.resource]
-        informer.cache.expect(value.key)
-        answer = None
-        try:
-            data = await self.client.replace(value, subresource="status")
-            answer = informer.decode(msgspec.Raw(data))
-        except NotFound:
-            log.debug("deleted before its status was written", extra={"key": value.key})
-        finally:
-            change = informer.cache.settle(value.key, answer)
-            if change is not None:
-                informer.on_change(change)
+        await self._write(value, self.client.replace(value, subresource="status"))
 
     async def patch_metadata(self, value: KubernetesObject, metadata: Mapping[str, Any]) -> None:
         """Change an object's metadata at the resourceVersion that it was read at, by a merge patch.
@@ -160,18 +149,21 @@ class Engine:
         Raises:
             Conflict: The object has changed since; look at it again.
         """
-        informer = self._informers[value.resource]
-        informer.cache.expect(value.key)
-        answer = None
         meta = value.metadata
         patch = {"metadata": {**metadata, "resourceVersion": meta.resource_version}}
+        await self._write(value, self.client.merge_patch(value.resource, meta.namespace, meta.name, patch))
+
+    async def _write(self, value: KubernetesObject, answer: Awaitable[bytes]) -> None:
+        """Await a write of ours, so that the watch's word of it wakes nobody; an object that is gone needs none."""
+        informer = self._informers[value.resource]
+        informer.cache.expect(value.key)
+        found = None
         try:
-            data = await self.client.merge_patch(value.resource, meta.namespace, meta.name, patch)
-            answer = informer.decode(msgspec.Raw(data))
+            found = informer.decode(msgspec.Raw(await answer))
         except NotFound:
-            log.debug("deleted before its metadata was written", extra={"key": value.key})
+            log.debug("deleted before it was written", extra={"key": value.key})
         finally:
-            change = informer.cache.settle(value.key, answer)
+            change = informer.cache.settle(value.key, found)
             if change is not None:
                 informer.on_change(change)
 
