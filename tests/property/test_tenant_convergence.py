@@ -23,8 +23,8 @@ from tenantry.api.kubernetes import (
 from tenantry.api.marks import SUSPENDED_SUBJECTS
 from tenantry.api.model import Resource
 from tenantry.api.tenant import NetworkIsolation, Tenant
-from tenantry.controllers import interior
-from tenantry.controllers.tenant import desired, status, suspension
+from tenantry.controllers import interior, suspension
+from tenantry.controllers.tenant import desired, status
 from tenantry.controllers.tenant.controller import plan_for
 from tenantry.controllers.tenant.gather import CHILD_KINDS, Inputs, gather
 from tenantry.engine.apply import Outcome

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tenantry.api.errors import TerminalError
 from tenantry.api.kubernetes import RoleBinding
 from tenantry.api.marks import SUSPENDED_SUBJECTS
-from tenantry.controllers.tenant import suspension
+from tenantry.controllers import suspension
 from tenantry.engine.observed import observe
 from tenantry.testing.rfc7396 import merged
 

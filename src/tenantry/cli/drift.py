@@ -19,8 +19,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.cli import treedrift
 from tenantry.cli.documents import Wanted
 from tenantry.cli.treedrift import Reading
-from tenantry.controllers import interior
-from tenantry.controllers.tenant import suspension
+from tenantry.controllers import interior, suspension
 from tenantry.controllers.tenant.controller import plan_for
 from tenantry.controllers.tenant.gather import CHILD_KINDS, gather
 from tenantry.controllers.watched import OURS, selectors_of, watch

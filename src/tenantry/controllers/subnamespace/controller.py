@@ -14,7 +14,7 @@ from tenantry.api.marks import FINALIZER, INHERITED_FROM
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
-from tenantry.controllers import interior, watched
+from tenantry.controllers import interior, suspension, watched
 from tenantry.controllers.announcement import announce, warn_of_end
 from tenantry.controllers.conclusion import PASSING
 from tenantry.controllers.inheritance.controller import bring
@@ -22,7 +22,6 @@ from tenantry.controllers.inheritance.desired import Inherited
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.subnamespace import checks, desired, ending, orphans, status, wakes
 from tenantry.controllers.subnamespace.gather import CHILD_KINDS, Caches, Inputs, gather, made_inside
-from tenantry.controllers.tenant import suspension
 from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339

@@ -13,9 +13,9 @@ from tenantry.api.marks import PARENT, SUBNAMESPACE, SUSPENDED
 from tenantry.api.model import Resource, object_key
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.controllers import interior, watched
+from tenantry.controllers import interior, suspension, watched
 from tenantry.controllers.announcement import announce, warn_of_end
-from tenantry.controllers.tenant import desired, status, suspension
+from tenantry.controllers.tenant import desired, status
 from tenantry.controllers.tenant.gather import CHILD_KINDS, Inputs, gather
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, tenant_of
 from tenantry.engine.apply import Outcome
