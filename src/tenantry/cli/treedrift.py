@@ -58,7 +58,7 @@ class Reading(msgspec.Struct, frozen=True):
 
     def has_tree(self, tenant: str) -> bool:
         """Tell whether a tenant's quota is divided, or about to be."""
-        return self.books.get(tenant) is not None or bool(self.subnamespaces.by_index(BY_NAMESPACE, tenant))
+        return self.books.get(tenant) is not None or self.subnamespaces.count(BY_NAMESPACE, tenant) > 0
 
 
 async def read(client: Client, tenants: list[Tenant], wanted: Mapping[str, Subnamespace]) -> Reading:

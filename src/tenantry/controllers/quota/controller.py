@@ -150,7 +150,7 @@ class QuotaController:
         name = tenant.metadata.name
         if name in self._indexes or caches.books.get(name) is not None:
             return True
-        if caches.subnamespaces.by_index(BY_NAMESPACE, name) or len(caches.namespaces.by_index(BY_TENANT, name)) > 1:
+        if caches.subnamespaces.count(BY_NAMESPACE, name) or caches.namespaces.count(BY_TENANT, name) > 1:
             return True
         own = caches.quotas.get(object_key(name, QUOTA))
         return own is not None and QUOTA_BATCH in own.annotations
