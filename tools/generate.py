@@ -127,7 +127,7 @@ def kind_page(kind: type[KubernetesObject]) -> str:
         "| field | type | default | meaning |",
         "|---|---|---|---|",
     ]
-    for part in ("spec", "status"):
+    for part in (each for each in ("spec", "status") if each in schema["properties"]):
         lines += _rows(part, schema["properties"][part], required=part == "spec")
     lines += ["", "## Columns", "", "| column | shows | with `-o wide` only |", "|---|---|---|"]
     for column in version["additionalPrinterColumns"]:

@@ -13,6 +13,7 @@ from tenantry.api.model import Condition, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.owner import Owner
 from tenantry.api.quota import Quota
+from tenantry.api.rules import Rules
 from tenantry.api.times import Instant
 
 MAX_NAME = 46
@@ -183,6 +184,10 @@ class SubnamespaceSpec(Model, frozen=True, kw_only=True):
             " key that the tenant limits and that is not named."
         ),
     ] = Quota()
+    rules: Annotated[
+        Rules,
+        Meta(description="What workloads may ask for, in the child and everything below it; never looser than above."),
+    ] = Rules()
     labels: Annotated[
         _Marks, Meta(description="Labels of the child namespace: TENANT.tenantry.dev/…, and what the tenant may set.")
     ] = {}

@@ -10,6 +10,7 @@ from tenantry.api.crd import Column, Names, Rule, list_map
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import Condition, KubernetesObject, Model, Resource
 from tenantry.api.requests import AutoApproval
+from tenantry.api.rules import Rules
 from tenantry.api.subnamespace import NEVER_INHERITED
 
 NAME = "default"
@@ -46,6 +47,10 @@ class TenancyDefaultsSpec(Model, frozen=True, kw_only=True):
             extra_json_schema=list_map("group", "plural"),
         ),
     ] = ()
+    rules: Annotated[
+        Rules,
+        Meta(description="What workloads may ask for, in every namespace of every tenant; tenants only tighten it."),
+    ] = Rules()
     auto_approve: Annotated[
         tuple[AutoApproval, ...],
         Meta(

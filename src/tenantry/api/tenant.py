@@ -13,6 +13,7 @@ from tenantry.api.model import Condition, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.owner import Owner
 from tenantry.api.quota import ContainerResources, Quota
+from tenantry.api.rules import Rules
 from tenantry.api.times import Instant
 
 
@@ -121,6 +122,14 @@ class TenantSpec(Model, frozen=True, kw_only=True):
     namespaces: Annotated[NamespaceRules, Meta(description="Limits of the tenant's tree of namespaces.")] = (
         NamespaceRules()
     )
+    rules: Annotated[
+        Rules,
+        Meta(
+            description="What workloads may ask for, in every namespace of the tree; never looser than in"
+            " TenancyDefaults. Where neither says anything, pod security is Baseline, pods do not name their node, and"
+            " Services are reached from inside the cluster only."
+        ),
+    ] = Rules()
     expires_at: Annotated[
         Instant,
         Meta(description="When the tenant is suspended by itself; a later time opens it again, and nothing is lost."),

@@ -11,6 +11,7 @@ from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.marks import MANAGED_BY, MANAGER, SUBNAMESPACE_UID, TENANT
 from tenantry.api.model import Resource, object_key
 from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.engine.cache import Change
 from tenantry.engine.observed import Observed, observe
@@ -28,6 +29,7 @@ OURS = {"labelSelector": f"{MANAGED_BY}={MANAGER}"}
 """What is read of kinds of which only our own objects matter; others may be inherited, closed, or in the way."""
 
 _decode_tenant = msgspec.json.Decoder(Tenant)
+_decode_defaults = msgspec.json.Decoder(TenancyDefaults)
 _decode_subnamespace = msgspec.json.Decoder(Subnamespace)
 
 _ONLY_OURS = frozenset({ResourceQuota.resource})
@@ -58,6 +60,11 @@ def watch(resource: Resource, keys: Callable[[Change[Observed]], Iterable[str]],
 def tenants(keys: Callable[[Change[Tenant]], Iterable[str]]) -> Watch:
     """Return how a controller watches tenants."""
     return Watch(resource=Tenant.resource, decode=_decode_tenant.decode, keys=keys)
+
+
+def defaults(keys: Callable[[Change[TenancyDefaults]], Iterable[str]]) -> Watch:
+    """Return how a controller watches what holds for all tenants."""
+    return Watch(resource=TenancyDefaults.resource, decode=_decode_defaults.decode, keys=keys)
 
 
 def subnamespaces(keys: Callable[[Change[Subnamespace]], Iterable[str]]) -> Watch:

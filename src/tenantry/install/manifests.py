@@ -11,14 +11,15 @@ from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.requests import REQUESTS
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.install import approval, bandwidth, guards, inherited, policies, rights, subnamespaces
+from tenantry.install import approval, bandwidth, guards, inherited, policies, rights, rules, subnamespaces
 from tenantry.install.rights import LABELS, OPERATOR
 
 Json = dict[str, Any]
 
-KINDS = (Tenant, Subnamespace, TenantResourceQuota, TenancyDefaults, *REQUESTS)
+KINDS = (Tenant, Subnamespace, TenantResourceQuota, TenancyDefaults, TenancyRules, *REQUESTS)
 METRICS_PORT = 8080
 DEFAULT_IMAGE = f"tenantry:{__version__}"
 
@@ -56,6 +57,7 @@ def foundation(subject: Json) -> list[Json]:
         *policies.closable(),
         *guards.guards(),
         *bandwidth.bandwidth(),
+        *rules.everything(),
         *subnamespaces.everything(),
         *inherited.everything(subject),
         *approval.everything(subject),

@@ -54,6 +54,7 @@ def operator_role() -> Json:
         # A tenant's core namespace is deleted by Kubernetes' garbage collector, child namespaces by the operator.
         allow([""], ["namespaces"], KEEP),
         allow([""], ["resourcequotas", "limitranges"], KEEP),
+        allow([marks.GROUP], ["tenancyrules"], KEEP),
         # A share that was moved is in force at once, not when Kubernetes' quota controller comes to it.
         allow([""], ["resourcequotas/status"], ["patch"]),
         allow(["networking.k8s.io"], ["networkpolicies"], KEEP),
@@ -85,6 +86,7 @@ def people_roles() -> list[Json]:
         rules=[
             allow([""], ["namespaces"], ["get"]),
             allow([marks.GROUP], ["subnamespaces"], [*READ, "create", "update", "patch", "delete"]),
+            allow([marks.GROUP], ["tenancyrules"], READ),
         ],
     )
     own_namespace["metadata"]["labels"]["tenantry.dev/aggregate-to-owner"] = "true"

@@ -31,8 +31,6 @@ KINDS = "kinds"
 REOPENED_SECONDS = 0.25
 """When to look again at a binding that the end of a suspension is about to open; each time twice as long."""
 
-_decode_defaults = msgspec.json.Decoder(TenancyDefaults)
-
 
 class InheritanceController:
     """Reconciles objects that may be inherited; the key is `kind|namespace|name`, the object's own."""
@@ -54,7 +52,7 @@ class InheritanceController:
         return [
             watched.subnamespaces(_nobody),
             watched.watch(Namespace.resource, _nobody),
-            Watch(resource=TenancyDefaults.resource, decode=_decode_defaults.decode, keys=lambda _: [KINDS]),
+            watched.defaults(lambda _: [KINDS]),
             *(self._watch(kind) for kind in known),
         ]
 

@@ -13,6 +13,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import FINALIZER, INHERITED_FROM
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Mode, Subnamespace
+from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import interior, suspension, watched
 from tenantry.controllers.announcement import announce, warn_of_end
@@ -71,6 +72,7 @@ class SubnamespaceController:
         return [
             watched.subnamespaces(self._waker(wakes.by_subnamespace, own=True)),
             watched.tenants(self._waker(wakes.by_tenant)),
+            watched.defaults(self._waker(wakes.by_defaults)),
             *(watched.watch(kind.resource, self._child_waker(kind.resource)) for kind in CHILD_KINDS),
         ]
 
@@ -98,6 +100,7 @@ class SubnamespaceController:
             engine.cache(Subnamespace.resource),
             engine.observed_caches(kind.resource for kind in CHILD_KINDS),
             self._wanted,
+            engine.cache(TenancyDefaults.resource),
         )
         subnamespace = caches.subnamespaces.get(key)
         if subnamespace is None:

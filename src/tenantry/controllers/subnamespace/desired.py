@@ -6,8 +6,9 @@ from tenantry.api import marks
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
 from tenantry.api.subnamespace import Mode
+from tenantry.api.tenancyrules import TenancyRulesSpec
 from tenantry.api.tenant import Tenant
-from tenantry.controllers import interior
+from tenantry.controllers import interior, rulebook
 from tenantry.controllers.interior import Room
 from tenantry.controllers.subnamespace.gather import Inputs
 from tenantry.engine.plan import Child
@@ -22,8 +23,9 @@ def children(inputs: Inputs, tenant: Tenant) -> list[Child]:
         tenant: The tenant of the tree.
 
     Raises:
-        InputError: A quota is wrong in a way that the CRD's schema did not catch.
+        InputError: A quantity is wrong in a way that the CRD's schema did not catch.
     """
+    rules = rulebook.rules_of(inputs.defaults, tenant, inputs.above)
     room = Room(
         tenant=tenant,
         namespace=inputs.namespace,
@@ -32,7 +34,8 @@ def children(inputs: Inputs, tenant: Tenant) -> list[Child]:
         suspended=tenant.spec.suspended,
     )
     return [
-        _namespace(inputs, tenant),
+        _namespace(inputs, tenant, rules),
+        rulebook.rulebook(room, rules),
         *interior.limits(room),
         *interior.network(room),
         interior.owner_binding(room),
@@ -45,7 +48,7 @@ def _limits_of(inputs: Inputs, tenant: Tenant) -> dict[str, str]:
     return {key: asked.get(key, whole) for key, whole in quota.normal(tenant.spec.quota.hard).items()}
 
 
-def _namespace(inputs: Inputs, tenant: Tenant) -> Child:
+def _namespace(inputs: Inputs, tenant: Tenant, rules: TenancyRulesSpec) -> Child:
     subnamespace = inputs.subnamespace
     spec, meta = subnamespace.spec, subnamespace.metadata
     accepted = {meta.uid}
@@ -66,6 +69,7 @@ def _namespace(inputs: Inputs, tenant: Tenant) -> Child:
         **{f"{name}{marks.TREE_SUFFIX}": str(depth - level) for level, name in enumerate(inputs.ancestors)},
         f"{inputs.namespace}{marks.TREE_SUFFIX}": "0",
         **({marks.SUSPENDED: "true"} if tenant.spec.suspended else {}),
+        **rulebook.labels(rules),
     }
     return Child(
         object=Namespace(metadata=ObjectMeta(name=inputs.namespace, labels=labels, annotations=dict(spec.annotations))),

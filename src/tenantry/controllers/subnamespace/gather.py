@@ -20,7 +20,11 @@ from tenantry.api.marks import (
 )
 from tenantry.api.model import Resource, object_key
 from tenantry.api.owner import Owner
+from tenantry.api.rules import Rules
 from tenantry.api.subnamespace import InheritanceMode, Mode, Scope, Subnamespace
+from tenantry.api.tenancydefaults import NAME as DEFAULTS
+from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.quota.verdicts import Verdict
 from tenantry.controllers.watched import BY_ADOPTION, BY_BINDING, BY_NAMESPACE, BY_TENANT, tenant_of
@@ -30,7 +34,7 @@ from tenantry.engine.plan import Lookup
 from tenantry.world.leases import with_lease
 from tenantry.world.naming import child_name
 
-CHILD_KINDS = (Namespace, LimitRange, NetworkPolicy, RoleBinding)
+CHILD_KINDS = (Namespace, LimitRange, NetworkPolicy, TenancyRules, RoleBinding)
 """What this controller makes in and of a child namespace; its ResourceQuota is the quota controller's."""
 
 DEEPEST = 64
@@ -45,12 +49,14 @@ class Caches(msgspec.Struct, frozen=True):
         subnamespaces: All Subnamespaces.
         observed: What else is watched, by kind.
         wanted: Names of namespaces that are somebody else's, and the key of the Subnamespace that waits for each.
+        defaults: What holds for all tenants; None where nothing does.
     """
 
     tenants: Cache[Tenant]
     subnamespaces: Cache[Subnamespace]
     observed: dict[Resource, Cache[Observed]]
     wanted: dict[str, str]
+    defaults: Cache[TenancyDefaults] | None = None
 
     @property
     def namespaces(self) -> Cache[Observed]:
@@ -79,6 +85,8 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
         bindings: Every RoleBinding of the child namespace.
         verdict: What the quota controller says.
         lookup: What is there, by kind and key.
+        above: The Subnamespaces from the top of the tree down to this one.
+        defaults: The rules of all tenants.
     """
 
     subnamespace: Subnamespace
@@ -98,6 +106,8 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     bindings: list[Observed]
     verdict: Verdict | None
     lookup: Lookup
+    above: tuple[Subnamespace, ...] = ()
+    defaults: Rules = Rules()
 
 
 def gather(
@@ -150,6 +160,8 @@ def gather(
         bindings=caches.observed[RoleBinding.resource].by_index(BY_NAMESPACE, namespace) if bound is not None else [],
         verdict=verdict,
         lookup=lookup,
+        above=_above(subnamespace, caches),
+        defaults=_rules(caches),
     )
 
 
@@ -169,6 +181,23 @@ def made_inside(inputs: Inputs, observed: Mapping[Resource, Cache[Observed]]) ->
         for found in observed[kind.resource].by_index(BY_NAMESPACE, inputs.namespace)
         if found.name.startswith("tenantry-") and tenant_of(found) and INHERITED_FROM not in found.labels
     ]
+
+
+def _above(subnamespace: Subnamespace, caches: Caches) -> tuple[Subnamespace, ...]:
+    """Return the Subnamespaces from the top of the tree down to one."""
+    found = [subnamespace]
+    while len(found) <= DEEPEST:
+        parent = caches.namespaces.get(found[-1].metadata.namespace)
+        above = subnamespace_of(parent, caches) if parent is not None else None
+        if above is None:
+            break
+        found.append(above)
+    return tuple(reversed(found))
+
+
+def _rules(caches: Caches) -> Rules:
+    defaults = caches.defaults.get(DEFAULTS) if caches.defaults is not None else None
+    return defaults.spec.rules if defaults is not None else Rules()
 
 
 def tenant_above(namespace: Observed | None, tenants: Cache[Tenant]) -> Tenant | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from tenantry.api.kubernetes import RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.subnamespace.gather import Caches, inherits_people, subnamespace_key
 from tenantry.controllers.watched import BY_ADOPTION, BY_NAMESPACE, tenant_of
@@ -36,13 +37,13 @@ def by_subnamespace(change: Change[Subnamespace], caches: Caches) -> Iterable[st
         above = subnamespace_key(parent) if parent is not None else ""
         keys.update([above] if above else [])
         keys.update(found.key for found in caches.subnamespaces.by_index(BY_ADOPTION, value.key))
-    elif after.status.namespace and _people(before) != _people(after):
+    elif after.status.namespace and _handed_down(before) != _handed_down(after):
         keys.update(below(caches, after.status.namespace))
     return keys
 
 
-def _people(value: Subnamespace) -> object:
-    return value.spec.owners, inherits_people(value)
+def _handed_down(value: Subnamespace) -> object:
+    return value.spec.owners, inherits_people(value), value.spec.rules
 
 
 def by_tenant(change: Change[Tenant], caches: Caches) -> Iterable[str]:
@@ -51,6 +52,14 @@ def by_tenant(change: Change[Tenant], caches: Caches) -> Iterable[str]:
     if after is None or (before is not None and before.metadata.generation == after.metadata.generation):
         return ()
     return below(caches, after.metadata.name)
+
+
+def by_defaults(change: Change[TenancyDefaults], caches: Caches) -> Iterable[str]:
+    """Return whom a change of what holds for all concerns: everybody, where it is one of the rules."""
+    before, after = change.before, change.after
+    if before is not None and after is not None and before.spec.rules == after.spec.rules:
+        return ()
+    return [found.key for found in caches.subnamespaces]
 
 
 def by_child(resource: Resource, change: Change[Observed], caches: Caches) -> Iterable[str]:

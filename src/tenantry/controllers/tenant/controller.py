@@ -11,6 +11,9 @@ from tenantry.api.errors import ApiError, InputError, TerminalError
 from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, ResourceQuota, RoleBinding
 from tenantry.api.marks import PARENT, SUBNAMESPACE, SUSPENDED
 from tenantry.api.model import Resource, object_key
+from tenantry.api.rules import Rules
+from tenantry.api.tenancydefaults import NAME as DEFAULTS
+from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import interior, suspension, watched
@@ -42,6 +45,8 @@ class TenantController:
 
     def __init__(self, cluster_uid: str) -> None:
         self._cluster_uid = cluster_uid
+        # Known from the first reconcile on; what changes before that is looked at then anyway.
+        self._tenants: Cache[Tenant] | None = None
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller, and how an object's change becomes a tenant's name."""
@@ -49,7 +54,12 @@ class TenantController:
         children = [
             watched.watch(kind.resource, _child_keys, optional=kind is ClusterNetworkPolicy) for kind in CHILD_KINDS
         ]
-        return [tenants, *children]
+        return [tenants, watched.defaults(self._all), *children]
+
+    def _all(self, change: Change[TenancyDefaults]) -> Iterable[str]:
+        """Return whom a change of what holds for all concerns: everybody, where it is one of the rules."""
+        same = change.before is not None and change.after is not None and _rules(change.before) == _rules(change.after)
+        return () if same or self._tenants is None else [tenant.key for tenant in self._tenants]
 
     async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:
         """Bring one tenant to what its spec says; return in how many seconds to look again, None for never.
@@ -57,8 +67,9 @@ class TenantController:
         Raises:
             ApiError: Something failed; the status says what, and the queue tries again.
         """
-        tenant = engine.cache(Tenant.resource).get(key)
-        if not isinstance(tenant, Tenant):
+        self._tenants = engine.cache(Tenant.resource)
+        tenant = self._tenants.get(key)
+        if tenant is None:
             engine.forget(self.name, key)
             return None
         if tenant.metadata.deletion_timestamp:
@@ -140,7 +151,13 @@ class TenantController:
         caches: dict[Resource, Cache[Observed]] = engine.observed_caches(kind.resource for kind in CHILD_KINDS)
         namespace = caches[Namespace.resource].get(tenant.metadata.name)
         owns = namespace is not None and namespace.owner_uid == tenant.metadata.uid
-        return gather(tenant, caches, cluster_uid=self._cluster_uid, owns_namespace=owns)
+        inputs = gather(tenant, caches, cluster_uid=self._cluster_uid, owns_namespace=owns)
+        defaults: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(DEFAULTS)
+        return msgspec.structs.replace(inputs, defaults=_rules(defaults))
+
+
+def _rules(defaults: TenancyDefaults | None) -> Rules:
+    return defaults.spec.rules if defaults is not None else Rules()
 
 
 def plan_for(inputs: Inputs, equivalent: Equivalent = same) -> Plan:
@@ -150,7 +167,9 @@ def plan_for(inputs: Inputs, equivalent: Equivalent = same) -> Plan:
         InputError: The spec is wrong in a way that the CRD's schema did not catch.
     """
     tenant = inputs.tenant
-    children = desired.children(tenant, inputs.cluster_uid, has_cluster_policies=inputs.has_cluster_policies)
+    children = desired.children(
+        tenant, inputs.cluster_uid, has_cluster_policies=inputs.has_cluster_policies, defaults=inputs.defaults
+    )
     wanted = {(child.object.resource, child.object.key) for child in children}
     made = {(resource, found.key): found for resource, found in inputs.made}
     # Only what is in the tenant's own namespace, or owned by it, is ours to delete, whatever its labels say.

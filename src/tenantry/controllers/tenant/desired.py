@@ -21,13 +21,16 @@ from tenantry.api.kubernetes import (
     ResourceQuotaSpec,
 )
 from tenantry.api.model import ObjectMeta, OwnerReference
+from tenantry.api.rules import Rules
+from tenantry.api.tenancyrules import TenancyRulesSpec
 from tenantry.api.tenant import ClusterNetworkPolicyMode, Tenant
-from tenantry.controllers import interior
+from tenantry.controllers import interior, rulebook
 from tenantry.controllers.interior import Room
 from tenantry.engine.plan import Child
 from tenantry.world import quota
 
 QUOTA = "tenantry-quota"
+NO_RULES = Rules()
 
 CLUSTER_POLICY_PREFIX = "tenantry-"
 CLUSTER_POLICY_PRIORITY = 100
@@ -38,19 +41,23 @@ def cluster_policy_name(tenant: str) -> str:
     return f"{CLUSTER_POLICY_PREFIX}{tenant}"
 
 
-def children(tenant: Tenant, cluster_uid: str, *, has_cluster_policies: bool = False) -> list[Child]:
+def children(
+    tenant: Tenant, cluster_uid: str, *, has_cluster_policies: bool = False, defaults: Rules = NO_RULES
+) -> list[Child]:
     """Return everything that a tenant should have, whole.
 
     Args:
         tenant: Its uid names the owner; without one (`tenantry render`) the labels that hold it are empty.
         cluster_uid: The uid of the namespace kube-system.
         has_cluster_policies: The cluster has the kind ClusterNetworkPolicy.
+        defaults: The rules of all tenants.
 
     Raises:
-        InputError: The quota or the container defaults are wrong in a way that the CRD's schema did not catch.
+        InputError: A quantity of the tenant's is wrong in a way that the CRD's schema did not catch.
     """
     room = room_of(tenant)
-    found = [_namespace(tenant, cluster_uid)]
+    rules = rulebook.rules_of(defaults, tenant)
+    found = [_namespace(tenant, cluster_uid, rules), rulebook.rulebook(room, rules)]
     own = core_quota(tenant)
     if own is not None:
         # Once it is there, it is the quota controller's: a share of it may have been given to children.
@@ -90,7 +97,7 @@ def _cluster_meta(tenant: Tenant, name: str, labels: dict[str, str]) -> ObjectMe
     return ObjectMeta(name=name, labels={**everywhere, **labels}, owner_references=(owner,))
 
 
-def _namespace(tenant: Tenant, cluster_uid: str) -> Child:
+def _namespace(tenant: Tenant, cluster_uid: str, rules: TenancyRulesSpec) -> Child:
     labels = {
         marks.KIND: marks.KIND_CORE,
         marks.TENANT_UID: tenant.metadata.uid,
@@ -98,6 +105,7 @@ def _namespace(tenant: Tenant, cluster_uid: str) -> Child:
         marks.NETWORK: tenant.spec.isolation.network,
         f"{tenant.metadata.name}{marks.TREE_SUFFIX}": "0",
         **({marks.SUSPENDED: "true"} if tenant.spec.suspended else {}),
+        **rulebook.labels(rules),
     }
     return Child(
         object=Namespace(metadata=_cluster_meta(tenant, tenant.metadata.name, labels)),

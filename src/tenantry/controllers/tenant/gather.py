@@ -13,13 +13,15 @@ from tenantry.api.kubernetes import (
     RoleBinding,
 )
 from tenantry.api.model import Resource
+from tenantry.api.rules import Rules
+from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, tenant_of
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Lookup
 
-CHILD_KINDS = (Namespace, ResourceQuota, LimitRange, NetworkPolicy, ClusterNetworkPolicy, RoleBinding)
+CHILD_KINDS = (Namespace, ResourceQuota, LimitRange, NetworkPolicy, TenancyRules, ClusterNetworkPolicy, RoleBinding)
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +34,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
         bindings: Every RoleBinding of the tenant's namespace, ours and others'.
         made: What carries the tenant's label and ours, by kind.
         lookup: What is there, by kind and key.
+        defaults: The rules of all tenants.
     """
 
     tenant: Tenant
@@ -40,6 +43,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     bindings: list[Observed]
     made: list[tuple[Resource, Observed]]
     lookup: Lookup
+    defaults: Rules = Rules()
 
 
 def gather(

@@ -1,0 +1,95 @@
+"""TenancyRules: what rules are in force in a namespace, as the policies in the API server read them.
+
+The operator alone writes them, one object in each namespace of a tenant; the tenant's people may read it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from tenantry.api.crd import Column, Names, Rule
+from tenantry.api.marks import GROUP, VERSION
+from tenantry.api.model import KubernetesObject, Model, Resource
+
+NAME = "tenantry"
+"""The name of the one object in each namespace: policies find it by it."""
+
+WARN_MARK = "tenantry.dev/rules-warn"
+AUDIT_MARK = "tenantry.dev/rules-audit"
+"""On a namespace that has rules of that action: no other pays for the policies of it. The value is always "true"."""
+
+MAX_RULES = 128
+"""How many rules of one form there can be."""
+
+
+class Listed(Model, frozen=True, kw_only=True):
+    """Values, or patterns, and who set them."""
+
+    source: str
+    values: Annotated[tuple[Annotated[str, Meta(max_length=512)], ...], Meta(max_length=512)]
+
+
+class Bound(Model, frozen=True, kw_only=True):
+    """A value, and who set it."""
+
+    source: str
+    value: str
+
+
+class Section(Model, frozen=True, kw_only=True):
+    """Rules with the same action. Keys are the paths of rules below `rules` in a Tenant, or names of resources.
+
+    A path that is not there is not limited. Who set a rule is named as in "Tenant 'acme'".
+    """
+
+    refused: Annotated[
+        dict[str, str], Meta(max_length=MAX_RULES, description="Rule to who set it: what it is about may not be.")
+    ] = {}
+    allowed: Annotated[
+        dict[str, Listed], Meta(max_length=MAX_RULES, description="Rule to the values of which each must be one.")
+    ] = {}
+    patterns: Annotated[
+        dict[str, Annotated[tuple[Listed, ...], Meta(max_length=64)]],
+        Meta(
+            max_length=MAX_RULES,
+            description="Rule to lists of regular expressions (RE2): a whole value matches one of each list.",
+        ),
+    ] = {}
+    maxima: Annotated[dict[str, Bound], Meta(max_length=64, description="Resource to the most for a container.")] = {}
+    required: Annotated[
+        dict[str, str], Meta(max_length=64, description="Resource of which a container needs a limit, to who set it.")
+    ] = {}
+    chosen: Annotated[
+        dict[str, Bound], Meta(max_length=64, description="Rule to what is used where none is named.")
+    ] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether it limits nothing."""
+        return self == Section()
+
+
+class TenancyRulesSpec(Model, frozen=True, kw_only=True):
+    """What is refused, what is warned of, and what is noted."""
+
+    enforce: Annotated[Section, Meta(description="What is refused.")] = Section()
+    warn: Annotated[Section, Meta(description="What is allowed with a warning.")] = Section()
+    audit: Annotated[Section, Meta(description="What is noted in the audit log.")] = Section()
+
+
+class TenancyRules(KubernetesObject, frozen=True, kw_only=True):
+    """The rules in force in this namespace, those of all levels above it merged; Tenantry alone writes them."""
+
+    resource: ClassVar[Resource] = Resource(GROUP, VERSION, "tenancyrules", "TenancyRules")
+    names: ClassVar[Names] = Names(singular="tenancyrules", short=("trules",), categories=())
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(f"self.metadata.name == '{NAME}'", f"must be {NAME}", field="metadata.name"),
+    )
+    columns: ClassVar[tuple[Column, ...]] = (
+        Column("Level", "string", ".spec.enforce.chosen.podSecurity\\.level.value"),
+        Column("Age", "date", ".metadata.creationTimestamp"),
+    )
+
+    spec: TenancyRulesSpec

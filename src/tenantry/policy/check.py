@@ -1,0 +1,145 @@
+"""What a check is: one rule, the expression by which the API server goes, and the same in Python.
+
+An expression sees what a policy of Kubernetes sees, and these variables (`variables.` before each):
+
+    refused, allowed, patterns, maxima, required, chosen   the maps of one section of the TenancyRules; see api/
+    whatever else the check's `Subject` has                as `all`: every container of a pod
+
+Source: Kubernetes, "Validating Admission Policy" and "Common Expression Language in Kubernetes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+import re2 as untyped_re2
+
+from tenantry.policy.request import Finding, Judged, Request
+
+_re2 = cast("Any", untyped_re2)
+
+FORMS = ("refused", "allowed", "patterns", "maxima", "required", "chosen")
+"""The maps of a section."""
+
+SHOWN = 200
+"""How many characters of a list a message shows."""
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule about one kind of object.
+
+    Args:
+        rule: Its path, as in images.allowed.
+        form: The map of the section that it stands in; it says nothing where it is not there.
+        holds: CEL that is true where the rule has nothing against the request; asked only where the rule is there.
+        path: CEL: what of the object is meant, a string; evaluated only where `holds` is false, as the next three.
+        what: CEL: what is wrong with that.
+        source: CEL: who set the rule.
+        fix: CEL: what would pass.
+        find: The same in Python, asked only where the rule is there: the first finding is what CEL tells.
+        bind: CEL in which `{}` stands for the message: it binds the names that the parts of the message use.
+    """
+
+    rule: str
+    form: str
+    holds: str
+    path: str
+    what: str
+    source: str
+    fix: str
+    find: Callable[[Judged], Iterable[Finding]]
+    bind: str = "{}"
+
+    @property
+    def expression(self) -> str:
+        """Return the whole condition in CEL."""
+        return f"!({quoted(self.rule)} in variables.{self.form}) || ({self.holds})"
+
+    @property
+    def message(self) -> str:
+        """Return the message in CEL; `str(Finding)` is the same in Python."""
+        text = f"{self.path} + ' ' + {self.what} + ' (rule {self.rule} of ' + {self.source} + '): ' + {self.fix}"
+        return self.bind.replace("{}", text)
+
+    def findings(self, judged: Judged) -> list[Finding]:
+        """Return what the rule has against a request; [] where it is not set."""
+        form: Mapping[str, object] = getattr(judged.rules, self.form)
+        return list(self.find(judged)) if self.rule in form else []
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of objects, with everything that is checked of it: one policy in the API server.
+
+    Args:
+        name: Of the policy, behind "tenantry-rules-".
+        group: The API group.
+        resources: Plurals, and plural/subresource.
+        conditions: Name to CEL: when it is asked at all; they know no variables and no rules.
+        variables: Name to CEL, in the order in which they are used.
+        checks: In the order in which they are told.
+        concerns: Whether the conditions hold, in Python.
+    """
+
+    name: str
+    group: str
+    resources: tuple[str, ...]
+    conditions: Mapping[str, str]
+    variables: Mapping[str, str]
+    checks: Sequence[Check]
+    concerns: Callable[[Request], bool]
+    operations: tuple[str, ...] = ("CREATE", "UPDATE")
+
+    def findings(self, judged: Judged) -> list[Finding]:
+        """Return everything that the rules have against a request, in the API server's order."""
+        request = judged.request
+        resource = f"{request.resource}/{request.subresource}" if request.subresource else request.resource
+        if request.group != self.group or resource not in self.resources or request.operation not in self.operations:
+            return []
+        if not self.concerns(request):
+            return []
+        return [finding for check in self.checks for finding in check.findings(judged)]
+
+
+# -- CEL ------------------------------------------------------------------------------------------
+
+
+def quoted(text: str) -> str:
+    """Return a string as CEL writes it."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def one_of(values: str) -> str:
+    """Return CEL for "must be one of …" of a list of strings."""
+    joined = f"{values}.join(', ')"
+    return (
+        f"(size({values}) == 0 ? 'leave it out' : 'must be one of ' + (size({joined}) > {SHOWN}"
+        f" ? {joined}.substring(0, {SHOWN}) + '…' : {joined}))"
+    )
+
+
+def told_one_of(values: Sequence[str]) -> str:
+    """Return the same in Python."""
+    joined = ", ".join(values)
+    if not values:
+        return "leave it out"
+    return "must be one of " + (joined[:SHOWN] + "…" if len(joined) > SHOWN else joined)
+
+
+# -- patterns -------------------------------------------------------------------------------------
+
+MATCHES = "v.matches('^(?:' + p + ')$')"
+"""CEL: whether the whole of `v` matches the pattern `p`."""
+
+
+def matches(pattern: str, value: str) -> bool:
+    """Tell whether the whole of a value matches a pattern, as the API server's RE2 does.
+
+    A pattern that does not parse matches nothing: the API server refuses the request then, too.
+    """
+    try:
+        return bool(_re2.search(f"^(?:{pattern})$", value))
+    except _re2.error:
+        return False
