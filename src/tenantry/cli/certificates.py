@@ -236,12 +236,22 @@ def _certificate(name: str, request: CertificateSigningRequest | None) -> bytes 
 
 
 def kubeconfig_of(connection: Connection, namespace: str, issued: Issued) -> dict[str, object]:
-    """Return a kubeconfig that is this user in a tenant's namespace.
+    """Return a kubeconfig that is this user, by certificate, in a tenant's namespace."""
+    user = {
+        "client-certificate-data": base64.b64encode(issued.certificate).decode(),
+        "client-key-data": base64.b64encode(issued.key).decode(),
+    }
+    return kubeconfig_with(connection, namespace, issued.user, user)
+
+
+def kubeconfig_with(connection: Connection, namespace: str, name: str, user: object) -> dict[str, object]:
+    """Return a kubeconfig for one user of one namespace.
 
     Args:
         connection: Where the cluster is and how it is trusted; nothing of its credentials is used.
         namespace: The namespace.
-        issued: The certificate.
+        name: What the file calls the user.
+        user: The user's credentials, as a kubeconfig has them.
     """
     cluster: dict[str, object] = {"server": connection.server}
     if connection.ca:
@@ -252,16 +262,12 @@ def kubeconfig_of(connection: Connection, namespace: str, issued: Issued) -> dic
         cluster["tls-server-name"] = connection.tls_server_name
     if connection.proxy_url:
         cluster["proxy-url"] = connection.proxy_url
-    user = {
-        "client-certificate-data": base64.b64encode(issued.certificate).decode(),
-        "client-key-data": base64.b64encode(issued.key).decode(),
-    }
-    context = {"cluster": "cluster", "user": issued.user, "namespace": namespace}
+    context = {"cluster": "cluster", "user": name, "namespace": namespace}
     return {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "cluster", "cluster": cluster}],
-        "users": [{"name": issued.user, "user": user}],
+        "users": [{"name": name, "user": user}],
         "contexts": [{"name": namespace, "context": context}],
         "current-context": namespace,
     }

@@ -41,6 +41,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "render": ("render", "render", "Print what the operator would make of tenants in a file; no cluster needed."),
     "delete": ("delete", "delete", "Delete tenants or subnamespaces, with everything in them."),
     "kubeconfig": ("kubeconfig", "kubeconfig", "Print a kubeconfig: an administrator's, or a tenant's user's."),
+    "oidc": ("oidc", "oidc", "Print what a cluster and its people need for logins at an OIDC provider."),
     "bench": ("bench", "bench", "Measure a cluster, beside the API server's own speed."),
     "local": ("local", "local", "Build the binaries of the local clusters, list and clean their caches."),
     "install": ("install", "install", "Put Tenantry into a cluster: kinds, rights, policies and the operator."),

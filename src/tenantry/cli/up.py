@@ -8,8 +8,11 @@ from pathlib import Path
 import click
 
 from tenantry.api.errors import InputError
+from tenantry.cli import output
 from tenantry.cli.local_name import name_option
+from tenantry.cli.oidc import takes_oidc
 from tenantry.local import build, nodes
+from tenantry.local.authentication import Oidc
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.nodes import NodePlan
 from tenantry.local.progress import Talking
@@ -30,8 +33,11 @@ from tenantry.local.progress import Talking
 @click.option("--data", type=click.Path(path_type=Path), help="Keep the cluster's files in this folder.")
 @click.option("--throwaway", is_flag=True, help="Faster: data may be lost when the machine dies (no fsync).")
 @click.option("--no-operator", is_flag=True, help="Install Tenantry's kinds and rights, but do not run its operator.")
+@takes_oidc
+@click.option("--no-oidc", is_flag=True, help="Believe no OIDC provider any more.")
 @click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS", help="Give up after this long.")
 def up(
+    oidc: Oidc | None,
     *,
     name: str,
     count: int | None,
@@ -43,13 +49,17 @@ def up(
     data: Path | None,
     throwaway: bool,
     no_operator: bool,
+    no_oidc: bool,
     timeout: float,
 ) -> None:
     """Start a local cluster: etcd, API server, controller manager, scheduler, and Tenantry in it.
 
-    A cluster that runs already is made what the flags say: nodes come and go, the operator starts or stops.
+    A cluster that runs already is made what the flags say: nodes come and go, the operator starts or stops,
+    or another OIDC provider is believed. Without its flags a cluster keeps the provider that it has.
     The first start on a machine builds the programs, which takes some minutes.
     """
+    if oidc is not None and no_oidc:
+        raise InputError("--no-oidc may not be given together with flags of a provider")
     cluster = LocalCluster(name)
     plan = _plan(count, nodes_file, cpu=node_cpu, memory=node_memory, labels=node_labels, zones=zones)
     build.ensure(Talking())
@@ -60,6 +70,8 @@ def up(
         throwaway=throwaway,
         operator=not no_operator,
         install=_install,
+        oidc=oidc,
+        no_oidc=no_oidc,
         timeout_seconds=timeout,
     )
     try:
@@ -67,7 +79,18 @@ def up(
     finally:
         progress.clear()
     what = "is running" if result.was_running else f"is up after {result.seconds:.1f} s"
+    if oidc is not None:
+        _warn(oidc)
     click.echo(f'cluster "{name}" {what}; kubeconfig: {cluster.kubeconfig_path}', err=True)
+
+
+def _warn(oidc: Oidc) -> None:
+    """Tell what keeps the API server from believing the provider; it tries again by itself."""
+    from tenantry.local.issuer import trouble
+
+    found = asyncio.run(trouble(oidc))
+    if found:
+        output.talk(f"warning: nobody can log in by OIDC yet: {found}")
 
 
 async def _install(kubeconfig: Path) -> None:

@@ -19,8 +19,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from tenantry.api.errors import InputError, LocalError
-from tenantry.local import build, components, control, folders, kubeconfigs, locks, pki, ports, process
+from tenantry.local import authentication, build, components, control, folders, kubeconfigs, locks, pki, ports, process
+from tenantry.local.authentication import Oidc
 from tenantry.local.control import Order, Verb
 from tenantry.local.files import check_space, write_private
 from tenantry.local.nodes import NodePlan
@@ -51,6 +54,8 @@ class UpOptions:
         operator: Whether the operator runs in it.
         install: Puts what the operator needs into the cluster.
         addresses: Further IP addresses for the API server's certificate.
+        oidc: Whose tokens the API server believes; None leaves that as it is.
+        no_oidc: Nobody's, from now on.
         timeout_seconds: For everything but the build of the binaries.
     """
 
@@ -60,6 +65,8 @@ class UpOptions:
     operator: bool = False
     install: Install | None = None
     addresses: tuple[str, ...] = ()
+    oidc: Oidc | None = None
+    no_oidc: bool = False
     timeout_seconds: float = 60.0
 
 
@@ -150,6 +157,7 @@ class LocalCluster:
                 was_running = self.is_running()
                 if was_running:
                     self._check_same(options)
+                    await self._identify(options, progress)
                     await self._furnish(options, progress)
                 else:
                     await self._start(binaries, options, progress)
@@ -270,10 +278,11 @@ class LocalCluster:
             binaries=str(binaries.folder),
             throwaway=options.throwaway,
             addresses=options.addresses or (before.addresses if before else ()),
+            oidc=_oidc(options, before),
         )
         pki.ensure(self.paths.pki, spec.addresses, dt.datetime.now(dt.UTC))
         kubeconfigs.write_all(self.paths, self.name, spec.ports.apiserver)
-        write_private(self.paths.folder / "authentication.yaml", components.AUTHENTICATION.encode())
+        write_private(self.paths.authentication, authentication.text(spec.oidc).encode())
         write_spec(self.paths, spec)
         progress.update("starting the control plane")
         await self._spawn()
@@ -283,6 +292,21 @@ class LocalCluster:
             # Half a cluster is worse than none: what was started ends with the error, Ctrl-C included.
             await self._shut_down()
             raise
+
+    async def _identify(self, options: UpOptions, progress: Progress) -> None:
+        """Make a running API server believe whom the options say."""
+        before = self.spec()
+        spec = msgspec.structs.replace(before, oidc=_oidc(options, before))
+        text = authentication.text(spec.oidc).encode()
+        file = self.paths.authentication
+        if spec == before and file.exists() and file.read_bytes() == text:
+            return
+        progress.update("restarting the API server, which is to believe another identity provider")
+        write_private(file, text)
+        # It reads the file again by itself, but goes on believing the old provider until the new one answers.
+        await self.restart_component(components.APISERVER)
+        # Kept last: were the API server not to start so, the next `up` would go back to what it had.
+        write_spec(self.paths, spec)
 
     async def _spawn(self) -> None:
         lock = locks.FileLock(self.paths.supervisor_lock)
@@ -393,6 +417,12 @@ class LocalCluster:
             f'the cluster "{self.name}" is not ready after {timeout_seconds:.0f} s: waiting for {names}; see '
             f"`tenantry status --name {self.name}` and `tenantry logs --name {self.name}`{more}"
         )
+
+
+def _oidc(options: UpOptions, before: ClusterSpec | None) -> Oidc | None:
+    if options.no_oidc:
+        return None
+    return options.oidc or (before.oidc if before else None)
 
 
 async def _call(install: Install, kubeconfig: Path) -> None:

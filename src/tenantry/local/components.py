@@ -28,18 +28,6 @@ CONTROL_PLANE = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER)
 # A tenth less CPU under load for 90 MiB more in the API server and 20 MiB more in etcd [measured].
 _LAZY_COLLECTOR = {"GOGC": "200"}
 
-# The anonymous may ask whether the server is well, and nothing else.
-AUTHENTICATION = """\
-apiVersion: apiserver.config.k8s.io/v1
-kind: AuthenticationConfiguration
-anonymous:
-  enabled: true
-  conditions:
-  - path: /livez
-  - path: /readyz
-  - path: /healthz
-"""
-
 
 class Signal(enum.StrEnum):
     """How a component tells that it is ready."""
@@ -163,7 +151,7 @@ def _apiserver(spec: ClusterSpec, paths: ClusterPaths) -> Component:
             f"--etcd-cafile={pki / 'etcd-ca.crt'}",
             f"--etcd-certfile={pki / 'apiserver-etcd-client.crt'}",
             f"--etcd-keyfile={pki / 'apiserver-etcd-client.key'}",
-            *(f"--client-ca-file={pki / 'ca.crt'}", f"--authentication-config={paths.folder / 'authentication.yaml'}"),
+            *(f"--client-ca-file={pki / 'ca.crt'}", f"--authentication-config={paths.authentication}"),
             *("--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction"),
             f"--service-account-key-file={pki / 'service-account.pub'}",
             f"--service-account-signing-key-file={pki / 'service-account.key'}",

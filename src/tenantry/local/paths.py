@@ -86,6 +86,11 @@ class ClusterPaths:
         return self.folder / "pki"
 
     @property
+    def authentication(self) -> Path:
+        """Whom the API server believes."""
+        return self.folder / "authentication.yaml"
+
+    @property
     def etcd(self) -> Path:
         """The data."""
         return self.folder / "etcd"

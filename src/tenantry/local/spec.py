@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tenantry.api.errors import LocalError
+from tenantry.local.authentication import Oidc
 from tenantry.local.files import write_private
 from tenantry.local.paths import ClusterPaths
 
@@ -30,6 +31,7 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         binaries: The folder of the programs.
         throwaway: Whether etcd may forget what it was told when the machine dies; much faster on slow disks.
         addresses: Further IP addresses that the API server's certificate is for (those of real nodes' bridges).
+        oidc: Whose tokens the API server believes beside its own; None for nobody's.
     """
 
     name: str
@@ -37,6 +39,7 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     binaries: str
     throwaway: bool = False
     addresses: tuple[str, ...] = ()
+    oidc: Oidc | None = None
 
 
 def read_spec(paths: ClusterPaths) -> ClusterSpec | None:

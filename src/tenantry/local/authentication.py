@@ -1,0 +1,218 @@
+"""Whom the API server believes: an OIDC provider's tokens, as a structured authentication configuration; pure.
+
+    Oidc ─► check ─► authenticator ─► configuration   for any cluster
+                                   └► text            for a local one
+
+The provider says who somebody is, never what they are to Kubernetes: whatever it puts into a token, no name and no
+group that begins with `system:` or `tenantry:` comes out.
+
+Source: Kubernetes, "Authenticating", section "Using Authentication Configuration"; OpenID Connect Core 1.0, section 5.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from tenantry.api.errors import InputError
+
+Json = dict[str, Any]
+
+RESERVED = ("system:", "tenantry:")
+"""How names begin that mean something to Kubernetes or to Tenantry."""
+
+SERVICE_ACCOUNT_ISSUER = "https://kubernetes.default.svc"
+
+DISCOVERY = "/.well-known/openid-configuration"
+
+_API_VERSION = "apiserver.config.k8s.io/v1"
+_KIND = "AuthenticationConfiguration"
+
+# A claim's name is put into CEL, and an issuer into messages: no blanks, nothing that a terminal obeys.
+_PLAIN = re.compile(r"[!-~]{1,512}")
+_PRINTABLE = re.compile(r"[ -~]{0,512}")
+
+_CHANGEABLE = frozenset({"preferred_username", "name", "nickname", "given_name", "family_name"})
+"""Claims that people may change at many providers (OpenID Connect Core 1.0, section 5.7)."""
+
+# The anonymous may ask whether the server is well, and nothing else. Written by hand: the start of a cluster without a
+# provider needs no YAML library.
+_LOCAL = f"""\
+apiVersion: {_API_VERSION}
+kind: {_KIND}
+anonymous:
+  enabled: true
+  conditions:
+  - path: /livez
+  - path: /readyz
+  - path: /healthz
+"""
+
+
+class Oidc(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The one OIDC provider of a cluster, and how its claims become users and groups.
+
+    Args:
+        issuer: An https URL, exactly as in the tokens' `iss`.
+        client_id: Whom tokens must be for (`aud`).
+        username_claim: Which claim names the user.
+        username_prefix: Put before it, so that the provider cannot name people of other origins.
+        groups_claim: Which claim lists the groups; a token may lack it.
+        groups_prefix: Put before each.
+        required_claims: Values that tokens must have, by claim.
+        ca: PEM of the authorities that vouch for the provider; "" for those of the machine.
+    """
+
+    issuer: str
+    client_id: str
+    username_claim: str = "sub"
+    username_prefix: str = "oidc:"
+    groups_claim: str = "groups"
+    groups_prefix: str = "oidc:"
+    required_claims: dict[str, str] = {}
+    ca: str = ""
+
+
+def check(oidc: Oidc) -> Oidc:
+    """Return the settings if the API server would start with them.
+
+    Raises:
+        InputError: It would not, or they would let in whom they should not: which flag, and why.
+    """
+    _check_issuer(oidc.issuer)
+    if not _PLAIN.fullmatch(oidc.client_id):
+        raise InputError(f"--oidc-client-id {oidc.client_id!r} must be the client's id at the provider, without blanks")
+    for flag, claim in (("--oidc-username-claim", oidc.username_claim), ("--oidc-groups-claim", oidc.groups_claim)):
+        if not _PLAIN.fullmatch(claim):
+            raise InputError(f"{flag} {claim!r} must be the name of a claim, such as email, and not empty")
+    for claim, value in oidc.required_claims.items():
+        if not _PLAIN.fullmatch(claim) or not value:
+            raise InputError(f"--oidc-required-claim '{claim}={value}' must be CLAIM=VALUE, neither of them empty")
+    for flag, prefix in (
+        ("--oidc-username-prefix", oidc.username_prefix),
+        ("--oidc-groups-prefix", oidc.groups_prefix),
+    ):
+        if prefix.startswith(RESERVED):
+            raise InputError(f"{flag} {prefix!r} must not begin with {' or '.join(RESERVED)}: such names have rights")
+        if not _PRINTABLE.fullmatch(prefix):
+            raise InputError(f"{flag} {prefix!r} must be printable ASCII")
+    if oidc.ca:
+        _check_authorities(oidc.ca)
+    return oidc
+
+
+def _check_issuer(issuer: str) -> None:
+    told = f"--oidc-issuer {issuer!r}"
+    try:
+        url = urlsplit(issuer)
+        port_is_right = url.port is None or url.port > 0
+    except ValueError as error:
+        raise InputError(f"{told} must be a URL: {error}") from error
+    if url.scheme != "https":
+        raise InputError(f"{told} must begin with https://: what it says decides who gets in")
+    if not _PLAIN.fullmatch(issuer) or not url.hostname or not port_is_right:
+        raise InputError(f"{told} must be a URL, as in https://login.example.com")
+    if "@" in url.netloc or "?" in issuer or "#" in issuer:
+        raise InputError(f"{told} must have no user, query or fragment: it is the issuer, as tokens name it")
+    if issuer == SERVICE_ACCOUNT_ISSUER:
+        raise InputError(f"{told} must not be the issuer of the cluster's own service accounts")
+
+
+def _check_authorities(pem: str) -> None:
+    if "PRIVATE KEY" in pem:
+        raise InputError("--oidc-ca must hold certificates only, and no private key")
+    # Imported here: most clusters have no provider.
+    from cryptography import x509
+
+    try:
+        found = x509.load_pem_x509_certificates(pem.encode())
+    except ValueError as error:
+        raise InputError(f"--oidc-ca must be a file of certificates in PEM: {error}") from error
+    if not found:
+        raise InputError("--oidc-ca must hold a certificate")
+
+
+def warnings(oidc: Oidc) -> list[str]:
+    """Return what is allowed and should be thought over."""
+    found: list[str] = []
+    if not oidc.username_prefix:
+        found.append("without --oidc-username-prefix the provider can name users that have rights already")
+    if not oidc.groups_prefix:
+        found.append("without --oidc-groups-prefix the provider can name groups that have rights already")
+    if oidc.username_claim in _CHANGEABLE:
+        found.append(f"at many providers people may change their {oidc.username_claim!r}: sub and email are safer")
+    return found
+
+
+def authenticator(oidc: Oidc) -> Json:
+    """Return the entry of `jwt` in an AuthenticationConfiguration."""
+    issuer: Json = {"url": oidc.issuer, "audiences": [oidc.client_id]}
+    if oidc.ca:
+        issuer["certificateAuthority"] = oidc.ca
+    return {
+        "issuer": issuer,
+        "claimValidationRules": [
+            *({"claim": claim, "requiredValue": value} for claim, value in sorted(oidc.required_claims.items())),
+            *_claim_rules(oidc),
+        ],
+        "claimMappings": {
+            "username": {"claim": oidc.username_claim, "prefix": oidc.username_prefix},
+            "groups": {"claim": oidc.groups_claim, "prefix": oidc.groups_prefix},
+        },
+        "userValidationRules": [
+            {"expression": _unreserved("user.username"), "message": f"users must not begin with {_told()}"},
+            {
+                "expression": f"user.groups.all(group, {_unreserved('group')})",
+                "message": f"groups must not begin with {_told()}",
+            },
+        ],
+    }
+
+
+def _claim_rules(oidc: Oidc) -> list[Json]:
+    # JSON's strings of printable ASCII are CEL's.
+    rules = [
+        {
+            "expression": f'claims[{json.dumps(oidc.username_claim)}] != ""',
+            "message": f"the claim {oidc.username_claim} must not be empty",
+        }
+    ]
+    if oidc.username_claim == "email":
+        # By itself the API server refuses only an explicit false: a provider that does not verify may say nothing.
+        rules.append(
+            {
+                "expression": "claims.?email_verified.orValue(false) == true",
+                "message": "the claim email_verified must be true",
+            }
+        )
+    return rules
+
+
+def _unreserved(name: str) -> str:
+    return " && ".join(f'!{name}.startsWith("{prefix}")' for prefix in RESERVED)
+
+
+def _told() -> str:
+    return " or ".join(RESERVED)
+
+
+def configuration(oidc: Oidc) -> Json:
+    """Return the AuthenticationConfiguration for a cluster of any kind; what it says of the anonymous is left to it."""
+    return {"apiVersion": _API_VERSION, "kind": _KIND, "jwt": [authenticator(oidc)]}
+
+
+def text(oidc: Oidc | None) -> str:
+    """Return a local cluster's AuthenticationConfiguration as YAML.
+
+    Args:
+        oidc: The provider; None for client certificates and service accounts only.
+    """
+    if oidc is None:
+        return _LOCAL
+    import yaml
+
+    return _LOCAL + yaml.safe_dump({"jwt": [authenticator(oidc)]}, sort_keys=False, width=2**16)

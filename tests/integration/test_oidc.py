@@ -1,0 +1,243 @@
+"""People who come by OIDC, from a real provider to a real API server; and those who forge their way in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from tenantry.api.errors import Forbidden, Unauthorized
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import Resource
+from tenantry.api.tenant import Tenant
+from tenantry.kube import kubeconfig
+from tenantry.kube.client import Client
+from tenantry.local.authentication import Oidc
+from tenantry.local.cluster import LocalCluster, UpOptions
+from tenantry.testing.api import CONFIG_MAPS, SECRETS, Api, tenant_json, until
+from tenantry.testing.fixtures import install
+from tenantry.testing.oidc import CLIENT_ID, Provider, new_key, provider, signed_with_public_key, unsigned
+
+Json = dict[str, Any]
+
+REVIEWS = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
+PEOPLE: dict[str, Json] = {
+    "ada": {"org": "example", "email": "ada@example.com", "email_verified": True},
+    "bob": {"org": "example", "email": "bob@example.com", "email_verified": True, "groups": ["team", "others"]},
+    "eve": {"org": "example", "email": "eve@example.com", "email_verified": True, "groups": "others"},
+}
+
+
+@pytest_asyncio.fixture(scope="module")
+async def idp(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Provider]:
+    """The provider, which knows some people."""
+    async with provider(tmp_path_factory.mktemp("idp")) as running:
+        running.people |= PEOPLE
+        yield running
+
+
+def settings(idp: Provider, **changes: object) -> Oidc:
+    """Return the settings of the cluster, by verified addresses and with a claim that is required, but for changes."""
+    oidc = Oidc(
+        issuer=idp.issuer,
+        client_id=CLIENT_ID,
+        username_claim="email",
+        required_claims={"org": "example"},
+        ca=idp.ca.read_text(),
+    )
+    return msgspec.structs.replace(oidc, **changes)
+
+
+@pytest_asyncio.fixture(scope="module")
+async def local(tenantry_home: Path, idp: Provider) -> AsyncIterator[LocalCluster]:
+    """A cluster of its own, whose API server believes the provider."""
+    cluster = LocalCluster("oidc", root=tenantry_home)
+    await cluster.up(UpOptions(throwaway=True, install=install, operator=True, oidc=settings(idp)))
+    await believes(cluster, idp)
+    yield cluster
+    await cluster.down(purge=True)
+
+
+@asynccontextmanager
+async def bearer(cluster: LocalCluster, token: str) -> AsyncGenerator[Api]:
+    """Speak to the API server with nothing but a token."""
+    admin = kubeconfig.load([cluster.kubeconfig_path])
+    connection = msgspec.structs.replace(admin, certificate=None, key=None, token=token)
+    async with Client(connection) as client:
+        yield Api(client)
+
+
+async def who(cluster: LocalCluster, token: str) -> tuple[str, list[str]]:
+    """Return the user and the groups that the API server sees in a token.
+
+    Raises:
+        Unauthorized: It believes nothing of it.
+    """
+    async with bearer(cluster, token) as api:
+        review = await api.create(REVIEWS, {"metadata": {}})
+    user: Json = review["status"]["userInfo"]
+    return user["username"], sorted(user.get("groups", []))
+
+
+async def believes(cluster: LocalCluster, idp: Provider) -> None:
+    """Wait until the API server, which asks for the provider's keys in the background, has them."""
+
+    async def so() -> bool:
+        try:
+            await who(cluster, idp.sign(honest(idp)))
+        except Unauthorized:
+            return False
+        return True
+
+    await until(so, "the API server believes the provider")
+
+
+async def change(cluster: LocalCluster, oidc: Oidc, idp: Provider) -> None:
+    """Give the running cluster other settings."""
+    await cluster.up(UpOptions(throwaway=True, operator=True, oidc=oidc))
+    await believes(cluster, idp)
+
+
+def honest(idp: Provider, **claims: object) -> Json:
+    return idp.claims(**{"org": "example", **claims})
+
+
+# -- attacks --------------------------------------------------------------------------------------
+
+Forge = Callable[[Provider], str]
+
+
+def now() -> int:
+    return int(time.time())
+
+
+def other_payload(idp: Provider) -> str:
+    head, _, signature = idp.sign(honest(idp)).split(".")
+    _, payload, _ = idp.sign(honest(idp, email="root@example.com")).split(".")
+    return f"{head}.{payload}.{signature}"
+
+
+def key_in_the_header(idp: Provider) -> str:
+    own = new_key("own")
+    return idp.sign(honest(idp), key=own, header={"jwk": own.as_dict(private=False)})
+
+
+FORGERIES: dict[str, Forge] = {
+    "expired": lambda idp: idp.sign(honest(idp, exp=now() - 1)),
+    "never ends": lambda idp: idp.sign(honest(idp, exp=None)),
+    "not yet": lambda idp: idp.sign(honest(idp, nbf=now() + 3600)),
+    "for another client": lambda idp: idp.sign(honest(idp, aud="another")),
+    "for nobody": lambda idp: idp.sign(honest(idp, aud=None)),
+    "for the API server itself": lambda idp: idp.sign(honest(idp, aud="https://kubernetes.default.svc")),
+    "of another issuer": lambda idp: idp.sign(honest(idp, iss="https://issuer.example.com")),
+    "of nearly this issuer": lambda idp: idp.sign(honest(idp, iss=f"{idp.issuer}/")),
+    "of the cluster's issuer": lambda idp: idp.sign(honest(idp, iss="https://kubernetes.default.svc")),
+    "signed with a key of its own": lambda idp: idp.sign(honest(idp), key=new_key("own")),
+    "signed with a key of the same id": lambda idp: idp.sign(honest(idp), key=new_key(idp.key.kid or "")),
+    "key in the header": key_in_the_header,
+    "not signed": lambda idp: unsigned(honest(idp)),
+    "signed with the public key": lambda idp: signed_with_public_key(honest(idp), idp.key),
+    "another's signature": other_payload,
+    "address not verified": lambda idp: idp.sign(honest(idp, email_verified=False)),
+    "address perhaps verified": lambda idp: idp.sign(honest(idp, email_verified=None)),
+    "address said to be verified": lambda idp: idp.sign(honest(idp, email_verified="true")),
+    "no address": lambda idp: idp.sign(honest(idp, email=None)),
+    "empty address": lambda idp: idp.sign(honest(idp, email="")),
+    "an address that is a list": lambda idp: idp.sign(honest(idp, email=["ada@example.com"])),
+    "of another organisation": lambda idp: idp.sign(honest(idp, org="other")),
+    "of no organisation": lambda idp: idp.sign(honest(idp, org=None)),
+    "groups that are a number": lambda idp: idp.sign(honest(idp, groups=0)),
+    "a file": lambda _: "ada@example.com",
+    "nothing in it": lambda _: "..",
+}
+
+
+@pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES.keys())
+async def test_a_token_that_is_not_as_it_must_be_is_nobody(local: LocalCluster, idp: Provider, forge: Forge) -> None:
+    """E17: an honest token is believed at the same moment, so it is this one that is refused."""
+    assert (await who(local, idp.sign(honest(idp))))[0] == "oidc:ada@example.com"
+    with pytest.raises(Unauthorized):
+        await who(local, forge(idp))
+
+
+async def test_a_key_that_was_replaced_signs_nothing_any_more(local: LocalCluster, idp: Provider) -> None:
+    """E17: the new one is believed at once, and the old one no more from then on."""
+    old = idp.rotate()
+    with_old = idp.sign(honest(idp), key=old)
+    assert (await who(local, idp.sign(honest(idp))))[0] == "oidc:ada@example.com"
+    with pytest.raises(Unauthorized):
+        await who(local, with_old)
+
+
+async def test_groups_that_mean_something_to_kubernetes_mean_nothing_with_a_prefix(
+    local: LocalCluster, idp: Provider
+) -> None:
+    """E17: the provider cannot make an administrator."""
+    token = idp.sign(honest(idp, groups=["system:masters", "tenantry:operators"]))
+    assert await who(local, token) == (
+        "oidc:ada@example.com",
+        ["oidc:system:masters", "oidc:tenantry:operators", "system:authenticated"],
+    )
+    async with bearer(local, token) as ada:
+        with pytest.raises(Forbidden):
+            await ada.list(SECRETS, "kube-system")
+
+
+async def test_names_that_mean_something_are_nobodys_without_a_prefix(local: LocalCluster, idp: Provider) -> None:
+    """E17: neither as a user nor among the groups, whichever way they come to begin so; the others come as they are."""
+    await change(local, settings(idp, username_prefix="", groups_prefix=""), idp)
+    try:
+        for claims in (
+            {"email": "system:admin"},
+            {"email": "tenantry:operator"},
+            {"email": "system:serviceaccount:kube-system:namespace-controller"},
+            {"groups": ["team", "system:masters"]},
+            {"groups": "system:masters"},
+            {"groups": ["tenantry:operators"]},
+        ):
+            with pytest.raises(Unauthorized):
+                await who(local, idp.sign(honest(idp, **claims)))
+        found = await who(local, idp.sign(honest(idp, groups=["team", "subsystem:x"])))
+        assert found == ("ada@example.com", ["subsystem:x", "system:authenticated", "team"])
+        await change(local, settings(idp, groups_prefix="system"), idp)
+        with pytest.raises(Unauthorized):
+            await who(local, idp.sign(honest(idp, groups=[":masters"])))
+    finally:
+        await change(local, settings(idp), idp)
+
+
+# -- people ---------------------------------------------------------------------------------------
+
+
+async def test_users_and_groups_of_the_provider_own_tenants(local: LocalCluster, idp: Provider) -> None:
+    """E17, E01: by name and by group, with tokens of real logins: inside what is theirs, and nowhere else."""
+    ada, bob, eve = [await idp.login(person) for person in PEOPLE]
+    async with Client(kubeconfig.load([local.kubeconfig_path])) as client:
+        admin = Api(client)
+        await admin.make_tenant("adas", owners=[{"kind": "User", "name": "oidc:ada@example.com"}])
+        await admin.make_tenant("teams", owners=[{"kind": "Group", "name": "oidc:team"}])
+    for token, own, other in ((ada, "adas", "teams"), (bob, "teams", "adas")):
+        async with bearer(local, token) as person:
+            await person.create(CONFIG_MAPS, {"metadata": {"name": "mine"}}, own)
+            await person.get(Namespace.resource, own)
+            for attempt in (
+                person.list(CONFIG_MAPS, other),
+                person.get(Namespace.resource, other),
+                person.create(CONFIG_MAPS, {"metadata": {"name": "theirs"}}, other),
+                person.list(SECRETS, "kube-system"),
+                person.list(Namespace.resource),
+                person.create(Tenant.resource, tenant_json("another")),
+            ):
+                with pytest.raises(Forbidden):
+                    await attempt
+    assert (await who(local, eve))[1] == ["oidc:others", "system:authenticated"]
+    async with bearer(local, eve) as nobody:
+        for tenant in ("adas", "teams"):
+            with pytest.raises(Forbidden):
+                await nobody.list(CONFIG_MAPS, tenant)
