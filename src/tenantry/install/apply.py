@@ -40,6 +40,10 @@ _RESOURCES = {
         Resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
         Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
         Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", "FlowSchema", namespaced=False),
+        Resource(
+            *("flowcontrol.apiserver.k8s.io", "v1", "prioritylevelconfigurations", "PriorityLevelConfiguration"),
+            namespaced=False,
+        ),
         *(
             Resource(
                 "admissionregistration.k8s.io", "v1", f"{kind.lower()[:-1]}{end}", f"{kind}{rest}", namespaced=False

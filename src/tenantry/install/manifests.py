@@ -14,7 +14,7 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.install import approval, bandwidth, guards, inherited, policies, rights, rules, subnamespaces
+from tenantry.install import approval, bandwidth, fairness, guards, inherited, policies, rights, rules, subnamespaces
 from tenantry.install.rights import LABELS, OPERATOR
 
 Json = dict[str, Any]
@@ -53,6 +53,7 @@ def foundation(subject: Json) -> list[Json]:
         *rights.people_roles(),
         *rights.bindings(subject),
         rights.flow_schema(subject),
+        *fairness.everything(subject),
         *policies.suspended(),
         *policies.closable(),
         *guards.guards(),
