@@ -29,12 +29,12 @@ QUOTA = "tenantry-subnamespace-quota"
 GROWTH = "tenantry-subnamespace-growth"
 
 _SUBTENANT = {"name": "a-subtenant", "expression": "object.spec.mode == 'Subtenant'"}
+# It writes to every one that is made, and ends what has moved, with its children elsewhere by then.
+_NOT_OPERATOR = {"name": "not-the-operator", "expression": f"!({BY_OPERATOR})"}
 _OWNERS = "(has(object.spec.owners) ? object.spec.owners : [])"
 _WHO_DELETES_ALL = (
     "(request.userInfo.username == 'system:serviceaccount:kube-system:namespace-controller'"
-    " || request.userInfo.username == 'system:serviceaccount:kube-system:generic-garbage-collector'"
-    # The operator ends what has moved, with its children elsewhere by then.
-    f" || {BY_OPERATOR})"
+    " || request.userInfo.username == 'system:serviceaccount:kube-system:generic-garbage-collector')"
 )
 
 
@@ -100,7 +100,8 @@ def _rules() -> list[Json]:
             told=True,
         ),
     ]
-    return [validating(RULES, _about("CREATE", "UPDATE", "DELETE"), validations), binding(RULES)]
+    about = _about("CREATE", "UPDATE", "DELETE")
+    return [validating(RULES, about, validations, conditions=[_NOT_OPERATOR]), binding(RULES)]
 
 
 def _subtenants() -> list[Json]:
@@ -129,7 +130,7 @@ def _subtenants() -> list[Json]:
             " User or a Group",
         ),
     ]
-    conditions = [_SUBTENANT, NOT_ADMINISTRATOR]
+    conditions = [_SUBTENANT, _NOT_OPERATOR, NOT_ADMINISTRATOR]
     return [validating(SUBTENANTS, _about("CREATE", "UPDATE"), validations, conditions=conditions), binding(SUBTENANTS)]
 
 
@@ -218,9 +219,16 @@ def _quota() -> list[Json]:
     making = {**enough, "expression": f"request.operation == 'UPDATE' || {enough['expression']}"}
     # A share that grows may wait for a sibling that is about to shrink: whoever asks is warned, and the condition says
     # what is missing until it is there.
+    # What asks for nothing, or for the same as before, is no matter of these.
+    changes = {
+        "name": "asks-for-another-share",
+        "expression": "has(object.spec.quota) && has(object.spec.quota.hard) && (request.operation == 'CREATE'"
+        " || !has(oldObject.spec.quota) || object.spec.quota != oldObject.spec.quota)",
+    }
+    shape: Json = {"paramKind": param, "variables": variables, "conditions": [_NOT_OPERATOR, changes]}
     return [
-        validating(QUOTA, _about("CREATE", "UPDATE"), [known, making], paramKind=param, variables=variables),
+        validating(QUOTA, _about("CREATE", "UPDATE"), [known, making], **shape),
         binding(QUOTA, paramRef=reference),
-        validating(GROWTH, _about("UPDATE"), [enough], paramKind=param, variables=variables),
+        validating(GROWTH, _about("UPDATE"), [enough], **shape),
         binding(GROWTH, paramRef=reference, validationActions=["Warn"]),
     ]
