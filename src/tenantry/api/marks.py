@@ -60,6 +60,9 @@ FINALIZER = "tenantry.dev/subnamespace"
 USER_MARKS: frozenset[str] = frozenset({INHERIT})
 """The protected marks that are the user's to set."""
 
+POD_SECURITY = "pod-security.kubernetes.io"
+"""The prefix of Kubernetes' own labels that say how strict a namespace is: as protected as Tenantry's."""
+
 OPERATOR_USER = "tenantry:operator"
 SYSTEM_NAMESPACE = "tenantry-system"
 OWNER_ROLE = "tenantry-owner"
@@ -77,5 +80,5 @@ def is_reserved(name: str) -> bool:
 def is_protected(key: str) -> bool:
     """Tell whether a label or annotation key is one that tenants may not set or change."""
     prefix = key.partition("/")[0] if "/" in key else ""
-    ours = prefix == GROUP or prefix.endswith(f".{GROUP}") or prefix == "pod-security.kubernetes.io"
+    ours = prefix in {GROUP, POD_SECURITY} or prefix.endswith(f".{GROUP}")
     return ours and key not in USER_MARKS

@@ -9,7 +9,8 @@ from typing import Any
 
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
-from tenantry.install.policy import IN_TENANTS, NOT_ADMINISTRATOR, binding, rule, says, validating
+from tenantry.install.marks import KUBERNETES, protection
+from tenantry.install.policy import ADMINISTER, IN_TENANTS, NOT_ADMINISTRATOR, binding, rule, says, validating
 
 Json = dict[str, Any]
 
@@ -26,7 +27,7 @@ _CONFINED = {
 
 def guards() -> list[Json]:
     """Return the policies and their bindings."""
-    return [*_made(), *_network()]
+    return [*_made(), *protection(), *_network()]
 
 
 def _made() -> list[Json]:
@@ -41,14 +42,9 @@ def _made() -> list[Json]:
     ]
     # A deletion has no object, and one of a collection names none in the request.
     which = "(object != null ? object : oldObject).metadata.name"
-    conditions = [
-        {"name": "of-ours", "expression": f"{which}.startsWith('tenantry-')"},
-        {
-            "name": "not-kubernetes-keeping-house",
-            "expression": "!request.userInfo.username.startsWith('system:serviceaccount:kube-system:')",
-        },
-        NOT_ADMINISTRATOR,
-    ]
+    # In one expression, because all conditions are evaluated, and to ask what somebody may do is what costs.
+    asked = f"{which}.startsWith('tenantry-') && !{KUBERNETES} && !{ADMINISTER}"
+    conditions = [{"name": "of-ours-and-not-by-an-administrator", "expression": asked}]
     told = (
         f"\"'\" + {which} + \"' is Tenantry's: what it says comes from the Tenant or the Subnamespace; change it there,"
         ' and give objects of your own another name"'
