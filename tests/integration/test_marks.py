@@ -19,7 +19,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.kube import wire
 from tenantry.local.cluster import LocalCluster
 from tenantry.testing import attacks
-from tenantry.testing.api import CONFIG_MAPS, PODS, Api, until
+from tenantry.testing.api import CONFIG_MAPS, PODS, SECRETS, Api, until
 from tenantry.testing.attacks import Attack, apply, merge, post, steps, strategic
 from tenantry.testing.operators import Operator
 from tenantry.testing.people import as_person
@@ -272,7 +272,7 @@ def _owner(resource: Resource, name: str, uid: str) -> Json:
 
 async def test_honest_work_and_kubernetes_itself_go_on(api: Api, mallory: Api, operator: Operator, name: str) -> None:
     """X02: with the operator stopped people work, the quota counts, endpoints follow, and a tenant ends."""
-    hard = {"count/configmaps": "3", "cpu": "4"}
+    hard = {"count/secrets": "2", "cpu": "4"}
     await attacks.make_careless(api, name, "mallory", quota={"hard": hard})
     await operator.stop()
     template = {"metadata": {"labels": {"app": "web"}}, "spec": pod("")["spec"]}
@@ -293,10 +293,10 @@ async def test_honest_work_and_kubernetes_itself_go_on(api: Api, mallory: Api, o
         return any(each["metadata"]["labels"].get(marks.INHERITED_FROM) == "above" for each in found)
 
     await until(followed, "the Service has its EndpointSlices")
-    # One is Kubernetes' own.
+    # Kubernetes makes no Secrets of its own here, which would count.
     for number in range(2):
-        await mallory.create(CONFIG_MAPS, {"metadata": {"name": f"m{number}"}}, name)
-    over = {"one more": post(wire.path(CONFIG_MAPS, name), CONFIG_MAPS, {"metadata": {"name": "over"}})}
+        await mallory.create(SECRETS, {"metadata": {"name": f"s{number}"}}, name)
+    over = {"one more": post(wire.path(SECRETS, name), SECRETS, {"metadata": {"name": "over"}})}
     assert await attacks.succeeded(mallory, over, told="exceeded quota") == []
     await api.delete(Tenant.resource, name)
     await api.gone(NAMESPACES, name)
