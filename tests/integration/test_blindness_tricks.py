@@ -38,12 +38,6 @@ RBAC = "rbac.authorization.k8s.io"
 SUBS = Subnamespace.resource
 
 
-@pytest.fixture
-def trees(api: Api) -> Trees:
-    """Trees, as an administrator sees them."""
-    return Trees(api)
-
-
 @pytest_asyncio.fixture
 async def alice(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[Api]:
     """The parent."""

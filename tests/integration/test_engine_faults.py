@@ -32,8 +32,8 @@ from tenantry.kube.client import Client
 from tenantry.kube.watch import watch
 from tenantry.local.cluster import LocalCluster
 from tenantry.testing.api import CONFIG_MAPS, Api, tenant_json, until
-from tenantry.testing.faults import Fault, FaultyProxy, Rule
-from tenantry.testing.operators import Operator, running
+from tenantry.testing.faults import Fault, FaultyProxy, Rule, operating
+from tenantry.testing.operators import Operator
 
 pytest_plugins = ["tenantry.testing.fixtures"]
 
@@ -250,19 +250,6 @@ KINDS = (Namespace, ResourceQuota, LimitRange, NetworkPolicy, RoleBinding)
 QUOTA = {"hard": {"cpu": 1, "pods": 2}}
 
 
-@asynccontextmanager
-async def _operating(
-    tenancy: LocalCluster, operator: Operator, tmp_path: Path
-) -> AsyncGenerator[tuple[FaultyProxy, Operator]]:
-    """Run an operator behind a proxy, instead of the shared one."""
-    await operator.stop()
-    async with FaultyProxy(tenancy.paths.kubeconfig("operator")).running() as proxy:
-        config = proxy.kubeconfig(tmp_path / "operator")
-        async with running(config, tmp_path / "log") as behind:
-            await behind.leads()
-            yield proxy, behind
-
-
 async def _assert_is_whole(api: Api, name: str) -> None:
     names = {
         "resourcequotas": ["tenantry-quota"],
@@ -280,7 +267,7 @@ async def test_whatever_write_is_lost_with_or_without_effect_the_tenant_comes_ou
 ) -> None:
     """E01, B03: each write in turn; a tenant that was ready never stops being so for it."""
     writes = [("POST", rf"/{kind.resource.plural}\?") for kind in KINDS] + [("PUT", "/status")]
-    async with _operating(tenancy, operator, tmp_path) as (proxy, _):
+    async with operating(tenancy, operator, tmp_path) as (proxy, _):
         faults = [(fault, *write) for write in writes for fault in (Fault.LOSE_REQUEST, Fault.LOSE_ANSWER)]
         rules = [proxy.fail(Rule(fault=fault, method=method, path=path)) for fault, method, path in faults]
         names = [f"{name}-{number}" for number in range(len(rules))]
@@ -295,7 +282,7 @@ async def test_single_failures_of_corrections_are_not_told(
     api: Api, operator: Operator, tenancy: LocalCluster, name: str, tmp_path: Path
 ) -> None:
     """E01: conditions do not flap."""
-    async with _operating(tenancy, operator, tmp_path) as (proxy, _):
+    async with operating(tenancy, operator, tmp_path) as (proxy, _):
         first = await api.make_tenant(name, quota=QUOTA)
         rule = proxy.fail(Rule(fault=Fault.REFUSE, method="POST", path="/networkpolicies", times=2))
         await api.delete(NetworkPolicy.resource, "tenantry-dns", name)
@@ -316,7 +303,7 @@ async def test_the_operator_goes_on_through_every_kind_of_failure(
     """E01, E02: seeded by pytest-randomly; in the end every tenant is whole or gone, and the operator lives."""
     chance = random.Random(random.getrandbits(32))
     names = [f"{name}-{number}" for number in range(12)]
-    async with _operating(tenancy, operator, tmp_path) as (proxy, behind):
+    async with operating(tenancy, operator, tmp_path) as (proxy, behind):
         for each in names:
             await api.create(Tenant.resource, tenant_json(each, quota=QUOTA, suspended=chance.random() < 0.3))
             fault = chance.choice([Fault.REFUSE, Fault.LOSE_REQUEST, Fault.LOSE_ANSWER, Fault.DELAY])

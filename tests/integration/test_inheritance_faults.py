@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tenantry.local.cluster import LocalCluster
 from tenantry.testing.api import CONFIG_MAPS, ROLES, SECRETS, Api, stays, until
-from tenantry.testing.faults import Fault, FaultyProxy, Rule
-from tenantry.testing.operators import Operator, running
+from tenantry.testing.faults import Fault, FaultyProxy, Rule, operating
+from tenantry.testing.operators import Operator
 from tenantry.testing.trees import Trees
 
 pytest_plugins = ["tenantry.testing.fixtures"]
@@ -27,25 +23,6 @@ SPEC: Json = {
 }
 MARK = "tenantry.dev/inherited-from"
 KINDS = (SECRETS, CONFIG_MAPS)
-
-
-@pytest.fixture
-def trees(api: Api) -> Trees:
-    """Trees, as an administrator sees them."""
-    return Trees(api)
-
-
-@asynccontextmanager
-async def _operating(
-    tenancy: LocalCluster, operator: Operator, tmp_path: Path
-) -> AsyncGenerator[tuple[FaultyProxy, Operator]]:
-    """Run an operator behind a proxy, instead of the shared one."""
-    await operator.stop()
-    async with FaultyProxy(tenancy.paths.kubeconfig("operator")).running() as proxy:
-        config = proxy.kubeconfig(tmp_path / "operator")
-        async with running(config, tmp_path / "log") as behind:
-            await behind.leads()
-            yield proxy, behind
 
 
 async def _inherited(api: Api, namespace: str) -> dict[str, Json]:
@@ -86,7 +63,7 @@ async def test_whatever_write_is_lost_with_or_without_effect_the_copies_come_out
     for resource in KINDS:
         for each in ("a", "b", "c", "d"):
             await api.create(resource, _value(each, "b25l"), name)
-    async with _operating(tenancy, operator, tmp_path) as (proxy, behind):
+    async with operating(tenancy, operator, tmp_path) as (proxy, behind):
 
         def lose(method: str, times: int = 2) -> list[Rule]:
             faults = (Fault.LOSE_REQUEST, Fault.LOSE_ANSWER, Fault.REFUSE)
@@ -120,7 +97,7 @@ async def test_a_tree_agrees_in_the_end_whatever_fails_and_whoever_is_killed(
     chance = random.Random(random.getrandbits(32))
     trees = Trees(api)
     await api.make_tenant(name)
-    async with _operating(tenancy, operator, tmp_path) as (proxy, behind):
+    async with operating(tenancy, operator, tmp_path) as (proxy, behind):
         top = await trees.make(name, "top", SPEC)
         parents = {"x": top, "y": top}
         children = [top, *(await asyncio.gather(*(trees.make(where, each, SPEC) for each, where in parents.items())))]

@@ -38,12 +38,6 @@ def config(name: str, **metadata: object) -> Json:
     return {"metadata": {"name": name, **metadata}, "data": {"a": "b"}}
 
 
-@pytest.fixture
-def trees(api: Api) -> Trees:
-    """Trees, as an administrator sees them."""
-    return Trees(api)
-
-
 # -- the policy -----------------------------------------------------------------------------------
 
 

@@ -72,12 +72,6 @@ def labels(value: Json) -> dict[str, str]:
     return value["metadata"].get("labels") or {}
 
 
-@pytest.fixture
-def trees(api: Api) -> Trees:
-    """Trees, as an administrator sees them."""
-    return Trees(api)
-
-
 async def exists(api: Api, resource: Resource, name: str, namespace: str) -> Json:
     """Wait until an object is there, and return it."""
     return await until(lambda: api.find(resource, name, namespace), f"{resource.kind} {namespace}/{name} is there")

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
-from collections.abc import AsyncGenerator
 
 import pytest
-import pytest_asyncio
 
 from tenantry.api import reasons
 from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
-from tenantry.controllers.operator import controllers
 from tenantry.engine.clock import rfc3339
-from tenantry.engine.events import Recorder
-from tenantry.engine.metrics import Metrics
-from tenantry.engine.runtime import Engine
-from tenantry.kube import kubeconfig
-from tenantry.kube.client import Client
-from tenantry.local.cluster import LocalCluster
 from tenantry.testing.api import EVENTS, Api, until
 from tenantry.testing.clock import ManualClock
 from tenantry.testing.operators import Operator
@@ -31,28 +21,6 @@ pytest_plugins = ["tenantry.testing.fixtures"]
 
 HOUR = 3600.0
 DAY = 24 * HOUR
-
-
-@pytest_asyncio.fixture
-async def clock(tenancy: LocalCluster, the_operator: Operator) -> AsyncGenerator[ManualClock]:
-    """The clock of the only engine that runs."""
-    await the_operator.stop()
-    turned = ManualClock(dt.datetime.now(dt.UTC))
-    connection = kubeconfig.load([tenancy.paths.kubeconfig("operator")])
-    async with Client(connection, field_manager="tenantry-operator") as client:
-        uid = (await client.get(Namespace, "kube-system")).metadata.uid
-        recorder = Recorder(client, turned, "test")
-        engine = Engine(client, controllers(uid), clock=turned, metrics=Metrics(), recorder=recorder)
-        running = asyncio.create_task(engine.run())
-        yield turned
-        engine.stop()
-        await running
-
-
-@pytest.fixture
-def trees(api: Api) -> Trees:
-    """Trees, as an administrator sees them."""
-    return Trees(api)
 
 
 def _in(clock: ManualClock, seconds: float) -> str:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
 
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, Conflict, Forbidden, Invalid
@@ -29,13 +25,6 @@ from tenantry.testing.trees import Trees, subtenant
 pytest_plugins = ["tenantry.testing.fixtures"]
 
 Json = dict[str, Any]
-
-
-@pytest_asyncio.fixture
-async def people(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[People]:
-    """Anybody, with a certificate."""
-    async with AsyncExitStack() as stack:
-        yield People(tenancy, tmp_path, stack)
 
 
 # -- who may not ----------------------------------------------------------------------------------

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from tenantry.api import reasons
 from tenantry.api.errors import Forbidden
-from tenantry.api.kubernetes import ClusterRoleBinding, Namespace, RoleBinding
+from tenantry.api.kubernetes import ClusterRoleBinding, RoleBinding
 from tenantry.api.requests import ClusterRoleRequest, Request, RoleRequest, TenantRequest
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
-from tenantry.controllers.operator import controllers
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.conditions import find
-from tenantry.engine.events import Recorder
-from tenantry.engine.metrics import Metrics
-from tenantry.engine.runtime import Engine
 from tenantry.install import apply, manifests
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
@@ -39,13 +31,6 @@ Json = dict[str, Any]
 
 HOUR = 3600
 VIEW = {"kind": "ClusterRole", "name": "view"}
-
-
-@pytest_asyncio.fixture
-async def people(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[People]:
-    """Anybody, with a certificate."""
-    async with AsyncExitStack() as stack:
-        yield People(tenancy, tmp_path, stack)
 
 
 # -- the whole way --------------------------------------------------------------------------------
@@ -265,22 +250,6 @@ async def test_a_tenants_name_that_is_taken_is_told(api: Api, operator: Operator
 
 
 # -- ends -----------------------------------------------------------------------------------------
-
-
-@pytest_asyncio.fixture
-async def clock(tenancy: LocalCluster, the_operator: Operator) -> AsyncGenerator[ManualClock]:
-    """The clock of the only engine that runs."""
-    await the_operator.stop()
-    turned = ManualClock(dt.datetime.now(dt.UTC))
-    connection = kubeconfig.load([tenancy.paths.kubeconfig("operator")])
-    async with Client(connection, field_manager="tenantry-operator") as client:
-        uid = (await client.get(Namespace, "kube-system")).metadata.uid
-        recorder = Recorder(client, turned, "test")
-        engine = Engine(client, controllers(uid), clock=turned, metrics=Metrics(), recorder=recorder)
-        running = asyncio.create_task(engine.run())
-        yield turned
-        engine.stop()
-        await running
 
 
 async def test_a_grant_for_a_while_is_warned_of_and_ends(

@@ -25,12 +25,6 @@ pytest_plugins = ["tenantry.testing.fixtures"]
 pytestmark = pytest.mark.usefixtures("operator")
 
 
-@pytest.fixture
-def trees(api: Api) -> Trees:
-    """Trees, as an administrator sees them."""
-    return Trees(api)
-
-
 # -- what a child is ------------------------------------------------------------------------------
 
 

@@ -22,12 +22,6 @@ pytest_plugins = ["tenantry.testing.fixtures"]
 pytestmark = pytest.mark.usefixtures("operator")
 
 
-@pytest.fixture
-def trees(api: Api) -> Trees:
-    """Trees, as an administrator sees them."""
-    return Trees(api)
-
-
 async def test_a_workspace_moves_with_what_is_in_it(api: Api, trees: Trees, name: str) -> None:
     """Point 6: the namespace stays the same; its labels, and those of what is below, say the new place."""
     await api.make_tenant(name)

@@ -21,6 +21,8 @@ from aiohttp import web
 
 from tenantry.kube import kubeconfig
 from tenantry.kube.credentials import Credentials
+from tenantry.local.cluster import LocalCluster
+from tenantry.testing.operators import Operator, running
 
 _HOP = {"connection", "keep-alive", "transfer-encoding", "host", "content-length"}
 
@@ -192,6 +194,25 @@ class FaultyProxy:
             _hang_up(request)
         finally:
             del self._watches[pumping]
+
+
+@asynccontextmanager
+async def operating(
+    tenancy: LocalCluster, operator: Operator, folder: Path
+) -> AsyncGenerator[tuple[FaultyProxy, Operator]]:
+    """Run an operator behind a proxy, instead of the shared one.
+
+    Args:
+        tenancy: The cluster.
+        operator: The shared one; it is stopped.
+        folder: For the kubeconfig and the log.
+    """
+    await operator.stop()
+    async with FaultyProxy(tenancy.paths.kubeconfig("operator")).running() as proxy:
+        config = proxy.kubeconfig(folder / "operator")
+        async with running(config, folder / "log") as behind:
+            await behind.leads()
+            yield proxy, behind
 
 
 async def _pump(answer: aiohttp.ClientResponse, response: web.StreamResponse) -> object:

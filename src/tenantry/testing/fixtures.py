@@ -5,19 +5,30 @@ A test module asks for them by `pytest_plugins = ["tenantry.testing.fixtures"]`.
 
 from __future__ import annotations
 
+import asyncio
+import datetime as dt
 import uuid
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from tenantry.api.kubernetes import Namespace
+from tenantry.controllers.operator import controllers
+from tenantry.engine.events import Recorder
+from tenantry.engine.metrics import Metrics
+from tenantry.engine.runtime import Engine
 from tenantry.install import apply, manifests
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.testing.api import Api
+from tenantry.testing.clock import ManualClock
 from tenantry.testing.operators import Operator
+from tenantry.testing.requests import People
+from tenantry.testing.trees import Trees
 
 
 async def install(path: Path) -> None:
@@ -67,3 +78,32 @@ async def operator(the_operator: Operator) -> Operator:
 def name() -> str:
     """A name that no other test has."""
     return f"t{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def trees(api: Api) -> Trees:
+    """Trees, as an administrator sees them."""
+    return Trees(api)
+
+
+@pytest_asyncio.fixture
+async def people(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[People]:
+    """Anybody, with a certificate."""
+    async with AsyncExitStack() as stack:
+        yield People(tenancy, tmp_path, stack)
+
+
+@pytest_asyncio.fixture
+async def clock(tenancy: LocalCluster, the_operator: Operator) -> AsyncGenerator[ManualClock]:
+    """The clock of the only engine that runs, in this process and instead of the shared operator."""
+    await the_operator.stop()
+    turned = ManualClock(dt.datetime.now(dt.UTC))
+    connection = kubeconfig.load([tenancy.paths.kubeconfig("operator")])
+    async with Client(connection, field_manager="tenantry-operator") as client:
+        uid = (await client.get(Namespace, "kube-system")).metadata.uid
+        recorder = Recorder(client, turned, "test")
+        engine = Engine(client, controllers(uid), clock=turned, metrics=Metrics(), recorder=recorder)
+        running = asyncio.create_task(engine.run())
+        yield turned
+        engine.stop()
+        await running
