@@ -64,6 +64,7 @@ async def test_a_tenant_gets_its_namespace_and_all_that_belongs_to_it(api: Api, 
         "tenantry.dev/tenant-uid": tenant.metadata.uid,
         "tenantry.dev/cluster-uid": kube_system["metadata"]["uid"],
         "tenantry.dev/network": "Isolated",
+        "tenantry.dev/zone": tenant.metadata.uid,
         f"{name}.tree.tenantry.dev/depth": "0",
     }
     assert namespace["ownerReferences"][0]["uid"] == tenant.metadata.uid

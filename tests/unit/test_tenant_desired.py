@@ -45,6 +45,7 @@ def test_the_core_namespace_carries_the_marks_of_its_tenant() -> None:
         "tenantry.dev/tenant-uid": "t-1",
         "tenantry.dev/cluster-uid": CLUSTER_UID,
         "tenantry.dev/network": "Isolated",
+        "tenantry.dev/zone": "t-1",
         "acme.tree.tenantry.dev/depth": "0",
     }
     owner = namespace.metadata.owner_references[0]
@@ -78,7 +79,7 @@ def test_nobody_is_bound_while_the_tenant_is_suspended() -> None:
     ("network", "names"),
     [
         (NetworkIsolation.OPEN, set[str]()),
-        (NetworkIsolation.BASELINE, {"tenantry-isolation"}),
+        (NetworkIsolation.BASELINE, {"tenantry-isolation", "tenantry-dns", "tenantry-outside"}),
         (NetworkIsolation.ISOLATED, {"tenantry-isolation", "tenantry-dns"}),
     ],
 )

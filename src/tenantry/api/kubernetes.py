@@ -58,7 +58,7 @@ class LimitRange(KubernetesObject, frozen=True, kw_only=True):
 
 
 class LabelRequirement(Model, frozen=True, kw_only=True):
-    """A label that must exist (operator `Exists`)."""
+    """A label that must exist (operator `Exists`), or must not (`DoesNotExist`)."""
 
     key: str
     operator: str
@@ -71,9 +71,17 @@ class LabelSelector(Model, frozen=True, kw_only=True):
     match_expressions: tuple[LabelRequirement, ...] = ()
 
 
-class NetworkPolicyPeer(Model, frozen=True, kw_only=True):
-    """Pods of the selected namespaces, all of them where no pod selector is given."""
+class IPBlock(Model, frozen=True, kw_only=True):
+    """Addresses."""
 
+    cidr: str
+    except_: tuple[str, ...] = msgspec.field(name="except", default=())
+
+
+class NetworkPolicyPeer(Model, frozen=True, kw_only=True):
+    """Pods of the selected namespaces, all of them where no pod selector is given; or addresses alone."""
+
+    ip_block: IPBlock | msgspec.UnsetType = msgspec.UNSET
     namespace_selector: LabelSelector | msgspec.UnsetType = msgspec.UNSET
     pod_selector: LabelSelector | msgspec.UnsetType = msgspec.UNSET
 

@@ -41,6 +41,16 @@ TREE_SUFFIX = ".tree.tenantry.dev/depth"
 NETWORK = "tenantry.dev/network"
 """On every namespace of a tree: how far its pods are from others', as `Tenant.spec.isolation.network` says."""
 
+ZONE = "tenantry.dev/zone"
+"""On every namespace of a tree: the uid of the nearest Subtenant at or above it, else of its tenant. Pods of one zone
+reach each other."""
+
+EGRESS = "tenantry.dev/egress"
+"""On a pod of a Baseline tenant: only the tenant's own NetworkPolicies say where it connects to. Any value."""
+
+CIDRS = "tenantry.dev/cidrs"
+"""On every namespace of a tree: the addresses that a tenant's own NetworkPolicies may open, separated by commas."""
+
 INGRESS_MBPS = "tenantry.dev/ingress-mbps"
 EGRESS_MBPS = "tenantry.dev/egress-mbps"
 """Extended resources: bandwidth in whole megabits a second. On a node, labels that say how much it has."""
@@ -57,7 +67,7 @@ QUOTA_BATCH = "tenantry.dev/quota-batch"
 FINALIZER = "tenantry.dev/subnamespace"
 """On a Subnamespace: its namespace is there."""
 
-USER_MARKS: frozenset[str] = frozenset({INHERIT})
+USER_MARKS: frozenset[str] = frozenset({EGRESS, INHERIT})
 """The protected marks that are the user's to set."""
 
 POD_SECURITY = "pod-security.kubernetes.io"

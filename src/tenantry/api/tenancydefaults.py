@@ -15,6 +15,9 @@ from tenantry.api.subnamespace import NEVER_INHERITED
 
 NAME = "default"
 
+NODE_LOCAL_DNS = "169.254.20.10"
+"""Where NodeLocal DNS answers if nobody has said otherwise. Source: Kubernetes, "Using NodeLocal DNSCache"."""
+
 
 class InheritableKind(Model, frozen=True, kw_only=True):
     """A namespaced kind that children may inherit."""
@@ -34,6 +37,32 @@ class InheritableKind(Model, frozen=True, kw_only=True):
     kind: Annotated[str, Meta(min_length=1, max_length=63, description="As in objects: Widget.")]
 
 
+class NetworkDefaults(Model, frozen=True, kw_only=True):
+    """What is around the tenants of a cluster, as far as their network policies go."""
+
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule("!has(self.dnsAddresses) || self.dnsAddresses.all(a, isIP(a))", "must be IP addresses", "dnsAddresses"),
+        Rule("!has(self.keptCidrs) || self.keptCidrs.all(c, isCIDR(c))", "must be CIDRs", "keptCidrs"),
+    )
+
+    dns_addresses: Annotated[
+        tuple[Annotated[str, Meta(max_length=45)], ...],
+        Meta(
+            max_length=8,
+            description="Where the cluster's DNS answers beside its pods in kube-system: NodeLocal DNS. Pods may"
+            " connect there at port 53.",
+        ),
+    ] = (NODE_LOCAL_DNS,)
+    kept_cidrs: Annotated[
+        tuple[Annotated[str, Meta(max_length=49)], ...],
+        Meta(
+            max_length=32,
+            description="What no pod of a Baseline tenant connects to, beside the addresses of nodes, link-local and"
+            " metadata addresses. Name the nodes' subnets here: then no policy has to follow the nodes.",
+        ),
+    ] = ()
+
+
 class TenancyDefaultsSpec(Model, frozen=True, kw_only=True):
     """What holds for all tenants."""
 
@@ -51,6 +80,7 @@ class TenancyDefaultsSpec(Model, frozen=True, kw_only=True):
         Rules,
         Meta(description="What workloads may ask for, in every namespace of every tenant; tenants only tighten it."),
     ] = Rules()
+    network: Annotated[NetworkDefaults, Meta(description="What is around the tenants.")] = NetworkDefaults()
     auto_approve: Annotated[
         tuple[AutoApproval, ...],
         Meta(

@@ -35,13 +35,26 @@ class NetworkIsolation(StrEnum):
 class Isolation(Model, frozen=True, kw_only=True):
     """How hard the tenant is isolated; the defaults are the safe ones for untrusted tenants."""
 
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule("!has(self.allowedCidrs) || self.allowedCidrs.all(c, isCIDR(c))", "must be CIDRs", "allowedCidrs"),
+    )
+
     network: Annotated[
         NetworkIsolation,
         Meta(
             description="Isolated: pods talk within the tenant and to the cluster's DNS only. Baseline: nobody else"
-            " connects to them, they may connect anywhere that lets them. Open: no network policies."
+            " connects to them, they may connect anywhere that lets them but to nodes, link-local and metadata"
+            " addresses. Open: no network policies. A Subtenant is apart as another tenant is."
         ),
     ] = NetworkIsolation.ISOLATED
+    allowed_cidrs: Annotated[
+        tuple[Annotated[str, Meta(max_length=49)], ...],
+        Meta(
+            max_length=32,
+            description="Addresses that the tenant's own NetworkPolicies may open to: each of their ipBlocks must lie"
+            " within one of these.",
+        ),
+    ] = ()
 
 
 class OnShortage(StrEnum):

@@ -1,4 +1,4 @@
-"""What every namespace of a tenant's tree has inside: limits, network policies, and the binding of its owners. Pure."""
+"""What every namespace of a tenant's tree has inside: limits, and the binding of its owners. Pure."""
 
 from __future__ import annotations
 
@@ -8,29 +8,20 @@ from tenantry.api import marks
 from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import (
     RBAC_GROUP,
-    EgressRule,
-    IngressRule,
-    LabelSelector,
     LimitRange,
     LimitRangeItem,
     LimitRangeSpec,
-    NetworkPolicy,
-    NetworkPolicyPeer,
-    NetworkPolicyPort,
-    NetworkPolicySpec,
     RoleBinding,
     RoleRef,
     Subject,
 )
 from tenantry.api.model import ObjectMeta
 from tenantry.api.owner import Owner, OwnerKind
-from tenantry.api.tenant import NetworkIsolation, Tenant
+from tenantry.api.tenant import Tenant
 from tenantry.engine.plan import Child
 from tenantry.world import quantity
 
 LIMITS = "tenantry-limits"
-ISOLATION_POLICY = "tenantry-isolation"
-DNS_POLICY = "tenantry-dns"
 OWNER_BINDING = "tenantry-owner"
 
 WAVE_NAMESPACE, WAVE_LIMITS, WAVE_PEOPLE = 0, 1, 2
@@ -38,8 +29,6 @@ WAVE_NAMESPACE, WAVE_LIMITS, WAVE_PEOPLE = 0, 1, 2
 DEFAULT_REQUESTS = {"cpu": "100m", "ephemeral-storage": "256Mi", "memory": "128Mi"}
 DEFAULT_LIMITS = {"cpu": "500m", "ephemeral-storage": "1Gi", "memory": "256Mi"}
 """What a container gets that names nothing, where the tenant's quota covers the resource (B03)."""
-
-DNS_PORT = 53
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,53 +100,6 @@ def _defaults(
         if limit is not None and name not in chosen:
             chosen[name] = quantity.least(value, limit)
     return chosen
-
-
-# -- network --------------------------------------------------------------------------------------
-
-
-def own_pods(tenant: Tenant) -> LabelSelector:
-    """Return what selects every namespace of the tenant."""
-    # By uid, not by name: a later tenant of the same name is another one.
-    return LabelSelector(match_labels={marks.TENANT_UID: tenant.metadata.uid})
-
-
-def network(room: Room) -> list[Child]:
-    """Return the network policies that the tenant's isolation asks for."""
-    mode = room.tenant.spec.isolation.network
-    if mode is NetworkIsolation.OPEN:
-        return []
-    own = NetworkPolicyPeer(namespace_selector=own_pods(room.tenant))
-    ingress = (IngressRule(from_=(own,)),)
-    if mode is NetworkIsolation.BASELINE:
-        return [_policy(room, ISOLATION_POLICY, ingress=ingress, types=("Ingress",))]
-    dns = NetworkPolicyPeer(
-        namespace_selector=LabelSelector(match_labels={"kubernetes.io/metadata.name": "kube-system"}),
-        pod_selector=LabelSelector(match_labels={"k8s-app": "kube-dns"}),
-    )
-    ports = tuple(NetworkPolicyPort(protocol=protocol, port=DNS_PORT) for protocol in ("UDP", "TCP"))
-    return [
-        _policy(
-            room,
-            ISOLATION_POLICY,
-            ingress=ingress,
-            egress=(EgressRule(to=(own,)),),
-            types=("Ingress", "Egress"),
-        ),
-        _policy(room, DNS_POLICY, egress=(EgressRule(to=(dns,), ports=ports),), types=("Egress",)),
-    ]
-
-
-def _policy(
-    room: Room,
-    name: str,
-    *,
-    types: tuple[str, ...],
-    ingress: tuple[IngressRule, ...] = (),
-    egress: tuple[EgressRule, ...] = (),
-) -> Child:
-    spec = NetworkPolicySpec(pod_selector=LabelSelector(), policy_types=types, ingress=ingress, egress=egress)
-    return Child(object=NetworkPolicy(metadata=meta(room, name), spec=spec), wave=WAVE_LIMITS)
 
 
 # -- people ---------------------------------------------------------------------------------------

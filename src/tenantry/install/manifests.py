@@ -14,7 +14,18 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.install import approval, bandwidth, fairness, guards, inherited, policies, rights, rules, subnamespaces
+from tenantry.install import (
+    approval,
+    bandwidth,
+    fairness,
+    guards,
+    inherited,
+    network,
+    policies,
+    rights,
+    rules,
+    subnamespaces,
+)
 from tenantry.install.rights import LABELS, OPERATOR
 
 Json = dict[str, Any]
@@ -57,6 +68,7 @@ def foundation(subject: Json) -> list[Json]:
         *policies.suspended(),
         *policies.closable(),
         *guards.guards(),
+        *network.everything(),
         *bandwidth.bandwidth(),
         *rules.everything(),
         *subnamespaces.everything(),

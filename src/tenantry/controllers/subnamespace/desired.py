@@ -8,7 +8,7 @@ from tenantry.api.model import ObjectMeta
 from tenantry.api.subnamespace import Mode
 from tenantry.api.tenancyrules import TenancyRulesSpec
 from tenantry.api.tenant import Tenant
-from tenantry.controllers import interior, rulebook
+from tenantry.controllers import interior, network, rulebook
 from tenantry.controllers.interior import Room
 from tenantry.controllers.subnamespace.gather import Inputs
 from tenantry.engine.plan import Child
@@ -37,7 +37,7 @@ def children(inputs: Inputs, tenant: Tenant) -> list[Child]:
         _namespace(inputs, tenant, rules),
         rulebook.rulebook(room, rules),
         *interior.limits(room),
-        *interior.network(room),
+        *network.policies(room, inputs.zone, inputs.around),
         interior.owner_binding(room),
     ]
 
@@ -62,7 +62,7 @@ def _namespace(inputs: Inputs, tenant: Tenant, rules: TenancyRulesSpec) -> Child
         marks.TENANT: tenant.metadata.name,
         marks.TENANT_UID: tenant.metadata.uid,
         marks.CLUSTER_UID: inputs.cluster_uid,
-        marks.NETWORK: tenant.spec.isolation.network,
+        **network.labels(tenant, inputs.zone),
         marks.PARENT: meta.namespace,
         marks.SUBNAMESPACE: meta.name,
         marks.SUBNAMESPACE_UID: meta.uid,
@@ -71,8 +71,9 @@ def _namespace(inputs: Inputs, tenant: Tenant, rules: TenancyRulesSpec) -> Child
         **({marks.SUSPENDED: "true"} if tenant.spec.suspended else {}),
         **rulebook.labels(rules),
     }
+    annotations = {**spec.annotations, **network.allowances(tenant)}
     return Child(
-        object=Namespace(metadata=ObjectMeta(name=inputs.namespace, labels=labels, annotations=dict(spec.annotations))),
+        object=Namespace(metadata=ObjectMeta(name=inputs.namespace, labels=labels, annotations=annotations)),
         wave=interior.WAVE_NAMESPACE,
         marks={marks.SUBNAMESPACE_UID: frozenset(accepted)},
     )

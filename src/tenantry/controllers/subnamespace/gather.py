@@ -12,6 +12,7 @@ from tenantry.api.marks import (
     INHERITED_FROM,
     KIND,
     KIND_CORE,
+    KIND_SUBTENANT,
     PARENT,
     SUBNAMESPACE,
     SUBNAMESPACE_UID,
@@ -26,6 +27,7 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
+from tenantry.controllers.network import ALONE, Surroundings
 from tenantry.controllers.quota.verdicts import Verdict
 from tenantry.controllers.watched import BY_ADOPTION, BY_BINDING, BY_NAMESPACE, BY_TENANT, tenant_of
 from tenantry.engine.cache import Cache
@@ -80,6 +82,8 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
         adoptee: The namespace that `spec.adopt` names.
         adopted_from: The Subnamespace that it is to be taken from.
         adopted_by: The Subnamespace that takes this one's namespace.
+        zone: The child's network zone.
+        around: What is around all tenants' networks.
         children: The Subnamespaces in the child namespace.
         count: How many namespaces the tenant has below its core namespace.
         bindings: Every RoleBinding of the child namespace.
@@ -101,6 +105,8 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     adoptee: Observed | None
     adopted_from: Subnamespace | None
     adopted_by: Subnamespace | None
+    zone: str
+    around: Surroundings
     children: list[Subnamespace]
     count: int
     bindings: list[Observed]
@@ -111,7 +117,13 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gather(
-    subnamespace: Subnamespace, caches: Caches, verdict: Verdict | None, *, cluster_uid: str, now: dt.datetime
+    subnamespace: Subnamespace,
+    caches: Caches,
+    verdict: Verdict | None,
+    *,
+    cluster_uid: str,
+    now: dt.datetime,
+    around: Surroundings = ALONE,
 ) -> Inputs:
     """Read the caches.
 
@@ -121,6 +133,7 @@ def gather(
         verdict: What the quota controller says of it.
         cluster_uid: The uid of the namespace kube-system.
         now: The time, at which the tenant's lease may have ended.
+        around: What is around all tenants' networks.
 
     Raises:
         InputError: The end of the tenant's lease is not a time.
@@ -155,6 +168,8 @@ def gather(
         adoptee=caches.namespaces.get(spec.adopt.namespace) if spec.adopt.namespace else None,
         adopted_from=caches.subnamespaces.get(object_key(old, meta.name)) if old else None,
         adopted_by=next(iter(caches.subnamespaces.by_index(BY_ADOPTION, subnamespace.key)), None),
+        zone=meta.uid if spec.mode is Mode.SUBTENANT else zone_of(caches.namespaces, meta.namespace),
+        around=around,
         children=caches.subnamespaces.by_index(BY_NAMESPACE, namespace) if bound is not None else [],
         count=max(0, caches.namespaces.count(BY_TENANT, tenant.metadata.name) - 1) if tenant is not None else 0,
         bindings=caches.observed[RoleBinding.resource].by_index(BY_NAMESPACE, namespace) if bound is not None else [],
@@ -221,6 +236,18 @@ def lineage(namespaces: Cache[Observed], name: str) -> tuple[str, ...]:
             return tuple(reversed(names))
         names.append(found.labels.get(PARENT, ""))
     return ()
+
+
+def zone_of(namespaces: Cache[Observed], name: str) -> str:
+    """Return the network zone of a namespace; "" where the chain of its parents does not end at a core namespace.
+
+    It is told by what the namespaces are, not by their own labels of it: those may be about to change.
+    """
+    for above in reversed(lineage(namespaces, name)):
+        found = namespaces.get(above)
+        if found is not None and found.labels.get(KIND) in {KIND_CORE, KIND_SUBTENANT}:
+            return found.labels.get(TENANT_UID if found.labels[KIND] == KIND_CORE else SUBNAMESPACE_UID, "")
+    return ""
 
 
 def subnamespace_key(namespace: Observed) -> str:

@@ -24,8 +24,9 @@ from tenantry.api.model import ObjectMeta, OwnerReference
 from tenantry.api.rules import Rules
 from tenantry.api.tenancyrules import TenancyRulesSpec
 from tenantry.api.tenant import ClusterNetworkPolicyMode, Tenant
-from tenantry.controllers import interior, rulebook
+from tenantry.controllers import interior, network, rulebook
 from tenantry.controllers.interior import Room
+from tenantry.controllers.network import ALONE, Surroundings
 from tenantry.engine.plan import Child
 from tenantry.world import quota
 
@@ -42,7 +43,12 @@ def cluster_policy_name(tenant: str) -> str:
 
 
 def children(
-    tenant: Tenant, cluster_uid: str, *, has_cluster_policies: bool = False, defaults: Rules = NO_RULES
+    tenant: Tenant,
+    cluster_uid: str,
+    *,
+    has_cluster_policies: bool = False,
+    defaults: Rules = NO_RULES,
+    around: Surroundings = ALONE,
 ) -> list[Child]:
     """Return everything that a tenant should have, whole.
 
@@ -51,6 +57,7 @@ def children(
         cluster_uid: The uid of the namespace kube-system.
         has_cluster_policies: The cluster has the kind ClusterNetworkPolicy.
         defaults: The rules of all tenants.
+        around: What is around all tenants.
 
     Raises:
         InputError: A quantity of the tenant's is wrong in a way that the CRD's schema did not catch.
@@ -62,7 +69,7 @@ def children(
     if own is not None:
         # Once it is there, it is the quota controller's: a share of it may have been given to children.
         found.append(Child(object=own, wave=interior.WAVE_LIMITS, once=True))
-    found += [*interior.limits(room), *interior.network(room)]
+    found += [*interior.limits(room), *network.policies(room, network.core_zone(tenant), around)]
     if has_cluster_policies and tenant.spec.cluster_network_policy is ClusterNetworkPolicyMode.ENABLED:
         found.append(_cluster_policy(tenant))
     found.append(interior.owner_binding(room))
@@ -84,7 +91,9 @@ def room_of(tenant: Tenant) -> Room:
     )
 
 
-def _cluster_meta(tenant: Tenant, name: str, labels: dict[str, str]) -> ObjectMeta:
+def _cluster_meta(
+    tenant: Tenant, name: str, labels: dict[str, str], annotations: dict[str, str] | None = None
+) -> ObjectMeta:
     owner = OwnerReference(
         api_version=tenant.resource.api_version,
         kind=tenant.resource.kind,
@@ -94,7 +103,9 @@ def _cluster_meta(tenant: Tenant, name: str, labels: dict[str, str]) -> ObjectMe
         block_owner_deletion=True,
     )
     everywhere = {marks.MANAGED_BY: marks.MANAGER, marks.TENANT: tenant.metadata.name}
-    return ObjectMeta(name=name, labels={**everywhere, **labels}, owner_references=(owner,))
+    return ObjectMeta(
+        name=name, labels={**everywhere, **labels}, annotations=annotations or {}, owner_references=(owner,)
+    )
 
 
 def _namespace(tenant: Tenant, cluster_uid: str, rules: TenancyRulesSpec) -> Child:
@@ -102,13 +113,13 @@ def _namespace(tenant: Tenant, cluster_uid: str, rules: TenancyRulesSpec) -> Chi
         marks.KIND: marks.KIND_CORE,
         marks.TENANT_UID: tenant.metadata.uid,
         marks.CLUSTER_UID: cluster_uid,
-        marks.NETWORK: tenant.spec.isolation.network,
+        **network.labels(tenant, network.core_zone(tenant)),
         f"{tenant.metadata.name}{marks.TREE_SUFFIX}": "0",
         **({marks.SUSPENDED: "true"} if tenant.spec.suspended else {}),
         **rulebook.labels(rules),
     }
     return Child(
-        object=Namespace(metadata=_cluster_meta(tenant, tenant.metadata.name, labels)),
+        object=Namespace(metadata=_cluster_meta(tenant, tenant.metadata.name, labels, network.allowances(tenant))),
         wave=interior.WAVE_NAMESPACE,
         owner_uid=tenant.metadata.uid,
     )
@@ -127,13 +138,15 @@ def core_quota(tenant: Tenant) -> ResourceQuota | None:
 
 
 def _cluster_policy(tenant: Tenant) -> Child:
-    own = ClusterPeer(namespaces=interior.own_pods(tenant))
+    # By uid, not by name: a later tenant of the same name is another one.
+    tree = LabelSelector(match_labels={marks.TENANT_UID: tenant.metadata.uid})
+    own = ClusterPeer(namespaces=tree)
     tenants = LabelSelector(match_expressions=(LabelRequirement(key=marks.TENANT_UID, operator="Exists"),))
     others = ClusterPeer(namespaces=tenants)
     spec = ClusterNetworkPolicySpec(
         tier="Admin",
         priority=CLUSTER_POLICY_PRIORITY,
-        subject=NamespaceSubject(namespaces=interior.own_pods(tenant)),
+        subject=NamespaceSubject(namespaces=tree),
         # Pass leaves it to the tenant's own policies, which may be tighter.
         ingress=(
             ClusterIngressRule(name="own-tenant", action="Pass", from_=(own,)),

@@ -1,0 +1,143 @@
+"""The network policies of every namespace of a tenant's tree. Pure.
+
+    Isolated   tenantry-isolation   in from and out to the same zone
+               tenantry-dns         out to the cluster's DNS
+    Baseline   both of these, and
+               tenantry-outside     out to any address but nodes', link-local and metadata ones; not for pods that have
+                                    the label tenantry.dev/egress, which say it themselves
+    Open       none
+
+A zone is a tenant without its Subtenants, or a Subtenant without the Subtenants below it. Policies add up: one zone
+reaches another of the same tree where each side has opened itself to the other by a policy of its own.
+
+Source: Kubernetes, "Network Policies".
+"""
+
+from __future__ import annotations
+
+import ipaddress
+
+import msgspec
+
+from tenantry.api import marks
+from tenantry.api.kubernetes import (
+    EgressRule,
+    IngressRule,
+    IPBlock,
+    LabelRequirement,
+    LabelSelector,
+    NetworkPolicy,
+    NetworkPolicyPeer,
+    NetworkPolicyPort,
+    NetworkPolicySpec,
+)
+from tenantry.api.tenancydefaults import NODE_LOCAL_DNS
+from tenantry.api.tenant import NetworkIsolation, Tenant
+from tenantry.controllers.interior import WAVE_LIMITS, Room, meta
+from tenantry.engine.plan import Child
+from tenantry.world.addresses import METADATA
+
+ISOLATION_POLICY = "tenantry-isolation"
+DNS_POLICY = "tenantry-dns"
+OUTSIDE_POLICY = "tenantry-outside"
+
+DNS_PORT = 53
+EVERYWHERE = ("0.0.0.0/0", "::/0")
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is around all tenants.
+
+    Args:
+        dns: Addresses of the cluster's DNS beside its pods.
+        kept: CIDRs that no tenant's pods reach, sorted.
+        is_widened: `kept` covers more than it has to: the nodes' addresses are too many for a policy.
+    """
+
+    dns: tuple[str, ...] = (NODE_LOCAL_DNS,)
+    kept: tuple[str, ...] = METADATA
+    is_widened: bool = False
+
+
+ALONE = Surroundings()
+"""What is around a tenant in a cluster of which nothing is known."""
+
+
+def core_zone(tenant: Tenant) -> str:
+    """Return the zone of a tenant without its Subtenants."""
+    # By uid, not by name: a later tenant of the same name is another one.
+    return tenant.metadata.uid
+
+
+def labels(tenant: Tenant, zone: str) -> dict[str, str]:
+    """Return the labels by which policies know a namespace of a tenant."""
+    return {marks.NETWORK: tenant.spec.isolation.network, marks.ZONE: zone}
+
+
+def allowances(tenant: Tenant) -> dict[str, str]:
+    """Return the annotations of a namespace by which the API server knows what the tenant's own policies may say."""
+    cidrs = tenant.spec.isolation.allowed_cidrs
+    return {marks.CIDRS: ",".join(cidrs)} if cidrs else {}
+
+
+def policies(room: Room, zone: str, around: Surroundings) -> list[Child]:
+    """Return the network policies that the tenant's isolation asks for.
+
+    Args:
+        room: The namespace.
+        zone: The value of its label `tenantry.dev/zone`.
+        around: What is around all tenants.
+    """
+    mode = room.tenant.spec.isolation.network
+    if mode is NetworkIsolation.OPEN:
+        return []
+    own = NetworkPolicyPeer(namespace_selector=LabelSelector(match_labels={marks.ZONE: zone}))
+    found = [
+        _policy(
+            room,
+            ISOLATION_POLICY,
+            ingress=(IngressRule(from_=(own,)),),
+            egress=(EgressRule(to=(own,)),),
+            types=("Ingress", "Egress"),
+        ),
+        _policy(room, DNS_POLICY, egress=(_dns(around),), types=("Egress",)),
+    ]
+    if mode is NetworkIsolation.BASELINE:
+        own_word = LabelRequirement(key=marks.EGRESS, operator="DoesNotExist")
+        pods = LabelSelector(match_expressions=(own_word,))
+        found.append(_policy(room, OUTSIDE_POLICY, egress=(_outside(around),), types=("Egress",), pods=pods))
+    return found
+
+
+def _dns(around: Surroundings) -> EgressRule:
+    pods = NetworkPolicyPeer(
+        namespace_selector=LabelSelector(match_labels={"kubernetes.io/metadata.name": "kube-system"}),
+        pod_selector=LabelSelector(match_labels={"k8s-app": "kube-dns"}),
+    )
+    addresses = (ipaddress.ip_network(address) for address in around.dns)
+    blocks = (NetworkPolicyPeer(ip_block=IPBlock(cidr=str(address))) for address in addresses)
+    ports = tuple(NetworkPolicyPort(protocol=protocol, port=DNS_PORT) for protocol in ("UDP", "TCP"))
+    return EgressRule(to=(pods, *blocks), ports=ports)
+
+
+def _outside(around: Surroundings) -> EgressRule:
+    return EgressRule(to=tuple(NetworkPolicyPeer(ip_block=_all_but(cidr, around.kept)) for cidr in EVERYWHERE))
+
+
+def _all_but(cidr: str, kept: tuple[str, ...]) -> IPBlock:
+    # What is left out must be of the same family: the API server refuses the rest.
+    is_v6 = ":" in cidr
+    return IPBlock(cidr=cidr, except_=tuple(each for each in kept if (":" in each) is is_v6))
+
+
+def _policy(
+    room: Room,
+    name: str,
+    *,
+    types: tuple[str, ...],
+    ingress: tuple[IngressRule, ...] = (),
+    egress: tuple[EgressRule, ...] = (),
+    pods: LabelSelector | None = None,
+) -> Child:
+    spec = NetworkPolicySpec(pod_selector=pods or LabelSelector(), policy_types=types, ingress=ingress, egress=egress)
+    return Child(object=NetworkPolicy(metadata=meta(room, name), spec=spec), wave=WAVE_LIMITS)

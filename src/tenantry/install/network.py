@@ -1,0 +1,111 @@
+"""What keeps a tenant's own NetworkPolicies from opening it: the API server refuses those that would. Pure.
+
+Policies add up: one that opens is enough, so each is looked at by itself. Source: Kubernetes, "Network Policies".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenantry.api import marks
+from tenantry.install.policy import NOT_ADMINISTRATOR, binding, rule, says, validating
+
+Json = dict[str, Any]
+
+POLICIES = "tenantry-networkpolicies"
+PLUGINS = "tenantry-network-plugins"
+
+PLUGIN_GROUPS = (
+    "cilium.io",
+    "crd.antrea.io",
+    "crd.projectcalico.org",
+    "k8s.ovn.org",
+    "policy.networking.k8s.io",
+    "projectcalico.org",
+)
+"""API groups of kinds that open or close pods beside NetworkPolicy."""
+
+_CONFINED = {
+    "matchExpressions": [
+        {"key": marks.TENANT_UID, "operator": "Exists"},
+        {"key": marks.NETWORK, "operator": "In", "values": ["Isolated", "Baseline"]},
+    ]
+}
+_LABELS = "namespaceObject.metadata.labels"
+_ANNOTATIONS = "namespaceObject.metadata.annotations"
+
+
+def everything() -> list[Json]:
+    """Return the policies and their bindings (H06)."""
+    return [*_policies(), *_plugins()]
+
+
+def _policies() -> list[Json]:
+    """Return what every rule of a tenant's own NetworkPolicies must say: with whom, and of its own tree.
+
+    That both sides have to open is what keeps a parent out of a Subtenant: the ingress there is written there.
+    """
+    variables = [
+        {
+            "name": "cidrs",
+            "expression": f"has({_ANNOTATIONS}) && '{marks.CIDRS}' in {_ANNOTATIONS}"
+            f" ? {_ANNOTATIONS}['{marks.CIDRS}'].split(',') : []",
+        }
+    ]
+    allowed = (
+        "isCIDR(p.ipBlock.cidr) && variables.cidrs.exists(c, isCIDR(c) && cidr(c).containsCIDR(cidr(p.ipBlock.cidr)))"
+    )
+    pinned = " || ".join(_has_own(key) for key in (marks.TENANT_UID, marks.ZONE))
+    own = f"!has(p.namespaceSelector) || has(p.namespaceSelector.matchLabels) && ({pinned})"
+    validations = [
+        says(
+            f"!has(object.spec.{field}) || object.spec.{field}.all(r, has(r.{peers}) && size(r.{peers}) > 0"
+            f" && r.{peers}.all(p, has(p.ipBlock) ? {allowed} : ({own})))",
+            _told(field, peers),
+            told=True,
+        )
+        for field, peers in (("ingress", "from"), ("egress", "to"))
+    ]
+    # One that was there before may still be labelled, and be deleted in the foreground.
+    says_something_new = "request.operation == 'CREATE' || object.spec != oldObject.spec"
+    policy = validating(
+        POLICIES,
+        [rule("networking.k8s.io", ["networkpolicies"], "CREATE", "UPDATE")],
+        validations,
+        variables=variables,
+        conditions=[{"name": "says-something-new", "expression": says_something_new}, NOT_ADMINISTRATOR],
+        where=_CONFINED,
+    )
+    return [policy, binding(POLICIES)]
+
+
+def _has_own(key: str) -> str:
+    """Return whether a namespaceSelector is bound to the namespace's own value of a label."""
+    given = "p.namespaceSelector.matchLabels"
+    return f"'{key}' in {given} && '{key}' in {_LABELS} && {given}['{key}'] == {_LABELS}['{key}']"
+
+
+def _told(field: str, peers: str) -> str:
+    return (
+        f"'spec.{field}: each rule must have {peers}, and each of them must select {marks.TENANT_UID}: '"
+        f" + {_LABELS}['{marks.TENANT_UID}'] + ' by namespaceSelector.matchLabels, or have a podSelector alone, which"
+        " means this namespace'"
+        " + (size(variables.cidrs) > 0 ? ', or an ipBlock within ' + variables.cidrs.join(', ') : '')"
+        " + '; to open it to others is for an administrator'"
+    )
+
+
+def _plugins() -> list[Json]:
+    """Return what keeps a tenant from the kinds of network plugins, which open as NetworkPolicies do."""
+    about = {
+        "apiGroups": list(PLUGIN_GROUPS),
+        "apiVersions": ["*"],
+        "operations": ["CREATE", "UPDATE"],
+        "resources": ["*"],
+        "scope": "Namespaced",
+    }
+    told = "request.kind.kind + ' of ' + request.kind.group + ' is for an administrator: write a NetworkPolicy'"
+    policy = validating(
+        PLUGINS, [about], [says("false", told, told=True)], conditions=[NOT_ADMINISTRATOR], where=_CONFINED
+    )
+    return [policy, binding(PLUGINS)]

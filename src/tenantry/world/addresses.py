@@ -1,0 +1,76 @@
+"""Few CIDRs for many addresses: pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from typing import TypeVar
+
+import msgspec
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+N = TypeVar("N", ipaddress.IPv4Network, ipaddress.IPv6Network)
+
+METADATA = (
+    "100.100.100.200/32",
+    "168.63.129.16/32",
+    "169.254.0.0/16",
+    "fd00:ec2::254/128",
+    "fd20:ce::254/128",
+    "fe80::/10",
+)
+"""Link-local addresses, where clouds answer who asks for the credentials of a node; and the few that are elsewhere.
+
+Sources: RFC 3927 and RFC 4291; the manuals of Alibaba Cloud (100.100.100.200), Azure (168.63.129.16), AWS
+(fd00:ec2::254) and Google Cloud (fd20:ce::254).
+"""
+
+MOST = 64
+"""How many CIDRs of one family a policy holds: it is in every namespace."""
+
+
+class Blocks(msgspec.Struct, frozen=True):
+    """CIDRs.
+
+    Args:
+        cidrs: Sorted; none overlaps another.
+        is_widened: They cover more than what was asked for.
+    """
+
+    cidrs: tuple[str, ...]
+    is_widened: bool
+
+
+def parse(text: str) -> Network | None:
+    """Return an address or a CIDR as a network, whatever bits are set behind its prefix; None where it is neither."""
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return None
+
+
+def blocks(given: Iterable[str], most: int = MOST) -> Blocks:
+    """Return the fewest CIDRs that cover addresses and CIDRs; wider ones where there would be too many.
+
+    Args:
+        given: What is no address and no CIDR is left out.
+        most: How many of each family there may be; at least 1.
+    """
+    networks = {network for text in given if (network := parse(text)) is not None}
+    v4 = list(ipaddress.collapse_addresses(each for each in networks if isinstance(each, ipaddress.IPv4Network)))
+    v6 = list(ipaddress.collapse_addresses(each for each in networks if isinstance(each, ipaddress.IPv6Network)))
+    few = [*_widened(v4, most), *_widened(v6, most)]
+    return Blocks(tuple(str(network) for network in few), is_widened=len(few) < len(v4) + len(v6))
+
+
+def _widened(networks: list[N], most: int) -> list[N]:
+    """Put neighbours together, the nearest first, until there are few enough."""
+    prefix = networks[0].max_prefixlen if networks else 0
+    while len(networks) > most:
+        prefix -= 1
+        together: dict[N, list[N]] = {}
+        for network in networks:
+            block = network.supernet(new_prefix=prefix) if network.prefixlen > prefix else network
+            together.setdefault(block, []).append(network)
+        networks = [block if len(inside) > 1 else inside[0] for block, inside in together.items()]
+    return networks
