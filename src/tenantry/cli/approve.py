@@ -18,14 +18,7 @@ if TYPE_CHECKING:
     from tenantry.kube.client import Client
 
 _words = click.argument("words", nargs=-1, required=True, metavar="KIND/NAME...", shell_complete=complete.objects)
-_namespace = click.option(
-    "-n",
-    "--namespace",
-    default="",
-    metavar="NAMESPACE",
-    shell_complete=complete.namespaces,
-    help="Of RoleRequests: the namespace that they are in.",
-)
+_namespace = place.takes_namespace("Of RoleRequests: the namespace that they are in.")
 _reason = click.option("--reason", default="", metavar="TEXT", help="What to say of it, for whoever asked.")
 
 

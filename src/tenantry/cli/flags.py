@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
@@ -14,13 +15,17 @@ from tenantry.api.model import KubernetesObject
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
-from tenantry.cli import durations, kinds, output
+from tenantry.cli import durations, kinds, output, refusals, session
 from tenantry.cli.kinds import Asked
+from tenantry.cli.target import Target
+from tenantry.world.validation import Problem
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
 
 Json = dict[str, Any]
+F = TypeVar("F", bound=Callable[..., Any])
+K = TypeVar("K", Tenant, Subnamespace)
 
 NEVER = "never"
 
@@ -35,6 +40,38 @@ renewal_option = click.option(
     metavar="DURATION|TIME|never",
     help="Until when, from now: 72h, 2027-01-31T18:00:00Z, or never for no end.",
 )
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Only print what would be made (YAML where -o says nothing else)."
+)
+
+
+def owner_option(text: str, *, required: bool = False) -> Callable[[F], F]:
+    """Return the option --owner of a verb.
+
+    Args:
+        text: Whom it names.
+        required: It must be given.
+    """
+    said = f"{text} May be repeated."
+    return click.option("--owner", "owners", multiple=True, required=required, metavar="[KIND:]NAME", help=said)
+
+
+def quota_option(text: str) -> Callable[[F], F]:
+    """Return the option --quota of a verb, whose help says what it is a quota of."""
+    said = f"{text} May be repeated."
+    return click.option("--quota", "quotas", multiple=True, metavar="KEY=QUANTITY,...", help=said)
+
+
+def choice_option(flag: str, default: StrEnum, text: str) -> Callable[[F], F]:
+    """Return an option that takes one of an enumeration's values.
+
+    Args:
+        flag: As in --mode.
+        default: What it is where nobody says; of the enumeration.
+        text: For the help.
+    """
+    values = click.Choice([each.value for each in type(default)], case_sensitive=False)
+    return click.option(flag, type=values, default=default.value, show_default=True, help=text)
 
 
 def parse_owner(text: str) -> Owner:
@@ -142,6 +179,38 @@ async def renew(client: Client, asked: Asked, expires_at: str | None) -> None:
         await client.merge_patch(asked.kind.resource, asked.namespace, name, patch)
         told = kinds.told(asked.kind, name, asked.namespace)
         output.talk(f"{told} ends at {expires_at}" if expires_at else f"{told} has no end any more")
+
+
+def make(
+    target: Target,
+    wanted: K,
+    wrong: list[Problem],
+    create: Callable[[Client, K], Coroutine[Any, Any, Json]],
+    *,
+    dry_run: bool,
+    form: str | None,
+) -> None:
+    """Make an object, or only print it, and print it in the form of -o.
+
+    Args:
+        target: The cluster.
+        wanted: The object.
+        wrong: What is wrong with it.
+        create: Makes it and returns what the server answers.
+        dry_run: Only print what would be made.
+        form: As -o says; None for nothing on stdout.
+
+    Raises:
+        InputError: Something is wrong with it.
+    """
+    if wrong:
+        raise InputError(refusals.summary(f"{wanted.resource.kind} {wanted.metadata.name!r}", wrong))
+    if dry_run:
+        print_one(wanted, whole(wanted), form or "yaml")
+        return
+    made = session.run(target, lambda client: create(client, wanted))
+    if form:
+        print_one(wanted, made, form)
 
 
 def whole(value: Tenant | Subnamespace) -> Json:

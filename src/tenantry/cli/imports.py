@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,9 @@ import click
 from tenantry.api.errors import InputError, TenantryError
 from tenantry.api.tenant import NetworkIsolation
 from tenantry.cli import durations, output, session
-from tenantry.cli.flags import parse_owner
+from tenantry.cli.flags import choice_option, owner_option, parse_owner
 from tenantry.cli.render import Json, whole
-from tenantry.cli.target import Target, look_around, resolve
+from tenantry.cli.target import Target, may_take_target
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
@@ -33,27 +33,13 @@ def import_() -> None:
 
 
 @import_.command()
+@may_take_target
 @click.argument("roots", nargs=-1, metavar="[ROOT]...")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Talk to the cluster of this file.")
-@click.option("--context", help="Talk to the cluster of this context (of --kubeconfig, KUBECONFIG, ~/.kube/config).")
-@click.option("--name", envvar="TENANTRY_NAME", help="Talk to the local cluster of this name.")
 @click.option(
     "-f", "--filename", "files", multiple=True, metavar="FILE|DIR|-", help="Read this, not a cluster. Repeatable."
 )
-@click.option(
-    "--owner",
-    "owners",
-    multiple=True,
-    metavar="[KIND:]NAME",
-    help="Who owns the tenants; whom RoleBindings in the root make an admin, where it is not given. May be repeated.",
-)
-@click.option(
-    "--network",
-    type=click.Choice([mode.value for mode in NetworkIsolation], case_sensitive=False),
-    default=NetworkIsolation.OPEN.value,
-    show_default=True,
-    help="How far the tenants' pods are from everybody else's.",
-)
+@owner_option("Who owns the tenants; whom RoleBindings in the root make an admin, where it is not given.")
+@choice_option("--network", NetworkIsolation.OPEN, "How far the tenants' pods are from everybody else's.")
 @click.option("--fit", is_flag=True, help="Where quotas promise more than there is, make the shares below smaller.")
 @click.option("--apply", "applies", is_flag=True, help="Make it so: the existing namespaces become the tenants'.")
 @click.option("-y", "--yes", is_flag=True, help="With --apply: do not ask.")
@@ -62,11 +48,9 @@ def import_() -> None:
 )
 @output.output_option("yaml", "json", text="YAML documents, or one JSON List.")
 def hnc(
+    target: Callable[[], Target],
     *,
     roots: tuple[str, ...],
-    kubeconfig: Path | None,
-    context: str | None,
-    name: str | None,
     files: tuple[str, ...],
     owners: tuple[str, ...],
     network: str,
@@ -89,9 +73,6 @@ def hnc(
       tenantry import hnc -f hnc.yaml
     """
     from tenantry.world import hnc_plan
-
-    def target() -> Target:
-        return resolve(kubeconfig, context, name, look_around())
 
     wishes = hnc_plan.Wishes(
         roots=roots,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import click
 
@@ -11,25 +12,24 @@ from tenantry.cli import complete
 from tenantry.cli.kinds import Asked
 from tenantry.cli.target import Target
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 NOWHERE = "default"
 """The namespace of a context that names none; no tenant's."""
 
-namespace_option = click.option(
-    "-n",
-    "--namespace",
-    default="",
-    metavar="NAMESPACE",
-    shell_complete=complete.namespaces,
-    help="Of Subnamespaces: the namespace that they are in, their parent.",
-)
-parent_option = click.option(
-    "-n",
-    "--namespace",
-    default="",
-    metavar="PARENT",
-    shell_complete=complete.namespaces,
-    help="The parent namespace; the context's where it names one.",
-)
+
+def takes_namespace(text: str, *, metavar: str = "NAMESPACE") -> Callable[[F], F]:
+    """Return the option -n of a verb.
+
+    Args:
+        text: The namespace of what.
+        metavar: What stands for it in the help.
+    """
+    return click.option("-n", "--namespace", default="", metavar=metavar, shell_complete=complete.namespaces, help=text)
+
+
+namespace_option = takes_namespace("Of Subnamespaces: the namespace that they are in, their parent.")
+parent_option = takes_namespace("The parent namespace; the context's where it names one.", metavar="PARENT")
 everywhere_option = click.option(
     "-A", "--all-namespaces", "everywhere", is_flag=True, help="Of Subnamespaces: those in all namespaces."
 )

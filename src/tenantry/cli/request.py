@@ -33,7 +33,7 @@ from tenantry.api.requests import (
     TenantRequest,
     TenantRequestSpec,
 )
-from tenantry.cli import complete, durations, flags, kinds, output, place, session
+from tenantry.cli import durations, flags, kinds, output, place, session
 from tenantry.cli.target import Target, takes_target
 from tenantry.engine.conditions import find
 
@@ -54,14 +54,7 @@ _subjects = click.option(
     metavar="[KIND:]NAME",
     help="Who is to have it: ada, User:ada or Group:devs; you, where nobody is named. May be repeated.",
 )
-_namespace = click.option(
-    "-n",
-    "--namespace",
-    default="",
-    metavar="NAMESPACE",
-    shell_complete=complete.namespaces,
-    help="The tenant's namespace; the context's where it names one.",
-)
+_namespace = place.takes_namespace("The tenant's namespace; the context's where it names one.")
 
 
 @click.group()
@@ -72,20 +65,8 @@ def request() -> None:
 @request.command()
 @takes_target
 @click.argument("tenant_name", metavar="TENANT")
-@click.option(
-    "--owner",
-    "owners",
-    multiple=True,
-    metavar="[KIND:]NAME",
-    help="Who is to own it: ada, User:ada, Group:devs; you, where nobody is named. May be repeated.",
-)
-@click.option(
-    "--quota",
-    "quotas",
-    multiple=True,
-    metavar="KEY=QUANTITY,...",
-    help="What it is to use in all, as in cpu=4,memory=8Gi,pods=50. May be repeated.",
-)
+@flags.owner_option("Who is to own it: ada, User:ada, Group:devs; you, where nobody is named.")
+@flags.quota_option("What it is to use in all, as in cpu=4,memory=8Gi,pods=50.")
 @_because
 @_duration
 @_named
@@ -120,13 +101,7 @@ def tenant(
 @takes_target
 @click.argument("role_name", metavar="ROLE")
 @_namespace
-@click.option(
-    "--kind",
-    type=click.Choice([kind.value for kind in RoleKind], case_sensitive=False),
-    default=RoleKind.ROLE.value,
-    show_default=True,
-    help="A Role of the namespace, or a ClusterRole that is to count in it.",
-)
+@flags.choice_option("--kind", RoleKind.ROLE, "A Role of the namespace, or a ClusterRole that is to count in it.")
 @_subjects
 @_because
 @_duration

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from tenantry.api.subnamespace import (
     Subnamespace,
     SubnamespaceSpec,
 )
-from tenantry.cli import complete, durations, flags, kinds, output, place, refusals, session
+from tenantry.cli import complete, durations, flags, kinds, output, place, session
 from tenantry.cli.delete import doom
 from tenantry.cli.kinds import Asked
 from tenantry.cli.target import Target, takes_target
@@ -60,27 +61,11 @@ def sub() -> None:
 @takes_target
 @click.argument("child", metavar="NAME")
 @place.parent_option
-@click.option(
-    "--mode",
-    type=click.Choice([mode.value for mode in Mode], case_sensitive=False),
-    default=Mode.WORKSPACE.value,
-    show_default=True,
-    help="Workspace: for a team. Subtenant: for a customer, whom the parent does not see into.",
+@flags.choice_option(
+    "--mode", Mode.WORKSPACE, "Workspace: for a team. Subtenant: for a customer, whom the parent does not see into."
 )
-@click.option(
-    "--owner",
-    "owners",
-    multiple=True,
-    metavar="[KIND:]NAME",
-    help="Who owns it: ada, User:ada, Group:devs or ServiceAccount:NAMESPACE/NAME. May be repeated.",
-)
-@click.option(
-    "--quota",
-    "quotas",
-    multiple=True,
-    metavar="KEY=QUANTITY,...",
-    help="Its share of the parent's quota, as in cpu=2,memory=4Gi. May be repeated.",
-)
+@flags.owner_option("Who owns it: ada, User:ada, Group:devs or ServiceAccount:NAMESPACE/NAME.")
+@flags.quota_option("Its share of the parent's quota, as in cpu=2,memory=4Gi.")
 @click.option(
     "--inherit",
     "inherited",
@@ -96,14 +81,10 @@ def sub() -> None:
     "--expires", default="", metavar="DURATION|TIME", help="When it is deleted: 72h, or 2027-01-31T18:00:00Z."
 )
 @click.option("--allow-cascading-deletion", "cascades", is_flag=True, help="It may be deleted with what is inside.")
-@click.option(
-    "--scope",
-    type=click.Choice([scope.value for scope in Scope], case_sensitive=False),
-    default=Scope.LOCAL.value,
-    show_default=True,
-    help="Federated: its namespace has the same name on every cluster of a federation.",
+@flags.choice_option(
+    "--scope", Scope.LOCAL, "Federated: its namespace has the same name on every cluster of a federation."
 )
-@click.option("--dry-run", is_flag=True, help="Only print what would be made (YAML where -o says nothing else).")
+@flags.dry_run_option
 @flags.wait_option
 @flags.timeout_option
 @output.output_option("json", "yaml", "name")
@@ -146,15 +127,8 @@ def create(
     )
     parent = place.parent(target, namespace)
     wanted = Subnamespace(metadata=ObjectMeta(name=child, namespace=parent), spec=spec)
-    problems = validate_subnamespace(wanted)
-    if problems:
-        raise InputError(refusals.summary(f"Subnamespace {child!r}", problems))
-    if dry_run:
-        flags.print_one(wanted, flags.whole(wanted), form or "yaml")
-        return
-    made = session.run(target, lambda client: _create(client, wanted, seconds=timeout if waits else None))
-    if form:
-        flags.print_one(wanted, made, form)
+    create = functools.partial(_create, seconds=timeout if waits else None)
+    flags.make(target, wanted, validate_subnamespace(wanted), create, dry_run=dry_run, form=form)
 
 
 async def _create(client: Client, wanted: Subnamespace, *, seconds: int | None) -> Json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ConditionStatus, ObjectMeta
 from tenantry.api.tenant import Isolation, NamespaceRules, NetworkIsolation, Tenant, TenantQuota, TenantSpec
-from tenantry.cli import complete, flags, kinds, output, refusals, session
+from tenantry.cli import complete, flags, kinds, output, session
 from tenantry.cli.kinds import Asked
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import Goal, parse_goal, wait_for_all
@@ -33,34 +34,15 @@ def tenant() -> None:
 @tenant.command()
 @takes_target
 @click.argument("tenant_name", metavar="NAME")
-@click.option(
-    "--owner",
-    "owners",
-    multiple=True,
-    required=True,
-    metavar="[KIND:]NAME",
-    help="Who owns it: ada, User:ada, Group:devs or ServiceAccount:NAMESPACE/NAME. May be repeated.",
-)
-@click.option(
-    "--quota",
-    "quotas",
-    multiple=True,
-    metavar="KEY=QUANTITY,...",
-    help="What it may use in all, as in cpu=4,memory=8Gi,pods=50. May be repeated.",
-)
-@click.option(
-    "--network",
-    type=click.Choice([mode.value for mode in NetworkIsolation], case_sensitive=False),
-    default=NetworkIsolation.ISOLATED.value,
-    show_default=True,
-    help="How far its pods are from everybody else's.",
-)
+@flags.owner_option("Who owns it: ada, User:ada, Group:devs or ServiceAccount:NAMESPACE/NAME.", required=True)
+@flags.quota_option("What it may use in all, as in cpu=4,memory=8Gi,pods=50.")
+@flags.choice_option("--network", NetworkIsolation.ISOLATED, "How far its pods are from everybody else's.")
 @click.option("--max-subnamespaces", type=click.IntRange(min=0), default=0, help="How many, in all; 0: no limit.")
 @click.option("--max-depth", type=click.IntRange(min=0), default=0, help="How deep they may be; 0: no limit.")
 @click.option(
     "--expires", default="", metavar="DURATION|TIME", help="When it is suspended: 720h, or 2027-01-31T18:00:00Z."
 )
-@click.option("--dry-run", is_flag=True, help="Only print what would be made (YAML where -o says nothing else).")
+@flags.dry_run_option
 @flags.wait_option
 @flags.timeout_option
 @output.output_option("json", "yaml", "name")
@@ -93,15 +75,8 @@ def create(
         expires_at=flags.parse_expiry("--expires", expires),
     )
     wanted = Tenant(metadata=ObjectMeta(name=tenant_name), spec=spec)
-    problems = validate_tenant(wanted)
-    if problems:
-        raise InputError(refusals.summary(f"Tenant {tenant_name!r}", problems))
-    if dry_run:
-        flags.print_one(wanted, flags.whole(wanted), form or "yaml")
-        return
-    made = session.run(target, lambda client: _create(client, wanted, seconds=timeout if waits else None))
-    if form:
-        flags.print_one(wanted, made, form)
+    create = functools.partial(_create, seconds=timeout if waits else None)
+    flags.make(target, wanted, validate_tenant(wanted), create, dry_run=dry_run, form=form)
 
 
 async def _create(client: Client, wanted: Tenant, *, seconds: int | None) -> Json:

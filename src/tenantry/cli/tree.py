@@ -30,14 +30,7 @@ OURS = {"labelSelector": f"{marks.MANAGED_BY}={marks.MANAGER}"}
 @click.command()
 @takes_target
 @click.argument("names", nargs=-1, metavar="[TENANT]...", shell_complete=complete.tenants)
-@click.option(
-    "-n",
-    "--namespace",
-    default="",
-    metavar="NAMESPACE",
-    shell_complete=complete.namespaces,
-    help="Only this namespace and what is below it. Needs an owner's rights there, and no others.",
-)
+@place.takes_namespace("Only this namespace and what is below it. Needs an owner's rights there, and no others.")
 @output.output_option("json")
 def tree(target: Target, *, names: tuple[str, ...], namespace: str, form: str | None) -> None:
     r"""Draw all tenants, or those named: their namespaces and what is used of the share of each.
