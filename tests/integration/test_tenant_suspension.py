@@ -292,7 +292,7 @@ async def _bindings(api: Api, namespace: str) -> dict[str, Json]:
 async def test_nobody_prepares_a_binding_that_outlives_a_suspension(
     api: Api, operator: Operator, tenancy: LocalCluster, name: str, tmp_path: Path
 ) -> None:
-    """E02: an owner who writes rubbish where the operator keeps the subjects loses the rights as everybody does."""
+    """E02: an owner writes no rubbish where the operator keeps the subjects; who has it there loses the rights, too."""
     user = f"{name}-alice"
     await api.make_tenant(name, owners=[{"kind": "User", "name": user}])
     async with as_person(tenancy, tmp_path, user) as owner:
@@ -305,8 +305,10 @@ async def test_nobody_prepares_a_binding_that_outlives_a_suspension(
             },
             name,
         )
-        annotations = {SUSPENDED_SUBJECTS: "rubbish"}
-        await owner.patch(RoleBinding.resource, "back-door", {"metadata": {"annotations": annotations}}, name)
+        rubbish: Json = {"metadata": {"annotations": {SUSPENDED_SUBJECTS: "rubbish"}}}
+        with pytest.raises(Forbidden, match="must not be set, changed or removed"):
+            await owner.patch(RoleBinding.resource, "back-door", rubbish, name)
+        await api.patch(RoleBinding.resource, "back-door", rubbish, name)
         await _suspend(api, name)
         with pytest.raises(Forbidden):
             await owner.list(PODS, name)
@@ -316,13 +318,12 @@ async def test_nobody_prepares_a_binding_that_outlives_a_suspension(
 MALLORY: Json = {"kind": "User", "name": "mallory", "apiGroup": RBAC}
 OVERSIZED: list[tuple[Json, str]] = [
     ({"metadata": {"annotations": {"a": "x" * 40_000}}}, "annotations must not be longer"),
-    ({"metadata": {"annotations": {SUSPENDED_SUBJECTS: f"[{' ' * 40_000}]"}}}, "annotations must not be longer"),
     ({"subjects": [{**MALLORY, "name": f"user-{number}"} for number in range(1000)]}, "subjects must be fewer"),
     ({"subjects": [MALLORY, {**MALLORY, "name": "\u0001" * 30_000}]}, "subjects must be fewer"),
 ]
 
 
-@pytest.mark.parametrize(("change", "why"), OVERSIZED, ids=["annotations", "our annotation", "many", "long"])
+@pytest.mark.parametrize(("change", "why"), OVERSIZED, ids=["annotations", "many", "long"])
 async def test_no_binding_is_too_large_to_be_closed(
     api: Api, operator: Operator, name: str, change: Json, why: str
 ) -> None:

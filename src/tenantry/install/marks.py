@@ -82,15 +82,16 @@ def _touched(of_key: str) -> list[Json]:
     return made
 
 
-def _untouched(why: str) -> list[Json]:
+def _untouched(unless: str, why: str) -> list[Json]:
     """Return the validations of `_touched`.
 
     Args:
+        unless: An expression: when they hold anyway.
         why: An expression: what people are told behind the key.
     """
     return [
         says(
-            f"size(variables.{field}) == 0",
+            f"{unless} || size(variables.{field}) == 0",
             f'"metadata.{field} \'" + variables.{field}[0] + "\' must not be set, changed or removed: " + {why}',
             told=True,
         )
@@ -119,7 +120,10 @@ def _inside() -> Json:
         f"({KUBERNETES}"
         " && (request.operation == 'UPDATE' || request.resource.resource in ['endpoints', 'endpointslices']))"
     )
-    asked = f"!{by_kubernetes} && ({marked} || {_holds('object')} || {_clusters_own()}) && !{ADMINISTER}"
+    asked = (
+        f"!{by_kubernetes} && ((!{_inherited()} && ({marked})) || {_holds('object')} || {_clusters_own()})"
+        f" && !{ADMINISTER}"
+    )
     everything = {**rule("*", ["*/*"], "CREATE", "UPDATE"), "scope": "Namespaced"}
     validations = [
         says(
@@ -130,8 +134,9 @@ def _inside() -> Json:
             told=True,
         ),
         *_untouched(
+            _inherited(),
             "(variables.in_use ? 'the bandwidth of a pod is counted when it is made; make another pod'"
-            f" : 'it is Tenantry\\'s; yours to set are {', '.join(sorted(marks.USER_MARKS))}')"
+            f" : 'it is Tenantry\\'s; yours to set are {', '.join(sorted(marks.USER_MARKS))}')",
         ),
         says(
             f"!({_holds('object')}) || ({_holds('oldObject')})",
@@ -147,6 +152,12 @@ def _inside() -> Json:
         where=IN_TENANTS,
         variables=[*_touched(of_key), in_use],
     )
+
+
+def _inherited() -> str:
+    """Return the expression for: the policy on what is inherited refuses it, and says where to change it."""
+    labels = " || ".join(f"'{marks.INHERITED_FROM}' in {_map(of, 'labels')}" for of in ("object", "oldObject"))
+    return f"(!has(request.subResource) && !{KUBERNETES} && ({labels}))"
 
 
 def _quoted(words: list[str] | tuple[str, ...]) -> str:
@@ -227,8 +238,9 @@ def _namespaces() -> Json:
             told=True,
         ),
         *_untouched(
+            "false",
             "'it is Tenantry\\'s, and says whose a namespace is and how it is guarded; what it says comes from the"
-            " Tenant or the Subnamespace'"
+            " Tenant or the Subnamespace'",
         ),
         *(
             says(
