@@ -39,6 +39,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         source: CEL: who set the rule.
         fix: CEL: what would pass.
         find: The same in Python, asked only where the rule is there: the first finding is what CEL tells.
+        whole: It is there where the map has anything: each key of the map is a resource that the rule is about.
         bind: CEL in which `{}` stands for the message: it binds the names that the parts of the message use.
     """
 
@@ -51,11 +52,14 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     fix: str
     find: Callable[[Judged], Iterable[Finding]]
     bind: str = "{}"
+    whole: bool = False
 
     @property
     def expression(self) -> str:
         """Return the whole condition in CEL."""
-        return f"!({quoted(self.rule)} in variables.{self.form}) || ({self.holds})"
+        variable = f"variables.{self.form}"
+        is_set = f"size({variable}) > 0" if self.whole else f"{quoted(self.rule)} in {variable}"
+        return f"!({is_set}) || ({self.holds})"
 
     @property
     def message(self) -> str:
@@ -66,7 +70,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     def findings(self, judged: Judged) -> list[Finding]:
         """Return what the rule has against a request; [] where it is not set."""
         form: Mapping[str, object] = getattr(judged.rules, self.form)
-        return list(self.find(judged)) if self.rule in form else []
+        is_set = bool(form) if self.whole else self.rule in form
+        return list(self.find(judged)) if is_set else []
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,6 +42,26 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     old_object: Json = {}
 
 
+def part(value: Json, *path: str) -> dict[str, Any]:
+    """Return the object at a path; {} where it is not there."""
+    found: Any = value
+    for field in path:
+        found = found.get(field) or {}
+    return found
+
+
+def parts(value: Json, *path: str) -> list[dict[str, Any]]:
+    """Return the list of objects at a path; [] where it is not there."""
+    found: list[dict[str, Any]] | None = part(value, *path[:-1]).get(path[-1])
+    return found or []
+
+
+def texts(value: Json, *path: str) -> list[str]:
+    """Return the list of strings at a path; [] where it is not there."""
+    found: list[str] | None = part(value, *path[:-1]).get(path[-1])
+    return found or []
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What a rule has against a request.
 
@@ -71,6 +91,6 @@ class Judged(msgspec.Struct, frozen=True):
     rules: Section
 
     @property
-    def spec(self) -> Json:
+    def spec(self) -> dict[str, Any]:
         """Return the object's spec."""
-        return self.request.object.get("spec") or {}
+        return part(self.request.object, "spec")

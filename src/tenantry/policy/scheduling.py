@@ -1,0 +1,163 @@
+"""Where pods may ask to run, before whom, and in which runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tenantry.policy.check import Check, one_of, quoted, told_one_of
+from tenantry.policy.items import no_pod
+from tenantry.policy.request import Finding, Judged, part, parts, texts
+from tenantry.world.rules import covers
+
+NODE_NAME = "scheduling.nodeName"
+NODE_SELECTORS = "scheduling.nodeSelectors"
+TOLERATIONS = "scheduling.tolerations"
+DAEMON_SETS = "system:serviceaccount:kube-system:daemon-set-controller"
+ALWAYS_TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""Kubernetes itself puts them into every pod."""
+
+NODE_TROUBLE = "node.kubernetes.io/"
+"""What the keys begin with that its DaemonSet controller puts into pods besides."""
+
+_BY_DAEMON_SETS = f"request.userInfo.username == '{DAEMON_SETS}'"
+
+
+def _named_class(rule: str, field: str) -> Check:
+    """Return a check of a field of the pod's spec that may be empty or one of a list."""
+    listed = f"variables.allowed[{quoted(rule)}]"
+
+    def find(judged: Judged) -> Iterator[Finding]:
+        given, names = judged.spec.get(field) or "", judged.rules.allowed[rule]
+        if given and given not in names.values:
+            what = f"has {field} '{given}'"
+            yield Finding(rule=rule, source=names.source, path="pod", what=what, fix=told_one_of(names.values))
+
+    return Check(
+        rule=rule,
+        form="allowed",
+        holds=f"!has(object.spec.{field}) || object.spec.{field} == '' || object.spec.{field} in {listed}.values",
+        path="'pod'",
+        what=f"'has {field} \\'' + object.spec.{field} + '\\''",
+        source=f"{listed}.source",
+        fix=one_of(f"{listed}.values"),
+        find=find,
+    )
+
+
+def _listed(rule: str, among: str, what: str, of: Callable[[Judged], list[str]]) -> Check:
+    """Return a check that a list of strings is in the rule's.
+
+    Args:
+        rule: Its path.
+        among: CEL: those that are not allowed, in any order: Go's maps have none.
+        what: What the first of them by name is, as in "selects nodes by".
+        of: The same as `among`, in Python.
+    """
+    listed = f"variables.allowed[{quoted(rule)}]"
+
+    def find(judged: Judged) -> Iterator[Finding]:
+        names = judged.rules.allowed[rule]
+        for each in sorted(of(judged))[:1]:
+            said = f"{what} '{each}'"
+            yield Finding(rule=rule, source=names.source, path="pod", what=said, fix=told_one_of(names.values))
+
+    return Check(
+        rule=rule,
+        form="allowed",
+        holds=f"size({among}) == 0",
+        path="'pod'",
+        what=f"'{what} \\'' + {among}.min() + '\\''",
+        source=f"{listed}.source",
+        fix=one_of(f"{listed}.values"),
+        find=find,
+    )
+
+
+# -- tolerations ----------------------------------------------------------------------------------
+
+_KEY = "(has(t.key) ? t.key : '')"
+_TOLERATED = f"variables.allowed['{TOLERATIONS}'].values"
+_NOT_TOLERATED = (
+    f"(has(object.spec.tolerations) ? object.spec.tolerations.map(t, {_KEY}).filter(k,"
+    f" !(k in {_TOLERATED} || k in ['{ALWAYS_TOLERATED[0]}', '{ALWAYS_TOLERATED[1]}']"
+    f" || k.startsWith('{NODE_TROUBLE}') && {_BY_DAEMON_SETS})) : [])"
+)
+
+
+def _not_tolerated(judged: Judged) -> list[str]:
+    allowed = (*judged.rules.allowed[TOLERATIONS].values, *ALWAYS_TOLERATED)
+    keys: list[str] = [each.get("key", "") for each in parts(judged.spec, "tolerations")]
+    by_daemon_sets = judged.request.user == DAEMON_SETS
+    return [key for key in keys if key not in allowed and not (by_daemon_sets and key.startswith(NODE_TROUBLE))]
+
+
+# -- labels of nodes ------------------------------------------------------------------------------
+
+_LABELS = f"variables.allowed['{NODE_SELECTORS}'].values"
+_SELECTOR = "object.spec.nodeSelector"
+_AFFINITY = "object.spec.affinity.nodeAffinity"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_NOT_SELECTABLE = (
+    f"(has({_SELECTOR}) ? {_SELECTOR}.map(k, k).filter(k, !(k in {_LABELS} || (k + '=' + {_SELECTOR}[k]) in {_LABELS}))"
+    " : [])"
+)
+_NOT_ATTRACTED = (
+    "variables.terms.map(t, (has(t.matchExpressions) ? t.matchExpressions : []).filter(e, !(e.key in"
+    f" {_LABELS} || e.operator == 'In' && e.values.all(v, (e.key + '=' + v) in {_LABELS}))).map(e, e.key)"
+    f" + ({_BY_DAEMON_SETS} || !has(t.matchFields) ? []"
+    f" : t.matchFields.filter(e, !(e.key in {_LABELS})).map(e, e.key)))"
+    ".filter(found, size(found) > 0).map(found, found.min())"
+)
+
+TERMS = (
+    "has(object.spec.affinity) && has(object.spec.affinity.nodeAffinity)"
+    f" ? (has({_AFFINITY}.{_REQUIRED}) ? {_AFFINITY}.{_REQUIRED}.nodeSelectorTerms : [])"
+    f" + (has({_AFFINITY}.{_PREFERRED}) ? {_AFFINITY}.{_PREFERRED}.map(t, t.preference) : []) : []"
+)
+"""CEL of the variable `terms`: what a pod's node affinity is made of."""
+
+
+def _not_selectable(judged: Judged) -> list[str]:
+    allowed = judged.rules.allowed[NODE_SELECTORS].values
+    selector = part(judged.spec, "nodeSelector")
+    return [key for key, value in selector.items() if not covers(allowed, f"{key}={value}")]
+
+
+def _not_attracted(judged: Judged) -> list[str]:
+    allowed = judged.rules.allowed[NODE_SELECTORS].values
+    affinity = part(judged.spec, "affinity", "nodeAffinity")
+    terms = [*parts(affinity, _REQUIRED, "nodeSelectorTerms")]
+    terms += [part(each, "preference") for each in parts(affinity, _PREFERRED)]
+    by_daemon_sets = judged.request.user == DAEMON_SETS
+    found: list[str] = []
+    for term in terms:
+        for each in parts(term, "matchExpressions"):
+            named = [f"{each['key']}={value}" in allowed for value in texts(each, "values")]
+            if each["key"] not in allowed and not (each["operator"] == "In" and all(named)):
+                found.append(each["key"])
+        fields = [] if by_daemon_sets else parts(term, "matchFields")
+        found += [each["key"] for each in fields if each["key"] not in allowed]
+    return found
+
+
+SCHEDULING = (
+    no_pod(
+        NODE_NAME,
+        # It is there after the scheduler has said so; a kubelet's own pods, which it mirrors, are born with it.
+        bad="request.operation == 'CREATE' && has(object.spec.nodeName) && object.spec.nodeName != ''"
+        " && !('system:nodes' in request.userInfo.groups)",
+        what="names its node",
+        fix="leave out nodeName, and let the scheduler choose",
+        is_bad=lambda judged: (
+            judged.request.operation == "CREATE"
+            and bool(judged.spec.get("nodeName"))
+            and "system:nodes" not in judged.request.groups
+        ),
+    ),
+    _named_class("runtimeClasses.allowed", "runtimeClassName"),
+    _named_class("priorityClasses.allowed", "priorityClassName"),
+    _listed(TOLERATIONS, _NOT_TOLERATED, "tolerates", _not_tolerated),
+    _listed(NODE_SELECTORS, _NOT_SELECTABLE, "selects nodes by", _not_selectable),
+    _listed(NODE_SELECTORS, _NOT_ATTRACTED, "is attracted to nodes by", _not_attracted),
+)

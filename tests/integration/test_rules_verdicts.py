@@ -1,0 +1,328 @@
+"""The API server and Python come to the same verdict of a pod, in the same words, whatever pod and rules are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+import pytest_asyncio
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from tenantry.api.errors import ApiError, Forbidden, Invalid
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import TENANT_UID
+from tenantry.api.model import Resource
+from tenantry.api.rules import Images, Rules
+from tenantry.api.tenancyrules import NAME, TenancyRules, TenancyRulesSpec
+from tenantry.policy.request import Finding, Request
+from tenantry.policy.verdict import findings
+from tenantry.testing.api import SERVICE_ACCOUNTS, Api, until
+from tenantry.world.rules import Layer, effective
+
+pytest_plugins = ["tenantry.testing.fixtures"]
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+RULEBOOKS, EXAMPLES = 12, 250
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+CLASSES = ("verdict-one", "verdict-two")
+
+
+def drawn(strategy: st.SearchStrategy[T], count: int, number: int) -> list[T]:
+    """Return so many values of a strategy; the same ones for the same number."""
+    found: list[T] = []
+
+    @seed(number)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example],
+    )
+    @given(strategy)
+    def draw(value: T) -> None:
+        found.append(value)
+
+    draw()
+    return found
+
+
+def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Json]:
+    """Return objects that have any of the fields."""
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+def few(strategy: st.SearchStrategy[Any], most: int = 3) -> st.SearchStrategy[list[Any]]:
+    """Return short lists without doubles."""
+    return st.lists(strategy, max_size=most, unique_by=str)
+
+
+def one(*values: object) -> st.SearchStrategy[Any]:
+    """Return one of the values."""
+    return st.sampled_from(values)
+
+
+# -- rules ----------------------------------------------------------------------------------------
+
+PERMISSION = one("Allow", "Refuse", "Refuse")
+SWITCHES = (
+    *("privileged", "hostNamespaces", "hostPath", "hostPorts", "hostProbes", "hostProcess", "procMount", "seLinux"),
+    *("appArmor", "privilegeEscalation", "runAsRoot", "defaultCapabilities"),
+)
+RESOURCES = one("cpu", "memory", "example.com/gpu")
+IMAGES = ("busybox", "reg.example/a:1", "reg.example/b", "Reg.example/a", "evil/x")
+PATTERNS = ("reg[.]example/.*", "busybox", "(?i)REG.*", "evil|busybox", "[a-z.]+/[ab](:1)?")
+POD_SECURITY = some(
+    level=one("Baseline", "Restricted", "Privileged"),
+    seccomp=one("Any", "Confined", "Required"),
+    capabilities=few(one("NET_ADMIN", "CHOWN", "KILL")),
+    sysctls=few(one("kernel.shm_rmid_forced", "net.ipv4.tcp_syncookies")),
+    volumeTypes=few(one("emptyDir", "secret", "hostPath", "image", "configMap"), 5),
+    **dict.fromkeys(SWITCHES, PERMISSION),
+)
+RULES = some(
+    podSecurity=POD_SECURITY,
+    images=some(allowed=few(one(*PATTERNS)), pullPolicies=few(one("Always", "IfNotPresent", "Never"))),
+    runtimeClasses=some(allowed=few(one(*CLASSES))),
+    priorityClasses=some(allowed=few(one(*CLASSES))),
+    scheduling=some(
+        nodeName=PERMISSION,
+        nodeSelectors=few(one("disk", "disk=ssd", "zone=a", "zone=b"), 4),
+        tolerations=few(one("gpu", "spot")),
+    ),
+    containers=some(
+        max=st.dictionaries(RESOURCES, one("1", "200m", "64Mi", 2), max_size=3), requiredLimits=few(RESOURCES)
+    ),
+)
+
+# -- pods -----------------------------------------------------------------------------------------
+
+TRUTH = st.booleans()
+PROFILE = st.fixed_dictionaries({"type": one("Unconfined", "RuntimeDefault")})
+SE_LINUX = some(type=one("container_t", "spc_t"), user=one("system_u"), role=one("r"), level=one("s0"))
+HANDLER = st.one_of(
+    st.fixed_dictionaries({"httpGet": some(host=one("10.0.0.1", ""), path=one("/")).map(lambda o: {"port": 80, **o})}),
+    st.fixed_dictionaries({"tcpSocket": some(host=one("10.0.0.1")).map(lambda o: {"port": 80, **o})}),
+    st.just({"exec": {"command": ["true"]}}),
+)
+QUANTITIES = st.dictionaries(RESOURCES, one("1", "100m", "300m", "1Gi", "3"), max_size=3)
+CONTEXT = some(
+    privileged=TRUTH,
+    procMount=one("Default", "Unmasked"),
+    runAsNonRoot=TRUTH,
+    runAsUser=one(0, 1000),
+    allowPrivilegeEscalation=TRUTH,
+    capabilities=some(add=few(one("NET_ADMIN", "CHOWN", "SYS_TIME"), 2), drop=few(one("ALL", "KILL"), 2)),
+    seccompProfile=PROFILE,
+    appArmorProfile=PROFILE,
+    seLinuxOptions=SE_LINUX,
+)
+CONTAINER = some(
+    image=one(*IMAGES),
+    imagePullPolicy=one("Always", "IfNotPresent", "Never"),
+    securityContext=CONTEXT,
+    ports=few(some(hostPort=one(0, 8080)).map(lambda o: {"containerPort": 8080, **o}), 1),
+    livenessProbe=HANDLER,
+    startupProbe=HANDLER,
+    lifecycle=some(postStart=HANDLER, preStop=HANDLER),
+    resources=some(limits=QUANTITIES, requests=QUANTITIES),
+)
+VOLUME = st.one_of(
+    st.just({}),
+    st.just({"emptyDir": {}}),
+    st.just({"hostPath": {"path": "/"}}),
+    st.just({"secret": {"secretName": "s"}}),
+    st.just({"configMap": {"name": "c"}}),
+    st.fixed_dictionaries({"image": st.fixed_dictionaries({"reference": one(*IMAGES)})}),
+    st.just({"persistentVolumeClaim": {"claimName": "p"}}),
+    st.just({"nfs": {"server": "s", "path": "/"}}),
+)
+EXPRESSION = st.one_of(
+    st.fixed_dictionaries(
+        {
+            "key": one("disk", "zone", "other"),
+            "operator": one("In", "NotIn"),
+            "values": st.lists(one("ssd", "a", "b"), min_size=1, max_size=2),
+        }
+    ),
+    st.fixed_dictionaries({"key": one("disk", "zone"), "operator": one("Exists")}),
+)
+TERM = some(
+    matchExpressions=few(EXPRESSION, 2),
+    matchFields=st.just([{"key": "metadata.name", "operator": "In", "values": ["n"]}]),
+)
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+AFFINITY = st.one_of(
+    st.fixed_dictionaries(
+        {REQUIRED: st.fixed_dictionaries({"nodeSelectorTerms": st.lists(TERM, min_size=1, max_size=2)})}
+    ),
+    st.fixed_dictionaries(
+        {PREFERRED: st.lists(st.fixed_dictionaries({"weight": one(1), "preference": TERM}), max_size=2)}
+    ),
+)
+TAINTS = one("gpu", "spot", "node.kubernetes.io/not-ready", "node.kubernetes.io/disk-pressure")
+TOLERATION = st.one_of(
+    st.fixed_dictionaries({"key": TAINTS, "operator": one("Exists")}), st.just({"operator": "Exists"})
+)
+SYSCTL = st.fixed_dictionaries(
+    {"name": one("kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "kernel.msgmax"), "value": one("1")}
+)
+SPEC = some(
+    hostNetwork=TRUTH,
+    hostPID=TRUTH,
+    hostIPC=TRUTH,
+    nodeName=one("n"),
+    os=st.fixed_dictionaries({"name": one("linux", "windows")}),
+    nodeSelector=st.dictionaries(one("disk", "zone", "other"), one("ssd", "a"), max_size=2),
+    affinity=some(nodeAffinity=AFFINITY),
+    tolerations=few(TOLERATION, 2),
+    priorityClassName=one(*CLASSES),
+    runtimeClassName=one(*CLASSES),
+    resources=some(limits=st.dictionaries(one("cpu", "memory"), one("100m", "3", "1Gi"), max_size=2)),
+    securityContext=some(
+        runAsNonRoot=TRUTH,
+        runAsUser=one(0, 1000),
+        seccompProfile=PROFILE,
+        appArmorProfile=PROFILE,
+        seLinuxOptions=SE_LINUX,
+        sysctls=few(SYSCTL, 2),
+    ),
+)
+ANNOTATIONS = st.dictionaries(
+    one("container.apparmor.security.beta.kubernetes.io/c0", "other"),
+    one("unconfined", "runtime/default", "localhost/x"),
+)
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> Json:
+    """Return pods, of which most are valid; what is wrong with each is little, so that any rule may be the first."""
+    sparse = draw(TRUTH)
+    spec = draw(SPEC)
+    if sparse and spec:
+        spec = dict([draw(st.sampled_from(sorted(spec.items())))])
+    containers = draw(st.lists(CONTAINER, min_size=1, max_size=1 if sparse else 2))
+    inits = draw(st.lists(CONTAINER, max_size=0 if sparse else 1))
+    named: list[Json] = [
+        {"name": f"c{number}", "image": "busybox", **each} for number, each in enumerate([*containers, *inits])
+    ]
+    volumes = [{"name": f"v{number}", **each} for number, each in enumerate(draw(st.lists(VOLUME, max_size=2)))]
+    if spec.get("os", {}).get("name") == "windows":
+        # Linux' own fields are refused there.
+        spec = {key: value for key, value in spec.items() if key in {"os", "nodeName", "tolerations"}}
+        for each in named:
+            context = each.get("securityContext", {})
+            each["securityContext"] = {key: context[key] for key in ("runAsNonRoot",) if key in context}
+    for each in named[len(containers) :]:
+        for field in ("livenessProbe", "startupProbe", "lifecycle"):
+            each.pop(field, None)
+    return {
+        "metadata": {"name": "p", "annotations": draw(ANNOTATIONS)},
+        "spec": {
+            **spec,
+            # Its volume has a name that the server makes anew each time.
+            "automountServiceAccountToken": False,
+            "containers": named[: len(containers)],
+            "initContainers": named[len(containers) :],
+            "volumes": volumes,
+        },
+    }
+
+
+# -- the verdicts ---------------------------------------------------------------------------------
+
+
+@pytest_asyncio.fixture
+async def classes(api: Api) -> AsyncGenerator[None]:
+    """Classes that pods may name."""
+    for name in CLASSES:
+        await api.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": 10})
+        await api.create(RUNTIME_CLASSES, {"metadata": {"name": name}, "handler": "runc"})
+    yield
+    for name in CLASSES:
+        await api.delete(PRIORITY_CLASSES, name)
+        await api.delete(RUNTIME_CLASSES, name)
+
+
+async def try_(api: Api, namespace: str, pod: Mapping[str, Any]) -> Json:
+    """Create a pod without keeping it, and return it as the server would have stored it."""
+    url = f"/api/v1/namespaces/{namespace}/pods"
+    body = msgspec.json.encode({"apiVersion": "v1", "kind": "Pod", **pod})
+    return msgspec.json.decode(await api.client.request("POST", url, query={"dryRun": "All"}, body=body))
+
+
+async def answer_to(api: Api, namespace: str, pod: Json) -> str:
+    """Return what the server has against a pod; "" where it takes it."""
+    try:
+        await try_(api, namespace, pod)
+    except ApiError as error:
+        return str(error)
+    return ""
+
+
+async def place(api: Api, namespace: str, spec: TenancyRulesSpec | None, *, closed: bool = False) -> None:
+    """Make a namespace with these rules, and wait until they are in force there; `closed` where no pod passes them."""
+    labels = {TENANT_UID: "u"} if spec is not None else {}
+    await api.create(Namespace.resource, {"metadata": {"name": namespace, "labels": labels}})
+    if spec is not None:
+        await api.create(
+            TenancyRules.resource, {"metadata": {"name": NAME}, "spec": msgspec.to_builtins(spec)}, namespace
+        )
+
+    async def so() -> bool:
+        try:
+            await try_(
+                api, namespace, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+            )
+        except Forbidden as error:
+            return "(rule " in str(error)
+        return not closed and await api.find(SERVICE_ACCOUNTS, "default", namespace) is not None
+
+    await until(so, f"the rules of {namespace} are in force")
+
+
+def judge(namespace: str, pod: Json, spec: TenancyRulesSpec) -> list[Finding]:
+    """Return what Python has against a pod, as the server has filled it in."""
+    return findings(Request(resource="pods", namespace=namespace, object=pod), spec.enforce)
+
+
+@pytest.mark.usefixtures("classes")
+async def test_the_api_server_and_python_agree(api: Api, name: str) -> None:
+    """X02, E15: the same verdict and the same words, of random pods under random rules."""
+    number = random.randrange(2**32)
+    print(f"seed {number}")
+    books = [
+        effective([Layer("Tenant 'x'", msgspec.convert(given_, Rules))]) for given_ in drawn(RULES, RULEBOOKS, number)
+    ]
+    nothing = Rules(images=Images(allowed=()))
+    await place(api, f"{name}-closed", effective([Layer("Tenant 'x'", nothing)]), closed=True)
+    for index, book in enumerate(books):
+        await place(api, f"{name}-{index}", book)
+    await place(api, name, None)
+    judged, told = 0, set[str]()
+    for index, pod in enumerate(drawn(pods(), EXAMPLES, number)):
+        try:
+            stored = await try_(api, name, pod)
+        except (Invalid, Forbidden):
+            continue  # no pod at all, whatever the rules
+        for namespace, book in [
+            (f"{name}-{(index + shift) % len(books)}", books[(index + shift) % len(books)]) for shift in (0, 1)
+        ]:
+            found = judge(namespace, stored, book)
+            judged += 1
+            told.update(finding.rule for finding in found[:1])
+            answer = await answer_to(api, namespace, pod)
+            if found:
+                assert str(found[0]) in answer, f"seed {number}: {pod}"
+            else:
+                assert not answer, f"seed {number}: {pod}"
+    assert judged > EXAMPLES / 2, "most of the pods are pods"
+    assert len(told) > 12, told
