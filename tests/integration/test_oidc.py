@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -20,6 +23,7 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.authentication import Oidc
 from tenantry.local.cluster import LocalCluster, UpOptions
+from tenantry.local.components import APISERVER
 from tenantry.testing.api import CONFIG_MAPS, SECRETS, Api, tenant_json, until
 from tenantry.testing.fixtures import install
 from tenantry.testing.oidc import CLIENT_ID, Provider, new_key, provider, signed_with_public_key, unsigned
@@ -241,3 +245,125 @@ async def test_users_and_groups_of_the_provider_own_tenants(local: LocalCluster,
         for tenant in ("adas", "teams"):
             with pytest.raises(Forbidden):
                 await nobody.list(CONFIG_MAPS, tenant)
+
+
+async def test_kubectl_and_tenantry_log_in_as_the_printed_kubeconfig_says(
+    local: LocalCluster, idp: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E17: by kubectl's plugin oidc-login, whose place a script takes that has a token of a real login."""
+    credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
+    token = await idp.login("ada")
+    (tmp_path / "credential").write_bytes(msgspec.json.encode({**credential, "status": {"token": token}}))
+    login = tmp_path / "kubectl-oidc_login"
+    login.write_text(f'#!/bin/sh\necho "$@" > "{tmp_path}/asked"\ncat "{tmp_path}/credential"\n')
+    login.chmod(0o700)
+    (tmp_path / "kubectl").symlink_to(Path(local.spec().binaries) / "kubectl")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    file = tmp_path / "people.kubeconfig"
+    file.write_text((await tenantry("oidc", "kubeconfig", "--name", local.name, "--scope", "groups"))[0])
+    assert "certificate-data" not in file.read_text()
+    said = await asyncio.to_thread(local.kubectl, "--kubeconfig", str(file), "auth", "whoami", "-o", "json")
+    assert said.returncode == 0, said.stderr
+    assert msgspec.json.decode(said.stdout)["status"]["userInfo"]["username"] == "oidc:ada@example.com"
+    asked = (tmp_path / "asked").read_text()
+    assert asked.startswith(f"get-token --oidc-issuer-url={idp.issuer} --oidc-client-id={CLIENT_ID} ")
+    assert "--oidc-extra-scope=email --oidc-extra-scope=groups --certificate-authority-data=" in asked
+    async with Client(kubeconfig.load([file])) as client:
+        with pytest.raises(Forbidden, match=r"oidc:ada@example\.com"):
+            await Api(client).list(SECRETS, "kube-system")
+
+
+# -- the settings of a cluster --------------------------------------------------------------------
+
+
+async def tenantry(*arguments: str, code: int = 0) -> tuple[str, str]:
+    """Run the command, and return what it prints on stdout and stderr."""
+    command = [sys.executable, "-m", "tenantry", *arguments]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+    out, err = await process.communicate()
+    assert process.returncode == code, err.decode()
+    return out.decode(), err.decode()
+
+
+async def up(local: LocalCluster, *flags: str) -> str:
+    """Run `tenantry up` on the cluster, and return what it says."""
+    return (await tenantry("up", "--name", local.name, "--throwaway", *flags))[1]
+
+
+def flags(idp: Provider, *more: str) -> tuple[str, ...]:
+    return ("--oidc-issuer", idp.issuer, "--oidc-client-id", CLIENT_ID, "--oidc-ca", str(idp.ca), *more)
+
+
+def process_of_api_server(local: LocalCluster) -> int:
+    component = local.status().component(APISERVER)
+    assert component is not None
+    return component.pid
+
+
+@pytest_asyncio.fixture
+async def restored(local: LocalCluster, idp: Provider) -> AsyncIterator[LocalCluster]:
+    """The cluster; it has its settings again afterwards."""
+    yield local
+    await change(local, settings(idp), idp)
+
+
+async def test_a_cluster_keeps_its_provider_until_it_is_given_another(restored: LocalCluster, idp: Provider) -> None:
+    """E17: over another `up`, which restarts nothing, and over a stop."""
+    before = process_of_api_server(restored)
+    assert "warning" not in await up(restored)
+    assert process_of_api_server(restored) == before
+    assert (await who(restored, idp.sign(honest(idp))))[0] == "oidc:ada@example.com"
+    await restored.down()
+    await up(restored)
+    await believes(restored, idp)
+    await up(restored, *flags(idp, "--oidc-groups-claim", 'https://example.com/"roles"', "--oidc-groups-prefix", "g:"))
+    await believes(restored, idp)
+    token = idp.sign(idp.claims(**{'https://example.com/"roles"': ["one"], "groups": ["two"]}))
+    assert await who(restored, token) == ("oidc:ada", ["g:one", "system:authenticated"])
+    await up(restored, *flags(idp, "--oidc-username-claim", 'https://example.com/\\"name'))
+    token = idp.sign(idp.claims(**{'https://example.com/\\"name': "Ada"}))
+
+    async def named() -> bool:
+        try:
+            return (await who(restored, token))[0] == "oidc:Ada"
+        except Unauthorized:
+            return False
+
+    await until(named, "the name comes from the claim")
+
+
+async def test_a_provider_that_does_not_answer_is_a_warning_and_the_old_one_is_nobody(
+    restored: LocalCluster, idp: Provider, tmp_path: Path
+) -> None:
+    """E17: the cluster runs, and what the one before says counts no more from the end of `up` on."""
+    async with provider(tmp_path) as other:
+        gone = flags(other)
+    said = await up(restored, *gone)
+    assert "warning: nobody can log in by OIDC yet" in said
+    assert "cannot be reached" in said
+    assert idp.issuer not in restored.paths.authentication.read_text()
+    for token in (idp.sign(honest(idp)), other.sign(honest(other))):
+        with pytest.raises(Unauthorized):
+            await who(restored, token)
+
+
+async def test_without_a_provider_no_token_of_one_is_believed(restored: LocalCluster, idp: Provider) -> None:
+    """E17: from the end of `up` on."""
+    await up(restored, "--no-oidc")
+    assert restored.spec().oidc is None
+    assert idp.issuer not in restored.paths.authentication.read_text()
+    with pytest.raises(Unauthorized):
+        await who(restored, idp.sign(honest(idp)))
+    said = (await tenantry("oidc", "kubeconfig", "--name", restored.name, code=2))[1]
+    assert "has no OIDC provider" in said
+
+
+async def test_settings_that_no_api_server_starts_with_change_nothing(local: LocalCluster, idp: Provider) -> None:
+    """E17: neither the process nor what it believes."""
+    before = process_of_api_server(local)
+    refused = ("up", "--name", local.name, "--throwaway", "--oidc-client-id", CLIENT_ID, "--oidc-issuer")
+    said = (await tenantry(*refused, "http://login.example.com", code=2))[1]
+    assert "tenantry: --oidc-issuer 'http://login.example.com' must begin with https://" in said
+    assert process_of_api_server(local) == before
+    assert (await who(local, idp.sign(honest(idp))))[0] == "oidc:ada@example.com"

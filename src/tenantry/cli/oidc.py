@@ -111,7 +111,7 @@ def oidc() -> None:
 @takes_oidc
 @output.output_option("yaml", "json", default="yaml", text="YAML or JSON.")
 def config(oidc: Oidc | None, *, name: str, form: str) -> None:
-    r"""Print the AuthenticationConfiguration with which any cluster's API server believes a provider's tokens.
+    r"""Print the configuration with which any cluster believes a provider: an AuthenticationConfiguration.
 
     Give its file to the API server as --authentication-config. Without flags of a provider it is that of the local
     cluster.
@@ -129,9 +129,10 @@ def config(oidc: Oidc | None, *, name: str, form: str) -> None:
 @click.option("-n", "--namespace", default="default", show_default=True, metavar="NAMESPACE", help="Begin there.")
 @click.option("--scope", "scopes", multiple=True, metavar="SCOPE", help="Ask the provider for more; may be repeated.")
 def kubeconfig(oidc: Oidc | None, target: Target, *, namespace: str, scopes: tuple[str, ...]) -> None:
-    r"""Print a kubeconfig with no secret in it, for everybody: kubectl opens the provider's login in a browser.
+    r"""Print a kubeconfig for everybody: kubectl opens the provider's login in a browser.
 
-    It needs the kubectl plugin oidc-login (kubelogin). On a local cluster the provider is the one that it has.
+    There is no secret in it. It needs the kubectl plugin oidc-login (kubelogin). On a local cluster the provider is the
+    one that it has.
 
     \b
       tenantry oidc kubeconfig -n acme > acme.kubeconfig

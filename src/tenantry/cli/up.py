@@ -79,8 +79,9 @@ def up(
     finally:
         progress.clear()
     what = "is running" if result.was_running else f"is up after {result.seconds:.1f} s"
-    if oidc is not None:
-        _warn(oidc)
+    kept = cluster.spec().oidc
+    if kept is not None:
+        _warn(kept)
     click.echo(f'cluster "{name}" {what}; kubeconfig: {cluster.kubeconfig_path}', err=True)
 
 
