@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
+import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tenantry.api import reasons
@@ -167,6 +170,30 @@ async def test_the_first_request_after_an_install_is_taken(tenantry_home: Path) 
     finally:
         await local.down(purge=True)
     assert [value["spec"]["requester"]["name"] for value in made] == ["admin", "admin"]
+
+
+async def test_the_command_waits_until_requests_can_be_made(tenantry_home: Path) -> None:
+    """E16: right after an installation the API server takes none, or takes them without saying who asks."""
+    said: list[tuple[int | None, Json, str]] = []
+
+    async def install_and_ask(path: Path) -> None:
+        async with Client(kubeconfig.load([path])) as client:
+            await apply.apply(client, manifests.foundation(manifests.LOCAL_USER))
+        asked = ("request", "tenant", "acme", "-o", "json", "--kubeconfig", str(path))
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tenantry", *asked), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        out, err = await process.communicate()
+        said.append((process.returncode, msgspec.json.decode(out or b"{}"), err.decode()))
+
+    local = LocalCluster("early", root=tenantry_home)
+    try:
+        await local.up(UpOptions(throwaway=True, install=install_and_ask))
+    finally:
+        await local.down(purge=True)
+    ((code, made, talk),) = said
+    assert code == 0, talk
+    assert made["spec"]["requester"]["name"] == "admin"
 
 
 # -- what becomes of grants -----------------------------------------------------------------------

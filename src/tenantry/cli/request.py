@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import click
 import msgspec
 
 from tenantry.api.errors import Forbidden, InputError
-from tenantry.api.model import KubernetesObject, ObjectMeta
+from tenantry.api.model import ObjectMeta
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.owner import OwnerKind
 from tenantry.api.quota import Quota
@@ -36,11 +37,15 @@ from tenantry.api.requests import (
 from tenantry.cli import durations, flags, kinds, output, place, session
 from tenantry.cli.target import Target, takes_target
 from tenantry.engine.conditions import find
+from tenantry.local.progress import Talking
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
 
 Json = dict[str, Any]
+
+PROGRESS_SECONDS = 0.25
+"""How often is looked whether there is something to say of what takes long."""
 
 _because = click.option("--because", default="", metavar="TEXT", help="Why: for whoever decides.")
 _duration = click.option(
@@ -204,7 +209,18 @@ def _ask(target: Target, wanted: Request, form: str | None) -> None:
         flags.print_one(wanted, made, form)
 
 
-async def _create(client: Client, wanted: KubernetesObject) -> Json:
+async def _create(client: Client, wanted: Request) -> Json:
+    """Make a request; for some seconds after an installation the API server takes none, and that passes by itself."""
+    from tenantry.install.apply import stamped
+
+    progress = Talking()
+    waiting = asyncio.ensure_future(stamped(client, wanted.resource, msgspec.to_builtins(wanted)))
+    try:
+        while not (await asyncio.wait((waiting,), timeout=PROGRESS_SECONDS))[0]:
+            progress.update("waiting until requests can be made")
+    finally:
+        progress.clear()
+    await waiting
     return msgspec.json.decode(await client.create(wanted))
 
 

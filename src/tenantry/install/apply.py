@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, cast
 
 import msgspec
@@ -92,11 +92,27 @@ async def in_force(client: Client) -> None:
     Raises:
         RetryableError: It takes too long.
     """
-    await asyncio.gather(*(_answered(client, *probe) for probe in approval.probes()))
+
+    async def probe(resource: Resource, value: Json) -> None:
+        # Refused for another reason, it has come as far as it was meant to.
+        with suppress(ApiError):
+            await stamped(client, resource, value)
+
+    await asyncio.gather(*(probe(resource, value) for resource, value in approval.probes()))
 
 
-async def _answered(client: Client, resource: Resource, value: Json) -> None:
-    """Wait until the API server writes into requests of a kind who makes them."""
+async def stamped(client: Client, resource: Resource, value: Json) -> None:
+    """Wait until the API server writes into a request who makes it; it is only tried, not made.
+
+    Args:
+        client: Of whoever asks.
+        resource: The request's kind.
+        value: The request, but for its kind.
+
+    Raises:
+        RetryableError: It takes too long.
+        ApiError: The request is refused for another reason.
+    """
     url = wire.path(resource, value["metadata"].get("namespace", ""))
     body = msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind, **value})
     delay = FIRST_PAUSE_SECONDS
@@ -105,11 +121,11 @@ async def _answered(client: Client, resource: Resource, value: Json) -> None:
             while True:
                 try:
                     answer = await client.request("POST", url, query={"dryRun": "All"}, body=body)
-                    is_stamped = approval.is_stamped(msgspec.json.decode(answer))
+                    if approval.is_stamped(msgspec.json.decode(answer)):
+                        return
                 except ApiError as error:
-                    is_stamped = not approval.is_early(str(error))
-                if is_stamped:
-                    return
+                    if not approval.is_early(str(error)):
+                        raise
                 # Nothing tells when it has changed.
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, LAST_PAUSE_SECONDS)
