@@ -6,9 +6,11 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 
+from tenantry.api import marks
 from tenantry.api.errors import Forbidden
 from tenantry.api.tenancyrules import NAME, TenancyRules
 from tenantry.api.tenant import Tenant
@@ -59,6 +61,43 @@ async def test_what_is_refused_can_be_read(api: Api, alice: Api, name: str) -> N
     assert found["spec"]["enforce"]["patterns"]["images.allowed"][0]["source"] == f"Tenant '{name}'"
     with pytest.raises(Forbidden):
         await alice.patch(TenancyRules.resource, NAME, {"spec": {"enforce": None}}, name)
+
+
+@pytest.mark.usefixtures("operator")
+async def test_tenants_without_rules_of_their_own_share_one_object(api: Api, alice: Api, name: str) -> None:
+    """E15: what all tenants have costs none of them a write, holds for each, and can be read by all."""
+    await api.make_tenant(name)
+    assert await api.find(TenancyRules.resource, NAME, name) is None
+    shared = await alice.get(TenancyRules.resource, NAME, marks.SYSTEM_NAMESPACE)
+    assert shared["spec"]["enforce"]["refused"]["scheduling.nodeName"] == "Tenantry's standard"
+    assert not await refusal_of(alice, pod("evil.example/x"), name)
+    await api.patch(Tenant.resource, name, {"spec": {"rules": OURS}})
+
+    async def own() -> bool:
+        return bool(await refusal_of(alice, pod("evil.example/x"), name))
+
+    await until(own, "the tenant's own rules are in force")
+    await api.patch(Tenant.resource, name, {"spec": {"rules": None}})
+
+    async def gone() -> bool:
+        return await api.find(TenancyRules.resource, NAME, name) is None
+
+    await until(gone, "it shares the rules of all again")
+    assert not await refusal_of(alice, pod("evil.example/x"), name)
+
+
+async def refusal_of(person: Api, value: Json, namespace: str) -> str:
+    """Return why a person may not make a pod, "" where they may; nothing is made."""
+    try:
+        await person.client.request(
+            "POST",
+            f"/api/v1/namespaces/{namespace}/pods",
+            query={"dryRun": "All"},
+            body=msgspec.json.encode({"apiVersion": "v1", "kind": "Pod", **value}),
+        )
+    except Forbidden as error:
+        return str(error)
+    return ""
 
 
 @pytest.mark.usefixtures("operator")

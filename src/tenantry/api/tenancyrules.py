@@ -1,6 +1,7 @@
 """TenancyRules: what rules are in force in a namespace, as the policies in the API server read them.
 
-The operator alone writes them, one object in each namespace of a tenant; the tenant's people may read it.
+The operator alone writes them, and everybody whom they are about may read them. A namespace with rules of its own has
+an object of its own; all others share the one in Tenantry's own namespace.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import KubernetesObject, Model, Resource
 
 NAME = "tenantry"
-"""The name of the one object in each namespace: policies find it by it."""
+"""The name of every object: policies find it by it."""
+
+OWN_MARK = "tenantry.dev/rules"
+"""On a namespace that has an object of its own. The value is always "own"."""
 
 WARN_MARK = "tenantry.dev/rules-warn"
 AUDIT_MARK = "tenantry.dev/rules-audit"
@@ -80,7 +84,7 @@ class TenancyRulesSpec(Model, frozen=True, kw_only=True):
 
 
 class TenancyRules(KubernetesObject, frozen=True, kw_only=True):
-    """The rules in force in this namespace, those of all levels above it merged; Tenantry alone writes them."""
+    """The rules in force in a namespace, those of all levels above it merged; Tenantry alone writes them."""
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "tenancyrules", "TenancyRules")
     names: ClassVar[Names] = Names(singular="tenancyrules", short=("trules",), categories=())

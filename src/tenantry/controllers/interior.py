@@ -17,7 +17,9 @@ from tenantry.api.kubernetes import (
 )
 from tenantry.api.model import ObjectMeta
 from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.tenancyrules import NAME as RULES
 from tenantry.api.tenant import Tenant
+from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Child
 from tenantry.world import quantity
 
@@ -47,6 +49,11 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     owners: tuple[Owner, ...]
     hard: dict[str, str]
     suspended: bool
+
+
+def has_our_name(found: Observed) -> bool:
+    """Tell whether an object in a tenant's namespace has a name that only what Tenantry makes has."""
+    return found.name == RULES or found.name.startswith("tenantry-")
 
 
 def meta(room: Room, name: str) -> ObjectMeta:

@@ -24,6 +24,7 @@ from tenantry.controllers.quota.controller import QuotaController
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.requests.roles import RoleRequestController
 from tenantry.controllers.requests.tenants import TenantRequestController
+from tenantry.controllers.rules.controller import RulesController
 from tenantry.controllers.subnamespace.controller import SubnamespaceController
 from tenantry.controllers.tenant.controller import TenantController
 from tenantry.engine.clock import SystemClock
@@ -110,6 +111,7 @@ def controllers(cluster_uid: str) -> list[Controller]:
         QuotaController(verdicts),
         InheritanceController(),
         NodeController(),
+        RulesController(),
         TenantRequestController(),
         RoleRequestController(RoleRequest),
         RoleRequestController(ClusterRoleRequest),

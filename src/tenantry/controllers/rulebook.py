@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
+from tenantry.api import marks
+from tenantry.api.model import ObjectMeta
 from tenantry.api.rules import Rules
 from tenantry.api.subnamespace import Subnamespace
-from tenantry.api.tenancyrules import AUDIT_MARK, NAME, WARN_MARK, TenancyRules, TenancyRulesSpec
+from tenantry.api.tenancyrules import AUDIT_MARK, NAME, OWN_MARK, WARN_MARK, TenancyRules, TenancyRulesSpec
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import interior
 from tenantry.controllers.interior import Room
@@ -14,6 +18,7 @@ from tenantry.engine.plan import Child
 from tenantry.world.rules import Layer, effective
 
 DEFAULTS_SOURCE = "TenancyDefaults 'default'"
+NO_RULES = Rules()
 
 
 def rules_of(defaults: Rules, tenant: Tenant, lineage: Sequence[Subnamespace] = ()) -> TenancyRulesSpec:
@@ -31,12 +36,55 @@ def rules_of(defaults: Rules, tenant: Tenant, lineage: Sequence[Subnamespace] = 
     return effective(above, [Layer(f"Subnamespace {each.key!r}", each.spec.rules) for each in lineage])
 
 
-def rulebook(room: Room, rules: TenancyRulesSpec) -> Child:
-    """Return the object that the policies read in a namespace."""
-    return Child(object=TenancyRules(metadata=interior.meta(room, NAME), spec=rules), wave=interior.WAVE_LIMITS)
+def has_own(tenant: Tenant, lineage: Sequence[Subnamespace] = ()) -> bool:
+    """Tell whether a namespace has rules of its own, beside what holds for all tenants.
+
+    Args:
+        tenant: Whose namespace it is.
+        lineage: As in `rules_of`.
+    """
+    return tenant.spec.rules != NO_RULES or any(each.spec.rules != NO_RULES for each in lineage)
 
 
-def labels(rules: TenancyRulesSpec) -> dict[str, str]:
-    """Return the labels of a namespace by which the policies that warn and note are about it."""
-    warns = {} if rules.warn.is_empty else {WARN_MARK: "true"}
-    return warns if rules.audit.is_empty else {**warns, AUDIT_MARK: "true"}
+class Rulebook(msgspec.Struct, frozen=True):
+    """What a namespace has for its rules.
+
+    Args:
+        labels: Its labels, by which policies find the rules, and by which those that warn and note are about it.
+        children: Its TenancyRules; none where it shares those of all.
+    """
+
+    labels: dict[str, str]
+    children: tuple[Child, ...]
+
+
+def rulebook(room: Room, defaults: Rules, lineage: Sequence[Subnamespace] = ()) -> Rulebook:
+    """Return what a namespace has for its rules.
+
+    Args:
+        room: The namespace.
+        defaults: The cluster's rules.
+        lineage: As in `rules_of`.
+
+    Raises:
+        InputError: As `rules_of`.
+    """
+    rules = rules_of(defaults, room.tenant, lineage)
+    labels = {} if rules.warn.is_empty else {WARN_MARK: "true"}
+    labels |= {} if rules.audit.is_empty else {AUDIT_MARK: "true"}
+    if not has_own(room.tenant, lineage):
+        return Rulebook(labels, ())
+    own = TenancyRules(metadata=interior.meta(room, NAME), spec=rules)
+    return Rulebook({**labels, OWN_MARK: "own"}, (Child(object=own, wave=interior.WAVE_LIMITS),))
+
+
+def shared(defaults: Rules) -> TenancyRules:
+    """Return the rules of all namespaces that have none of their own.
+
+    Raises:
+        InputError: As `rules_of`.
+    """
+    return TenancyRules(
+        metadata=ObjectMeta(name=NAME, namespace=marks.SYSTEM_NAMESPACE, labels={marks.MANAGED_BY: marks.MANAGER}),
+        spec=effective([Layer(DEFAULTS_SOURCE, defaults)]),
+    )

@@ -112,18 +112,19 @@ def _policy(  # noqa: PLR0917 - the parts of one object
     }
 
 
-def binding(name: str, kind: str = "Validating", **more: object) -> Json:
+def binding(name: str, kind: str = "Validating", *, called: str = "", **more: object) -> Json:
     """Return what puts a policy into force everywhere.
 
     Args:
         name: Of the policy, and of the binding.
         kind: Validating or Mutating.
+        called: The binding's own name, where the policy has several.
         more: Further fields of the spec, as paramRef.
     """
     actions = {"validationActions": ["Deny"]} if kind == "Validating" else {}
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": f"{kind}AdmissionPolicyBinding",
-        "metadata": {"name": name, "labels": {marks.MANAGED_BY: marks.MANAGER}},
+        "metadata": {"name": called or name, "labels": {marks.MANAGED_BY: marks.MANAGER}},
         "spec": {"policyName": name, **actions, **more},
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenantry.api import marks
+from tenantry.api import marks, tenancyrules
 from tenantry.api.kubernetes import RBAC_GROUP
 
 Json = dict[str, Any]
@@ -97,32 +97,32 @@ def people_roles() -> list[Json]:
 
 
 def bindings(subject: Json) -> list[Json]:
-    """Return what gives the operator its rights.
+    """Return what gives the operator its rights, and everybody a look at the rules that all tenants share.
 
     Args:
         subject: The operator, as RBAC names it: a ServiceAccount in a cluster, a User on a local one.
     """
-    namespace = marks.SYSTEM_NAMESPACE
     lease = {
-        "apiVersion": f"{RBAC_GROUP}/v1",
-        "kind": "Role",
-        "metadata": {"name": OPERATOR, "namespace": namespace, "labels": dict(LABELS)},
-        "rules": [
-            allow(["coordination.k8s.io"], ["leases"], ["create"]),
-            {
-                **allow(["coordination.k8s.io"], ["leases"], ["get", "update", "patch"]),
-                "resourceNames": [OPERATOR],
-            },
-        ],
+        **allow(["coordination.k8s.io"], ["leases"], ["get", "update", "patch"]),
+        "resourceNames": [OPERATOR],
     }
-    lease_binding = {
-        "apiVersion": f"{RBAC_GROUP}/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": OPERATOR, "namespace": namespace, "labels": dict(LABELS)},
-        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "Role", "name": OPERATOR},
-        "subjects": [subject],
-    }
-    return [lease, lease_binding, given(OPERATOR, subject)]
+    rules = {**allow([marks.GROUP], ["tenancyrules"], ["get"]), "resourceNames": [tenancyrules.NAME]}
+    everybody = {"kind": "Group", "name": "system:authenticated", "apiGroup": RBAC_GROUP}
+    return [
+        *_given_here(OPERATOR, subject, allow(["coordination.k8s.io"], ["leases"], ["create"]), lease),
+        *_given_here("tenantry-shared-rules", everybody, rules),
+        given(OPERATOR, subject),
+    ]
+
+
+def _given_here(name: str, subject: Json, *rules: Json) -> list[Json]:
+    """Return a Role in Tenantry's own namespace, and the RoleBinding that gives it to somebody."""
+    metadata: Json = {"name": name, "namespace": marks.SYSTEM_NAMESPACE, "labels": LABELS}
+    version = f"{RBAC_GROUP}/v1"
+    role = {"apiVersion": version, "kind": "Role", "metadata": dict(metadata), "rules": list(rules)}
+    reference = {"apiGroup": RBAC_GROUP, "kind": "Role", "name": name}
+    binding = {"apiVersion": version, "kind": "RoleBinding", "metadata": dict(metadata), "roleRef": reference}
+    return [role, {**binding, "subjects": [subject]}]
 
 
 def flow_schema(subject: Json) -> Json:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenantry.api.tenancyrules import AUDIT_MARK, NAME, WARN_MARK, TenancyRules
+from tenantry.api import marks
+from tenantry.api.tenancyrules import AUDIT_MARK, NAME, OWN_MARK, WARN_MARK, TenancyRules
 from tenantry.install.policy import IN_TENANTS, NOT_ADMINISTRATOR, binding, rule, says, validating
 from tenantry.policy.check import Subject
 from tenantry.policy.compile import SUBJECTS, compiled
@@ -48,9 +49,27 @@ def _policy(subject: Subject, section: str) -> list[Json]:
         paramKind=_KIND,
         variables=parts.variables,
     )
-    # Found in the namespace of the request. Without rules nothing passes: the operator has not been there yet.
-    params: Json = {"name": NAME, "parameterNotFoundAction": "Deny"}
-    return [policy, binding(name, paramRef=params, validationActions=[_ACTIONS[section]])]
+    return [policy, *bindings(name, validationActions=[_ACTIONS[section]])]
+
+
+def bindings(name: str, kind: str = "Validating", **more: Json | list[str]) -> list[Json]:
+    """Return what gives a policy the rules of each namespace: its own, else those that all tenants share.
+
+    Args:
+        name: Of the policy.
+        kind: Validating or Mutating.
+        more: Further fields of the spec.
+    """
+    # Without rules nothing passes: the operator has not been there yet.
+    own: Json = {"name": NAME, "parameterNotFoundAction": "Deny"}  # in the namespace of the request
+    shared = {**own, "namespace": marks.SYSTEM_NAMESPACE}
+    kept: Json = {"paramRef": own, "matchResources": _where(OWN_MARK, "Exists"), **more}
+    common: Json = {"paramRef": shared, "matchResources": _where(OWN_MARK, "DoesNotExist"), **more}
+    return [binding(name, kind, **kept), binding(name, kind, called=f"{name}-shared", **common)]
+
+
+def _where(label: str, operator: str) -> Json:
+    return {"namespaceSelector": {"matchExpressions": [{"key": label, "operator": operator}]}}
 
 
 def _made() -> list[Json]:

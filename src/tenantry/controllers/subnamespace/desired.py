@@ -6,7 +6,6 @@ from tenantry.api import marks
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
 from tenantry.api.subnamespace import Mode
-from tenantry.api.tenancyrules import TenancyRulesSpec
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import interior, network, rulebook
 from tenantry.controllers.interior import Room
@@ -25,7 +24,6 @@ def children(inputs: Inputs, tenant: Tenant) -> list[Child]:
     Raises:
         InputError: A quantity is wrong in a way that the CRD's schema did not catch.
     """
-    rules = rulebook.rules_of(inputs.defaults, tenant, inputs.above)
     room = Room(
         tenant=tenant,
         namespace=inputs.namespace,
@@ -33,9 +31,10 @@ def children(inputs: Inputs, tenant: Tenant) -> list[Child]:
         hard=_limits_of(inputs, tenant),
         suspended=tenant.spec.suspended,
     )
+    rules = rulebook.rulebook(room, inputs.defaults, inputs.above)
     return [
-        _namespace(inputs, tenant, rules),
-        rulebook.rulebook(room, rules),
+        _namespace(inputs, tenant, rules.labels),
+        *rules.children,
         *interior.limits(room),
         *network.policies(room, inputs.zone, inputs.around),
         interior.owner_binding(room),
@@ -48,7 +47,7 @@ def _limits_of(inputs: Inputs, tenant: Tenant) -> dict[str, str]:
     return {key: asked.get(key, whole) for key, whole in quota.normal(tenant.spec.quota.hard).items()}
 
 
-def _namespace(inputs: Inputs, tenant: Tenant, rules: TenancyRulesSpec) -> Child:
+def _namespace(inputs: Inputs, tenant: Tenant, marked: dict[str, str]) -> Child:
     subnamespace = inputs.subnamespace
     spec, meta = subnamespace.spec, subnamespace.metadata
     accepted = {meta.uid}
@@ -69,7 +68,7 @@ def _namespace(inputs: Inputs, tenant: Tenant, rules: TenancyRulesSpec) -> Child
         **{f"{name}{marks.TREE_SUFFIX}": str(depth - level) for level, name in enumerate(inputs.ancestors)},
         f"{inputs.namespace}{marks.TREE_SUFFIX}": "0",
         **({marks.SUSPENDED: "true"} if tenant.spec.suspended else {}),
-        **rulebook.labels(rules),
+        **marked,
     }
     annotations = {**spec.annotations, **network.allowances(tenant)}
     return Child(

@@ -183,7 +183,7 @@ def plan_for(inputs: Inputs, equivalent: Equivalent = same) -> Plan:
 
 def _is_stale(tenant: Tenant, found: Observed) -> bool:
     if found.namespace:
-        return found.namespace == tenant.metadata.name and found.name.startswith("tenantry-")
+        return found.namespace == tenant.metadata.name and interior.has_our_name(found)
     return found.owner_uid == tenant.metadata.uid
 
 

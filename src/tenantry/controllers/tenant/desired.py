@@ -22,7 +22,6 @@ from tenantry.api.kubernetes import (
 )
 from tenantry.api.model import ObjectMeta, OwnerReference
 from tenantry.api.rules import Rules
-from tenantry.api.tenancyrules import TenancyRulesSpec
 from tenantry.api.tenant import ClusterNetworkPolicyMode, Tenant
 from tenantry.controllers import interior, network, rulebook
 from tenantry.controllers.interior import Room
@@ -31,7 +30,6 @@ from tenantry.engine.plan import Child
 from tenantry.world import quota
 
 QUOTA = "tenantry-quota"
-NO_RULES = Rules()
 
 CLUSTER_POLICY_PREFIX = "tenantry-"
 CLUSTER_POLICY_PRIORITY = 100
@@ -47,7 +45,7 @@ def children(
     cluster_uid: str,
     *,
     has_cluster_policies: bool = False,
-    defaults: Rules = NO_RULES,
+    defaults: Rules = rulebook.NO_RULES,
     around: Surroundings = ALONE,
 ) -> list[Child]:
     """Return everything that a tenant should have, whole.
@@ -63,8 +61,8 @@ def children(
         InputError: A quantity of the tenant's is wrong in a way that the CRD's schema did not catch.
     """
     room = room_of(tenant)
-    rules = rulebook.rules_of(defaults, tenant)
-    found = [_namespace(tenant, cluster_uid, rules), rulebook.rulebook(room, rules)]
+    rules = rulebook.rulebook(room, defaults)
+    found = [_namespace(tenant, cluster_uid, rules.labels), *rules.children]
     own = core_quota(tenant)
     if own is not None:
         # Once it is there, it is the quota controller's: a share of it may have been given to children.
@@ -108,7 +106,7 @@ def _cluster_meta(
     )
 
 
-def _namespace(tenant: Tenant, cluster_uid: str, rules: TenancyRulesSpec) -> Child:
+def _namespace(tenant: Tenant, cluster_uid: str, marked: dict[str, str]) -> Child:
     labels = {
         marks.KIND: marks.KIND_CORE,
         marks.TENANT_UID: tenant.metadata.uid,
@@ -116,7 +114,7 @@ def _namespace(tenant: Tenant, cluster_uid: str, rules: TenancyRulesSpec) -> Chi
         **network.labels(tenant, network.core_zone(tenant)),
         f"{tenant.metadata.name}{marks.TREE_SUFFIX}": "0",
         **({marks.SUSPENDED: "true"} if tenant.spec.suspended else {}),
-        **rulebook.labels(rules),
+        **marked,
     }
     return Child(
         object=Namespace(metadata=_cluster_meta(tenant, tenant.metadata.name, labels, network.allowances(tenant))),

@@ -1,0 +1,1 @@
+"""Keeps the rules that all tenants share."""

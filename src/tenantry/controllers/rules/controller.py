@@ -1,0 +1,64 @@
+"""Keeps the TenancyRules of all namespaces that have no rules of their own: one object, in Tenantry's namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tenantry.api import marks
+from tenantry.api.errors import InputError
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import Resource
+from tenantry.api.rules import Rules
+from tenantry.api.tenancydefaults import NAME as DEFAULTS
+from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.api.tenancyrules import TenancyRules
+from tenantry.controllers import rulebook, watched
+from tenantry.engine.cache import Cache, Change
+from tenantry.engine.observed import Observed
+from tenantry.engine.plan import Child, plan
+from tenantry.engine.runtime import Engine, Watch
+
+KEY = "shared"
+
+
+class RulesController:
+    """Reconciles the one object; the key is `KEY`."""
+
+    name = "rules"
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what wakes this controller."""
+        return [
+            watched.defaults(lambda _: [KEY]),
+            watched.watch(TenancyRules.resource, _concerned),
+            # It is there in every cluster, and so is the object then, with or without TenancyDefaults.
+            watched.watch(Namespace.resource, _concerned),
+        ]
+
+    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+        """Bring the object to what TenancyDefaults say.
+
+        Raises:
+            ApiError: Something failed; the queue tries again.
+        """
+        cache: Cache[Observed] = engine.cache(TenancyRules.resource)
+        defaults: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(DEFAULTS)
+        try:
+            wanted = rulebook.shared(defaults.spec.rules if defaults is not None else Rules())
+        except InputError:
+            return None  # its condition says so; what is in force stays
+
+        def lookup(resource: Resource, name: str) -> Observed | None:
+            return cache.get(name) if resource == TenancyRules.resource else None
+
+        applier = engine.applier
+        outcome = await applier.run(plan([Child(object=wanted, wave=0)], lookup, equivalent=applier.equivalent))
+        if outcome.error is not None:
+            raise outcome.error
+        return None
+
+
+def _concerned(change: Change[Any]) -> Iterable[str]:
+    value: Observed | None = change.after or change.before
+    return [KEY] if value is not None and marks.SYSTEM_NAMESPACE in {value.namespace, value.name} else []
