@@ -10,6 +10,7 @@ import msgspec
 from tenantry.api import marks
 from tenantry.api.errors import ApiError, InputError, LocalError
 from tenantry.cli import output
+from tenantry.cli.bench_fairness import fairness
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ MANY = 512
 @click.group()
 def bench() -> None:
     """Measure a cluster."""
+
+
+bench.add_command(fairness)
 
 
 @bench.command()

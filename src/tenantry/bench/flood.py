@@ -1,0 +1,108 @@
+"""One who floods: as many requests as its connections carry, from a process of its own so as to slow only the server.
+
+stdin:  one line of JSON, a `Flood`; it floods until stdin ends, as it does when whoever started it is gone
+stdout: "begun", and at the end one line of JSON, a `Flooded`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+
+import msgspec
+import uvloop
+
+from tenantry.api.errors import ApiError, TooManyRequests
+from tenantry.kube.client import Client
+from tenantry.kube.kubeconfig import Connection
+
+WRITERS = 4
+"""One of so many connections writes, the others list."""
+
+
+class Flood(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do.
+
+    Args:
+        connection: Who floods, and whom.
+        namespace: Whose ConfigMaps are listed, made and deleted.
+        connections: How many requests are under way at once.
+    """
+
+    connection: Connection
+    namespace: str
+    connections: int
+
+
+class Flooded(msgspec.Struct, frozen=True, kw_only=True):
+    """What it came to.
+
+    Args:
+        seconds: How long it went on.
+        answered: How many requests got what they asked for.
+        refused: How many the server turned away with 429.
+        failed: How many ended in another way.
+    """
+
+    seconds: float
+    answered: int
+    refused: int
+    failed: int
+
+
+class _Flooder:
+    def __init__(self, client: Client, flood: Flood) -> None:
+        self._client = client
+        self._path = f"/api/v1/namespaces/{flood.namespace}/configmaps"
+        self._connections = flood.connections
+        self._counts = {"answered": 0, "refused": 0, "failed": 0}
+
+    async def until_told(self) -> Flooded:
+        """Flood until stdin ends."""
+        began = time.perf_counter()
+        tasks = [
+            asyncio.create_task(self._write(number) if number % WRITERS == WRITERS - 1 else self._list())
+            for number in range(self._connections)
+        ]
+        sys.stdout.write("begun\n")
+        sys.stdout.flush()
+        await asyncio.to_thread(sys.stdin.readline)
+        seconds = time.perf_counter() - began
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return Flooded(seconds=round(seconds, 3), **self._counts)
+
+    async def _list(self) -> None:
+        while True:
+            await self._ask("GET", self._path)
+
+    async def _write(self, number: int) -> None:
+        name = f"flood-{number}"
+        body = msgspec.json.encode({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+        while True:
+            await self._ask("POST", self._path, body)
+            await self._ask("DELETE", f"{self._path}/{name}")
+
+    async def _ask(self, method: str, path: str, body: bytes | None = None) -> None:
+        """Send a request, once: who floods does not wait because it is told to."""
+        try:
+            async with self._client.open(method, path, body=body) as answer:
+                await answer.read()
+        except TooManyRequests:
+            self._counts["refused"] += 1
+        except ApiError:
+            self._counts["failed"] += 1
+        else:
+            self._counts["answered"] += 1
+
+
+async def _main(flood: Flood) -> None:
+    async with Client(flood.connection, max_connections=flood.connections) as client:
+        flooded = await _Flooder(client, flood).until_told()
+    sys.stdout.write(f"{msgspec.json.encode(flooded).decode()}\n")
+
+
+if __name__ == "__main__":
+    uvloop.run(_main(msgspec.json.decode(sys.stdin.readline(), type=Flood)))
