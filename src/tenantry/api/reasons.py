@@ -8,6 +8,7 @@ RECONCILING = "Reconciling"
 STALLED = "Stalled"
 SUSPENDED = "Suspended"
 CLUSTER_NETWORK_POLICY = "ClusterNetworkPolicyInForce"
+EGRESS_NARROWED = "EgressNarrowed"
 
 EXPIRING = "Expiring"
 INHERITED = "Inherited"
@@ -60,6 +61,9 @@ RESUMING = "Resuming"
 # Reasons of ClusterNetworkPolicyInForce
 IN_FORCE = "InForce"
 KIND_NOT_INSTALLED = "KindNotInstalled"
+
+# Reasons of EgressNarrowed
+TOO_MANY_ADDRESSES = "TooManyAddresses"
 
 # Events
 CORRECTED = "Corrected"

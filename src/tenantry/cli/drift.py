@@ -20,6 +20,7 @@ from tenantry.cli import treedrift
 from tenantry.cli.documents import Wanted
 from tenantry.cli.treedrift import Reading
 from tenantry.controllers import interior, suspension
+from tenantry.controllers.subnamespace.gather import rules_of_all
 from tenantry.controllers.tenant.controller import plan_for
 from tenantry.controllers.tenant.gather import CHILD_KINDS, gather
 from tenantry.controllers.watched import OURS, selectors_of, watch
@@ -197,7 +198,8 @@ async def _drift(client: Client, trees: Reading, tenant: Tenant, before: Tenant 
     owns = namespace is not None and namespace.owner_uid == tenant.metadata.uid
     counted = with_lease(tenant, trees.now)
     inputs = gather(counted, caches, cluster_uid=trees.cluster_uid, owns_namespace=owns)
-    plan = plan_for(inputs)
+    rules = rules_of_all(trees.defaults)
+    plan = plan_for(msgspec.structs.replace(inputs, defaults=rules, around=trees.around))
     if namespace is not None and trees.has_tree(name):
         plan = treedrift.without_shares(plan)
     changes = [*_own_change(tenant, before), *await _steps(client, plan)]

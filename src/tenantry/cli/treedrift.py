@@ -17,9 +17,14 @@ from tenantry.api.kubernetes import Namespace, ResourceQuota, ResourceQuotaSpec
 from tenantry.api.marks import MANAGED_BY, MANAGER, TENANT
 from tenantry.api.model import ObjectMeta, Resource, object_key
 from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenancydefaults import NAME as DEFAULTS
+from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import interior, watched
+from tenantry.controllers.network import ALONE, Surroundings
+from tenantry.controllers.nodes.addresses import around
+from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.quota import index as quota_index
 from tenantry.controllers.quota import status as quota_status
 from tenantry.controllers.quota.verdicts import Verdict
@@ -47,6 +52,8 @@ class Reading(msgspec.Struct, frozen=True):
         observed: What else there is, by kind.
         cluster_uid: The uid of the namespace kube-system.
         now: When it was read, with an offset.
+        defaults: What holds for all tenants.
+        around: What is around all tenants' networks.
     """
 
     tenants: Cache[Tenant]
@@ -55,6 +62,8 @@ class Reading(msgspec.Struct, frozen=True):
     now: dt.datetime
     observed: dict[Resource, Cache[Observed]] = {}
     cluster_uid: str = ""
+    defaults: Cache[TenancyDefaults] | None = None
+    around: Surroundings = ALONE
 
     def has_tree(self, tenant: str) -> bool:
         """Tell whether a tenant's quota is divided, or about to be."""
@@ -78,7 +87,11 @@ async def read(client: Client, tenants: list[Tenant], wanted: Mapping[str, Subna
         found.subnamespaces.put(subnamespace, listed=True)
     for book in await client.list(TenantResourceQuota):
         found.books.put(book)
-    return found
+    defaults: Cache[TenancyDefaults] = Cache()
+    for each in await client.list(TenancyDefaults):
+        defaults.put(each)
+    place = around(await client.list(Node), defaults.get(DEFAULTS))
+    return msgspec.structs.replace(found, defaults=defaults, around=place)
 
 
 def plans(reading: Reading, tenant: Tenant) -> Iterator[tuple[Plan, Inputs | None]]:
@@ -93,7 +106,7 @@ def plans(reading: Reading, tenant: Tenant) -> Iterator[tuple[Plan, Inputs | Non
     """
     tree = _divided(reading, tenant)
     yield _shares(reading, tenant, tree), None
-    caches = child_gather.Caches(reading.tenants, reading.subnamespaces, reading.observed, {})
+    caches = child_gather.Caches(reading.tenants, reading.subnamespaces, reading.observed, {}, reading.defaults)
     for subnamespace in sorted(reading.subnamespaces, key=lambda each: each.key):
         if subnamespace.metadata.deletion_timestamp:
             continue
@@ -101,7 +114,12 @@ def plans(reading: Reading, tenant: Tenant) -> Iterator[tuple[Plan, Inputs | Non
         if parent is None or parent.labels.get(TENANT) != tenant.metadata.name:
             continue
         verdict = _verdict(tree, subnamespace)
-        inputs = child_gather.gather(subnamespace, caches, verdict, cluster_uid=reading.cluster_uid, now=reading.now)
+        inputs = child_gather.gather(
+            *(subnamespace, caches, verdict),
+            cluster_uid=reading.cluster_uid,
+            now=reading.now,
+            around=reading.around,
+        )
         yield _child(reading, inputs), inputs
 
 

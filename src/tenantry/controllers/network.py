@@ -16,6 +16,7 @@ Source: Kubernetes, "Network Policies".
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 
 import msgspec
 
@@ -31,11 +32,11 @@ from tenantry.api.kubernetes import (
     NetworkPolicyPort,
     NetworkPolicySpec,
 )
-from tenantry.api.tenancydefaults import NODE_LOCAL_DNS
+from tenantry.api.tenancydefaults import NODE_LOCAL_DNS, NetworkDefaults
 from tenantry.api.tenant import NetworkIsolation, Tenant
 from tenantry.controllers.interior import WAVE_LIMITS, Room, meta
 from tenantry.engine.plan import Child
-from tenantry.world.addresses import METADATA
+from tenantry.world.addresses import METADATA, blocks
 
 ISOLATION_POLICY = "tenantry-isolation"
 DNS_POLICY = "tenantry-dns"
@@ -57,6 +58,17 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     dns: tuple[str, ...] = (NODE_LOCAL_DNS,)
     kept: tuple[str, ...] = METADATA
     is_widened: bool = False
+
+
+def surroundings(nodes: Iterable[str], defaults: NetworkDefaults) -> Surroundings:
+    """Return what is around all tenants.
+
+    Args:
+        nodes: The addresses of all nodes.
+        defaults: What an administrator says of the cluster.
+    """
+    kept = blocks((*METADATA, *defaults.kept_cidrs, *nodes))
+    return Surroundings(dns=defaults.dns_addresses, kept=kept.cidrs, is_widened=kept.is_widened)
 
 
 ALONE = Surroundings()

@@ -19,6 +19,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.requests import ClusterRoleRequest, RoleRequest
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.inheritance.controller import InheritanceController
+from tenantry.controllers.nodes.addresses import AddressController, Addresses
 from tenantry.controllers.nodes.controller import NodeController
 from tenantry.controllers.quota.controller import QuotaController
 from tenantry.controllers.quota.verdicts import Verdicts
@@ -105,13 +106,15 @@ def controllers(cluster_uid: str) -> list[Controller]:
         cluster_uid: The uid of the namespace kube-system.
     """
     verdicts = Verdicts()
+    addresses = Addresses()
     return [
-        TenantController(cluster_uid),
-        SubnamespaceController(cluster_uid, verdicts),
+        TenantController(cluster_uid, addresses),
+        SubnamespaceController(cluster_uid, verdicts, addresses),
         QuotaController(verdicts),
         InheritanceController(),
         NodeController(),
         RulesController(),
+        AddressController(addresses),
         TenantRequestController(),
         RoleRequestController(RoleRequest),
         RoleRequestController(ClusterRoleRequest),

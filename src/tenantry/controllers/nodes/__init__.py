@@ -1,1 +1,1 @@
-"""Has nodes say how much bandwidth they have to give."""
+"""Has nodes say how much bandwidth they have to give, and knows where they are."""

@@ -6,7 +6,7 @@ nothing has `DEFAULT_MBPS`. Source: Kubernetes, "Advertise Extended Resources fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -15,6 +15,7 @@ from tenantry.api.errors import NotFound
 from tenantry.api.marks import EGRESS_MBPS, INGRESS_MBPS
 from tenantry.api.model import KubernetesObject, Model, Resource
 from tenantry.controllers import watched
+from tenantry.engine.cache import Change
 from tenantry.engine.runtime import Engine, Watch
 from tenantry.world.quantity import parse
 
@@ -22,21 +23,29 @@ DEFAULT_MBPS = "10000"
 """What a node has that says nothing, in megabits a second and in each direction."""
 
 
+class NodeAddress(Model, frozen=True, kw_only=True):
+    """Where a node is reached; the types are InternalIP, ExternalIP, Hostname, InternalDNS and ExternalDNS."""
+
+    type: str
+    address: str
+
+
 class NodeStatus(Model, frozen=True, kw_only=True):
     """`capacity` maps a resource to a quantity."""
 
+    addresses: tuple[NodeAddress, ...] = ()
     capacity: dict[str, str] = {}
 
 
 class Node(KubernetesObject, frozen=True, kw_only=True):
-    """A node, as far as its bandwidth goes."""
+    """A node, as far as its bandwidth and its addresses go."""
 
     resource: ClassVar[Resource] = Resource("", "v1", "nodes", "Node", namespaced=False)
 
     status: NodeStatus = NodeStatus()
 
 
-_decode = msgspec.json.Decoder(Node)
+decode_node = msgspec.json.Decoder(Node).decode
 
 
 def missing(node: Node) -> dict[str, str]:
@@ -50,6 +59,12 @@ def missing(node: Node) -> dict[str, str]:
     return {key: mbps for key, mbps in wanted.items() if key not in has or parse(has[key]) != parse(mbps)}
 
 
+def _lacking(change: Change[Node]) -> Iterable[str]:
+    """Return the node where there is something to do: a heartbeat is no work."""
+    after = change.after
+    return watched.own_key(change) if after is None or missing(after) else ()
+
+
 class NodeController:
     """Reconciles nodes; the key is the node's name."""
 
@@ -57,7 +72,7 @@ class NodeController:
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
-        return [Watch(resource=Node.resource, decode=_decode.decode, keys=watched.own_key)]
+        return [Watch(resource=Node.resource, decode=decode_node, keys=_lacking)]
 
     async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Have a node advertise its bandwidth.

@@ -10,7 +10,7 @@ import msgspec
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, InputError, TerminalError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import FINALIZER, INHERITED_FROM
+from tenantry.api.marks import FINALIZER, INHERITED_FROM, TREE_SUFFIX
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
@@ -20,6 +20,7 @@ from tenantry.controllers.announcement import announce, warn_of_end
 from tenantry.controllers.conclusion import PASSING
 from tenantry.controllers.inheritance.controller import bring
 from tenantry.controllers.inheritance.desired import Inherited
+from tenantry.controllers.nodes.addresses import Addresses
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.subnamespace import checks, desired, ending, orphans, status, wakes
 from tenantry.controllers.subnamespace.gather import CHILD_KINDS, Caches, Inputs, gather, made_inside
@@ -56,13 +57,15 @@ class SubnamespaceController:
     Args:
         cluster_uid: The uid of the namespace kube-system.
         verdicts: What the quota controller says.
+        addresses: Where nodes and DNS are.
     """
 
     name = "subnamespace"
 
-    def __init__(self, cluster_uid: str, verdicts: Verdicts) -> None:
+    def __init__(self, cluster_uid: str, verdicts: Verdicts, addresses: Addresses) -> None:
         self._cluster_uid = cluster_uid
         self._verdicts = verdicts
+        self._addresses = addresses
         # Known from the first reconcile on; what changes before that is looked at then anyway.
         self._caches: Caches | None = None
         self._wanted: dict[str, str] = {}
@@ -109,7 +112,12 @@ class SubnamespaceController:
             return None
         uid = subnamespace.metadata.uid
         inputs = gather(
-            subnamespace, caches, self._verdicts.get(uid), cluster_uid=self._cluster_uid, now=engine.clock.now()
+            subnamespace,
+            caches,
+            self._verdicts.get(uid),
+            cluster_uid=self._cluster_uid,
+            now=engine.clock.now(),
+            around=self._addresses.current(engine),
         )
         if subnamespace.metadata.deletion_timestamp:
             await ending.finish(engine, inputs)
@@ -216,7 +224,9 @@ class SubnamespaceController:
         if tenant is None or not any(step.resource == Namespace.resource for step in outcome.done):
             return
         engine.wake("quota", tenant.metadata.name)
-        if inputs.bound is None and inputs.adoptee is not None:
+        # One that an administrator has given is bound already when it comes here.
+        taken = inputs.bound is None and inputs.adoptee is not None
+        if taken or any(TREE_SUFFIX in path for step in outcome.done for path in step.differs):
             for key in wakes.below(self._caches, inputs.namespace) if self._caches is not None else ():
                 engine.wake(self.name, key)
 

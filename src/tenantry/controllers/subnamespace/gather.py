@@ -177,7 +177,7 @@ def gather(
         verdict=verdict,
         lookup=lookup,
         above=_above(subnamespace, caches),
-        defaults=_rules(caches),
+        defaults=rules_of_all(caches.defaults),
     )
 
 
@@ -211,8 +211,9 @@ def _above(subnamespace: Subnamespace, caches: Caches) -> tuple[Subnamespace, ..
     return tuple(reversed(found))
 
 
-def _rules(caches: Caches) -> Rules:
-    defaults = caches.defaults.get(DEFAULTS) if caches.defaults is not None else None
+def rules_of_all(cache: Cache[TenancyDefaults] | None) -> Rules:
+    """Return the rules that hold for all tenants."""
+    defaults = cache.get(DEFAULTS) if cache is not None else None
     return defaults.spec.rules if defaults is not None else Rules()
 
 

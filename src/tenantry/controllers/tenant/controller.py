@@ -18,6 +18,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import interior, suspension, watched
 from tenantry.controllers.announcement import announce, warn_of_end
+from tenantry.controllers.nodes.addresses import Addresses
 from tenantry.controllers.tenant import desired, status
 from tenantry.controllers.tenant.gather import CHILD_KINDS, Inputs, gather
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, tenant_of
@@ -39,12 +40,14 @@ class TenantController:
 
     Args:
         cluster_uid: The uid of the namespace kube-system.
+        addresses: Where nodes and DNS are.
     """
 
     name = "tenant"
 
-    def __init__(self, cluster_uid: str) -> None:
+    def __init__(self, cluster_uid: str, addresses: Addresses) -> None:
         self._cluster_uid = cluster_uid
+        self._addresses = addresses
         # Known from the first reconcile on; what changes before that is looked at then anyway.
         self._tenants: Cache[Tenant] | None = None
 
@@ -91,6 +94,7 @@ class TenantController:
             now=rfc3339(now),
             lease=term,
             is_settled=is_settled,
+            is_widened=self._addresses.current(engine).is_widened,
         )
         if written != tenant.status:
             await engine.write_status(msgspec.structs.replace(tenant, status=written))
@@ -153,7 +157,7 @@ class TenantController:
         owns = namespace is not None and namespace.owner_uid == tenant.metadata.uid
         inputs = gather(tenant, caches, cluster_uid=self._cluster_uid, owns_namespace=owns)
         defaults: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(DEFAULTS)
-        return msgspec.structs.replace(inputs, defaults=_rules(defaults))
+        return msgspec.structs.replace(inputs, defaults=_rules(defaults), around=self._addresses.current(engine))
 
 
 def _rules(defaults: TenancyDefaults | None) -> Rules:
@@ -168,7 +172,11 @@ def plan_for(inputs: Inputs, equivalent: Equivalent = same) -> Plan:
     """
     tenant = inputs.tenant
     children = desired.children(
-        tenant, inputs.cluster_uid, has_cluster_policies=inputs.has_cluster_policies, defaults=inputs.defaults
+        tenant,
+        inputs.cluster_uid,
+        has_cluster_policies=inputs.has_cluster_policies,
+        defaults=inputs.defaults,
+        around=inputs.around,
     )
     wanted = {(child.object.resource, child.object.key) for child in children}
     made = {(resource, found.key): found for resource, found in inputs.made}

@@ -16,6 +16,7 @@ from tenantry.api.model import Resource
 from tenantry.api.rules import Rules
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
+from tenantry.controllers.network import ALONE, Surroundings
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, tenant_of
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed
@@ -35,6 +36,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
         made: What carries the tenant's label and ours, by kind.
         lookup: What is there, by kind and key.
         defaults: The rules of all tenants.
+        around: What is around all tenants' networks.
     """
 
     tenant: Tenant
@@ -44,6 +46,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     made: list[tuple[Resource, Observed]]
     lookup: Lookup
     defaults: Rules = Rules()
+    around: Surroundings = ALONE
 
 
 def gather(

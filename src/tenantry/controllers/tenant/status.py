@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from tenantry.api import reasons
-from tenantry.api.tenant import ClusterNetworkPolicyMode, Tenant, TenantStatus
+from tenantry.api.tenant import ClusterNetworkPolicyMode, NetworkIsolation, Tenant, TenantStatus
 from tenantry.controllers.conclusion import PATIENCE, expiring, problem_of, ready, trouble
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find, merge
+from tenantry.world.addresses import MOST
 from tenantry.world.leases import ENDLESS, Lease
+
+_NARROWED = Wanted(
+    reasons.EGRESS_NARROWED,
+    True,
+    reasons.TOO_MANY_ADDRESSES,
+    f"nodes have more addresses than a policy holds ({MOST} blocks): pods do not reach what is between them either;"
+    " name the nodes' subnets in spec.network.keptCidrs of TenancyDefaults 'default'",
+    only_true=True,
+)
 
 
 def compute(
@@ -19,6 +29,7 @@ def compute(
     now: str,
     lease: Lease = ENDLESS,
     is_settled: bool = True,
+    is_widened: bool = False,
 ) -> TenantStatus:
     """Return the status to write.
 
@@ -30,6 +41,7 @@ def compute(
         now: RFC 3339.
         lease: How its lease stands.
         is_settled: The whole tree is closed, or open again.
+        is_widened: Policies keep pods from more than nodes, of which there are too many to name.
     """
     problem = problem_of(outcome)
     failed = problem is not None and problem.passing and not outcome.blocked
@@ -41,6 +53,8 @@ def compute(
     wanted += expiring(
         tenant.spec.expires_at, lease, then="is suspended", ended="; set a later spec.expiresAt to open it again"
     )
+    if is_widened and tenant.spec.isolation.network is NetworkIsolation.BASELINE:
+        wanted.append(_NARROWED)
     if tenant.spec.cluster_network_policy is ClusterNetworkPolicyMode.ENABLED:
         wanted.append(_cluster_policy(done=done, installed=has_cluster_policies))
     generation = tenant.metadata.generation
