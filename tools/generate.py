@@ -11,6 +11,9 @@ from typing import Any, cast
 import click
 
 from tenantry.api.model import KubernetesObject
+from tenantry.audit.catalog import CHECKS
+from tenantry.audit.check import Area
+from tenantry.audit.verdict import WEIGHTS
 from tenantry.cli import output
 from tenantry.cli.main import tenantry
 from tenantry.install import manifests
@@ -100,6 +103,7 @@ def files() -> dict[Path, str]:
     for kind in manifests.KINDS:
         found[Path("docs/reference") / f"{kind.resource.kind.lower()}.md"] = MARKDOWN_HEAD + kind_page(kind)
     found[Path("docs/reference/reasons.md")] = MARKDOWN_HEAD + reasons_page()
+    found[Path("docs/reference/checks.md")] = MARKDOWN_HEAD + checks_page()
     found[Path("docs/reference/cli.md")] = MARKDOWN_HEAD + cli_page()
     return found
 
@@ -227,6 +231,33 @@ def _meaning(value: str) -> str:
     if value not in MEANINGS:
         raise SystemExit(f"tools/generate.py: say in MEANINGS what {value!r} means")
     return MEANINGS[value]
+
+
+# -- checks ---------------------------------------------------------------------------------------
+
+
+def checks_page() -> str:
+    """Return the list of what `tenantry audit` tries, by area."""
+    weights = ", ".join(f"{severity} {weight}" for severity, weight in WEIGHTS.items())
+    lines = [
+        "# Checks of `tenantry audit`",
+        "",
+        f"The score is what passed in percent of all that was decided, by weight: {weights}. *Kubernetes alone* is what",
+        "comes of the check in a namespace that Tenantry does not manage, for a user who is bound to the role `admin`",
+        "there. *kubectl-mtb* names the check of that retired tool which this one covers.",
+    ]
+    headers = ["| check | severity | Kubernetes alone | kubectl-mtb |", "|---|---|---|---|"]
+    for area in Area:
+        found = [check for check in CHECKS if check.area is area]
+        lines += ["", f"## {area.capitalize()}", "", *headers]
+        lines += [
+            f"| [{check.id}](#{check.id.lower()}) {check.title} | {check.severity} | {check.alone} | {check.benchmark} |"
+            for check in found
+        ]
+        for check in found:
+            about = f"**{check.title}.** {check.tries} {check.proves}"
+            lines += ["", f"### {check.id}", "", about, "", f"*To mend:* {check.fix}"]
+    return "\n".join(lines) + "\n"
 
 
 # -- commands -------------------------------------------------------------------------------------

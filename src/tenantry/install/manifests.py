@@ -7,6 +7,7 @@ from typing import Any
 from tenantry import __version__
 from tenantry.api import marks
 from tenantry.api.crd import custom_resource_definition
+from tenantry.api.isolationreport import IsolationReport
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.requests import REQUESTS
 from tenantry.api.subnamespace import Subnamespace
@@ -30,7 +31,7 @@ from tenantry.install.rights import LABELS, OPERATOR
 
 Json = dict[str, Any]
 
-KINDS = (Tenant, Subnamespace, TenantResourceQuota, TenancyDefaults, TenancyRules, *REQUESTS)
+KINDS = (Tenant, Subnamespace, TenantResourceQuota, TenancyDefaults, TenancyRules, IsolationReport, *REQUESTS)
 METRICS_PORT = 8080
 DEFAULT_IMAGE = f"tenantry:{__version__}"
 

@@ -86,7 +86,7 @@ def people_roles() -> list[Json]:
         rules=[
             allow([""], ["namespaces"], ["get"]),
             allow([marks.GROUP], ["subnamespaces"], [*READ, "create", "update", "patch", "delete"]),
-            allow([marks.GROUP], ["tenancyrules"], READ),
+            allow([marks.GROUP], ["tenancyrules", "isolationreports"], READ),
         ],
     )
     own_namespace["metadata"]["labels"]["tenantry.dev/aggregate-to-owner"] = "true"

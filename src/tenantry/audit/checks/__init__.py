@@ -1,0 +1,1 @@
+"""The checks as data, a file for each area."""

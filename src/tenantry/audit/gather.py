@@ -1,0 +1,180 @@
+"""Finds out where an audit is made: reads what an administrator may see around a namespace."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tenantry.api import marks
+from tenantry.api.errors import ApiError, Forbidden, NotFound
+from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding
+from tenantry.api.model import Resource
+from tenantry.api.tenancyrules import TenancyRules
+from tenantry.api.tenant import Tenant
+from tenantry.audit import kinds
+from tenantry.audit.attempts import rows, table
+from tenantry.audit.place import Foreign, Made, Place, Volume
+from tenantry.kube import wire
+from tenantry.kube.client import PAGE_SIZE, Client
+
+Json = dict[str, Any]
+
+SYSTEM = ("kube-system", "default", "kube-public", "kube-node-lease", marks.SYSTEM_NAMESPACE)
+"""Namespaces that every cluster has, known also to whoever may not list them."""
+
+MOST_OTHERS = 8
+"""So many namespaces of others are tried, beside the cluster's own."""
+
+MADE = (ResourceQuota, LimitRange, NetworkPolicy, RoleBinding, TenancyRules)
+FAKE_NODE = "kwok.x-k8s.io/node"
+
+
+async def gather(client: Client, *, namespace: str, user: str, tenant: str, image: str) -> Place:
+    """Return the place of an audit. What the client may not read is left unknown.
+
+    Args:
+        client: Of whoever asked, at best an administrator.
+        namespace: To audit.
+        user: As whom.
+        tenant: Whose it is, "" for nobody's.
+        image: Of pods that are tried.
+    """
+    async with asyncio.TaskGroup() as group:
+        found = {
+            resource.plural: group.create_task(_all(client, resource))
+            for resource in (
+                Namespace.resource,
+                kinds.NODES,
+                kinds.STORAGE_CLASSES,
+                kinds.RUNTIME_CLASSES,
+                kinds.PRIORITY_CLASSES,
+                kinds.VOLUMES,
+                kinds.LEVELS,
+                kinds.INGRESSES,
+            )
+        }
+        pods = group.create_task(_all(client, kinds.PODS, namespace))
+        made = group.create_task(_made(client, namespace))
+        tenants = group.create_task(_tenants(client, tenant))
+    read = {plural: task.result() for plural, task in found.items()}
+    nodes, classes = read["nodes"], read["storageclasses"]
+    priorities, runtimes, levels = read["priorityclasses"], read["runtimeclasses"], read["prioritylevelconfigurations"]
+    volumes, ingresses, running = read["persistentvolumes"], read["ingresses"], pods.result()
+    others = tenants.result()
+    return Place(
+        namespace=namespace,
+        user=user,
+        tenant=tenant,
+        suffix=secrets.token_hex(4),
+        image=image,
+        others=_others(read["namespaces"], namespace),
+        other_tenants=others or (),
+        has_tenantry=others is not None,
+        nodes=None if nodes is None else tuple(_name(each) for each in nodes),
+        has_real_nodes=any(FAKE_NODE not in table(each, "metadata", "annotations") for each in nodes or ()),
+        storage_classes=None if classes is None else {_name(each): each.get("reclaimPolicy", "") for each in classes},
+        runtime_classes=None if runtimes is None else {_name(each): each.get("handler", "") for each in runtimes},
+        priority_classes=None if priorities is None else _own_priorities(priorities),
+        hosts=None if ingresses is None else _hosts(ingresses, namespace),
+        levels=None if levels is None else {table(each, "metadata")["uid"]: _name(each) for each in levels},
+        pods=None if running is None else tuple(_name(each) for each in running),
+        made=made.result(),
+        volumes=None if volumes is None else tuple(_volume(each) for each in volumes),
+    )
+
+
+def _name(value: Json) -> str:
+    return str(table(value, "metadata").get("name", ""))
+
+
+async def _all(client: Client, resource: Resource, namespace: str = "") -> list[Json] | None:
+    """Return all objects of a kind; None where they may not be read."""
+    found: list[Json] = []
+    query = {"limit": str(PAGE_SIZE)}
+    try:
+        while True:
+            page = msgspec.json.decode(
+                await client.request("GET", wire.path(resource, namespace), query=query), type=dict[str, Any]
+            )
+            found += rows(page, "items")
+            query["continue"] = str(table(page, "metadata").get("continue", ""))
+            if not query["continue"]:
+                return found
+    except (Forbidden, NotFound):
+        return None
+
+
+async def _tenants(client: Client, own: str) -> tuple[str, ...] | None:
+    """Return the names of other tenants; None where the cluster does not have the kind."""
+    try:
+        found = await client.list(Tenant)
+    except NotFound:
+        return None
+    except Forbidden:
+        return ()
+    return tuple(sorted(each.metadata.name for each in found if each.metadata.name != own))
+
+
+async def _made(client: Client, namespace: str) -> tuple[Made, ...] | None:
+    """Return what Tenantry made in a namespace; None where it may not be read."""
+    found: list[Made] = []
+    for kind in MADE:
+        try:
+            page = await client.request(
+                "GET",
+                wire.path(kind.resource, namespace),
+                query={"labelSelector": f"{marks.MANAGED_BY}={marks.MANAGER}"},
+            )
+        except NotFound:
+            continue
+        except ApiError:
+            return None
+        for each in rows(msgspec.json.decode(page, type=dict[str, Any]), "items"):
+            path = wire.path(kind.resource, namespace, _name(each))
+            found.append(Made(path=path, told=f"{kind.resource.kind} {_name(each)!r}"))
+    return tuple(found)
+
+
+def _others(found: Sequence[Json] | None, own: str) -> tuple[Foreign, ...]:
+    if found is None:
+        return tuple(Foreign(name=name, is_system=True) for name in SYSTEM)
+    named = {_name(each): {**table(each, "metadata", "labels")} for each in found}
+    zone = named.get(own, {}).get(marks.ZONE, "")
+    system = [Foreign(name=name, labels=named[name], is_system=True) for name in SYSTEM if name in named]
+    # Workspaces of the same people are theirs to see: a zone ends where somebody else's rights begin.
+    others = [
+        Foreign(name=name, labels=labels)
+        for name, labels in sorted(named.items())
+        if name != own and not marks.is_reserved(name) and not (zone and labels.get(marks.ZONE) == zone)
+    ]
+    # Other tenants first: they are what an audit is about.
+    others.sort(key=lambda each: marks.TENANT not in each.labels)
+    return (*system, *others[:MOST_OTHERS])
+
+
+def _own_priorities(found: Sequence[Json]) -> tuple[str, ...]:
+    return tuple(sorted(_name(each) for each in found if not _name(each).startswith("system-")))[:8]
+
+
+def _hosts(found: Sequence[Json], own: str) -> tuple[str, ...]:
+    hosts = {
+        str(rule["host"])
+        for each in found
+        if table(each, "metadata").get("namespace") != own
+        for rule in rows(each, "spec", "rules")
+        if rule.get("host")
+    }
+    return tuple(sorted(hosts))
+
+
+def _volume(value: Json) -> Volume:
+    claim = table(value, "spec", "claimRef")
+    return Volume(
+        name=_name(value),
+        reclaim_policy=str(table(value, "spec").get("persistentVolumeReclaimPolicy", "")),
+        claim=f"{claim.get('namespace')}/{claim.get('name')}" if claim else "",
+    )

@@ -1,0 +1,166 @@
+"""Makes the attempts of an audit, many at a time, and none of them as an administrator."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tenantry.api.errors import ApiError, Forbidden, InputError, NotFound, TooManyRequests, Unauthorized
+from tenantry.api.model import Resource
+from tenantry.audit import verdict
+from tenantry.audit.attempts import may, table
+from tenantry.audit.check import Answer, Attempt, Check, Missing, Nothing, Result, Tried, Verdict
+from tenantry.audit.place import Place
+from tenantry.audit.verdict import Audit, Outcome
+from tenantry.kube import wire
+from tenantry.kube.client import Client
+
+Json = dict[str, Any]
+
+AT_ONCE = 16
+"""How many checks are under way at the same time."""
+
+ATTEMPTS = 3
+MASTERS = "system:masters"
+REVIEWS = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
+MOST_TEXT = 400
+
+
+async def who(client: Client) -> tuple[str, tuple[str, ...]]:
+    """Return whom the API server takes a client for: user and groups."""
+    body = wire.encode_json({"apiVersion": REVIEWS.api_version, "kind": REVIEWS.kind})
+    answer = msgspec.json.decode(await client.request("POST", wire.path(REVIEWS), body=body), type=dict[str, Any])
+    info = table(answer, "status", "userInfo")
+    return str(info.get("username", "")), tuple(info.get("groups") or ())
+
+
+async def require_tenant(client: Client, user: str = "") -> str:
+    """Check that a client is not an administrator's, and return whom it is taken for.
+
+    Args:
+        client: With which the attempts will be made.
+        user: Who it has to be; "" for anybody.
+
+    Raises:
+        InputError: It is somebody else, or somebody to whom everything is allowed.
+    """
+    found, groups = await who(client)
+    if user and found != user:
+        raise InputError(f"the attempts would be made as {found!r}, not as {user!r}: the server ignores impersonation")
+    is_master = MASTERS in groups
+    if not is_master:
+        # By what policies know administrators, and by what every cluster-admin may.
+        asked = (may("administer", "tenants", group="tenantry.dev"), may("*", "*", group="*"))
+        outcomes = [(await attempted(client, each)).outcome for each in asked]
+        is_master = all(outcome == Outcome.THROUGH for outcome in outcomes)
+    if is_master:
+        raise InputError(
+            f"{found!r} is an administrator, to whom everything is allowed: name a tenant, or its user with --as"
+        )
+    return found
+
+
+async def audit(client: Client, place: Place, checks: Sequence[Check], *, probe: bool = False) -> Audit:
+    """Make all checks and return what came of them, in their order.
+
+    Args:
+        client: The tenant's; see `require_tenant`.
+        place: Where.
+        checks: What to try.
+        probe: Whether pods may be run.
+    """
+    began, now = time.perf_counter(), dt.datetime.now(dt.UTC)
+    free = asyncio.Semaphore(AT_ONCE)
+    controls: dict[str, asyncio.Task[Tried]] = {}
+
+    async def one(check: Check) -> Result:
+        async with free:
+            return await _carried_out(client, check, place, controls, probe=probe)
+
+    async with asyncio.TaskGroup() as group:
+        for check in checks:
+            if check.control is None:
+                continue
+            attempt = check.control(place)
+            if attempt.what not in controls:
+                controls[attempt.what] = group.create_task(attempted(client, attempt))
+        tasks = [group.create_task(one(check)) for check in checks]
+    results = tuple(task.result() for task in tasks)
+    return Audit(
+        tenant=place.tenant,
+        namespace=place.namespace,
+        user=place.user,
+        time=f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        seconds=round(time.perf_counter() - began, 2),
+        score=verdict.score(results),
+        summary=verdict.counts(results),
+        checks=results,
+    )
+
+
+async def _carried_out(
+    client: Client, check: Check, place: Place, controls: dict[str, asyncio.Task[Tried]], *, probe: bool
+) -> Result:
+    if check.is_probe:
+        why = verdict.NEEDS_PROBE if not probe else verdict.NO_PROBES_YET
+        return verdict.result(check, Verdict.SKIPPED, why if place.has_real_nodes else verdict.NO_NODES)
+    attempts = check.attempts(place)
+    if isinstance(attempts, Nothing):
+        return verdict.result(check, Verdict.SKIPPED, attempts.why)
+    if check.control is not None:
+        control = await controls[check.control(place).what]
+        if control.outcome != Outcome.THROUGH:
+            why = f"it cannot be told, because what is honest is refused too: {control.what}: {control.message}"
+            return verdict.result(check, Verdict.SKIPPED, why)
+    tried = [await attempted(client, attempt) for attempt in attempts]
+    return verdict.of_check(check, tried)
+
+
+async def attempted(client: Client, attempt: Attempt) -> Tried:
+    """Make one attempt and return what came of it."""
+    body = msgspec.json.encode(attempt.body) if attempt.body is not None else None
+
+    def came(outcome: Outcome, message: str = "", by: str = "") -> Tried:
+        return Tried(what=attempt.what, outcome=outcome, by=by, message=_short(message))
+
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            async with client.open(
+                attempt.method, attempt.path, query=attempt.query, body=body, content_type=attempt.content_type
+            ) as response:
+                data = await response.read()
+                headers = {name.lower(): value for name, value in response.headers.items()}
+        except (Forbidden, Unauthorized) as error:
+            return came(Outcome.REFUSED, str(error), verdict.refused_by(str(error)))
+        except NotFound as error:
+            if attempt.missing is Missing.SKIPPED:
+                return came(Outcome.SKIPPED, f"there is nothing to try it on: {error}")
+            return came(Outcome.THROUGH, f"allowed, though nothing is there: {error}")
+        except TooManyRequests as error:
+            if not left:
+                return came(Outcome.UNDECIDED, str(error))
+            await asyncio.sleep(error.retry_after_seconds or 1.0)
+        except ApiError as error:
+            return came(Outcome.UNDECIDED, str(error))
+        else:
+            return _judged(attempt, data, headers)
+    raise AssertionError("the loop returns")
+
+
+def _judged(attempt: Attempt, data: bytes, headers: dict[str, str]) -> Tried:
+    if attempt.judge is None:
+        return Tried(what=attempt.what, outcome=Outcome.THROUGH)
+    wrong = attempt.judge(Answer(msgspec.json.decode(data, type=dict[str, Any]), headers))
+    if wrong:
+        return Tried(what=attempt.what, outcome=Outcome.THROUGH, message=_short(wrong))
+    return Tried(what=attempt.what, outcome=Outcome.REFUSED, message=f"{attempt.what}: nothing is open")
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MOST_TEXT else f"{line[: MOST_TEXT - 3]}..."

@@ -1,0 +1,158 @@
+"""What answers mean: of one attempt, of a check, of a whole audit. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from tenantry.audit.check import Check, Result, Severity, Tried, Verdict
+
+MOST_NAMED = 3
+NEEDS_PROBE = "it needs pods that run: give --probe"
+NO_NODES = "no node of the cluster runs containers (kwok only plays nodes)"
+NO_PROBES_YET = "this version has no live probes for nodes that run containers yet"
+
+
+class Outcome(StrEnum):
+    """What came of an attempt."""
+
+    REFUSED = "Refused"
+    THROUGH = "Through"
+    UNDECIDED = "Undecided"
+    SKIPPED = "Skipped"
+
+
+WEIGHTS = {Severity.CRITICAL: 10, Severity.HIGH: 6, Severity.MEDIUM: 3, Severity.LOW: 1}
+"""What a check counts in the score."""
+
+_POLICY = re.compile(r"(Validating|Mutating)AdmissionPolicy '([^']+)'")
+_QUOTA = re.compile(r"(?:exceeded|failed) quota: ([^,\s:]+)")
+_WEBHOOK = re.compile(r'admission webhook "([^"]+)"')
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many checks came out how."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    errors: int = 0
+
+
+class Audit(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole audit of one namespace.
+
+    Args:
+        tenant: Whose it is, "" for nobody's.
+        namespace: What was audited.
+        user: As whom.
+        time: When, RFC 3339.
+        seconds: How long it took.
+        score: See `score`.
+        summary: How many checks came out how.
+        checks: All results.
+    """
+
+    tenant: str
+    namespace: str
+    user: str
+    time: str
+    seconds: float
+    score: int
+    summary: Counts
+    checks: tuple[Result, ...]
+
+
+def refused_by(message: str) -> str:
+    """Return what refused a request, as its message tells."""
+    policy, quota, webhook = _POLICY.search(message), _QUOTA.search(message), _WEBHOOK.search(message)
+    if policy:
+        return f"policy {policy[2]}"
+    if quota:
+        return f"quota {quota[1]}"
+    if webhook:
+        return f"webhook {webhook[1]}"
+    if "violates PodSecurity" in message:
+        return "PodSecurity"
+    return "RBAC" if " cannot " in message or "attempting to grant RBAC" in message else "Kubernetes"
+
+
+def of_check(check: Check, tried: Sequence[Tried]) -> Result:
+    """Return what came of a check, out of what came of its attempts."""
+    if check.allowed:
+        return _of_permission(check, tried)
+    through = [each for each in tried if each.outcome == Outcome.THROUGH]
+    undecided = [each for each in tried if each.outcome == Outcome.UNDECIDED]
+    refused = [each for each in tried if each.outcome == Outcome.REFUSED]
+    skipped = [each for each in tried if each.outcome == Outcome.SKIPPED]
+    if through:
+        return result(check, Verdict.FAILED, named(_what_went(each) for each in through), tried)
+    if undecided:
+        return result(check, Verdict.ERROR, undecided[0].message, tried)
+    if refused:
+        by = ", ".join(sorted({each.by for each in refused if each.by}))
+        return result(check, Verdict.PASSED, refused[0].message, tried, by=by)
+    return result(check, Verdict.SKIPPED, skipped[0].message if skipped else "there is nothing to try", tried)
+
+
+def _of_permission(check: Check, tried: Sequence[Tried]) -> Result:
+    bad = [each for each in tried if each.outcome != Outcome.THROUGH]
+    if not bad:
+        return result(check, Verdict.PASSED, "allowed", tried)
+    is_refused = any(each.outcome == Outcome.REFUSED for each in bad)
+    return result(check, Verdict.FAILED if is_refused else Verdict.ERROR, bad[0].message, tried)
+
+
+def result(check: Check, verdict: Verdict, message: str, tried: Sequence[Tried] = (), *, by: str = "") -> Result:
+    """Return the result of a check."""
+    return Result(
+        id=check.id,
+        title=check.title,
+        area=check.area,
+        severity=check.severity,
+        verdict=verdict,
+        message=message,
+        by=by,
+        tries=check.tries,
+        proves=check.proves,
+        fix=check.fix,
+        attempts=tuple(tried),
+    )
+
+
+def _what_went(tried: Tried) -> str:
+    return f"{tried.what}: {tried.message}" if tried.message else tried.what
+
+
+def named(texts: Iterable[str]) -> str:
+    """Return at most three of some texts, and how many more there are."""
+    found = list(texts)
+    more = f"; and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return "; ".join(found[:MOST_NAMED]) + more
+
+
+def counts(results: Iterable[Result]) -> Counts:
+    """Return how many checks came out how."""
+    verdicts = [each.verdict for each in results]
+    return Counts(
+        passed=verdicts.count(Verdict.PASSED),
+        failed=verdicts.count(Verdict.FAILED),
+        skipped=verdicts.count(Verdict.SKIPPED),
+        errors=verdicts.count(Verdict.ERROR),
+    )
+
+
+def score(results: Iterable[Result]) -> int:
+    """Return the score of an audit, 0 to 100.
+
+    It is the weight of what passed in percent of the weight of all that was decided, rounded down: only a clean audit
+    has 100. An error counts as a failure, because nothing was shown; what was skipped does not count. Nothing decided
+    is 0.
+    """
+    decided = [each for each in results if each.verdict is not Verdict.SKIPPED]
+    whole = sum(WEIGHTS[each.severity] for each in decided)
+    passed = sum(WEIGHTS[each.severity] for each in decided if each.verdict is Verdict.PASSED)
+    return 100 * passed // whole if whole else 0

@@ -1,0 +1,240 @@
+"""`tenantry audit`: try, as a tenant, what a tenant must not be able to do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from tenantry.api import marks
+from tenantry.api.errors import Forbidden, InputError, NotFound
+from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.owner import OwnerKind
+from tenantry.api.tenant import Tenant
+from tenantry.cli import complete, output, session
+from tenantry.cli.target import Target, takes_target
+
+if TYPE_CHECKING:
+    from tenantry.audit.check import Result
+    from tenantry.audit.verdict import Audit
+    from tenantry.kube.client import Client
+
+SOMETHING_FAILED = 1
+SOMETHING_UNKNOWN = 5
+IMAGE = "registry.k8s.io/pause:3.10"
+MEMBER = "tenantry-audit-member"
+"""The user as which attempts are made where the owner is a group: nobody is called so."""
+
+_COLORS = {"Passed": "green", "Failed": "red", "Skipped": "yellow", "Error": "magenta"}
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is audited, and where.
+
+    Args:
+        namespace: To audit.
+        tenant: Whose it is, "" for nobody's.
+        user: As whom; "" with the credentials as they are.
+        groups: In which groups.
+    """
+
+    namespace: str
+    tenant: str
+    user: str
+    groups: tuple[str, ...] = ()
+
+
+@click.command()
+@takes_target
+@click.argument("tenant", required=False, default="", shell_complete=complete.tenants)
+@click.option(
+    "-n",
+    "--namespace",
+    default="",
+    metavar="NAMESPACE",
+    shell_complete=complete.namespaces,
+    help="Audit this one, whether it is a tenant's or not.  [default: the tenant's core namespace]",
+)
+@click.option("--as", "user", default="", metavar="USER", help="Make the attempts as this user.  [default: an owner]")
+@click.option("--as-group", "groups", multiple=True, metavar="GROUP", help="With --as: in this group. Repeatable.")
+@click.option("--self", "itself", is_flag=True, help="Make the attempts with these credentials as they are.")
+@click.option("--image", default=IMAGE, show_default=True, help="Of the pods that are tried; none is run.")
+@click.option("--probe", is_flag=True, help="Run pods too, where the cluster has nodes that do.")
+@click.option("--report", is_flag=True, help="Write the IsolationReport 'latest' into the namespace.")
+@output.output_option("table", "json", "sarif")
+def audit(
+    target: Target,
+    *,
+    tenant: str,
+    namespace: str,
+    user: str,
+    groups: tuple[str, ...],
+    itself: bool,
+    image: str,
+    probe: bool,
+    report: bool,
+    form: str | None,
+) -> None:
+    r"""Try, as a tenant, everything that a tenant must not be able to do, and say what went through.
+
+    Attempts are reads, dry runs and questions about rights: nothing is made or changed. With neither TENANT nor
+    --namespace every tenant is audited. Exit code: 0 nothing failed, 1 something did, 5 something could not be told.
+
+    \b
+      tenantry audit acme
+      tenantry audit --namespace legacy --as bob
+      tenantry audit acme -o sarif > acme.sarif
+    """
+    if (user or groups) and itself:
+        raise InputError("give either --as or --self, not both")
+    if groups and not user:
+        raise InputError("--as-group needs --as")
+
+    async def work(client: Client) -> list[Audit]:
+        subjects = await _subjects(client, tenant, namespace)
+        if user or itself:
+            subjects = [msgspec.structs.replace(each, user=user, groups=groups) for each in subjects]
+        return [await _audited(client, each, image=image, probe=probe, writes=report) for each in subjects]
+
+    audits = session.run(target, work)
+    _print(audits, form, single=bool(tenant or namespace))
+    if any(each.summary.failed for each in audits):
+        sys.exit(SOMETHING_FAILED)
+    if any(each.summary.errors for each in audits):
+        sys.exit(SOMETHING_UNKNOWN)
+
+
+async def _audited(client: Client, subject: Subject, *, image: str, probe: bool, writes: bool) -> Audit:
+    """Audit one namespace.
+
+    Raises:
+        InputError: The attempts would be made as an administrator.
+    """
+    from tenantry.audit import report, runner
+    from tenantry.audit.catalog import CHECKS
+    from tenantry.audit.gather import gather
+    from tenantry.kube.client import Client
+
+    connection = client.connection
+    if subject.user:
+        connection = msgspec.structs.replace(
+            connection, impersonate=subject.user, impersonate_groups=_groups(subject.user, subject.groups)
+        )
+    async with Client(connection, field_manager="tenantry-audit", max_connections=runner.AT_ONCE) as person:
+        found = await runner.require_tenant(person, subject.user)
+        place = await gather(client, namespace=subject.namespace, user=found, tenant=subject.tenant, image=image)
+        done = await runner.audit(person, place, CHECKS, probe=probe)
+    if writes:
+        await report.write(client, done)
+        output.talk(f"isolationreport/latest in {subject.namespace!r} written")
+    return done
+
+
+def _groups(user: str, groups: Sequence[str]) -> tuple[str, ...]:
+    """Return the groups to name: the API server adds those of a service account only where none is named."""
+    if not groups or not user.startswith("system:serviceaccount:"):
+        return tuple(groups)
+    namespace = user.split(":")[2]
+    return (*groups, "system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+
+
+# -- who ------------------------------------------------------------------------------------------
+
+
+async def _subjects(client: Client, tenant: str, namespace: str) -> list[Subject]:
+    """Return whom to audit.
+
+    Raises:
+        InputError: The namespace is of another tenant, or nobody owns it.
+    """
+    if not tenant and not namespace:
+        return [_owner_of(each) for each in await client.list(Tenant)]
+    try:
+        if not namespace:
+            return [_owner_of(await client.get(Tenant, tenant))]
+        return [await _of_namespace(client, tenant, namespace)]
+    except Forbidden:
+        # An owner audits itself: it may read neither its Tenant nor, perhaps, the namespace's labels.
+        return [Subject(namespace=namespace or tenant, tenant=tenant, user="")]
+
+
+def _owner_of(tenant: Tenant) -> Subject:
+    name, owner = tenant.metadata.name, tenant.spec.owners[0]
+    return _as_owner(name, name, owner.kind, owner.name, owner.namespace)
+
+
+def _as_owner(tenant: str, namespace: str, kind: str, name: str, of_account: str) -> Subject:
+    if kind == OwnerKind.GROUP:
+        return Subject(namespace=namespace, tenant=tenant, user=MEMBER, groups=(name,))
+    user = f"system:serviceaccount:{of_account}:{name}" if kind == OwnerKind.SERVICE_ACCOUNT else name
+    return Subject(namespace=namespace, tenant=tenant, user=user)
+
+
+async def _of_namespace(client: Client, tenant: str, namespace: str) -> Subject:
+    labels = (await client.get(Namespace, namespace)).metadata.labels
+    found = labels.get(marks.TENANT, "")
+    if tenant and found != tenant:
+        raise InputError(f"the namespace {namespace!r} is not of the tenant {tenant!r}")
+    if not found:
+        return Subject(namespace=namespace, tenant="", user="")
+    try:
+        subjects = (await client.get(RoleBinding, marks.OWNER_ROLE, namespace)).subjects
+    except NotFound:
+        subjects = ()
+    if not subjects:
+        return Subject(namespace=namespace, tenant=found, user="")
+    first = subjects[0]
+    of_account = first.namespace if isinstance(first.namespace, str) else ""
+    return _as_owner(found, namespace, first.kind, first.name, of_account)
+
+
+# -- printing -------------------------------------------------------------------------------------
+
+
+def _print(audits: Sequence[Audit], form: str | None, *, single: bool) -> None:
+    if form == "sarif":
+        from tenantry.audit.catalog import CHECKS
+        from tenantry.audit.sarif import sarif
+
+        output.write(output.to_json(sarif(audits, CHECKS)))
+    elif form == "json":
+        output.write(output.to_json(audits[0] if single else {"items": audits}))
+    elif not audits:
+        output.talk("there are no tenants")
+    else:
+        output.write_lines(line for each in audits for line in lines(each))
+
+
+def lines(audit: Audit) -> list[str]:
+    """Return what is said of an audit: the score, every check, and what to do about those that failed."""
+    counts = audit.summary
+    whose = f"tenant {audit.tenant!r}, " if audit.tenant else ""
+    told = f"{counts.passed} passed, {counts.failed} failed, {counts.skipped} skipped, {counts.errors} errors"
+    rows = [(each.id, each.severity, each.verdict, each.title, each.by) for each in audit.checks]
+    table = output.table(("CHECK", "SEVERITY", "VERDICT", "TITLE", "REFUSED BY"), rows)
+    return [
+        f"{whose}namespace {audit.namespace!r}, as {audit.user!r}: score {audit.score} of 100 ({told})",
+        "",
+        *(_colored(line) for line in table),
+        "",
+        *(line for each in audit.checks for line in _details(each)),
+    ]
+
+
+def _details(result: Result) -> list[str]:
+    if result.verdict == "Passed":
+        return []
+    head = f"{_colored(result.verdict)} {result.id} {result.title}: {result.message}"
+    return [head, f"  fix: {result.fix}"] if result.verdict == "Failed" else [head]
+
+
+def _colored(line: str) -> str:
+    """Return a line with the word of its verdict in colour; the word itself says all."""
+    for word, color in _COLORS.items():
+        before, found, after = line.partition(word)
+        if found and len(before.split()) <= 2:  # noqa: PLR2004 - behind the check's id and severity
+            return before + click.style(word, fg=color) + after
+    return line
