@@ -60,21 +60,6 @@ class Wanted(msgspec.Struct, frozen=True):
     subnamespaces: list[Subnamespace]
 
 
-def tenants(files: Sequence[str]) -> list[Tenant]:
-    """Return the tenants of files that hold nothing else; "-" is stdin.
-
-    Raises:
-        InputError: Something in them is wrong; names each place and field.
-    """
-    found = wanted(files)
-    if found.subnamespaces:
-        raise InputError(
-            f"Subnamespace {found.subnamespaces[0].key!r}: what a Subnamespace is made of is known to a cluster only;"
-            " `tenantry diff -f` prints it, and changes nothing"
-        )
-    return found.tenants
-
-
 def wanted(files: Sequence[str]) -> Wanted:
     """Return the tenants and Subnamespaces of files; "-" is stdin.
 

@@ -98,7 +98,7 @@ def test_a_file_that_cannot_be_compared_is_refused(cli: Cli, site: Site) -> None
     assert "'default' is no tenant's" in cli.run("diff", "-f", "-", stdin=CHILD % ("a", "default", 1), code=2).stderr
     twice = CHILD % ("a", web, 1) + CHILD % ("a", web, 1)
     assert "metadata.name must not be 'a' again" in cli.run("diff", "-f", "-", stdin=twice, code=2).stderr
-    assert "`tenantry diff -f` prints it" in cli.run("render", "-f", "-", stdin=CHILD % ("a", web, 1), code=2).stderr
+    assert "is neither a Tenant nor" in cli.run("render", "-f", "-", stdin=CHILD % ("a", web, 1), code=2).stderr
 
 
 def test_a_tenant_and_its_first_subnamespaces_in_one_file(cli: Cli) -> None:
