@@ -242,18 +242,17 @@ def checks_page() -> str:
     lines = [
         "# Checks of `tenantry audit`",
         "",
-        f"The score is what passed in percent of all that was decided, by weight: {weights}. *Kubernetes alone* is what",
-        "comes of the check in a namespace that Tenantry does not manage, for a user who is bound to the role `admin`",
-        "there. *kubectl-mtb* names the check of that retired tool which this one covers.",
+        f"The score is what passed in percent of all that was decided, by weight: {weights}.",
+        "*Kubernetes alone* is what comes of the check in a namespace that Tenantry does not manage, for a user who is",
+        "bound to the role `admin` there. *kubectl-mtb* names the check of that retired tool which this one covers.",
     ]
     headers = ["| check | severity | Kubernetes alone | kubectl-mtb |", "|---|---|---|---|"]
     for area in Area:
         found = [check for check in CHECKS if check.area is area]
         lines += ["", f"## {area.capitalize()}", "", *headers]
-        lines += [
-            f"| [{check.id}](#{check.id.lower()}) {check.title} | {check.severity} | {check.alone} | {check.benchmark} |"
-            for check in found
-        ]
+        for check in found:
+            name = f"[{check.id}](#{check.id.lower()}) {check.title}"
+            lines.append(f"| {name} | {check.severity} | {check.alone} | {check.benchmark} |".replace("|  |", "| |"))
         for check in found:
             about = f"**{check.title}.** {check.tries} {check.proves}"
             lines += ["", f"### {check.id}", "", about, "", f"*To mend:* {check.fix}"]
