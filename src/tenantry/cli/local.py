@@ -31,14 +31,18 @@ def local() -> None:
 
 @local.command("build")
 @click.option("--again", is_flag=True, help="Build even though the cache has them.")
-def build_(*, again: bool) -> None:
-    """Build the control plane and kwok; nothing to do where the cache has them. Prints the folder."""
+@click.option("--with-dns", is_flag=True, help="CoreDNS, too, by which tenants resolve no other tenant's names.")
+def build_(*, again: bool, with_dns: bool) -> None:
+    """Build the control plane and kwok; nothing to do where the cache has them. Prints the folders."""
     progress = Talking()
     try:
-        binaries = build.ensure(progress, again=again)
+        folders = [build.ensure(progress, again=again).folder]
+        if with_dns:
+            folders.append(build.ensure_dns(progress, again=again).folder)
     finally:
         progress.clear()
-    click.echo(binaries.folder)
+    for folder in folders:
+        click.echo(folder)
 
 
 @local.command("list")
@@ -69,13 +73,13 @@ def clean(*, everything: bool) -> None:
 
 
 def _cached() -> list[Cached]:
-    current = build.built()
+    current = {found.folder for found in (build.built(), build.built_dns()) if found}
     clusters = [(cluster.name, cluster.spec().binaries) for cluster in list_clusters()]
     return [
         Cached(
             folder=str(folder),
             mebibytes=sum(file.lstat().st_size for file in folder.iterdir()) // _MIB,
-            current=current is not None and current.folder == folder,
+            current=folder in current,
             clusters=tuple(name for name, binaries in clusters if binaries == str(folder)),
         )
         for folder in build.cached()

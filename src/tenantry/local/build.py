@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +66,11 @@ class Binaries:
         return self.folder / "kwok"
 
     @property
+    def coredns(self) -> Path:
+        """CoreDNS with the plugin tenantry; only where it was built: `ensure_dns`."""
+        return self.folder / "coredns"
+
+    @property
     def stages(self) -> Path:
         """How simulated nodes and pods behave; kwok built from its module has none of its own."""
         return self.folder / "kwok-stages.yaml"
@@ -85,6 +91,21 @@ class _Target:
     package: str
     tags: str
     linker: str
+
+
+@dataclass(frozen=True)
+class _Product:
+    """Programs that are built together.
+
+    Args:
+        title: What to call them.
+        minutes: How long they take on two cores, in words.
+        targets: What they are, by the folder of the sources.
+    """
+
+    title: str
+    minutes: str
+    targets: Callable[[Path], tuple[_Target, ...]]
 
 
 def module_version(go_mod: str, module: str) -> str:
@@ -121,10 +142,20 @@ def _targets(root: Path) -> tuple[_Target, ...]:
     )
 
 
-def fingerprint(root: Path) -> str:
+def _dns_targets(root: Path) -> tuple[_Target, ...]:
+    del root
+    # The tag is what the other programs have, so that what they share is compiled once.
+    return (_Target("coredns", ".", "providerless", "-s -w"),)
+
+
+_CONTROL_PLANE = _Product("the local control plane", "four minutes", _targets)
+_DNS = _Product("CoreDNS", "two minutes", _dns_targets)
+
+
+def fingerprint(root: Path, product: _Product = _CONTROL_PLANE) -> str:
     """Return 16 hexadecimal digits that stand for the sources below a folder, the flags and this platform."""
     digest = hashlib.sha256()
-    for target in _targets(root):
+    for target in product.targets(root):
         digest.update(repr((_LAYOUT, _FLAGS, _STAGES, target, platform.system(), platform.machine())).encode())
         folder = root / "go" / target.name
         for file in sorted(path for path in folder.rglob("*") if _is_source(path)):
@@ -138,7 +169,16 @@ def _is_source(file: Path) -> bool:
 
 def built() -> Binaries | None:
     """Return the binaries if they are in the cache already."""
-    folder = paths.cache() / "bin" / fingerprint(sources.root())
+    return _built(_CONTROL_PLANE)
+
+
+def built_dns() -> Binaries | None:
+    """Return the folder of CoreDNS if it is in the cache already."""
+    return _built(_DNS)
+
+
+def _built(product: _Product) -> Binaries | None:
+    folder = paths.cache() / "bin" / fingerprint(sources.root(), product)
     return Binaries(folder) if folder.is_dir() else None
 
 
@@ -154,36 +194,45 @@ def ensure(progress: Progress, *, again: bool = False) -> Binaries:
     Raises:
         LocalError: No toolchain, no network, a full disk, or a compiler's complaint, with the end of the log.
     """
-    found = None if again else built()
+    return _ensure(_CONTROL_PLANE, progress, again=again)
+
+
+def ensure_dns(progress: Progress, *, again: bool = False) -> Binaries:
+    """Return the folder of CoreDNS with the plugin tenantry, which no cluster needs to start; as `ensure`."""
+    return _ensure(_DNS, progress, again=again)
+
+
+def _ensure(product: _Product, progress: Progress, *, again: bool) -> Binaries:
+    found = None if again else _built(product)
     if found:
         return found
     root = sources.root()
-    folder = paths.cache() / "bin" / fingerprint(root)
+    folder = paths.cache() / "bin" / fingerprint(root, product)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise explain(error, folder.parent) from error
-    waiting = "another build of the control plane is running; waiting for it"
+    waiting = "another build is running; waiting for it"
     with holding(folder.parent / "build.lock", on_wait=lambda: progress.say(waiting)):
         if folder.is_dir() and not again:
             return Binaries(folder)
         check_space(folder.parent, _NEEDED_MIB)
         go = toolchain.find(progress)
-        progress.say(f"building the local control plane with {go.version} (once; about four minutes on two cores)")
+        progress.say(f"building {product.title} with {go.version} (once; about {product.minutes} on two cores)")
         try:
-            _build(root, folder, go, progress)
+            _build(product, root, folder, go, progress)
         except OSError as error:
             raise explain(error, folder) from error
     return Binaries(folder)
 
 
-def _build(root: Path, folder: Path, go: toolchain.Go, progress: Progress) -> None:
+def _build(product: _Product, root: Path, folder: Path, go: toolchain.Go, progress: Progress) -> None:
     log = folder.parent.parent / "build.log"
     started = time.monotonic()
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building-") as temporary, log.open("wb") as output:
         unfinished = Path(temporary) / "bin"
         unfinished.mkdir()
-        for target in _targets(root):
+        for target in product.targets(root):
             compilation = Compilation(
                 go=go,
                 folder=root / "go" / target.name,
@@ -193,8 +242,9 @@ def _build(root: Path, folder: Path, go: toolchain.Go, progress: Progress) -> No
             )
             if not run(compilation, target.name, output, progress):
                 raise LocalError(_complaint(target.name, log))
-        (unfinished / "kubectl").symlink_to("controlplane")
-        (unfinished / "kwok-stages.yaml").write_text(_stages(go, root))
+        if product is _CONTROL_PLANE:
+            (unfinished / "kubectl").symlink_to("controlplane")
+            (unfinished / "kwok-stages.yaml").write_text(_stages(go, root))
         seconds = round(time.monotonic() - started, 1)
         about = {"go": go.version, "seconds": seconds, "fingerprint": folder.name}
         (unfinished / "build.json").write_text(json.dumps(about, indent=2) + "\n")

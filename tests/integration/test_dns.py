@@ -1,0 +1,376 @@
+"""What pods of tenants resolve: our CoreDNS on a real API server, asked from the pods' addresses."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import uuid
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import dns.message
+import dns.rcode
+import dns.reversename
+import pytest
+import pytest_asyncio
+
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import Resource
+from tenantry.local import build
+from tenantry.local.cluster import LocalCluster
+from tenantry.local.progress import Silent
+from tenantry.testing.api import PODS, Api, until
+from tenantry.testing.coredns import USER, CoreDns, values
+from tenantry.testing.operators import Operator
+from tenantry.testing.trees import Trees, subtenant
+
+pytest_plugins = ["tenantry.testing.fixtures"]
+
+Json = dict[str, Any]
+SERVICES = Resource("", "v1", "services", "Service")
+SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
+BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
+# As docs/concepts/dns.md says.
+RULES = [
+    {"apiGroups": [""], "resources": ["namespaces", "pods", "services"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+]
+ZONE = "cluster.local"
+NOBODY = "127.9.9.9"
+"""An address that no pod has."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A namespace with a Service `web`, a headless Service `db` with the pod `db-0`, and a pod.
+
+    Args:
+        namespace: Its name.
+        pod: The address of its pod.
+        web: The address of its Service.
+        db: The address behind its headless Service.
+    """
+
+    namespace: str
+    pod: str
+    web: str
+    db: str
+
+    def name(self, *labels: str) -> str:
+        """Return the name of a Service, or of what is below it."""
+        return ".".join([*labels, self.namespace, "svc", ZONE])
+
+
+@dataclass(frozen=True)
+class World:
+    """Two tenants, one with a team and a customer below it; a shared namespace and one of the cluster's own.
+
+    Args:
+        api: An administrator.
+        dns: CoreDNS.
+        addresses: Addresses that no pod has had.
+    """
+
+    api: Api
+    dns: CoreDns
+    addresses: Iterator[str]
+    acme: Place
+    team: Place
+    customer: Place
+    beta: Place
+    shared: Place
+    system: Place
+
+    async def resolves(self, client: str, name: str, kind: str = "A", *, server: str = "main") -> list[str]:
+        """Return what a name that exists is resolved to."""
+        answer = await self.dns.ask(client, name, kind, server=server)
+        assert answer.rcode() == dns.rcode.NOERROR, answer
+        return values(answer)
+
+    async def denied(self, client: str, name: str, kind: str = "A") -> str:
+        """Check that there is no such name, and return all of the answer but the question."""
+        answer = await self.dns.ask(client, name, kind)
+        assert answer.rcode() == dns.rcode.NXDOMAIN, answer
+        assert not answer.answer
+        assert not answer.additional
+        return bare(answer)
+
+
+def bare(answer: dns.message.Message) -> str:
+    """Return an answer without its id, its question and the serial number of its zone, which counts any change."""
+    answer.id, answer.question = 0, []
+    return " ".join("SERIAL" if word.isdigit() and len(word) == 10 else word for word in answer.to_text().split(" "))
+
+
+def reverse(address: str) -> str:
+    """Return the reverse name of an address."""
+    return dns.reversename.from_address(address).to_text()
+
+
+async def add_pod(api: Api, namespace: str, name: str, *, host: bool = False) -> None:
+    """Create a pod that no node runs."""
+    careful: Json = {
+        "allowPrivilegeEscalation": False,
+        "runAsNonRoot": True,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    container = {"name": "main", "image": "example.com/app:1", "securityContext": careful}
+    spec: Json = {"containers": [container], "hostNetwork": host}
+    await api.create(PODS, {"metadata": {"name": name}, "spec": spec}, namespace)
+
+
+async def set_pod(api: Api, namespace: str, name: str, address: str, phase: str = "Running") -> None:
+    """Say of a pod what its node would say."""
+    status = {"phase": phase, "podIP": address, "podIPs": [{"ip": address}]}
+    await api.client.merge_patch(PODS, namespace, name, {"status": status}, subresource="status")
+
+
+async def furnish(api: Api, namespace: str, address: str, number: int) -> Place:
+    """Put a pod and Services into a namespace."""
+    await add_pod(api, namespace, "first")
+    await set_pod(api, namespace, "first", address)
+    ports = [{"name": "http", "port": 80}]
+    web = await api.create(SERVICES, {"metadata": {"name": "web"}, "spec": {"ports": ports}}, namespace)
+    await api.create(SERVICES, {"metadata": {"name": "db"}, "spec": {"clusterIP": "None", "ports": ports}}, namespace)
+    slice_: Json = {
+        "metadata": {"name": "db", "labels": {"kubernetes.io/service-name": "db"}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [f"10.77.0.{number}"], "hostname": "db-0", "conditions": {"ready": True}}],
+        "ports": ports,
+    }
+    await api.create(SLICES, slice_, namespace)
+    return Place(namespace, address, web["spec"]["clusterIP"], f"10.77.0.{number}")
+
+
+@pytest_asyncio.fixture(scope="module")
+async def world(
+    tenancy: LocalCluster, api: Api, the_operator: Operator, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncGenerator[World]:
+    """The world that all tests look at."""
+    if not the_operator.is_running:
+        await the_operator.start()
+    await the_operator.leads()
+    binary = (await asyncio.to_thread(build.ensure_dns, Silent())).coredns
+    await api.create(CLUSTER_ROLES, {"metadata": {"name": "test-coredns"}, "rules": RULES})
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "test-coredns"}
+    subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}]
+    await api.create(BINDINGS, {"metadata": {"name": "test-coredns"}, "roleRef": role, "subjects": subjects})
+
+    mark = uuid.uuid4().hex[:8]
+    acme, beta, shared, system = (f"{each}-{mark}" for each in ("acme", "beta", "tools", "infra"))
+    for tenant in (acme, beta):
+        # No sandbox is here, and none is needed: nothing runs.
+        await api.make_tenant(tenant, isolation={"runtime": "Shared"})
+    trees = Trees(api)
+    team = await trees.make(acme, "team")
+    customer = await trees.make(acme, "customer", subtenant("carol"))
+    await api.create(Namespace.resource, {"metadata": {"name": shared, "labels": {"tenantry.dev/shared": "true"}}})
+    await api.create(Namespace.resource, {"metadata": {"name": system}})
+    addresses = (f"127.{a}.{b}.1" for a, b in itertools.product(range(2, 9), range(256)))
+    places = [
+        await furnish(api, namespace, next(addresses), number)
+        for number, namespace in enumerate((acme, team, customer, beta, shared, system), start=1)
+    ]
+    folder = tmp_path_factory.mktemp("coredns")
+    async with CoreDns(binary, tenancy.kubeconfig_path, folder, wait="0s") as running:
+        yield World(api, running, addresses, *places)
+    await api.delete(BINDINGS, "test-coredns")
+    await api.delete(CLUSTER_ROLES, "test-coredns")
+
+
+async def test_own_and_shared_names_and_the_rest_of_the_world_resolve(world: World) -> None:
+    """H06: in all the forms of Kubernetes' DNS specification."""
+    me, team = world.acme, world.team
+    for place in (me, team, world.shared):
+        assert await world.resolves(me.pod, place.name("web")) == [place.web]
+        assert await world.resolves(me.pod, place.name("WEB").upper()) == [place.web]
+        assert await world.resolves(me.pod, place.name("db")) == [place.db]
+        assert await world.resolves(me.pod, place.name("db-0", "db")) == [place.db]
+        assert await world.resolves(me.pod, place.name("_http", "_tcp", "web"), "SRV") == [
+            f"0 100 80 {place.name('web')}."
+        ]
+        assert await world.resolves(me.pod, reverse(place.web), "PTR") == [f"{place.name('web')}."]
+    assert await world.resolves(me.pod, f"10-1-1-1.{me.namespace}.pod.{ZONE}") == ["10.1.1.1"]
+    assert await world.resolves(me.pod, f"kubernetes.default.svc.{ZONE}")
+    assert await world.resolves(me.pod, "example.com") == ["192.0.2.1"]
+    assert values(await world.dns.ask(me.pod, me.name("web"), tcp=True)) == [me.web]
+
+
+def names_of(place: Place) -> list[tuple[str, str]]:
+    """Return every way to ask for what is in a namespace, with types of records."""
+    pod_name = f"10-1-1-1.{place.namespace}.pod.{ZONE}"
+    forms = [
+        place.name("web"),
+        place.name("WEB").swapcase(),
+        place.name("db"),
+        place.name("db-0", "db"),
+        place.name("_http", "_tcp", "web"),
+        place.name("_http", "_tcp", "db"),
+        place.name("*"),
+        place.name("any", "web"),
+        place.name("a", "b", "c", "web"),
+        place.name(),
+        pod_name,
+        f"{place.pod.replace('.', '-')}.{place.namespace}.pod.{ZONE}",
+        f"{place.namespace}.pod.{ZONE}",
+        f"web.{place.namespace}.svc.in-addr.arpa",
+        f"web.{place.namespace}.svc.ip6.arpa",
+        # What a search list makes of a name that is complete already.
+        f"{place.name('web')}.{place.namespace}.svc.{ZONE}",
+    ]
+    kinds = ("A", "AAAA", "SRV", "ANY", "TXT", "PTR", "NS", "MX", "CNAME", "SOA", "DS", "HTTPS")
+    return list(itertools.product(forms, kinds))
+
+
+async def test_names_of_others_are_as_if_there_were_none(world: World) -> None:
+    """H06: the answers are, word for word, those for a namespace that does not exist."""
+    nothing = Place("none-such", "127.9.9.1", "", "")
+    expected = [await world.denied(world.acme.pod, name, kind) for name, kind in names_of(nothing)]
+    for place in (world.beta, world.customer, world.system):
+        told = [await world.denied(world.acme.pod, name, kind) for name, kind in names_of(place)]
+        assert told == expected
+    # They are there: whose they are sees them.
+    assert await world.resolves(world.beta.pod, world.beta.name("web")) == [world.beta.web]
+
+
+async def test_a_customer_and_its_provider_do_not_see_each_other(world: World) -> None:
+    """H06: the zone is the nearest Subtenant; a team is one with its parent."""
+    assert await world.resolves(world.customer.pod, world.customer.name("web")) == [world.customer.web]
+    await world.denied(world.customer.pod, world.acme.name("web"))
+    await world.denied(world.customer.pod, world.team.name("web"))
+    await world.denied(world.team.pod, world.customer.name("web"))
+
+
+async def test_addresses_of_others_have_no_names(world: World) -> None:
+    """H06: Services', endpoints' and pods'; also written as IPv4 in IPv6. Nobody elsewhere is asked for them."""
+    expected = await world.denied(world.acme.pod, reverse("10.99.99.99"), "PTR")
+    for address in (world.beta.web, world.beta.db, world.beta.pod, world.customer.web, world.system.web):
+        assert await world.denied(world.acme.pod, reverse(address), "PTR") == expected
+        await world.denied(world.acme.pod, reverse(address), "ANY")
+        octets = "".join(f"{int(part):02x}" for part in address.split("."))
+        mapped = ".".join(reversed(f"{'0' * 20}ffff{octets}")) + ".ip6.arpa"
+        await world.denied(world.acme.pod, mapped, "PTR")
+    assert await world.resolves(world.beta.pod, reverse(world.beta.web), "PTR") == [f"{world.beta.name('web')}."]
+
+
+async def test_an_external_name_leads_to_nobody_elses(world: World) -> None:
+    """H06: CoreDNS follows it by itself, and keeps the answer; neither tells whether what it leads to exists."""
+    for name, target in (("there", world.beta.name("web")), ("absent", world.beta.name("absent"))):
+        for place in (world.acme, world.shared):
+            spec = {"type": "ExternalName", "externalName": target}
+            await world.api.create(SERVICES, {"metadata": {"name": name}, "spec": spec}, place.namespace)
+    # Who may know what it leads to is told, and fills the cache.
+    there = world.shared.name("there")
+
+    async def told() -> bool:
+        return world.beta.web in values(await world.dns.ask(world.system.pod, there))
+
+    await until(told, "the Service of type ExternalName is known to CoreDNS")
+    for place in (world.acme, world.shared):
+        # Asked in turns, so that the one is not younger in the cache than the other.
+        answers = [await world.dns.ask(world.acme.pod, place.name(name)) for name in ("there", "absent")]
+        assert [answer.answer for answer in answers] == [[], []]
+        assert answers[0].rcode() == answers[1].rcode() == dns.rcode.NOERROR
+        for answer in answers:
+            assert world.beta.web not in answer.to_text()
+            for records in answer.authority:
+                # It counts down in the cache; they are a moment apart.
+                assert records.ttl in range(6)
+                records.ttl = 0
+        assert bare(answers[0]) == bare(answers[1])
+    assert world.beta.web in await world.resolves(world.beta.pod, there)
+
+
+async def test_the_cache_keeps_nothing_for_others(world: World) -> None:
+    """H06: who may ask is decided before the cache, whoever asked first."""
+    for place, other in ((world.acme, world.beta), (world.beta, world.acme)):
+        for _ in range(2):
+            assert await world.resolves(place.pod, place.name("web")) == [place.web]
+            await world.denied(other.pod, place.name("web"))
+
+
+@pytest.mark.parametrize("kind", ["AXFR", "IXFR"])
+async def test_zones_are_not_transferred(world: World, kind: str) -> None:
+    """H06: though CoreDNS is set up to transfer them to everybody."""
+    for client in (world.acme.pod, NOBODY):
+        for zone in (ZONE, ZONE.upper(), "in-addr.arpa", f"svc.{ZONE}", world.beta.name()):
+            # As a question of its own: a client of transfers would hide what else is said.
+            answer = await world.dns.ask(client, zone, kind, tcp=True)
+            assert answer.rcode() == dns.rcode.REFUSED, answer
+            assert not answer.answer
+
+
+async def test_pods_of_no_tenant_see_everything(world: World) -> None:
+    """H06: such as what watches all tenants."""
+    for place in (world.acme, world.customer, world.beta, world.shared, world.system):
+        assert await world.resolves(world.system.pod, place.name("web")) == [place.web]
+        assert await world.resolves(world.system.pod, reverse(place.web), "PTR") == [f"{place.name('web')}."]
+
+
+async def test_who_is_not_known_sees_no_tenants_names(world: World) -> None:
+    """H06: nor do nodes, behind whose address anybody's pods may be."""
+    node = next(world.addresses)
+    await add_pod(world.api, world.system.namespace, "on-node", host=True)
+    await set_pod(world.api, world.system.namespace, "on-node", node)
+    for client in (NOBODY, node):
+        assert await world.resolves(client, world.system.name("web")) == [world.system.web]
+        for place in (world.acme, world.beta, world.customer):
+            await world.denied(client, place.name("web"))
+            await world.denied(client, reverse(place.web), "PTR")
+
+
+async def test_an_address_is_its_next_pods(world: World) -> None:
+    """H06: a pod that has ended keeps its address in its status, but not what it may see."""
+    address = next(world.addresses)
+    await add_pod(world.api, world.beta.namespace, "ends")
+    await set_pod(world.api, world.beta.namespace, "ends", address)
+
+    async def sees(place: Place) -> bool:
+        return (await world.dns.ask(address, place.name("web"))).rcode() == dns.rcode.NOERROR
+
+    await until(lambda: sees(world.beta), "the first pod sees its own")
+    await set_pod(world.api, world.beta.namespace, "ends", address, "Succeeded")
+    await add_pod(world.api, world.acme.namespace, "follows")
+    await set_pod(world.api, world.acme.namespace, "follows", address)
+    await until(lambda: sees(world.acme), "the second pod sees its own")
+    await world.denied(address, world.beta.name("web"))
+
+
+async def test_search_lists_that_the_server_expands_find_nobody_elses(world: World) -> None:
+    """H06: with autopath the names that are tried are not the one that was asked for."""
+    me = world.acme
+
+    async def expands() -> bool:
+        asked = me.name("web", me.namespace)
+        return me.web in values(await world.dns.ask(me.pod, asked, server="autopath"))
+
+    await until(expands, "the server expands the search list of the pod")
+    # From the pod's own search list: web.<namespace>.svc.cluster.local is what it gets to.
+    answers: list[str] = []
+    for namespace in (world.beta.namespace, f"none-{world.beta.namespace[5:]}"):
+        answer = await world.dns.ask(me.pod, me.name("web", namespace), server="autopath")
+        assert answer.rcode() == dns.rcode.NXDOMAIN, answer
+        answers.append(bare(answer))
+    assert answers[0] == answers[1]
+    assert world.shared.web in await world.resolves(me.pod, me.name("web", world.shared.namespace), server="autopath")
+
+
+async def test_a_pod_that_asks_before_its_node_has_told_of_it_is_answered(
+    world: World, tenancy: LocalCluster, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """H06: its first question waits for word of it."""
+    binary = (await asyncio.to_thread(build.ensure_dns, Silent())).coredns
+    address = next(world.addresses)
+    await add_pod(world.api, world.acme.namespace, "early")
+    async with CoreDns(binary, tenancy.kubeconfig_path, tmp_path_factory.mktemp("waits"), wait="10s") as waits:
+        asked = asyncio.create_task(waits.ask(address, world.acme.name("web")))
+        other = asyncio.create_task(waits.ask(address, world.beta.name("web")))
+        # Both questions are on their way; one that is known is answered meanwhile.
+        assert values(await waits.ask(world.acme.pod, world.acme.name("web"))) == [world.acme.web]
+        assert not asked.done()
+        await set_pod(world.api, world.acme.namespace, "early", address)
+        assert values(await asked) == [world.acme.web]
+        assert (await other).rcode() == dns.rcode.NXDOMAIN
