@@ -308,6 +308,41 @@ async def test_a_suspension_closes_the_whole_tree_and_its_end_opens_it(
         await until(open_again, "carl is in again")
 
 
+async def test_labels_that_a_spec_no_longer_names_go_and_those_of_others_stay(
+    api: Api, operator: Operator, trees: Trees, name: str
+) -> None:
+    """E20: with one write, also in a namespace that was adopted, and whoever works the spec off."""
+    rules = {"labels": {"allowed": ["cost-*"]}, "annotations": {"allowed": ["cost-*", "note"]}}
+    await api.make_tenant(name, namespaces=rules)
+    old = f"{name}-old"
+    await api.create(Namespace.resource, {"metadata": {"name": old, "labels": {"cost-old": "1", "theirs": "x"}}})
+    given: dict[str, object] = {"labels": {"cost-center": "7", "cost-unit": "a"}, "annotations": {"note": "n"}}
+    asked = await trees.ask(name, "team", {**WORKSPACE, **given, "adopt": {"namespace": old}})
+    ours = {"tenantry.dev/subnamespace-uid": asked.metadata.uid}
+    await api.patch(Namespace.resource, old, {"metadata": {"labels": ours}})
+    await trees.ready(name, "team")
+    assert {"cost-center": "7", "cost-old": "1", "theirs": "x"}.items() <= (await trees.labels(old)).items()
+
+    await operator.stop()
+    theirs = {"labels": {"cost-others": "2"}, "annotations": {"cost-others": "3"}}
+    await api.patch(Namespace.resource, old, {"metadata": theirs})
+    left: dict[str, object] = {"labels": {"cost-center": None}, "annotations": None}
+    await api.patch(Subnamespace.resource, "team", {"spec": left}, name)
+    await operator.start()
+    await operator.leads()
+    await trees.ready(name, "team")
+    meta = (await api.get(Namespace.resource, old))["metadata"]
+    costs = {key: value for key, value in meta["labels"].items() if key.startswith("cost-") or key == "theirs"}
+    assert costs == {"cost-old": "1", "cost-others": "2", "cost-unit": "a", "theirs": "x"}
+    assert (meta["annotations"].get("note"), meta["annotations"]["cost-others"]) == (None, "3")
+    assert meta["annotations"]["tenantry.dev/given-labels"] == "cost-unit"
+    await api.patch(Subnamespace.resource, "team", {"spec": {"labels": None}}, name)
+    await trees.ready(name, "team")
+    meta = (await api.get(Namespace.resource, old))["metadata"]
+    assert "cost-unit" not in meta["labels"]
+    assert not any(key.startswith("tenantry.dev/given") for key in meta["annotations"])
+
+
 async def test_nothing_is_written_twice(api: Api, trees: Trees, operator: Operator, name: str) -> None:
     """A second pass writes nothing: a restarted operator finds everything as it should be."""
     await api.make_tenant(name)

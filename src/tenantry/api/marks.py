@@ -51,6 +51,10 @@ EGRESS = "tenantry.dev/egress"
 CIDRS = "tenantry.dev/cidrs"
 """On every namespace of a tree: the addresses that a tenant's own NetworkPolicies may open, separated by commas."""
 
+GIVEN_LABELS = "tenantry.dev/given-labels"
+GIVEN_ANNOTATIONS = "tenantry.dev/given-annotations"
+"""On a child namespace: keys without our prefix that its Subnamespace gave it, with commas between, and takes away."""
+
 INGRESS_MBPS = "tenantry.dev/ingress-mbps"
 EGRESS_MBPS = "tenantry.dev/egress-mbps"
 """Extended resources: bandwidth in whole megabits a second. On a node, labels that say how much it has."""

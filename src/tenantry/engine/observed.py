@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tenantry.api.kubernetes import ResourceQuota
-from tenantry.api.marks import GROUP, INHERITED_FROM, MANAGED_BY, MANAGER
+from tenantry.api.marks import GIVEN_ANNOTATIONS, GIVEN_LABELS, GROUP, INHERITED_FROM, MANAGED_BY, MANAGER
 from tenantry.api.model import KubernetesObject, Resource, object_key
 from tenantry.world import inheritance
 
@@ -131,6 +132,13 @@ def is_ours(key: str) -> bool:
     """Tell whether a label or annotation key is one that only Tenantry writes on what it makes."""
     prefix, slash, _ = key.partition("/")
     return key == MANAGED_BY or bool(slash and (prefix == GROUP or prefix.endswith(f".{GROUP}")))
+
+
+def given(annotations: Mapping[str, str] | None) -> dict[str, frozenset[str]]:
+    """Return the keys of others that we put on an object, and take away again, by `labels` and `annotations`."""
+    said = annotations or _NOTHING
+    where = (("labels", GIVEN_LABELS), ("annotations", GIVEN_ANNOTATIONS))
+    return {marks: frozenset(said[mark].split(",")) if mark in said else frozenset() for marks, mark in where}
 
 
 def _kept(resource: Resource, marks: dict[str, str] | None) -> dict[str, str]:

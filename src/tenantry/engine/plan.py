@@ -15,7 +15,7 @@ import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.model import KubernetesObject, Resource, object_key
-from tenantry.engine.observed import Observed, fingerprint, is_ours
+from tenantry.engine.observed import Observed, fingerprint, given, is_ours
 
 
 class Action(StrEnum):
@@ -216,14 +216,15 @@ def differences(wanted: KubernetesObject, found: Observed, equivalent: Equivalen
     paths: list[str] = []
     if not equivalent(fingerprint(wanted), found.digest):
         paths += wanted.resource.owned
-    paths += _marks("metadata.labels", wanted.metadata.labels, found.labels)
-    paths += _marks("metadata.annotations", wanted.metadata.annotations, found.annotations)
+    ours = given(found.annotations)
+    paths += _marks("metadata.labels", wanted.metadata.labels, found.labels, ours["labels"])
+    paths += _marks("metadata.annotations", wanted.metadata.annotations, found.annotations, ours["annotations"])
     return tuple(paths)
 
 
-def _marks(where: str, wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+def _marks(where: str, wanted: Mapping[str, str], found: Mapping[str, str], ours: frozenset[str]) -> list[str]:
     changed = [key for key, value in wanted.items() if found.get(key) != value]
-    surplus = [key for key in found if key not in wanted and is_ours(key)]
+    surplus = [key for key in found if key not in wanted and (is_ours(key) or key in ours)]
     return [f"{where}[{key}]" for key in sorted(changed + surplus)]
 
 
@@ -247,15 +248,15 @@ def merge_patch(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str,
 def update_patch(wanted: KubernetesObject, live: Mapping[str, Any]) -> dict[str, Any]:
     """Return the merge patch that brings our fields of a live object to what they should be; {} where they are.
 
-    Labels and annotations of others are left alone.
+    Labels and annotations of others are left alone, but for those that we have put there.
     """
     whole: dict[str, Any] = msgspec.to_builtins(wanted)
     owned = wanted.resource.owned
     fields = merge_patch({f: live[f] for f in owned if f in live}, {f: whole[f] for f in owned if f in whole})
     metadata: dict[str, Any] = {}
-    for marks in ("labels", "annotations"):
+    for marks, keys in given(live["metadata"].get("annotations")).items():
         before: dict[str, str] = live["metadata"].get(marks) or {}
-        ours = {key: value for key, value in before.items() if is_ours(key)}
+        ours = {key: value for key, value in before.items() if is_ours(key) or key in keys}
         change = merge_patch(ours, whole["metadata"].get(marks) or {})
         if change:
             metadata[marks] = change

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tenantry.api import marks
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
@@ -10,6 +12,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.controllers import interior, network, rulebook
 from tenantry.controllers.interior import Room
 from tenantry.controllers.subnamespace.gather import Inputs
+from tenantry.engine.observed import is_ours
 from tenantry.engine.plan import Child
 from tenantry.world import quota
 
@@ -70,9 +73,20 @@ def _namespace(inputs: Inputs, tenant: Tenant, marked: dict[str, str]) -> Child:
         **({marks.SUSPENDED: "true"} if tenant.spec.suspended else {}),
         **marked,
     }
-    annotations = {**spec.annotations, **network.allowances(tenant)}
+    annotations = {
+        **spec.annotations,
+        **_given(marks.GIVEN_LABELS, spec.labels),
+        **_given(marks.GIVEN_ANNOTATIONS, spec.annotations),
+        **network.allowances(tenant),
+    }
     return Child(
         object=Namespace(metadata=ObjectMeta(name=inputs.namespace, labels=labels, annotations=annotations)),
         wave=interior.WAVE_NAMESPACE,
         marks={marks.SUBNAMESPACE_UID: frozenset(accepted)},
     )
+
+
+def _given(mark: str, keys: Iterable[str]) -> dict[str, str]:
+    """Return the annotation that tells of keys without our prefix that they are the Subnamespace's."""
+    others = sorted(key for key in keys if not is_ours(key))
+    return {mark: ",".join(others)} if others else {}
