@@ -18,9 +18,9 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.kube import wire
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing import attacks
+from tenantry.testing import attempts
 from tenantry.testing.api import CONFIG_MAPS, PODS, SECRETS, Api, until
-from tenantry.testing.attacks import Attack, apply, merge, post, steps, strategic
+from tenantry.testing.attempts import Attempt, apply, merge, post, steps, strategic
 from tenantry.testing.operators import Operator
 from tenantry.testing.people import as_person
 
@@ -62,10 +62,10 @@ async def test_a_namespaces_marks_are_not_written_by_its_owner(
     api: Api, mallory: Api, operator: Operator, name: str
 ) -> None:
     """E15, X02: by no kind of patch, through no subresource, set, changed or removed."""
-    await attacks.make_careless(api, name, "mallory")
+    await attempts.make_careless(api, name, "mallory")
     await operator.stop()
     before = await api.get(NAMESPACES, name)
-    path, uid = attacks.namespace_path(name), marks.TENANT_UID
+    path, uid = attempts.namespace_path(name), marks.TENANT_UID
     pointer = f"/metadata/labels/{uid.replace('/', '~1')}"
     bare = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     table = {
@@ -77,30 +77,30 @@ async def test_a_namespaces_marks_are_not_written_by_its_owner(
         "removed step by step": steps(path, {"op": "remove", "path": pointer}),
         "all removed": merge(path, {"metadata": {"labels": None}}),
         "all replaced strategically": strategic(path, {"metadata": {"labels": {"$patch": "replace", "a": "b"}}}),
-        "put without them": Attack("PUT", path, bare),
+        "put without them": Attempt("PUT", path, bare),
         "the tree": merge(path, marked(f"kube-system{marks.TREE_SUFFIX}", "1")),
         "a name of the tenant's own": merge(path, marked(f"{name}.tenantry.dev/team")),
         "an annotation": merge(path, marked("tenantry.dev/anything", field="annotations")),
         "pod security": merge(path, marked("pod-security.kubernetes.io/enforce", "privileged")),
     }
-    assert await attacks.succeeded(mallory, table, told=MARK) == []
-    status, finalize = attacks.namespace_path(name, "status"), attacks.namespace_path(name, "finalize")
+    assert await attempts.succeeded(mallory, table, told=MARK) == []
+    status, finalize = attempts.namespace_path(name, "status"), attempts.namespace_path(name, "finalize")
     table = {
         "through the status": merge(status, marked(uid)),
-        "put into the status": Attack("PUT", status, bare),
-        "through finalize": Attack("PUT", finalize, {**bare, "metadata": {"name": name, "labels": {uid: "x"}}}),
-        "no more finalizers": Attack("PUT", finalize, {**before, "spec": {"finalizers": []}}),
-        "a finalizer that holds it": Attack("PUT", finalize, {**before, "spec": {"finalizers": ["a.example/b"]}}),
+        "put into the status": Attempt("PUT", status, bare),
+        "through finalize": Attempt("PUT", finalize, {**bare, "metadata": {"name": name, "labels": {uid: "x"}}}),
+        "no more finalizers": Attempt("PUT", finalize, {**before, "spec": {"finalizers": []}}),
+        "a finalizer that holds it": Attempt("PUT", finalize, {**before, "spec": {"finalizers": ["a.example/b"]}}),
     }
-    assert await attacks.succeeded(mallory, table, told="its status and its finalizers are written by the") == []
+    assert await attempts.succeeded(mallory, table, told="its status and its finalizers are written by the") == []
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "00000000-0000-0000-0000-000000000000"}
     table = {
         "an owner that is not there": merge(path, {"metadata": {"ownerReferences": [owner]}}),
         "no owner": merge(path, {"metadata": {"ownerReferences": None}}),
         "held": merge(path, {"metadata": {"finalizers": ["a.example/b"]}}),
     }
-    assert await attacks.succeeded(mallory, table, told="must not change: they decide when it ends") == []
-    assert await attacks.succeeded(mallory, {"deleted": Attack("DELETE", path)}, told="delete its Subnamespace") == []
+    assert await attempts.succeeded(mallory, table, told="must not change: they decide when it ends") == []
+    assert await attempts.succeeded(mallory, {"deleted": Attempt("DELETE", path)}, told="delete its Subnamespace") == []
     assert await api.get(NAMESPACES, name) == before
     await mallory.patch(NAMESPACES, name, marked("example.com/team"))
 
@@ -109,14 +109,14 @@ async def test_no_namespace_is_made_to_look_like_a_tenants(
     api: Api, mallory: Api, operator: Operator, name: str
 ) -> None:
     """E15, X02: neither made so, nor made so later, be it for adoption; others' namespaces are free."""
-    tenant = await attacks.make_careless(api, name, "mallory")
+    tenant = await attempts.make_careless(api, name, "mallory")
     foreign = f"{name}-foreign"
     await api.create(NAMESPACES, {"metadata": {"name": foreign}})
     taking = {"mode": "Workspace", "inheritance": {"roleBindings": "Sync"}, "adopt": {"namespace": foreign}}
     taker = await mallory.create(Subnamespace.resource, {"metadata": {"name": "taken"}, "spec": taking}, name)
     await operator.stop()
     before = await api.get(NAMESPACES, foreign)
-    everywhere, path = wire.path(NAMESPACES), attacks.namespace_path(foreign)
+    everywhere, path = wire.path(NAMESPACES), attempts.namespace_path(foreign)
     labels = {marks.TENANT: name, marks.TENANT_UID: tenant.metadata.uid, marks.KIND: marks.KIND_CORE}
     made: Json = {"name": f"{name}-made"}
     table = {
@@ -128,12 +128,12 @@ async def test_no_namespace_is_made_to_look_like_a_tenants(
         "a generated name": post(everywhere, NAMESPACES, {"metadata": {"generateName": "a-", "labels": labels}}),
         "applied": apply(f"{everywhere}/{made['name']}", NAMESPACES, {"metadata": {**made, "labels": labels}}),
         "the operator's": merge(
-            attacks.namespace_path(marks.SYSTEM_NAMESPACE), marked("pod-security.kubernetes.io/enforce", "privileged")
+            attempts.namespace_path(marks.SYSTEM_NAMESPACE), marked("pod-security.kubernetes.io/enforce", "privileged")
         ),
     }  # fmt: skip
-    assert await attacks.succeeded(mallory, table, told=MARK) == []
-    end = {"the operator's": Attack("DELETE", attacks.namespace_path(marks.SYSTEM_NAMESPACE))}
-    assert await attacks.succeeded(mallory, end, told="is Tenantry's") == []
+    assert await attempts.succeeded(mallory, table, told=MARK) == []
+    end = {"the operator's": Attempt("DELETE", attempts.namespace_path(marks.SYSTEM_NAMESPACE))}
+    assert await attempts.succeeded(mallory, end, told="is Tenantry's") == []
     assert await api.get(NAMESPACES, foreign) == before
     await mallory.patch(NAMESPACES, foreign, marked("pod-security.kubernetes.io/enforce", "restricted"))
     await mallory.client.delete(NAMESPACES, "", foreign)
@@ -146,7 +146,7 @@ async def test_marks_on_objects_inside_are_not_the_tenants(
     api: Api, mallory: Api, operator: Operator, name: str
 ) -> None:
     """E15, X02: on any object, by any way in; what is the users' to set is theirs."""
-    await attacks.make_careless(api, name, "mallory")
+    await attempts.make_careless(api, name, "mallory")
     await mallory.create(CONFIG_MAPS, {"metadata": {"name": "mine"}}, name)
     await mallory.create(PODS, pod("mine"), name)
     await mallory.create(PODS, pod("fast", annotations={"kubernetes.io/ingress-bandwidth": "1M"}), name)
@@ -154,7 +154,7 @@ async def test_marks_on_objects_inside_are_not_the_tenants(
     await operator.stop()
     maps, pods, bindings = (wire.path(kind, name) for kind in (CONFIG_MAPS, PODS, RoleBinding.resource))
     mine, ours, running, fast = f"{maps}/mine", f"{maps}/ours", f"{pods}/mine", f"{pods}/fast"
-    view = {"kind": "ClusterRole", "name": "view", "apiGroup": attacks.RBAC}
+    view = {"kind": "ClusterRole", "name": "view", "apiGroup": attempts.RBAC}
     closed = {"name": "back", "annotations": {marks.SUSPENDED_SUBJECTS: '[{"kind":"User","name":"eve"}]'}}
     table = {
         "made with a label": post(maps, CONFIG_MAPS, {"metadata": {"name": "a", "labels": {"tenantry.dev/x": "y"}}}),
@@ -169,19 +169,19 @@ async def test_marks_on_objects_inside_are_not_the_tenants(
         "set by apply": apply(mine, CONFIG_MAPS, {"metadata": {"name": "mine", "labels": {"tenantry.dev/x": "y"}}}),
         "changed": merge(ours, marked("tenantry.dev/x", "z")),
         "removed": merge(ours, marked("tenantry.dev/x", None)),
-        "put without": Attack("PUT", ours, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ours"}}),
+        "put without": Attempt("PUT", ours, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ours"}}),
         "more bandwidth": merge(fast, marked("kubernetes.io/ingress-bandwidth", "9G", "annotations")),
         "bandwidth later": merge(running, marked("kubernetes.io/egress-bandwidth", "9G", "annotations")),
         "no limit of bandwidth": merge(fast, marked("kubernetes.io/ingress-bandwidth", None, "annotations")),
     }  # fmt: skip
-    assert await attacks.succeeded(mallory, table, told=MARK) == []
+    assert await attempts.succeeded(mallory, table, told=MARK) == []
     # These change what they are about, and drop the rest.
     more = {"ephemeralContainers": [{"name": "e", "image": "example.com/e"}]}
     for ignored in (
         strategic(f"{running}/ephemeralcontainers", {**marked("tenantry.dev/x"), "spec": more}),
         strategic(f"{running}/resize", marked("tenantry.dev/x")),
     ):
-        assert await attacks.succeeded(mallory, {"dropped": ignored}, told=MARK) == ["dropped: went through"]
+        assert await attempts.succeeded(mallory, {"dropped": ignored}, told=MARK) == ["dropped: went through"]
     assert "labels" not in (await api.get(PODS, "mine", name))["metadata"]
     await mallory.patch(CONFIG_MAPS, "mine", marked(marks.INHERIT, "none", "annotations"), name)
     await mallory.patch(CONFIG_MAPS, "ours", {"data": {"a": "b"}}, name)
@@ -192,7 +192,7 @@ async def test_what_the_cluster_writes_is_not_written_by_tenants(
     api: Api, mallory: Api, operator: Operator, name: str
 ) -> None:
     """E15, X02: on which node a pod is, what a quota counts, which address a Service has, and our own kinds' status."""
-    await attacks.make_careless(api, name, "mallory", quota={"hard": {"cpu": "1"}})
+    await attempts.make_careless(api, name, "mallory", quota={"hard": {"cpu": "1"}})
     await mallory.create(PODS, pod("mine"), name)
     balanced = {"type": "LoadBalancer", "ports": [{"port": 80}]}
     await api.create(SERVICES, {"metadata": {"name": "mine"}, "spec": balanced}, name)
@@ -216,14 +216,14 @@ async def test_what_the_cluster_writes_is_not_written_by_tenants(
             wire.path(Subnamespace.resource, name, "team", "status"), {"status": {"namespace": "kube-system"}}
         ),
     }
-    assert await attacks.succeeded(mallory, table, told=ALONE) == []
+    assert await attempts.succeeded(mallory, table, told=ALONE) == []
 
 
 async def test_a_template_carries_no_marks_into_what_kubernetes_makes_of_it(
     api: Api, mallory: Api, operator: Operator, name: str
 ) -> None:
     """E15, X02: Kubernetes' controllers are told the same as the tenant."""
-    await attacks.make_careless(api, name, "mallory")
+    await attempts.make_careless(api, name, "mallory")
     await operator.stop()
     labels = {"app": "web", marks.INHERITED_FROM: "elsewhere"}
     template = {"metadata": {"labels": labels}, "spec": pod("")["spec"]}
@@ -242,7 +242,7 @@ async def test_nothing_of_a_tenants_holds_the_end_of_what_is_tenantrys(
     api: Api, mallory: Api, operator: Operator, name: str
 ) -> None:
     """E15, X02: foreground deletion would wait for it."""
-    tenant = await attacks.make_careless(api, name, "mallory")
+    tenant = await attempts.make_careless(api, name, "mallory")
     namespace = await api.get(NAMESPACES, name)
     binding = await api.get(RoleBinding.resource, "tenantry-owner", name)
     await operator.stop()
@@ -256,7 +256,7 @@ async def test_nothing_of_a_tenants_holds_the_end_of_what_is_tenantrys(
         what: post(maps, CONFIG_MAPS, {"metadata": {"name": "holds", "ownerReferences": [_owner(*owner)]}})
         for what, owner in owners.items()
     }
-    assert await attacks.succeeded(mallory, table, told="blockOwnerDeletion for what is Tenantry's") == []
+    assert await attempts.succeeded(mallory, table, told="blockOwnerDeletion for what is Tenantry's") == []
     mine = await mallory.create(CONFIG_MAPS, {"metadata": {"name": "mine"}}, name)
     own = _owner(CONFIG_MAPS, "mine", mine["metadata"]["uid"])
     await mallory.create(CONFIG_MAPS, {"metadata": {"name": "below", "ownerReferences": [own]}}, name)
@@ -273,7 +273,7 @@ def _owner(resource: Resource, name: str, uid: str) -> Json:
 async def test_honest_work_and_kubernetes_itself_go_on(api: Api, mallory: Api, operator: Operator, name: str) -> None:
     """X02: with the operator stopped people work, the quota counts, endpoints follow, and a tenant ends."""
     hard = {"count/secrets": "2", "cpu": "4"}
-    await attacks.make_careless(api, name, "mallory", quota={"hard": hard})
+    await attempts.make_careless(api, name, "mallory", quota={"hard": hard})
     await operator.stop()
     template = {"metadata": {"labels": {"app": "web"}}, "spec": pod("")["spec"]}
     spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template}
@@ -297,6 +297,6 @@ async def test_honest_work_and_kubernetes_itself_go_on(api: Api, mallory: Api, o
     for number in range(2):
         await mallory.create(SECRETS, {"metadata": {"name": f"s{number}"}}, name)
     over = {"one more": post(wire.path(SECRETS, name), SECRETS, {"metadata": {"name": "over"}})}
-    assert await attacks.succeeded(mallory, over, told="exceeded quota") == []
+    assert await attempts.succeeded(mallory, over, told="exceeded quota") == []
     await api.delete(Tenant.resource, name)
     await api.gone(NAMESPACES, name)

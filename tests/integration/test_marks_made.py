@@ -1,0 +1,170 @@
+"""Attacks on what Tenantry made in a namespace, by an owner with every verb on everything there; nobody helps.
+
+As in test_marks.py: the operator is stopped, and what refuses mallory is in the API server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest_asyncio
+
+from tenantry.api import marks
+from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding
+from tenantry.api.model import Resource
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenancyrules import TenancyRules
+from tenantry.kube import wire
+from tenantry.local.cluster import LocalCluster
+from tenantry.testing import attempts
+from tenantry.testing.api import CONFIG_MAPS, Api, until
+from tenantry.testing.attempts import Attempt, apply, merge, post, steps, strategic
+from tenantry.testing.operators import Operator
+from tenantry.testing.people import as_person
+from tenantry.testing.trees import Trees
+
+pytest_plugins = ["tenantry.testing.fixtures"]
+
+Json = dict[str, Any]
+KINDS = (ResourceQuota.resource, LimitRange.resource, NetworkPolicy.resource, RoleBinding.resource)
+QUOTA: Json = {"hard": {"cpu": "2", "memory": "1Gi"}}
+NOBODY = "00000000-0000-0000-0000-000000000000"
+
+
+@pytest_asyncio.fixture
+async def mallory(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[Api]:
+    """The owner, with a certificate of her own."""
+    async with as_person(tenancy, tmp_path, "mallory") as person:
+        yield person
+
+
+def every_way(path: str, resource: Resource, found: Json) -> dict[str, Attempt]:
+    """Return the ways to change or remove an object, by what they do."""
+    name = found["metadata"]["name"]
+    labels: Json = {"metadata": {"labels": {"a": "b"}}}
+    gone = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": NOBODY}
+    bare = {**found, "metadata": {"name": name, "labels": {"a": "b"}}}
+    return {
+        "merged": merge(path, labels),
+        "merged strategically": strategic(path, labels),
+        "step by step": steps(path, {"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}}),
+        "applied": apply(path, resource, {"metadata": {"name": name, "labels": {"a": "b"}}}),
+        "replaced": Attempt("PUT", path, {**bare, "apiVersion": resource.api_version, "kind": resource.kind}),
+        "held": merge(path, {"metadata": {"finalizers": ["a.example/b"]}}),
+        "given an owner that is gone": merge(path, {"metadata": {"ownerReferences": [gone]}}),
+        "deleted": Attempt("DELETE", path),
+        "deleted, its dependents left": Attempt("DELETE", path, {"propagationPolicy": "Orphan"}),
+    }
+
+
+async def made(api: Api, namespace: str) -> dict[str, tuple[Resource, Json]]:
+    """Return what Tenantry made in a namespace, by its path."""
+    found: dict[str, tuple[Resource, Json]] = {}
+    for resource in KINDS:
+        for value in await api.list(resource, namespace):
+            if value["metadata"]["name"].startswith("tenantry-"):
+                found[wire.path(resource, namespace, value["metadata"]["name"])] = (resource, value)
+    return found
+
+
+async def test_nothing_that_tenantry_made_is_changed_or_removed(
+    api: Api, mallory: Api, operator: Operator, name: str
+) -> None:
+    """E15, X02: quota, limits, network policies and bindings, by any verb, one by one and in a collection."""
+    await attempts.make_careless(api, name, "mallory", quota=QUOTA)
+    await operator.stop()
+    before = await made(api, name)
+    assert {resource for resource, _ in before.values()} == set(KINDS)
+    # Finalizers on any RoleBinding are refused by a policy of their own, too.
+    closable = "metadata.finalizers of a RoleBinding must not be set"
+    wrong: list[str] = []
+    for path, (resource, found) in before.items():
+        ways = {f"{path} {what}": attempt for what, attempt in every_way(path, resource, found).items()}
+        wrong += await attempts.succeeded(mallory, ways, told="is Tenantry's", or_told=closable)
+    everything = {str(resource): Attempt("DELETE", wire.path(resource, name)) for resource in KINDS}
+    wrong += await attempts.succeeded(mallory, everything, told="is Tenantry's")
+    assert wrong == []
+    after = await made(api, name)
+    # What a quota says is in use is Kubernetes' to write.
+    assert {path: _content(value) for path, (_, value) in after.items()} == {
+        path: _content(value) for path, (_, value) in before.items()
+    }
+
+
+def _content(value: Json) -> Json:
+    """Return an object without what Kubernetes writes by itself."""
+    kept = {key: value["metadata"].get(key) for key in ("name", "uid", "labels", "annotations", "finalizers")}
+    return {**{key: inner for key, inner in value.items() if key not in {"metadata", "status"}}, "metadata": kept}
+
+
+async def test_no_name_of_tenantrys_is_taken(api: Api, mallory: Api, operator: Operator, name: str) -> None:
+    """E15, X02: by a name or a generated one; nor are rules put where the operator has put none."""
+    await attempts.make_careless(api, name, "mallory")
+    await operator.stop()
+    specs: dict[Resource, Json] = {
+        ResourceQuota.resource: {"spec": {"hard": {"pods": "1"}}},
+        LimitRange.resource: {"spec": {"limits": []}},
+        NetworkPolicy.resource: {"spec": {"podSelector": {}, "policyTypes": ["Ingress"]}},
+        RoleBinding.resource: {"roleRef": {"kind": "ClusterRole", "name": "view", "apiGroup": attempts.RBAC}},
+    }
+    wrong: list[str] = []
+    for resource, spec in specs.items():
+        url, applied = wire.path(resource, name), {"metadata": {"name": "tenantry-a"}, **spec}
+        table = {
+            f"{resource.kind} by name": post(url, resource, {"metadata": {"name": "tenantry-quota-2"}, **spec}),
+            f"{resource.kind} generated": post(url, resource, {"metadata": {"generateName": "tenantry-"}, **spec}),
+            f"{resource.kind} applied": apply(f"{url}/tenantry-a", resource, applied),
+        }
+        wrong += await attempts.succeeded(mallory, table, told="is Tenantry's")
+    rules = TenancyRules.resource
+    loose: Json = {"metadata": {"name": "tenantry"}, "spec": {}}
+    table = {"rules": post(wire.path(rules, name), rules, loose)}
+    wrong += await attempts.succeeded(mallory, table, told="TenancyRules are Tenantry's")
+    assert wrong == []
+
+
+async def test_nothing_inherited_is_changed_or_removed(api: Api, mallory: Api, operator: Operator, name: str) -> None:
+    """E15, E06: by any verb, one by one and in a collection; nor is it made the tenant's own without its mark."""
+    await attempts.make_careless(api, name, "mallory")
+    await api.create(CONFIG_MAPS, {"metadata": {"name": "thing"}, "data": {"a": "b"}}, name)
+    people = [{"kind": "User", "name": "mallory"}]
+    spec = {"mode": "Workspace", "owners": people, "inheritance": {"configMaps": "Sync", "roleBindings": "Sync"}}
+    child = await Trees(api).make(name, "team", spec)
+    await until(lambda: api.find(RoleBinding.resource, "careless", child), "she has too much there, too")
+    await operator.stop()
+    before = await api.get(CONFIG_MAPS, "thing", child)
+    path = wire.path(CONFIG_MAPS, child, "thing")
+    table = {
+        **every_way(path, CONFIG_MAPS, before),
+        "its mark taken away": merge(path, {"metadata": {"labels": {marks.INHERITED_FROM: None}}}),
+        "all deleted": Attempt("DELETE", f"{wire.path(CONFIG_MAPS, child)}"),
+    }
+    assert await attempts.succeeded(mallory, table, told="is inherited from namespace") == []
+    assert await api.get(CONFIG_MAPS, "thing", child) == before
+
+
+async def test_an_end_that_a_tenant_holds_is_for_an_administrator_to_free(
+    api: Api, mallory: Api, operator: Operator, name: str
+) -> None:
+    """E01: finalizers on its own objects are the tenant's; nothing new is made meanwhile, and others are not held."""
+    await attempts.make_careless(api, name, "mallory")
+    await api.make_tenant(f"{name}-other")
+    held = {"metadata": {"name": "held", "finalizers": ["a.example/b"]}}
+    await mallory.create(CONFIG_MAPS, held, name)
+    # A Subnamespace waits for its child; it has none here.
+    await operator.stop()
+    for tenant in (name, f"{name}-other"):
+        await api.client.request("DELETE", f"/apis/tenantry.dev/v1alpha1/tenants/{tenant}")
+    await api.gone(Namespace.resource, f"{name}-other")
+
+    async def waits() -> bool:
+        conditions: list[Json] = (await api.get(Namespace.resource, name))["status"].get("conditions", [])
+        return any("a.example/b" in condition["message"] for condition in conditions)
+
+    await until(waits, "the namespace says what holds it")
+    assert await api.list(Subnamespace.resource, name) == []
+    assert await api.list(RoleBinding.resource, name) == []
+    await api.patch(CONFIG_MAPS, "held", {"metadata": {"finalizers": None}}, name)
+    await api.gone(Namespace.resource, name)
