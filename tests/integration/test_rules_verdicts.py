@@ -17,7 +17,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import TENANT_UID
 from tenantry.api.model import Resource
 from tenantry.api.rules import Images, Rules
-from tenantry.api.tenancyrules import NAME, TenancyRules, TenancyRulesSpec
+from tenantry.api.tenancyrules import NAME, OWN_MARK, TenancyRules, TenancyRulesSpec
 from tenantry.policy.request import Finding, Request
 from tenantry.policy.verdict import findings
 from tenantry.testing.api import SERVICE_ACCOUNTS, Api, until
@@ -270,7 +270,7 @@ async def answer_to(api: Api, namespace: str, pod: Json) -> str:
 
 async def place(api: Api, namespace: str, spec: TenancyRulesSpec | None, *, closed: bool = False) -> None:
     """Make a namespace with these rules, and wait until they are in force there; `closed` where no pod passes them."""
-    labels = {TENANT_UID: "u"} if spec is not None else {}
+    labels = {TENANT_UID: "u", OWN_MARK: "own"} if spec is not None else {}
     await api.create(Namespace.resource, {"metadata": {"name": namespace, "labels": labels}})
     if spec is not None:
         await api.create(

@@ -33,8 +33,10 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         rule: Its path, as in images.allowed.
         form: The map of the section that it stands in; it says nothing where it is not there.
-        holds: CEL that is true where the rule has nothing against the request; asked only where the rule is there.
-        path: CEL: what of the object is meant, a string; evaluated only where `holds` is false, as the next three.
+        bad: CEL: whether the rule is against the object, or against the item `c`.
+        each: The variable whose items it is about, one by one; "" where it is about the object.
+        usual: `bad` is so of most objects: then the rule is looked for first.
+        path: CEL: what of the object is meant, a string; evaluated only where it is bad, as the next three.
         what: CEL: what is wrong with that.
         source: CEL: who set the rule.
         fix: CEL: what would pass.
@@ -45,27 +47,43 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     rule: str
     form: str
-    holds: str
+    bad: str
     path: str
     what: str
     source: str
     fix: str
     find: Callable[[Judged], Iterable[Finding]]
+    each: str = ""
+    usual: bool = False
     bind: str = "{}"
     whole: bool = False
 
     @property
-    def expression(self) -> str:
-        """Return the whole condition in CEL."""
+    def is_set(self) -> str:
+        """Return CEL that tells whether the rule is there."""
         variable = f"variables.{self.form}"
-        is_set = f"size({variable}) > 0" if self.whole else f"{quoted(self.rule)} in {variable}"
-        return f"!({is_set}) || ({self.holds})"
+        return f"size({variable}) > 0" if self.whole else f"{quoted(self.rule)} in {variable}"
+
+    @property
+    def offends(self) -> str:
+        """Return CEL that tells whether the rule is there and against the object."""
+        return f"{self.is_set} && ({self._is_bad})"
+
+    @property
+    def suspects(self) -> str:
+        """Return CEL that tells the same of the object, or of its item `c`, by what is cheapest."""
+        return f"{self.is_set} && ({self.bad})" if self.usual else f"({self.bad}) && {self.is_set}"
+
+    @property
+    def _is_bad(self) -> str:
+        return f"{self.each}.exists(c, {self.bad})" if self.each else self.bad
 
     @property
     def message(self) -> str:
         """Return the message in CEL; `str(Finding)` is the same in Python."""
         text = f"{self.path} + ' ' + {self.what} + ' (rule {self.rule} of ' + {self.source} + '): ' + {self.fix}"
-        return self.bind.replace("{}", text)
+        bound = self.bind.replace("{}", text)
+        return f"{self.each}.filter(c, {self.bad}).map(c, {bound})[0]" if self.each else bound
 
     def findings(self, judged: Judged) -> list[Finding]:
         """Return what the rule has against a request; [] where it is not set."""

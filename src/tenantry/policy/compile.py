@@ -13,6 +13,10 @@ from tenantry.policy.pods import PODS
 Json = dict[str, Any]
 
 SECTIONS = ("enforce", "warn", "audit")
+ENFORCED = SECTIONS[0]
+PROBLEM = "problem"
+"""The variable that holds the message of what is wrong."""
+
 SUBJECTS: tuple[Subject, ...] = (PODS,)
 """Everything that is checked; another kind is added here."""
 
@@ -34,15 +38,19 @@ def compiled(subject: Subject, section: str) -> Compiled:
     """
     forms = {form: _form(section, form) for form in FORMS if _uses(subject, form)}
     variables = {**forms, **subject.variables}
+    validations = [validation(check) for check in subject.checks]
+    if section == ENFORCED:
+        variables[PROBLEM] = problem(subject.checks)
+        validations = [_only_validation()]
     return Compiled(
         conditions=[{"name": name, "expression": text} for name, text in subject.conditions.items()],
         variables=[{"name": name, "expression": text} for name, text in variables.items()],
-        validations=[validation(check) for check in subject.checks],
+        validations=validations,
     )
 
 
 def _uses(subject: Subject, form: str) -> bool:
-    texts: Sequence[str] = [*(check.expression for check in subject.checks), *subject.variables.values()]
+    texts: Sequence[str] = [*(check.offends for check in subject.checks), *subject.variables.values()]
     return any(f"variables.{form}" in text for text in texts)
 
 
@@ -51,10 +59,41 @@ def _form(section: str, form: str) -> str:
     return f"has({where}) && has({where}.{form}) ? {where}.{form} : {{}}"
 
 
-def validation(check: Check) -> Json:
-    """Return one validation."""
+def problem(checks: Sequence[Check]) -> str:
+    """Return CEL for the first message of a check; '' where nothing is wrong.
+
+    The API server computes the messages of all validations, also of those that pass. So there is one validation, and
+    its message is looked for only where a quick look at everything finds that something is wrong.
+    """
+    text = "''"
+    for check in reversed(checks):
+        text = f"{check.offends} ? {check.message} : {text}"
+    return f"!({_suspects(checks)}) ? '' : {text}"
+
+
+def _suspects(checks: Sequence[Check]) -> str:
+    """Return CEL that tells whether anything is wrong, going over the containers once for all checks."""
+    alone = [f"({check.suspects})" for check in checks if not check.each]
+    items: dict[str, list[str]] = {}
+    for check in checks:
+        if check.each:
+            items.setdefault(check.each, []).append(f"({check.suspects})")
+    return " || ".join([*alone, *(f"{each}.exists(c, {' || '.join(parts)})" for each, parts in items.items())])
+
+
+def _only_validation() -> Json:
     return {
-        "expression": check.expression,
+        "expression": f"variables.{PROBLEM} == ''",
+        "messageExpression": f"variables.{PROBLEM}",
+        "message": "refused by a rule; see `kubectl get tenancyrules tenantry -o yaml`",
+        "reason": "Forbidden",
+    }
+
+
+def validation(check: Check) -> Json:
+    """Return one validation, for where people are told of everything at once."""
+    return {
+        "expression": f"!({check.offends})",
         "messageExpression": check.message,
         # Told where the expression above fails.
         "message": f"refused by the rule {check.rule}; see `kubectl get tenancyrules tenantry -o yaml`",

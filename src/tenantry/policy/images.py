@@ -43,6 +43,7 @@ def _images(items: Items, has: str, image: str, path: tuple[str, ...]) -> Check:
         source="l.source",
         fix=f"{one_of('l.values')}.replace('must be', 'must match', 1)",
         find=find,
+        usual=True,
     )
 
 
@@ -62,6 +63,7 @@ def _pull_policies(items: Items, has: str, policy: str, path: tuple[str, ...]) -
         source=f"{_POLICIES}.source",
         fix=one_of(f"{_POLICIES}.values"),
         find=find,
+        usual=True,
     )
 
 

@@ -71,6 +71,7 @@ def of_each(
     find: Callable[[Item, Judged], Told | None],
     bind: str = "{}",
     whole: bool = False,
+    usual: bool = False,
 ) -> Check:
     """Return a check of each item.
 
@@ -85,6 +86,7 @@ def of_each(
         find: The three of them in Python; None for an item that passes.
         bind: CEL in which `{}` stands for the message, `c` is known, and more names may become known.
         whole: See `Check`.
+        usual: See `Check`.
     """
 
     def findings(judged: Judged) -> Iterator[Finding]:
@@ -97,18 +99,29 @@ def of_each(
     return Check(
         rule=rule,
         form=form,
-        holds=f"!{items.among}.exists(c, {bad})",
+        bad=bad,
+        each=items.among,
+        usual=usual,
         path=f"'{items.noun} \\'' + c.name + '\\''",
         what=what,
         source=source,
         fix=fix,
         find=findings,
-        bind=f"{items.among}.filter(c, {bad}).map(c, {bind})[0]",
+        bind=bind,
         whole=whole,
     )
 
 
-def no_item(items: Items, rule: str, *, bad: str, what: str, fix: str, is_bad: Callable[[Item, Json], bool]) -> Check:
+def no_item(
+    items: Items,
+    rule: str,
+    *,
+    bad: str,
+    what: str,
+    fix: str,
+    is_bad: Callable[[Item, Json], bool],
+    usual: bool = False,
+) -> Check:
     """Return a check of a switch that is about each item.
 
     Args:
@@ -118,13 +131,16 @@ def no_item(items: Items, rule: str, *, bad: str, what: str, fix: str, is_bad: C
         what: What is wrong with it.
         fix: What would pass.
         is_bad: The same as `bad`, of the item and its pod's spec.
+        usual: See `Check`.
     """
 
     def find(item: Item, judged: Judged) -> Told | None:
         return (what, judged.rules.refused[rule], fix) if is_bad(item, judged.spec) else None
 
     source = f"variables.refused[{quoted(rule)}]"
-    return of_each(items, rule, "refused", bad=bad, what=quoted(what), source=source, fix=quoted(fix), find=find)
+    return of_each(
+        items, rule, "refused", bad=bad, what=quoted(what), source=source, fix=quoted(fix), find=find, usual=usual
+    )
 
 
 def no_pod(rule: str, *, bad: str, what: str, fix: str, is_bad: Callable[[Judged], bool]) -> Check:
@@ -137,7 +153,7 @@ def no_pod(rule: str, *, bad: str, what: str, fix: str, is_bad: Callable[[Judged
     return Check(
         rule=rule,
         form="refused",
-        holds=f"!({bad})",
+        bad=bad,
         path="'pod'",
         what=quoted(what),
         source=f"variables.refused[{quoted(rule)}]",

@@ -205,9 +205,9 @@ def _is_annotated(judged: Judged) -> bool:
     )
 
 
-_SE_LINUX = {"what": "has SELinux options of its own", "fix": "leave out user and role, and types not of containers"}
-_APP_ARMOR = {"what": "is not confined by AppArmor", "fix": "use the profile RuntimeDefault, or none"}
-_SECCOMP = {"what": "is not confined by seccomp", "fix": "use the profile RuntimeDefault, or none"}
+_SE_LINUX = "has SELinux options of its own", "leave out user and role, and types not of containers"
+_APP_ARMOR = "is not confined by AppArmor", "use the profile RuntimeDefault, or none"
+_SECCOMP = "is not confined by seccomp", "use the profile RuntimeDefault, or none"
 
 CONFINED = (
     no_item(
@@ -222,34 +222,46 @@ CONFINED = (
         "podSecurity.seLinux",
         bad=_se_linux("object.spec"),
         is_bad=lambda judged: _has_se_linux(judged.spec),
-        **_SE_LINUX,
+        what=_SE_LINUX[0],
+        fix=_SE_LINUX[1],
     ),
-    no_item(SECURED, "podSecurity.seLinux", bad=_se_linux("c"), is_bad=lambda c, _: _has_se_linux(c), **_SE_LINUX),
+    no_item(
+        SECURED,
+        "podSecurity.seLinux",
+        bad=_se_linux("c"),
+        is_bad=lambda c, _: _has_se_linux(c),
+        what=_SE_LINUX[0],
+        fix=_SE_LINUX[1],
+    ),
     no_pod(
         "podSecurity.appArmor",
         bad=f"{_profile('object.spec', 'appArmorProfile')} || {_ANNOTATED}",
         is_bad=lambda judged: _is_unconfined(judged.spec, "appArmorProfile") or _is_annotated(judged),
-        **_APP_ARMOR,
+        what=_APP_ARMOR[0],
+        fix=_APP_ARMOR[1],
     ),
     no_item(
         SECURED,
         "podSecurity.appArmor",
         bad=_profile("c", "appArmorProfile"),
         is_bad=lambda c, _: _is_unconfined(c, "appArmorProfile"),
-        **_APP_ARMOR,
+        what=_APP_ARMOR[0],
+        fix=_APP_ARMOR[1],
     ),
     no_pod(
         "podSecurity.seccompUnconfined",
         bad=_profile("object.spec", "seccompProfile"),
         is_bad=lambda judged: _is_unconfined(judged.spec, "seccompProfile"),
-        **_SECCOMP,
+        what=_SECCOMP[0],
+        fix=_SECCOMP[1],
     ),
     no_item(
         SECURED,
         "podSecurity.seccompUnconfined",
         bad=_profile("c", "seccompProfile"),
         is_bad=lambda c, _: _is_unconfined(c, "seccompProfile"),
-        **_SECCOMP,
+        what=_SECCOMP[0],
+        fix=_SECCOMP[1],
     ),
 )
 
@@ -283,6 +295,7 @@ RESTRICTED = (
         what="may gain privileges",
         fix="set securityContext.allowPrivilegeEscalation to false",
         is_bad=_escalates,
+        usual=True,
     ),
     no_pod(
         "podSecurity.runAsRoot",
@@ -299,6 +312,7 @@ RESTRICTED = (
         what="may run as root",
         fix="set securityContext.runAsNonRoot to true, and runAsUser not to 0",
         is_bad=_is_root,
+        usual=True,
     ),
     no_item(
         ALL,
@@ -308,6 +322,7 @@ RESTRICTED = (
         what="has capabilities that it does not need",
         fix="set securityContext.capabilities.drop to [ALL]",
         is_bad=_keeps_capabilities,
+        usual=True,
     ),
     no_item(
         ALL,
@@ -316,6 +331,7 @@ RESTRICTED = (
         what="has no seccomp profile",
         fix="set securityContext.seccompProfile.type to RuntimeDefault",
         is_bad=_has_no_seccomp,
+        usual=True,
     ),
 )
 
@@ -382,6 +398,7 @@ LISTS = (
         source=f"{_TYPES}.source",
         fix=one_of(f"{_TYPES}.values"),
         find=_volume_type,
+        usual=True,
     ),
 )
 

@@ -67,6 +67,7 @@ def _of_resources(rule: str, form: str, bad: str, what: str, source: str, fix: s
         fix=fix,
         find=find,
         whole=True,
+        usual=True,
     )
 
 

@@ -35,7 +35,8 @@ def _named_class(rule: str, field: str) -> Check:
     return Check(
         rule=rule,
         form="allowed",
-        holds=f"!has(object.spec.{field}) || object.spec.{field} == '' || object.spec.{field} in {listed}.values",
+        bad=f"has(object.spec.{field}) && object.spec.{field} != '' && !(object.spec.{field} in {listed}.values)",
+        usual=True,
         path="'pod'",
         what=f"'has {field} \\'' + object.spec.{field} + '\\''",
         source=f"{listed}.source",
@@ -64,7 +65,8 @@ def _listed(rule: str, among: str, what: str, of: Callable[[Judged], list[str]])
     return Check(
         rule=rule,
         form="allowed",
-        holds=f"size({among}) == 0",
+        bad=f"size({among}) > 0",
+        usual=True,
         path="'pod'",
         what=f"'{what} \\'' + {among}.min() + '\\''",
         source=f"{listed}.source",
