@@ -11,8 +11,9 @@ import msgspec
 
 from tenantry.api import marks
 from tenantry.api.errors import ApiError, Forbidden, NotFound
-from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding
+from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding, Subject
 from tenantry.api.model import Resource
+from tenantry.api.owner import OwnerKind
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.audit import kinds
@@ -33,13 +34,16 @@ MADE = (ResourceQuota, LimitRange, NetworkPolicy, RoleBinding, TenancyRules)
 FAKE_NODE = "kwok.x-k8s.io/node"
 
 
-async def gather(client: Client, *, namespace: str, user: str, tenant: str, image: str) -> Place:
+async def gather(
+    client: Client, *, namespace: str, user: str, groups: Sequence[str] = (), tenant: str, image: str
+) -> Place:
     """Return the place of an audit. What the client may not read is left unknown.
 
     Args:
         client: Of whoever asked, at best an administrator.
         namespace: To audit.
         user: As whom.
+        groups: In which groups that is.
         tenant: Whose it is, "" for nobody's.
         image: Of pods that are tried.
     """
@@ -71,7 +75,7 @@ async def gather(client: Client, *, namespace: str, user: str, tenant: str, imag
         tenant=tenant,
         suffix=secrets.token_hex(4),
         image=image,
-        others=_others(read["namespaces"], namespace),
+        others=await _others(client, read["namespaces"], namespace, {user, *groups}),
         other_tenants=others or (),
         has_tenantry=others is not None,
         nodes=None if nodes is None else tuple(_name(each) for each in nodes),
@@ -139,7 +143,8 @@ async def _made(client: Client, namespace: str) -> tuple[Made, ...] | None:
     return tuple(found)
 
 
-def _others(found: Sequence[Json] | None, own: str) -> tuple[Foreign, ...]:
+async def _others(client: Client, found: Sequence[Json] | None, own: str, people: set[str]) -> tuple[Foreign, ...]:
+    """Return namespaces that are not the tenant's: the cluster's, then those of other tenants, then the rest."""
     if found is None:
         return tuple(Foreign(name=name, is_system=True) for name in SYSTEM)
     named = {_name(each): {**table(each, "metadata", "labels")} for each in found}
@@ -151,9 +156,28 @@ def _others(found: Sequence[Json] | None, own: str) -> tuple[Foreign, ...]:
         for name, labels in sorted(named.items())
         if name != own and not marks.is_reserved(name) and not (zone and labels.get(marks.ZONE) == zone)
     ]
-    # Other tenants first: they are what an audit is about.
     others.sort(key=lambda each: marks.TENANT not in each.labels)
-    return (*system, *others[:MOST_OTHERS])
+    # Who owns several tenants is at home in each.
+    some = others[: 4 * MOST_OTHERS]
+    is_theirs = await asyncio.gather(*(_is_owned(client, each.name, people) for each in some))
+    return (*system, *[each for each, theirs in zip(some, is_theirs, strict=True) if not theirs][:MOST_OTHERS])
+
+
+async def _is_owned(client: Client, namespace: str, people: set[str]) -> bool:
+    """Tell whether one of these users and groups owns a namespace of a tenant."""
+    try:
+        found = (await client.get(RoleBinding, marks.OWNER_ROLE, namespace)).subjects
+    except (Forbidden, NotFound):
+        return False
+    # Kubernetes' own groups are no owners of anything in particular.
+    return any(_subject(each) in people and not each.name.startswith("system:") for each in found)
+
+
+def _subject(subject: Subject) -> str:
+    """Return a subject as the API server calls whoever comes."""
+    if subject.kind == OwnerKind.SERVICE_ACCOUNT:
+        return f"system:serviceaccount:{subject.namespace}:{subject.name}"
+    return subject.name
 
 
 def _own_priorities(found: Sequence[Json]) -> tuple[str, ...]:

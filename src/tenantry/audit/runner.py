@@ -39,8 +39,8 @@ async def who(client: Client) -> tuple[str, tuple[str, ...]]:
     return str(info.get("username", "")), tuple(info.get("groups") or ())
 
 
-async def require_tenant(client: Client, user: str = "") -> str:
-    """Check that a client is not an administrator's, and return whom it is taken for.
+async def require_tenant(client: Client, user: str = "") -> tuple[str, tuple[str, ...]]:
+    """Check that a client is not an administrator's, and return whom it is taken for: user and groups.
 
     Args:
         client: With which the attempts will be made.
@@ -62,7 +62,7 @@ async def require_tenant(client: Client, user: str = "") -> str:
         raise InputError(
             f"{found!r} is an administrator, to whom everything is allowed: name a tenant, or its user with --as"
         )
-    return found
+    return found, groups
 
 
 async def audit(client: Client, place: Place, checks: Sequence[Check], *, probe: bool = False) -> Audit:
@@ -107,8 +107,7 @@ async def _carried_out(
     client: Client, check: Check, place: Place, controls: dict[str, asyncio.Task[Tried]], *, probe: bool
 ) -> Result:
     if check.is_probe:
-        why = verdict.NEEDS_PROBE if not probe else verdict.NO_PROBES_YET
-        return verdict.result(check, Verdict.SKIPPED, why if place.has_real_nodes else verdict.NO_NODES)
+        return verdict.result(check, Verdict.SKIPPED, verdict.why_no_probe(place, probe=probe))
     attempts = check.attempts(place)
     if isinstance(attempts, Nothing):
         return verdict.result(check, Verdict.SKIPPED, attempts.why)

@@ -124,8 +124,10 @@ async def _audited(client: Client, subject: Subject, *, image: str, probe: bool,
             connection, impersonate=subject.user, impersonate_groups=_groups(subject.user, subject.groups)
         )
     async with Client(connection, field_manager="tenantry-audit", max_connections=runner.AT_ONCE) as person:
-        found = await runner.require_tenant(person, subject.user)
-        place = await gather(client, namespace=subject.namespace, user=found, tenant=subject.tenant, image=image)
+        found, groups = await runner.require_tenant(person, subject.user)
+        place = await gather(
+            client, namespace=subject.namespace, user=found, groups=groups, tenant=subject.tenant, image=image
+        )
         done = await runner.audit(person, place, CHECKS, probe=probe)
     if writes:
         await report.write(client, done)

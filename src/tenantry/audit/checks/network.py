@@ -353,7 +353,7 @@ CHECKS: Sequence[Check] = (
         Severity.MEDIUM,
         "Resolves Services of other namespaces from a pod of the tenant.",
         "What others run is not told by DNS.",
-        "Let Tenantry manage CoreDNS: any other answers every pod for every name of the cluster.",
+        "Let CoreDNS have Tenantry's plugin: without it every pod resolves every name of the cluster.",
         NO_POD,
         alone=Alone.DEPENDS,
         is_probe=True,

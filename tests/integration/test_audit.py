@@ -1,0 +1,243 @@
+"""The self-test of isolation, on a namespace that Tenantry guards and on one that it does not manage."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from tenantry.api.errors import Forbidden, InputError
+from tenantry.api.isolationreport import LATEST, IsolationReport
+from tenantry.api.kubernetes import RBAC_GROUP, Namespace, ResourceQuota, RoleBinding
+from tenantry.audit import kinds, report, runner
+from tenantry.audit.catalog import CHECKS
+from tenantry.audit.check import Alone, Result, Verdict
+from tenantry.audit.gather import gather
+from tenantry.audit.verdict import Audit
+from tenantry.kube.client import Client
+from tenantry.local.cluster import LocalCluster
+from tenantry.testing.api import Api
+from tenantry.testing.operators import Operator
+from tenantry.testing.people import as_person
+
+pytest_plugins = ["tenantry.testing.fixtures"]
+
+Json = dict[str, Any]
+
+IMAGE = "registry.example.com/pause:1"
+QUOTA = {
+    "requests.cpu": "4",
+    "limits.cpu": "8",
+    "requests.memory": "8Gi",
+    "limits.memory": "8Gi",
+    "requests.ephemeral-storage": "10Gi",
+    "requests.storage": "10Gi",
+    "pods": "20",
+    "persistentvolumeclaims": "10",
+    "count/services": "10",
+    "count/secrets": "50",
+    "count/configmaps": "50",
+}
+NOT_YET = {
+    *("TNT-NET-005", "TNT-NET-006", "TNT-NET-007", "TNT-NET-009", "TNT-NET-011", "TNT-NET-012"),
+    *("TNT-STO-003", "TNT-STO-004", "TNT-STO-005"),
+}
+"""What no rule refuses yet: Services, hosts and StorageClasses."""
+
+
+@pytest_asyncio.fixture
+async def alice(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[Api]:
+    """The owner, with a certificate of her own."""
+    async with as_person(tenancy, tmp_path, "alice") as person:
+        yield person
+
+
+@pytest_asyncio.fixture
+async def around(api: Api, operator: Operator, name: str) -> AsyncGenerator[str]:
+    """What others have: a tenant with an Ingress, and a StorageClass that retains volumes; its name."""
+    assert operator.is_running
+    rival, kept = f"{name}-rival", f"{name}-kept"
+    await api.make_tenant(rival, owners=[{"kind": "User", "name": "rita"}])
+    backend = {"service": {"name": "web", "port": {"number": 80}}}
+    rule = {"host": f"{rival}.example", "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}}
+    await api.create(kinds.INGRESSES, {"metadata": {"name": "web"}, "spec": {"rules": [rule]}}, rival)
+    retained = {"metadata": {"name": kept}, "provisioner": "example.com/none", "reclaimPolicy": "Retain"}
+    await api.create(kinds.STORAGE_CLASSES, retained)
+    yield kept
+    await api.delete(kinds.STORAGE_CLASSES, kept)
+
+
+def guarded() -> Json:
+    """Return the spec of a tenant with every rule."""
+    return {
+        "quota": {"hard": QUOTA},
+        "rules": {
+            "podSecurity": {"level": "Restricted"},
+            "images": {"allowed": ["registry[.]example[.]com/.*"], "pullPolicies": ["Always"]},
+            "priorityClasses": {"allowed": []},
+            "scheduling": {"nodeName": "Refuse", "nodeSelectors": [], "tolerations": []},
+            "storageClasses": {"reclaimPolicies": ["Delete"]},
+            "hostnames": {"allowed": ["acme[.]example"]},
+        },
+    }
+
+
+async def make_plain(api: Api, namespace: str, user: str) -> None:
+    """Make a namespace that Tenantry does not manage, whose user is bound to admin."""
+    await api.create(Namespace.resource, {"metadata": {"name": namespace}})
+    binding = {
+        "metadata": {"name": "admin"},
+        "roleRef": {"kind": "ClusterRole", "name": "admin", "apiGroup": RBAC_GROUP},
+        "subjects": [{"kind": "User", "name": user, "apiGroup": RBAC_GROUP}],
+    }
+    await api.create(RoleBinding.resource, binding, namespace)
+
+
+async def audited(api: Api, person: Client, namespace: str, tenant: str = "") -> Audit:
+    """Audit a namespace with a person's credentials; an administrator looks around."""
+    user, groups = await runner.require_tenant(person)
+    place = await gather(api.client, namespace=namespace, user=user, groups=groups, tenant=tenant, image=IMAGE)
+    return await runner.audit(person, place, CHECKS)
+
+
+async def impersonating(api: Api, namespace: str, user: str, tenant: str = "") -> Audit:
+    """Audit a namespace as an administrator does: as somebody else."""
+    async with Client(msgspec.structs.replace(api.client.connection, impersonate=user)) as person:
+        return await audited(api, person, namespace, tenant)
+
+
+def verdicts(audit: Audit) -> dict[str, Verdict]:
+    """Return the verdict of each check."""
+    return {each.id: each.verdict for each in audit.checks}
+
+
+def told(results: list[Result]) -> str:
+    """Return what went wrong, for the message of an assertion."""
+    return "\n".join(f"{each.id} {each.verdict}: {each.message}" for each in results)
+
+
+def of(audit: Audit, check: str) -> Result:
+    """Return the result of a check."""
+    return next(each for each in audit.checks if each.id == check)
+
+
+@pytest.mark.usefixtures("around")
+async def test_what_fails_on_a_plain_namespace_passes_on_a_guarded_tenant(
+    api: Api, alice: Api, operator: Operator, name: str
+) -> None:
+    """X06, H06: check by check; and it holds when the operator is down."""
+    await api.make_tenant(name, **guarded())
+    plain_name = f"{name}-plain"
+    await make_plain(api, plain_name, f"{name}-mallory")
+    await operator.stop()
+    safe = await audited(api, alice.client, name, name)
+    plain = await impersonating(api, plain_name, f"{name}-mallory")
+
+    found, alone = verdicts(plain), {check.id: check.alone for check in CHECKS}
+    # No cluster of the tests has a sandbox.
+    wrong = [
+        each
+        for each in plain.checks
+        if each.id != "TNT-POD-023"
+        and (
+            (alone[each.id] is Alone.OPEN and each.verdict is not Verdict.FAILED)
+            or (alone[each.id] is Alone.REFUSED and each.verdict is not Verdict.PASSED)
+        )
+    ]
+    assert not wrong, f"on the plain namespace:\n{told(wrong)}"
+    is_open = {check for check, verdict in found.items() if verdict is Verdict.FAILED}
+    assert len(is_open) >= 40
+    bad = [each for each in safe.checks if each.id in is_open - NOT_YET and each.verdict is not Verdict.PASSED]
+    assert not bad, f"on the guarded tenant:\n{told(bad)}"
+    worse = [each for each in safe.checks if each.verdict in {Verdict.FAILED, Verdict.ERROR} and each.id not in NOT_YET]
+    assert not worse, told(worse)
+    assert plain.score < 60
+    assert safe.score > 80
+
+
+@pytest.mark.usefixtures("operator")
+async def test_it_makes_and_changes_nothing(api: Api, name: str) -> None:
+    """X06: not even where everything goes through."""
+    await make_plain(api, name, f"{name}-mallory")
+    await api.create(ResourceQuota.resource, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "9"}}}, name)
+    some = (kinds.PODS, kinds.SERVICES, kinds.CONFIG_MAPS, kinds.SECRETS, kinds.CLAIMS, kinds.INGRESSES)
+    some = (*some, kinds.ROLES, RoleBinding.resource, kinds.ENDPOINT_SLICES)
+
+    async def all_of_them() -> list[list[Json]]:
+        return [await api.list(resource, name) for resource in some]
+
+    before = await all_of_them()
+    audit = await impersonating(api, name, f"{name}-mallory")
+    assert audit.summary.failed > 30
+    assert await all_of_them() == before
+    assert (await api.get(ResourceQuota.resource, "q", name))["spec"] == {"hard": {"pods": "9"}}
+
+
+async def test_it_is_never_made_as_an_administrator(api: Api) -> None:
+    """X06: neither with an administrator's own credentials, nor as one who is impersonated, nor as somebody else."""
+    with pytest.raises(InputError, match="is an administrator, to whom everything is allowed"):
+        await runner.require_tenant(api.client)
+    as_master = msgspec.structs.replace(
+        api.client.connection, impersonate="root", impersonate_groups=("system:masters",)
+    )
+    async with Client(as_master) as person:
+        with pytest.raises(InputError, match="'root' is an administrator"):
+            await runner.require_tenant(person, "root")
+    async with Client(msgspec.structs.replace(api.client.connection, impersonate="bob")) as person:
+        with pytest.raises(InputError, match="would be made as 'bob', not as 'alice'"):
+            await runner.require_tenant(person, "alice")
+        assert (await runner.require_tenant(person, "bob"))[0] == "bob"
+
+
+@pytest.mark.usefixtures("operator")
+async def test_it_finds_what_an_administrator_gave_by_mistake(api: Api, alice: Api, name: str) -> None:
+    """X06: a ClusterRoleBinding to view shows as what it opens."""
+    await api.make_tenant(name)
+    carol = f"{name}-carol"
+    careless = {
+        "metadata": {"name": carol},
+        "roleRef": {"kind": "ClusterRole", "name": "view", "apiGroup": RBAC_GROUP},
+        "subjects": [{"kind": "User", "name": carol, "apiGroup": RBAC_GROUP}],
+    }
+    await api.create(kinds.CLUSTER_ROLE_BINDINGS, careless)
+    try:
+        found = verdicts(await impersonating(api, name, carol, name))
+    finally:
+        await api.delete(kinds.CLUSTER_ROLE_BINDINGS, carol)
+    opened = {"TNT-API-002", "TNT-API-003", "TNT-API-005", "TNT-API-006", "TNT-API-008"}
+    assert {check for check, verdict in found.items() if verdict is Verdict.FAILED} >= opened
+    assert found["TNT-API-001"] is Verdict.PASSED  # view does not read Secrets
+    clean = verdicts(await audited(api, alice.client, name, name))
+    assert {clean[check] for check in opened} == {Verdict.PASSED}
+
+
+@pytest.mark.usefixtures("operator")
+async def test_a_refusal_for_another_reason_is_no_pass(api: Api, alice: Api, name: str) -> None:
+    """X06: where an honest pod is refused as well, nothing is known of the others."""
+    await api.make_tenant(name, quota={"hard": {"pods": "0"}})
+    audit = await audited(api, alice.client, name, name)
+    result = of(audit, "TNT-POD-001")
+    assert result.verdict is Verdict.SKIPPED
+    assert "what is honest is refused too" in result.message
+    assert "exceeded quota" in result.message
+
+
+@pytest.mark.usefixtures("operator")
+async def test_the_report_is_read_by_owners_and_written_by_administrators(api: Api, alice: Api, name: str) -> None:
+    """X06: with score, counts and what failed; the next one takes its place."""
+    await api.make_tenant(name)
+    audit = await audited(api, alice.client, name, name)
+    await report.write(api.client, audit)
+    found = await alice.get(IsolationReport.resource, LATEST, name)
+    assert (found["spec"]["user"], found["status"]["score"]) == ("alice", audit.score)
+    assert found["status"]["summary"]["failed"] == audit.summary.failed == len(found["status"]["failed"])
+    with pytest.raises(Forbidden):
+        await alice.patch(IsolationReport.resource, LATEST, {"spec": {"user": "nobody"}}, name)
+    clean = msgspec.structs.replace(audit, checks=(), score=100)
+    await report.write(api.client, clean)
+    found = await alice.get(IsolationReport.resource, LATEST, name)
+    assert (found["status"]["score"], found["status"].get("failed", [])) == (100, [])

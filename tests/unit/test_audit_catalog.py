@@ -1,0 +1,105 @@
+"""The checks as data: what an audit may do, and what it has to cover."""
+
+from __future__ import annotations
+
+import pytest
+
+from tenantry.audit.catalog import CHECKS
+from tenantry.audit.check import Alone, Attempt, Check, Nothing, Severity
+from tenantry.audit.place import Foreign, Made, Place, Volume
+
+PLACE = Place(
+    namespace="acme",
+    user="alice",
+    tenant="acme",
+    suffix="0f3a",
+    image="registry.example/pause",
+    others=(Foreign(name="kube-system", is_system=True), Foreign(name="rival", labels={"a": "b"})),
+    other_tenants=("rival",),
+    nodes=("n1",),
+    storage_classes={"fast": "Delete", "kept": "Retain"},
+    runtime_classes={"gvisor": "runsc", "plain": "runc"},
+    priority_classes=("high",),
+    hosts=("shop.example",),
+    levels={"u": "tenantry-tenants"},
+    pods=("web",),
+    made=(Made(path="/api/v1/namespaces/acme/resourcequotas/tenantry-quota", told="ResourceQuota"),),
+    volumes=(Volume(name="pv", reclaim_policy="Retain", claim="acme/data"),),
+)
+REVIEWS = ("selfsubjectaccessreviews", "selfsubjectrulesreviews")
+MTB = {
+    "block_access_to_cluster_resources",
+    "block_add_capabilities",
+    "block_multitenant_resources",
+    "block_ns_quota",
+    "block_other_tenant_resources",
+    "block_privilege_escalation",
+    "block_privileged_containers",
+    "block_role_privilege_escalation",
+    "block_use_of_bind_mounts",
+    "block_use_of_host_ipc",
+    "block_use_of_host_networking_and_ports",
+    "block_use_of_host_path",
+    "block_use_of_host_pid",
+    "block_use_of_nodeport_services",
+    "configure_ns_object_quota",
+    "configure_ns_quotas",
+    "create_network_policies",
+    "create_role_bindings",
+    "default_deny_network_connections_across_tenants",
+    "require_always_pull_image",
+    "require_run_as_non_root_user",
+}
+"""Its checks, as the folder test/benchmarks of its last version names them."""
+
+
+def requests(check: Check) -> list[Attempt]:
+    """Return everything that a check may send."""
+    attempts = check.attempts(PLACE)
+    assert not isinstance(attempts, Nothing), f"{check.id} tries nothing where everything is there: {attempts.why}"
+    return [*attempts, *([check.control(PLACE)] if check.control else [])]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
+def test_an_attempt_does_no_harm_if_it_goes_through(check: Check) -> None:
+    """X06: every request is a read, a review of one's own rights, or a dry run."""
+    for attempt in requests(check):
+        is_review = attempt.method == "POST" and attempt.path.endswith(REVIEWS)
+        # exec and the like are asked with GET of a pod that is not there.
+        is_read = attempt.method == "GET" and ("/exec" not in attempt.path or PLACE.name in attempt.path)
+        assert is_read or is_review or attempt.query.get("dryRun") == "All", attempt.what
+
+
+def test_ids_are_of_one_check_each_and_name_its_area() -> None:
+    ids = [check.id for check in CHECKS]
+    assert len(set(ids)) == len(ids)
+    prefixes = {check.area: check.id.split("-")[1] for check in CHECKS}
+    assert all(check.id.split("-")[1] == prefixes[check.area] for check in CHECKS)
+    assert len(set(prefixes.values())) == len(prefixes)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
+def test_a_check_says_all_that_a_reader_needs(check: Check) -> None:
+    for text in (check.tries, check.proves, check.fix):
+        assert text.endswith((".", "`kubectl get clusterrolebindings,rolebindings -A -o wide` shows them.")), text
+    assert len(check.title) <= 64
+    assert check.is_probe or requests(check)
+
+
+def test_everything_that_kubectl_mtb_checked_is_there() -> None:
+    """X06: each of its benchmarks is covered by a check that names it."""
+    covered = {name for check in CHECKS for name in check.benchmark.split(", ") if name}
+    assert covered >= MTB
+
+
+def test_what_kubernetes_leaves_open_has_a_control_or_looks_itself() -> None:
+    """X06: a refusal is only taken as one where the honest request of the kind goes through."""
+    for check in CHECKS:
+        if check.alone is Alone.OPEN and check.control is None:
+            attempts = check.attempts(PLACE)
+            assert not isinstance(attempts, Nothing)
+            assert all(each.judge is not None or "ingresses" in each.path for each in attempts), check.id
+
+
+def test_all_severities_are_used() -> None:
+    assert {check.severity for check in CHECKS} == set(Severity)

@@ -1,0 +1,103 @@
+"""What NetworkPolicies leave open, and to whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tenantry.audit import openings
+from tenantry.audit.place import Foreign
+
+Json = dict[str, Any]
+
+ALL: Json = {}
+NOBODY: list[Json] = []
+RIVAL = Foreign(name="rival", labels={"kubernetes.io/metadata.name": "rival", "tenantry.dev/zone": "2"})
+OWN = {"namespaceSelector": {"matchLabels": {"tenantry.dev/zone": "1"}}}
+DNS = {"ports": [{"port": 53, "protocol": "UDP"}], "to": [{"namespaceSelector": ALL}]}
+
+
+def policy(name: str = "p", **spec: object) -> Json:
+    """Return a NetworkPolicy for all pods."""
+    return {"metadata": {"name": name}, "spec": {"podSelector": {}, **spec}}
+
+
+CLOSED = policy(policyTypes=["Ingress", "Egress"], ingress=[{"from": [OWN]}], egress=[{"to": [OWN]}, DNS])
+
+
+@pytest.mark.parametrize(
+    ("policies", "expected"),
+    [
+        ([CLOSED], ""),
+        ([policy()], ""),
+        ([], "no NetworkPolicy of Ingress selects all pods"),
+        ([policy(policyTypes=["Egress"])], "no NetworkPolicy of Ingress selects all pods"),
+        ([policy(podSelector={"matchLabels": {"a": "b"}})], "no NetworkPolicy of Ingress selects all pods"),
+        ([CLOSED, policy("q", ingress=[ALL])], "NetworkPolicy 'q' opens Ingress of everybody"),
+        ([CLOSED, policy("q", ingress=[{"from": NOBODY}])], "NetworkPolicy 'q' opens Ingress of everybody"),
+        ([CLOSED, policy(ingress=[{"from": [{"namespaceSelector": ALL}]}])], "opens Ingress of all namespaces"),
+        ([CLOSED, policy(ingress=[{"from": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}])], "opens Ingress of 0.0.0.0/0"),
+        ([CLOSED, policy(ingress=[{"from": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]}])], ""),
+        ([CLOSED, policy(ingress=[{"from": [{"podSelector": ALL}]}])], ""),
+        # One for some pods opens those.
+        ([CLOSED, policy(podSelector={"matchLabels": {"a": "b"}}, ingress=[ALL])], "opens Ingress of everybody"),
+        (
+            [CLOSED, policy(ingress=[{"from": [{"namespaceSelector": {"matchLabels": {"tenantry.dev/zone": "2"}}}]}])],
+            "opens Ingress of the namespace 'rival'",
+        ),
+        (
+            [
+                CLOSED,
+                policy(
+                    ingress=[
+                        {
+                            "from": [
+                                {"namespaceSelector": {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}}
+                            ]
+                        }
+                    ]
+                ),
+            ],
+            "opens Ingress of the namespace 'rival'",
+        ),
+    ],
+)
+def test_who_may_connect(policies: list[Json], expected: str) -> None:
+    """H06: default deny is there, and nothing adds others to it."""
+    found = openings.ingress(policies, [RIVAL])
+    assert found.endswith(expected) if expected else found == ""
+
+
+@pytest.mark.parametrize(
+    ("policies", "expected"),
+    [
+        ([CLOSED], ""),
+        ([policy()], "no NetworkPolicy of Egress selects all pods"),
+        ([CLOSED, policy("q", egress=[ALL])], "NetworkPolicy 'q' opens Egress of everybody"),
+        ([CLOSED, policy(egress=[{"ports": [{"port": 1, "endPort": 53}]}])], "opens Egress of everybody"),
+        ([CLOSED, policy(egress=[{"ports": [{"port": 53, "endPort": 9000}]}])], "opens Egress of everybody"),
+        ([CLOSED, policy(egress=[{"ports": [{"port": 53}]}])], ""),
+        ([CLOSED, policy(egress=[{"to": [{"ipBlock": {"cidr": "::/0"}}]}])], "opens Egress of ::/0"),
+    ],
+)
+def test_where_pods_may_connect(policies: list[Json], expected: str) -> None:
+    """H06: nothing but DNS leads out."""
+    found = openings.egress(policies, [RIVAL])
+    assert found.endswith(expected) if expected else found == ""
+
+
+@pytest.mark.parametrize(
+    ("requirement", "expected"),
+    [
+        ({"key": "a", "operator": "In", "values": ["b"]}, True),
+        ({"key": "a", "operator": "In", "values": ["c"]}, False),
+        ({"key": "a", "operator": "NotIn", "values": ["b"]}, False),
+        ({"key": "z", "operator": "NotIn", "values": ["b"]}, True),
+        ({"key": "a", "operator": "Exists"}, True),
+        ({"key": "z", "operator": "Exists"}, False),
+        ({"key": "a", "operator": "DoesNotExist"}, False),
+    ],
+)
+def test_a_selector_holds_as_kubernetes_has_it(requirement: Json, expected: bool) -> None:  # noqa: FBT001 - a table
+    assert openings.selects({"matchExpressions": [requirement]}, {"a": "b"}) is expected

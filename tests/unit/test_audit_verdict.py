@@ -1,0 +1,132 @@
+"""What answers mean, and how a whole audit is scored and told."""
+
+from __future__ import annotations
+
+import pytest
+
+from tenantry.audit import verdict
+from tenantry.audit.attempts import get, may, merged
+from tenantry.audit.catalog import CHECKS
+from tenantry.audit.check import Answer, Area, Check, Result, Severity, Tried, Verdict
+from tenantry.audit.sarif import sarif
+from tenantry.audit.verdict import Audit, Outcome
+
+CHECK = Check(
+    id="TNT-API-900",
+    title="Something",
+    area=Area.API,
+    severity=Severity.HIGH,
+    tries="Tries.",
+    proves="Proves.",
+    fix="Fix.",
+    attempts=lambda _: [],
+)
+
+
+def tried(*outcomes: Outcome) -> list[Tried]:
+    """Return attempts with these outcomes."""
+    return [Tried(what=f"try {number}", outcome=each, message="said") for number, each in enumerate(outcomes)]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        ([Outcome.REFUSED, Outcome.REFUSED], Verdict.PASSED),
+        ([Outcome.REFUSED, Outcome.THROUGH, Outcome.UNDECIDED], Verdict.FAILED),
+        ([Outcome.REFUSED, Outcome.UNDECIDED], Verdict.ERROR),
+        ([Outcome.REFUSED, Outcome.SKIPPED], Verdict.PASSED),
+        ([Outcome.SKIPPED], Verdict.SKIPPED),
+        ([], Verdict.SKIPPED),
+    ],
+)
+def test_one_attempt_that_goes_through_fails_the_check(outcomes: list[Outcome], expected: Verdict) -> None:
+    """X06: what was not shown is no pass."""
+    assert verdict.of_check(CHECK, tried(*outcomes)).verdict is expected
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        ([Outcome.THROUGH, Outcome.THROUGH], Verdict.PASSED),
+        ([Outcome.THROUGH, Outcome.REFUSED], Verdict.FAILED),
+        ([Outcome.UNDECIDED], Verdict.ERROR),
+    ],
+)
+def test_what_must_be_allowed_fails_when_it_is_refused(outcomes: list[Outcome], expected: Verdict) -> None:
+    allowed = Check(
+        **{field: getattr(CHECK, field) for field in CHECK.__struct_fields__ if field != "allowed"}, allowed=True
+    )
+    assert verdict.of_check(allowed, tried(*outcomes)).verdict is expected
+
+
+def result(of: Verdict, severity: Severity) -> Result:
+    """Return a result."""
+    return Result(id=f"{of}-{severity}", title="t", area=Area.API, severity=severity, verdict=of, message="m")
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        ([], 0),
+        ([result(Verdict.SKIPPED, Severity.CRITICAL)], 0),
+        ([result(Verdict.PASSED, Severity.LOW), result(Verdict.SKIPPED, Severity.CRITICAL)], 100),
+        ([result(Verdict.PASSED, Severity.CRITICAL), result(Verdict.FAILED, Severity.CRITICAL)], 50),
+        ([result(Verdict.PASSED, Severity.CRITICAL), result(Verdict.ERROR, Severity.CRITICAL)], 50),
+        ([*[result(Verdict.PASSED, Severity.CRITICAL)] * 40, result(Verdict.FAILED, Severity.LOW)], 99),
+    ],
+)
+def test_only_a_clean_audit_has_the_full_score(results: list[Result], expected: int) -> None:
+    """X06: weighted by severity; what failed in the least never rounds away."""
+    assert verdict.score(results) == expected
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ('pods is forbidden: User "a" cannot list resource "pods"', "RBAC"),
+        ("x: ValidatingAdmissionPolicy 'tenantry-marks' with binding 'b' denied request: no", "policy tenantry-marks"),
+        ('pods "p" is forbidden: exceeded quota: tenantry-quota, requested: pods=1', "quota tenantry-quota"),
+        ('admission webhook "w.example" denied the request', "webhook w.example"),
+        ('pods "p" is forbidden: violates PodSecurity "baseline:latest": privileged', "PodSecurity"),
+        ("something else", "Kubernetes"),
+    ],
+)
+def test_a_refusal_names_who_refused(message: str, expected: str) -> None:
+    assert verdict.refused_by(message) == expected
+
+
+def test_the_answer_of_a_review_is_judged_by_what_it_says() -> None:
+    judge = may("impersonate", "users").judge
+    assert judge is not None
+    assert judge(Answer({"status": {"allowed": False}}, {})) == ""
+    assert "by a role" in judge(Answer({"status": {"allowed": True, "reason": "by a role"}}, {}))
+    assert get("/version").judge is None
+
+
+def test_a_merge_patch_takes_away_by_null() -> None:
+    assert merged({"a": {"b": 1, "c": 2}}, {"a": {"b": None, "d": {"e": 3}}}) == {"a": {"c": 2, "d": {"e": 3}}}
+
+
+def test_sarif_has_a_rule_for_each_result_and_a_level_only_for_failures() -> None:
+    """X06: as viewers of SARIF 2.1.0 need it."""
+    checks = tuple(
+        verdict.result(check, of, "said", [])
+        for check, of in zip(CHECKS, (*Verdict, *[Verdict.PASSED] * len(CHECKS)), strict=False)
+    )
+    counts = verdict.counts(checks)
+    audit = Audit(
+        tenant="acme",
+        namespace="acme",
+        user="alice",
+        time="2027-01-31T18:00:00Z",
+        seconds=1.0,
+        score=3,
+        summary=counts,
+        checks=checks,
+    )
+    (run,) = sarif([audit], CHECKS)["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    assert [rules[each["ruleIndex"]]["id"] for each in run["results"]] == [each.id for each in checks]
+    assert {each["level"] for each in run["results"] if each["kind"] == "fail"} <= {"error", "warning", "note"}
+    assert {each["level"] for each in run["results"] if each["kind"] != "fail"} == {"none"}
+    assert {each["kind"] for each in run["results"]} == {"pass", "fail", "notApplicable", "review"}
