@@ -327,7 +327,7 @@ async def test_a_subtenant_gets_copies_of_what_lets_nobody_in(api: Api, trees: T
 
 
 async def test_modes_can_be_switched(api: Api, trees: Trees, name: str) -> None:
-    """E06: from kept to own, from own to a clash that is told, and from kept to nothing."""
+    """E06: from kept to own and back, from own and edited to a clash that is told, and from kept to nothing."""
     await api.make_tenant(name)
     await api.create(SECRETS, thing("secrets"), name)
     child = await trees.make(name, "team", workspace(secrets="Sync"))
@@ -342,9 +342,20 @@ async def test_modes_can_be_switched(api: Api, trees: Trees, name: str) -> None:
     assert labels(own) == {"team": "x"}
     assert own["metadata"]["uid"] == uid
     assert (await trees.get(name, "team")).status.copied == ("secrets",)
+    await api.patch(SECRETS, "thing", {"data": {"a": "Mg=="}}, name)
+    await switch("Sync")
+    await holds(api, SECRETS, "thing", child, data={"a": "Mg=="})
+    taken = await api.get(SECRETS, "thing", child)
+    assert taken["metadata"]["uid"] == uid
+    assert labels(taken)["tenantry.dev/inherited-from"] == name
+    await trees.condition(name, "team", reasons.INHERITED, holds=True)
+
+    await switch("Copy")
+    await api.patch(SECRETS, "thing", {"data": {"mine": "MQ=="}}, child)
     await switch("Sync")
     await trees.condition(name, "team", reasons.INHERITED, holds=False, reason=reasons.INHERITANCE_CLASH)
     assert (await trees.get(name, "team")).status.copied == ()
+    assert (await api.get(SECRETS, "thing", child))["data"]["mine"] == "MQ=="
     await api.delete(SECRETS, "thing", child)
     await holds(api, SECRETS, "thing", child, type="example.com/thing")
     await trees.condition(name, "team", reasons.INHERITED, holds=True)

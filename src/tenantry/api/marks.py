@@ -77,6 +77,9 @@ USER_MARKS: frozenset[str] = frozenset({EGRESS, INHERIT})
 POD_SECURITY = "pod-security.kubernetes.io"
 """The prefix of Kubernetes' own labels that say how strict a namespace is: as protected as Tenantry's."""
 
+FIELD_MANAGER = "tenantry-operator"
+"""Who the operator is in `metadata.managedFields` of what it writes."""
+
 OPERATOR_USER = "tenantry:operator"
 SYSTEM_NAMESPACE = "tenantry-system"
 OWNER_ROLE = "tenantry-owner"

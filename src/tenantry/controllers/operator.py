@@ -14,6 +14,7 @@ from contextlib import suppress
 
 import msgspec
 
+from tenantry.api import marks
 from tenantry.api.errors import ApiError, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.requests import ClusterRoleRequest, RoleRequest
@@ -78,7 +79,7 @@ async def operate(connection: Connection, options: Options) -> None:
     async with (
         Client(
             connection,
-            field_manager="tenantry-operator",
+            field_manager=marks.FIELD_MANAGER,
             max_connections=CONNECTIONS,
             observer=operator.metrics.observe_request,
         ) as client,

@@ -28,6 +28,11 @@ class _Owner(msgspec.Struct, frozen=True, gc=False):
     controller: bool = False
 
 
+class _Manager(msgspec.Struct, frozen=True, gc=False):
+    manager: str = ""
+    subresource: str = ""
+
+
 class _Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
     name: str
     uid: str = ""
@@ -37,6 +42,7 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
     annotations: dict[str, str] | None = None
     owner_references: tuple[_Owner, ...] = ()
     deletion_timestamp: str = ""
+    managed_fields: tuple[_Manager, ...] = ()
 
 
 class _Live(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -100,9 +106,11 @@ class Heritable(Observed, frozen=True, gc=False):
 
     Args:
         likeness: A digest of everything that source and copy have in common.
+        writer: The one field manager that ever wrote it, its status apart; "" where there are several.
     """
 
     likeness: bytes
+    writer: str = ""
 
 
 class _QuotaSpec(msgspec.Struct, frozen=True, gc=False):
@@ -195,7 +203,12 @@ def _with_likeness(kind: str, seen: Observed, meta: _Metadata, data: bytes | msg
     content = inheritance.content(kind, whole)
     marks = [inheritance.carried(meta.labels), inheritance.carried(meta.annotations)]
     text = _canonical.encode([*marks, {key: _any.decode(value) for key, value in content.items()}])
-    return Heritable(**msgspec.structs.asdict(seen), likeness=blake2b(text, digest_size=16).digest())
+    writers = {each.manager for each in meta.managed_fields if not each.subresource}
+    return Heritable(
+        **msgspec.structs.asdict(seen),
+        likeness=blake2b(text, digest_size=16).digest(),
+        writer=writers.pop() if len(writers) == 1 else "",
+    )
 
 
 def _digest(parts: list[msgspec.Raw]) -> bytes:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tenantry.api import marks
 from tenantry.api.kubernetes import Namespace
 from tenantry.controllers.operator import controllers
 from tenantry.engine.events import Recorder
@@ -99,7 +100,7 @@ async def clock(tenancy: LocalCluster, the_operator: Operator) -> AsyncGenerator
     await the_operator.stop()
     turned = ManualClock(dt.datetime.now(dt.UTC))
     connection = kubeconfig.load([tenancy.paths.kubeconfig("operator")])
-    async with Client(connection, field_manager="tenantry-operator") as client:
+    async with Client(connection, field_manager=marks.FIELD_MANAGER) as client:
         uid = (await client.get(Namespace, "kube-system")).metadata.uid
         recorder = Recorder(client, turned, "test")
         engine = Engine(client, controllers(uid), clock=turned, metrics=Metrics(), recorder=recorder)

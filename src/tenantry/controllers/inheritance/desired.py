@@ -115,6 +115,11 @@ def is_copy(found: Observed) -> bool:
     return marks.INHERITED_FROM in found.labels
 
 
+def is_untouched(found: Observed) -> bool:
+    """Tell whether an object is a copy that was made once, and that nobody has written since."""
+    return isinstance(found, Heritable) and found.writer == marks.FIELD_MANAGER
+
+
 def is_source(found: Observed) -> bool:
     """Tell whether children can inherit an object: copies are passed on, what else Tenantry made is not."""
     ours = found.labels.get(marks.MANAGED_BY) == marks.MANAGER
@@ -170,7 +175,7 @@ def decide(  # noqa: PLR0911 - a return for each thing that can be so
     is_closed = resource == RoleBinding.resource and heir.is_suspended
     if found is None:
         return Step(act=Act.CREATE, resource=resource, name=name, source=source, is_closed=is_closed)
-    if not is_copy(found):
+    if not is_copy(found) and not is_untouched(found):
         return Step(act=Act.CLASH, resource=resource, name=name, source=source, found=found)
     if _is_right(resource, source, found, heir, is_like):
         return None
