@@ -78,6 +78,9 @@ _PARSES = Rule(
     "must have only regular expressions in the syntax of RE2, as in registry[.]example[.]com/.*",
 )
 
+_CIDRS = Rule("self.all(c, isCIDR(c))", "must have only CIDRs, as in 203.0.113.0/24")
+_DOMAIN = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?\.)*[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+
 _Action = Annotated[
     Action, Meta(description="Enforce: refused. Warn: allowed, with a warning. Audit: noted in the audit log.")
 ]
@@ -206,6 +209,16 @@ class StorageClasses(RuleModel, frozen=True, kw_only=True):
         Annotated[tuple[ReclaimPolicy, ...], Meta(max_length=2, description="Delete, Retain: of a claimed volume.")]
         | UnsetType
     ) = UNSET
+    existing_volumes: (
+        Annotated[
+            Permission,
+            Meta(
+                description="Claims on volumes that are there already: by name, by label, of no class, or with data of"
+                " another namespace."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class Services(RuleModel, frozen=True, kw_only=True):
@@ -220,7 +233,18 @@ class Services(RuleModel, frozen=True, kw_only=True):
     )
     external_name: Annotated[Permission, Meta(description="Services of type ExternalName.")] | UnsetType = UNSET
     load_balancer_source_ranges: (
-        Annotated[_Names, Meta(description="CIDRs, in one of which each range of a load balancer must be.")] | UnsetType
+        Annotated[
+            _Names,
+            Meta(
+                description="CIDRs, in one of which each range of a load balancer must be.",
+                extra_json_schema=rules(_CIDRS),
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    endpoints: (
+        Annotated[Permission, Meta(description="Endpoints and EndpointSlices that people write: they lead anywhere.")]
+        | UnsetType
     ) = UNSET
 
 
@@ -231,6 +255,29 @@ class Hostnames(RuleModel, frozen=True, kw_only=True):
         Annotated[_Patterns, Meta(description="Regular expressions (RE2), one of which a whole host name matches.")]
         | UnsetType
     ) = UNSET
+    domain: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=189,
+                pattern=_DOMAIN,
+                description="Hosts are TENANT.DOMAIN or below: as each tenant has a name of its own, so do its hosts.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    catch_all: (
+        Annotated[
+            Permission,
+            Meta(description="Ingresses, listeners and routes without a host, or of a whole top-level domain (*.com)."),
+        ]
+        | UnsetType
+    ) = UNSET
+    ingress_classes: Annotated[_Names, Meta(description="IngressClasses; an Ingress must name one.")] | UnsetType = (
+        UNSET
+    )
+    gateway_classes: Annotated[_Names, Meta(description="GatewayClasses that a Gateway may name.")] | UnsetType = UNSET
 
 
 class Rules(Model, frozen=True, kw_only=True):

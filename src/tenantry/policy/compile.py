@@ -9,6 +9,7 @@ import msgspec
 
 from tenantry.policy.check import FORMS, Check, Subject
 from tenantry.policy.pods import PODS
+from tenantry.policy.services import SERVICES, WRITTEN
 
 Json = dict[str, Any]
 
@@ -17,7 +18,7 @@ ENFORCED = SECTIONS[0]
 PROBLEM = "problem"
 """The variable that holds the message of what is wrong."""
 
-SUBJECTS: tuple[Subject, ...] = (PODS,)
+SUBJECTS: tuple[Subject, ...] = (PODS, SERVICES, *WRITTEN)
 """Everything that is checked; another kind is added here."""
 
 
@@ -36,12 +37,12 @@ def compiled(subject: Subject, section: str) -> Compiled:
         subject: The kind.
         section: Whose rules it goes by: enforce, warn or audit.
     """
-    forms = {form: _form(section, form) for form in FORMS if _uses(subject, form)}
-    variables = {**forms, **subject.variables}
+    used = {name: text for name, text in forms(section).items() if _uses(subject, name)}
+    variables = {**used, **subject.variables}
     validations = [validation(check) for check in subject.checks]
     if section == ENFORCED:
         variables[PROBLEM] = problem(subject.checks)
-        validations = [_only_validation()]
+        validations = [only_validation()]
     return Compiled(
         conditions=[{"name": name, "expression": text} for name, text in subject.conditions.items()],
         variables=[{"name": name, "expression": text} for name, text in variables.items()],
@@ -54,9 +55,10 @@ def _uses(subject: Subject, form: str) -> bool:
     return any(f"variables.{form}" in text for text in texts)
 
 
-def _form(section: str, form: str) -> str:
+def forms(section: str) -> dict[str, str]:
+    """Return the variables that hold the maps of a section: name to CEL."""
     where = f"params.spec.{section}"
-    return f"has({where}) && has({where}.{form}) ? {where}.{form} : {{}}"
+    return {form: f"has({where}) && has({where}.{form}) ? {where}.{form} : {{}}" for form in FORMS}
 
 
 def problem(checks: Sequence[Check]) -> str:
@@ -81,7 +83,8 @@ def _suspects(checks: Sequence[Check]) -> str:
     return " || ".join([*alone, *(f"{each}.exists(c, {' || '.join(parts)})" for each, parts in items.items())])
 
 
-def _only_validation() -> Json:
+def only_validation() -> Json:
+    """Return the validation whose message is the variable `PROBLEM`, which is '' where nothing is wrong."""
     return {
         "expression": f"variables.{PROBLEM} == ''",
         "messageExpression": f"variables.{PROBLEM}",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tenantry.policy.check import MATCHES, Check, matches, one_of, quoted, told_one_of
 from tenantry.policy.request import Finding, Judged, part
+
+ONE_OF = "must be one of"
 
 KUBERNETES = (
     "(request.userInfo.username.startsWith('system:serviceaccount:kube-system:')"
@@ -58,7 +60,7 @@ def refuses(noun: str, rule: str, *, bad: str, what: str, fix: str, is_bad: Call
     )
 
 
-def refuses_each(  # noqa: PLR0913 - the parts of one message
+def refuses_each(
     noun: str, rule: str, *, among: str, bad: str, what: str, fix: str, of: Callable[[Judged], Iterable[str]]
 ) -> Check:
     """Return a check of a switch that is about each of several strings, `c`.
@@ -91,15 +93,16 @@ def refuses_each(  # noqa: PLR0913 - the parts of one message
     )
 
 
-def allows(  # noqa: PLR0913 - the parts of one message
+def allows(
     noun: str,
     rule: str,
     *,
     among: str,
-    bad: str = "true",
     what: str,
     of: Callable[[Judged], Iterable[str]],
-    fix: str = "",
+    inside: str = "c in {}",
+    is_inside: Callable[[str, Sequence[str]], bool] = lambda value, values: value in values,
+    must: str = ONE_OF,
 ) -> Check:
     """Return a check that strings are in a list.
 
@@ -107,35 +110,39 @@ def allows(  # noqa: PLR0913 - the parts of one message
         noun: What the object is called.
         rule: The list's path.
         among: The variable that holds them.
-        bad: CEL: whether the rule is against `c`, should it not be in the list `l`.
         what: What is wrong, before the quoted string.
-        of: Those of them that the rule is against if they are not in the list, in Python.
-        fix: What would pass, before the list; "" for "must be one of".
+        of: They, in Python.
+        inside: CEL in which `{}` stands for the list: whether `c` is in it.
+        is_inside: The same in Python.
+        must: What would pass, before the list.
     """
     listed = f"variables.allowed[{quoted(rule)}]"
 
     def find(judged: Judged) -> Iterator[Finding]:
         names = judged.rules.allowed[rule]
         for each in of(judged):
-            if each not in names.values:
-                how = told_one_of(names.values)
-                how = how.replace("must be one of", fix, 1) if fix else how
+            if not is_inside(each, names.values):
+                how = told_one_of(names.values).replace(ONE_OF, must, 1)
                 said = f"{what} '{each}'"
                 yield Finding(rule=rule, source=names.source, path=call(noun, judged), what=said, fix=how)
 
-    must = one_of(f"{listed}.values")
     return Check(
         rule=rule,
         form="allowed",
         each=among,
-        bad=f"!(c in {listed}.values) && {bad}",
+        bad=f"!({inside.replace('{}', f'{listed}.values')})",
         usual=True,
         path=called(noun),
         what=f"'{what} \\'' + c + '\\''",
         source=f"{listed}.source",
-        fix=f"{must}.replace('must be one of', {quoted(fix)}, 1)" if fix else must,
+        fix=must_be(f"{listed}.values", must),
         find=find,
     )
+
+
+def must_be(values: str, must: str) -> str:
+    """Return CEL for what would pass, before a list of values."""
+    return one_of(values) if must == ONE_OF else f"{one_of(values)}.replace('{ONE_OF}', {quoted(must)}, 1)"
 
 
 def matches_all(noun: str, rule: str, *, among: str, what: str, of: Callable[[Judged], Iterable[str]]) -> Check:

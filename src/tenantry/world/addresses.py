@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -24,6 +25,8 @@ METADATA = (
 Sources: RFC 3927 and RFC 4291; the manuals of Alibaba Cloud (100.100.100.200), Azure (168.63.129.16), AWS
 (fd00:ec2::254) and Google Cloud (fd20:ce::254).
 """
+
+_CIDR = re.compile(r"[0-9a-fA-F.:]+/(0|[1-9][0-9]{0,2})")
 
 MOST = 64
 """How many CIDRs of one family a policy holds: it is in every namespace."""
@@ -47,6 +50,28 @@ def parse(text: str) -> Network | None:
         return ipaddress.ip_network(text, strict=False)
     except ValueError:
         return None
+
+
+def strict(text: str) -> Network | None:
+    """Return a CIDR as the API server's CEL reads it: no other form, no IPv4 in IPv6; None for anything else.
+
+    Source: Kubernetes, "Common Expression Language in Kubernetes" (IP and CIDR library).
+    """
+    if not _CIDR.fullmatch(text):
+        return None
+    found = parse(text)
+    is_mapped = isinstance(found, ipaddress.IPv6Network) and ipaddress.IPv6Address(text.partition("/")[0]).ipv4_mapped
+    return None if is_mapped else found
+
+
+def is_within(text: str, other: str) -> bool:
+    """Tell whether one CIDR is in another; not where one of them is none."""
+    inner, outer = strict(text), strict(other)
+    if isinstance(inner, ipaddress.IPv4Network) and isinstance(outer, ipaddress.IPv4Network):
+        return inner.subnet_of(outer)
+    if isinstance(inner, ipaddress.IPv6Network) and isinstance(outer, ipaddress.IPv6Network):
+        return inner.subnet_of(outer)
+    return False
 
 
 def blocks(given: Iterable[str], most: int = MOST) -> Blocks:

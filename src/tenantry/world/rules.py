@@ -8,33 +8,44 @@ Pure. Levels are expanded to switches as the Pod Security Standards have them (K
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from tenantry.api.rules import (
     Action,
+    Hostnames,
     Level,
     Permission,
     PodSecurity,
+    ReclaimPolicy,
     RuleModel,
     Rules,
     Scheduling,
     Seccomp,
     Services,
     ServiceType,
+    StorageClasses,
 )
 from tenantry.api.tenancyrules import Bound, Listed, Section, TenancyRulesSpec
 from tenantry.world import quantity
+from tenantry.world.addresses import is_within
 
 LEVELS = (Level.PRIVILEGED, Level.BASELINE, Level.RESTRICTED)
 
 STANDARD = Rules(
     pod_security=PodSecurity(level=Level.BASELINE),
     scheduling=Scheduling(node_name=Permission.REFUSE),
-    services=Services(types=(ServiceType.CLUSTER_IP,), external_ips=Permission.REFUSE, external_name=Permission.REFUSE),
+    services=Services(
+        types=(ServiceType.CLUSTER_IP,),
+        external_ips=Permission.REFUSE,
+        external_name=Permission.REFUSE,
+        endpoints=Permission.REFUSE,
+    ),
+    storage_classes=StorageClasses(reclaim_policies=(ReclaimPolicy.DELETE,), existing_volumes=Permission.REFUSE),
+    hostnames=Hostnames(catch_all=Permission.REFUSE),
 )
 """What holds for whatever of it neither TenancyDefaults nor the Tenant decides (decision 8)."""
 
@@ -120,10 +131,27 @@ def effective(administrators: Sequence[Layer], below: Sequence[Layer] = ()) -> T
         InputError: A quantity is none.
     """
     given = merged(flatten(layer) for layer in administrators)
-    decided = {name for layer in administrators for name, rule in _given(layer.rules) if rule.action is Action.ENFORCE}
-    standard = {field: getattr(STANDARD, field) for field in STANDARD.__struct_fields__ if field not in decided}
-    whole = meet(flatten(Layer(STANDARD_SOURCE, Rules(**standard))), given)
+    whole = meet(flatten(Layer(STANDARD_SOURCE, _standard(administrators))), given)
     return merged([whole, *(flatten(layer) for layer in below)])
+
+
+def _standard(administrators: Sequence[Layer]) -> Rules:
+    """Return what of the standard no administrator decides.
+
+    Who allows load balancers says nothing about external addresses: each field stands for itself. But switches of
+    podSecurity are about a level, so one of them decides all.
+    """
+    left: dict[str, Any] = dict(_given(STANDARD))
+    for layer in administrators:
+        for name, rule in _given(layer.rules):
+            if rule.action is not Action.ENFORCE or name not in left:
+                continue
+            if isinstance(rule, PodSecurity):
+                del left[name]
+                continue
+            decided = [field for field in rule.__struct_fields__ if getattr(rule, field) is not UNSET]
+            left[name] = msgspec.structs.replace(left[name], **dict.fromkeys(set(decided) - {"action"}, UNSET))
+    return Rules(**left)
 
 
 def merged(specs: Iterable[TenancyRulesSpec]) -> TenancyRulesSpec:
@@ -137,7 +165,7 @@ def merged(specs: Iterable[TenancyRulesSpec]) -> TenancyRulesSpec:
 # -- what one level says --------------------------------------------------------------------------
 
 
-def _given(rules: Rules) -> Iterable[tuple[str, RuleModel]]:
+def _given(rules: Rules) -> Iterator[tuple[str, RuleModel]]:
     for field in rules.__struct_fields__:
         value: RuleModel | UnsetType = getattr(rules, field)
         if value is not UNSET:
@@ -266,16 +294,17 @@ def _joined(above: Mapping[str, Listed], below: Mapping[str, Listed]) -> dict[st
 
 
 def common(above: Sequence[str], below: Sequence[str]) -> tuple[str, ...]:
-    """Return the values that both lists allow; KEY allows every KEY=VALUE."""
+    """Return the values that both lists allow; see `covers`."""
     kept = [value for value in below if covers(above, value)]
     kept += [value for value in above if covers(below, value)]
     return tuple(dict.fromkeys(kept))
 
 
 def covers(values: Sequence[str], value: str) -> bool:
-    """Tell whether a list allows a value."""
+    """Tell whether a list allows a value: KEY every KEY=VALUE, a CIDR every one in it."""
     key, has_value, _ = value.partition("=")
-    return value in values or (bool(has_value) and key in values)
+    is_inside = "/" in value and any(is_within(value, each) for each in values)
+    return value in values or (bool(has_value) and key in values) or is_inside
 
 
 def _conjoined(
