@@ -1,0 +1,71 @@
+"""The self-test of isolation from the command line, on a real control plane with a real operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from cli_command import Cli
+
+NO_NAME = {"TENANTRY_NAME": ""}
+
+
+@pytest.fixture(scope="module")
+def acme(cli: Cli) -> Iterator[str]:
+    """A tenant of ada's."""
+    cli.run("tenant", "create", "audited", "--owner", "ada", "--wait")
+    yield "audited"
+    cli.run("delete", "tenant", "audited", "--yes", "--no-wait")
+
+
+def test_failures_are_told_with_what_to_do(cli: Cli, acme: str) -> None:
+    """X06: a tenant without a quota has no share; the exit code says that something failed."""
+    said = cli.run("audit", acme, code=1).stdout
+    assert said.startswith("tenant 'audited', namespace 'audited', as 'ada': score ")
+    assert "Failed TNT-QTA-001 Processors without end: create a Pod of 100000 cpu in 'audited' (dry run)" in said
+    assert "  fix: Give the Tenant a quota of cpu" in said
+    assert "\x1b" not in said
+
+
+def test_json_and_the_report_say_the_same(cli: Cli, acme: str) -> None:
+    """X06: what is printed is what the tenant's owner reads."""
+    found = cli.json("audit", acme, "--report", "-o", "json", code=1)
+    assert found["summary"]["errors"] == 0
+    shown = cli.kubectl("get", "isolationreport", "latest", "-n", acme, "--as", "ada", "-o", "json")
+    status = msgspec.json.decode(shown.stdout)["status"]
+    assert (status["score"], status["summary"]) == (found["score"], found["summary"])
+    failed = [each["id"] for each in found["checks"] if each["verdict"] == "Failed"]
+    assert [each["id"] for each in status["failed"]] == failed
+
+
+def test_all_tenants_are_audited_where_none_is_named(cli: Cli, acme: str) -> None:
+    (run,) = [run for run in cli.json("audit", "-o", "sarif", code=1)["runs"] if run["properties"]["tenant"] == acme]
+    assert len(run["results"]) == len(run["tool"]["driver"]["rules"])
+
+
+def test_an_owner_audits_itself(cli: Cli, acme: str) -> None:
+    """X06: with its own certificate, as far as it sees."""
+    person = cli.folder / "ada-audits.kubeconfig"
+    person.write_text(cli.run("kubeconfig", "--tenant", acme).stdout)
+    found = cli.run("audit", acme, "--kubeconfig", str(person), "-o", "json", code=1, environment=NO_NAME)
+    checks = {each["id"]: each["verdict"] for each in msgspec.json.decode(found.stdout)["checks"]}
+    assert (checks["TNT-API-001"], checks["TNT-NODE-001"]) == ("Passed", "Passed")
+    assert checks["TNT-API-019"] == "Skipped"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("audited", "--self"), 2, "is an administrator, to whom everything is allowed"),
+        (("audited", "--self", "--as", "ada"), 2, "either --as or --self"),
+        (("audited", "--as-group", "devs"), 2, "--as-group needs --as"),
+        (("-n", "kube-system"), 2, "is an administrator, to whom everything is allowed"),
+        (("audited", "-n", "kube-system"), 2, "is not of the tenant 'audited'"),
+        (("no-such-tenant",), 5, "not found"),
+        (("-n", "no-such-namespace", "--as", "ada"), 5, "not found"),
+    ],
+)
+@pytest.mark.usefixtures("acme")
+def test_wrong_input_is_told(cli: Cli, arguments: tuple[str, ...], code: int, told: str) -> None:
+    assert told in cli.run("audit", *arguments, code=code).stderr
