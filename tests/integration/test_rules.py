@@ -11,14 +11,16 @@ import pytest
 import pytest_asyncio
 
 from tenantry.api import marks
-from tenantry.api.errors import Forbidden
+from tenantry.api.errors import Forbidden, Invalid
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import NAME, TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import PODS, Api, until
+from tenantry.testing.api import PODS, Api, tenant_json, until
 from tenantry.testing.operators import Operator
 from tenantry.testing.people import as_person
-from tenantry.testing.trees import WORKSPACE, Trees
+from tenantry.testing.trees import WORKSPACE, Trees, subnamespace_json
 
 pytest_plugins = ["tenantry.testing.fixtures"]
 
@@ -43,6 +45,7 @@ async def test_a_rule_of_the_tenant_refuses_a_pod_and_says_why(
 ) -> None:
     """E15: which rule, of whom, and what would pass; also while the operator is down."""
     await api.make_tenant(name, rules=OURS)
+    await in_force(alice, name)
     await operator.stop()
     with pytest.raises(Forbidden) as refused:
         await alice.create(PODS, pod("evil.example/x"), name)
@@ -113,5 +116,164 @@ async def test_a_changed_rule_comes_down_the_tree(api: Api, alice: Api, name: st
         return "images.allowed" in spec.get("patterns", {}) and "priorityClasses.allowed" in spec["allowed"]
 
     await until(so, "the grandchild has the rules of both levels")
+    await in_force(alice, grandchild)
     with pytest.raises(Forbidden, match=r"images\.allowed of Tenant"):
         await alice.create(PODS, pod("evil.example/x"), grandchild)
+
+
+# -- looser than above ----------------------------------------------------------------------------
+
+ABOVE: Json = {
+    "podSecurity": {"level": "Restricted", "sysctls": ["kernel.shm_rmid_forced"]},
+    "scheduling": {"nodeName": "Refuse", "nodeSelectors": ["disk", "zone=a"]},
+    "storageClasses": {"allowed": ["fast", "slow"]},
+    "containers": {"max": {"cpu": "2"}},
+}
+LOOSER: list[tuple[str, Json]] = [
+    ("podSecurity.level", {"podSecurity": {"level": "Baseline"}}),
+    ("podSecurity.privileged", {"podSecurity": {"privileged": "Allow"}}),
+    ("podSecurity.seccomp", {"podSecurity": {"seccomp": "Confined"}}),
+    ("podSecurity.sysctls", {"podSecurity": {"sysctls": ["kernel.msgmax"]}}),
+    ("scheduling.nodeName", {"scheduling": {"nodeName": "Allow"}}),
+    ("scheduling.nodeSelectors", {"scheduling": {"nodeSelectors": ["zone=a", "zone=b"]}}),
+    ("storageClasses.allowed", {"storageClasses": {"allowed": ["other"]}}),
+    ("storageClasses.default", {"storageClasses": {"default": "other"}}),
+    ("containers.max", {"containers": {"max": {"cpu": 3}}}),
+]
+TIGHTER: Json = {
+    "podSecurity": {"level": "Restricted", "privileged": "Refuse", "seccomp": "Required"},
+    "scheduling": {"nodeSelectors": ["disk=ssd", "zone=a"]},
+    "storageClasses": {"allowed": ["slow"], "default": "slow"},
+    "containers": {"max": {"cpu": "1500m", "memory": "1Gi"}},
+    "images": {"allowed": [".*"]},
+}
+
+
+@pytest.mark.usefixtures("operator")
+async def test_a_subnamespace_is_never_looser_than_its_parent(api: Api, alice: Api, name: str) -> None:
+    """E15: rules that loosen, or contradict, what is set above are refused, and both places named."""
+    await api.make_tenant(name, rules=ABOVE)
+    await in_force(alice, name)
+    for path, rules in LOOSER:
+        with pytest.raises(Forbidden) as refused:
+            await alice.create(Subnamespace.resource, subnamespace_json("web", {**WORKSPACE, "rules": rules}), name)
+        assert f"spec.rules.{path} must not be looser than what Tenant '{name}' says: " in str(refused.value)
+    child = await Trees(alice).make(name, "web", {**WORKSPACE, "rules": TIGHTER})
+    larger = subnamespace_json("front", {**WORKSPACE, "rules": {"containers": {"max": {"cpu": 2}}}})
+    with pytest.raises(Forbidden, match=rf"Subnamespace '{name}/web' says: must be at most 1500m"):
+        await alice.create(Subnamespace.resource, larger, child)
+    # What is only warned of loosens nothing.
+    milder: Json = {"podSecurity": {"action": "Warn", "level": "Baseline"}}
+    await Trees(alice).make(child, "front", {**WORKSPACE, "rules": milder})
+
+
+@pytest.mark.usefixtures("operator")
+async def test_a_tenant_is_never_looser_than_the_defaults(api: Api, name: str) -> None:
+    """E15: it may decide what is only the standard, and not loosen what TenancyDefaults say."""
+    await api.make_tenant(name, rules={"podSecurity": {"level": "Privileged"}})
+    defaults: Json = {"metadata": {"name": "default"}, "spec": {"rules": {"podSecurity": {"level": "Baseline"}}}}
+    await api.create(TenancyDefaults.resource, defaults)
+    try:
+
+        async def so() -> bool:
+            spec = (await api.get(TenancyRules.resource, NAME, marks.SYSTEM_NAMESPACE))["spec"]["enforce"]
+            return "TenancyDefaults" in spec["chosen"]["podSecurity.level"]["source"]
+
+        await until(so, "the defaults are in force")
+        loose = tenant_json(f"{name}-2", rules={"podSecurity": {"level": "Privileged"}})
+
+        async def refused() -> str:
+            try:
+                await api.create(Tenant.resource, loose)
+            except Forbidden as error:
+                return str(error)
+            await api.delete(Tenant.resource, f"{name}-2")
+            return ""
+
+        told = await until(refused, "what is looser is refused")
+        assert "must not be looser than what TenancyDefaults 'default' says: must be Baseline or tighter" in told
+        # What was there already is tightened by merging.
+        spec = (await api.get(TenancyRules.resource, NAME, name))["spec"]["enforce"]
+        assert "podSecurity.privileged" in spec["refused"]
+    finally:
+        await api.delete(TenancyDefaults.resource, "default")
+
+
+@pytest.mark.usefixtures("operator")
+@pytest.mark.parametrize("pattern", ["a[", "a)|(b", "\\Qa", "(?<x"])
+async def test_patterns_that_do_not_parse_are_refused(api: Api, name: str, pattern: str) -> None:
+    """E15: they are RE2, alone and as the API server uses them."""
+    with pytest.raises(Invalid, match="regular expressions in the syntax of RE2"):
+        await api.create(Tenant.resource, tenant_json(name, rules={"images": {"allowed": [pattern]}}))
+
+
+# -- what is not refused, and what is looked at again ---------------------------------------------
+
+
+@pytest.mark.usefixtures("operator")
+async def test_warnings_and_audit_do_not_refuse(api: Api, alice: Api, name: str) -> None:
+    """E15: Warn tells everything that is wrong and lets it pass; the enforced standard stays."""
+    warn: Json = {
+        "podSecurity": {"action": "Warn", "level": "Restricted"},
+        "images": {"action": "Audit", **OURS["images"]},
+    }
+    await api.make_tenant(name, rules=warn)
+
+    async def warned() -> str:
+        body = msgspec.json.encode({"apiVersion": "v1", "kind": "Pod", **pod("evil.example/x")})
+        path = f"/api/v1/namespaces/{name}/pods"
+        async with alice.client.open("POST", path, query={"dryRun": "All"}, body=body) as response:
+            return " ".join(response.headers.getall("Warning", []))
+
+    told = await until(warned, "the rules warn")
+    for rule in ("runAsRoot", "privilegeEscalation", "defaultCapabilities", "seccompUnset"):
+        assert f"podSecurity.{rule} of Tenant '{name}'" in told
+    assert "images.allowed" not in told
+    await until(lambda: refusal_of(alice, pod(hostNetwork=True), name), "the standard is in force")
+    with pytest.raises(Forbidden, match=r"podSecurity\.hostNamespaces of Tenantry's standard"):
+        await alice.create(PODS, pod(hostNetwork=True), name)
+
+
+@pytest.mark.usefixtures("operator")
+async def test_what_runs_is_looked_at_when_its_spec_changes(api: Api, alice: Api, name: str) -> None:
+    """E15: by an update, an ephemeral container or a resize; labels of what was allowed once may change."""
+    await api.make_tenant(name, rules={**OURS, "containers": {"max": {"memory": "1Gi"}}})
+    limited: Json = {"limits": {"memory": "64Mi"}, "requests": {"memory": "64Mi"}}
+    await in_force(alice, name)
+    web: Json = {"name": "web", "image": "busybox", "resources": limited}
+    await alice.create(PODS, {"metadata": {"name": "p"}, "spec": {"containers": [web]}}, name)
+    with pytest.raises(Forbidden, match="has the image 'evil'"):
+        await merged(alice, f"{name}/pods/p", {"spec": {"containers": [{"name": "web", "image": "evil"}]}})
+    debug = {"name": "debug", "image": "busybox", "securityContext": {"privileged": True}}
+    with pytest.raises(Forbidden, match=r"container 'debug' is privileged"):
+        # Owners do not have the right; somebody else may.
+        await merged(api, f"{name}/pods/p/ephemeralcontainers", {"spec": {"ephemeralContainers": [debug]}})
+    grown = {"name": "web", "resources": {"limits": {"memory": "2Gi"}, "requests": {"memory": "64Mi"}}}
+    with pytest.raises(Forbidden, match="container 'web' may use too much memory"):
+        await merged(api, f"{name}/pods/p/resize", {"spec": {"containers": [grown]}})
+    await api.patch(Tenant.resource, name, {"spec": {"rules": {"images": {"allowed": ["other"]}}}})
+
+    async def so() -> bool:
+        return bool(await refusal_of(alice, pod("busybox"), name))
+
+    await until(so, "the new rules are in force")
+    await alice.patch(PODS, "p", {"metadata": {"labels": {"a": "b"}}}, name)
+
+
+async def in_force(person: Api, namespace: str) -> None:
+    """Wait until the API server goes by the rules: the policies may be a second old."""
+
+    async def so() -> str:
+        return await refusal_of(person, pod("evil.example/x"), namespace)
+
+    await until(so, "the rules are in force")
+
+
+async def merged(person: Api, path: str, patch: Json) -> None:
+    """Merge a patch in which containers are known by their names."""
+    await person.client.request(
+        "PATCH",
+        f"/api/v1/namespaces/{path}",
+        body=msgspec.json.encode(patch),
+        content_type="application/strategic-merge-patch+json",
+    )

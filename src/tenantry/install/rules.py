@@ -8,18 +8,24 @@ from __future__ import annotations
 from typing import Any
 
 from tenantry.api import marks
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancyrules import AUDIT_MARK, NAME, OWN_MARK, WARN_MARK, TenancyRules
+from tenantry.api.tenant import Tenant
 from tenantry.install.policy import IN_TENANTS, NOT_ADMINISTRATOR, binding, rule, says, validating
+from tenantry.policy import looser
 from tenantry.policy.check import Subject
-from tenantry.policy.compile import SUBJECTS, compiled
+from tenantry.policy.compile import ENFORCED, PROBLEM, SUBJECTS, compiled, forms, only_validation
+from tenantry.world.rules import STANDARD_SOURCE
 
 Json = dict[str, Any]
 
 PREFIX = "tenantry-rules-"
 MADE = "tenantry-rules"
+LOOSER = "tenantry-looser-subnamespaces"
+LOOSER_TENANTS = "tenantry-looser-tenants"
 
-_KIND: Json = {"apiVersion": TenancyRules.resource.api_version, "kind": TenancyRules.resource.kind}
-_ACTIONS = {"enforce": "Deny", "warn": "Warn", "audit": "Audit"}
+PARAM_KIND: Json = {"apiVersion": TenancyRules.resource.api_version, "kind": TenancyRules.resource.kind}
+ACTIONS = {"enforce": "Deny", "warn": "Warn", "audit": "Audit"}
 _WHERE: dict[str, Json] = {
     "enforce": IN_TENANTS,
     "warn": {"matchExpressions": [{"key": WARN_MARK, "operator": "Exists"}]},
@@ -29,8 +35,8 @@ _WHERE: dict[str, Json] = {
 
 def everything() -> list[Json]:
     """Return the policies of all rules and their bindings, and what protects the rules."""
-    policies = [each for subject in SUBJECTS for section in _ACTIONS for each in _policy(subject, section)]
-    return [*policies, *_made()]
+    policies = [each for subject in SUBJECTS for section in ACTIONS for each in _policy(subject, section)]
+    return [*policies, *_made(), *_looser()]
 
 
 def name_of(subject: Subject, section: str) -> str:
@@ -46,10 +52,10 @@ def _policy(subject: Subject, section: str) -> list[Json]:
         parts.validations,
         conditions=parts.conditions,
         where=_WHERE[section],
-        paramKind=_KIND,
+        paramKind=PARAM_KIND,
         variables=parts.variables,
     )
-    return [policy, *bindings(name, validationActions=[_ACTIONS[section]])]
+    return [policy, *bindings(name, validationActions=[ACTIONS[section]])]
 
 
 def bindings(name: str, kind: str = "Validating", **more: Json | list[str]) -> list[Json]:
@@ -70,6 +76,35 @@ def bindings(name: str, kind: str = "Validating", **more: Json | list[str]) -> l
 
 def _where(label: str, operator: str) -> Json:
     return {"namespaceSelector": {"matchExpressions": [{"key": label, "operator": operator}]}}
+
+
+def _looser() -> list[Json]:
+    """Return what keeps rules from being looser than those above: a Tenant's, and a Subnamespace's."""
+    params: Json = {"name": NAME, "namespace": marks.SYSTEM_NAMESPACE, "parameterNotFoundAction": "Allow"}
+    return [
+        _compares(LOOSER, Subnamespace, IN_TENANTS, ""),
+        *bindings(LOOSER),
+        # What is only the standard is a Tenant's to decide otherwise.
+        _compares(LOOSER_TENANTS, Tenant, None, STANDARD_SOURCE),
+        # Without the operator's first word nothing is above a Tenant but what it would merge anyway.
+        binding(LOOSER_TENANTS, paramRef=params),
+    ]
+
+
+def _compares(name: str, kind: type[Subnamespace | Tenant], where: Json | None, ignored: str) -> Json:
+    new = "request.operation == 'CREATE' || !has(oldObject.spec.rules) || object.spec.rules != oldObject.spec.rules"
+    return validating(
+        name,
+        [rule(kind.resource.group, [kind.resource.plural], "CREATE", "UPDATE")],
+        [only_validation()],
+        conditions=[{"name": "has-new-rules", "expression": f"has(object.spec.rules) && ({new})"}],
+        where=where,
+        paramKind=PARAM_KIND,
+        variables=[
+            {"name": form, "expression": text}
+            for form, text in {**forms(ENFORCED), PROBLEM: looser.problem(ignored)}.items()
+        ],
+    )
 
 
 def _made() -> list[Json]:
