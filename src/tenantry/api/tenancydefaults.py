@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from tenantry.api.crd import Column, Names, Rule, list_map
+from tenantry.api.fairness import Fairness
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import Condition, KubernetesObject, Model, Resource
 from tenantry.api.requests import AutoApproval
@@ -81,6 +82,9 @@ class TenancyDefaultsSpec(Model, frozen=True, kw_only=True):
         Meta(description="What workloads may ask for, in every namespace of every tenant; tenants only tighten it."),
     ] = Rules()
     network: Annotated[NetworkDefaults, Meta(description="What is around the tenants.")] = NetworkDefaults()
+    fairness: Annotated[Fairness, Meta(description="How the API server's work is shared out between tenants.")] = (
+        Fairness()
+    )
     auto_approve: Annotated[
         tuple[AutoApproval, ...],
         Meta(

@@ -19,6 +19,7 @@ from tenantry.api.errors import ApiError, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.requests import ClusterRoleRequest, RoleRequest
 from tenantry.api.tenant import Tenant
+from tenantry.controllers.fairness.controller import FairnessController
 from tenantry.controllers.inheritance.controller import InheritanceController
 from tenantry.controllers.nodes.addresses import AddressController, Addresses
 from tenantry.controllers.nodes.controller import NodeController
@@ -114,6 +115,7 @@ def controllers(cluster_uid: str) -> list[Controller]:
         QuotaController(verdicts),
         InheritanceController(),
         NodeController(),
+        FairnessController(),
         RulesController(),
         AddressController(addresses),
         TenantRequestController(),

@@ -65,6 +65,7 @@ def operator_role() -> Json:
         allow([""], ["nodes"], READ),
         allow([""], ["nodes/status"], ["patch"]),
         allow(["apiextensions.k8s.io"], ["customresourcedefinitions"], READ),
+        allow(["flowcontrol.apiserver.k8s.io"], ["flowschemas", "prioritylevelconfigurations"], KEEP),
         allow(["events.k8s.io"], ["events"], ["create", "patch"]),
     ]
     return cluster_role(OPERATOR, rules=rules)
@@ -134,6 +135,7 @@ def flow_schema(subject: Json) -> Json:
         else {"user": {"name": subject["name"]}}
     )
     every = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"], "clusterScope": True, "namespaces": ["*"]}
+    pages = {"nonResourceURLs": ["*"], "verbs": ["*"]}
     return {
         "apiVersion": "flowcontrol.apiserver.k8s.io/v1",
         "kind": "FlowSchema",
@@ -142,6 +144,6 @@ def flow_schema(subject: Json) -> Json:
             "priorityLevelConfiguration": {"name": "workload-high"},
             "matchingPrecedence": 800,
             "distinguisherMethod": {"type": "ByUser"},
-            "rules": [{"subjects": [{"kind": kind, **about}], "resourceRules": [every]}],
+            "rules": [{"subjects": [{"kind": kind, **about}], "resourceRules": [every], "nonResourceRules": [pages]}],
         },
     }

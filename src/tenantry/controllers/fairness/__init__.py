@@ -1,0 +1,1 @@
+"""Keeps the priority levels and FlowSchemas by which the API server treats tenants fairly."""

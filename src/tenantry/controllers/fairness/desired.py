@@ -1,0 +1,194 @@
+"""The level that all tenants share at the API server, and who is served elsewhere (H06): pure.
+
+    the masters, nodes, Kubernetes' controllers, the operator ─► their own levels, as without Tenantry
+    whom TenancyDefaults trust                               ─► workload-low, as without Tenantry
+    at most four tenants that have a level of their own      ─► that
+    everybody else who is authenticated                      ─► tenantry-tenants, in turns by user
+
+Source: Kubernetes, "API Priority and Fairness".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tenantry.api import marks
+from tenantry.api.fairness import Fairness, Trusted, TrustedKind
+from tenantry.api.flowcontrol import (
+    Distinguisher,
+    FlowRule,
+    FlowSchema,
+    FlowSchemaSpec,
+    FlowSubject,
+    LevelReference,
+    Limited,
+    LimitResponse,
+    Named,
+    NonResourceRule,
+    PriorityLevelConfiguration,
+    PriorityLevelConfigurationSpec,
+    Queuing,
+    ResourceRule,
+    ServiceAccountNamed,
+)
+from tenantry.api.model import ObjectMeta, OwnerReference
+from tenantry.api.owner import Owner, OwnerKind
+from tenantry.engine.plan import Child
+
+TENANTS = "tenantry-tenants"
+TRUSTED = "tenantry-trusted"
+RESERVED_PREFIX = "tenantry-reserved-"
+
+# The default of `Fairness.shares` is 1: 3 seats of the API server's usual 600. Whoever has a seat is at work, so seats
+# are how many processors tenants can keep busy at the same time. Fair queues share seats out, but take none away from
+# a request that has one: with more seats than there are processors to spare, whoever comes next waits for a processor
+# behind those who flood, and no queue helps [measured: docs/benchmarks.md].
+
+QUEUES = 512
+HAND_SIZE = 6
+"""A user's requests wait in the shortest of so many queues, drawn by its name.
+
+That all six are among those of sixteen who flood has a chance of 1 in 44 thousand; with Kubernetes' usual 128 queues it
+would be 1 in 45. A queue costs a few hundred bytes.
+"""
+
+QUEUE_LENGTH = 50
+"""Of one queue: a user may have 300 requests waiting, and is told to come again (429) after that.
+
+Waiting costs nearly nothing. A shorter queue would cost more: refusals are quick, and whoever floods comes back.
+"""
+
+TRUSTED_PRECEDENCE = 8600
+RESERVED_PRECEDENCE = 8700
+TENANTS_PRECEDENCE = 8800
+"""After what is Kubernetes' own or an administrator's, ahead of service-accounts (9000) and global-default (9900)."""
+
+TRUSTED_LEVEL = "workload-low"
+"""Where Kubernetes has the ServiceAccounts of all namespaces but kube-system."""
+
+EVERYBODY = FlowSubject(kind="Group", group=Named(name="system:authenticated"))
+
+
+def common(shares: int = 1) -> list[PriorityLevelConfiguration | FlowSchema]:
+    """Return the level of all tenants, and what sends to it whoever no other FlowSchema takes."""
+    return [
+        level(TENANTS, shares),
+        flow_schema(TENANTS, level_name=TENANTS, precedence=TENANTS_PRECEDENCE, subjects=[EVERYBODY]),
+    ]
+
+
+def children(
+    fairness: Fairness, members: Mapping[str, Sequence[FlowSubject]], owner: OwnerReference | None
+) -> list[Child]:
+    """Return everything that the operator keeps.
+
+    Args:
+        fairness: As the administrator has it.
+        members: From each tenant that is there to whom its own level is for; see `members_of`.
+        owner: The TenancyDefaults; None where there are none.
+    """
+    ours = {marks.MANAGED_BY: frozenset({marks.MANAGER})}
+    found = [Child(object=each, wave=0, marks=ours) for each in common(fairness.shares)]
+    if owner is None:
+        return found
+    more: list[PriorityLevelConfiguration | FlowSchema] = []
+    for reserved in fairness.reserved:
+        name = f"{RESERVED_PREFIX}{reserved.tenant}"
+        subjects = members.get(reserved.tenant, ())
+        if subjects:
+            more += [
+                level(name, reserved.shares, owner=owner),
+                flow_schema(name, level_name=name, precedence=RESERVED_PRECEDENCE, subjects=subjects, owner=owner),
+            ]
+    if fairness.trusted:
+        subjects = [_trusted(each) for each in fairness.trusted]
+        schema = flow_schema(
+            TRUSTED, level_name=TRUSTED_LEVEL, precedence=TRUSTED_PRECEDENCE, subjects=subjects, owner=owner
+        )
+        more.append(schema)
+    return [*found, *(Child(object=each, wave=0, owner_uid=owner.uid) for each in more)]
+
+
+def members_of(owners: Sequence[Owner], namespaces: Sequence[str]) -> list[FlowSubject]:
+    """Return whom a tenant's own level is for: its owners, and the ServiceAccounts of its namespaces."""
+    people = [_owner(owner) for owner in sorted(set(owners), key=lambda each: (each.kind, each.namespace, each.name))]
+    return [*people, *(_all_of(namespace) for namespace in sorted(namespaces))]
+
+
+def _owner(owner: Owner) -> FlowSubject:
+    if owner.kind is OwnerKind.USER:
+        return FlowSubject(kind="User", user=Named(name=owner.name))
+    if owner.kind is OwnerKind.GROUP:
+        return FlowSubject(kind="Group", group=Named(name=owner.name))
+    return FlowSubject(
+        kind="ServiceAccount", service_account=ServiceAccountNamed(namespace=owner.namespace, name=owner.name)
+    )
+
+
+def _trusted(trusted: Trusted) -> FlowSubject:
+    if trusted.kind is TrustedKind.NAMESPACE:
+        return _all_of(trusted.name)
+    return _owner(Owner(kind=OwnerKind(trusted.kind.value), name=trusted.name))
+
+
+def _all_of(namespace: str) -> FlowSubject:
+    return FlowSubject(kind="ServiceAccount", service_account=ServiceAccountNamed(namespace=namespace, name="*"))
+
+
+def level(name: str, shares: int, *, owner: OwnerReference | None = None) -> PriorityLevelConfiguration:
+    """Return a level whose seats are its own: it lends none, and borrows none when others have some to spare.
+
+    Args:
+        name: Of the level.
+        shares: Of the API server's seats, in proportion to the shares of all levels.
+        owner: With whom it goes away; None for nobody.
+    """
+    queuing = Queuing(queues=QUEUES, hand_size=HAND_SIZE, queue_length_limit=QUEUE_LENGTH)
+    limited = Limited(
+        nominal_concurrency_shares=shares,
+        lendable_percent=0,
+        borrowing_limit_percent=0,
+        limit_response=LimitResponse(type="Queue", queuing=queuing),
+    )
+    spec = PriorityLevelConfigurationSpec(type="Limited", limited=limited)
+    return PriorityLevelConfiguration(metadata=_meta(name, owner), spec=spec)
+
+
+def flow_schema(
+    name: str,
+    *,
+    level_name: str,
+    precedence: int,
+    subjects: Sequence[FlowSubject],
+    owner: OwnerReference | None = None,
+) -> FlowSchema:
+    """Return what sends every request of some people to a level, in turns by user.
+
+    Args:
+        name: Of the FlowSchema.
+        level_name: Where to.
+        precedence: The lower, the earlier it is asked.
+        subjects: Whose requests, at least one.
+        owner: With whom it goes away; None for nobody.
+    """
+    anything = ("*",)
+    every = ResourceRule(
+        verbs=anything, api_groups=anything, resources=anything, cluster_scope=True, namespaces=anything
+    )
+    page = NonResourceRule(verbs=anything, non_resource_urls=anything)
+    rule = FlowRule(subjects=tuple(subjects), resource_rules=(every,), non_resource_rules=(page,))
+    spec = FlowSchemaSpec(
+        priority_level_configuration=LevelReference(name=level_name),
+        matching_precedence=precedence,
+        distinguisher_method=Distinguisher(type="ByUser"),
+        rules=(rule,),
+    )
+    return FlowSchema(metadata=_meta(name, owner), spec=spec)
+
+
+def _meta(name: str, owner: OwnerReference | None) -> ObjectMeta:
+    return ObjectMeta(
+        name=name,
+        labels={marks.MANAGED_BY: marks.MANAGER},
+        owner_references=(owner,) if owner is not None else (),
+    )
