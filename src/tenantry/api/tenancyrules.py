@@ -24,8 +24,22 @@ WARN_MARK = "tenantry.dev/rules-warn"
 AUDIT_MARK = "tenantry.dev/rules-audit"
 """On a namespace that has rules of that action: no other pays for the policies of it. The value is always "true"."""
 
+RECLAIMED = "Delete"
+"""What becomes of volumes where a namespace says nothing else."""
+
 MAX_RULES = 128
 """How many rules of one form there can be."""
+
+
+def reclaim_mark(section: str) -> str:
+    """Return the label by which a namespace says what may become of its volumes, where that is not the usual.
+
+    The value is reclaim policies with dots between them: the policy on claims has no sight of the TenancyRules.
+
+    Args:
+        section: enforce, warn or audit.
+    """
+    return "tenantry.dev/reclaim-policies" + ("" if section == "enforce" else f"-{section}")
 
 
 class Listed(Model, frozen=True, kw_only=True):

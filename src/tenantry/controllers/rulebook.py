@@ -10,11 +10,22 @@ from tenantry.api import marks
 from tenantry.api.model import ObjectMeta
 from tenantry.api.rules import Rules
 from tenantry.api.subnamespace import Subnamespace
-from tenantry.api.tenancyrules import AUDIT_MARK, NAME, OWN_MARK, WARN_MARK, TenancyRules, TenancyRulesSpec
+from tenantry.api.tenancyrules import (
+    AUDIT_MARK,
+    NAME,
+    OWN_MARK,
+    RECLAIMED,
+    WARN_MARK,
+    TenancyRules,
+    TenancyRulesSpec,
+    reclaim_mark,
+)
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import interior
 from tenantry.controllers.interior import Room
 from tenantry.engine.plan import Child
+from tenantry.policy.compile import ENFORCED, SECTIONS
+from tenantry.policy.storage import RECLAIM_POLICIES
 from tenantry.world.rules import Layer, effective
 
 DEFAULTS_SOURCE = "TenancyDefaults 'default'"
@@ -72,10 +83,21 @@ def rulebook(room: Room, defaults: Rules, lineage: Sequence[Subnamespace] = ()) 
     rules = rules_of(defaults, room.tenant, lineage)
     labels = {} if rules.warn.is_empty else {WARN_MARK: "true"}
     labels |= {} if rules.audit.is_empty else {AUDIT_MARK: "true"}
+    labels |= _reclaim_labels(rules)
     if not has_own(room.tenant, lineage):
         return Rulebook(labels, ())
     own = TenancyRules(metadata=interior.meta(room, NAME), spec=rules)
     return Rulebook({**labels, OWN_MARK: "own"}, (Child(object=own, wave=interior.WAVE_LIMITS),))
+
+
+def _reclaim_labels(rules: TenancyRulesSpec) -> dict[str, str]:
+    """Return what a namespace says of the reclaim policies of its volumes, where that is not the usual."""
+    labels: dict[str, str] = {}
+    for section in SECTIONS:
+        listed = getattr(rules, section).allowed.get(RECLAIM_POLICIES)
+        if listed is not None and (section != ENFORCED or listed.values != (RECLAIMED,)):
+            labels[reclaim_mark(section)] = ".".join(sorted(listed.values))
+    return labels
 
 
 def shared(defaults: Rules) -> TenancyRules:

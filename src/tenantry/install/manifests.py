@@ -18,6 +18,7 @@ from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.install import (
     approval,
     bandwidth,
+    claims,
     fairness,
     guards,
     inherited,
@@ -72,6 +73,7 @@ def foundation(subject: Json) -> list[Json]:
         *network.everything(),
         *bandwidth.bandwidth(),
         *rules.everything(),
+        *claims.everything(),
         *subnamespaces.everything(),
         *inherited.everything(subject),
         *approval.everything(subject),

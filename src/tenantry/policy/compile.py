@@ -10,6 +10,7 @@ import msgspec
 from tenantry.policy.check import FORMS, Check, Subject
 from tenantry.policy.pods import PODS
 from tenantry.policy.services import SERVICES, WRITTEN
+from tenantry.policy.storage import CLAIMS
 
 Json = dict[str, Any]
 
@@ -18,7 +19,7 @@ ENFORCED = SECTIONS[0]
 PROBLEM = "problem"
 """The variable that holds the message of what is wrong."""
 
-SUBJECTS: tuple[Subject, ...] = (PODS, SERVICES, *WRITTEN)
+SUBJECTS: tuple[Subject, ...] = (PODS, SERVICES, *WRITTEN, CLAIMS)
 """Everything that is checked; another kind is added here."""
 
 

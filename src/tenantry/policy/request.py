@@ -27,6 +27,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         namespace_labels: Of the namespace.
         object: What is to be, with the defaults that the API server has filled in; {} for a deletion.
         old_object: What is; {} for a creation.
+        reclaim_policies: Of the cluster's StorageClasses, as far as they are known.
     """
 
     resource: str
@@ -40,6 +41,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     namespace_labels: Mapping[str, str] = {}
     old_object: Json = {}
+    reclaim_policies: Mapping[str, str] = {}
 
 
 def part(value: Json, *path: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tenantry.api.tenancyrules import Section
+from tenantry.policy import storage
 from tenantry.policy.compile import SUBJECTS
 from tenantry.policy.request import Finding, Judged, Request
 
@@ -13,4 +14,4 @@ def findings(request: Request, rules: Section) -> list[Finding]:
     The API server tells the first of each policy when it refuses, and all of them as warnings.
     """
     judged = Judged(request, rules)
-    return [finding for subject in SUBJECTS for finding in subject.findings(judged)]
+    return [*(finding for subject in SUBJECTS for finding in subject.findings(judged)), *storage.kept(judged)]

@@ -1,0 +1,82 @@
+"""The policies on claims that look beyond the rules: the default StorageClass, and what becomes of volumes. Pure.
+
+Source: Kubernetes, "Mutating Admission Policy", "Validating Admission Policy" (parameter resources), "Storage Classes".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenantry.api.tenancyrules import RECLAIMED, reclaim_mark
+from tenantry.install.policy import IN_TENANTS, binding, mutating, rule, says, validating
+from tenantry.install.rules import ACTIONS, PARAM_KIND, bindings
+from tenantry.policy.check import quoted
+from tenantry.policy.compile import forms
+from tenantry.policy.storage import CLASSES, CONDITIONS, DEFAULT, OLD_NAME, kept_message
+
+Json = dict[str, Any]
+
+DEFAULT_CLASS = "tenantry-default-storage-class"
+RECLAIM = "tenantry-reclaim-policies"
+
+_CLAIMS = ("", ["persistentvolumeclaims"])
+_NAMED = (
+    "has(object.spec.storageClassName) && (!has(object.metadata.managedFields) || object.metadata.managedFields.exists("
+    "m, has(m.fieldsV1) && 'f:spec' in m.fieldsV1 && 'f:storageClassName' in m.fieldsV1['f:spec']))"
+)
+"""CEL: whoever makes the claim names a class.
+
+Kubernetes' own plugin for the default one has been there before, but what it writes is nobody's field yet.
+"""
+
+
+def everything() -> list[Json]:
+    """Return the policies and their bindings."""
+    return [*_default(), *(each for section in ACTIONS for each in _reclaimed(section))]
+
+
+def _default() -> list[Json]:
+    """Return what gives claims that name no StorageClass the one of the rules."""
+    chosen = f"variables.chosen[{quoted(DEFAULT)}].value"
+    patch = (
+        f"!({_NAMED}) && {quoted(DEFAULT)} in variables.chosen"
+        f" ? [JSONPatch{{op: 'add', path: '/spec/storageClassName', value: {chosen}}}] : []"
+    )
+    of_old = f"has(object.metadata.annotations) && {quoted(OLD_NAME)} in object.metadata.annotations"
+    policy = mutating(
+        DEFAULT_CLASS,
+        [rule(*_CLAIMS, "CREATE")],
+        [patch],
+        conditions=[{"name": "names-none-as-of-old", "expression": f"!({of_old})"}],
+        where=IN_TENANTS,
+    )
+    variables = [{"name": "chosen", "expression": forms("enforce")["chosen"]}]
+    policy["spec"] |= {"paramKind": PARAM_KIND, "variables": variables}
+    return [policy, *bindings(DEFAULT_CLASS, "Mutating")]
+
+
+def _reclaimed(section: str) -> list[Json]:
+    """Return what keeps claims from classes whose volumes stay when the claims go.
+
+    Its parameters are the StorageClasses themselves, each by itself: what one says holds at once, also while the
+    operator is down. Which policies a namespace may have stands on the namespace, where it is not the usual.
+    """
+    mark = reclaim_mark(section)
+    enforced = section == "enforce"
+    name = RECLAIM + ("" if enforced else f"-{section}")
+    labels = "namespaceObject.metadata.labels"
+    usual = f"'{mark}' in {labels} ? {labels}['{mark}'].split('.') : ['{RECLAIMED}']"
+    holds = (
+        "!(params.metadata.name in variables.classes) || params.?reclaimPolicy.orValue('Delete') in variables.policies"
+    )
+    policy = validating(
+        name,
+        [rule(*_CLAIMS, "CREATE", "UPDATE")],
+        [says(holds, kept_message("variables.policies"), told=True)],
+        conditions=[{"name": key, "expression": text} for key, text in CONDITIONS.items()],
+        where=IN_TENANTS if enforced else {"matchExpressions": [{"key": mark, "operator": "Exists"}]},
+        paramKind={"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass"},
+        variables=[{"name": "classes", "expression": CLASSES}, {"name": "policies", "expression": usual}],
+    )
+    every: Json = {"selector": {}, "parameterNotFoundAction": "Allow"}
+    return [policy, binding(name, paramRef=every, validationActions=[ACTIONS[section]])]

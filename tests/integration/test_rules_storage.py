@@ -1,0 +1,166 @@
+"""What rules refuse of claims, tried with the owner's own certificate, and the StorageClass that claims get."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tenantry.api.errors import Forbidden
+from tenantry.api.model import Resource
+from tenantry.api.tenant import Tenant
+from tenantry.local.cluster import LocalCluster
+from tenantry.testing.api import PODS, Api, until
+from tenantry.testing.operators import Operator
+from tenantry.testing.people import as_person
+from tenantry.testing.refusals import refusal, tried
+
+pytest_plugins = ["tenantry.testing.fixtures"]
+
+Json = dict[str, Any]
+
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
+OLD_NAME = "volume.beta.kubernetes.io/storage-class"
+DEFAULT_MARK = {"storageclass.kubernetes.io/is-default-class": "true"}
+SIZE = {"requests": {"storage": "1Gi"}}
+
+
+@pytest_asyncio.fixture
+async def alice(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[Api]:
+    """The owner, with a certificate of her own."""
+    async with as_person(tenancy, tmp_path, "alice") as person:
+        yield person
+
+
+@pytest_asyncio.fixture
+async def classes(api: Api) -> AsyncGenerator[None]:
+    """StorageClasses of either reclaim policy, of which one is the cluster's default."""
+    await make_class(api, "fast", "Delete", DEFAULT_MARK)
+    await make_class(api, "slow", "Delete")
+    await make_class(api, "kept", "Retain")
+    yield
+    for name in ("fast", "slow", "kept"):
+        await api.delete(CLASSES, name)
+
+
+async def make_class(api: Api, name: str, policy: str, annotations: Mapping[str, str] = {}) -> None:
+    """Make a StorageClass that makes no volumes."""
+    metadata = {"name": name, "annotations": dict(annotations)}
+    provisioner = "kubernetes.io/no-provisioner"
+    await api.create(CLASSES, {"metadata": metadata, "provisioner": provisioner, "reclaimPolicy": policy})
+
+
+def claim(annotations: Mapping[str, str] | None = None, **spec: object) -> Json:
+    """Return a claim."""
+    metadata = {"name": "c", "annotations": dict(annotations or {})}
+    return {"metadata": metadata, "spec": {"accessModes": ["ReadWriteOnce"], "resources": SIZE, **spec}}
+
+
+def of_class(name: str) -> Json:
+    """Return a claim of a StorageClass."""
+    return claim(storageClassName=name)
+
+
+@pytest.mark.usefixtures("classes")
+async def test_nobody_takes_a_volume_that_is_there(api: Api, alice: Api, operator: Operator, name: str) -> None:
+    """E15, H06: not by name, by label, without a class, nor of a class that keeps volumes; nobody runs."""
+    await api.make_tenant(name)
+    await operator.stop()
+    told = "(rule storageClasses.existingVolumes of Tenantry's standard)"
+    for value in (
+        claim(volumeName="v", storageClassName="fast"),
+        claim(selector={"matchLabels": {"a": "b"}}),
+        of_class(""),
+        claim({OLD_NAME: ""}),
+    ):
+        assert told in await refusal(alice, CLAIMS, value, name), value
+    for value in (of_class("kept"), claim({OLD_NAME: "kept"}), claim({OLD_NAME: "kept"}, storageClassName="fast")):
+        assert (
+            "claim 'c' has the StorageClass 'kept', whose reclaimPolicy is Retain (rule storageClasses.reclaimPolicies"
+            " of TenancyRules 'tenantry'): must be one whose reclaimPolicy is Delete"
+        ) in await refusal(alice, CLAIMS, value, name), value
+    await alice.create(CLAIMS, of_class("fast"), name)
+    assert told in await refusal(alice, CLAIMS, {"spec": {"volumeName": "v"}}, name, patch="c")
+    assert not await refusal(alice, CLAIMS, {"metadata": {"labels": {"a": "b"}}}, name, patch="c")
+
+
+@pytest.mark.usefixtures("classes", "operator")
+async def test_kubernetes_still_binds_claims(api: Api, alice: Api, name: str) -> None:
+    """E15: that nobody names a volume keeps nobody from getting one."""
+    await api.make_tenant(name)
+    volume: Json = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "slow",
+        "csi": {"driver": "disks.example.com", "volumeHandle": name},
+    }
+    await api.create(VOLUMES, {"metadata": {"name": name}, "spec": volume})
+    await alice.create(CLAIMS, of_class("slow"), name)
+
+    async def bound() -> bool:
+        found = await alice.get(CLAIMS, "c", name)
+        return found["spec"].get("volumeName") == name
+
+    await until(bound, "the claim has its volume")
+    assert not await refusal(alice, CLAIMS, {"metadata": {"labels": {"a": "b"}}}, name, patch="c")
+    await api.delete(VOLUMES, name)
+
+
+@pytest.mark.usefixtures("classes", "operator")
+async def test_claims_get_the_class_of_the_rules(api: Api, alice: Api, name: str) -> None:
+    """E15: who names no class gets the tenant's default, whatever the cluster's is; who names one keeps it."""
+    await api.make_tenant(name)
+    assert (await tried(alice, CLAIMS, claim(), name))["spec"]["storageClassName"] == "fast"
+    rules = {"storageClasses": {"default": "slow", "allowed": ["fast", "slow"]}}
+    await api.patch(Tenant.resource, name, {"spec": {"rules": rules}})
+
+    async def so() -> bool:
+        return (await tried(alice, CLAIMS, claim(), name))["spec"]["storageClassName"] == "slow"
+
+    await until(so, "the tenant's own default is in force")
+    assert (await tried(alice, CLAIMS, of_class("fast"), name))["spec"]["storageClassName"] == "fast"
+    for value in (of_class("other"), claim({OLD_NAME: "other"}), of_class("")):
+        assert f"(rule storageClasses.allowed of Tenant '{name}'): must be one of fast, slow" in await refusal(
+            alice, CLAIMS, value, name
+        )
+
+
+@pytest.mark.usefixtures("classes", "operator")
+async def test_claims_of_pods_go_by_the_rules_too(api: Api, alice: Api, name: str) -> None:
+    """E15, H06: a volume that a pod brings along is claimed by Kubernetes, in the tenant's name."""
+    await api.make_tenant(name)
+    volume = {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": of_class("kept")["spec"]}}}
+    spec = {"containers": [{"name": "c", "image": "busybox"}], "volumes": [volume]}
+    await alice.create(PODS, {"metadata": {"name": "p"}, "spec": spec}, name)
+
+    async def refused() -> bool:
+        events = await api.list(Resource("", "v1", "events", "Event"), name)
+        return any("rule storageClasses.reclaimPolicies" in each["message"] for each in events)
+
+    await until(refused, "Kubernetes was refused the claim")
+    assert not await api.list(CLAIMS, name)
+
+
+@pytest.mark.usefixtures("classes", "operator")
+async def test_an_administrator_may_let_volumes_stay(api: Api, alice: Api, name: str) -> None:
+    """E15: reclaim policies are the administrator's to decide, and nobody's below."""
+    await api.make_tenant(name, rules={"storageClasses": {"reclaimPolicies": ["Delete", "Retain"]}})
+    assert not await refusal(alice, CLAIMS, of_class("kept"), name)
+    with pytest.raises(Forbidden):
+        await alice.patch(
+            Resource("", "v1", "namespaces", "Namespace", namespaced=False),
+            name,
+            {"metadata": {"labels": {"tenantry.dev/reclaim-policies": "Retain"}}},
+        )
+    # What was made of the class before is looked at as it is now.
+    await api.patch(Tenant.resource, name, {"spec": {"rules": None}})
+
+    async def so() -> bool:
+        return "rule storageClasses.reclaimPolicies" in await refusal(alice, CLAIMS, of_class("kept"), name)
+
+    await until(so, "the usual holds again")
