@@ -15,13 +15,16 @@ import yaml
 
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, Forbidden
-from tenantry.api.kubernetes import ClusterNetworkPolicy
+from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, NetworkPolicy
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.engine.conditions import find, is_true
 from tenantry.local import toolchain
 from tenantry.local.progress import Silent
-from tenantry.testing.api import CRDS, PODS, Api, stays, tenant_json, until
+from tenantry.testing.api import CRDS, PODS, SECONDS, Api, stays, tenant_json, until
+from tenantry.testing.connectivity import ClusterPolicy, Fabric, Pod, Policy
 from tenantry.testing.operators import Operator
+from tenantry.testing.trees import Trees, subtenant
 
 pytest_plugins = ["tenantry.testing.fixtures"]
 
@@ -109,6 +112,54 @@ async def test_a_foreign_cluster_policy_is_never_taken_over(
         await api.delete(ClusterNetworkPolicy.resource, f"tenantry-{name}")
         await api.condition(name, reasons.CLUSTER_NETWORK_POLICY, holds=True)
     assert operator.is_running
+
+
+async def test_the_zones_of_an_open_tenant_are_kept_apart_from_above(
+    api: Api, operator: Operator, trees: Trees, name: str, definition: Json
+) -> None:
+    """E03, H06: where no NetworkPolicy does; a policy comes with a Subtenant and goes with it."""
+    async with _installed(api, definition):
+        await api.make_tenant(name, clusterNetworkPolicy="Enabled", isolation={"network": "Open"})
+        other = await api.make_tenant(f"{name}-b", clusterNetworkPolicy="Enabled")
+        await api.condition(name, reasons.CLUSTER_NETWORK_POLICY, holds=True, reason=reasons.IN_FORCE)
+        team, customer = await trees.make(name, "team"), await trees.make(name, "customer", subtenant("carl"))
+        inner = await trees.make(customer, "inner")
+        await until(lambda: _zones(api, name, 2), "both zones have a policy")
+        namespaces = [name, team, customer, inner, other.metadata.name, "default"]
+        fabric = await _fabric(api)
+        assert fabric.above
+        pods = {each: Pod(each, f"10.1.0.{number}") for number, each in enumerate(namespaces)}
+        reached = {
+            source: {target for target in namespaces if fabric.allows(pods[source], pods[target])}
+            for source in namespaces
+        }
+        core, theirs, foreign = {name, team}, {customer, inner}, other.metadata.name
+        assert reached == {
+            **{member: {*core, "default"} for member in core},
+            **{member: {*theirs, "default"} for member in theirs},
+            foreign: {foreign},
+            "default": {*core, *theirs, "default"},
+        }
+        writes = await operator.quiet_writes()
+        await api.patch(Tenant.resource, name, {"metadata": {"annotations": {"note": "n"}}})
+        await asyncio.sleep(0.3)
+        assert await operator.writes() == writes, "what is stored is what was written"
+        await api.patch(Subnamespace.resource, "customer", {"spec": {"allowCascadingDeletion": True}}, name)
+        await api.delete(Subnamespace.resource, "customer", name)
+        await until(lambda: _zones(api, name, 0), "there is one zone, which needs none", seconds=2 * SECONDS)
+
+
+async def _zones(api: Api, tenant: str, count: int) -> bool:
+    found = [each["metadata"]["name"] for each in await api.list(ClusterNetworkPolicy.resource)]
+    return sum(each.startswith(f"tenantry-{tenant}.zone-") for each in found) == count
+
+
+async def _fabric(api: Api) -> Fabric:
+    return Fabric(
+        {each["metadata"]["name"]: each["metadata"]["labels"] for each in await api.list(Namespace.resource)},
+        msgspec.convert(await api.list(NetworkPolicy.resource), list[Policy]),
+        msgspec.convert(await api.list(ClusterNetworkPolicy.resource), list[ClusterPolicy]),
+    )
 
 
 async def _created(api: Api, policy: Json) -> bool:

@@ -1,7 +1,8 @@
 """Who reaches whom by NetworkPolicies: their semantics, over objects as the API server has them. Pure.
 
 It takes the place of a data plane in tests of what the objects say. Where plugins differ it assumes what opens more: an
-ipBlock is about the addresses of pods, too. Source: Kubernetes, "Network Policies" and the API reference.
+ipBlock is about the addresses of pods, too. Source: Kubernetes, "Network Policies" and the API reference;
+network-policy-api v0.2.
 """
 
 from __future__ import annotations
@@ -76,6 +77,30 @@ class Policy(_Read, frozen=True):
     spec: _Spec
 
 
+class _ClusterPeer(_Read, frozen=True):
+    namespaces: _Selector
+
+
+class _ClusterRule(_Read, frozen=True):
+    action: str
+    sources: tuple[_ClusterPeer, ...] = msgspec.field(name="from", default=())
+    targets: tuple[_ClusterPeer, ...] = msgspec.field(name="to", default=())
+
+
+class _ClusterSpec(_Read, frozen=True):
+    tier: str
+    priority: int
+    subject: _ClusterPeer
+    ingress: tuple[_ClusterRule, ...] = ()
+    egress: tuple[_ClusterRule, ...] = ()
+
+
+class ClusterPolicy(_Read, frozen=True):
+    """A ClusterNetworkPolicy of the Admin tier about namespaces; its rules must all Pass or Deny."""
+
+    spec: _ClusterSpec
+
+
 class Pod(msgspec.Struct, frozen=True):
     """A pod; its labels are pairs of key and value."""
 
@@ -99,10 +124,12 @@ class Fabric(msgspec.Struct, frozen=True):
     Args:
         namespaces: Their labels, by name.
         policies: Those of all namespaces.
+        above: What goes before them.
     """
 
     namespaces: Mapping[str, Mapping[str, str]]
     policies: Sequence[Policy]
+    above: Sequence[ClusterPolicy] = ()
 
     def allows(self, source: Place, target: Place, port: int = 80, protocol: str = "TCP") -> bool:
         """Tell whether a connection comes about: each side must let it."""
@@ -112,6 +139,8 @@ class Fabric(msgspec.Struct, frozen=True):
     def _lets(self, direction: str, pod: Place, other: Place, port: int, protocol: str) -> bool:
         if isinstance(pod, Outside):
             return True
+        if self._is_denied(direction, pod, other):
+            return False
         about = [each.spec for each in self.policies if self._is_about(each, direction, pod)]
         outwards = direction == "Egress"
         rules = [rule for spec in about for rule in (spec.egress if outwards else spec.ingress)]
@@ -120,6 +149,18 @@ class Fabric(msgspec.Struct, frozen=True):
             and _has_port(rule.ports, port, protocol)
             for rule in rules
         )
+
+    def _is_denied(self, direction: str, pod: Pod, other: Place) -> bool:
+        """Tell what the first rule says that matches; Pass leaves the rest of the tier out."""
+        if isinstance(other, Outside):
+            return False
+        here, there = self.namespaces[pod.namespace], self.namespaces[other.namespace]
+        for policy in sorted(self.above, key=lambda each: each.spec.priority):
+            if _selects(policy.spec.subject.namespaces, here):
+                for rule in policy.spec.egress if direction == "Egress" else policy.spec.ingress:
+                    if any(_selects(peer.namespaces, there) for peer in (*rule.targets, *rule.sources)):
+                        return rule.action == "Deny"
+        return False
 
     @staticmethod
     def _is_about(policy: Policy, direction: str, pod: Pod) -> bool:

@@ -24,6 +24,7 @@ from tenantry.controllers.nodes.addresses import Addresses
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.subnamespace import checks, desired, ending, orphans, status, wakes
 from tenantry.controllers.subnamespace.gather import CHILD_KINDS, Caches, Inputs, gather, made_inside
+from tenantry.controllers.tenant import above
 from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
@@ -224,6 +225,8 @@ class SubnamespaceController:
         if tenant is None or not any(step.resource == Namespace.resource for step in outcome.done):
             return
         engine.wake("quota", tenant.metadata.name)
+        if inputs.subnamespace.spec.mode is Mode.SUBTENANT and above.has_zones(tenant):
+            engine.wake("tenant", tenant.metadata.name)
         # One that an administrator has given is bound already when it comes here.
         taken = inputs.bound is None and inputs.adoptee is not None
         if taken or any(TREE_SUFFIX in path for step in outcome.done for path in step.differs):

@@ -9,7 +9,7 @@ import msgspec
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, InputError, TerminalError
 from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, ResourceQuota, RoleBinding
-from tenantry.api.marks import PARENT, SUBNAMESPACE, SUSPENDED
+from tenantry.api.marks import KIND, KIND_SUBTENANT, PARENT, SUBNAMESPACE, SUSPENDED
 from tenantry.api.model import Resource, object_key
 from tenantry.api.rules import Rules
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
@@ -19,7 +19,7 @@ from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import interior, suspension, watched
 from tenantry.controllers.announcement import announce, warn_of_end
 from tenantry.controllers.nodes.addresses import Addresses
-from tenantry.controllers.tenant import desired, status
+from tenantry.controllers.tenant import above, desired, status
 from tenantry.controllers.tenant.gather import CHILD_KINDS, Inputs, gather
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, tenant_of
 from tenantry.engine.apply import Outcome
@@ -177,6 +177,7 @@ def plan_for(inputs: Inputs, equivalent: Equivalent = same) -> Plan:
         has_cluster_policies=inputs.has_cluster_policies,
         defaults=inputs.defaults,
         around=inputs.around,
+        zones=inputs.zones,
     )
     wanted = {(child.object.resource, child.object.key) for child in children}
     made = {(resource, found.key): found for resource, found in inputs.made}
@@ -207,8 +208,8 @@ def _child_keys(change: Change[Observed]) -> Iterable[str]:
         if value.namespace:
             keys.add(value.namespace)  # the core namespace; what is in the others is not this controller's
             continue
-        keys.add(value.name.removeprefix(desired.CLUSTER_POLICY_PREFIX))
-        if PARENT not in value.labels:
+        keys.add(value.name.removeprefix(above.PREFIX))
+        if PARENT not in value.labels or value.labels.get(KIND) == KIND_SUBTENANT:
             keys.update(tenant_of(value))
             keys.add(value.name)
     return keys

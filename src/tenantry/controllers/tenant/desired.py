@@ -6,17 +6,12 @@ lets people in.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tenantry.api import marks
 from tenantry.api.kubernetes import (
-    ClusterEgressRule,
-    ClusterIngressRule,
     ClusterNetworkPolicy,
-    ClusterNetworkPolicySpec,
-    ClusterPeer,
-    LabelRequirement,
-    LabelSelector,
     Namespace,
-    NamespaceSubject,
     ResourceQuota,
     ResourceQuotaSpec,
 )
@@ -26,18 +21,11 @@ from tenantry.api.tenant import ClusterNetworkPolicyMode, Tenant
 from tenantry.controllers import interior, network, rulebook
 from tenantry.controllers.interior import Room
 from tenantry.controllers.network import ALONE, Surroundings
+from tenantry.controllers.tenant import above
 from tenantry.engine.plan import Child
 from tenantry.world import quota
 
 QUOTA = "tenantry-quota"
-
-CLUSTER_POLICY_PREFIX = "tenantry-"
-CLUSTER_POLICY_PRIORITY = 100
-
-
-def cluster_policy_name(tenant: str) -> str:
-    """Return the name of a tenant's ClusterNetworkPolicy."""
-    return f"{CLUSTER_POLICY_PREFIX}{tenant}"
 
 
 def children(
@@ -47,6 +35,7 @@ def children(
     has_cluster_policies: bool = False,
     defaults: Rules = rulebook.NO_RULES,
     around: Surroundings = ALONE,
+    zones: Sequence[str] = (),
 ) -> list[Child]:
     """Return everything that a tenant should have, whole.
 
@@ -56,6 +45,7 @@ def children(
         has_cluster_policies: The cluster has the kind ClusterNetworkPolicy.
         defaults: The rules of all tenants.
         around: What is around all tenants.
+        zones: The network zones of its Subtenants.
 
     Raises:
         InputError: A quantity of the tenant's is wrong in a way that the CRD's schema did not catch.
@@ -69,7 +59,7 @@ def children(
         found.append(Child(object=own, wave=interior.WAVE_LIMITS, once=True))
     found += [*interior.limits(room), *network.policies(room, network.core_zone(tenant), around)]
     if has_cluster_policies and tenant.spec.cluster_network_policy is ClusterNetworkPolicyMode.ENABLED:
-        found.append(_cluster_policy(tenant))
+        found += _cluster_policies(tenant, zones)
     found.append(interior.owner_binding(room))
     return found
 
@@ -135,27 +125,13 @@ def core_quota(tenant: Tenant) -> ResourceQuota | None:
     return ResourceQuota(metadata=interior.meta(room, QUOTA), spec=ResourceQuotaSpec(hard=room.hard))
 
 
-def _cluster_policy(tenant: Tenant) -> Child:
-    # By uid, not by name: a later tenant of the same name is another one.
-    tree = LabelSelector(match_labels={marks.TENANT_UID: tenant.metadata.uid})
-    own = ClusterPeer(namespaces=tree)
-    tenants = LabelSelector(match_expressions=(LabelRequirement(key=marks.TENANT_UID, operator="Exists"),))
-    others = ClusterPeer(namespaces=tenants)
-    spec = ClusterNetworkPolicySpec(
-        tier="Admin",
-        priority=CLUSTER_POLICY_PRIORITY,
-        subject=NamespaceSubject(namespaces=tree),
-        # Pass leaves it to the tenant's own policies, which may be tighter.
-        ingress=(
-            ClusterIngressRule(name="own-tenant", action="Pass", from_=(own,)),
-            ClusterIngressRule(name="other-tenants", action="Deny", from_=(others,)),
-        ),
-        egress=(
-            ClusterEgressRule(name="own-tenant", action="Pass", to=(own,)),
-            ClusterEgressRule(name="other-tenants", action="Deny", to=(others,)),
-        ),
-    )
-    meta = _cluster_meta(tenant, cluster_policy_name(tenant.metadata.name), {})
-    return Child(
-        object=ClusterNetworkPolicy(metadata=meta, spec=spec), wave=interior.WAVE_LIMITS, owner_uid=tenant.metadata.uid
-    )
+def _cluster_policies(tenant: Tenant, zones: Sequence[str]) -> list[Child]:
+    specs = above.policies(tenant, zones)
+    return [
+        Child(
+            object=ClusterNetworkPolicy(metadata=_cluster_meta(tenant, name, {}), spec=spec),
+            wave=interior.WAVE_LIMITS,
+            owner_uid=tenant.metadata.uid,
+        )
+        for name, spec in specs.items()
+    ]

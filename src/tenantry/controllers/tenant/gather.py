@@ -12,11 +12,13 @@ from tenantry.api.kubernetes import (
     ResourceQuota,
     RoleBinding,
 )
+from tenantry.api.marks import KIND, KIND_SUBTENANT, SUBNAMESPACE_UID
 from tenantry.api.model import Resource
 from tenantry.api.rules import Rules
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.network import ALONE, Surroundings
+from tenantry.controllers.tenant import above
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, tenant_of
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed
@@ -37,6 +39,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
         lookup: What is there, by kind and key.
         defaults: The rules of all tenants.
         around: What is around all tenants' networks.
+        zones: The network zones of its Subtenants.
     """
 
     tenant: Tenant
@@ -47,6 +50,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     lookup: Lookup
     defaults: Rules = Rules()
     around: Surroundings = ALONE
+    zones: tuple[str, ...] = ()
 
 
 def gather(
@@ -73,7 +77,15 @@ def gather(
         has_cluster_policies=ClusterNetworkPolicy.resource in caches,
         bindings=caches[RoleBinding.resource].by_index(BY_NAMESPACE, name) if owns_namespace else [],
         made=_made(caches, name),
+        zones=_zones(caches[Namespace.resource], tenant) if above.has_zones(tenant) else (),
     )
+
+
+def _zones(namespaces: Cache[Observed], tenant: Tenant) -> tuple[str, ...]:
+    """Return the zones of a tenant's Subtenants, sorted."""
+    tree = namespaces.by_index(BY_TENANT, tenant.metadata.name)
+    zones = {each.labels.get(SUBNAMESPACE_UID, "") for each in tree if each.labels.get(KIND) == KIND_SUBTENANT}
+    return tuple(sorted(zones - {""}))
 
 
 def _made(caches: dict[Resource, Cache[Observed]], name: str) -> list[tuple[Resource, Observed]]:
