@@ -12,6 +12,7 @@ from typing import Any
 import pytest_asyncio
 
 from tenantry.api import marks
+from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Subnamespace
@@ -192,10 +193,19 @@ async def test_what_the_cluster_writes_is_not_written_by_tenants(
     api: Api, mallory: Api, operator: Operator, name: str
 ) -> None:
     """E15, X02: on which node a pod is, what a quota counts, which address a Service has, and our own kinds' status."""
-    await attempts.make_careless(api, name, "mallory", quota={"hard": {"cpu": "1"}})
+    rules = {"services": {"types": ["ClusterIP", "LoadBalancer"]}}
+    await attempts.make_careless(api, name, "mallory", quota={"hard": {"cpu": "1"}}, rules=rules)
     await mallory.create(PODS, pod("mine"), name)
-    balanced = {"type": "LoadBalancer", "ports": [{"port": 80}]}
-    await api.create(SERVICES, {"metadata": {"name": "mine"}, "spec": balanced}, name)
+    balanced = {"metadata": {"name": "mine"}, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}}
+
+    async def made() -> bool:
+        try:
+            await mallory.create(SERVICES, balanced, name)
+        except Forbidden:
+            return False  # the policies see the tenant's rules a moment after they are written
+        return True
+
+    await until(made, "the Service is made")
     spec = {"mode": "Workspace", "inheritance": {"roleBindings": "Sync"}}
     await mallory.create(Subnamespace.resource, {"metadata": {"name": "team"}, "spec": spec}, name)
     await operator.stop()
@@ -260,6 +270,30 @@ async def test_nothing_of_a_tenants_holds_the_end_of_what_is_tenantrys(
     mine = await mallory.create(CONFIG_MAPS, {"metadata": {"name": "mine"}}, name)
     own = _owner(CONFIG_MAPS, "mine", mine["metadata"]["uid"])
     await mallory.create(CONFIG_MAPS, {"metadata": {"name": "below", "ownerReferences": [own]}}, name)
+
+
+async def test_what_is_too_long_to_be_looked_through_is_refused_but_not_to_administrators(
+    api: Api, mallory: Api, operator: Operator, name: str
+) -> None:
+    """E15, X02: an expression that costs too much refuses everybody; nothing may be made that nobody can end."""
+    await attempts.make_careless(api, name, "mallory")
+    await operator.stop()
+    # As long as the API server takes them.
+    annotations = {f"k{number}": "" for number in range(40_000)}
+    owners = [_owner(CONFIG_MAPS, "gone", f"u{number}") for number in range(2000)]
+    held = {"finalizers": ["a.example/b"], "annotations": annotations}
+    maps, namespaces = wire.path(CONFIG_MAPS, name), wire.path(NAMESPACES)
+    table = {
+        "annotations": post(maps, CONFIG_MAPS, {"metadata": {"name": "long", **held}}),
+        "labels": post(maps, CONFIG_MAPS, {"metadata": {"name": "long", "labels": annotations}}),
+        "owners": post(maps, CONFIG_MAPS, {"metadata": {"name": "long", "ownerReferences": owners}}),
+        "a namespace": post(namespaces, NAMESPACES, {"metadata": {"name": f"{name}-long", **held}}),
+        "the tenant's": merge(attempts.namespace_path(name), {"metadata": {"annotations": annotations}}),
+    }
+    assert await attempts.succeeded(mallory, table, told="must have at most 1000 each") == []
+    await api.create(CONFIG_MAPS, {"metadata": {"name": "long", **held}}, name)
+    await api.patch(CONFIG_MAPS, "long", {"metadata": {"finalizers": None}}, name)
+    await mallory.client.delete(CONFIG_MAPS, name, "long")
 
 
 def _owner(resource: Resource, name: str, uid: str) -> Json:

@@ -33,6 +33,9 @@ CLUSTERS_OWN = (
 )
 """What only the cluster's machinery writes: on which node a pod is, addresses, volumes, devices, what is in use."""
 
+MOST = 1000
+"""How many labels, annotations or owners an object in a tenant's namespace has at most."""
+
 KUBERNETES = (
     "(request.userInfo.username.startsWith('system:serviceaccount:kube-system:')"
     " || request.userInfo.username.startsWith('system:kube-')"
@@ -66,9 +69,37 @@ def _any(of: str, of_key: str) -> str:
     return " || ".join(f"{_map(of, field)}.exists(k, {of_key})" for field in ("labels", "annotations"))
 
 
+def _many(of: str) -> str:
+    """Return the expression for: an object has too much to look through.
+
+    An expression that costs too much refuses the request, an administrator's too, so that nobody could end the object.
+    """
+    return " || ".join(
+        [
+            *(f"size({_map(of, field)}) > {MOST}" for field in ("labels", "annotations")),
+            f"size({_owners(of)}) > {MOST}",
+        ]
+    )
+
+
+def _owners(of: str) -> str:
+    return f"({of} == null ? [] : {of}.?metadata.ownerReferences.orValue([]))"
+
+
+def _few() -> Json:
+    return says(
+        f"!({_many('object')}) && !({_many('oldObject')})",
+        f"metadata.labels, metadata.annotations and metadata.ownerReferences must have at most {MOST} each",
+    )
+
+
 def _touched(of_key: str) -> list[Json]:
-    """Return variables: the keys of labels and of annotations that are so, and are set, changed or removed."""
+    """Return variables: the keys of labels and of annotations that are so, and are set, changed or removed.
+
+    None where there are too many, which is refused anyway: to filter n of them takes n² steps.
+    """
     made: list[Json] = []
+    many = f"{_many('object')} || {_many('oldObject')}"
     for field in ("labels", "annotations"):
         old, new = f"old_{field}", f"new_{field}"
         is_changed = f"(!(k in variables.{old}) || variables.{old}[k] != variables.{new}[k])"
@@ -77,7 +108,7 @@ def _touched(of_key: str) -> list[Json]:
         made += [
             {"name": old, "expression": _map("oldObject", field)},
             {"name": new, "expression": _map("object", field)},
-            {"name": field, "expression": f"{set_} + {removed}"},
+            {"name": field, "expression": f"{many} ? [] : {set_} + {removed}"},
         ]
     return made
 
@@ -121,11 +152,12 @@ def _inside() -> Json:
         " && (request.operation == 'UPDATE' || request.resource.resource in ['endpoints', 'endpointslices']))"
     )
     asked = (
-        f"!{by_kubernetes} && ((!{_inherited()} && ({marked})) || {_holds('object')} || {_clusters_own()})"
-        f" && !{ADMINISTER}"
+        f"!{by_kubernetes} && ({_many('object')} || {_many('oldObject')} || (!{_inherited()} && ({marked}))"
+        f" || {_holds('object')} || {_clusters_own()}) && !{ADMINISTER}"
     )
     everything = {**rule("*", ["*/*"], "CREATE", "UPDATE"), "scope": "Namespaced"}
     validations = [
+        _few(),
         says(
             f"!({_clusters_own()}) || {_may_anywhere()}",
             "request.resource.resource + (has(request.subResource) ? '/' + request.subResource : '')"
@@ -174,8 +206,7 @@ def _holds(of: str) -> str:
         f"o.apiVersion.startsWith('{marks.GROUP}/') || (o.kind == 'Namespace' && o.apiVersion == 'v1')"
         f" || (o.kind in [{made}] && o.name.startsWith('tenantry-'))"
     )
-    references = f"({of} == null ? [] : {of}.?metadata.ownerReferences.orValue([]))"
-    return f"{references}.exists(o, o.?blockOwnerDeletion.orValue(false) && ({ours}))"
+    return f"{_owners(of)}.exists(o, o.?blockOwnerDeletion.orValue(false) && ({ours}))"
 
 
 def _clusters_own() -> str:
@@ -220,13 +251,15 @@ def _namespaces() -> Json:
 
     def ours(of: str) -> str:
         named = f"{of}.metadata.name == '{marks.SYSTEM_NAMESPACE}'"
-        return f"({of} != null && (({of}.?metadata.name.hasValue() && {named}) || {_any(of, is_ours('k'))}))"
+        marked = f"{_many(of)} || {_any(of, is_ours('k'))}"
+        return f"({of} != null && (({of}.?metadata.name.hasValue() && {named}) || {marked}))"
 
     # The end of a namespace is theirs: the garbage collector's and the namespace controller's.
     by_kubernetes = f"({KUBERNETES} && request.operation != 'CREATE')"
     asked = f"({ours('object')} || {ours('oldObject')}) && !{by_kubernetes} && !{ADMINISTER}"
     which = "\"namespace '\" + oldObject.metadata.name + \"' is Tenantry's: "
     validations = [
+        _few(),
         says(
             "request.operation != 'DELETE'",
             f'{which}delete its Subnamespace, or ask an administrator to delete its Tenant"',
