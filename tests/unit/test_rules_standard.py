@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tenantry.api.rules import Action, Hostnames, Permission, Rules, Services, ServiceType
@@ -18,6 +19,20 @@ def test_a_field_that_is_decided_leaves_the_others_as_they_are() -> None:
     assert section.allowed["services.types"].values == ("LoadBalancer",)
     assert section.refused["services.externalIPs"] == STANDARD_SOURCE
     assert "services.externalName" not in section.refused
+
+
+def test_a_switch_of_pod_security_leaves_the_level_as_it_is() -> None:
+    """E15: who refuses, or allows, one thing allows no other; who names a level decides all."""
+
+    def refused(**switches: object) -> set[str]:
+        rules = msgspec.convert({"podSecurity": switches}, Rules)
+        return set(effective([Layer("Tenant 'x'", rules)]).enforce.refused)
+
+    standard = set(effective([]).enforce.refused)
+    assert refused(privileged="Refuse") == standard
+    assert refused(hostPath="Allow") == standard - {"podSecurity.hostPath"}
+    assert refused(seccomp="Any") == standard - {"podSecurity.seccompUnconfined"}
+    assert not [path for path in refused(level="Privileged") if path.startswith("podSecurity")]
 
 
 def test_a_rule_that_only_warns_leaves_the_standard_in_force() -> None:

@@ -9,7 +9,7 @@ Pure. Levels are expanded to switches as the Pod Security Standards have them (K
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -131,27 +131,37 @@ def effective(administrators: Sequence[Layer], below: Sequence[Layer] = ()) -> T
         InputError: A quantity is none.
     """
     given = merged(flatten(layer) for layer in administrators)
-    whole = meet(flatten(Layer(STANDARD_SOURCE, _standard(administrators))), given)
-    return merged([whole, *(flatten(layer) for layer in below)])
+    return merged([_standard(administrators), given, *(flatten(layer) for layer in below)])
 
 
-def _standard(administrators: Sequence[Layer]) -> Rules:
+def _standard(administrators: Sequence[Layer]) -> TenancyRulesSpec:
     """Return what of the standard no administrator decides.
 
-    Who allows load balancers says nothing about external addresses: each field stands for itself. But switches of
-    podSecurity are about a level, so one of them decides all.
+    Who allows load balancers says nothing about external addresses, and who refuses one thing allows no other: each
+    field stands for itself. Only a level of podSecurity decides all of it.
     """
-    left: dict[str, Any] = dict(_given(STANDARD))
-    for layer in administrators:
-        for name, rule in _given(layer.rules):
-            if rule.action is not Action.ENFORCE or name not in left:
-                continue
-            if isinstance(rule, PodSecurity):
-                del left[name]
-                continue
-            decided = [field for field in rule.__struct_fields__ if getattr(rule, field) is not UNSET]
-            left[name] = msgspec.structs.replace(left[name], **dict.fromkeys(set(decided) - {"action"}, UNSET))
-    return Rules(**left)
+    decided = {
+        path
+        for layer in administrators
+        for name, rule in _given(layer.rules)
+        if rule.action is Action.ENFORCE
+        for field, key in zip(rule.__struct_fields__, rule.__struct_encode_fields__, strict=True)
+        if field != "action" and getattr(rule, field) is not UNSET
+        for path in _paths(f"{_camel(name)}.{key}")
+    }
+
+    def left(values: Mapping[str, T]) -> dict[str, T]:
+        whole = LEVEL in decided
+        return {k: v for k, v in values.items() if k not in decided and not (whole and k.startswith("podSecurity."))}
+
+    section = flatten(Layer(STANDARD_SOURCE, STANDARD)).enforce
+    kept = Section(refused=left(section.refused), allowed=left(section.allowed), chosen=left(section.chosen))
+    return TenancyRulesSpec(enforce=kept)
+
+
+def _paths(path: str) -> tuple[str, ...]:
+    """Return what a field becomes in a section."""
+    return ("podSecurity.seccompUnconfined", "podSecurity.seccompUnset") if path == "podSecurity.seccomp" else (path,)
 
 
 def merged(specs: Iterable[TenancyRulesSpec]) -> TenancyRulesSpec:
