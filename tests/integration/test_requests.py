@@ -220,24 +220,6 @@ async def test_requests_in_the_rules_are_approved_by_themselves(
         await api.delete(TenancyDefaults.resource, "default")
 
 
-async def test_an_unknown_role_is_told_and_given_once_it_is_there(
-    api: Api, operator: Operator, people: People, name: str
-) -> None:
-    """E16: nothing is bound to a role that somebody may make later, until it is there."""
-    await api.make_tenant(name)
-    await member(api, "bob", name)
-    bob = await people.person("bob")
-    await ask(bob, RoleRequest, role_request("more", roleRef={"kind": "Role", "name": "later"}), name)
-    await said(api, RoleRequest, "more", name, holds=False, reason=reasons.ROLE_NOT_FOUND)
-    await decide(api, RoleRequest, "more", name)
-    await said(api, RoleRequest, "more", name, type_="Approved", holds=True, reason=reasons.DECIDED)
-    assert await api.find(RoleBinding.resource, "request-more", name) is None
-    await api.create(ROLES, {"metadata": {"name": "later"}, "rules": []}, name)
-    await operator.stop()  # it would look again after half a minute
-    await operator.start()
-    await said(api, RoleRequest, "more", name, holds=True, reason=reasons.GRANTED)
-
-
 async def test_a_suspended_tenants_grants_rest(api: Api, operator: Operator, people: People, name: str) -> None:
     """E16, E02: and are back when it goes on."""
     del operator
@@ -305,6 +287,28 @@ async def test_a_grant_for_a_while_is_warned_of_and_ends(
     await api.gone(RoleBinding.resource, "request-more", name)
     with pytest.raises(Forbidden, match="never changes"):
         await decide(alice, RoleRequest, "more", name, decision="Denied")
+
+
+async def test_an_unknown_role_is_told_and_given_once_it_is_there(
+    api: Api, clock: ManualClock, people: People, name: str
+) -> None:
+    """E16: nothing is bound to a role that somebody may make later, until it is there; it is looked for ever less."""
+    await api.make_tenant(name)
+    await member(api, "bob", name)
+    bob = await people.person("bob")
+    await ask(bob, RoleRequest, role_request("more", roleRef={"kind": "Role", "name": "later"}), name)
+    await said(api, RoleRequest, "more", name, holds=False, reason=reasons.ROLE_NOT_FOUND)
+    await decide(api, RoleRequest, "more", name)
+    await said(api, RoleRequest, "more", name, type_="Approved", holds=True, reason=reasons.DECIDED)
+    await api.create(ROLES, {"metadata": {"name": "later"}, "rules": []}, name)
+
+    async def none() -> bool:
+        return await api.find(RoleBinding.resource, "request-more", name) is None
+
+    clock.advance(29)
+    await stays(none, "nothing is bound")
+    clock.advance(2)
+    await said(api, RoleRequest, "more", name, holds=True, reason=reasons.GRANTED)
 
 
 async def test_a_tenant_for_a_while_is_suspended_at_the_end(

@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -98,6 +99,13 @@ class Cli:
             timeout=SECONDS,
             check=False,
         )
+
+    def await_right(self, user: str, verb: str, resource: str, namespace: str) -> None:
+        """Wait until the API server's authorizer has seen a binding: it learns of one a moment after it is made."""
+        asked = ("auth", "can-i", verb, resource, "-n", namespace, "--as", user)
+        end = time.monotonic() + SECONDS
+        while self.kubectl(*asked).returncode:  # it tells nobody
+            assert time.monotonic() < end, f"{user!r} may not {verb} {resource} in {namespace!r}"
 
 
 def _text(stream: io.TextIOWrapper) -> str:

@@ -256,6 +256,8 @@ def test_an_owner_draws_what_is_theirs(cli: Cli) -> None:
         file = cli.folder / "drawn.kubeconfig"
         file.write_text(cli.run("kubeconfig", "--tenant", name, "--expires", "10m").stdout)
         mine = ("tree", "--kubeconfig", str(file))
+        for user, where in (("ada", name), ("ada", team), ("bob", shop)):
+            cli.await_right(user, "list", "subnamespaces.tenantry.dev", where)
         lines = cli.run(*mine, environment=no_name).stdout.splitlines()
         assert lines == [
             "namespace drawn  Active  no quota",

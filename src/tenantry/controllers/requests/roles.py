@@ -33,7 +33,10 @@ OF_TENANT = "tenant:"
 """Before a tenant's name: a key that means every request in its namespaces."""
 
 LOOK_AGAIN_SECONDS = 30.0
-"""When to look again for a role that is not there: nobody watches roles for this."""
+"""When to look again for a role that is not there, each time twice as long: nobody watches roles for this."""
+
+LONGEST_SECONDS = 600.0
+"""A role that is made is found after this at the latest; a request for one that never comes costs no more."""
 
 _ROLES = {
     "Role": Resource(RBAC_GROUP, "v1", "roles", "Role"),
@@ -55,6 +58,8 @@ class RoleRequestController:
         self._namespaced = kind.resource.namespaced
         self._binding: type[KubernetesObject] = RoleBinding if self._namespaced else ClusterRoleBinding
         self._prefix = desired.binding_name("", namespaced=self._namespaced)
+        # By key of a request whose role is not there: what was decided then, and how often it was looked for.
+        self._looked: dict[str, tuple[Decision, int]] = {}
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
@@ -88,6 +93,7 @@ class RoleRequestController:
             return self._wake_all(engine, key.removeprefix(OF_TENANT))
         request = engine.cache(self._kind.resource).get(key)
         if request is None:
+            self._looked.pop(key, None)
             engine.forget(self.name, key)
         if request is None or request.metadata.deletion_timestamp:
             await self._take_back(engine, key)
@@ -160,10 +166,20 @@ class RoleRequestController:
         warn_of_end(engine.recorder, request, written.conditions)
         if isinstance(outcome.error, ApiError):
             raise outcome.error
-        missing = problem is not None and problem.reason == reasons.ROLE_NOT_FOUND
-        turns = [LOOK_AGAIN_SECONDS] if missing or (problem is not None and problem.passing) else []
+        turns = self._turns(request, problem)
         turns += [seconds for seconds in (term.next_seconds, closes) if seconds is not None]
         return min(turns, default=None)
+
+    def _turns(self, request: RoleGrant, problem: Blocked | None) -> list[float]:
+        """Return in how many seconds to look again at what stands in the way; [] where that tells by itself."""
+        if problem is None or problem.reason != reasons.ROLE_NOT_FOUND:
+            self._looked.pop(request.key, None)
+            return [LOOK_AGAIN_SECONDS] if problem is not None and problem.passing else []
+        decision, times = self._looked.get(request.key, (Decision.PENDING, 0))
+        if decision is not request.status.decision:
+            times = 0  # whoever decided may have made it a moment before
+        self._looked[request.key] = (request.status.decision, times + 1)
+        return [min(LOOK_AGAIN_SECONDS * 2**times, LONGEST_SECONDS)]
 
     async def _apply(
         self,
