@@ -33,6 +33,9 @@ SERVICES = Resource("", "v1", "services", "Service")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+INGRESSES = Resource("networking.k8s.io", "v1", "ingresses", "Ingress")
+BACKEND: Json = {"service": {"name": "mine", "port": {"number": 80}}}
 BINDINGS = Resource("", "v1", "bindings", "Binding")
 
 MARK = "must not be set, changed or removed"
@@ -206,6 +209,9 @@ async def test_what_the_cluster_writes_is_not_written_by_tenants(
         return True
 
     await until(made, "the Service is made")
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    await api.create(CLAIMS, {"metadata": {"name": "mine"}, "spec": claim}, name)
+    await mallory.create(INGRESSES, {"metadata": {"name": "mine"}, "spec": {"defaultBackend": BACKEND}}, name)
     spec = {"mode": "Workspace", "inheritance": {"roleBindings": "Sync"}}
     await mallory.create(Subnamespace.resource, {"metadata": {"name": "team"}, "spec": spec}, name)
     await operator.stop()
@@ -220,6 +226,10 @@ async def test_what_the_cluster_writes_is_not_written_by_tenants(
         "a pod that has ended": merge(f"{pods}/status", {"status": {"phase": "Succeeded"}}),
         "an address": merge(f"{services}/status", address),
         "an address strategically": strategic(f"{services}/status", address),
+        "an address of an Ingress": merge(f"{wire.path(INGRESSES, name)}/mine/status", address),
+        "a larger volume": merge(
+            f"{wire.path(CLAIMS, name)}/mine/status", {"status": {"capacity": {"storage": "1Ti"}}}
+        ),
         "a quota": merge(quota, {"status": {"hard": {"requests.cpu": "100"}}}),
         "what is in use": merge(quota, {"status": {"used": {"requests.cpu": "0"}}}),
         "what is inside": merge(
