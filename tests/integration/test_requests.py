@@ -17,13 +17,14 @@ from tenantry.api.kubernetes import ClusterRoleBinding, RoleBinding
 from tenantry.api.requests import ClusterRoleRequest, Request, RoleRequest, TenantRequest
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
+from tenantry.controllers.requests.desired import MOST_PENDING
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.conditions import find
 from tenantry.install import apply, manifests
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
-from tenantry.testing.api import CONFIG_MAPS, ROLES, Api, stays, tenant_json, until
+from tenantry.testing.api import CONFIG_MAPS, EVENTS, ROLES, Api, stays, tenant_json, until
 from tenantry.testing.clock import ManualClock
 from tenantry.testing.operators import Operator
 from tenantry.testing.requests import People, ask, decide, member, role_request, said
@@ -194,6 +195,44 @@ async def test_the_command_waits_until_requests_can_be_made(tenantry_home: Path)
     ((code, made, talk),) = said
     assert code == 0, talk
     assert made["spec"]["requester"]["name"] == "admin"
+
+
+async def test_of_too_many_pending_requests_the_newest_are_withdrawn(
+    api: Api, operator: Operator, people: People, name: str
+) -> None:
+    """E16: with an event, and for each requester apart; a decision makes room."""
+    del operator
+    bob, carol = await people.person(f"bob-{name}"), await people.person("carol")
+
+    async def asked(who: Api, suffix: str) -> None:
+        value = {"metadata": {"name": f"{name}-{suffix}"}, "spec": {"tenant": name}}
+        await who.create(TenantRequest.resource, value)
+
+    async def left() -> set[str]:
+        found = await api.list(TenantRequest.resource)
+        return {each["metadata"]["name"].removeprefix(f"{name}-") for each in found if each["spec"]["tenant"] == name}
+
+    for index in range(MOST_PENDING):
+        await asked(bob, f"a{index}")
+    await asked(carol, "carol")
+    for index in range(3):
+        await asked(bob, f"b{index}")
+    first = {*(f"a{index}" for index in range(MOST_PENDING)), "carol"}
+
+    async def withdrawn() -> bool:
+        return await left() == first
+
+    await until(withdrawn, "the newest are gone")
+
+    async def told() -> bool:
+        notes = [each["note"] for each in await api.list(EVENTS, "default") if each["reason"] == "LimitReached"]
+        return any(f"'bob-{name}' has 20" in note for note in notes)
+
+    await until(told, "an event says why")
+    await decide(api, TenantRequest, f"{name}-a0", decision="Denied")
+    await said(api, TenantRequest, f"{name}-a0", holds=False, reason=reasons.DENIED)
+    await asked(bob, "b0")
+    await said(api, TenantRequest, f"{name}-b0", holds=False, reason=reasons.AWAITING_DECISION)
 
 
 # -- what becomes of grants -----------------------------------------------------------------------

@@ -118,7 +118,8 @@ def _asking(resource: Resource) -> list[Json]:
             " install`",
         ),
         says(
-            f"{creates} || {mine} || {_KUBERNETES} || {_may_approve(resource)}",
+            f"{creates} || {mine} || {_KUBERNETES} || {_may_approve(resource)}"
+            f" || ({BY_OPERATOR}) && {_decision('oldObject')} == 'Pending'",
             "only who asked, and who may decide, can delete a request: a grant ends with it",
         ),
     ]
@@ -283,7 +284,8 @@ def _rights(subject: Json) -> list[Json]:
     tenants, roles, cluster = ([kind.resource.plural] for kind in (TenantRequest, RoleRequest, ClusterRoleRequest))
     operator = _role(
         OPERATOR_ROLE,
-        allow([marks.GROUP], plurals, READ),
+        # Of too many that nobody has decided, the newest go.
+        allow([marks.GROUP], plurals, [*READ, "delete"]),
         allow([marks.GROUP], [f"{plural}/status" for plural in plurals], ["update"]),
         # Owner references that block a request's deletion need this where an admission plugin asks for it.
         allow([marks.GROUP], [f"{plural}/finalizers" for plural in plurals], ["update"]),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from heapq import nsmallest
 
 from tenantry.api import marks
 from tenantry.api.errors import InputError
@@ -14,6 +15,7 @@ from tenantry.api.requests import (
     REQUEST_UID,
     AutoApproval,
     ClusterRoleRequest,
+    Decision,
     Request,
     RoleRequest,
     SubjectKind,
@@ -25,6 +27,26 @@ from tenantry.world import quantity, quota
 
 ROLE_BINDING_PREFIX = "request-"
 CLUSTER_ROLE_BINDING_PREFIX = "tenantry-request-"
+
+
+MOST_PENDING = 20
+"""How many requests of one kind somebody may have that nobody has decided."""
+
+
+def requester_of(request: Request) -> list[str]:
+    """Return who waits for a decision on a request: an index of what is pending."""
+    return [request.spec.requester.name] if request.status.decision is Decision.PENDING else []
+
+
+def is_surplus(request: Request, pending: Iterable[Request]) -> bool:
+    """Tell whether a request is not among the oldest that its requester may have pending.
+
+    Args:
+        request: Pending.
+        pending: All that the requester has pending of its kind.
+    """
+    oldest = nsmallest(MOST_PENDING, pending, key=lambda each: (each.metadata.creation_timestamp, each.key))
+    return all(each.metadata.uid != request.metadata.uid for each in oldest)
 
 
 def binding(request: RoleRequest | ClusterRoleRequest, tenant: str = "") -> Child:

@@ -17,7 +17,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
 from tenantry.controllers.announcement import warn_of_end
 from tenantry.controllers.conclusion import PATIENCE, problem_of
-from tenantry.controllers.requests import desired, status
+from tenantry.controllers.requests import desired, pending, status
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
 from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Change
@@ -68,7 +68,7 @@ class RoleRequestController:
             resource=self._kind.resource,
             decode=decoder.decode,
             keys=watched.own_key,
-            indexes={BY_NAMESPACE: _namespace_of},
+            indexes={BY_NAMESPACE: _namespace_of, **pending.INDEX},
         )
         bindings = watched.watch(self._binding.resource, self._binding_keys)
         if not self._namespaced:
@@ -97,6 +97,8 @@ class RoleRequestController:
             engine.forget(self.name, key)
         if request is None or request.metadata.deletion_timestamp:
             await self._take_back(engine, key)
+            return None
+        if await pending.withdraw(engine, request):
             return None
         now = engine.clock.now()
         request = await self._begin(engine, request, now)

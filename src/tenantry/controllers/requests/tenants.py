@@ -16,7 +16,7 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
 from tenantry.controllers.conclusion import PATIENCE, problem_of
-from tenantry.controllers.requests import desired, status
+from tenantry.controllers.requests import desired, pending, status
 from tenantry.engine.apply import Outcome
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.events import EventKind
@@ -39,7 +39,12 @@ class TenantRequestController:
         """Return what wakes this controller."""
         decoder, defaults = msgspec.json.Decoder(TenantRequest), msgspec.json.Decoder(TenancyDefaults)
         return [
-            Watch(resource=TenantRequest.resource, decode=decoder.decode, keys=watched.own_key),
+            Watch(
+                resource=TenantRequest.resource,
+                decode=decoder.decode,
+                keys=watched.own_key,
+                indexes=dict(pending.INDEX),
+            ),
             Watch(resource=TenancyDefaults.resource, decode=defaults.decode, keys=lambda _: [RULES]),
             watched.tenants(lambda _: ()),
         ]
@@ -60,7 +65,7 @@ class TenantRequestController:
         if request is None:
             engine.forget(self.name, key)
             return None
-        if request.metadata.deletion_timestamp:
+        if request.metadata.deletion_timestamp or await pending.withdraw(engine, request):
             return None
         now = engine.clock.now()
         request = await self._decide(engine, request, now)

@@ -1,0 +1,35 @@
+"""Keeps what people ask for few enough to decide: the newest of too many pending requests are withdrawn."""
+
+from __future__ import annotations
+
+from tenantry.api import reasons
+from tenantry.api.requests import Decision, Request
+from tenantry.controllers.requests import desired
+from tenantry.engine.cache import Cache
+from tenantry.engine.events import EventKind
+from tenantry.engine.runtime import Engine
+
+BY_REQUESTER = "requester"
+"""What nobody has decided, by who asked."""
+
+INDEX = {BY_REQUESTER: desired.requester_of}
+
+
+async def withdraw(engine: Engine, request: Request) -> bool:
+    """Delete a request whose requester has too many older ones pending, and tell whether that was so.
+
+    Admission cannot count: without this, whoever may ask could fill the API server's storage.
+
+    Raises:
+        ApiError: The API server refuses or fails.
+    """
+    cache: Cache[Request] = engine.cache(request.resource)
+    who = request.spec.requester.name
+    if request.status.decision is not Decision.PENDING or cache.count(BY_REQUESTER, who) <= desired.MOST_PENDING:
+        return False
+    if not desired.is_surplus(request, cache.by_index(BY_REQUESTER, who)):
+        return False
+    message = f"withdrawn: {who!r} has {desired.MOST_PENDING} that nobody has decided; withdraw one, or wait"
+    engine.recorder.say(request, EventKind.WARNING, reasons.LIMIT_REACHED, message)
+    await engine.delete(request)
+    return True
