@@ -34,6 +34,12 @@ func parse(name, zone string) subject {
 	return subject{namespace: namespace, service: service}
 }
 
+// within tells whether a name is a zone's own or one in it; both are lower case and end with a dot.
+func within(name, zone string) bool {
+	before := len(name) - len(zone)
+	return zone == "." || strings.HasSuffix(name, zone) && (before == 0 || name[before-1] == '.')
+}
+
 // cut takes the last label off a name without a dot at its end. A dot that belongs to a label is written `\.`.
 func cut(name string) (rest, label string) {
 	for end := len(name); ; {
@@ -64,7 +70,7 @@ func address(name string) netip.Addr {
 	if err != nil {
 		return netip.Addr{}
 	}
-	return found.Unmap()
+	return found
 }
 
 var shared = netip.MustParsePrefix("100.64.0.0/10")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,7 +34,27 @@ type settings struct {
 	grace      time.Duration
 }
 
+// CheckOrder returns an error where plugins are in an order in which names of one tenant would get to another: the cache
+// keeps what one was answered, and what changes a question on its way has to have done so when we see it.
+func CheckOrder(directives []string) error {
+	place := slices.Index(directives, Name)
+	for _, later := range []string{"cache", "transfer", "kubernetes"} {
+		if at := slices.Index(directives, later); at >= 0 && at < place {
+			return fmt.Errorf("plugin.cfg must name tenantry before %s", later)
+		}
+	}
+	for _, earlier := range []string{"rewrite", "autopath", "dns64"} {
+		if slices.Index(directives, earlier) > place {
+			return fmt.Errorf("plugin.cfg must name tenantry after %s", earlier)
+		}
+	}
+	return nil
+}
+
 func setup(c *caddy.Controller) error {
+	if err := CheckOrder(dnsserver.Directives); err != nil {
+		return plugin.Error(Name, err)
+	}
 	said, err := read(c)
 	if err != nil {
 		return plugin.Error(Name, err)

@@ -7,7 +7,6 @@ package tenantry
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"time"
 
@@ -19,10 +18,6 @@ import (
 
 // Name is what the plugin is called in a Corefile.
 const Name = "tenantry"
-
-// ErrOrder says that the order of CoreDNS's plugins is not the one that this plugin relies on.
-var ErrOrder = errors.New("CoreDNS's plugins rewrite, autopath and dns64 no longer come before cache: " +
-	"where tenantry belongs must be decided anew")
 
 // ttl is how long the answer that there is no such name may be kept: as long as the plugin kubernetes says it of its own.
 const ttl = 5
@@ -109,7 +104,7 @@ func (t *Tenantry) answers(who viewer, name string, about netip.Addr) bool {
 // sees tells whether a viewer may know of a name, in whichever of our zones it is read.
 func (t *Tenantry) sees(who viewer, name string) bool {
 	for _, zone := range t.zones {
-		if plugin.Name(zone).Matches(name) && !t.directory.sees(who, parse(name, zone)) {
+		if within(name, zone) && !t.directory.sees(who, parse(name, zone)) {
 			return false
 		}
 	}

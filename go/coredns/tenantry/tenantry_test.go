@@ -22,6 +22,7 @@ const (
 	beta     = "10.1.0.3" // a pod of beta
 	system   = "10.1.0.4" // a pod of kube-system
 	node     = "10.1.0.5" // a node
+	worker   = "10.1.0.9" // a node with a pod of a shared namespace
 	nobody   = "10.1.0.6"
 	recycled = "10.1.0.7" // two pods of different tenants
 	broken   = "10.1.0.8" // a pod of a tenant without a uid
@@ -30,7 +31,9 @@ const (
 // world answers every question with what it is told, as a cluster would in which all names exist.
 type world struct {
 	records map[string][]dns.RR
+	extra   []dns.RR
 	asked   []string
+	said    *dns.Msg
 }
 
 func (w *world) Name() string { return "world" }
@@ -43,6 +46,8 @@ func (w *world) ServeDNS(_ context.Context, writer dns.ResponseWriter, r *dns.Ms
 	if m.Answer == nil {
 		m.Answer = []dns.RR{test.A(r.Question[0].Name + " 5 IN A 10.9.9.9")}
 	}
+	m.Extra = w.extra
+	w.said = m
 	return dns.RcodeSuccess, writer.WriteMsg(m)
 }
 
@@ -71,6 +76,7 @@ func made(next *world) *Tenantry {
 		{"beta", beta, false},
 		{"kube-system", system, false},
 		{"kube-system", node, true},
+		{"tools", worker, true},
 		{"acme", recycled, false},
 		{"beta", recycled, false},
 		{"odd", broken, false},
@@ -134,6 +140,7 @@ func TestAttacks(t *testing.T) {
 		"far.pin._zone.web.beta.svc.cluster.local.",
 		"a.b.c.d.e.web.beta.svc.cluster.local.",
 		`a\.svc.beta.svc.cluster.local.`,
+		`web.a\.acme.svc.cluster.local.`, // a dot in a label is none between labels
 		`web.beta\\.beta.svc.cluster.local.`,
 		"web.beta-shared.svc.cluster.local.", // shared by its own label only: a tenant's is never
 		"web.no-such.svc.cluster.local.",
@@ -193,7 +200,7 @@ func TestReverseAttacks(t *testing.T) {
 	mapped := reversed(t, "2001:db8::2")
 	names := []string{
 		reversed(t, beta), reversed(t, "10.2.0.2"), reversed(t, "198.51.100.2"), strings.ToUpper(reversed(t, beta)),
-		mapped, strings.ToUpper(mapped), reversed(t, node), reversed(t, acmeLab), reversed(t, recycled),
+		mapped, strings.ToUpper(mapped), reversed(t, node), reversed(t, worker), reversed(t, acmeLab), reversed(t, recycled),
 		// 10.2.0.2 as an IPv4 address in an IPv6 one
 		"2.0.0.0.2.0.a.0.f.f.f.f.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.ip6.arpa.",
 	}
@@ -302,9 +309,56 @@ func TestAnswersAreFiltered(t *testing.T) {
 	if len(m.Answer) != 1 || m.Answer[0].(*dns.PTR).Ptr != "web.acme.svc.cluster.local." {
 		t.Errorf("answered %v", m)
 	}
-	if pointers[0].(*dns.PTR).Ptr != "evil.beta.svc.cluster.local." {
-		t.Error("the records that the cache keeps were changed")
+	if len(next.said.Answer) != 2 || pointers[0].(*dns.PTR).Ptr != "evil.beta.svc.cluster.local." {
+		t.Error("the answer that the cache keeps was changed")
 	}
+	// As rewrite, or a cache that answers for another name, could make it.
+	next = &world{records: map[string][]dns.RR{name: {test.A("web.beta.svc.cluster.local. 5 IN A 10.2.0.2")}}}
+	if m := ask(t, made(next), acme, name, dns.TypeA); len(m.Answer) > 0 {
+		t.Errorf("answered %v", m)
+	}
+	next = &world{extra: []dns.RR{
+		test.A("web.acme.svc.cluster.local. 5 IN A 10.2.0.1"), test.A("WEB.beta.svc.cluster.local. 5 IN A 10.2.0.2"),
+	}}
+	m = ask(t, made(next), acme, name, dns.TypeSRV)
+	if len(m.Answer) != 1 || len(m.Extra) != 1 || m.Extra[0].Header().Name != "web.acme.svc.cluster.local." {
+		t.Errorf("answered %v", m)
+	}
+	if len(next.said.Extra) != 2 {
+		t.Error("the answer that the cache keeps was changed")
+	}
+}
+
+// H06: what is written around WriteMsg is read, too.
+func TestRawAnswersAreFiltered(t *testing.T) {
+	r := new(dns.Msg)
+	r.SetQuestion("x.acme.svc.cluster.local.", dns.TypeA)
+	m := new(dns.Msg)
+	m.SetReply(r)
+	m.Answer = []dns.RR{test.A("web.beta.svc.cluster.local. 5 IN A 10.2.0.2")}
+	wire, err := m.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := made(&world{})
+	p.Next = raw(wire)
+	if m := send(t, p, acme, r); m.Rcode != dns.RcodeSuccess || len(m.Answer) > 0 {
+		t.Errorf("answered %v", m)
+	}
+	p.Next = raw("nonsense")
+	if _, err := p.ServeDNS(context.Background(), &test.ResponseWriter{RemoteIP: acme}, r); err == nil {
+		t.Error("what cannot be read was written")
+	}
+}
+
+// raw writes bytes.
+type raw []byte
+
+func (raw) Name() string { return "raw" }
+
+func (r raw) ServeDNS(_ context.Context, w dns.ResponseWriter, _ *dns.Msg) (int, error) {
+	_, err := w.Write(r)
+	return dns.RcodeSuccess, err
 }
 
 // H06: the address of a pod that has ended is the next one's.
