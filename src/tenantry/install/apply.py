@@ -9,10 +9,11 @@ from typing import Any, cast
 
 import msgspec
 
-from tenantry.api.errors import ApiError, NotFound, RetryableError
+from tenantry.api import marks
+from tenantry.api.errors import ApiError, Forbidden, NotFound, RetryableError
 from tenantry.api.model import Resource
 from tenantry.engine.crds import observe_crd
-from tenantry.install import approval
+from tenantry.install import approval, canary
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.kube.watch import WatchEvent, watch
@@ -62,7 +63,7 @@ def resource_of(value: Json) -> Resource:
 
 
 async def apply(client: Client, objects: Sequence[Json], *, applied: Callable[[Json], None] = lambda _: None) -> None:
-    """Apply manifests in order and wait until every CRD among them is served.
+    """Apply manifests in order and wait until every CRD is served, and the policies that refuse are in force.
 
     Args:
         client: An administrator's.
@@ -71,13 +72,39 @@ async def apply(client: Client, objects: Sequence[Json], *, applied: Callable[[J
 
     Raises:
         ApiError: The server refuses one of them; those before it are applied.
+        RetryableError: It takes too long.
     """
     namespaces = [value for value in objects if value["kind"] == "Namespace"]
     definitions = [value for value in objects if value["kind"] == "CustomResourceDefinition"]
-    rest = [value for value in objects if value not in namespaces and value not in definitions]
-    for group in ([*definitions, *namespaces], rest):
+    last = [value for value in objects if canary.is_canary(value)]
+    rest = [value for value in objects if value not in namespaces and value not in definitions and value not in last]
+    for group in ([*definitions, *namespaces], rest, last):
         await asyncio.gather(*(_apply_one(client, value, applied) for value in group))
     await asyncio.gather(*(_established(client, value["metadata"]["name"]) for value in definitions))
+    await _refusing(client, canary.told_by(objects))
+
+
+async def _refusing(client: Client, told: str) -> None:
+    """Wait until the API server goes by the policies that refuse, which it says in these words."""
+    url = wire.path(canary.PROBED, marks.SYSTEM_NAMESPACE)
+    body = msgspec.json.encode(canary.PROBE)
+    delay = FIRST_PAUSE_SECONDS
+    try:
+        async with asyncio.timeout(ESTABLISHED_SECONDS):
+            while told:
+                try:
+                    await client.request("POST", url, query={"dryRun": "All"}, body=body)
+                except Forbidden as error:
+                    if told in str(error):
+                        return
+                # Nothing tells when it has changed.
+                await asyncio.sleep(delay)
+                delay = min(2 * delay, LAST_PAUSE_SECONDS)
+    except TimeoutError as error:
+        raise RetryableError(
+            f"the API server does not go by Tenantry's policies after {ESTABLISHED_SECONDS:.0f} s; see"
+            " `kubectl get validatingadmissionpolicies` and run the command again"
+        ) from error
 
 
 async def in_force(client: Client) -> None:

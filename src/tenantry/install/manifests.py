@@ -18,6 +18,7 @@ from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.install import (
     approval,
     bandwidth,
+    canary,
     claims,
     fairness,
     guards,
@@ -59,7 +60,7 @@ def foundation(subject: Json) -> list[Json]:
             "labels": {**LABELS, "pod-security.kubernetes.io/enforce": "restricted"},
         },
     }
-    return [
+    whole = [
         *definitions(),
         namespace,
         rights.operator_role(),
@@ -78,6 +79,7 @@ def foundation(subject: Json) -> list[Json]:
         *inherited.everything(subject),
         *approval.everything(subject),
     ]
+    return [*whole, *canary.canary(whole)]
 
 
 def everything(image: str = DEFAULT_IMAGE) -> list[Json]:
