@@ -10,19 +10,24 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from tenantry.api import marks
 from tenantry.api.errors import Forbidden, InputError
 from tenantry.api.isolationreport import LATEST, IsolationReport
 from tenantry.api.kubernetes import RBAC_GROUP, Namespace, ResourceQuota, RoleBinding
 from tenantry.audit import kinds, report, runner
+from tenantry.audit.attempts import create, pod
 from tenantry.audit.catalog import CHECKS
 from tenantry.audit.check import Alone, Result, Verdict
+from tenantry.audit.checks import network
 from tenantry.audit.gather import gather
-from tenantry.audit.verdict import Audit
+from tenantry.audit.place import Place
+from tenantry.audit.verdict import Audit, Outcome
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import Api
+from tenantry.testing.api import Api, until
 from tenantry.testing.operators import Operator
 from tenantry.testing.people import as_person
+from tenantry.testing.trees import Trees
 
 pytest_plugins = ["tenantry.testing.fixtures"]
 
@@ -42,11 +47,8 @@ QUOTA = {
     "count/secrets": "50",
     "count/configmaps": "50",
 }
-NOT_YET = {
-    *("TNT-NET-005", "TNT-NET-006", "TNT-NET-007", "TNT-NET-009", "TNT-NET-011", "TNT-NET-012"),
-    *("TNT-STO-003", "TNT-STO-004", "TNT-STO-005"),
-}
-"""What no rule refuses yet: Services, hosts and StorageClasses."""
+NOT_YET = {"TNT-NET-011", "TNT-NET-012"}
+"""What no rule refuses yet: hosts."""
 
 
 @pytest_asyncio.fixture
@@ -57,22 +59,24 @@ async def alice(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[Api]:
 
 
 @pytest_asyncio.fixture
-async def around(api: Api, operator: Operator, name: str) -> AsyncGenerator[str]:
-    """What others have: a tenant with an Ingress, and a StorageClass that retains volumes; its name."""
+async def fast(api: Api, operator: Operator, name: str) -> AsyncGenerator[str]:
+    """A StorageClass, beside one that retains volumes, and another tenant with an Ingress."""
     assert operator.is_running
-    rival, kept = f"{name}-rival", f"{name}-kept"
+    rival, classes = f"{name}-rival", {f"{name}-fast": "Delete", f"{name}-kept": "Retain"}
     await api.make_tenant(rival, owners=[{"kind": "User", "name": "rita"}])
     backend = {"service": {"name": "web", "port": {"number": 80}}}
     rule = {"host": f"{rival}.example", "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}}
     await api.create(kinds.INGRESSES, {"metadata": {"name": "web"}, "spec": {"rules": [rule]}}, rival)
-    retained = {"metadata": {"name": kept}, "provisioner": "example.com/none", "reclaimPolicy": "Retain"}
-    await api.create(kinds.STORAGE_CLASSES, retained)
-    yield kept
-    await api.delete(kinds.STORAGE_CLASSES, kept)
+    for each, policy in classes.items():
+        value = {"metadata": {"name": each}, "provisioner": "example.com/none", "reclaimPolicy": policy}
+        await api.create(kinds.STORAGE_CLASSES, value)
+    yield f"{name}-fast"
+    for each in classes:
+        await api.delete(kinds.STORAGE_CLASSES, each)
 
 
-def guarded() -> Json:
-    """Return the spec of a tenant with every rule."""
+def guarded(fast: str) -> Json:
+    """Return the spec of a tenant with every rule, whose volumes are of one class."""
     return {
         "quota": {"hard": QUOTA},
         "rules": {
@@ -80,7 +84,7 @@ def guarded() -> Json:
             "images": {"allowed": ["registry[.]example[.]com/.*"], "pullPolicies": ["Always"]},
             "priorityClasses": {"allowed": []},
             "scheduling": {"nodeName": "Refuse", "nodeSelectors": [], "tolerations": []},
-            "storageClasses": {"reclaimPolicies": ["Delete"]},
+            "storageClasses": {"allowed": [fast], "default": fast, "reclaimPolicies": ["Delete"]},
             "hostnames": {"allowed": ["acme[.]example"]},
         },
     }
@@ -99,7 +103,7 @@ async def make_plain(api: Api, namespace: str, user: str) -> None:
 
 async def audited(api: Api, person: Client, namespace: str, tenant: str = "") -> Audit:
     """Audit a namespace with a person's credentials; an administrator looks around."""
-    user, groups = await runner.require_tenant(person)
+    user, groups = await runner.require(person)
     place = await gather(api.client, namespace=namespace, user=user, groups=groups, tenant=tenant, image=IMAGE)
     return await runner.audit(person, place, CHECKS)
 
@@ -108,6 +112,23 @@ async def impersonating(api: Api, namespace: str, user: str, tenant: str = "") -
     """Audit a namespace as an administrator does: as somebody else."""
     async with Client(msgspec.structs.replace(api.client.connection, impersonate=user)) as person:
         return await audited(api, person, namespace, tenant)
+
+
+async def in_force(person: Api, namespace: str) -> None:
+    """Wait until the API server keeps all rules: it takes up policies some seconds after they are installed."""
+    seen = Place(namespace=namespace, user="alice", tenant=namespace, suffix="early", image=IMAGE)
+    marked = {"metadata": {"name": seen.name, "labels": {marks.INHERITED_FROM: "x"}}}
+    attempts = (
+        create(kinds.PODS, pod(seen, {"hostPID": True}), namespace),
+        create(kinds.CONFIG_MAPS, marked, namespace),
+        network.policy(seen, "", ingress=[network.ALL]),
+        network.service(seen, "", type="NodePort"),
+    )
+
+    async def so() -> bool:
+        return all([(await runner.attempted(person.client, each)).outcome == Outcome.REFUSED for each in attempts])
+
+    await until(so, "the policies are in force")
 
 
 def verdicts(audit: Audit) -> dict[str, Verdict]:
@@ -125,14 +146,14 @@ def of(audit: Audit, check: str) -> Result:
     return next(each for each in audit.checks if each.id == check)
 
 
-@pytest.mark.usefixtures("around")
 async def test_what_fails_on_a_plain_namespace_passes_on_a_guarded_tenant(
-    api: Api, alice: Api, operator: Operator, name: str
+    api: Api, alice: Api, operator: Operator, name: str, fast: str
 ) -> None:
     """X06, H06: check by check; and it holds when the operator is down."""
-    await api.make_tenant(name, **guarded())
+    await api.make_tenant(name, **guarded(fast))
     plain_name = f"{name}-plain"
     await make_plain(api, plain_name, f"{name}-mallory")
+    await in_force(alice, name)
     await operator.stop()
     safe = await audited(api, alice.client, name, name)
     plain = await impersonating(api, plain_name, f"{name}-mallory")
@@ -180,17 +201,21 @@ async def test_it_makes_and_changes_nothing(api: Api, name: str) -> None:
 async def test_it_is_never_made_as_an_administrator(api: Api) -> None:
     """X06: neither with an administrator's own credentials, nor as one who is impersonated, nor as somebody else."""
     with pytest.raises(InputError, match="is an administrator, to whom everything is allowed"):
-        await runner.require_tenant(api.client)
+        await runner.require(api.client)
     as_master = msgspec.structs.replace(
         api.client.connection, impersonate="root", impersonate_groups=("system:masters",)
     )
     async with Client(as_master) as person:
-        with pytest.raises(InputError, match="'root' is an administrator"):
-            await runner.require_tenant(person, "root")
+        await runner.require(person, "root")
+        place = await gather(api.client, namespace="default", user="root", tenant="", image=IMAGE)
+        audit = await runner.audit(person, place, CHECKS)
+    assert [each.id for each in audit.checks if each.verdict is Verdict.FAILED] == ["TNT-API-000"]
+    assert (audit.score, audit.summary.skipped) == (0, len(CHECKS) - 1)
+    assert not any(each.attempts for each in audit.checks[1:])
     async with Client(msgspec.structs.replace(api.client.connection, impersonate="bob")) as person:
         with pytest.raises(InputError, match="would be made as 'bob', not as 'alice'"):
-            await runner.require_tenant(person, "alice")
-        assert (await runner.require_tenant(person, "bob"))[0] == "bob"
+            await runner.require(person, "alice")
+        assert (await runner.require(person, "bob"))[0] == "bob"
 
 
 @pytest.mark.usefixtures("operator")
@@ -241,3 +266,33 @@ async def test_the_report_is_read_by_owners_and_written_by_administrators(api: A
     await report.write(api.client, clean)
     found = await alice.get(IsolationReport.resource, LATEST, name)
     assert (found["status"]["score"], found["status"].get("failed", [])) == (100, [])
+
+
+@pytest.mark.usefixtures("operator")
+async def test_a_tenant_of_which_nothing_is_said_is_guarded(api: Api, alice: Api, name: str) -> None:
+    """X02, X06: pod security is Baseline, the network closed, and nodes are the scheduler's."""
+    await api.make_tenant(name)
+    await in_force(alice, name)
+    audit = await audited(api, alice.client, name, name)
+    standard = [f"TNT-POD-{number:03}" for number in range(1, 15)] + ["TNT-NODE-004"]
+    standard += [f"TNT-NET-{number:03}" for number in (1, 2, 3, 4)]
+    wrong = [each for each in audit.checks if each.id in standard and each.verdict is not Verdict.PASSED]
+    assert not wrong, told(wrong)
+
+
+@pytest.mark.usefixtures("operator")
+async def test_parents_and_subtenants_are_foreign_to_each_other(api: Api, alice: Api, trees: Trees, name: str) -> None:
+    """E05, X06: a workspace is at home, a Subtenant is another tenant."""
+    await api.make_tenant(name)
+    bob = f"{name}-bob"
+    work = await trees.make(name, "work")
+    apart = await trees.make(name, "apart", {"mode": "Subtenant", "owners": [{"kind": "User", "name": bob}]})
+    above = await audited(api, alice.client, name, name)
+    below = await impersonating(api, apart, bob, name)
+    inside = {"TNT-API-001", "TNT-API-002", "TNT-API-004", "TNT-API-005", "TNT-API-006", "TNT-API-013"}
+    for audit, other in ((above, apart), (below, name)):
+        wrong = [each for each in audit.checks if each.id in inside and each.verdict is not Verdict.PASSED]
+        assert not wrong, told(wrong)
+        tried = {attempt.what for attempt in of(audit, "TNT-API-001").attempts}
+        assert f"list secrets in {other!r}" in tried
+        assert (f"list secrets in {work!r}" in tried) is (audit is below)

@@ -26,7 +26,7 @@ AT_ONCE = 16
 """How many checks are under way at the same time."""
 
 ATTEMPTS = 3
-MASTERS = "system:masters"
+NOT_AS_ADMINISTRATOR = "it would be made as an administrator, to whom everything is allowed"
 REVIEWS = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
 MOST_TEXT = 400
 
@@ -39,42 +39,46 @@ async def who(client: Client) -> tuple[str, tuple[str, ...]]:
     return str(info.get("username", "")), tuple(info.get("groups") or ())
 
 
-async def require_tenant(client: Client, user: str = "") -> tuple[str, tuple[str, ...]]:
-    """Check that a client is not an administrator's, and return whom it is taken for: user and groups.
+async def require(client: Client, user: str = "") -> tuple[str, tuple[str, ...]]:
+    """Check who a client is taken for, and return it: user and groups.
 
     Args:
         client: With which the attempts will be made.
-        user: Who it has to be; "" for anybody.
+        user: Who it has to be; "" for anybody but an administrator.
 
     Raises:
-        InputError: It is somebody else, or somebody to whom everything is allowed.
+        InputError: It is somebody else, or nobody was named and it is somebody to whom everything is allowed.
     """
     found, groups = await who(client)
     if user and found != user:
         raise InputError(f"the attempts would be made as {found!r}, not as {user!r}: the server ignores impersonation")
-    is_master = MASTERS in groups
-    if not is_master:
-        # By what policies know administrators, and by what every cluster-admin may.
-        asked = (may("administer", "tenants", group="tenantry.dev"), may("*", "*", group="*"))
-        outcomes = [(await attempted(client, each)).outcome for each in asked]
-        is_master = all(outcome == Outcome.THROUGH for outcome in outcomes)
-    if is_master:
+    if not user and await _is_administrator(client):
         raise InputError(
             f"{found!r} is an administrator, to whom everything is allowed: name a tenant, or its user with --as"
         )
     return found, groups
 
 
+async def _is_administrator(client: Client) -> bool:
+    return (await attempted(client, may("*", "*", group="*"))).outcome == Outcome.THROUGH
+
+
 async def audit(client: Client, place: Place, checks: Sequence[Check], *, probe: bool = False) -> Audit:
     """Make all checks and return what came of them, in their order.
 
+    As an administrator the first alone is made, which says so.
+
     Args:
-        client: The tenant's; see `require_tenant`.
+        client: The tenant's; see `require`.
         place: Where.
         checks: What to try.
         probe: Whether pods may be run.
     """
     began, now = time.perf_counter(), dt.datetime.now(dt.UTC)
+    if await _is_administrator(client):
+        checks, untried = checks[:1], checks[1:]
+    else:
+        untried = ()
     free = asyncio.Semaphore(AT_ONCE)
     controls: dict[str, asyncio.Task[Tried]] = {}
 
@@ -90,7 +94,8 @@ async def audit(client: Client, place: Place, checks: Sequence[Check], *, probe:
             if attempt.what not in controls:
                 controls[attempt.what] = group.create_task(attempted(client, attempt))
         tasks = [group.create_task(one(check)) for check in checks]
-    results = tuple(task.result() for task in tasks)
+    not_made = (verdict.result(check, Verdict.SKIPPED, NOT_AS_ADMINISTRATOR) for check in untried)
+    results = (*(task.result() for task in tasks), *not_made)
     return Audit(
         tenant=place.tenant,
         namespace=place.namespace,

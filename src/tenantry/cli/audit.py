@@ -111,7 +111,7 @@ async def _audited(client: Client, subject: Subject, *, image: str, probe: bool,
     """Audit one namespace.
 
     Raises:
-        InputError: The attempts would be made as an administrator.
+        InputError: Nobody was named, and the attempts would be made as an administrator.
     """
     from tenantry.audit import report, runner
     from tenantry.audit.catalog import CHECKS
@@ -124,7 +124,7 @@ async def _audited(client: Client, subject: Subject, *, image: str, probe: bool,
             connection, impersonate=subject.user, impersonate_groups=_groups(subject.user, subject.groups)
         )
     async with Client(connection, field_manager="tenantry-audit", max_connections=runner.AT_ONCE) as person:
-        found, groups = await runner.require_tenant(person, subject.user)
+        found, groups = await runner.require(person, subject.user)
         place = await gather(
             client, namespace=subject.namespace, user=found, groups=groups, tenant=subject.tenant, image=image
         )

@@ -54,6 +54,16 @@ def test_an_owner_audits_itself(cli: Cli, acme: str) -> None:
     assert checks["TNT-API-019"] == "Skipped"
 
 
+@pytest.mark.parametrize("owner", ["Group:audited-devs", "ServiceAccount:default/audited-ci"])
+def test_owners_of_every_kind_are_played(cli: Cli, owner: str) -> None:
+    """X06: who is audited has an owner's rights, and no more."""
+    name = owner.partition(":")[0].lower()
+    cli.run("tenant", "create", f"of-{name}", "--owner", owner, "--wait")
+    checks = {each["id"]: each["verdict"] for each in cli.json("audit", f"of-{name}", "-o", "json", code=1)["checks"]}
+    cli.run("delete", "tenant", f"of-{name}", "--yes", "--no-wait")
+    assert [checks[f"TNT-API-{number}"] for number in ("000", "001", "010", "021")] == ["Passed"] * 4
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [

@@ -22,6 +22,9 @@ ADMISSION_KINDS = (
     kinds.MUTATING_POLICIES,
     kinds.MUTATING_BINDINGS,
 )
+ADMINISTRATOR = "000"
+"""The number of the check without which no other is made."""
+
 READ_CLUSTER_WIDE = (
     kinds.NODES,
     kinds.VOLUMES,
@@ -262,6 +265,14 @@ def _check(  # noqa: PLR0917 - a row of the table below
 
 
 CHECKS: Sequence[Check] = (
+    _check(
+        ADMINISTRATOR,
+        "Is no administrator",
+        Severity.CRITICAL,
+        "Asks whether it may do everything. Where it may, nothing else is tried.",
+        "The rules of tenants hold for the tenant at all.",
+        lambda _: [may("*", "*", group="*")],
+    ),
     _check(
         "001",
         "Secrets of others",
