@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import pytest
 import pytest_asyncio
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from tenantry.api.errors import ApiError, Forbidden, Invalid
@@ -21,53 +20,17 @@ from tenantry.api.tenancyrules import NAME, OWN_MARK, TenancyRules, TenancyRules
 from tenantry.policy.request import Finding, Request
 from tenantry.policy.verdict import findings
 from tenantry.testing.api import SERVICE_ACCOUNTS, Api, until
+from tenantry.testing.draws import drawn, few, one, some
 from tenantry.world.rules import Layer, effective
 
 pytest_plugins = ["tenantry.testing.fixtures"]
 
 Json = dict[str, Any]
-T = TypeVar("T")
 
 RULEBOOKS, EXAMPLES = 12, 250
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
 CLASSES = ("verdict-one", "verdict-two")
-
-
-def drawn(strategy: st.SearchStrategy[T], count: int, number: int) -> list[T]:
-    """Return so many values of a strategy; the same ones for the same number."""
-    found: list[T] = []
-
-    @seed(number)
-    @settings(
-        max_examples=count,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example],
-    )
-    @given(strategy)
-    def draw(value: T) -> None:
-        found.append(value)
-
-    draw()
-    return found
-
-
-def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Json]:
-    """Return objects that have any of the fields."""
-    return st.fixed_dictionaries({}, optional=fields)
-
-
-def few(strategy: st.SearchStrategy[Any], most: int = 3) -> st.SearchStrategy[list[Any]]:
-    """Return short lists without doubles."""
-    return st.lists(strategy, max_size=most, unique_by=str)
-
-
-def one(*values: object) -> st.SearchStrategy[Any]:
-    """Return one of the values."""
-    return st.sampled_from(values)
-
 
 # -- rules ----------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from tenantry.policy.check import FORMS, Check, Subject
+from tenantry.policy.hostnames import HOSTNAMES
 from tenantry.policy.pods import PODS
 from tenantry.policy.services import SERVICES, WRITTEN
 from tenantry.policy.storage import CLAIMS
@@ -19,7 +20,7 @@ ENFORCED = SECTIONS[0]
 PROBLEM = "problem"
 """The variable that holds the message of what is wrong."""
 
-SUBJECTS: tuple[Subject, ...] = (PODS, SERVICES, *WRITTEN, CLAIMS)
+SUBJECTS: tuple[Subject, ...] = (PODS, SERVICES, *WRITTEN, CLAIMS, *HOSTNAMES)
 """Everything that is checked; another kind is added here."""
 
 

@@ -1,0 +1,94 @@
+"""Ingresses, Gateways and routes with hosts, and the kinds of the Gateway API."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tenantry.api.errors import ApiError
+from tenantry.api.kubernetes import RBAC_GROUP
+from tenantry.api.model import Resource
+from tenantry.testing.api import CRDS, Api, until
+
+Json = dict[str, Any]
+
+GATEWAY_GROUP = "gateway.networking.k8s.io"
+INGRESSES = Resource("networking.k8s.io", "v1", "ingresses", "Ingress")
+ROUTES = Resource(GATEWAY_GROUP, "v1", "httproutes", "HTTPRoute")
+GATEWAYS = Resource(GATEWAY_GROUP, "v1", "gateways", "Gateway")
+CLUSTER_ROLES = Resource(RBAC_GROUP, "v1", "clusterroles", "ClusterRole", namespaced=False)
+
+
+def path(host: str) -> Json:
+    """Return a rule of an Ingress."""
+    backend = {"service": {"name": "web", "port": {"number": 80}}}
+    return {"host": host, "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}}
+
+
+def ingress(*hosts: str, name: str = "i", cls: str = "", annotations: Mapping[str, str] | None = None) -> Json:
+    """Return an Ingress of hosts; without any, of one rule without a host."""
+    spec: Json = {"rules": [path(host) for host in hosts or ("",)], **({"ingressClassName": cls} if cls else {})}
+    return {"metadata": {"name": name, "annotations": dict(annotations or {})}, "spec": spec}
+
+
+def gateway(*hosts: str, cls: str = "public") -> Json:
+    """Return a Gateway with a listener for each host; "" for one without."""
+    listeners = [
+        {"name": f"l{number}", "port": 80, "protocol": "HTTP", **({"hostname": host} if host else {})}
+        for number, host in enumerate(hosts)
+    ]
+    return {"metadata": {"name": "g"}, "spec": {"gatewayClassName": cls, "listeners": listeners}}
+
+
+def route(*hosts: str, at: str = "") -> Json:
+    """Return a route of hosts.
+
+    Args:
+        hosts: None for those of the Gateway.
+        at: The Gateway's namespace; "" for the route's own.
+    """
+    parent = {"name": "g", **({"namespace": at} if at else {})}
+    return {
+        "metadata": {"name": "r"},
+        "spec": {"parentRefs": [parent], **({"hostnames": list(hosts)} if hosts else {})},
+    }
+
+
+@asynccontextmanager
+async def gateway_api(api: Api) -> AsyncGenerator[None]:
+    """Have a cluster serve the kinds of the Gateway API, without their schemas, and give them to whoever is admin."""
+    role = {
+        "metadata": {"name": "gateways", "labels": {"rbac.authorization.k8s.io/aggregate-to-admin": "true"}},
+        "rules": [{"apiGroups": [GATEWAY_GROUP], "resources": ["*"], "verbs": ["*"]}],
+    }
+    await api.create(CLUSTER_ROLES, role)
+    for resource in (ROUTES, GATEWAYS):
+        await api.create(CRDS, _definition(resource))
+    for resource in (ROUTES, GATEWAYS):
+
+        async def served(resource: Resource = resource) -> bool:
+            try:
+                await api.list(resource, "default")
+            except ApiError:
+                return False
+            return True
+
+        await until(served, f"{resource.kind} is served")
+    yield
+    for resource in (ROUTES, GATEWAYS):
+        await api.delete(CRDS, resource.full_name)
+    await api.delete(CLUSTER_ROLES, "gateways")
+
+
+def _definition(resource: Resource) -> Json:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    names = {"plural": resource.plural, "singular": resource.kind.lower(), "kind": resource.kind}
+    version = {"name": resource.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    return {
+        "metadata": {
+            "name": resource.full_name,
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
+        },
+        "spec": {"group": resource.group, "scope": "Namespaced", "names": names, "versions": [version]},
+    }

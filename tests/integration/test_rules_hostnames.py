@@ -1,0 +1,123 @@
+"""Which hosts rules refuse, tried with the owner's own certificate."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tenantry.local.cluster import LocalCluster
+from tenantry.testing.api import Api
+from tenantry.testing.hosts import GATEWAYS, INGRESSES, ROUTES, gateway, gateway_api, ingress, path, route
+from tenantry.testing.operators import Operator
+from tenantry.testing.people import as_person
+from tenantry.testing.refusals import refusal
+
+pytest_plugins = ["tenantry.testing.fixtures"]
+
+Json = dict[str, Any]
+
+STANDARD = "(rule hostnames.catchAll of Tenantry's standard)"
+ALIAS = "nginx.ingress.kubernetes.io/server-alias"
+
+
+@pytest_asyncio.fixture
+async def alice(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[Api]:
+    """The owner, with a certificate of her own."""
+    async with as_person(tenancy, tmp_path, "alice") as person:
+        yield person
+
+
+@pytest_asyncio.fixture(scope="module")
+async def gateways(api: Api) -> AsyncGenerator[None]:
+    """The kinds of the Gateway API."""
+    async with gateway_api(api):
+        yield
+
+
+async def test_nobody_has_the_hosts_of_everybody(api: Api, alice: Api, operator: Operator, name: str) -> None:
+    """E15, H06: an Ingress without a host, or of a top-level domain, is refused; nobody runs."""
+    await api.make_tenant(name)
+    await operator.stop()
+    backend = ingress()["spec"]["rules"][0]["http"]["paths"][0]["backend"]
+    bare: Json = {"metadata": {"name": "i"}, "spec": {"defaultBackend": backend}}
+    both: Json = {"metadata": {"name": "i"}, "spec": {**ingress("a.example")["spec"], "defaultBackend": backend}}
+    for value in (
+        ingress(),
+        ingress("a.example", ""),
+        bare,
+        both,
+        ingress("*.com"),
+        ingress("a.example", annotations={ALIAS: "b.example, *.org"}),
+        ingress("a.example", annotations={ALIAS: "~^.*$"}),
+    ):
+        assert STANDARD in await refusal(alice, INGRESSES, value, name), value
+    await alice.create(INGRESSES, ingress("a.example"), name)
+    for patch in ({"spec": {"rules": [path("")]}}, {"metadata": {"annotations": {ALIAS: "*.org"}}}):
+        assert STANDARD in await refusal(alice, INGRESSES, patch, name, patch="i")
+    assert not await refusal(alice, INGRESSES, {"metadata": {"labels": {"a": "b"}}}, name, patch="i")
+
+
+@pytest.mark.usefixtures("operator")
+async def test_hosts_match_the_patterns_of_the_rules(api: Api, alice: Api, name: str) -> None:
+    """E15: in rules, for certificates, by annotations; an IngressClass is one of those allowed, by any of its names."""
+    rules = {"hostnames": {"allowed": ["([a-z]+[.])?acme[.]example"], "ingressClasses": ["public"]}}
+    await api.make_tenant(name, rules=rules)
+    told = f"(rule hostnames.allowed of Tenant '{name}'): must match one of ([a-z]+[.])?acme[.]example"
+    good = ingress("acme.example", "www.acme.example", cls="public")
+    assert not await refusal(alice, INGRESSES, good, name)
+    stolen: Json = {**good, "spec": {**good["spec"], "tls": [{"hosts": ["acme.example", "other.example"]}]}}
+    for value, host in (
+        (ingress("acme.example.evil", cls="public"), "acme.example.evil"),
+        (ingress("xacme.example", cls="public"), "xacme.example"),
+        (ingress("*.acme.example", cls="public"), "*.acme.example"),
+        (stolen, "other.example"),
+        (ingress("acme.example", cls="public", annotations={ALIAS: "www.acme.example, b.example"}), "b.example"),
+    ):
+        assert f"ingress 'i' has the host '{host}' {told}" in await refusal(alice, INGRESSES, value, name)
+    told = f"(rule hostnames.ingressClasses of Tenant '{name}'): must be one of public"
+    old_name = {"kubernetes.io/ingress.class": "private"}
+    for value in (
+        ingress("acme.example"),
+        ingress("acme.example", cls="private"),
+        ingress("acme.example", annotations=old_name),
+    ):
+        assert told in await refusal(alice, INGRESSES, value, name)
+
+
+@pytest.mark.usefixtures("operator", "gateways")
+async def test_gateways_and_routes_go_by_the_same_rules(api: Api, alice: Api, name: str) -> None:
+    """E15: listeners and routes have hosts, which match; a route at one's own Gateway may leave them out."""
+    rules = {"hostnames": {"allowed": ["(.*[.])?acme[.]example"], "gatewayClasses": ["public"]}}
+    await api.make_tenant(name, rules=rules)
+    assert not await refusal(alice, GATEWAYS, gateway("acme.example", "*.acme.example"), name)
+    assert not await refusal(alice, ROUTES, route("www.acme.example", at="infra"), name)
+    assert not await refusal(alice, ROUTES, route(), name)
+    assert "must be one of public" in await refusal(alice, GATEWAYS, gateway("acme.example", cls="other"), name)
+    for resource, value, told in (
+        (
+            GATEWAYS,
+            gateway(""),
+            f"gateway 'g' has a listener without a host, and so with those of everybody {STANDARD}",
+        ),
+        (GATEWAYS, gateway("evil.example"), f"has the host 'evil.example' (rule hostnames.allowed of Tenant '{name}')"),
+        (ROUTES, route(at="infra"), f"route 'r' has no host, and so all those of a Gateway of others {STANDARD}"),
+        (ROUTES, route("evil.example"), f"has the host 'evil.example' (rule hostnames.allowed of Tenant '{name}')"),
+    ):
+        assert told in await refusal(alice, resource, value, name)
+
+
+@pytest.mark.usefixtures("operator")
+async def test_each_tenant_has_its_part_of_a_domain(api: Api, alice: Api, name: str) -> None:
+    """E15: hosts below the tenant's own name can be nobody else's, whatever anybody asks for first."""
+    await api.make_tenant(name, rules={"hostnames": {"domain": "apps.example"}})
+    for host in (f"{name}.apps.example", f"www.{name}.apps.example", f"*.{name}.apps.example"):
+        assert not await refusal(alice, INGRESSES, ingress(host), name)
+    for host in ("apps.example", "*.apps.example", f"x{name}.apps.example", f"{name}x.apps.example", "other.example"):
+        assert (
+            f"ingress 'i' has the host '{host}' (rule hostnames.domain of Tenant '{name}'): must be"
+            f" {name}.apps.example or below it"
+        ) in await refusal(alice, INGRESSES, ingress(host), name)

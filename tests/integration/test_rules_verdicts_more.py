@@ -1,0 +1,182 @@
+"""The API server and Python come to the same verdict of Services, claims, Ingresses, Gateways and routes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+from hypothesis import strategies as st
+
+from tenantry.api.errors import Forbidden, Invalid
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import TENANT, TENANT_UID
+from tenantry.api.model import Resource
+from tenantry.api.rules import Rules
+from tenantry.api.tenancyrules import NAME, OWN_MARK, TenancyRules, TenancyRulesSpec
+from tenantry.policy.request import Request
+from tenantry.policy.verdict import findings
+from tenantry.testing.api import Api, until
+from tenantry.testing.draws import drawn, few, one, some
+from tenantry.testing.hosts import GATEWAYS, INGRESSES, ROUTES, gateway_api
+from tenantry.testing.refusals import refusal, tried
+from tenantry.world.rules import Layer, effective
+
+pytest_plugins = ["tenantry.testing.fixtures"]
+
+Json = dict[str, Any]
+Some = st.SearchStrategy[Json]
+
+RULEBOOKS, EXAMPLES = 8, 250
+SERVICES = Resource("", "v1", "services", "Service")
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+
+# -- rules ----------------------------------------------------------------------------------------
+
+PERMISSION = one("Allow", "Refuse", "Refuse")
+PATTERNS = one("a[.]example", "(.*[.])?a[.]example", "[a-z]+[.].*", "[*].*", ".*")
+RULES = some(
+    services=some(
+        types=few(one("ClusterIP", "NodePort", "LoadBalancer")),
+        externalIPs=PERMISSION,
+        externalName=PERMISSION,
+        loadBalancerSourceRanges=few(one("10.0.0.0/8", "192.0.2.0/24", "2001:db8::/32", "0.0.0.0/0")),
+    ),
+    storageClasses=some(allowed=few(one("one", "two", "old")), existingVolumes=PERMISSION),
+    hostnames=some(
+        allowed=few(PATTERNS, 2),
+        domain=one("example", "b.example"),
+        catchAll=PERMISSION,
+        ingressClasses=few(one("public", "private"), 2),
+        gatewayClasses=few(one("public", "private"), 2),
+    ),
+)
+
+# -- objects --------------------------------------------------------------------------------------
+
+RANGE = one("10.1.0.0/16", "10.0.0.0/8", "192.0.2.0/25", "192.0.0.0/16", "2001:db8:1::/48", "::/0", "10.2.0.1/16")
+
+
+def named(spec: Json, annotations: Json | None = None) -> Json:
+    """Return an object of a spec."""
+    return {"metadata": {"name": "x", "annotations": annotations or {}}, "spec": spec}
+
+
+SERVICE: Some = some(
+    type=one("ClusterIP", "NodePort", "LoadBalancer", "LoadBalancer"),
+    externalIPs=few(one("192.0.2.1", "192.0.2.2"), 2),
+    loadBalancerSourceRanges=few(RANGE, 3),
+).map(lambda spec: named({"ports": [{"port": 80}], **spec}))
+BY_NAME: Some = st.just(named({"type": "ExternalName", "externalName": "other.example"}))
+
+OF_ANY: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+CLAIM: Some = st.builds(
+    named,
+    some(
+        storageClassName=one("one", "two", "other", ""),
+        volumeName=one("v", ""),
+        selector=st.just({"matchLabels": {"a": "b"}}),
+        dataSourceRef=st.just({"kind": "PersistentVolumeClaim", "name": "other"}),
+    ).map(lambda spec: {**OF_ANY, **spec}),
+    some(**{"volume.beta.kubernetes.io/storage-class": one("old", "two", "")}),
+)
+
+HOST = one("a.example", "b.example", "x.t.example", "*.t.example", "*.example", "t.b.example", "*.t.b.example", "long")
+ALIASED = one("a.example", "a.example, b.example", "*.org", "~^x", "A.example", " ", "x.t.example,")
+BACKEND: Json = {"service": {"name": "web", "port": {"number": 80}}}
+HTTP: Json = {"paths": [{"path": "/", "pathType": "Prefix", "backend": BACKEND}]}
+PATHS: Some = some(host=HOST).map(lambda rule: {**rule, "http": HTTP})
+INGRESS: Some = st.builds(
+    named,
+    st.tuples(
+        some(
+            defaultBackend=st.just(BACKEND),
+            ingressClassName=one("public", "private", "other"),
+            tls=few(some(hosts=few(HOST, 2)), 2),
+        ),
+        few(PATHS),
+    ).map(lambda both: {**both[0], "rules": both[1]}),
+    some(
+        **{
+            "nginx.ingress.kubernetes.io/server-alias": ALIASED,
+            "konghq.com/host-aliases": ALIASED,
+            "kubernetes.io/ingress.class": one("public", "other"),
+        }
+    ),
+)
+PARENT: Some = some(namespace=one("infra"), kind=one("Gateway", "Service")).map(lambda parent: {"name": "g", **parent})
+ROUTE: Some = some(hostnames=few(HOST, 2), parentRefs=few(PARENT, 2)).map(named)
+GATEWAY: Some = some(
+    gatewayClassName=one("public", "private", "other"),
+    listeners=few(some(hostname=HOST, protocol=one("HTTP", "HTTPS", "TLS", "TCP")), 3),
+).map(named)
+OBJECTS: st.SearchStrategy[tuple[Resource, Json]] = st.one_of(
+    st.tuples(st.just(SERVICES), st.one_of(SERVICE, SERVICE, BY_NAME)),
+    st.tuples(st.just(CLAIMS), CLAIM),
+    st.tuples(st.just(INGRESSES), INGRESS),
+    st.tuples(st.just(ROUTES), ROUTE),
+    st.tuples(st.just(GATEWAYS), GATEWAY),
+)
+
+
+# -- the verdicts ---------------------------------------------------------------------------------
+
+
+@pytest_asyncio.fixture
+async def gateways(api: Api) -> AsyncGenerator[None]:
+    """The kinds of the Gateway API."""
+    async with gateway_api(api):
+        yield
+
+
+async def place(api: Api, namespace: str, book: TenancyRulesSpec) -> None:
+    """Make a namespace with these rules, and wait until they are in force there."""
+    labels = {TENANT_UID: "u", TENANT: "t", OWN_MARK: "own"}
+    await api.create(Namespace.resource, {"metadata": {"name": namespace, "labels": labels}})
+    await api.create(TenancyRules.resource, {"metadata": {"name": NAME}, "spec": msgspec.to_builtins(book)}, namespace)
+
+    async def so() -> bool:
+        # "no params found" is what is told before.
+        return "params" not in await refusal(api, CLAIMS, named(OF_ANY), namespace)
+
+    await until(so, f"the rules of {namespace} are in force")
+
+
+@pytest.mark.usefixtures("gateways")
+async def test_the_api_server_and_python_agree(api: Api, name: str) -> None:
+    """X02, E15: the same verdict and the same words, of random objects under random rules."""
+    number = random.randrange(2**32)
+    print(f"seed {number}")
+    books = [
+        effective([Layer("Tenant 'x'", msgspec.convert(given, Rules))]) for given in drawn(RULES, RULEBOOKS, number)
+    ]
+    for index, book in enumerate(books):
+        await place(api, f"{name}-{index}", book)
+    await api.create(Namespace.resource, {"metadata": {"name": name}})
+    judged, told = 0, set[str]()
+    for index, (resource, value) in enumerate(drawn(OBJECTS, EXAMPLES, number)):
+        try:
+            stored = await tried(api, resource, value, name)
+        except (Invalid, Forbidden):
+            continue  # no such object at all, whatever the rules
+        turn = index % len(books)
+        request = Request(
+            group=resource.group,
+            resource=resource.plural,
+            namespace=f"{name}-{turn}",
+            namespace_labels={TENANT: "t"},
+            object=stored,
+        )
+        found = findings(request, books[turn].enforce)
+        judged += 1
+        told.update(finding.rule for finding in found[:1])
+        answer = await refusal(api, resource, value, f"{name}-{turn}")
+        if found:
+            assert str(found[0]) in answer, f"seed {number}: {value}"
+        else:
+            assert not answer, f"seed {number}: {value}"
+    assert judged > EXAMPLES / 2, "most of them are objects"
+    assert len(told) > 6, told
