@@ -162,8 +162,9 @@ async def world(
     mark = uuid.uuid4().hex[:8]
     acme, beta, shared, system = (f"{each}-{mark}" for each in ("acme", "beta", "tools", "infra"))
     for tenant in (acme, beta):
-        # No sandbox is here, and none is needed: nothing runs.
-        await api.make_tenant(tenant, isolation={"runtime": "Shared"})
+        # No sandbox is here, and none is needed: nothing runs. Names of others are to be kept by DNS alone.
+        rules = {"services": {"externalName": "Allow"}}
+        await api.make_tenant(tenant, isolation={"runtime": "Shared"}, rules=rules)
     trees = Trees(api)
     team = await trees.make(acme, "team")
     customer = await trees.make(acme, "customer", subtenant("carol"))
