@@ -83,11 +83,11 @@ EXIT_CODES = """\
 | code | meaning |
 |---|---|
 | 0 | done; of `diff`: nothing would change |
-| 1 | not done, as the message says: time was up, a person said no; of `diff`: something would change |
+| 1 | not done, as the message says: time was up, a person said no; `diff`: a change; `audit`: a failure |
 | 2 | wrong input: a flag, a file, a field |
 | 3 | no cluster can be reached with these credentials, it is too old, or Tenantry is not installed there |
 | 4 | a local cluster, its build or its files |
-| 5 | the API server refuses, or does not answer |
+| 5 | the API server refuses, or does not answer; of `audit`: something could not be told |
 | 130 | interrupted |
 | 141 | whoever read the output went away |
 """

@@ -19,7 +19,7 @@ from tenantry.audit.attempts import create, pod
 from tenantry.audit.catalog import CHECKS
 from tenantry.audit.check import Alone, Result, Verdict
 from tenantry.audit.checks import network
-from tenantry.audit.gather import gather
+from tenantry.audit.gather import MOST_OTHERS, gather
 from tenantry.audit.place import Place
 from tenantry.audit.verdict import Audit, Outcome
 from tenantry.kube.client import Client
@@ -241,6 +241,29 @@ async def test_it_finds_what_an_administrator_gave_by_mistake(api: Api, alice: A
 
 
 @pytest.mark.usefixtures("operator")
+async def test_it_finds_what_another_tenant_gave(api: Api, name: str) -> None:
+    """X06: a RoleBinding anywhere in the cluster, be there many namespaces; an owner's own other tenant is none."""
+    carol, other = f"{name}-carol", f"{name}-other"
+    await api.make_tenant(name, owners=[{"kind": "User", "name": carol}])
+    await api.make_tenant(other, owners=[{"kind": "User", "name": carol}])
+    for number in range(MOST_OTHERS + 1):
+        await api.create(Namespace.resource, {"metadata": {"name": f"{name}-{number}"}})
+    last = f"{name}-{MOST_OTHERS}"
+    binding = {
+        "metadata": {"name": "friends"},
+        "roleRef": {"kind": "ClusterRole", "name": "view", "apiGroup": RBAC_GROUP},
+        "subjects": [{"kind": "User", "name": carol, "apiGroup": RBAC_GROUP}],
+    }
+    await api.create(RoleBinding.resource, binding, last)
+    result = of(await impersonating(api, name, carol, name), "TNT-API-002")
+    assert {attempt.what for attempt in result.attempts if attempt.outcome == Outcome.THROUGH} >= {
+        f"list pods in {last!r}",
+        f"list configmaps in {last!r}",
+    }
+    assert other not in str(result.attempts)
+
+
+@pytest.mark.usefixtures("operator")
 async def test_a_refusal_for_another_reason_is_no_pass(api: Api, alice: Api, name: str) -> None:
     """X06: where an honest pod is refused as well, nothing is known of the others."""
     await api.make_tenant(name, quota={"hard": {"pods": "0"}})
@@ -296,3 +319,20 @@ async def test_parents_and_subtenants_are_foreign_to_each_other(api: Api, alice:
         tried = {attempt.what for attempt in of(audit, "TNT-API-001").attempts}
         assert f"list secrets in {other!r}" in tried
         assert (f"list secrets in {work!r}" in tried) is (audit is below)
+
+
+@pytest.mark.usefixtures("operator")
+async def test_the_gap_in_dns_is_named(api: Api, alice: Api, name: str) -> None:
+    """H06: where CoreDNS is told to answer everybody."""
+    await api.make_tenant(name)
+    assert of(await audited(api, alice.client, name, name), "TNT-NET-023").verdict is Verdict.SKIPPED
+    corefile = ".:53 {\n    kubernetes cluster.local\n}\n"
+    await api.create(
+        kinds.CONFIG_MAPS, {"metadata": {"name": "coredns"}, "data": {"Corefile": corefile}}, "kube-system"
+    )
+    try:
+        result = of(await audited(api, alice.client, name, name), "TNT-NET-023")
+    finally:
+        await api.delete(kinds.CONFIG_MAPS, "coredns", "kube-system")
+    assert result.verdict is Verdict.FAILED
+    assert "answers every pod" in result.message

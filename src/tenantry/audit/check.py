@@ -104,7 +104,19 @@ class Nothing(NamedTuple):
     why: str
 
 
-Attempts = Callable[[Place], "Sequence[Attempt] | Nothing"]
+class Seen(NamedTuple):
+    """What an administrator sees already, so that nothing has to be tried.
+
+    Args:
+        what: What was looked at.
+        wrong: What is wrong with it, "" for nothing.
+    """
+
+    what: str
+    wrong: str
+
+
+Attempts = Callable[[Place], "Sequence[Attempt] | Nothing | Seen"]
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +130,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         tries: What is attempted.
         proves: What is known when it passes.
         fix: What to change when it fails.
-        attempts: The requests, or why there are none here.
+        attempts: The requests, or why there are none here, or what is known without any.
         control: An honest request of the same kind. Where that is refused too, the refusals of the attempts tell
             nothing, and the check is skipped.
         allowed: The attempts must go through, rather than be refused.

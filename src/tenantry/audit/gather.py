@@ -11,7 +11,7 @@ import msgspec
 
 from tenantry.api import marks
 from tenantry.api.errors import ApiError, Forbidden, NotFound
-from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding, Subject
+from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.owner import OwnerKind
 from tenantry.api.tenancyrules import TenancyRules
@@ -59,11 +59,13 @@ async def gather(
                 kinds.VOLUMES,
                 kinds.LEVELS,
                 kinds.INGRESSES,
+                RoleBinding.resource,
             )
         }
         pods = group.create_task(_all(client, kinds.PODS, namespace))
         made = group.create_task(_made(client, namespace))
         tenants = group.create_task(_tenants(client, tenant))
+        corefile = group.create_task(_corefile(client))
     read = {plural: task.result() for plural, task in found.items()}
     nodes, classes = read["nodes"], read["storageclasses"]
     priorities, runtimes, levels = read["priorityclasses"], read["runtimeclasses"], read["prioritylevelconfigurations"]
@@ -75,7 +77,7 @@ async def gather(
         tenant=tenant,
         suffix=secrets.token_hex(4),
         image=image,
-        others=await _others(client, read["namespaces"], namespace, {user, *groups}),
+        others=_others(read["namespaces"], read["rolebindings"] or [], namespace, {user, *groups}),
         other_tenants=others or (),
         has_tenantry=others is not None,
         nodes=None if nodes is None else tuple(_name(each) for each in nodes),
@@ -88,6 +90,7 @@ async def gather(
         pods=None if running is None else tuple(_name(each) for each in running),
         made=made.result(),
         volumes=None if volumes is None else tuple(_volume(each) for each in volumes),
+        corefile=corefile.result(),
     )
 
 
@@ -123,6 +126,17 @@ async def _tenants(client: Client, own: str) -> tuple[str, ...] | None:
     return tuple(sorted(each.metadata.name for each in found if each.metadata.name != own))
 
 
+async def _corefile(client: Client) -> str | None:
+    """Return what CoreDNS goes by; None where it may not be read."""
+    try:
+        data = await client.request("GET", wire.path(kinds.CONFIG_MAPS, "kube-system", "coredns"))
+    except NotFound:
+        return ""
+    except Forbidden:
+        return None
+    return str(table(msgspec.json.decode(data, type=dict[str, Any]), "data").get("Corefile", ""))
+
+
 async def _made(client: Client, namespace: str) -> tuple[Made, ...] | None:
     """Return what Tenantry made in a namespace; None where it may not be read."""
     found: list[Made] = []
@@ -143,41 +157,38 @@ async def _made(client: Client, namespace: str) -> tuple[Made, ...] | None:
     return tuple(found)
 
 
-async def _others(client: Client, found: Sequence[Json] | None, own: str, people: set[str]) -> tuple[Foreign, ...]:
-    """Return namespaces that are not the tenant's: the cluster's, then those of other tenants, then the rest."""
+def _others(found: Sequence[Json] | None, bindings: Sequence[Json], own: str, people: set[str]) -> tuple[Foreign, ...]:
+    """Return namespaces that are not the tenant's, and first those of which most is to be feared.
+
+    These are the cluster's, then those where somebody gave these people rights, then those of other tenants.
+    """
     if found is None:
         return tuple(Foreign(name=name, is_system=True) for name in SYSTEM)
     named = {_name(each): {**table(each, "metadata", "labels")} for each in found}
     zone = named.get(own, {}).get(marks.ZONE, "")
     system = [Foreign(name=name, labels=named[name], is_system=True) for name in SYSTEM if name in named]
+    about = [each for each in bindings if any(_called(subject) in people for subject in rows(each, "subjects"))]
+    given = {str(table(each, "metadata")["namespace"]) for each in about}
+    # Who owns several tenants is at home in each.
+    owned = {str(table(each, "metadata")["namespace"]) for each in about if _name(each) == marks.OWNER_ROLE}
     # Workspaces of the same people are theirs to see: a zone ends where somebody else's rights begin.
     others = [
         Foreign(name=name, labels=labels)
         for name, labels in sorted(named.items())
-        if name != own and not marks.is_reserved(name) and not (zone and labels.get(marks.ZONE) == zone)
+        if name != own
+        and name not in owned
+        and not marks.is_reserved(name)
+        and not (zone and labels.get(marks.ZONE) == zone)
     ]
-    others.sort(key=lambda each: marks.TENANT not in each.labels)
-    # Who owns several tenants is at home in each.
-    some = others[: 4 * MOST_OTHERS]
-    is_theirs = await asyncio.gather(*(_is_owned(client, each.name, people) for each in some))
-    return (*system, *[each for each, theirs in zip(some, is_theirs, strict=True) if not theirs][:MOST_OTHERS])
+    others.sort(key=lambda each: (each.name not in given, marks.TENANT not in each.labels))
+    return (*system, *others[:MOST_OTHERS])
 
 
-async def _is_owned(client: Client, namespace: str, people: set[str]) -> bool:
-    """Tell whether one of these users and groups owns a namespace of a tenant."""
-    try:
-        found = (await client.get(RoleBinding, marks.OWNER_ROLE, namespace)).subjects
-    except (Forbidden, NotFound):
-        return False
-    # Kubernetes' own groups are no owners of anything in particular.
-    return any(_subject(each) in people and not each.name.startswith("system:") for each in found)
-
-
-def _subject(subject: Subject) -> str:
-    """Return a subject as the API server calls whoever comes."""
-    if subject.kind == OwnerKind.SERVICE_ACCOUNT:
-        return f"system:serviceaccount:{subject.namespace}:{subject.name}"
-    return subject.name
+def _called(subject: Json) -> str:
+    """Return the subject of a binding as the API server calls whoever comes."""
+    if subject.get("kind") == OwnerKind.SERVICE_ACCOUNT:
+        return f"system:serviceaccount:{subject.get('namespace')}:{subject.get('name')}"
+    return str(subject.get("name"))
 
 
 def _own_priorities(found: Sequence[Json]) -> tuple[str, ...]:

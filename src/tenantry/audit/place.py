@@ -55,6 +55,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         pods: Names of pods in the namespace.
         made: What Tenantry made in the namespace.
         volumes: PersistentVolumes.
+        corefile: What CoreDNS goes by, "" where it is not in its usual place.
         has_tenantry: The cluster has Tenantry's kinds.
     """
 
@@ -75,6 +76,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[str, ...] | None = None
     made: tuple[Made, ...] | None = None
     volumes: tuple[Volume, ...] | None = None
+    corefile: str | None = None
     has_tenantry: bool = True
 
     @property

@@ -14,7 +14,7 @@ from tenantry.api.errors import ApiError, Forbidden, InputError, NotFound, TooMa
 from tenantry.api.model import Resource
 from tenantry.audit import verdict
 from tenantry.audit.attempts import may, table
-from tenantry.audit.check import Answer, Attempt, Check, Missing, Nothing, Result, Tried, Verdict
+from tenantry.audit.check import Answer, Attempt, Check, Missing, Nothing, Result, Seen, Tried, Verdict
 from tenantry.audit.place import Place
 from tenantry.audit.verdict import Audit, Outcome
 from tenantry.kube import wire
@@ -116,6 +116,8 @@ async def _carried_out(
     attempts = check.attempts(place)
     if isinstance(attempts, Nothing):
         return verdict.result(check, Verdict.SKIPPED, attempts.why)
+    if isinstance(attempts, Seen):
+        return verdict.of_seen(check, attempts)
     if check.control is not None:
         control = await controls[check.control(place).what]
         if control.outcome != Outcome.THROUGH:

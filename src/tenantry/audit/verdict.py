@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from tenantry.audit.check import Check, Result, Severity, Tried, Verdict
+from tenantry.audit.check import Check, Result, Seen, Severity, Tried, Verdict
 from tenantry.audit.place import Place
 
 MOST_NAMED = 3
@@ -104,6 +104,15 @@ def of_check(check: Check, tried: Sequence[Tried]) -> Result:
         by = ", ".join(sorted({each.by for each in refused if each.by}))
         return result(check, Verdict.PASSED, refused[0].message, tried, by=by)
     return result(check, Verdict.SKIPPED, skipped[0].message if skipped else "there is nothing to try", tried)
+
+
+def of_seen(check: Check, seen: Seen) -> Result:
+    """Return what came of a check for which nothing had to be tried."""
+    outcome = Outcome.THROUGH if seen.wrong else Outcome.REFUSED
+    tried = (Tried(what=seen.what, outcome=outcome, message=seen.wrong),)
+    return result(
+        check, Verdict.FAILED if seen.wrong else Verdict.PASSED, seen.wrong or f"{seen.what}: nothing is open", tried
+    )
 
 
 def _of_permission(check: Check, tried: Sequence[Tried]) -> Result:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenantry.api.kubernetes import NetworkPolicy
-from tenantry.audit import kinds, openings
+from tenantry.audit import corefile, kinds, openings
 from tenantry.audit.attempts import create, delete, get, may, patch, rows
-from tenantry.audit.check import Alone, Answer, Area, Attempt, Attempts, Check, Nothing, Severity
+from tenantry.audit.check import Alone, Answer, Area, Attempt, Attempts, Check, Nothing, Seen, Severity
 from tenantry.audit.checks.api import RBAC_FIX, named
 from tenantry.audit.place import Place
 
@@ -156,6 +156,16 @@ def _catching(place: Place) -> list[Attempt]:
         _ingress_of(place, "of a default backend", defaultBackend=_backend()),
         _ingress_of(place, "of the host '*.com'", rules=[_rule("*.com")]),
     ]
+
+
+def _resolved(place: Place) -> Seen | Nothing:
+    if place.corefile is None:
+        return Nothing("whoever asked may not read the ConfigMap 'coredns' in 'kube-system'")
+    if not place.corefile:
+        return Nothing("there is no ConfigMap 'coredns' in 'kube-system'")
+    open_ = ", ".join(corefile.unguarded(place.corefile))
+    wrong = f"the server block {open_} answers every pod for every name of the cluster" if open_ else ""
+    return Seen("look at the Corefile", wrong)
 
 
 def _self_service(place: Place) -> list[Attempt]:
@@ -357,5 +367,15 @@ CHECKS: Sequence[Check] = (
         NO_POD,
         alone=Alone.DEPENDS,
         is_probe=True,
+    ),
+    _check(
+        "023",
+        "DNS names of others, as CoreDNS is told",
+        Severity.MEDIUM,
+        "Looks, as an administrator, whether CoreDNS has the plugin tenantry wherever it has kubernetes.",
+        "CoreDNS is told to keep the names of one tenant from another.",
+        "Take the CoreDNS with Tenantry's plugin, and name it in each server block (docs/concepts/dns.md).",
+        _resolved,
+        alone=Alone.DEPENDS,
     ),
 )

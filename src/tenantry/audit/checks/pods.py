@@ -20,6 +20,7 @@ from tenantry.audit.check import (
     Check,
     Missing,
     Nothing,
+    Seen,
     Severity,
 )
 from tenantry.audit.place import Place
@@ -60,11 +61,11 @@ def tried(what: str, spec: Json | None = None, container: Json | None = None, *,
 def both(*made: Attempts) -> Attempts:
     """Return the attempts of several."""
 
-    def attempts(place: Place) -> list[Attempt] | Nothing:
+    def attempts(place: Place) -> list[Attempt] | Nothing | Seen:
         found: list[Attempt] = []
         for each in made:
             some = each(place)
-            if isinstance(some, Nothing):
+            if isinstance(some, Nothing | Seen):
                 return some
             found += some
         return found

@@ -7,7 +7,7 @@ from typing import Any
 
 from tenantry.audit import kinds
 from tenantry.audit.attempts import create, delete, list_, patch, table
-from tenantry.audit.check import Alone, Answer, Area, Attempt, Check, Nothing, Severity
+from tenantry.audit.check import Alone, Answer, Area, Attempt, Check, Nothing, Seen, Severity
 from tenantry.audit.checks.api import RBAC_FIX, named
 from tenantry.audit.place import Place
 
@@ -50,24 +50,15 @@ def _retained(place: Place) -> list[Attempt] | Nothing:
     return [claim(place, f"of the class {name!r}, which retains volumes", storageClassName=name) for name in kept]
 
 
-def _left_behind(place: Place) -> list[Attempt] | Nothing:
+def _left_behind(place: Place) -> Seen | Nothing:
     if place.volumes is None:
         return Nothing("whoever asked may not read PersistentVolumes")
     own = [each for each in place.volumes if each.claim.partition("/")[0] == place.namespace]
+    if not own:
+        return Nothing("no claim of the namespace has a volume")
     kept = sorted(each.name for each in own if each.reclaim_policy != DELETE)
-
-    def judge(_: Answer) -> str:
-        return f"PersistentVolume {', '.join(kept[:3])} would outlive the tenant, with its data" if kept else ""
-
-    # The tenant itself sees its claims only: what they are bound to is known to whoever asked.
-    return [
-        Attempt(
-            what=f"read the claims and look at their {len(own)} volumes",
-            path=f"/api/v1/namespaces/{place.namespace}/persistentvolumeclaims",
-            query={"limit": "1"},
-            judge=judge,
-        )
-    ]
+    wrong = f"PersistentVolume {', '.join(kept[:3])} would outlive the tenant, with its data" if kept else ""
+    return Seen(f"look at the {len(own)} volumes of its claims", wrong)
 
 
 def _other_source(place: Place) -> list[Attempt]:
