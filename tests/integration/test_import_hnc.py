@@ -15,9 +15,9 @@ import yaml
 
 from tenantry.api.errors import ApiError
 from tenantry.api.kubernetes import Namespace, ResourceQuota, RoleBinding
-from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
+from tenantry.cli.adoption import WEBHOOKS
 from tenantry.local.cluster import LocalCluster
 from tenantry.testing.api import CONFIG_MAPS, CRDS, PODS, ROLES, SECRETS, Api, stays, until
 from tenantry.testing.trees import Trees
@@ -35,13 +35,6 @@ Json = dict[str, Any]
 SECONDS = 60.0
 ADMIN = "rbac.authorization.k8s.io"
 QUOTAS = ResourceQuota.resource
-WEBHOOKS = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "validatingwebhookconfigurations",
-    "ValidatingWebhookConfiguration",
-    namespaced=False,
-)
 
 
 class Said(NamedTuple):

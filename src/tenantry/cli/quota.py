@@ -19,7 +19,7 @@ from tenantry.api.tenantresourcequota import Adjustment, Share, TenantResourceQu
 from tenantry.cli import complete, flags, kinds, output, refusals, session
 from tenantry.cli.kinds import Asked
 from tenantry.cli.page import expiry
-from tenantry.cli.seen import QuotaSeen
+from tenantry.cli.seen import QuotaSeen, tenants_named
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.tree import OURS
 from tenantry.cli.wait import parse_goal, wait_for_all
@@ -137,10 +137,7 @@ async def read(client: Client, names: Sequence[str]) -> list[QuotaView]:
     Raises:
         NotFound: One of the names is no tenant's.
     """
-    if names:
-        tenants = [await client.get(Tenant, name) for name in dict.fromkeys(names)]
-    else:
-        tenants = await client.list(Tenant)
+    tenants = await tenants_named(client, names)
     trees, quotas = await asyncio.gather(client.list(TenantResourceQuota), client.list(QuotaSeen, selectors=OURS))
     by_tenant = {each.metadata.name: each for each in trees}
     by_namespace = {each.metadata.namespace: each for each in quotas}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -10,6 +11,7 @@ from tenantry.api.errors import ApiError
 from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, NetworkPolicy, ResourceQuota
 from tenantry.api.model import KubernetesObject, Model, Resource
 from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
 from tenantry.cli.forest import Use
 
 if TYPE_CHECKING:
@@ -139,3 +141,14 @@ async def count_pods(client: Client, namespace: str) -> int | None:
         return None
     first = client.decode(_First, answer)
     return len(first.items) + first.metadata.remaining_item_count
+
+
+async def tenants_named(client: Client, names: Sequence[str]) -> list[Tenant]:
+    """Return the tenants of these names, all where none are given.
+
+    Raises:
+        NotFound: One of the names is no tenant's.
+    """
+    if not names:
+        return await client.list(Tenant)
+    return [await client.get(Tenant, name) for name in dict.fromkeys(names)]

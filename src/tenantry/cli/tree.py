@@ -17,7 +17,7 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.cli import complete, forest, output, place, session
 from tenantry.cli.forest import NamespaceView, TenantView, Use, conditions_view
-from tenantry.cli.seen import NamespaceSeen, QuotaSeen
+from tenantry.cli.seen import NamespaceSeen, QuotaSeen, tenants_named
 from tenantry.cli.target import Target, takes_target
 from tenantry.engine.conditions import find
 
@@ -80,10 +80,7 @@ async def read(client: Client, names: tuple[str, ...]) -> list[TenantView]:
     Raises:
         NotFound: One of the names is no tenant's.
     """
-    if names:
-        tenants = [await client.get(Tenant, name) for name in dict.fromkeys(names)]
-    else:
-        tenants = await client.list(Tenant)
+    tenants = await tenants_named(client, names)
     namespaces, quotas, subnamespaces = await asyncio.gather(
         client.list(NamespaceSeen, selectors=OURS),
         client.list(QuotaSeen, selectors=OURS),
