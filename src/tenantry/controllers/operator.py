@@ -20,6 +20,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.requests import ClusterRoleRequest, RoleRequest
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.fairness.controller import FairnessController
+from tenantry.controllers.hosts.controller import HostController
 from tenantry.controllers.inheritance.controller import InheritanceController
 from tenantry.controllers.nodes.addresses import AddressController, Addresses
 from tenantry.controllers.nodes.controller import NodeController
@@ -117,6 +118,7 @@ def controllers(cluster_uid: str) -> list[Controller]:
         NodeController(),
         FairnessController(),
         RulesController(),
+        HostController(),
         AddressController(addresses),
         TenantRequestController(),
         RoleRequestController(RoleRequest),

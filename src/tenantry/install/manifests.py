@@ -7,6 +7,7 @@ from typing import Any
 from tenantry import __version__
 from tenantry.api import marks
 from tenantry.api.crd import custom_resource_definition
+from tenantry.api.hostregister import HostRegister
 from tenantry.api.isolationreport import IsolationReport
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.requests import REQUESTS
@@ -22,6 +23,7 @@ from tenantry.install import (
     claims,
     fairness,
     guards,
+    hosts,
     inherited,
     network,
     policies,
@@ -33,7 +35,16 @@ from tenantry.install.rights import LABELS, OPERATOR
 
 Json = dict[str, Any]
 
-KINDS = (Tenant, Subnamespace, TenantResourceQuota, TenancyDefaults, TenancyRules, IsolationReport, *REQUESTS)
+KINDS = (
+    Tenant,
+    Subnamespace,
+    TenantResourceQuota,
+    TenancyDefaults,
+    TenancyRules,
+    HostRegister,
+    IsolationReport,
+    *REQUESTS,
+)
 METRICS_PORT = 8080
 DEFAULT_IMAGE = f"tenantry:{__version__}"
 
@@ -75,6 +86,7 @@ def foundation(subject: Json) -> list[Json]:
         *bandwidth.bandwidth(),
         *rules.everything(),
         *claims.everything(),
+        *hosts.everything(),
         *subnamespaces.everything(),
         *inherited.everything(subject),
         *approval.everything(subject),

@@ -54,7 +54,12 @@ def operator_role() -> Json:
         # A tenant's core namespace is deleted by Kubernetes' garbage collector, child namespaces by the operator.
         allow([""], ["namespaces"], KEEP),
         allow([""], ["resourcequotas", "limitranges"], KEEP),
-        allow([marks.GROUP], ["tenancyrules"], KEEP),
+        allow([marks.GROUP], ["tenancyrules", "hostregisters"], KEEP),
+        allow(["networking.k8s.io"], ["ingresses"], READ),
+        allow(
+            ["gateway.networking.k8s.io"], ["gateways", "httproutes", "grpcroutes", "tlsroutes", "listenersets"], READ
+        ),
+        allow(["gateway.networking.x-k8s.io"], ["xlistenersets"], READ),
         # A share that was moved is in force at once, not when Kubernetes' quota controller comes to it.
         allow([""], ["resourcequotas/status"], ["patch"]),
         allow(["networking.k8s.io"], ["networkpolicies"], KEEP),

@@ -1,0 +1,1 @@
+"""Keeps the register of whose hosts are."""

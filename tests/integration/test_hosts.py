@@ -1,0 +1,159 @@
+"""No host has two tenants, nor is one of the cluster's own a tenant's: tried with the certificates of two owners."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tenantry.api.hostregister import HostRegister
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.tenant import Tenant
+from tenantry.local.cluster import LocalCluster
+from tenantry.testing.api import Api, tenant_json, until
+from tenantry.testing.hosts import GATEWAYS, INGRESSES, ROUTES, gateway, gateway_api, ingress, route
+from tenantry.testing.operators import Operator
+from tenantry.testing.people import as_person
+from tenantry.testing.refusals import refusal
+
+pytest_plugins = ["tenantry.testing.fixtures"]
+
+TAKEN = "is taken: another tenant, or the cluster itself, has it, or one that overlaps it"
+
+
+@pytest_asyncio.fixture
+async def alice(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[Api]:
+    """One owner, with a certificate of her own."""
+    async with as_person(tenancy, tmp_path, "alice") as person:
+        yield person
+
+
+@pytest_asyncio.fixture
+async def mallory(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[Api]:
+    """Another one."""
+    async with as_person(tenancy, tmp_path, "mallory") as person:
+        yield person
+
+
+@pytest.fixture
+def names(name: str) -> tuple[str, str]:
+    """Two tenants."""
+    return f"{name}a", f"{name}m"
+
+
+@pytest_asyncio.fixture
+async def tenants(api: Api, operator: Operator, names: tuple[str, str]) -> None:  # noqa: ARG001 - it has to run
+    """Alice's and Mallory's tenants."""
+    await api.make_tenant(names[0])
+    await api.create(Tenant.resource, tenant_json(names[1], owners=[{"kind": "User", "name": "mallory"}]))
+    await api.ready(names[1])
+
+
+async def known(api: Api, *hosts: str) -> None:
+    """Wait until hosts are somebody's."""
+
+    async def so() -> bool:
+        found: set[str] = set()
+        for each in await api.list(HostRegister.resource):
+            found.update(each["spec"].get("hosts", {}), each["spec"].get("wildcards", {}))
+        return found.issuperset(hosts)
+
+    await until(so, f"{hosts} are somebody's")
+
+
+async def taken(person: Api, namespace: str, *hosts: str) -> list[str]:
+    """Return those hosts that are refused as taken."""
+    return [host for host in hosts if TAKEN in await refusal(person, INGRESSES, ingress(host, name="try"), namespace)]
+
+
+@pytest.mark.usefixtures("tenants")
+async def test_no_host_has_two_tenants(
+    api: Api, alice: Api, mallory: Api, operator: Operator, names: tuple[str, str]
+) -> None:
+    """E15, H06: who has a host first keeps it, and what lies below a wildcard; also while the operator is down."""
+    ours, theirs = names
+    web, wild = f"web.{ours}.example", f"*.{ours}.example.org"
+    await alice.create(INGRESSES, ingress(web, wild), ours)
+    await known(api, web, wild)
+    await operator.stop()
+    wanted = [web, wild, f"a.{ours}.example.org", f"b.a.{ours}.example.org", "*.example.org", f"*.{ours}.example"]
+
+    async def all_refused() -> bool:
+        return await taken(mallory, theirs, *wanted) == wanted
+
+    await until(all_refused, "the policy knows the register")
+    alias = {"nginx.ingress.kubernetes.io/server-alias": f"free.example, {web}"}
+    assert TAKEN in await refusal(mallory, INGRESSES, ingress("free.example", annotations=alias), theirs)
+    free = [f"{ours}.example", f"{ours}.example.org", f"x{web}", f"www.{theirs}.example"]
+    assert not await taken(mallory, theirs, *free)
+    assert not await taken(alice, ours, *wanted)
+    await mallory.create(INGRESSES, ingress(free[0]), theirs)
+    patch = {"spec": ingress(web)["spec"]}
+    assert TAKEN in await refusal(mallory, INGRESSES, patch, theirs, patch="i")
+
+
+@pytest.mark.usefixtures("tenants")
+async def test_a_host_that_is_given_up_is_free(api: Api, alice: Api, mallory: Api, names: tuple[str, str]) -> None:
+    """E15: a host is its tenant's as long as anything there has it."""
+    ours, theirs = names
+    host = f"web.{ours}.example"
+    await alice.create(INGRESSES, ingress(host, name="one"), ours)
+    await alice.create(INGRESSES, ingress(host, name="two"), ours)
+
+    async def refused() -> bool:
+        return await taken(mallory, theirs, host) == [host]
+
+    await until(refused, "it is alice's")
+    await alice.delete(INGRESSES, "one", ours)
+    marker = f"marker.{ours}.example"
+    await alice.create(INGRESSES, ingress(marker, name="marker"), ours)
+    await known(api, marker)
+    assert await refused()
+    await alice.delete(INGRESSES, "two", ours)
+
+    async def is_free() -> bool:
+        return not await refused()
+
+    await until(is_free, "it is nobody's")
+
+
+@pytest.mark.usefixtures("tenants")
+async def test_hosts_of_the_cluster_are_no_tenants(api: Api, mallory: Api, names: tuple[str, str]) -> None:
+    """H06: what administrators have in namespaces of no tenant counts, and is a tenant's once the namespace is."""
+    _, theirs = names
+    await api.create(Namespace.resource, {"metadata": {"name": f"{theirs}-infra"}})
+    host = f"console.{theirs}.example"
+    await api.create(INGRESSES, ingress(host), f"{theirs}-infra")
+
+    async def refused() -> bool:
+        return await taken(mallory, theirs, host) == [host]
+
+    await until(refused, "it is the cluster's")
+    uid = (await api.tenant(theirs)).metadata.uid
+    marked = {"metadata": {"labels": {"tenantry.dev/tenant-uid": uid}}}
+    await api.patch(Namespace.resource, f"{theirs}-infra", marked)
+
+    async def is_theirs() -> bool:
+        return not await refused()
+
+    await until(is_theirs, "it is the tenant's own")
+
+
+@pytest.mark.usefixtures("tenants")
+async def test_gateways_and_routes_have_hosts_too(api: Api, alice: Api, mallory: Api, names: tuple[str, str]) -> None:
+    """E15, H06: one register for all kinds, whenever the cluster gets them."""
+    ours, theirs = names
+    async with gateway_api(api):
+        host, wild = f"web.{ours}.example", f"*.{ours}.example.org"
+        await alice.create(ROUTES, route(host), ours)
+        await alice.create(GATEWAYS, gateway(wild), ours)
+
+        async def refused() -> bool:
+            return await taken(mallory, theirs, host, wild) == [host, wild]
+
+        await until(refused, "they are alice's")
+        assert TAKEN in await refusal(mallory, ROUTES, route(host), theirs)
+        assert TAKEN in await refusal(mallory, GATEWAYS, gateway(f"a.{ours}.example.org"), theirs)
+        assert not await refusal(mallory, ROUTES, route(f"web.{theirs}.example"), theirs)
