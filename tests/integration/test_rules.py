@@ -16,6 +16,7 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import NAME, TenancyRules
 from tenantry.api.tenant import Tenant
+from tenantry.install import apply, manifests
 from tenantry.local.cluster import LocalCluster
 from tenantry.testing.api import PODS, Api, tenant_json, until
 from tenantry.testing.operators import Operator
@@ -192,9 +193,12 @@ async def test_a_tenant_is_never_looser_than_the_defaults(api: Api, name: str) -
 
         told = await until(refused, "what is looser is refused")
         assert "must not be looser than what TenancyDefaults 'default' says: must be Baseline or tighter" in told
-        # What was there already is tightened by merging.
-        spec = (await api.get(TenancyRules.resource, NAME, name))["spec"]["enforce"]
-        assert "podSecurity.privileged" in spec["refused"]
+
+        async def tightened() -> bool:
+            spec = (await api.get(TenancyRules.resource, NAME, name))["spec"]["enforce"]
+            return "podSecurity.privileged" in spec["refused"]
+
+        await until(tightened, "what was there already is tightened")
     finally:
         await api.delete(TenancyDefaults.resource, "default")
 
@@ -277,3 +281,18 @@ async def merged(person: Api, path: str, patch: Json) -> None:
         body=msgspec.json.encode(patch),
         content_type="application/strategic-merge-patch+json",
     )
+
+
+async def test_a_policy_that_does_not_compile_is_not_installed(api: Api) -> None:
+    """Issue 5, bad input: the installation says so, and the policy that was there stays."""
+    policy = next(
+        value
+        for value in manifests.foundation(manifests.LOCAL_USER)
+        if value["metadata"]["name"] == "tenantry-rules-pods" and value["kind"] == "ValidatingAdmissionPolicy"
+    )
+    resource = apply.resource_of(policy)
+    before = await api.get(resource, "tenantry-rules-pods")
+    broken = {**policy, "spec": {**policy["spec"], "validations": [{"expression": "variables.problem == nothing"}]}}
+    with pytest.raises(Invalid, match="undeclared reference to 'nothing'"):
+        await apply.apply(api.client, [broken])
+    assert (await api.get(resource, "tenantry-rules-pods"))["spec"] == before["spec"]
