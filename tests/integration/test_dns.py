@@ -27,6 +27,9 @@ from tenantry.testing.trees import Trees, subtenant
 
 pytest_plugins = ["tenantry.testing.fixtures"]
 
+# Whoever is first builds CoreDNS where the cache has none.
+pytestmark = pytest.mark.timeout(1200)
+
 Json = dict[str, Any]
 SERVICES = Resource("", "v1", "services", "Service")
 SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
