@@ -11,6 +11,7 @@ import pytest_asyncio
 from tenantry.api.hostregister import HostRegister
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.tenant import Tenant
+from tenantry.install.hosts import MOST_HOSTS, MOST_WILDCARDS
 from tenantry.local.cluster import LocalCluster
 from tenantry.testing.api import Api, tenant_json, until
 from tenantry.testing.hosts import GATEWAYS, INGRESSES, ROUTES, gateway, gateway_api, ingress, route
@@ -92,6 +93,23 @@ async def test_no_host_has_two_tenants(
     await mallory.create(INGRESSES, ingress(free[0]), theirs)
     patch = {"spec": ingress(web)["spec"]}
     assert TAKEN in await refusal(mallory, INGRESSES, patch, theirs, patch="i")
+
+
+@pytest.mark.usefixtures("tenants")
+async def test_nobody_keeps_the_api_server_busy_with_hosts(api: Api, mallory: Api, names: tuple[str, str]) -> None:
+    """H06: an object has a few wildcards, and some hundred hosts."""
+    _, theirs = names
+    await api.create(INGRESSES, ingress(f"any.{theirs}.example"), "default")
+    await known(api, f"any.{theirs}.example")
+    for most, form in ((MOST_WILDCARDS, "*.h{}.example"), (MOST_HOSTS, "h{}.example")):
+        hosts = [form.format(number) for number in range(most + 1)]
+
+        async def refused(hosts: list[str] = hosts) -> bool:
+            return "it must not have more than" in await refusal(mallory, INGRESSES, ingress(*hosts), theirs)
+
+        await until(refused, f"{len(hosts)} are too many")
+        assert not await refusal(mallory, INGRESSES, ingress(*hosts[1:]), theirs)
+    await api.delete(INGRESSES, "i", "default")
 
 
 @pytest.mark.usefixtures("tenants")

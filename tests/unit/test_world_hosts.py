@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenantry.world.hosts import PARTS, Use, normal, part_of, register
+from tenantry.world.hosts import MOST_OF_ONE, PARTS, Use, normal, part_of, register
 
 HOSTS = st.sampled_from(["a.example", "b.example", "*.a.example", "c.d.example", "*.example"])
 USES = st.lists(
@@ -44,6 +44,19 @@ def test_the_order_of_what_is_seen_does_not_matter(uses: list[Use], random: Rand
     other = list(uses)
     random.shuffle(other)
     assert [register(part, uses) for part in PARTS] == [register(part, other) for part in PARTS]
+
+
+def test_no_tenant_fills_the_registers() -> None:
+    """E15, H06: who has a great many hosts loses its own place, not that of others; the cluster has no limit."""
+    many = normal(f"h{number}.example" for number in range(20 * MOST_OF_ONE))
+    flood = Use("2026-01-01T00:00:00Z", "1", "flood", "t1", many)
+    honest = Use("2026-01-02T00:00:00Z", "2", "honest", "t2", ("web.example",))
+    part = part_of("web.example")
+    holders = register(part, [flood, honest]).hosts
+    assert len(holders) == MOST_OF_ONE + 1
+    assert holders["web.example"].tenant_uid == "t2"
+    of_cluster = Use("2026-01-01T00:00:00Z", "1", "infra", "", many)
+    assert len(register(part, [of_cluster]).hosts) == len([host for host in many if part_of(host) == part])
 
 
 def test_hosts_are_normal() -> None:

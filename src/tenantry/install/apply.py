@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from tenantry.api import marks
-from tenantry.api.errors import ApiError, Forbidden, NotFound, RetryableError
+from tenantry.api.errors import ApiError, Forbidden, Invalid, NotFound, RetryableError
 from tenantry.api.model import Resource
 from tenantry.engine.crds import observe_crd
 from tenantry.install import approval, canary
@@ -78,23 +78,25 @@ async def apply(client: Client, objects: Sequence[Json], *, applied: Callable[[J
     definitions = [value for value in objects if value["kind"] == "CustomResourceDefinition"]
     last = [value for value in objects if canary.is_canary(value)]
     rest = [value for value in objects if value not in namespaces and value not in definitions and value not in last]
-    for group in ([*definitions, *namespaces], rest, last):
-        await asyncio.gather(*(_apply_one(client, value, applied) for value in group))
+    await asyncio.gather(*(_apply_one(client, value, applied) for value in [*definitions, *namespaces]))
+    # Policies whose parameters are of a kind that is not served yet would stand still for seconds.
     await asyncio.gather(*(_established(client, value["metadata"]["name"]) for value in definitions))
-    await _refusing(client, canary.told_by(objects))
+    for group in (rest, last):
+        await asyncio.gather(*(_apply_one(client, value, applied) for value in group))
+    await asyncio.gather(*(_refusing(client, name, told) for name, told in canary.told_by(objects).items()))
 
 
-async def _refusing(client: Client, told: str) -> None:
-    """Wait until the API server goes by the policies that refuse, which it says in these words."""
+async def _refusing(client: Client, name: str, told: str) -> None:
+    """Wait until the API server refuses what the canary of that name is about, in these words."""
     url = wire.path(canary.PROBED, marks.SYSTEM_NAMESPACE)
-    body = msgspec.json.encode(canary.PROBE)
+    body = msgspec.json.encode(canary.probe(name))
     delay = FIRST_PAUSE_SECONDS
     try:
         async with asyncio.timeout(ESTABLISHED_SECONDS):
-            while told:
+            while True:
                 try:
                     await client.request("POST", url, query={"dryRun": "All"}, body=body)
-                except Forbidden as error:
+                except (Forbidden, Invalid) as error:
                     if told in str(error):
                         return
                 # Nothing tells when it has changed.

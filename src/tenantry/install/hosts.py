@@ -25,6 +25,9 @@ Json = dict[str, Any]
 
 HOSTS = "tenantry-hosts"
 
+MOST_HOSTS, MOST_WILDCARDS = 500, 16
+"""Of one object: each wildcard is compared with all hosts that there are, and nobody is to keep the API server busy."""
+
 _KINDS = (
     (NETWORKING, ["ingresses"]),
     (GATEWAY, ["httproutes", "grpcroutes", "tlsroutes", "gateways", "listenersets"]),
@@ -48,11 +51,12 @@ def _policy() -> Json:
         return f"variables.{among}.exists(k, {lies} && {of_others(among, 'k')})"
 
     below = "h.endsWith(k.substring(1))"
-    above = "k.endsWith(h.substring(1))"
+    above = "k.endsWith(s)"
     # A wildcard of the Gateway API stands for any number of labels.
+    of_wildcard = f"{overlaps('hosts', above)} || {overlaps('wildcards', f'({below} || {above})')}"
     taken = (
-        "variables.wanted.filter(h, h.startsWith('*.')"
-        f" ? {has_other('wildcards')} || {overlaps('hosts', above)} || {overlaps('wildcards', f'({below} || {above})')}"
+        "variables.many ? [] : variables.wanted.filter(h, h.startsWith('*.')"
+        f" ? {has_other('wildcards')} || [h.substring(1)].exists(s, {of_wildcard})"
         f" : {has_other('hosts')} || {overlaps('wildcards', below)})"
     )
     told = (
@@ -62,7 +66,13 @@ def _policy() -> Json:
     return validating(
         HOSTS,
         [rule(group, resources, "CREATE", "UPDATE") for group, resources in _KINDS],
-        [says("size(variables.taken) == 0", told, told=True)],
+        [
+            says(
+                "!variables.many",
+                f"it must not have more than {MOST_HOSTS} hosts, nor more than {MOST_WILDCARDS} that begin with *.",
+            ),
+            says("size(variables.taken) == 0", told, told=True),
+        ],
         conditions=[{"name": "spec-is-new", "expression": IS_NEW}],
         where=IN_TENANTS,
         paramKind={"apiVersion": HostRegister.resource.api_version, "kind": HostRegister.resource.kind},
@@ -74,6 +84,11 @@ def _policy() -> Json:
             {"name": "mine", "expression": f"namespaceObject.metadata.labels['{marks.TENANT_UID}']"},
             {"name": "hosts", "expression": "params.?spec.hosts.orValue({})"},
             {"name": "wildcards", "expression": "params.?spec.wildcards.orValue({})"},
+            {
+                "name": "many",
+                "expression": f"size(variables.wanted) > {MOST_HOSTS}"
+                f" || size(variables.wanted.filter(h, h.startsWith('*.'))) > {MOST_WILDCARDS}",
+            },
             {"name": "taken", "expression": taken},
         ],
     )

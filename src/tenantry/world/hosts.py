@@ -7,6 +7,7 @@ looked, the oldest object counts, as it does with most controllers of Ingresses.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from hashlib import blake2b
 
@@ -16,6 +17,9 @@ from tenantry.api.hostregister import Holder, HostRegisterSpec
 
 PARTS = tuple("0123456789abcdef")
 """The names of all registers."""
+
+MOST_OF_ONE = 200
+"""How many hosts of one tenant stand in one register: nobody fills them so that those of others find no place."""
 
 _HOST = re.compile(r"(?:[*][.])?[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
 
@@ -55,17 +59,20 @@ def is_wildcard(host: str) -> bool:
 
 
 def register(name: str, uses: Iterable[Use]) -> HostRegisterSpec:
-    """Return one register.
+    """Return one register; of a tenant that has more than `MOST_OF_ONE` hosts in it, those of its oldest objects.
 
     Args:
         name: One of `PARTS`.
         uses: At least all uses of its hosts.
     """
     holders: dict[str, Holder] = {}
+    count = Counter[str]()
     for use in sorted(uses, key=lambda each: (each.created, each.uid)):
         for host in use.hosts:
-            if part_of(host) == name:
-                holders.setdefault(host, Holder(tenant_uid=use.tenant_uid, namespace=use.namespace))
+            if host in holders or part_of(host) != name or count[use.tenant_uid] >= MOST_OF_ONE:
+                continue
+            holders[host] = Holder(tenant_uid=use.tenant_uid, namespace=use.namespace)
+            count[use.tenant_uid] += bool(use.tenant_uid)
     ordered = sorted(holders.items())
     return HostRegisterSpec(
         hosts={host: holder for host, holder in ordered if not is_wildcard(host)},
