@@ -13,7 +13,7 @@ import pytest
 from tenantry.api.errors import ApiError, Forbidden
 from tenantry.api.flowcontrol import FlowSchema, PriorityLevelConfiguration
 from tenantry.api.tenancydefaults import TenancyDefaults
-from tenantry.bench.fairness import LEVEL_HEADER
+from tenantry.bench.levels import HEADER
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
@@ -32,7 +32,7 @@ async def level_of(api: Api, client: Client) -> str:
     """Return the name of the level at which somebody's requests are served."""
     async with client.open("GET", "/apis") as answer:
         await answer.read()
-        uid = answer.headers[LEVEL_HEADER]
+        uid = answer.headers[HEADER]
     return next(each["metadata"]["name"] for each in await api.list(LEVELS) if each["metadata"]["uid"] == uid)
 
 

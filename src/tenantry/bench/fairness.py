@@ -16,39 +16,29 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 
 import msgspec
 
-from tenantry.api.errors import Forbidden, NotFound, RetryableError, TooManyRequests
-from tenantry.api.model import ObjectMeta, Resource
+from tenantry.api.errors import RetryableError, TooManyRequests
+from tenantry.api.flowcontrol import PriorityLevelConfiguration
+from tenantry.api.model import ObjectMeta
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.tenant import Tenant, TenantSpec
 from tenantry.bench.flood import Flood, Flooded
+from tenantry.bench.levels import routed, served_at, uid
 from tenantry.bench.load import RUN_LABEL, clean_up, ready_times, saturate
-from tenantry.bench.objects import CONFIG_MAPS, deadline, post
+from tenantry.bench.objects import CONFIG_MAPS, post
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 
-Json = dict[str, Any]
 Talk = Callable[[str], None]
 Issue = Callable[[str], Awaitable[Connection]]
 """From a user's name to its connection."""
 
-FLOW_SCHEMAS = Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", "FlowSchema", namespaced=False)
-LEVELS = Resource(
-    *("flowcontrol.apiserver.k8s.io", "v1", "prioritylevelconfigurations", "PriorityLevelConfiguration"),
-    namespaced=False,
-)
 OURS = "tenantry-tenants"
 KUBERNETES = "global-default"
-LEVEL_HEADER = "X-Kubernetes-PF-PriorityLevel-UID"
-"""On every answer: where the request was served. Source: Kubernetes, "API Priority and Fairness", Diagnostics."""
-
-PRECEDENCE = 8000
-"""Ahead of Tenantry's own."""
 
 QUIET_OBJECTS = 10
 OBJECT_BYTES = 1000
@@ -57,9 +47,6 @@ PAUSE_SECONDS = 0.005
 
 SETTLE_SECONDS = 1.0
 """How long a flood rises before anything is measured."""
-
-IN_FORCE_SECONDS = 30.0
-LOOK_SECONDS = 0.1
 
 
 class Reads(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +126,7 @@ async def fairness(
     """
     run = f"{int(time.time()):x}"
     quiet, loud = (f"bench-{run}-{what}" for what in ("quiet", "loud"))
-    levels = {name: await _uid(client, LEVELS, name) for name in (OURS, KUBERNETES)}
+    levels = {name: await uid(client, PriorityLevelConfiguration.resource, name) for name in (OURS, KUBERNETES)}
     halves: dict[str, list[_Half]] = {name: [] for name in levels}
     try:
         await _tenants(client, run, (quiet, loud))
@@ -148,9 +135,11 @@ async def fairness(
         loudly = Flood(connection=await issue(loud), namespace=loud, connections=connections)
         async with Client(await issue(quiet), max_connections=1) as reader:
             for number in range(1, rounds + 1):
-                for level, uid in levels.items():
-                    async with _routed(client, (quiet, loud), level):
-                        await _served_at(reader, quiet, uid)
+                for level, level_uid in levels.items():
+                    # At Tenantry's own they are served anyway.
+                    elsewhere = routed(client, quiet, (quiet, loud), level) if level != OURS else nullcontext()
+                    async with elsewhere:
+                        await served_at(reader, wire.path(CONFIG_MAPS, quiet), level_uid)
                         half = await _half(reader, quiet, loudly, seconds)
                     halves[level].append(half)
                     talk(
@@ -158,7 +147,7 @@ async def fairness(
                         f" {1000 * half.flooded.p99_seconds:.1f} ms flooded"
                     )
     finally:
-        await asyncio.shield(_clean_up(client, run))
+        await asyncio.shield(clean_up(client, run))
     ours, theirs = (_side(level, found) for level, found in halves.items())
     return FairnessResult(
         ratio=ours.ratio,
@@ -254,66 +243,6 @@ async def _end(process: Process) -> Flooded:
     return msgspec.json.decode(said, type=Flooded)
 
 
-# -- where requests are served --------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def _routed(client: Client, users: tuple[str, str], level: str) -> AsyncGenerator[None]:
-    """Have users served at a level while the context is open; at Tenantry's own they are anyway."""
-    if level == OURS:
-        yield
-        return
-    owner = await _uid(client, Tenant.resource, users[0])
-    await post(client, FLOW_SCHEMAS, _schema(users, level, owner))
-    try:
-        yield
-    finally:
-        await asyncio.shield(client.delete(FLOW_SCHEMAS, "", users[0]))
-
-
-def _schema(users: tuple[str, str], level: str, owner: str) -> Json:
-    every = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"], "clusterScope": True, "namespaces": ["*"]}
-    resource = Tenant.resource
-    # Should we be killed, it goes with the tenant.
-    reference = {"apiVersion": resource.api_version, "kind": resource.kind, "name": users[0], "uid": owner}
-    return {
-        "metadata": {"name": users[0], "labels": {RUN_LABEL: users[0]}, "ownerReferences": [reference]},
-        "spec": {
-            "priorityLevelConfiguration": {"name": level},
-            "matchingPrecedence": PRECEDENCE,
-            "distinguisherMethod": {"type": "ByUser"},
-            "rules": [
-                {
-                    "subjects": [{"kind": "User", "user": {"name": user}} for user in users],
-                    "resourceRules": [every],
-                }
-            ],
-        },
-    }
-
-
-async def _served_at(reader: Client, namespace: str, level_uid: str) -> None:
-    """Wait until the owner gets in, and is served where it should be: the API server follows its objects."""
-    path = wire.path(CONFIG_MAPS, namespace)
-    async with deadline(IN_FORCE_SECONDS, f"the owner of {namespace!r} is not served at the level that was asked for"):
-        while True:
-            with contextlib.suppress(Forbidden):  # rights are in force a moment after the tenant is Ready
-                async with reader.open("GET", path) as answer:
-                    await answer.read()
-                    if answer.headers.get(LEVEL_HEADER) == level_uid:
-                        return
-            await asyncio.sleep(LOOK_SECONDS)  # nothing tells when
-
-
-async def _uid(client: Client, resource: Resource, name: str) -> str:
-    try:
-        found = await client.request("GET", wire.path(resource, "", name))
-    except NotFound as error:
-        raise RetryableError(f"{error}; bring Tenantry up to date with `tenantry install`") from error
-    uid: str = msgspec.json.decode(found)["metadata"]["uid"]
-    return uid
-
-
 # -- what there is to read ------------------------------------------------------------------------
 
 
@@ -332,9 +261,3 @@ async def _fill(client: Client, namespace: str, count: int) -> None:
         await post(client, CONFIG_MAPS, value)
 
     await saturate(make, range(count))
-
-
-async def _clean_up(client: Client, run: str) -> None:
-    await clean_up(client, run)
-    with contextlib.suppress(NotFound):
-        await client.delete(FLOW_SCHEMAS, "", f"bench-{run}-quiet")

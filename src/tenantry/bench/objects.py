@@ -110,11 +110,12 @@ async def clean_up(client: Client, name: str, *, everything: bool) -> float:
     if everything:
         await saturate(delete, [found.metadata.name for found in await client.list(Namespace, selectors=selectors)])
     async with deadline(GONE_SECONDS, f"namespaces with the label {marks.TENANT}={name} are still there"):
-        await _wait_until_gone(client, selectors)
+        await wait_until_gone(client, selectors)
     return time.perf_counter() - began
 
 
-async def _wait_until_gone(client: Client, selectors: Mapping[str, str]) -> None:
+async def wait_until_gone(client: Client, selectors: Mapping[str, str]) -> None:
+    """Wait until there are no such namespaces."""
     while True:
         left: set[str] = set()
         version = ""

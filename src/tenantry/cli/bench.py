@@ -11,6 +11,7 @@ from tenantry.api import marks
 from tenantry.api.errors import ApiError, InputError, LocalError
 from tenantry.cli import output
 from tenantry.cli.bench_fairness import fairness
+from tenantry.cli.bench_pods import pods
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def bench() -> None:
 
 
 bench.add_command(fairness)
+bench.add_command(pods)
 
 
 @bench.command()
