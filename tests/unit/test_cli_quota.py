@@ -16,7 +16,7 @@ from tenantry.api.tenantresourcequota import (
     TenantResourceQuotaSpec,
     TenantResourceQuotaStatus,
 )
-from tenantry.cli import durations, explain, quota, refusals, treepages
+from tenantry.cli import durations, explain_quota, quota, refusals, treepages
 from tenantry.cli.flags import parse_pairs, parse_renewal
 from tenantry.cli.kinds import Asked, told, told_key
 from tenantry.cli.seen import QuotaSeen, QuotaStatus
@@ -101,7 +101,7 @@ CORE = Place(namespace="acme", asked={"cpu": "4", "pods": 5}, hard={"requests.cp
 def test_an_explanation_names_what_to_raise() -> None:
     """E09: who is short, by how much, and what fits."""
     answers = compute("acme", [WEB, CORE], {"cpu": "3", "services": 1})
-    assert explain.lines([WEB, CORE], answers) == [
+    assert explain_quota.lines([WEB, CORE], answers) == [
         "NAMESPACE   KEY            HARD   USED    FREE   NEEDED   SHORT",
         "web-1       requests.cpu   2      1500m   500m   3        2500m",
         "acme        requests.cpu   2      0       2      2500m    500m",
@@ -115,7 +115,8 @@ def test_an_explanation_names_what_to_raise() -> None:
 
 def test_an_explanation_of_what_fits() -> None:
     assert (
-        explain.lines([CORE], compute("acme", [CORE], {"pods": 5}))[-1] == "pods: 5 fits into 'acme', which has 5 free"
+        explain_quota.lines([CORE], compute("acme", [CORE], {"pods": 5}))[-1]
+        == "pods: 5 fits into 'acme', which has 5 free"
     )
 
 
@@ -182,7 +183,7 @@ def test_never_is_no_end() -> None:
 def test_objects_in_namespaces_are_told_with_them() -> None:
     asked = quota.Asked(TenantResourceQuota, ("acme",))
     assert (asked.keys, asked.listing) == (("acme",), "tenantry get tenantresourcequotas")
-    sub = Asked(explain.Subnamespace, ("web",), "acme")
+    sub = Asked(explain_quota.Subnamespace, ("web",), "acme")
     assert (sub.keys, sub.listing) == (("acme/web",), "tenantry get subnamespaces -n acme")
     assert told_key(sub.kind, "acme/web") == told(sub.kind, "web", "acme") == "subnamespace.tenantry.dev/web in 'acme'"
 

@@ -1,0 +1,198 @@
+"""Why a request is refused: what is in its way, who set that, and what the API server's answer means. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from tenantry.api.rules import Action
+from tenantry.policy.request import Finding, parts
+
+Json = Mapping[str, Any]
+
+_POLICY = re.compile(
+    r"ValidatingAdmissionPolicy '(?P<policy>[^']*)' with binding '[^']*' denied request: (?P<message>.*)", re.DOTALL
+)
+_RULE = re.compile(r"(?P<said>.*) \(rule (?P<rule>[A-Za-z.]+) of (?P<source>[^)]*)\): (?P<fix>.*)", re.DOTALL)
+_RIGHTS = re.compile(r"(?P<said>User \"[^\"]*\" cannot .*)", re.DOTALL)
+_QUOTA = re.compile(r"(?P<said>(?:exceeded|failed) quota: .*)", re.DOTALL)
+_SOURCE = re.compile(r"(?P<kind>[A-Za-z]+) '(?:(?P<namespace>[^/']+)/)?(?P<name>[^/']+)'")
+_SUSPENDED = "tenantry-suspended"
+
+FORBIDDEN, BAD_REQUEST, INVALID = 403, 400, 422
+
+
+class By(StrEnum):
+    """What refuses."""
+
+    RULE = "Rule"
+    POLICY = "Policy"
+    SUSPENSION = "Suspension"
+    RIGHTS = "Rights"
+    QUOTA = "Quota"
+    VALIDATION = "Validation"
+    KUBERNETES = "Kubernetes"
+
+
+class Author(msgspec.Struct, frozen=True, rename="camel"):
+    """Who wrote a rule last (Kubernetes: "Server-Side Apply", managedFields).
+
+    Args:
+        manager: The field manager, as in kubectl-edit.
+        time: When, RFC 3339.
+    """
+
+    manager: str
+    time: str
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One thing that is in the way.
+
+    Args:
+        by: What refuses.
+        message: What is wrong.
+        action: Whether it refuses, warns or notes.
+        about: What of the manifest it is about, as in "each of its pods"; "" for all of it.
+        fix: What would pass; "" where that cannot be told.
+        rule: The rule's path, "" where it is none.
+        source: Who set the rule, as in "Tenant 'acme'".
+        author: Who wrote that last; None where it cannot be told, or may not be read.
+    """
+
+    by: By
+    message: str
+    action: Action = Action.ENFORCE
+    about: str = ""
+    fix: str = ""
+    rule: str = ""
+    source: str = ""
+    author: Author | None = None
+
+
+def of_finding(finding: Finding, action: Action = Action.ENFORCE, about: str = "") -> Cause:
+    """Return what a rule has against an object."""
+    return Cause(
+        by=By.RULE,
+        message=f"{finding.path} {finding.what}",
+        action=action,
+        about=about,
+        fix=finding.fix,
+        rule=finding.rule,
+        source=finding.source,
+    )
+
+
+def of_refusal(status: int, message: str, about: str = "") -> Cause:
+    """Return what an answer of the API server means.
+
+    Args:
+        status: Its HTTP status.
+        message: What it says.
+        about: What the request was about.
+    """
+    policy = _POLICY.search(message)
+    if policy is not None:
+        told = _RULE.fullmatch(policy["message"])
+        if told is not None:
+            said, rule, source, fix = told["said"], told["rule"], told["source"], told["fix"]
+            return Cause(by=By.RULE, message=said, about=about, fix=fix, rule=rule, source=source)
+        by = By.SUSPENSION if policy["policy"] == _SUSPENDED else By.POLICY
+        return Cause(by=by, message=policy["message"], about=about, source=policy["policy"])
+    quota = _QUOTA.search(message)
+    if status == FORBIDDEN and quota is not None:
+        return Cause(by=By.QUOTA, message=quota["said"], about=about)
+    rights = _RIGHTS.search(message)
+    if status == FORBIDDEN and rights is not None:
+        return Cause(by=By.RIGHTS, message=rights["said"], about=about)
+    by = By.VALIDATION if status in {BAD_REQUEST, INVALID} else By.KUBERNETES
+    return Cause(by=by, message=message, about=about)
+
+
+def agrees(found: Sequence[Cause], refusal: Cause | None) -> bool | None:
+    """Tell whether the API server says the same of the rules as Python; None where its answer says nothing of them.
+
+    Args:
+        found: What the rules that are enforced have against an object.
+        refusal: What the server has against it; None where it takes it.
+    """
+    if refusal is None or refusal.by is By.QUOTA:
+        # Quotas come last.
+        return not found
+    if refusal.by is By.RULE:
+        return any(
+            (each.rule, each.message, each.fix) == (refusal.rule, refusal.message, refusal.fix) for each in found
+        )
+    return None
+
+
+# -- who set it -----------------------------------------------------------------------------------
+
+
+class Source(msgspec.Struct, frozen=True):
+    """An object that rules stand in."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+
+
+def source_of(text: str) -> Source | None:
+    """Return the object that a rule's source names; None where it is no object."""
+    found = _SOURCE.fullmatch(text)
+    return Source(found["kind"], found["name"], found["namespace"] or "") if found is not None else None
+
+
+def author_of(value: Json, rule: str) -> Author | None:
+    """Return who wrote a rule last.
+
+    Args:
+        value: The object that it stands in, with its managedFields.
+        rule: Its path.
+    """
+    struct, _, field = rule.partition(".")
+    # Switches of a level are written by whoever wrote the level.
+    names = [field, "seccomp", "level"] if struct == "podSecurity" else [field]
+    entries = parts(value, "metadata", "managedFields")
+    for path in (*((struct, name) for name in names), (struct,), ()):
+        found = [
+            Author(str(each.get("manager", "")), str(each.get("time", "")))
+            for each in entries
+            if _has(each.get("fieldsV1") or {}, ("spec", "rules", *path))
+        ]
+        if found:
+            return max(found, key=lambda each: each.time)
+    return None
+
+
+def _has(fields: Json, path: Sequence[str]) -> bool:
+    for step in path:
+        if f"f:{step}" not in fields:
+            return False
+        fields = fields[f"f:{step}"]
+    return True
+
+
+# -- printing -------------------------------------------------------------------------------------
+
+
+def lines(causes: Sequence[Cause]) -> Iterator[str]:
+    """Yield what is told of causes: what is wrong and what would pass, and who set it."""
+    for cause, after in zip(causes, [*causes[1:], None], strict=True):
+        yield _told(cause)
+        if cause.by is By.RULE and (after is None or (after.source, after.author) != (cause.source, cause.author)):
+            author = cause.author
+            who = f", last written by {author.manager} at {author.time}" if author is not None else ""
+            yield f"  set by {cause.source}{who}"
+
+
+def _told(cause: Cause) -> str:
+    verb = {Action.ENFORCE: "", Action.WARN: "warned of, ", Action.AUDIT: "noted, "}[cause.action]
+    head = f"rule {cause.rule}" if cause.by is By.RULE else cause.by.value.lower()
+    about = f"{cause.about}: " if cause.about else ""
+    fix = f": {cause.fix}" if cause.fix else ""
+    return f"{verb}{head}: {about}{cause.message}{fix}"

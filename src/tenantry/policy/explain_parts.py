@@ -1,0 +1,228 @@
+"""What a manifest is made of that rules are about: itself, and the pods and claims that come of it. Pure.
+
+Sources: Kubernetes, "Workloads" (pod templates), "Images" (default pull policy), "Limit Ranges", "Resource Quotas".
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, cast
+
+import msgspec
+
+from tenantry.api.model import Resource
+from tenantry.policy.request import part, parts
+from tenantry.policy.scheduling import DAEMON_SETS
+from tenantry.world import quantity
+
+Json = dict[str, Any]
+Path = tuple[str | int, ...]
+
+PODS = Resource("", "v1", "pods", "Pod")
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+
+_CONTROLLERS = "system:serviceaccount:kube-system:"
+_TEMPLATE: Path = ("spec", "template")
+_JOBS: Path = ("spec", "jobTemplate", "spec", "template")
+_WORKLOADS: Mapping[tuple[str, str], tuple[Path, str]] = {
+    ("apps", "Deployment"): (_TEMPLATE, f"{_CONTROLLERS}replicaset-controller"),
+    ("apps", "ReplicaSet"): (_TEMPLATE, f"{_CONTROLLERS}replicaset-controller"),
+    ("apps", "StatefulSet"): (_TEMPLATE, f"{_CONTROLLERS}statefulset-controller"),
+    ("apps", "DaemonSet"): (_TEMPLATE, DAEMON_SETS),
+    ("batch", "Job"): (_TEMPLATE, f"{_CONTROLLERS}job-controller"),
+    ("batch", "CronJob"): (_JOBS, f"{_CONTROLLERS}job-controller"),
+    ("", "ReplicationController"): (_TEMPLATE, f"{_CONTROLLERS}replication-controller"),
+}
+"""Group and kind to where the pod template is, and who makes the pods."""
+
+_COMPUTE = ("cpu", "memory", "ephemeral-storage")
+_TAGGED = re.compile(r":(?P<tag>[^:/@]+)(@.*)?$")
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """An object that a manifest asks for, or that a controller would make of it.
+
+    Args:
+        resource: Its kind.
+        object: It, whole.
+        path: Where in the manifest it stands; () for the manifest itself.
+        told: What it is beside the manifest, as in "each of its pods"; "" for the manifest itself.
+        user: Who would make it; "" for whoever writes the manifest.
+        count: How many of them there would be.
+    """
+
+    resource: Resource
+    object: Json
+    path: Path = ()
+    told: str = ""
+    user: str = ""
+    count: int = 1
+
+
+def parts_of(manifest: Json, resource: Resource) -> list[Part]:
+    """Return a manifest and what would be made of it.
+
+    Args:
+        manifest: As a person wrote it, with a name in its metadata or none.
+        resource: Its kind.
+    """
+    found = [Part(resource=resource, object=manifest)]
+    path, maker = _WORKLOADS.get((resource.group, resource.kind), ((), ""))
+    if not path:
+        return found
+    name = part(manifest, "metadata").get("name") or "x"
+    template = at(manifest, path)
+    if template is not None:
+        pod = _object(PODS, template, f"{name}-")
+        found.append(
+            Part(
+                resource=PODS, object=pod, path=path, told="each of its pods", user=maker, count=_count(manifest, path)
+            )
+        )
+    for index, claim in enumerate(parts(manifest, "spec", "volumeClaimTemplates")):
+        made = _object(CLAIMS, claim, f"{part(claim, 'metadata').get('name', '')}-{name}-")
+        where = ("spec", "volumeClaimTemplates", index)
+        told = f"each claim of volumeClaimTemplates[{index}]"
+        found.append(
+            Part(resource=CLAIMS, object=made, path=where, told=told, user=maker, count=_count(manifest, path))
+        )
+    return found
+
+
+def at(value: Json, path: Path) -> Json | None:
+    """Return the object at a path; None where there is none."""
+    found: Any = value
+    for step in path:
+        if isinstance(step, int):
+            found = found[step]
+            continue
+        found = cast("Json", found).get(step) if isinstance(found, dict) else None
+    return cast("Json", found) if isinstance(found, dict) else None
+
+
+def _object(resource: Resource, template: Json, stem: str) -> Json:
+    metadata = {k: v for k, v in part(template, "metadata").items() if k in {"labels", "annotations"}}
+    rest = {k: v for k, v in copy.deepcopy(template).items() if k != "metadata"}
+    head = {"apiVersion": resource.api_version, "kind": resource.kind}
+    return {**head, "metadata": {**copy.deepcopy(metadata), "generateName": stem}, **rest}
+
+
+def _count(manifest: Json, path: Path) -> int:
+    spec = part(manifest, *(str(step) for step in path[:-1]))
+    given = spec.get("replicas", spec.get("parallelism", 1))
+    return given if isinstance(given, int) else 1
+
+
+# -- as the API server would fill them in ---------------------------------------------------------
+
+
+def filled_in(value: Json, resource: Resource, limit_ranges: Sequence[Json], default_class: str = "") -> Json:
+    """Return an object with those defaults of the API server that rules look at.
+
+    It is for objects that the server refuses: those that it takes it answers filled in.
+
+    Args:
+        value: The object.
+        resource: Its kind.
+        limit_ranges: Of the namespace.
+        default_class: The StorageClass of claims that name none, as the rules say; "" where they do not.
+    """
+    value = copy.deepcopy(value)
+    if resource == CLAIMS and default_class:
+        value.setdefault("spec", {}).setdefault("storageClassName", default_class)
+    if resource == PODS:
+        for field in ("containers", "initContainers"):
+            for container in parts(value, "spec", field):
+                _fill_in(container, limit_ranges)
+    return value
+
+
+def _fill_in(container: Json, limit_ranges: Sequence[Json]) -> None:
+    image = container.get("image") or ""
+    tagged = _TAGGED.search(image)
+    is_latest = "@" not in image and (tagged is None or tagged["tag"] == "latest")
+    container.setdefault("imagePullPolicy", "Always" if is_latest else "IfNotPresent")
+    resources = container.setdefault("resources", {})
+    limits, requests = resources.setdefault("limits", {}), resources.setdefault("requests", {})
+    for key, amount in limits.items():
+        requests.setdefault(key, amount)
+    for limit_range in limit_ranges:
+        for item in parts(limit_range, "spec", "limits"):
+            if item.get("type") == "Container":
+                for key, amount in part(item, "default").items():
+                    limits.setdefault(key, amount)
+                for key, amount in part(item, "defaultRequest").items():
+                    requests.setdefault(key, amount)
+
+
+# -- what it uses of a quota ----------------------------------------------------------------------
+
+
+def usage(each: Part, value: Json) -> dict[str, str]:
+    """Return what objects use of a namespace's quota: quota key to quantity.
+
+    Args:
+        each: What it is, and how many there would be.
+        value: It, filled in.
+
+    Raises:
+        InputError: A quantity is none.
+    """
+    resource = each.resource
+    one: dict[str, Fraction] = {f"count/{resource.full_name}": Fraction(1)}
+    if not resource.group:
+        one[resource.plural] = Fraction(1)
+    spec = part(value, "spec")
+    if resource == PODS:
+        one |= _pod(spec)
+    elif resource == CLAIMS:
+        one["requests.storage"] = quantity.parse(part(spec, "resources", "requests").get("storage", "0"))
+    elif resource.plural == "services":
+        balanced = spec.get("type") == "LoadBalancer"
+        ported = spec.get("type") == "NodePort" or (balanced and spec.get("allocateLoadBalancerNodePorts") is not False)
+        one["services.loadbalancers"] = Fraction(int(balanced))
+        one["services.nodeports"] = Fraction(len(parts(spec, "ports")) if ported else 0)
+    return {key: quantity.write(amount * each.count) for key, amount in sorted(one.items()) if amount}
+
+
+def _pod(spec: Json) -> dict[str, Fraction]:
+    found: dict[str, Fraction] = {}
+    for kind in ("requests", "limits"):
+        for key, amount in _sum(spec, kind).items():
+            counted = key in _COMPUTE or (kind == "requests" and ("/" in key or key.startswith("hugepages-")))
+            if counted:
+                found[f"{kind}.{key}"] = amount
+    return found
+
+
+def _sum(spec: Json, kind: str) -> dict[str, Fraction]:
+    """Return what a pod's containers ask for together: those that run at once, or the hungriest before them."""
+
+    def asked(holder: Json) -> dict[str, Fraction]:
+        return {key: quantity.parse(amount) for key, amount in part(holder, "resources", kind).items()}
+
+    running = _added(*(asked(each) for each in parts(spec, "containers")))
+    beside: dict[str, Fraction] = {}
+    first: dict[str, Fraction] = {}
+    for each in parts(spec, "initContainers"):
+        if each.get("restartPolicy") == "Always":
+            beside = _added(beside, asked(each))
+            at_once = beside
+        else:
+            at_once = _added(beside, asked(each))
+        first = {key: max(first.get(key, Fraction(0)), at_once.get(key, Fraction(0))) for key in {*first, *at_once}}
+    running = _added(running, beside)
+    whole = {key: max(running.get(key, Fraction(0)), first.get(key, Fraction(0))) for key in {*running, *first}}
+    overhead = {key: quantity.parse(amount) for key, amount in part(spec, "overhead").items()}
+    return _added({**whole, **asked(spec)}, overhead)
+
+
+def _added(*maps: Mapping[str, Fraction]) -> dict[str, Fraction]:
+    found: dict[str, Fraction] = {}
+    for each in maps:
+        for key, amount in each.items():
+            found[key] = found.get(key, Fraction(0)) + amount
+    return found

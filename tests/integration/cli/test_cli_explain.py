@@ -1,0 +1,128 @@
+"""`tenantry explain denied` and `who-can`, on a real control plane with a real operator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from cli_command import SECONDS, Cli
+
+Json = dict[str, Any]
+RULES: Json = {"podSecurity": {"level": "Restricted"}, "images": {"allowed": ["registry[.]example[.]com/.*"]}}
+POD: Json = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "web"},
+    "spec": {
+        "hostNetwork": True,
+        "containers": [
+            {"name": "c", "image": "registry.example.com/web", "securityContext": {"privileged": True}},
+        ],
+    },
+}
+TENANT = "denials"
+
+
+def workload(kind: str, api_version: str, **spec: object) -> Json:
+    """Return a workload whose pods run as root."""
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": POD["spec"]["containers"], **spec}}
+    inner: Json = {"template": template}
+    if not spec:
+        inner |= {"selector": {"matchLabels": {"a": "b"}}}
+    if kind == "CronJob":
+        inner = {"schedule": "0 0 * * *", "jobTemplate": {"spec": inner}}
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "shop"}, "spec": inner}
+
+
+WORKLOADS = [
+    workload("Deployment", "apps/v1"),
+    workload("StatefulSet", "apps/v1"),
+    workload("DaemonSet", "apps/v1"),
+    workload("Job", "batch/v1", restartPolicy="Never"),
+    workload("CronJob", "batch/v1", restartPolicy="Never"),
+]
+
+
+def denied(cli: Cli, *manifests: Json, namespace: str = TENANT, user: str = "ada", code: int = 1) -> list[Json]:
+    """Return what is told of manifests."""
+    text = yaml.safe_dump_all(manifests)
+    arguments = ("explain", "denied", "-f", "-", "-n", namespace, "--as", user, "-o", "json")
+    objects: list[Json] = msgspec.json.decode(cli.run(*arguments, stdin=text, code=code).stdout)["objects"]
+    return objects
+
+
+def settled(cli: Cli, manifest: Json, namespace: str = TENANT) -> None:
+    """Wait until the API server goes by the rules that were written last."""
+    end = time.monotonic() + SECONDS
+    while any(each["agrees"] is False for each in denied(cli, manifest, namespace=namespace)[0]["servers"]):
+        assert time.monotonic() < end
+
+
+@pytest.fixture(scope="module")
+def tenant(cli: Cli) -> Iterator[None]:
+    """A tenant of ada's with rules, and a workspace with one rule more."""
+    cli.run("tenant", "create", TENANT, "--owner", "ada", "--quota", "cpu=1,memory=2Gi,pods=2", "--wait")
+    patch = msgspec.json.encode({"spec": {"rules": RULES}}).decode()
+    assert not cli.kubectl("patch", "tenant", TENANT, "--type=merge", "-p", patch).returncode
+    cli.run("wait", "tenant", TENANT)
+    cli.await_right("ada", "create", "pods", TENANT)
+    settled(cli, POD)
+    yield
+    cli.run("delete", "tenant", TENANT, "--yes", "--no-wait")
+
+
+@pytest.mark.usefixtures("tenant")
+def test_everything_that_is_against_a_pod_is_told_with_who_set_it(cli: Cli) -> None:
+    """X07: the API server tells one thing at a time; here is all of it, from where, by whom, and what would pass."""
+    (answer,) = denied(cli, POD)
+    rules = {each["rule"]: each for each in answer["causes"]}
+    assert {"podSecurity.privileged", "podSecurity.hostNamespaces", "podSecurity.runAsRoot"} <= rules.keys()
+    privileged = rules["podSecurity.privileged"]
+    assert privileged["source"] == f"Tenant '{TENANT}'"
+    assert privileged["author"]["manager"] == "kubectl-patch"
+    assert privileged["fix"] == "set securityContext.privileged to false"
+    assert answer["servers"][0]["agrees"] is True
+
+
+@pytest.mark.usefixtures("tenant")
+@pytest.mark.parametrize("manifest", [POD, *WORKLOADS], ids=lambda manifest: manifest["kind"])
+def test_what_is_fixed_passes(cli: Cli, manifest: Json) -> None:
+    """X07: a pod and the pods of each workload, made to keep the rules: the API server takes them as the user's."""
+    asked = ("explain", "denied", "-f", "-", "-n", TENANT, "--as", "ada", "--fix")
+    fixed = cli.run(*asked, stdin=yaml.safe_dump(manifest)).stdout
+    again = denied(cli, yaml.safe_load(fixed), code=0)
+    assert not again[0]["denied"]
+    done = cli.kubectl("create", "--dry-run=server", "-f", "-", "-n", TENANT, "--as", "ada", stdin=fixed)
+    assert not done.returncode, done.stderr
+
+
+@pytest.mark.usefixtures("tenant")
+def test_what_else_would_refuse_is_told(cli: Cli) -> None:
+    """X07: rights, quota with who is short, and Kubernetes' own checks, beside the rules."""
+    fixed = yaml.safe_load(
+        cli.run(
+            *("explain", "denied", "-f", "-", "-n", TENANT, "--as", "ada", "--fix"), stdin=yaml.safe_dump(POD)
+        ).stdout
+    )
+    fixed["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "3"}, "limits": {"cpu": "3"}}
+    (answer,) = denied(cli, fixed)
+    (quota,) = answer["causes"]
+    assert (quota["by"], quota["fix"]) == ("Quota", f"raise spec.quota.hard[requests.cpu] of Tenant '{TENANT}' by 2")
+    wrong = {**POD, "spec": {"containers": [{"name": "c", "image": "registry.example.com/x", "imgae": "y"}]}}
+    assert any(each["by"] == "Validation" and "imgae" in each["message"] for each in denied(cli, wrong)[0]["causes"])
+    (answer,) = denied(cli, POD, user="mallory")
+    assert {each["by"] for each in answer["causes"]} == {"Rights"}
+
+
+@pytest.mark.usefixtures("tenant")
+def test_nothing_is_told_of_others(cli: Cli) -> None:
+    """X07: who has no rights in a namespace is told the same of it as of one that is not there."""
+
+    def told(namespace: str) -> str:
+        return msgspec.json.encode(denied(cli, POD, namespace=namespace, user="mallory")).decode()
+
+    assert told(TENANT).replace(TENANT, "x") == told("nowhere").replace("nowhere", "x")
