@@ -22,6 +22,7 @@ from tenantry.local.cluster import LocalCluster
 from tenantry.testing import attempts
 from tenantry.testing.api import CONFIG_MAPS, PODS, SECRETS, Api, until
 from tenantry.testing.attempts import Attempt, apply, merge, post, steps, strategic
+from tenantry.testing.hosts import INGRESSES, ingress
 from tenantry.testing.operators import Operator
 from tenantry.testing.people import as_person
 
@@ -34,8 +35,6 @@ DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
-INGRESSES = Resource("networking.k8s.io", "v1", "ingresses", "Ingress")
-BACKEND: Json = {"service": {"name": "mine", "port": {"number": 80}}}
 BINDINGS = Resource("", "v1", "bindings", "Binding")
 
 MARK = "must not be set, changed or removed"
@@ -211,7 +210,7 @@ async def test_what_the_cluster_writes_is_not_written_by_tenants(
     await until(made, "the Service is made")
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     await api.create(CLAIMS, {"metadata": {"name": "mine"}, "spec": claim}, name)
-    await mallory.create(INGRESSES, {"metadata": {"name": "mine"}, "spec": {"defaultBackend": BACKEND}}, name)
+    await mallory.create(INGRESSES, ingress(f"{name}.example", name="mine"), name)
     spec = {"mode": "Workspace", "inheritance": {"roleBindings": "Sync"}}
     await mallory.create(Subnamespace.resource, {"metadata": {"name": "team"}, "spec": spec}, name)
     await operator.stop()
