@@ -47,7 +47,8 @@ def test_a_tenant_that_is_as_it_should_be_is_ready() -> None:
     found = _compute(tenant(generation=3))
     assert is_true(found.conditions, reasons.READY)
     assert (found.observed_generation, found.namespace) == (3, "acme")
-    assert [condition.type for condition in found.conditions] == [reasons.READY], "the others only when they are true"
+    told = [condition.type for condition in found.conditions]
+    assert told == [reasons.READY, reasons.SANDBOXED], "the others only when they are true"
 
 
 def test_computing_again_changes_nothing() -> None:

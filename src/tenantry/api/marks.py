@@ -45,6 +45,19 @@ ZONE = "tenantry.dev/zone"
 """On every namespace of a tree: the uid of the nearest Subtenant at or above it, else of its tenant. Pods of one zone
 reach each other."""
 
+RUNTIME = "tenantry.dev/runtime"
+"""On a namespace whose pods run in the cluster's sandbox."""
+
+RUNTIME_SANDBOXED = "Sandboxed"
+RUNTIME_PREFERRED = "Preferred"
+"""The values of RUNTIME: a pod must run in it, or does as long as the cluster has one."""
+
+SLICE = "tenantry.dev/slice"
+"""On a namespace whose pods run on nodes that nobody else has. Its value is the name of the slice."""
+
+SANDBOX = "tenantry.dev/sandbox"
+"""On a RuntimeClass, by its administrator: "true" for a sandbox, "false" for none, whatever its handler's name."""
+
 EGRESS = "tenantry.dev/egress"
 """On a pod of a Baseline tenant: only the tenant's own NetworkPolicies say where it connects to. Any value."""
 

@@ -10,6 +10,7 @@ SUSPENDED = "Suspended"
 CLUSTER_NETWORK_POLICY = "ClusterNetworkPolicyInForce"
 EGRESS_NARROWED = "EgressNarrowed"
 
+SANDBOXED = "Sandboxed"
 EXPIRING = "Expiring"
 INHERITED = "Inherited"
 
@@ -61,6 +62,10 @@ RESUMING = "Resuming"
 # Reasons of ClusterNetworkPolicyInForce
 IN_FORCE = "InForce"
 KIND_NOT_INSTALLED = "KindNotInstalled"
+
+# Reasons of Sandboxed
+RUNTIME_CLASS_IN_FORCE = "RuntimeClassInForce"
+NO_RUNTIME_CLASS = "NoRuntimeClass"
 
 # Reasons of EgressNarrowed
 TOO_MANY_ADDRESSES = "TooManyAddresses"

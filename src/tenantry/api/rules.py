@@ -158,7 +158,20 @@ class Images(RuleModel, frozen=True, kw_only=True):
 class RuntimeClasses(RuleModel, frozen=True, kw_only=True):
     """Which RuntimeClasses pods may name."""
 
-    allowed: Annotated[_Names, Meta(description="Names; a pod may always name none.")] | UnsetType = UNSET
+    allowed: (
+        Annotated[
+            _Names,
+            Meta(description="Names; a pod may always name none, and a sandboxed one is always in the sandbox."),
+        ]
+        | UnsetType
+    ) = UNSET
+    on_missing_sandbox: (
+        Annotated[
+            Permission,
+            Meta(description="Pods without a sandbox where isolation.runtime is Sandboxed and the cluster has none."),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class PriorityClasses(RuleModel, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from tenantry.api.names import DNS_LABEL
 from tenantry.api.owner import Owner
 from tenantry.api.quota import Quota
 from tenantry.api.rules import Rules
+from tenantry.api.runtime import RuntimeIsolation
 from tenantry.api.times import Instant
 
 MAX_NAME = 46
@@ -188,6 +189,9 @@ class SubnamespaceSpec(Model, frozen=True, kw_only=True):
         Rules,
         Meta(description="What workloads may ask for, in the child and everything below it; never looser than above."),
     ] = Rules()
+    isolation: Annotated[
+        RuntimeIsolation, Meta(description="How hard the child is isolated, never less than what is above.")
+    ] = RuntimeIsolation()
     labels: Annotated[
         _Marks, Meta(description="Labels of the child namespace: TENANT.tenantry.dev/…, and what the tenant may set.")
     ] = {}

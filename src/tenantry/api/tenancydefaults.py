@@ -64,6 +64,20 @@ class NetworkDefaults(Model, frozen=True, kw_only=True):
     ] = ()
 
 
+class SandboxDefaults(Model, frozen=True, kw_only=True):
+    """In which runtime sandboxed pods run."""
+
+    runtime_class_name: Annotated[
+        str,
+        Meta(
+            max_length=253,
+            description="The RuntimeClass; if it is not there, no other is taken. Left out: the first by name of those"
+            ' with the label tenantry.dev/sandbox: "true", else of those whose handler is gvisor, runsc or kata, or'
+            " begins so with a hyphen behind.",
+        ),
+    ] = ""
+
+
 class TenancyDefaultsSpec(Model, frozen=True, kw_only=True):
     """What holds for all tenants."""
 
@@ -82,6 +96,7 @@ class TenancyDefaultsSpec(Model, frozen=True, kw_only=True):
         Meta(description="What workloads may ask for, in every namespace of every tenant; tenants only tighten it."),
     ] = Rules()
     network: Annotated[NetworkDefaults, Meta(description="What is around the tenants.")] = NetworkDefaults()
+    sandbox: Annotated[SandboxDefaults, Meta(description="In which runtime sandboxed pods run.")] = SandboxDefaults()
     fairness: Annotated[Fairness, Meta(description="How the API server's work is shared out between tenants.")] = (
         Fairness()
     )

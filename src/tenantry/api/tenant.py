@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from tenantry.api.crd import Column, Names, Rule, list_map
 from tenantry.api.marks import GROUP, VERSION
@@ -14,6 +14,7 @@ from tenantry.api.names import DNS_LABEL
 from tenantry.api.owner import Owner
 from tenantry.api.quota import ContainerResources, Quota
 from tenantry.api.rules import Rules
+from tenantry.api.runtime import Runtime
 from tenantry.api.times import Instant
 
 
@@ -47,6 +48,17 @@ class Isolation(Model, frozen=True, kw_only=True):
             " addresses. Open: no network policies. A Subtenant is apart as another tenant is."
         ),
     ] = NetworkIsolation.ISOLATED
+    runtime: (
+        Annotated[
+            Runtime,
+            Meta(
+                description="Sandboxed: every pod runs in the cluster's sandbox, and in no other RuntimeClass. Shared:"
+                " pods share the kernel of their node. Left out: Sandboxed as long as the cluster has a sandbox; the"
+                " condition Sandboxed says whether it has."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     allowed_cidrs: Annotated[
         tuple[Annotated[str, Meta(max_length=49)], ...],
         Meta(
@@ -187,6 +199,7 @@ class Tenant(KubernetesObject, frozen=True, kw_only=True):
         Column("Suspended", "boolean", ".spec.suspended"),
         Column("Network", "string", ".spec.isolation.network"),
         Column("Namespace", "string", ".status.namespace", priority=1),
+        Column("Sandboxed", "string", '.status.conditions[?(@.type=="Sandboxed")].status', priority=1),
         Column("Message", "string", '.status.conditions[?(@.type=="Ready")].message', priority=1),
         Column("Age", "date", ".metadata.creationTimestamp"),
     )

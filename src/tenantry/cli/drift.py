@@ -199,7 +199,7 @@ async def _drift(client: Client, trees: Reading, tenant: Tenant, before: Tenant 
     counted = with_lease(tenant, trees.now)
     inputs = gather(counted, caches, cluster_uid=trees.cluster_uid, owns_namespace=owns)
     rules = rules_of_all(trees.defaults)
-    plan = plan_for(msgspec.structs.replace(inputs, defaults=rules, around=trees.around))
+    plan = plan_for(msgspec.structs.replace(inputs, defaults=rules, around=trees.around, sandbox=trees.sandbox))
     if namespace is not None and trees.has_tree(name):
         plan = treedrift.without_shares(plan)
     changes = [*_own_change(tenant, before), *await _steps(client, plan)]

@@ -16,6 +16,7 @@ from tenantry.api.errors import InputError, TerminalError
 from tenantry.api.kubernetes import Namespace, ResourceQuota, ResourceQuotaSpec
 from tenantry.api.marks import MANAGED_BY, MANAGER, TENANT
 from tenantry.api.model import ObjectMeta, Resource, object_key
+from tenantry.api.runtime import RuntimeClass
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
@@ -29,6 +30,7 @@ from tenantry.controllers.quota import index as quota_index
 from tenantry.controllers.quota import status as quota_status
 from tenantry.controllers.quota.verdicts import Verdict
 from tenantry.controllers.quota.whole import whole_of
+from tenantry.controllers.runtime import sandbox_of
 from tenantry.controllers.subnamespace import checks, desired
 from tenantry.controllers.subnamespace import gather as child_gather
 from tenantry.controllers.subnamespace.gather import Inputs
@@ -38,6 +40,7 @@ from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked, Child, Plan, Step, plan
 from tenantry.kube.client import Client
+from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 from tenantry.world.shares import spelled
 from tenantry.world.shares_tree import Tree
 
@@ -54,6 +57,7 @@ class Reading(msgspec.Struct, frozen=True):
         now: When it was read, with an offset.
         defaults: What holds for all tenants.
         around: What is around all tenants' networks.
+        sandbox: What the cluster has.
     """
 
     tenants: Cache[Tenant]
@@ -64,6 +68,7 @@ class Reading(msgspec.Struct, frozen=True):
     cluster_uid: str = ""
     defaults: Cache[TenancyDefaults] | None = None
     around: Surroundings = ALONE
+    sandbox: Sandbox = NO_SANDBOX
 
     def has_tree(self, tenant: str) -> bool:
         """Tell whether a tenant's quota is divided, or about to be."""
@@ -91,7 +96,8 @@ async def read(client: Client, tenants: list[Tenant], wanted: Mapping[str, Subna
     for each in await client.list(TenancyDefaults):
         defaults.put(each)
     place = around(await client.list(Node), defaults.get(DEFAULTS))
-    return msgspec.structs.replace(found, defaults=defaults, around=place)
+    sandbox = sandbox_of(defaults.get(DEFAULTS), await client.list(RuntimeClass))
+    return msgspec.structs.replace(found, defaults=defaults, around=place, sandbox=sandbox)
 
 
 def plans(reading: Reading, tenant: Tenant) -> Iterator[tuple[Plan, Inputs | None]]:
@@ -106,7 +112,9 @@ def plans(reading: Reading, tenant: Tenant) -> Iterator[tuple[Plan, Inputs | Non
     """
     tree = _divided(reading, tenant)
     yield _shares(reading, tenant, tree), None
-    caches = child_gather.Caches(reading.tenants, reading.subnamespaces, reading.observed, {}, reading.defaults)
+    caches = child_gather.Caches(
+        reading.tenants, reading.subnamespaces, reading.observed, {}, reading.defaults, reading.sandbox
+    )
     for subnamespace in sorted(reading.subnamespaces, key=lambda each: each.key):
         if subnamespace.metadata.deletion_timestamp:
             continue

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from tenantry.api import marks
+from tenantry.api.errors import InputError
 from tenantry.api.model import ObjectMeta
 from tenantry.api.rules import Rules
+from tenantry.api.runtime import Runtime
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancyrules import (
     AUDIT_MARK,
@@ -16,6 +19,8 @@ from tenantry.api.tenancyrules import (
     OWN_MARK,
     RECLAIMED,
     WARN_MARK,
+    Bound,
+    Section,
     TenancyRules,
     TenancyRulesSpec,
     reclaim_mark,
@@ -26,25 +31,32 @@ from tenantry.controllers.interior import Room
 from tenantry.engine.plan import Child
 from tenantry.policy.compile import ENFORCED, SECTIONS
 from tenantry.policy.storage import RECLAIM_POLICIES
-from tenantry.world.rules import Layer, effective
+from tenantry.world import sandbox as sandboxed
+from tenantry.world.rules import MISSING, RUNTIME_CLASS, Layer, effective
+from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
 DEFAULTS_SOURCE = "TenancyDefaults 'default'"
 NO_RULES = Rules()
 
 
-def rules_of(defaults: Rules, tenant: Tenant, lineage: Sequence[Subnamespace] = ()) -> TenancyRulesSpec:
+def rules_of(
+    defaults: Rules, tenant: Tenant, lineage: Sequence[Subnamespace] = (), sandbox: Sandbox = NO_SANDBOX
+) -> TenancyRulesSpec:
     """Return what is in force in a namespace.
 
     Args:
         defaults: The cluster's.
         tenant: Whose namespace it is.
         lineage: The Subnamespaces from the top of the tree down to the namespace's own; none for a core namespace.
+        sandbox: What the cluster has.
 
     Raises:
         InputError: A quantity in them is wrong in a way that the CRD's schema did not catch.
     """
     above = [Layer(DEFAULTS_SOURCE, defaults), Layer(f"Tenant {tenant.metadata.name!r}", tenant.spec.rules)]
-    return effective(above, [Layer(f"Subnamespace {each.key!r}", each.spec.rules) for each in lineage])
+    rules = effective(above, [Layer(f"Subnamespace {each.key!r}", each.spec.rules) for each in lineage])
+    is_marked = sandboxed.mark(_given(tenant.spec.isolation.runtime), _below(lineage), sandbox)
+    return _with_sandbox(rules, sandbox, _sandboxer(tenant, lineage)) if is_marked else rules
 
 
 def has_own(tenant: Tenant, lineage: Sequence[Subnamespace] = ()) -> bool:
@@ -54,7 +66,10 @@ def has_own(tenant: Tenant, lineage: Sequence[Subnamespace] = ()) -> bool:
         tenant: Whose namespace it is.
         lineage: As in `rules_of`.
     """
-    return tenant.spec.rules != NO_RULES or any(each.spec.rules != NO_RULES for each in lineage)
+    # One below that is sandboxed by itself tells so in words of its own.
+    return tenant.spec.rules != NO_RULES or any(
+        each.spec.rules != NO_RULES or each.spec.isolation.runtime is Runtime.SANDBOXED for each in lineage
+    )
 
 
 class Rulebook(msgspec.Struct, frozen=True):
@@ -69,20 +84,25 @@ class Rulebook(msgspec.Struct, frozen=True):
     children: tuple[Child, ...]
 
 
-def rulebook(room: Room, defaults: Rules, lineage: Sequence[Subnamespace] = ()) -> Rulebook:
+def rulebook(
+    room: Room, defaults: Rules, lineage: Sequence[Subnamespace] = (), sandbox: Sandbox = NO_SANDBOX
+) -> Rulebook:
     """Return what a namespace has for its rules.
 
     Args:
         room: The namespace.
         defaults: The cluster's rules.
         lineage: As in `rules_of`.
+        sandbox: What the cluster has.
 
     Raises:
         InputError: As `rules_of`.
     """
-    rules = rules_of(defaults, room.tenant, lineage)
+    rules = rules_of(defaults, room.tenant, lineage, sandbox)
+    runtime = sandboxed.mark(_given(room.tenant.spec.isolation.runtime), _below(lineage), sandbox)
     labels = {} if rules.warn.is_empty else {WARN_MARK: "true"}
     labels |= {} if rules.audit.is_empty else {AUDIT_MARK: "true"}
+    labels |= {marks.RUNTIME: runtime} if runtime else {}
     labels |= _reclaim_labels(rules)
     if not has_own(room.tenant, lineage):
         return Rulebook(labels, ())
@@ -100,13 +120,68 @@ def _reclaim_labels(rules: TenancyRulesSpec) -> dict[str, str]:
     return labels
 
 
-def shared(defaults: Rules) -> TenancyRules:
+def shared(defaults: Rules, sandbox: Sandbox = NO_SANDBOX) -> TenancyRules:
     """Return the rules of all namespaces that have none of their own.
+
+    Args:
+        defaults: The cluster's.
+        sandbox: What the cluster has; who is to run in it says a label of each namespace.
 
     Raises:
         InputError: As `rules_of`.
     """
     return TenancyRules(
         metadata=ObjectMeta(name=NAME, namespace=marks.SYSTEM_NAMESPACE, labels={marks.MANAGED_BY: marks.MANAGER}),
-        spec=effective([Layer(DEFAULTS_SOURCE, defaults)]),
+        spec=_with_sandbox(effective([Layer(DEFAULTS_SOURCE, defaults)]), sandbox, "the Tenant"),
     )
+
+
+def refuser(defaults: Rules, tenant: Tenant) -> str:
+    """Return who has set the rule that refuses a tenant's pods where there is no sandbox; "" where they may run.
+
+    Args:
+        defaults: The cluster's.
+        tenant: Whose namespace it is; only one that is to be sandboxed is looked at.
+    """
+    if tenant.spec.isolation.runtime is not Runtime.SANDBOXED:
+        return ""
+    try:
+        return rules_of(defaults, tenant).enforce.refused.get(MISSING, "")
+    except InputError:
+        return ""  # its own condition says so
+
+
+# -- the sandbox ----------------------------------------------------------------------------------
+
+
+def _with_sandbox(rules: TenancyRulesSpec, sandbox: Sandbox, source: str) -> TenancyRulesSpec:
+    """Return rules with the sandbox's name among them."""
+    if not sandbox.name:
+        return rules
+    chosen = {RUNTIME_CLASS: Bound(source=source, value=sandbox.name)}
+
+    def told(section: Section) -> Section:
+        return msgspec.structs.replace(section, chosen=dict(sorted({**section.chosen, **chosen}.items())))
+
+    # What only warns, or notes, has to know it as well, and nobody pays for it where nothing does.
+    return TenancyRulesSpec(
+        enforce=told(rules.enforce),
+        warn=rules.warn if rules.warn.is_empty else told(rules.warn),
+        audit=rules.audit if rules.audit.is_empty else told(rules.audit),
+    )
+
+
+def _sandboxer(tenant: Tenant, lineage: Sequence[Subnamespace]) -> str:
+    """Return who it is, of the Tenant and the Subnamespaces below it, that wants pods sandboxed."""
+    below = next((each for each in lineage if each.spec.isolation.runtime is Runtime.SANDBOXED), None)
+    if below is None or tenant.spec.isolation.runtime is Runtime.SANDBOXED:
+        return f"Tenant {tenant.metadata.name!r}"
+    return f"Subnamespace {below.key!r}"
+
+
+def _below(lineage: Sequence[Subnamespace]) -> list[Runtime | None]:
+    return [_given(each.spec.isolation.runtime) for each in lineage]
+
+
+def _given(runtime: Runtime | UnsetType) -> Runtime | None:
+    return None if runtime is UNSET else runtime

@@ -10,6 +10,7 @@ import msgspec
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.marks import MANAGED_BY, MANAGER, SUBNAMESPACE_UID, TENANT
 from tenantry.api.model import Resource, object_key
+from tenantry.api.runtime import RuntimeClass
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
@@ -30,6 +31,7 @@ OURS = {"labelSelector": f"{MANAGED_BY}={MANAGER}"}
 
 _decode_tenant = msgspec.json.Decoder(Tenant)
 _decode_defaults = msgspec.json.Decoder(TenancyDefaults)
+_decode_runtime_class = msgspec.json.Decoder(RuntimeClass)
 _decode_subnamespace = msgspec.json.Decoder(Subnamespace)
 
 _ONLY_OURS = frozenset({ResourceQuota.resource})
@@ -65,6 +67,11 @@ def tenants(keys: Callable[[Change[Tenant]], Iterable[str]]) -> Watch:
 def defaults(keys: Callable[[Change[TenancyDefaults]], Iterable[str]]) -> Watch:
     """Return how a controller watches what holds for all tenants."""
     return Watch(resource=TenancyDefaults.resource, decode=_decode_defaults.decode, keys=keys)
+
+
+def runtime_classes(keys: Callable[[Change[RuntimeClass]], Iterable[str]]) -> Watch:
+    """Return how a controller watches the runtimes of nodes."""
+    return Watch(resource=RuntimeClass.resource, decode=_decode_runtime_class.decode, keys=keys)
 
 
 def subnamespaces(keys: Callable[[Change[Subnamespace]], Iterable[str]]) -> Watch:

@@ -29,6 +29,7 @@ from tenantry.install import (
     policies,
     rights,
     rules,
+    sandbox,
     subnamespaces,
 )
 from tenantry.install.rights import LABELS, OPERATOR
@@ -85,6 +86,7 @@ def foundation(subject: Json) -> list[Json]:
         *network.everything(),
         *bandwidth.bandwidth(),
         *rules.everything(),
+        *sandbox.everything(),
         *claims.everything(),
         *hosts.everything(),
         *subnamespaces.everything(),

@@ -51,11 +51,17 @@ def _policy(subject: Subject, section: str) -> list[Json]:
         [rule(subject.group, subject.resources, *subject.operations)],
         parts.validations,
         conditions=parts.conditions,
-        where=_WHERE[section],
+        where=_where_is(subject, section),
         paramKind=PARAM_KIND,
         variables=parts.variables,
     )
     return [policy, *bindings(name, validationActions=[ACTIONS[section]])]
+
+
+def _where_is(subject: Subject, section: str) -> Json:
+    """Return the namespaces that a policy is about."""
+    marked = [{"key": subject.marked, "operator": "Exists"}] if subject.marked else []
+    return {"matchExpressions": [*_WHERE[section]["matchExpressions"], *marked]}
 
 
 def bindings(name: str, kind: str = "Validating", **more: Json | list[str]) -> list[Json]:

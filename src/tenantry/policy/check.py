@@ -103,6 +103,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
         variables: Name to CEL, in the order in which they are used.
         checks: In the order in which they are told.
         concerns: Whether the conditions hold, in Python.
+        operations: CREATE and UPDATE, or only one of them.
+        marked: The label of the namespaces that it is about; "" for all of every tenant.
     """
 
     name: str
@@ -113,6 +115,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     checks: Sequence[Check]
     concerns: Callable[[Request], bool]
     operations: tuple[str, ...] = ("CREATE", "UPDATE")
+    marked: str = ""
 
     def findings(self, judged: Judged) -> list[Finding]:
         """Return everything that the rules have against a request, in the API server's order."""
@@ -120,7 +123,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
         resource = f"{request.resource}/{request.subresource}" if request.subresource else request.resource
         if request.group != self.group or resource not in self.resources or request.operation not in self.operations:
             return []
-        if not self.concerns(request):
+        if not self.concerns(request) or (self.marked and self.marked not in request.namespace_labels):
             return []
         return [finding for check in self.checks for finding in check.findings(judged)]
 

@@ -10,6 +10,7 @@ import msgspec
 from tenantry.policy.check import FORMS, Check, Subject
 from tenantry.policy.hostnames import HOSTNAMES
 from tenantry.policy.pods import PODS
+from tenantry.policy.sandbox import SANDBOX
 from tenantry.policy.services import SERVICES, WRITTEN
 from tenantry.policy.storage import CLAIMS
 
@@ -20,7 +21,7 @@ ENFORCED = SECTIONS[0]
 PROBLEM = "problem"
 """The variable that holds the message of what is wrong."""
 
-SUBJECTS: tuple[Subject, ...] = (PODS, SERVICES, *WRITTEN, CLAIMS, *HOSTNAMES)
+SUBJECTS: tuple[Subject, ...] = (PODS, SANDBOX, SERVICES, *WRITTEN, CLAIMS, *HOSTNAMES)
 """Everything that is checked; another kind is added here."""
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from tenantry.api.marks import RUNTIME
 from tenantry.policy.check import Check, one_of, quoted, told_one_of
 from tenantry.policy.items import no_pod
 from tenantry.policy.request import Finding, Judged, part, parts, texts
-from tenantry.world.rules import covers
+from tenantry.world.rules import RUNTIME_CLASS, RUNTIME_CLASSES, covers
 
 NODE_NAME = "scheduling.nodeName"
 NODE_SELECTORS = "scheduling.nodeSelectors"
@@ -22,20 +23,30 @@ NODE_TROUBLE = "node.kubernetes.io/"
 _BY_DAEMON_SETS = f"request.userInfo.username == '{DAEMON_SETS}'"
 
 
-def _named_class(rule: str, field: str) -> Check:
-    """Return a check of a field of the pod's spec that may be empty or one of a list."""
+def _named_class(
+    rule: str, field: str, *, is_given: str = "", was_given: Callable[[Judged], bool] = lambda _: False
+) -> Check:
+    """Return a check of a field of the pod's spec that may be empty or one of a list.
+
+    Args:
+        rule: Its path.
+        field: As in a pod's spec.
+        is_given: CEL: whether Tenantry itself has put it in; "" for never.
+        was_given: The same in Python.
+    """
     listed = f"variables.allowed[{quoted(rule)}]"
+    is_other = f"!(object.spec.{field} in {listed}.values)" + (f" && !({is_given})" if is_given else "")
 
     def find(judged: Judged) -> Iterator[Finding]:
         given, names = judged.spec.get(field) or "", judged.rules.allowed[rule]
-        if given and given not in names.values:
+        if given and given not in names.values and not was_given(judged):
             what = f"has {field} '{given}'"
             yield Finding(rule=rule, source=names.source, path="pod", what=what, fix=told_one_of(names.values))
 
     return Check(
         rule=rule,
         form="allowed",
-        bad=f"has(object.spec.{field}) && object.spec.{field} != '' && !(object.spec.{field} in {listed}.values)",
+        bad=f"has(object.spec.{field}) && object.spec.{field} != '' && {is_other}",
         usual=True,
         path="'pod'",
         what=f"'has {field} \\'' + object.spec.{field} + '\\''",
@@ -73,6 +84,21 @@ def _listed(rule: str, among: str, what: str, of: Callable[[Judged], list[str]])
         fix=one_of(f"{listed}.values"),
         find=find,
     )
+
+
+# -- runtimes -------------------------------------------------------------------------------------
+
+_IS_SANDBOX = (
+    f"{quoted(RUNTIME)} in namespaceObject.metadata.labels && {quoted(RUNTIME_CLASS)} in variables.chosen"
+    f" && object.spec.runtimeClassName == variables.chosen[{quoted(RUNTIME_CLASS)}].value"
+)
+
+
+def _is_sandbox(judged: Judged) -> bool:
+    """Tell whether a pod runs in the sandbox that its namespace is to run in."""
+    chosen = judged.rules.chosen.get(RUNTIME_CLASS)
+    is_marked = RUNTIME in judged.request.namespace_labels
+    return is_marked and chosen is not None and judged.spec.get("runtimeClassName") == chosen.value
 
 
 # -- tolerations ----------------------------------------------------------------------------------
@@ -157,7 +183,7 @@ SCHEDULING = (
             and "system:nodes" not in judged.request.groups
         ),
     ),
-    _named_class("runtimeClasses.allowed", "runtimeClassName"),
+    _named_class(RUNTIME_CLASSES, "runtimeClassName", is_given=_IS_SANDBOX, was_given=_is_sandbox),
     _named_class("priorityClasses.allowed", "priorityClassName"),
     _listed(TOLERATIONS, _NOT_TOLERATED, "tolerates", _not_tolerated),
     _listed(NODE_SELECTORS, _NOT_SELECTABLE, "selects nodes by", _not_selectable),

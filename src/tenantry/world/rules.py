@@ -23,6 +23,7 @@ from tenantry.api.rules import (
     ReclaimPolicy,
     RuleModel,
     Rules,
+    RuntimeClasses,
     Scheduling,
     Seccomp,
     Services,
@@ -37,6 +38,7 @@ LEVELS = (Level.PRIVILEGED, Level.BASELINE, Level.RESTRICTED)
 
 STANDARD = Rules(
     pod_security=PodSecurity(level=Level.BASELINE),
+    runtime_classes=RuntimeClasses(on_missing_sandbox=Permission.REFUSE),
     scheduling=Scheduling(node_name=Permission.REFUSE),
     services=Services(
         types=(ServiceType.CLUSTER_IP,),
@@ -106,6 +108,11 @@ RESTRICTED_VOLUMES = (
 )
 
 LEVEL = "podSecurity.level"
+RUNTIME_CLASS = "isolation.runtime"
+"""Where the name of the cluster's sandbox stands among what is chosen: nobody gives it below `rules`."""
+
+MISSING = "runtimeClasses.onMissingSandbox"
+RUNTIME_CLASSES = "runtimeClasses.allowed"
 PAIRED = "scheduling.nodeSelectors"
 """The rule whose values are KEY=VALUE, or KEY for any value of it."""
 

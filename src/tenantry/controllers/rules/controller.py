@@ -10,10 +10,12 @@ from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Resource
 from tenantry.api.rules import Rules
+from tenantry.api.runtime import RuntimeClass
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.controllers import rulebook, watched
+from tenantry.controllers.runtime import sandbox_of
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Child, plan
@@ -31,6 +33,7 @@ class RulesController:
         """Return what wakes this controller."""
         return [
             watched.defaults(lambda _: [KEY]),
+            watched.runtime_classes(lambda _: [KEY]),
             watched.watch(TenancyRules.resource, _concerned),
             # It is there in every cluster, and so is the object then, with or without TenancyDefaults.
             watched.watch(Namespace.resource, _concerned),
@@ -45,7 +48,8 @@ class RulesController:
         cache: Cache[Observed] = engine.cache(TenancyRules.resource)
         defaults: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(DEFAULTS)
         try:
-            wanted = rulebook.shared(defaults.spec.rules if defaults is not None else Rules())
+            rules = defaults.spec.rules if defaults is not None else Rules()
+            wanted = rulebook.shared(rules, sandbox_of(defaults, engine.cache(RuntimeClass.resource)))
         except InputError:
             return None  # its condition says so; what is in force stays
 

@@ -12,7 +12,9 @@ from tenantry.api.errors import ApiError, InputError, TerminalError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import FINALIZER, INHERITED_FROM, TREE_SUFFIX
 from tenantry.api.model import Resource
+from tenantry.api.runtime import RuntimeClass
 from tenantry.api.subnamespace import Mode, Subnamespace
+from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import interior, suspension, watched
@@ -22,11 +24,12 @@ from tenantry.controllers.inheritance.controller import bring
 from tenantry.controllers.inheritance.desired import Inherited
 from tenantry.controllers.nodes.addresses import Addresses
 from tenantry.controllers.quota.verdicts import Verdicts
+from tenantry.controllers.runtime import sandbox_of
 from tenantry.controllers.subnamespace import checks, desired, ending, orphans, status, wakes
 from tenantry.controllers.subnamespace.gather import CHILD_KINDS, Caches, Inputs, gather, made_inside
 from tenantry.controllers.tenant import above
 from tenantry.engine.apply import Outcome
-from tenantry.engine.cache import Change
+from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
@@ -77,6 +80,7 @@ class SubnamespaceController:
             watched.subnamespaces(self._waker(wakes.by_subnamespace, own=True)),
             watched.tenants(self._waker(wakes.by_tenant)),
             watched.defaults(self._waker(wakes.by_defaults)),
+            watched.runtime_classes(self._waker(wakes.by_runtime_class)),
             *(watched.watch(kind.resource, self._child_waker(kind.resource)) for kind in CHILD_KINDS),
         ]
 
@@ -99,12 +103,14 @@ class SubnamespaceController:
         Raises:
             ApiError: Something failed; the status says what, and the queue tries again.
         """
+        defaults: Cache[TenancyDefaults] = engine.cache(TenancyDefaults.resource)
         caches = self._caches = Caches(
             engine.cache(Tenant.resource),
             engine.cache(Subnamespace.resource),
             engine.observed_caches(kind.resource for kind in CHILD_KINDS),
             self._wanted,
-            engine.cache(TenancyDefaults.resource),
+            defaults,
+            sandbox_of(defaults.get(DEFAULTS), engine.cache(RuntimeClass.resource)),
         )
         subnamespace = caches.subnamespaces.get(key)
         if subnamespace is None:

@@ -34,7 +34,7 @@ def children(inputs: Inputs, tenant: Tenant) -> list[Child]:
         hard=_limits_of(inputs, tenant),
         suspended=tenant.spec.suspended,
     )
-    rules = rulebook.rulebook(room, inputs.defaults, inputs.above)
+    rules = rulebook.rulebook(room, inputs.defaults, inputs.above, inputs.sandbox)
     return [
         _namespace(inputs, tenant, rules.labels),
         *rules.children,

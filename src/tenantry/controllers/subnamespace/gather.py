@@ -36,6 +36,7 @@ from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Lookup
 from tenantry.world.leases import with_lease
 from tenantry.world.naming import child_name
+from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
 CHILD_KINDS = (Namespace, LimitRange, NetworkPolicy, TenancyRules, RoleBinding)
 """What this controller makes in and of a child namespace; its ResourceQuota is the quota controller's."""
@@ -53,6 +54,7 @@ class Caches(msgspec.Struct, frozen=True):
         observed: What else is watched, by kind.
         wanted: Names of namespaces that are somebody else's, and the key of the Subnamespace that waits for each.
         defaults: What holds for all tenants; None where nothing does.
+        sandbox: What the cluster has.
     """
 
     tenants: Cache[Tenant]
@@ -60,6 +62,7 @@ class Caches(msgspec.Struct, frozen=True):
     observed: dict[Resource, Cache[Observed]]
     wanted: dict[str, str]
     defaults: Cache[TenancyDefaults] | None = None
+    sandbox: Sandbox = NO_SANDBOX
 
     @property
     def namespaces(self) -> Cache[Observed]:
@@ -92,6 +95,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
         lookup: What is there, by kind and key.
         above: The Subnamespaces from the top of the tree down to this one.
         defaults: The rules of all tenants.
+        sandbox: What the cluster has.
     """
 
     subnamespace: Subnamespace
@@ -115,6 +119,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     lookup: Lookup
     above: tuple[Subnamespace, ...] = ()
     defaults: Rules = Rules()
+    sandbox: Sandbox = NO_SANDBOX
 
 
 def gather(
@@ -178,6 +183,7 @@ def gather(
         lookup=lookup,
         above=_above(subnamespace, caches),
         defaults=rules_of_all(caches.defaults),
+        sandbox=caches.sandbox,
     )
 
 

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator
 
 from tenantry.api.kubernetes import RoleBinding
 from tenantry.api.model import Resource
+from tenantry.api.runtime import RuntimeClass
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import interior
+from tenantry.controllers.runtime import asked_of, is_news
 from tenantry.controllers.subnamespace.gather import Caches, inherits_people, subnamespace_key
 from tenantry.controllers.watched import BY_ADOPTION, BY_NAMESPACE, tenant_of
 from tenantry.engine.cache import Change
@@ -44,7 +46,7 @@ def by_subnamespace(change: Change[Subnamespace], caches: Caches) -> Iterable[st
 
 
 def _handed_down(value: Subnamespace) -> object:
-    return value.spec.owners, inherits_people(value), value.spec.rules
+    return value.spec.owners, inherits_people(value), value.spec.rules, value.spec.isolation
 
 
 def by_tenant(change: Change[Tenant], caches: Caches) -> Iterable[str]:
@@ -58,9 +60,13 @@ def by_tenant(change: Change[Tenant], caches: Caches) -> Iterable[str]:
 def by_defaults(change: Change[TenancyDefaults], caches: Caches) -> Iterable[str]:
     """Return whom a change of what holds for all concerns: everybody, where it is one of the rules."""
     before, after = change.before, change.after
-    if before is not None and after is not None and before.spec.rules == after.spec.rules:
-        return ()
-    return [found.key for found in caches.subnamespaces]
+    same = before is not None and after is not None and before.spec.rules == after.spec.rules
+    return () if same and asked_of(before) == asked_of(after) else [found.key for found in caches.subnamespaces]
+
+
+def by_runtime_class(change: Change[RuntimeClass], caches: Caches) -> Iterable[str]:
+    """Return whom a change of the runtimes concerns: everybody, because it may be the sandbox."""
+    return [found.key for found in caches.subnamespaces] if is_news(change) else ()
 
 
 def by_child(resource: Resource, change: Change[Observed], caches: Caches) -> Iterable[str]:

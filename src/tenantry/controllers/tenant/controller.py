@@ -12,13 +12,15 @@ from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, ResourceQuo
 from tenantry.api.marks import KIND, KIND_SUBTENANT, PARENT, SUBNAMESPACE, SUSPENDED
 from tenantry.api.model import Resource, object_key
 from tenantry.api.rules import Rules
+from tenantry.api.runtime import RuntimeClass
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.controllers import interior, suspension, watched
+from tenantry.controllers import interior, rulebook, suspension, watched
 from tenantry.controllers.announcement import announce, warn_of_end
 from tenantry.controllers.nodes.addresses import Addresses
+from tenantry.controllers.runtime import asked_of, is_news, sandbox_of
 from tenantry.controllers.tenant import above, desired, status
 from tenantry.controllers.tenant.gather import CHILD_KINDS, Inputs, gather
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, tenant_of
@@ -57,12 +59,17 @@ class TenantController:
         children = [
             watched.watch(kind.resource, _child_keys, optional=kind is ClusterNetworkPolicy) for kind in CHILD_KINDS
         ]
-        return [tenants, watched.defaults(self._all), *children]
+        runtimes = watched.runtime_classes(lambda change: self._all() if is_news(change) else ())
+        return [tenants, watched.defaults(self._by_defaults), runtimes, *children]
 
-    def _all(self, change: Change[TenancyDefaults]) -> Iterable[str]:
+    def _by_defaults(self, change: Change[TenancyDefaults]) -> Iterable[str]:
         """Return whom a change of what holds for all concerns: everybody, where it is one of the rules."""
-        same = change.before is not None and change.after is not None and _rules(change.before) == _rules(change.after)
-        return () if same or self._tenants is None else [tenant.key for tenant in self._tenants]
+        before, after = change.before, change.after
+        same = before is not None and after is not None and _rules(before) == _rules(after)
+        return () if same and asked_of(before) == asked_of(after) else self._all()
+
+    def _all(self) -> list[str]:
+        return [tenant.key for tenant in self._tenants] if self._tenants is not None else []
 
     async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:
         """Bring one tenant to what its spec says; return in how many seconds to look again, None for never.
@@ -95,6 +102,8 @@ class TenantController:
             lease=term,
             is_settled=is_settled,
             is_widened=self._addresses.current(engine).is_widened,
+            sandbox=sandbox_of(_defaults(engine), engine.cache(RuntimeClass.resource)),
+            refuser=rulebook.refuser(_rules(_defaults(engine)), counted),
         )
         if written != tenant.status:
             await engine.write_status(msgspec.structs.replace(tenant, status=written))
@@ -156,8 +165,18 @@ class TenantController:
         namespace = caches[Namespace.resource].get(tenant.metadata.name)
         owns = namespace is not None and namespace.owner_uid == tenant.metadata.uid
         inputs = gather(tenant, caches, cluster_uid=self._cluster_uid, owns_namespace=owns)
-        defaults: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(DEFAULTS)
-        return msgspec.structs.replace(inputs, defaults=_rules(defaults), around=self._addresses.current(engine))
+        defaults = _defaults(engine)
+        return msgspec.structs.replace(
+            inputs,
+            defaults=_rules(defaults),
+            around=self._addresses.current(engine),
+            sandbox=sandbox_of(defaults, engine.cache(RuntimeClass.resource)),
+        )
+
+
+def _defaults(engine: Engine) -> TenancyDefaults | None:
+    found: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(DEFAULTS)
+    return found
 
 
 def _rules(defaults: TenancyDefaults | None) -> Rules:
@@ -178,6 +197,7 @@ def plan_for(inputs: Inputs, equivalent: Equivalent = same) -> Plan:
         defaults=inputs.defaults,
         around=inputs.around,
         zones=inputs.zones,
+        sandbox=inputs.sandbox,
     )
     wanted = {(child.object.resource, child.object.key) for child in children}
     made = {(resource, found.key): found for resource, found in inputs.made}

@@ -24,6 +24,7 @@ from tenantry.controllers.network import ALONE, Surroundings
 from tenantry.controllers.tenant import above
 from tenantry.engine.plan import Child
 from tenantry.world import quota
+from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
 QUOTA = "tenantry-quota"
 
@@ -36,6 +37,7 @@ def children(
     defaults: Rules = rulebook.NO_RULES,
     around: Surroundings = ALONE,
     zones: Sequence[str] = (),
+    sandbox: Sandbox = NO_SANDBOX,
 ) -> list[Child]:
     """Return everything that a tenant should have, whole.
 
@@ -46,12 +48,13 @@ def children(
         defaults: The rules of all tenants.
         around: What is around all tenants.
         zones: The network zones of its Subtenants.
+        sandbox: What the cluster has.
 
     Raises:
         InputError: A quantity of the tenant's is wrong in a way that the CRD's schema did not catch.
     """
     room = room_of(tenant)
-    rules = rulebook.rulebook(room, defaults)
+    rules = rulebook.rulebook(room, defaults, sandbox=sandbox)
     found = [_namespace(tenant, cluster_uid, rules.labels), *rules.children]
     own = core_quota(tenant)
     if own is not None:

@@ -23,6 +23,7 @@ from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, tenant_of
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Lookup
+from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
 CHILD_KINDS = (Namespace, ResourceQuota, LimitRange, NetworkPolicy, TenancyRules, ClusterNetworkPolicy, RoleBinding)
 
@@ -40,6 +41,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
         defaults: The rules of all tenants.
         around: What is around all tenants' networks.
         zones: The network zones of its Subtenants.
+        sandbox: What the cluster has.
     """
 
     tenant: Tenant
@@ -51,6 +53,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     defaults: Rules = Rules()
     around: Surroundings = ALONE
     zones: tuple[str, ...] = ()
+    sandbox: Sandbox = NO_SANDBOX
 
 
 def gather(

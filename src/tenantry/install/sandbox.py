@@ -1,0 +1,69 @@
+"""The policies that put pods into the cluster's sandbox, and keep what is below from leaving it. Pure.
+
+That pods are in it is seen by a policy of the rules (`policy/sandbox.py`), which holds should this one not be there.
+Source: Kubernetes, "Mutating Admission Policy", "Runtime Class".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenantry.api import marks
+from tenantry.api.runtime import Runtime
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.install.policy import binding, mutating, rule, says, validating
+from tenantry.install.rules import PARAM_KIND, bindings
+from tenantry.policy.compile import forms
+from tenantry.policy.sandbox import CHOSEN, IS_THERE, NOT_MIRRORED
+
+Json = dict[str, Any]
+
+SANDBOX = "tenantry-sandbox"
+LOOSER = "tenantry-looser-runtimes"
+
+_MARKED: Json = {"matchExpressions": [{"key": marks.RUNTIME, "operator": "Exists"}]}
+
+
+def everything() -> list[Json]:
+    """Return the policies and their bindings."""
+    return [*_put_in(), *_looser()]
+
+
+def _put_in() -> list[Json]:
+    """Return what gives pods that name no runtime the sandbox (E14).
+
+    Kubernetes' own plugin looks at a changed pod again: the runtime's overhead is put in, and counted.
+    """
+    patch = f"{IS_THERE} ? [JSONPatch{{op: 'add', path: '/spec/runtimeClassName', value: {CHOSEN}.value}}] : []"
+    policy = mutating(
+        SANDBOX,
+        [{**rule("", ["pods"], "CREATE"), "apiVersions": ["v1"]}],
+        [patch],
+        conditions=[
+            {"name": "names-none", "expression": "!has(object.spec.runtimeClassName)"},
+            {"name": "not-a-mirror", "expression": NOT_MIRRORED},
+        ],
+        where=_MARKED,
+    )
+    variables = [{"name": "chosen", "expression": forms("enforce")["chosen"]}]
+    policy["spec"] |= {"paramKind": PARAM_KIND, "variables": variables}
+    return [policy, *bindings(SANDBOX, "Mutating")]
+
+
+def _looser() -> list[Json]:
+    """Return what refuses a Subnamespace whose pods were to share a kernel below where none do (E14)."""
+    resource = Subnamespace.resource
+    says_so = f"{{}}.?spec.isolation.runtime.orValue('') == '{Runtime.SHARED}'"
+    now, before = says_so.format("object"), says_so.format("oldObject")
+    told = (
+        "'spec.isolation.runtime must not be Shared in the namespace \\'' + request.namespace + '\\', whose pods run in'"
+        " + ' a sandbox because isolation.runtime of the Tenant, or of a Subnamespace above, says so: leave it out'"
+    )
+    policy = validating(
+        LOOSER,
+        [rule(resource.group, [resource.plural], "CREATE", "UPDATE")],
+        [says("false", told, told=True)],
+        conditions=[{"name": "says-shared", "expression": f"{now} && (request.operation == 'CREATE' || !({before}))"}],
+        where=_MARKED,
+    )
+    return [policy, binding(LOOSER)]
