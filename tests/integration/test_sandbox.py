@@ -38,6 +38,13 @@ Made = Callable[..., Awaitable[None]]
 
 CLASSES = RuntimeClass.resource
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+BINDINGS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingadmissionpolicybindings",
+    "MutatingAdmissionPolicyBinding",
+    namespaced=False,
+)
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 SANDBOXED: Json = {"runtime": "Sandboxed"}
 POD: Json = {"containers": [{"name": "web", "image": "busybox"}]}
@@ -136,6 +143,25 @@ async def test_every_pod_is_put_into_the_sandbox(
 
     await until(both, "the Deployment and the Job have made a pod each")
     assert [each["spec"]["runtimeClassName"] for each in await alice.list(PODS, name)] == ["sbx", "sbx"]
+
+
+@pytest.mark.usefixtures("operator")
+async def test_pods_stay_out_where_nothing_puts_them_in(api: Api, alice: Api, runtime: Made, name: str) -> None:
+    """E14: to refuse does not rest on the policy that writes: the API server may know the one and not yet the other."""
+    await runtime("sbx", "runsc")
+    await api.make_tenant(name, isolation=SANDBOXED)
+    await runs_in(alice, name, "sbx")
+    bindings = [await api.get(BINDINGS, each) for each in ("tenantry-sandbox", "tenantry-sandbox-shared")]
+    for each in bindings:
+        await api.delete(BINDINGS, each["metadata"]["name"])
+    try:
+        await refused(alice, name, "pod has runtimeClassName '' (rule isolation.runtime of the Tenant): must be 'sbx'")
+        await runs_in(alice, name, "sbx", runtimeClassName="sbx")
+    finally:
+        for each in bindings:
+            metadata = {key: each["metadata"][key] for key in ("name", "labels")}
+            await api.create(BINDINGS, {"metadata": metadata, "spec": each["spec"]})
+    await runs_in(alice, name, "sbx")
 
 
 @pytest.mark.usefixtures("operator")
@@ -304,6 +330,7 @@ async def test_a_subnamespace_only_tightens(api: Api, alice: Api, runtime: Made,
     child = await trees.make(name, "web", {**WORKSPACE, "isolation": SANDBOXED})
     grandchild = await trees.make(child, "deep")
     beside = await trees.make(name, "beside", {**WORKSPACE, "isolation": {"runtime": "Shared"}})
+    await trees.condition(name, "web", reasons.SANDBOXED, holds=True)
     for namespace in (child, grandchild):
         await runs_in(alice, namespace, "sbx")
         told = await refusal(alice, PODS, pod(runtimeClassName="plain"), namespace)
@@ -319,6 +346,11 @@ async def test_a_subnamespace_only_tightens(api: Api, alice: Api, runtime: Made,
     await api.patch(Tenant.resource, name, {"spec": {"isolation": {"runtime": "Sandboxed"}}})
     for namespace in (name, beside):
         await runs_in(alice, namespace, "sbx")
+    await api.delete(CLASSES, "sbx")
+    for namespace in (beside, grandchild):
+        await refused(alice, namespace, "and the cluster has none")
+    await trees.condition(name, "web", reasons.SANDBOXED, holds=False)
+    assert "of Tenantry's standard" in await trees.message(name, "web", reasons.SANDBOXED)
 
 
 @pytest.mark.usefixtures("operator")

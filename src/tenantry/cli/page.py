@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from tenantry.api.kubernetes import LimitRange, RoleBinding, Subject
 from tenantry.api.marks import SUSPENDED_SUBJECTS, TENANT_UID
 from tenantry.api.model import KubernetesObject
 from tenantry.api.owner import Owner
+from tenantry.api.runtime import Runtime
 from tenantry.api.subnamespace import Subnamespace, SubnamespaceStatus
 from tenantry.api.tenant import Tenant, TenantStatus
 from tenantry.api.tenantresourcequota import TenantResourceQuotaStatus
@@ -61,11 +63,16 @@ def _head(tenant: Tenant, now: datetime) -> list[str]:
         ("Suspended", output.cell(spec.suspended)),
         ("Expires", expiry(spec.expires_at, now)),
         ("Network", spec.isolation.network.value),
+        ("Runtime", _runtime(spec.isolation.runtime)),
         ("Cluster network policy", spec.cluster_network_policy.value),
     ]
     if meta.deletion_timestamp:
         pairs.insert(2, ("Being deleted", f"for {durations.age(meta.deletion_timestamp, now)}"))
     return head(pairs)
+
+
+def _runtime(runtime: Runtime | UnsetType) -> str:
+    return "Sandboxed where the cluster has a sandbox" if runtime is UNSET else runtime.value
 
 
 def expiry(at: str, now: datetime) -> str:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
+from msgspec import UNSET
 
 from tenantry.api import reasons
 from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ConditionStatus, ObjectMeta
+from tenantry.api.runtime import Runtime
 from tenantry.api.tenant import Isolation, NamespaceRules, NetworkIsolation, Tenant, TenantQuota, TenantSpec
 from tenantry.cli import complete, flags, kinds, output, session
 from tenantry.cli.kinds import Asked
@@ -37,6 +39,11 @@ def tenant() -> None:
 @flags.owner_option("Who owns it: ada, User:ada, Group:devs or ServiceAccount:NAMESPACE/NAME.", required=True)
 @flags.quota_option("What it may use in all, as in cpu=4,memory=8Gi,pods=50.")
 @flags.choice_option("--network", NetworkIsolation.ISOLATED, "How far its pods are from everybody else's.")
+@click.option(
+    "--runtime",
+    type=click.Choice([each.value for each in Runtime], case_sensitive=False),
+    help="Whether its pods run in the cluster's sandbox; left out: where it has one.",
+)
 @click.option("--max-subnamespaces", type=click.IntRange(min=0), default=0, help="How many, in all; 0: no limit.")
 @click.option("--max-depth", type=click.IntRange(min=0), default=0, help="How deep they may be; 0: no limit.")
 @click.option(
@@ -53,6 +60,7 @@ def create(
     owners: tuple[str, ...],
     quotas: tuple[str, ...],
     network: str,
+    runtime: str | None,
     max_subnamespaces: int,
     max_depth: int,
     expires: str,
@@ -70,7 +78,9 @@ def create(
     spec = TenantSpec(
         owners=tuple(flags.parse_owner(owner) for owner in owners),
         quota=TenantQuota(hard=flags.parse_quota(quotas)),
-        isolation=Isolation(network=NetworkIsolation(network)),
+        isolation=Isolation(
+            network=NetworkIsolation(network), runtime=Runtime(runtime) if runtime is not None else UNSET
+        ),
         namespaces=NamespaceRules(max_count=max_subnamespaces, max_depth=max_depth),
         expires_at=flags.parse_expiry("--expires", expires),
     )

@@ -136,19 +136,21 @@ def shared(defaults: Rules, sandbox: Sandbox = NO_SANDBOX) -> TenancyRules:
     )
 
 
-def refuser(defaults: Rules, tenant: Tenant) -> str:
-    """Return who has set the rule that refuses a tenant's pods where there is no sandbox; "" where they may run.
+def refuser(defaults: Rules, tenant: Tenant, lineage: Sequence[Subnamespace] = ()) -> str:
+    """Return who has set the rule that refuses pods where there is no sandbox; "" where they may run.
 
     Args:
         defaults: The cluster's.
-        tenant: Whose namespace it is; only one that is to be sandboxed is looked at.
+        tenant: Whose namespace it is.
+        lineage: As in `rules_of`.
     """
-    if tenant.spec.isolation.runtime is not Runtime.SANDBOXED:
-        return ""
+    asks = lineage[-1].spec.isolation.runtime if lineage else tenant.spec.isolation.runtime
+    if asks is not Runtime.SANDBOXED:
+        return ""  # it is not told
     try:
-        return rules_of(defaults, tenant).enforce.refused.get(MISSING, "")
+        return rules_of(defaults, tenant, lineage).enforce.refused.get(MISSING, "")
     except InputError:
-        return ""  # its own condition says so
+        return ""  # the condition Ready says so
 
 
 # -- the sandbox ----------------------------------------------------------------------------------

@@ -1,12 +1,17 @@
-"""What the controllers know of the cluster's sandbox."""
+"""What the controllers know of the cluster's sandbox, and what they say of it: pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tenantry.api.runtime import RuntimeClass
+from msgspec import UNSET, UnsetType
+
+from tenantry.api import reasons
+from tenantry.api.runtime import Runtime, RuntimeClass
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.engine.cache import Change
+from tenantry.engine.conditions import Wanted
+from tenantry.world.rules import MISSING
 from tenantry.world.sandbox import Sandbox, choose
 
 
@@ -33,3 +38,28 @@ def is_news(change: Change[RuntimeClass]) -> bool:
 
 def _decides(found: RuntimeClass) -> object:
     return found.handler, found.metadata.labels, found.metadata.deletion_timestamp
+
+
+def sandboxed(runtime: Runtime | UnsetType, sandbox: Sandbox, refuser: str) -> Wanted | None:
+    """Return the condition that tells whether pods run in a sandbox; None where none is asked for.
+
+    Args:
+        runtime: What the object says about it.
+        sandbox: What the cluster has.
+        refuser: Who has set the rule that refuses pods where there is none; "" where they may run.
+    """
+    if runtime is Runtime.SHARED:
+        return None
+    if sandbox.name:
+        message = f"new pods run in the RuntimeClass {sandbox.name!r}; what ran before stays as it is until it ends"
+        return Wanted(reasons.SANDBOXED, True, reasons.RUNTIME_CLASS_IN_FORCE, message)
+    lacks = "the cluster has no RuntimeClass of a sandbox"
+    if sandbox.asked:
+        lacks = f"the RuntimeClass {sandbox.asked!r}, spec.sandbox of TenancyDefaults 'default', is not there"
+    if runtime is UNSET:
+        then = "pods share the kernel of their node; make one, or set spec.isolation.runtime to say which is meant"
+    elif refuser:
+        then = f"pods are refused (rule {MISSING} of {refuser}); make one, or set spec.isolation.runtime to Shared"
+    else:
+        then = f"pods share the kernel of their node, as the rule {MISSING} allows"
+    return Wanted(reasons.SANDBOXED, False, reasons.NO_RUNTIME_CLASS, f"{lacks}: {then}")

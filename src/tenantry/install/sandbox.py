@@ -56,8 +56,8 @@ def _looser() -> list[Json]:
     says_so = f"{{}}.?spec.isolation.runtime.orValue('') == '{Runtime.SHARED}'"
     now, before = says_so.format("object"), says_so.format("oldObject")
     told = (
-        "'spec.isolation.runtime must not be Shared in the namespace \\'' + request.namespace + '\\', whose pods run in'"
-        " + ' a sandbox because isolation.runtime of the Tenant, or of a Subnamespace above, says so: leave it out'"
+        "'spec.isolation.runtime must not be Shared in the namespace \\'' + request.namespace + '\\', whose pods run'"
+        " + ' in a sandbox because isolation.runtime of the Tenant, or of a Subnamespace above, says so: leave it out'"
     )
     policy = validating(
         LOOSER,

@@ -58,9 +58,11 @@ def test_a_tenant_lives_and_goes(cli: Cli) -> None:
 
 def test_what_is_made_can_be_kept_in_a_file_first(cli: Cli) -> None:
     """The dry run needs no cluster, and its output is what apply takes."""
-    flags = ("--owner", "ServiceAccount:ci/deployer", "--quota", "cpu=4", "--network", "open", "--dry-run")
-    text = cli.run("tenant", "create", "filed", *flags).stdout
+    owner = ("--owner", "ServiceAccount:ci/deployer")
+    flags = ("--quota", "cpu=4", "--network", "open", "--runtime", "sandboxed", "--dry-run")
+    text = cli.run("tenant", "create", "filed", *owner, *flags).stdout
     assert "network: Open" in text
+    assert "runtime: Sandboxed" in text
     applied = cli.kubectl("apply", "--dry-run=server", "-f", "-", stdin=text)
     assert "tenant.tenantry.dev/filed created (server dry run)" in applied.stdout, applied.stderr
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from tenantry.api import reasons
 from tenantry.api.subnamespace import Inheritance, Mode, Subnamespace, SubnamespaceQuota, SubnamespaceStatus
+from tenantry.controllers import rulebook
 from tenantry.controllers.conclusion import PATIENCE, expiring, problem_of, ready, trouble
 from tenantry.controllers.inheritance.desired import Inherited
+from tenantry.controllers.runtime import sandboxed
 from tenantry.controllers.subnamespace.gather import Inputs
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find, is_true, merge
@@ -41,6 +45,7 @@ def compute(
         ready(problem, "namespace, rights, limits and isolation are in place"),
         *trouble(problem),
         *_inherited(subnamespace, inherited),
+        *_sandboxed(inputs),
         *expiring(
             subnamespace.spec.expires_at,
             lease,
@@ -62,6 +67,16 @@ def compute(
         copied=inherited.copied if inherited is not None else before.copied,
         conditions=merge(before.conditions, conditions, generation=generation, now=now),
     )
+
+
+def _sandboxed(inputs: Inputs) -> list[Wanted]:
+    """Return the condition Sandboxed, where the Subnamespace itself asks for it (E14)."""
+    runtime = inputs.subnamespace.spec.isolation.runtime
+    if runtime is UNSET or inputs.tenant is None:
+        return []
+    refuser = rulebook.refuser(inputs.defaults, inputs.tenant, inputs.above)
+    told = sandboxed(runtime, inputs.sandbox, refuser)
+    return [told] if told is not None else []
 
 
 def _inherited(subnamespace: Subnamespace, inherited: Inherited | None) -> list[Wanted]:

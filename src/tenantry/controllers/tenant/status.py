@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from msgspec import UNSET
-
 from tenantry.api import reasons
-from tenantry.api.runtime import Runtime
 from tenantry.api.tenant import ClusterNetworkPolicyMode, NetworkIsolation, Tenant, TenantStatus
 from tenantry.controllers.conclusion import PATIENCE, expiring, problem_of, ready, trouble
+from tenantry.controllers.runtime import sandboxed
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find, merge
 from tenantry.world.addresses import MOST
 from tenantry.world.leases import ENDLESS, Lease
-from tenantry.world.rules import MISSING
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
 _NARROWED = Wanted(
@@ -66,8 +63,8 @@ def compute(
         wanted.append(_NARROWED)
     if tenant.spec.cluster_network_policy is ClusterNetworkPolicyMode.ENABLED:
         wanted.append(_cluster_policy(done=done, installed=has_cluster_policies))
-    if tenant.spec.isolation.runtime is not Runtime.SHARED:
-        wanted.append(_sandboxed(tenant, sandbox, refuser))
+    runtime = sandboxed(tenant.spec.isolation.runtime, sandbox, refuser)
+    wanted += [runtime] if runtime is not None else []
     generation = tenant.metadata.generation
     return TenantStatus(
         observed_generation=generation,
@@ -89,23 +86,6 @@ def _suspended(tenant: Tenant, lease: Lease, *, done: bool) -> Wanted:
     was = find(tenant.status.conditions, reasons.SUSPENDED)
     resuming = was is not None and not done
     return Wanted(reasons.SUSPENDED, resuming, reasons.RESUMING, "on the way back", only_true=True)
-
-
-def _sandboxed(tenant: Tenant, sandbox: Sandbox, refuser: str) -> Wanted:
-    """Return the condition that tells whether pods run in a sandbox (E14)."""
-    if sandbox.name:
-        message = f"new pods run in the RuntimeClass {sandbox.name!r}; what ran before stays as it is until it ends"
-        return Wanted(reasons.SANDBOXED, True, reasons.RUNTIME_CLASS_IN_FORCE, message)
-    lacks = "the cluster has no RuntimeClass of a sandbox"
-    if sandbox.asked:
-        lacks = f"the RuntimeClass {sandbox.asked!r}, spec.sandbox of TenancyDefaults 'default', is not there"
-    if tenant.spec.isolation.runtime is UNSET:
-        then = "pods share the kernel of their node; make one, or set spec.isolation.runtime to say which is meant"
-    elif refuser:
-        then = f"pods are refused (rule {MISSING} of {refuser}); make one, or set spec.isolation.runtime to Shared"
-    else:
-        then = f"pods share the kernel of their node, as the rule {MISSING} allows"
-    return Wanted(reasons.SANDBOXED, False, reasons.NO_RUNTIME_CLASS, f"{lacks}: {then}")
 
 
 def _cluster_policy(*, done: bool, installed: bool) -> Wanted:
