@@ -137,6 +137,9 @@ def filled_in(value: Json, resource: Resource, limit_ranges: Sequence[Json], def
         for field in ("containers", "initContainers"):
             for container in parts(value, "spec", field):
                 _fill_in(container, limit_ranges)
+                if part(value, "spec").get("hostNetwork"):
+                    for port in parts(container, "ports"):
+                        port.setdefault("hostPort", port.get("containerPort", 0))
     return value
 
 

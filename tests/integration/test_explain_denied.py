@@ -1,0 +1,116 @@
+"""`tenantry explain denied` says what the API server says, whatever pod and rules are; and what it mends passes."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+from test_rules_verdicts import (
+    EXAMPLES,
+    RULES,
+    Json,
+    classes,  # noqa: F401  # pyright: ignore[reportUnusedImport] - a fixture
+    place,
+    pods,
+)
+
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.rules import Images, Rules
+from tenantry.api.tenant import Tenant
+from tenantry.cli.documents import Document
+from tenantry.cli.explain_judge import Explained, explained
+from tenantry.cli.explain_reads import asking
+from tenantry.policy.explain import By
+from tenantry.testing.api import Api
+from tenantry.testing.draws import drawn
+from tenantry.world.rules import Layer, effective
+
+pytest_plugins = ["tenantry.testing.fixtures"]
+
+RULEBOOKS, PODS = 6, EXAMPLES // 2
+
+
+async def tell(api: Api, manifest: Json, namespace: str) -> Explained:
+    """Return what is told of a manifest."""
+    async with asking(api.client, "", ()) as asker:
+        return await explained(asker, Document("-", manifest), namespace, "")
+
+
+@pytest.mark.usefixtures("classes")
+async def test_it_says_what_the_api_server_says(api: Api, name: str) -> None:
+    """X07: of random pods under random rules the verdicts agree, in the same words; what is mended passes."""
+    number = random.randrange(2**32)
+    print(f"seed {number}")
+    books = [
+        effective([Layer("Tenant 'x'", msgspec.convert(given, Rules))]) for given in drawn(RULES, RULEBOOKS, number)
+    ]
+    closed = effective([Layer("Tenant 'x'", Rules(images=Images(allowed=())))])
+    await place(api, f"{name}-closed", closed, closed=True)
+    for index, book in enumerate(books):
+        await place(api, f"{name}-{index}", book)
+    denied = mended = 0
+    for index, pod in enumerate(drawn(pods(), PODS, number)):
+        namespace = f"{name}-{index % len(books)}"
+        manifest: Json = {"apiVersion": "v1", "kind": "Pod", **pod}
+        answer = await tell(api, manifest, namespace)
+        (server,) = answer.servers
+        assert server.agrees is not False, f"seed {number}: {namespace} {pod} {answer}"
+        assert answer.denied is not server.accepts, f"seed {number}: {pod} {answer}"
+        denied += any(each.by is By.RULE for each in answer.causes)
+        if answer.fixed is not None:
+            mended += 1
+            again = await tell(api, answer.fixed, namespace)
+            assert not again.denied, f"seed {number}: {answer.fixed} {again}"
+    assert denied > PODS / 5
+    assert mended > denied / 4, (denied, mended)
+    for index in range(len(books)):
+        await api.delete(Namespace.resource, f"{name}-{index}")
+    await api.delete(Namespace.resource, f"{name}-closed")
+
+
+@pytest.mark.usefixtures("operator")
+@pytest.mark.parametrize(
+    ("kind", "spec", "rule", "mends"),
+    [
+        ("Service", {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30123}]}, "services.types", True),
+        ("Service", {"ports": [{"port": 80}], "externalIPs": ["192.0.2.1"]}, "services.externalIPs", True),
+        ("Service", {"type": "ExternalName", "externalName": "x.example"}, "services.externalName", False),
+        (
+            "PersistentVolumeClaim",
+            {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "volumeName": "v"},
+            "storageClasses.existingVolumes",
+            True,
+        ),
+    ],
+)
+async def test_other_kinds_than_pods(api: Api, name: str, kind: str, spec: Json, rule: str, *, mends: bool) -> None:
+    """X07: Services and claims under Tenantry's standard."""
+    await api.make_tenant(name)
+    manifest: Json = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+    answer = await tell(api, manifest, name)
+    assert [(each.rule, each.source) for each in answer.causes] == [(rule, "Tenantry's standard")]
+    assert answer.servers[0].agrees is True
+    assert (answer.fixed is not None) is mends
+
+
+@pytest.mark.usefixtures("operator")
+async def test_a_namespace_of_nobody_has_no_rules(api: Api, name: str) -> None:
+    """X07: what is told of a namespace that is no tenant's are not the rules of tenants."""
+    await api.create(Namespace.resource, {"metadata": {"name": name}})
+    spec = {"hostNetwork": True, "containers": [{"name": "c", "image": "i", "securityContext": {"privileged": True}}]}
+    answer = await tell(api, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}, name)
+    assert all(each.by is not By.RULE for each in answer.causes)
+    await api.delete(Namespace.resource, name)
+
+
+@pytest.mark.usefixtures("operator")
+async def test_a_suspended_tenant_is_told(api: Api, name: str) -> None:
+    """X07: nothing is asked of rules that would help nobody."""
+    await api.make_tenant(name)
+    await api.patch(Tenant.resource, name, {"spec": {"suspended": True}})
+    await api.condition(name, "Suspended", holds=True)
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    answer = await tell(api, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}, name)
+    assert By.SUSPENSION in {each.by for each in answer.causes}
+    assert answer.fixed is None
