@@ -22,12 +22,12 @@ HEADERS = ("WHO", "BINDING", "ROLE", "FROM")
 @takes_target
 @click.argument("verb")
 @click.argument("resource")
-@click.argument("name", required=False, default="", metavar="[NAME]")
+@click.argument("object_name", required=False, default="", metavar="[NAME]")
 @place.takes_namespace("Where; the context's where it names one.")
 @click.option("--as", "user", default="", metavar="USER", help="Asked as this user.  [default: with these credentials]")
 @output.output_option("json")
 def who_can(
-    target: Target, *, verb: str, resource: str, name: str, namespace: str, user: str, form: str | None
+    target: Target, *, verb: str, resource: str, object_name: str, namespace: str, user: str, form: str | None
 ) -> None:
     r"""Tell who may do something in a namespace: users, groups and service accounts, by which binding and role.
 
@@ -46,7 +46,7 @@ def who_can(
         from tenantry.cli.explain_reads import asking
 
         async with asking(client, user, ()) as asker:
-            return await explain_access.who_can(asker.client, verb, resource, name, where)
+            return await explain_access.who_can(asker.client, verb, resource, object_name, where)
 
     access = session.run(target, work)
     if form:

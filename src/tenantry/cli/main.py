@@ -29,7 +29,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "describe": ("describe", "describe", "Show everything about a tenant or a subnamespace on one page."),
     "tree": ("tree", "tree", "Draw the tenants, their namespaces and how much of their quotas is used."),
     "quota": ("quota", "quota", "Show how tenants' quotas are divided, and change them for a while."),
-    "explain": ("explain", "explain", "Tell whether more fits into a namespace's quota, and what is in the way."),
+    "explain": ("explain", "explain", "Tell what denies an object, who may do what, and what a quota has room for."),
     "audit": ("audit", "audit", "Try, as a tenant, what a tenant must not be able to do."),
     "name": ("name", "name", "Print what the namespace of a subnamespace is called."),
     "import": ("imports", "import_", "Take over the namespaces that another tool has made."),
