@@ -126,3 +126,73 @@ def test_nothing_is_told_of_others(cli: Cli) -> None:
         return msgspec.json.encode(denied(cli, POD, namespace=namespace, user="mallory")).decode()
 
     assert told(TENANT).replace(TENANT, "x") == told("nowhere").replace("nowhere", "x")
+
+
+# -- who-can --------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("tenant")
+def test_who_can_from_the_command_line(cli: Cli) -> None:
+    """X07: an administrator sees everybody; an owner those of the namespace, and that others are left out."""
+    everybody = cli.json("explain", "who-can", "delete", "deploy", "web", "-n", TENANT, "-o", "json")
+    assert (everybody["resource"], everybody["group"], everybody["name"]) == ("deployments", "apps", "web")
+    assert any(each["isClusterWide"] for each in everybody["holders"])
+    text = cli.run("explain", "who-can", "get", "pods/log", "-n", TENANT, "--as", "ada").stdout
+    assert "User ada (owner)   RoleBinding tenantry-owner   ClusterRole tenantry-owner   <none>" in text
+    assert "note: who may in the whole cluster is not shown: you may not read ClusterRoleBindings" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("who-can", "get", "nonsense", "-n", TENANT), 2, "no resource 'nonsense'"),
+        (("who-can", "Get!", "pods", "-n", TENANT), 2, "must be a verb"),
+        (("who-can", "get", "pods", "-n", TENANT, "--as", "mallory"), 5, "forbidden"),
+        (("denied", "-f", "-", "-n", TENANT), 2, "has no documents"),
+        (("denied", "-f", "-", "-n", TENANT, "--as-group", "g"), 2, "--as-group needs --as"),
+    ],
+)
+@pytest.mark.usefixtures("tenant")
+def test_bad_questions(cli: Cli, arguments: tuple[str, ...], code: int, said: str) -> None:
+    """X07, E15."""
+    assert said in cli.run("explain", *arguments, code=code).stderr
+
+
+@pytest.mark.usefixtures("tenant")
+@pytest.mark.parametrize(
+    ("manifest", "said"),
+    [
+        ("- a", "must be an object"),
+        ("kind: Pod", "apiVersion must be given"),
+        ("{apiVersion: v1, kind: Nothing}", "no kind 'Nothing'"),
+        ("{apiVersion: v1, kind: Pod, metadata: {namespace: other}}", "metadata.namespace is 'other'"),
+        ("{apiVersion: v1, kind: Pod, metadata: []}", ""),
+    ],
+)
+def test_what_is_no_manifest(cli: Cli, manifest: str, said: str) -> None:
+    """X07, E15."""
+    code = 2 if said else 1
+    assert said in cli.run("explain", "denied", "-f", "-", "-n", TENANT, stdin=manifest, code=code).stderr
+
+
+MISSHAPEN: list[Json] = [
+    {"spec": "x"},
+    {"spec": {"containers": "x"}},
+    {"spec": {"containers": [{"name": 3, "image": []}]}},
+    {"spec": {"containers": [{}]}},
+    {"spec": {"containers": [{"name": "c", "image": "x", "resources": {"limits": {"cpu": "many"}}}]}},
+    {"spec": {"containers": [{"name": "c", "image": "x", "securityContext": 3}], "volumes": {}}},
+    {"spec": {"template": {"spec": 3}, "replicas": "x", "volumeClaimTemplates": [3]}},
+    {"spec": {"template": {"metadata": 3, "spec": {"containers": None}}}},
+]
+
+
+@pytest.mark.usefixtures("tenant")
+@pytest.mark.parametrize(
+    "kind", [("v1", "Pod"), ("apps/v1", "StatefulSet"), ("v1", "Service")], ids=lambda kind: kind[1]
+)
+def test_manifests_of_no_shape(cli: Cli, kind: tuple[str, str]) -> None:
+    """X07: what the API server cannot even read is denied because of that, and nothing breaks."""
+    head = {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}}
+    for each in denied(cli, *({**head, **manifest} for manifest in MISSHAPEN)):
+        assert {"Validation", "Rule"} & {cause["by"] for cause in each["causes"]}, each
