@@ -271,7 +271,7 @@ async def test_who_says_nothing_is_sandboxed_where_that_can_be(api: Api, alice: 
     await api.make_tenant(f"{name}-s", isolation={"runtime": "Shared"})
     child = await Trees(api).make(name, "web")
     assert marks.RUNTIME not in await Trees(api).labels(name), "nobody pays where there is no sandbox"
-    found = await api.condition(name, reasons.SANDBOXED, holds=False, reason=reasons.NO_RUNTIME_CLASS)
+    found = await api.condition(name, reasons.SANDBOXED, holds=False, reason=reasons.KERNEL_SHARED)
     assert "pods share the kernel of their node" in str(found.status.conditions)
     await runs_in(alice, child, "")
     await runtime("sbx", "runsc")

@@ -66,6 +66,7 @@ KIND_NOT_INSTALLED = "KindNotInstalled"
 # Reasons of Sandboxed
 RUNTIME_CLASS_IN_FORCE = "RuntimeClassInForce"
 NO_RUNTIME_CLASS = "NoRuntimeClass"
+KERNEL_SHARED = "KernelShared"
 
 # Reasons of EgressNarrowed
 TOO_MANY_ADDRESSES = "TooManyAddresses"

@@ -31,6 +31,10 @@ _WARNINGS = {reasons.EXPIRING}
 """Conditions of which True is what a person should know."""
 
 
+_ORDINARY = {reasons.KERNEL_SHARED}
+"""Reasons of conditions that are False with nothing being wrong: `describe` shows them."""
+
+
 class Use(msgspec.Struct, frozen=True):
     """How much of one quota key is used; canonical quantities."""
 
@@ -150,7 +154,9 @@ def _troubles(conditions: Sequence[ConditionView], style: Style) -> list[str]:
         return [style.paint("the operator has not dealt with it yet", "yellow")]
     ready = [each for each in conditions if each.type == reasons.READY]
     others = [each for each in conditions if each.type not in _REPEATS | _WARNINGS | {reasons.READY}]
-    wrong = [each for each in (*ready, *others) if each.status is not ConditionStatus.TRUE]
+    wrong = [
+        each for each in (*ready, *others) if each.status is not ConditionStatus.TRUE and each.reason not in _ORDINARY
+    ]
     warned = [each for each in conditions if each.type in _WARNINGS and each.status is ConditionStatus.TRUE]
     return [
         *(style.paint(f"{each.type} is {each.status}: {each.reason}: {each.message}", "red") for each in wrong),

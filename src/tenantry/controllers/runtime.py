@@ -58,7 +58,8 @@ def sandboxed(runtime: Runtime | UnsetType, sandbox: Sandbox, refuser: str) -> W
         lacks = f"the RuntimeClass {sandbox.asked!r}, spec.sandbox of TenancyDefaults 'default', is not there"
     if runtime is UNSET:
         then = "pods share the kernel of their node; make one, or set spec.isolation.runtime to say which is meant"
-    elif refuser:
+        return Wanted(reasons.SANDBOXED, False, reasons.KERNEL_SHARED, f"{lacks}: {then}")
+    if refuser:
         then = f"pods are refused (rule {MISSING} of {refuser}); make one, or set spec.isolation.runtime to Shared"
     else:
         then = f"pods share the kernel of their node, as the rule {MISSING} allows"
