@@ -14,9 +14,10 @@ from tenantry.api import marks
 from tenantry.api.errors import Forbidden, Invalid
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
-from tenantry.api.tenancyrules import NAME, TenancyRules
+from tenantry.api.tenancyrules import NAME, RulesMap, TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.install import apply, manifests
+from tenantry.kube import wire
 from tenantry.local.cluster import LocalCluster
 from tenantry.testing.api import PODS, Api, tenant_json, until
 from tenantry.testing.operators import Operator
@@ -65,6 +66,15 @@ async def test_what_is_refused_can_be_read(api: Api, alice: Api, name: str) -> N
     assert found["spec"]["enforce"]["patterns"]["images.allowed"][0]["source"] == f"Tenant '{name}'"
     with pytest.raises(Forbidden):
         await alice.patch(TenancyRules.resource, NAME, {"spec": {"enforce": None}}, name)
+    read = RulesMap.resource
+    for forbidden in (
+        alice.patch(read, "tenantry-rules", {"data": {"refused": ""}}, name),
+        alice.create(read, {"metadata": {"name": "tenantry-rules-warn"}, "data": {}}, name),
+        alice.client.delete(read, name, "tenantry-rules"),
+        alice.client.request("DELETE", wire.path(read, name)),
+    ):
+        with pytest.raises(Forbidden):
+            await forbidden
 
 
 @pytest.mark.usefixtures("operator")

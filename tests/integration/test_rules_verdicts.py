@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from tenantry.api.errors import ApiError, Forbidden, Invalid
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import TENANT_UID
-from tenantry.api.model import Resource
+from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.rules import Images, Rules
-from tenantry.api.tenancyrules import NAME, OWN_MARK, TenancyRules, TenancyRulesSpec
+from tenantry.api.tenancyrules import NAME, OWN_MARK, TenancyRulesSpec
+from tenantry.controllers import rulebook
 from tenantry.policy.request import Finding, Request
 from tenantry.policy.verdict import findings
 from tenantry.testing.api import SERVICE_ACCOUNTS, Api, until
@@ -236,9 +237,8 @@ async def place(api: Api, namespace: str, spec: TenancyRulesSpec | None, *, clos
     labels = {TENANT_UID: "u", OWN_MARK: "own"} if spec is not None else {}
     await api.create(Namespace.resource, {"metadata": {"name": namespace, "labels": labels}})
     if spec is not None:
-        await api.create(
-            TenancyRules.resource, {"metadata": {"name": NAME}, "spec": msgspec.to_builtins(spec)}, namespace
-        )
+        for each in rulebook.objects(spec, ObjectMeta(name=NAME, namespace=namespace)):
+            await api.client.create(each)
 
     async def so() -> bool:
         try:

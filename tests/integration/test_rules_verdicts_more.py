@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from tenantry.api.errors import Forbidden, Invalid
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import TENANT, TENANT_UID
-from tenantry.api.model import Resource
+from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.rules import Rules
-from tenantry.api.tenancyrules import NAME, OWN_MARK, TenancyRules, TenancyRulesSpec
+from tenantry.api.tenancyrules import NAME, OWN_MARK, TenancyRulesSpec
+from tenantry.controllers import rulebook
 from tenantry.policy.request import Request
 from tenantry.policy.verdict import findings
 from tenantry.testing.api import Api, until
@@ -136,7 +137,8 @@ async def place(api: Api, namespace: str, book: TenancyRulesSpec) -> None:
     """Make a namespace with these rules, and wait until they are in force there."""
     labels = {TENANT_UID: "u", TENANT: "t", OWN_MARK: "own"}
     await api.create(Namespace.resource, {"metadata": {"name": namespace, "labels": labels}})
-    await api.create(TenancyRules.resource, {"metadata": {"name": NAME}, "spec": msgspec.to_builtins(book)}, namespace)
+    for each in rulebook.objects(book, ObjectMeta(name=NAME, namespace=namespace)):
+        await api.client.create(each)
 
     async def so() -> bool:
         # "no params found" is what is told before.

@@ -84,10 +84,17 @@ _DOMAIN = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?\.)*[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _Action = Annotated[
     Action, Meta(description="Enforce: refused. Warn: allowed, with a warning. Audit: noted in the audit log.")
 ]
-_Names = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...], Meta(max_length=MAX_NAMES)]
-_Pairs = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=381)], ...], Meta(max_length=MAX_NAMES)]
+_PLAIN = r"^[^\x00-\x1f\x7f]*$"
+"""No control characters: they separate values where policies read them; see policy/text.py."""
+
+_Names = Annotated[
+    tuple[Annotated[str, Meta(min_length=1, max_length=253, pattern=_PLAIN)], ...], Meta(max_length=MAX_NAMES)
+]
+_Pairs = Annotated[
+    tuple[Annotated[str, Meta(min_length=1, max_length=381, pattern=_PLAIN)], ...], Meta(max_length=MAX_NAMES)
+]
 _Patterns = Annotated[
-    tuple[Annotated[str, Meta(min_length=1, max_length=256)], ...],
+    tuple[Annotated[str, Meta(min_length=1, max_length=256, pattern=_PLAIN)], ...],
     Meta(max_length=MAX_PATTERNS, extra_json_schema=rules(_PARSES)),
 ]
 

@@ -15,7 +15,10 @@ from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import KubernetesObject, Model, Resource
 
 NAME = "tenantry"
-"""The name of every object: policies find it by it."""
+"""The name of every object."""
+
+MAPS = {"enforce": "tenantry-rules", "warn": "tenantry-rules-warn", "audit": "tenantry-rules-audit"}
+"""Section to the name of the ConfigMap beside it in which policies read that section; see `RulesMap`."""
 
 OWN_MARK = "tenantry.dev/rules"
 """On a namespace that has an object of its own. The value is always "own"."""
@@ -111,3 +114,16 @@ class TenancyRules(KubernetesObject, frozen=True, kw_only=True):
     )
 
     spec: TenancyRulesSpec
+
+
+class RulesMap(KubernetesObject, frozen=True, kw_only=True):
+    """One section of TenancyRules as the API server's policies read it: form to text, see policy/text.py.
+
+    A ConfigMap, since the API server knows custom kinds as parameters of policies only from up to 30 s after it has
+    started, or they were made, and refuses everything until then.
+    """
+
+    # Other than the ConfigMaps that can be inherited: it is watched by itself.
+    resource: ClassVar[Resource] = Resource("", "v1", "configmaps", "ConfigMap", owned=("data",))
+
+    data: dict[str, str]

@@ -9,17 +9,19 @@ from msgspec import UNSET, UnsetType
 
 from tenantry.api import marks
 from tenantry.api.errors import InputError
-from tenantry.api.model import ObjectMeta
+from tenantry.api.model import KubernetesObject, ObjectMeta
 from tenantry.api.rules import Rules
 from tenantry.api.runtime import Runtime
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancyrules import (
     AUDIT_MARK,
+    MAPS,
     NAME,
     OWN_MARK,
     RECLAIMED,
     WARN_MARK,
     Bound,
+    RulesMap,
     Section,
     TenancyRules,
     TenancyRulesSpec,
@@ -29,6 +31,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.controllers import interior
 from tenantry.controllers.interior import Room
 from tenantry.engine.plan import Child
+from tenantry.policy import text
 from tenantry.policy.compile import ENFORCED, SECTIONS
 from tenantry.policy.storage import RECLAIM_POLICIES
 from tenantry.world import sandbox as sandboxed
@@ -77,7 +80,7 @@ class Rulebook(msgspec.Struct, frozen=True):
 
     Args:
         labels: Its labels, by which policies find the rules, and by which those that warn and note are about it.
-        children: Its TenancyRules; none where it shares those of all.
+        children: Its rules; none where it shares those of all.
     """
 
     labels: dict[str, str]
@@ -106,8 +109,27 @@ def rulebook(
     labels |= _reclaim_labels(rules)
     if not has_own(room.tenant, lineage):
         return Rulebook(labels, ())
-    own = TenancyRules(metadata=interior.meta(room, NAME), spec=rules)
-    return Rulebook({**labels, OWN_MARK: "own"}, (Child(object=own, wave=interior.WAVE_LIMITS),))
+    return Rulebook({**labels, OWN_MARK: "own"}, _children(rules, interior.meta(room, NAME)))
+
+
+def _children(rules: TenancyRulesSpec, meta: ObjectMeta) -> tuple[Child, ...]:
+    return tuple(Child(object=each, wave=interior.WAVE_LIMITS) for each in objects(rules, meta))
+
+
+def objects(rules: TenancyRulesSpec, meta: ObjectMeta) -> list[KubernetesObject]:
+    """Return rules as people read them, and as the policies do: what enforces always, the other sections if any.
+
+    Args:
+        rules: What is in force.
+        meta: The metadata of the TenancyRules.
+    """
+    found: list[KubernetesObject] = [TenancyRules(metadata=meta, spec=rules)]
+    for section, name in MAPS.items():
+        forms = text.encoded(getattr(rules, section))
+        if forms or section == ENFORCED:
+            labels = {**meta.labels, OWN_MARK: section}
+            found.append(RulesMap(metadata=msgspec.structs.replace(meta, name=name, labels=labels), data=forms))
+    return found
 
 
 def _reclaim_labels(rules: TenancyRulesSpec) -> dict[str, str]:
@@ -120,7 +142,7 @@ def _reclaim_labels(rules: TenancyRulesSpec) -> dict[str, str]:
     return labels
 
 
-def shared(defaults: Rules, sandbox: Sandbox = NO_SANDBOX) -> TenancyRules:
+def shared(defaults: Rules, sandbox: Sandbox = NO_SANDBOX) -> tuple[Child, ...]:
     """Return the rules of all namespaces that have none of their own.
 
     Args:
@@ -130,10 +152,8 @@ def shared(defaults: Rules, sandbox: Sandbox = NO_SANDBOX) -> TenancyRules:
     Raises:
         InputError: As `rules_of`.
     """
-    return TenancyRules(
-        metadata=ObjectMeta(name=NAME, namespace=marks.SYSTEM_NAMESPACE, labels={marks.MANAGED_BY: marks.MANAGER}),
-        spec=_with_sandbox(effective([Layer(DEFAULTS_SOURCE, defaults)]), sandbox, "the Tenant"),
-    )
+    meta = ObjectMeta(name=NAME, namespace=marks.SYSTEM_NAMESPACE, labels={marks.MANAGED_BY: marks.MANAGER})
+    return _children(_with_sandbox(effective([Layer(DEFAULTS_SOURCE, defaults)]), sandbox, "the Tenant"), meta)
 
 
 def refuser(defaults: Rules, tenant: Tenant, lineage: Sequence[Subnamespace] = ()) -> str:

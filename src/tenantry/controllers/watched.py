@@ -13,6 +13,7 @@ from tenantry.api.model import Resource, object_key
 from tenantry.api.runtime import RuntimeClass
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.api.tenant import Tenant
 from tenantry.engine.cache import Change
 from tenantry.engine.observed import Observed, observe
@@ -34,12 +35,16 @@ _decode_defaults = msgspec.json.Decoder(TenancyDefaults)
 _decode_runtime_class = msgspec.json.Decoder(RuntimeClass)
 _decode_subnamespace = msgspec.json.Decoder(Subnamespace)
 
-_ONLY_OURS = frozenset({ResourceQuota.resource})
+_SELECTORS = {
+    ResourceQuota.resource: OURS,
+    # Of all the ConfigMaps of a cluster.
+    RulesMap.resource: {"labelSelector": OWN_MARK},
+}
 
 
 def selectors_of(resource: Resource) -> dict[str, str] | None:
     """Return which objects of a kind are read; None for all of them."""
-    return OURS if resource in _ONLY_OURS else None
+    return _SELECTORS.get(resource)
 
 
 def watch(resource: Resource, keys: Callable[[Change[Observed]], Iterable[str]], *, optional: bool = False) -> Watch:

@@ -50,7 +50,7 @@ def _default() -> list[Json]:
         conditions=[{"name": "names-none-as-of-old", "expression": f"!({of_old})"}],
         where=IN_TENANTS,
     )
-    variables = [{"name": "chosen", "expression": forms("enforce")["chosen"]}]
+    variables = [{"name": "chosen", "expression": forms()["chosen"]}]
     policy["spec"] |= {"paramKind": PARAM_KIND, "variables": variables}
     return [policy, *bindings(DEFAULT_CLASS, "Mutating")]
 

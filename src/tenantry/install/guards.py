@@ -26,7 +26,7 @@ def _made() -> list[Json]:
     rules = [
         rule(group, resources, "CREATE", "UPDATE", "DELETE")
         for group, resources in (
-            ("", ["resourcequotas", "limitranges"]),
+            ("", ["resourcequotas", "limitranges", "configmaps"]),
             ("networking.k8s.io", ["networkpolicies"]),
             (RBAC_GROUP, ["rolebindings"]),
         )

@@ -53,7 +53,7 @@ def operator_role() -> Json:
         allow([marks.GROUP], ["tenants/finalizers"], ["update"]),
         # A tenant's core namespace is deleted by Kubernetes' garbage collector, child namespaces by the operator.
         allow([""], ["namespaces"], KEEP),
-        allow([""], ["resourcequotas", "limitranges"], KEEP),
+        allow([""], ["resourcequotas", "limitranges", "configmaps"], KEEP),
         allow([marks.GROUP], ["tenancyrules", "hostregisters"], KEEP),
         allow(["networking.k8s.io"], ["ingresses"], READ),
         allow(

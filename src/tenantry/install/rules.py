@@ -9,7 +9,7 @@ from typing import Any
 
 from tenantry.api import marks
 from tenantry.api.subnamespace import Subnamespace
-from tenantry.api.tenancyrules import AUDIT_MARK, NAME, OWN_MARK, WARN_MARK, TenancyRules
+from tenantry.api.tenancyrules import AUDIT_MARK, MAPS, OWN_MARK, WARN_MARK, RulesMap, TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.install.policy import IN_TENANTS, NOT_ADMINISTRATOR, binding, rule, says, validating
 from tenantry.policy import looser
@@ -24,69 +24,76 @@ MADE = "tenantry-rules"
 LOOSER = "tenantry-looser-subnamespaces"
 LOOSER_TENANTS = "tenantry-looser-tenants"
 
-PARAM_KIND: Json = {"apiVersion": TenancyRules.resource.api_version, "kind": TenancyRules.resource.kind}
+PARAM_KIND: Json = {"apiVersion": RulesMap.resource.api_version, "kind": RulesMap.resource.kind}
 ACTIONS = {"enforce": "Deny", "warn": "Warn", "audit": "Audit"}
-_WHERE: dict[str, Json] = {
-    "enforce": IN_TENANTS,
-    "warn": {"matchExpressions": [{"key": WARN_MARK, "operator": "Exists"}]},
-    "audit": {"matchExpressions": [{"key": AUDIT_MARK, "operator": "Exists"}]},
-}
+_MARKS = {"enforce": "", "warn": WARN_MARK, "audit": AUDIT_MARK}
 
 
 def everything() -> list[Json]:
     """Return the policies of all rules and their bindings, and what protects the rules."""
-    policies = [each for subject in SUBJECTS for section in ACTIONS for each in _policy(subject, section)]
-    return [*policies, *_made(), *_looser()]
+    return [*(each for subject in SUBJECTS for each in _policy(subject)), *_made(), *_looser()]
 
 
-def name_of(subject: Subject, section: str) -> str:
+def name_of(subject: Subject) -> str:
     """Return the name of the policy of a kind of object."""
-    return f"{PREFIX}{subject.name}" + ("" if section == "enforce" else f"-{section}")
+    return f"{PREFIX}{subject.name}"
 
 
-def _policy(subject: Subject, section: str) -> list[Json]:
-    parts, name = compiled(subject, section), name_of(subject, section)
+def _policy(subject: Subject) -> list[Json]:
+    parts, name = compiled(subject), name_of(subject)
     policy = validating(
         name,
         [rule(subject.group, subject.resources, *subject.operations)],
         parts.validations,
         conditions=parts.conditions,
-        where=_where_is(subject, section),
+        where=_where_is(subject),
         paramKind=PARAM_KIND,
         variables=parts.variables,
     )
-    return [policy, *bindings(name, validationActions=[ACTIONS[section]])]
+    acted = (bindings(name, section=each, validationActions=[ACTIONS[each]]) for each in ACTIONS)
+    return [policy, *(each for both in acted for each in both)]
 
 
-def _where_is(subject: Subject, section: str) -> Json:
+def _where_is(subject: Subject) -> Json:
     """Return the namespaces that a policy is about."""
-    marked = [{"key": subject.marked, "operator": "Exists"}] if subject.marked else []
-    return {"matchExpressions": [*_WHERE[section]["matchExpressions"], *marked]}
+    marked = [_labelled(subject.marked, "Exists")] if subject.marked else []
+    return {"matchExpressions": [*IN_TENANTS["matchExpressions"], *marked]}
 
 
-def bindings(name: str, kind: str = "Validating", **more: Json | list[str]) -> list[Json]:
+def bindings(name: str, kind: str = "Validating", *, section: str = ENFORCED, **more: Json | list[str]) -> list[Json]:
     """Return what gives a policy the rules of each namespace: its own, else those that all tenants share.
 
     Args:
         name: Of the policy.
         kind: Validating or Mutating.
+        section: Of the rules; those that warn and note are looked at only where there are any.
         more: Further fields of the spec.
     """
     # Without rules nothing passes: the operator has not been there yet.
-    own: Json = {"name": NAME, "parameterNotFoundAction": "Deny"}  # in the namespace of the request
+    missing = "Deny" if section == ENFORCED else "Allow"
+    own: Json = {"name": MAPS[section], "parameterNotFoundAction": missing}  # in the namespace of the request
     shared = {**own, "namespace": marks.SYSTEM_NAMESPACE}
-    kept: Json = {"paramRef": own, "matchResources": _where(OWN_MARK, "Exists"), **more}
-    common: Json = {"paramRef": shared, "matchResources": _where(OWN_MARK, "DoesNotExist"), **more}
-    return [binding(name, kind, **kept), binding(name, kind, called=f"{name}-shared", **common)]
+    has_any = [_labelled(_MARKS[section], "Exists")] if _MARKS[section] else []
+    kept = _where(_labelled(OWN_MARK, "Exists"), *has_any)
+    common = _where(_labelled(OWN_MARK, "DoesNotExist"), *has_any)
+    called = name if section == ENFORCED else f"{name}-{section}"
+    return [
+        binding(name, kind, called=called, **({"paramRef": own, "matchResources": kept} | more)),
+        binding(name, kind, called=f"{called}-shared", **({"paramRef": shared, "matchResources": common} | more)),
+    ]
 
 
-def _where(label: str, operator: str) -> Json:
-    return {"namespaceSelector": {"matchExpressions": [{"key": label, "operator": operator}]}}
+def _labelled(label: str, operator: str) -> Json:
+    return {"key": label, "operator": operator}
+
+
+def _where(*expressions: Json) -> Json:
+    return {"namespaceSelector": {"matchExpressions": list(expressions)}}
 
 
 def _looser() -> list[Json]:
     """Return what keeps rules from being looser than those above: a Tenant's, and a Subnamespace's."""
-    params: Json = {"name": NAME, "namespace": marks.SYSTEM_NAMESPACE, "parameterNotFoundAction": "Allow"}
+    params: Json = {"name": MAPS[ENFORCED], "namespace": marks.SYSTEM_NAMESPACE, "parameterNotFoundAction": "Allow"}
     return [
         _compares(LOOSER, Subnamespace, IN_TENANTS, ""),
         *bindings(LOOSER),
@@ -107,8 +114,7 @@ def _compares(name: str, kind: type[Subnamespace | Tenant], where: Json | None, 
         where=where,
         paramKind=PARAM_KIND,
         variables=[
-            {"name": form, "expression": text}
-            for form, text in {**forms(ENFORCED), PROBLEM: looser.problem(ignored)}.items()
+            {"name": form, "expression": text} for form, text in {**forms(), PROBLEM: looser.problem(ignored)}.items()
         ],
     )
 

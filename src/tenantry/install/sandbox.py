@@ -45,7 +45,7 @@ def _put_in() -> list[Json]:
         ],
         where=_MARKED,
     )
-    variables = [{"name": "chosen", "expression": forms("enforce")["chosen"]}]
+    variables = [{"name": "chosen", "expression": forms()["chosen"]}]
     policy["spec"] |= {"paramKind": PARAM_KIND, "variables": variables}
     return [policy, *bindings(SANDBOX, "Mutating")]
 

@@ -1,4 +1,4 @@
-"""Checks into what a ValidatingAdmissionPolicy is made of: one policy for each kind of object and each section."""
+"""Checks into what a ValidatingAdmissionPolicy is made of: one policy for each kind of object."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from tenantry.policy import text
 from tenantry.policy.check import FORMS, Check, Subject
 from tenantry.policy.hostnames import HOSTNAMES
 from tenantry.policy.pods import PODS
@@ -18,6 +19,9 @@ Json = dict[str, Any]
 
 SECTIONS = ("enforce", "warn", "audit")
 ENFORCED = SECTIONS[0]
+LONGEST = 4000
+"""Of a message, in characters; Kubernetes allows 5 KiB."""
+
 PROBLEM = "problem"
 """The variable that holds the message of what is wrong."""
 
@@ -33,47 +37,38 @@ class Compiled(msgspec.Struct, frozen=True):
     validations: list[Json]
 
 
-def compiled(subject: Subject, section: str) -> Compiled:
-    """Return the parts of the policy of a kind of object.
-
-    Args:
-        subject: The kind.
-        section: Whose rules it goes by: enforce, warn or audit.
-    """
-    used = {name: text for name, text in forms(section).items() if _uses(subject, name)}
-    variables = {**used, **subject.variables}
-    validations = [validation(check) for check in subject.checks]
-    if section == ENFORCED:
-        variables[PROBLEM] = problem(subject.checks)
-        validations = [only_validation()]
+def compiled(subject: Subject) -> Compiled:
+    """Return the parts of the policy of a kind of object, whose parameters are one section of the rules."""
+    used = {name: cel for name, cel in forms().items() if _uses(subject, name)}
+    variables = {**used, **subject.variables, PROBLEM: problem(subject.checks)}
     return Compiled(
-        conditions=[{"name": name, "expression": text} for name, text in subject.conditions.items()],
-        variables=[{"name": name, "expression": text} for name, text in variables.items()],
-        validations=validations,
+        conditions=[{"name": name, "expression": cel} for name, cel in subject.conditions.items()],
+        variables=[{"name": name, "expression": cel} for name, cel in variables.items()],
+        validations=[only_validation()],
     )
 
 
 def _uses(subject: Subject, form: str) -> bool:
     texts: Sequence[str] = [*(check.offends for check in subject.checks), *subject.variables.values()]
-    return any(f"variables.{form}" in text for text in texts)
+    return any(f"variables.{form}" in cel for cel in texts)
 
 
-def forms(section: str) -> dict[str, str]:
+def forms() -> dict[str, str]:
     """Return the variables that hold the maps of a section: name to CEL."""
-    where = f"params.spec.{section}"
-    return {form: f"has({where}) && has({where}.{form}) ? {where}.{form} : {{}}" for form in FORMS}
+    return {form: text.decoded(form) for form in FORMS}
 
 
 def problem(checks: Sequence[Check]) -> str:
-    """Return CEL for the first message of a check; '' where nothing is wrong.
+    """Return CEL for the messages of all checks, as one text; '' where nothing is wrong.
 
     The API server computes the messages of all validations, also of those that pass. So there is one validation, and
-    its message is looked for only where a quick look at everything finds that something is wrong.
+    its messages are looked for only where a quick look at everything finds that something is wrong.
     """
-    text = "''"
-    for check in reversed(checks):
-        text = f"{check.offends} ? {check.message} : {text}"
-    return f"!({_suspects(checks)}) ? '' : {text}"
+    told = ", ".join(f"{check.offends} ? {check.message} : ''" for check in checks)
+    whole = f"[{told}].filter(m, m != '').join('; ')"
+    # The API server takes no longer message, and would tell none of it.
+    short = f"[{whole}].map(t, size(t) > {LONGEST} ? t.substring(0, {LONGEST}) + '…' : t)[0]"
+    return f"!({_suspects(checks)}) ? '' : {short}"
 
 
 def _suspects(checks: Sequence[Check]) -> str:
@@ -92,16 +87,5 @@ def only_validation() -> Json:
         "expression": f"variables.{PROBLEM} == ''",
         "messageExpression": f"variables.{PROBLEM}",
         "message": "refused by a rule; see `kubectl get tenancyrules tenantry -o yaml`",
-        "reason": "Forbidden",
-    }
-
-
-def validation(check: Check) -> Json:
-    """Return one validation, for where people are told of everything at once."""
-    return {
-        "expression": f"!({check.offends})",
-        "messageExpression": check.message,
-        # Told where the expression above fails.
-        "message": f"refused by the rule {check.rule}; see `kubectl get tenancyrules tenantry -o yaml`",
         "reason": "Forbidden",
     }

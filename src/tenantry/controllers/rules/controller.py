@@ -1,4 +1,4 @@
-"""Keeps the TenancyRules of all namespaces that have no rules of their own: one object, in Tenantry's namespace."""
+"""Keeps the rules of all namespaces that have none of their own, in Tenantry's namespace."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from tenantry.api.rules import Rules
 from tenantry.api.runtime import RuntimeClass
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
-from tenantry.api.tenancyrules import TenancyRules
+from tenantry.api.tenancyrules import RulesMap, TenancyRules
 from tenantry.controllers import rulebook, watched
 from tenantry.controllers.runtime import sandbox_of
+from tenantry.controllers.watched import BY_NAMESPACE
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Child, plan
+from tenantry.engine.plan import plan
 from tenantry.engine.runtime import Engine, Watch
 
 KEY = "shared"
+KINDS = (TenancyRules, RulesMap)
 
 
 class RulesController:
-    """Reconciles the one object; the key is `KEY`."""
+    """Reconciles them; the key is `KEY`."""
 
     name = "rules"
 
@@ -34,18 +36,18 @@ class RulesController:
         return [
             watched.defaults(lambda _: [KEY]),
             watched.runtime_classes(lambda _: [KEY]),
-            watched.watch(TenancyRules.resource, _concerned),
+            *(watched.watch(kind.resource, _concerned) for kind in KINDS),
             # It is there in every cluster, and so is the object then, with or without TenancyDefaults.
             watched.watch(Namespace.resource, _concerned),
         ]
 
     async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
-        """Bring the object to what TenancyDefaults say.
+        """Bring them to what TenancyDefaults say.
 
         Raises:
             ApiError: Something failed; the queue tries again.
         """
-        cache: Cache[Observed] = engine.cache(TenancyRules.resource)
+        caches: dict[Resource, Cache[Observed]] = engine.observed_caches(kind.resource for kind in KINDS)
         defaults: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(DEFAULTS)
         try:
             rules = defaults.spec.rules if defaults is not None else Rules()
@@ -54,10 +56,13 @@ class RulesController:
             return None  # its condition says so; what is in force stays
 
         def lookup(resource: Resource, name: str) -> Observed | None:
-            return cache.get(name) if resource == TenancyRules.resource else None
+            return caches[resource].get(name)
 
+        keys = {child.object.key for child in wanted}
+        made = caches[RulesMap.resource].by_index(BY_NAMESPACE, marks.SYSTEM_NAMESPACE)
+        stale = [(RulesMap.resource, found) for found in made if found.key not in keys]
         applier = engine.applier
-        outcome = await applier.run(plan([Child(object=wanted, wave=0)], lookup, equivalent=applier.equivalent))
+        outcome = await applier.run(plan(wanted, lookup, stale=stale, equivalent=applier.equivalent))
         if outcome.error is not None:
             raise outcome.error
         return None

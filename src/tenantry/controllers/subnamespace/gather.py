@@ -25,7 +25,7 @@ from tenantry.api.rules import Rules
 from tenantry.api.subnamespace import InheritanceMode, Mode, Scope, Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
-from tenantry.api.tenancyrules import TenancyRules
+from tenantry.api.tenancyrules import RulesMap, TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import interior
 from tenantry.controllers.network import ALONE, Surroundings
@@ -38,7 +38,7 @@ from tenantry.world.leases import with_lease
 from tenantry.world.naming import child_name
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
-CHILD_KINDS = (Namespace, LimitRange, NetworkPolicy, TenancyRules, RoleBinding)
+CHILD_KINDS = (Namespace, LimitRange, NetworkPolicy, TenancyRules, RulesMap, RoleBinding)
 """What this controller makes in and of a child namespace; its ResourceQuota is the quota controller's."""
 
 DEEPEST = 64

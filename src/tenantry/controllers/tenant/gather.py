@@ -15,7 +15,7 @@ from tenantry.api.kubernetes import (
 from tenantry.api.marks import KIND, KIND_SUBTENANT, SUBNAMESPACE_UID
 from tenantry.api.model import Resource
 from tenantry.api.rules import Rules
-from tenantry.api.tenancyrules import TenancyRules
+from tenantry.api.tenancyrules import RulesMap, TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.network import ALONE, Surroundings
 from tenantry.controllers.tenant import above
@@ -25,7 +25,16 @@ from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Lookup
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
-CHILD_KINDS = (Namespace, ResourceQuota, LimitRange, NetworkPolicy, TenancyRules, ClusterNetworkPolicy, RoleBinding)
+CHILD_KINDS = (
+    Namespace,
+    ResourceQuota,
+    LimitRange,
+    NetworkPolicy,
+    TenancyRules,
+    RulesMap,
+    ClusterNetworkPolicy,
+    RoleBinding,
+)
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):

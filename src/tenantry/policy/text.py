@@ -1,0 +1,70 @@
+"""The maps of a section as text, for a ConfigMap, and CEL that reads them again. Pure.
+
+Each form is one text of lines, an entry each: its key, a tab, and what it holds.
+
+    refused, required         KEY tab SOURCE
+    maxima, chosen            KEY tab SOURCE tab VALUE
+    allowed                   KEY tab SOURCE tab VALUE unit VALUE …
+    patterns                  KEY tab SOURCE unit PATTERN unit PATTERN … record SOURCE unit PATTERN …
+
+`unit` and `record` are the separators of ASCII, which the API of rules refuses in what people write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from tenantry.api.tenancyrules import Bound, Listed, Section
+
+T = TypeVar("T")
+
+LINE, FIELD, UNIT, RECORD = "\n", "\t", "\x1f", "\x1e"
+
+
+def encoded(section: Section) -> dict[str, str]:
+    """Return a section as text, form to lines; a form that says nothing is left out."""
+    forms = {
+        "refused": _lines(section.refused, lambda source: source),
+        "allowed": _lines(section.allowed, lambda listed: FIELD.join((listed.source, UNIT.join(listed.values)))),
+        "patterns": _lines(section.patterns, lambda lists: RECORD.join(map(_list, lists))),
+        "maxima": _lines(section.maxima, _bound),
+        "required": _lines(section.required, lambda source: source),
+        "chosen": _lines(section.chosen, _bound),
+    }
+    return {form: text for form, text in forms.items() if text}
+
+
+def _lines(entries: Mapping[str, T], text: Callable[[T], str]) -> str:
+    return LINE.join(f"{key}{FIELD}{text(entries[key])}" for key in sorted(entries))
+
+
+def _bound(bound: Bound) -> str:
+    return FIELD.join((bound.source, bound.value))
+
+
+def _list(listed: Listed) -> str:
+    return UNIT.join((listed.source, *listed.values))
+
+
+# -- the same in CEL ------------------------------------------------------------------------------
+
+_VALUES = "f[2] == '' ? [] : f[2].split('\\x1f')"
+_READ = {
+    "refused": "f[1]",
+    "required": "f[1]",
+    "maxima": "{'source': dyn(f[1]), 'value': dyn(f[2])}",
+    "chosen": "{'source': dyn(f[1]), 'value': dyn(f[2])}",
+    "allowed": f"{{'source': dyn(f[1]), 'values': dyn({_VALUES})}}",
+    "patterns": (
+        "f[1].split('\\x1e').map(l, [l.split('\\x1f')].map(u,"
+        " {'source': dyn(u[0]), 'values': dyn(u.slice(1, size(u)))})[0])"
+    ),
+}
+
+
+def decoded(form: str) -> str:
+    """Return CEL for the map of a form, read from the policy's parameters; empty where nothing is said."""
+    entry = f"{{f[0]: {_READ[form]}}}"
+    fields = f"params.data.{form}.split('\\n').map(l, l.split('\\t'))"
+    return f"has(params.data) && has(params.data.{form}) ? {fields}.transformMapEntry(i, f, {entry}) : {{}}"
