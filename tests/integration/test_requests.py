@@ -156,8 +156,9 @@ async def test_the_first_request_after_an_install_is_taken(tenantry_home: Path) 
 
     async def install_and_ask(path: Path) -> None:
         async with Client(kubeconfig.load([path])) as client:
-            await apply.apply(client, manifests.foundation(manifests.LOCAL_USER))
-            await apply.in_force(client)
+            objects = manifests.foundation(manifests.LOCAL_USER)
+            await apply.apply(client, objects)
+            await apply.in_force(client, objects)
             asked: tuple[tuple[type[Request], Json], ...] = (
                 (TenantRequest, {"tenant": "acme"}),
                 (ClusterRoleRequest, {"roleRef": VIEW}),

@@ -100,7 +100,7 @@ async def _install(kubeconfig: Path) -> None:
     from tenantry.local.bootstrap import connected
 
     async with connected(kubeconfig) as client:
-        # Not `in_force`: only requests would have to wait, and whoever makes one then is told so.
+        # Not `in_force`: only requests and Ingresses would have to wait, and who makes one then is told so.
         await apply.apply(client, manifests.foundation(manifests.LOCAL_USER))
 
 

@@ -20,7 +20,7 @@ from tenantry.kube.watch import WatchEvent, watch
 
 Json = dict[str, Any]
 
-ESTABLISHED_SECONDS = 30.0
+ESTABLISHED_SECONDS = 45.0
 FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 0.5
 
@@ -65,6 +65,8 @@ def resource_of(value: Json) -> Resource:
 async def apply(client: Client, objects: Sequence[Json], *, applied: Callable[[Json], None] = lambda _: None) -> None:
     """Apply manifests in order and wait until every CRD is served, and the policies that refuse are in force.
 
+    Those whose parameters are of our own kinds may follow later, as may those that write; see `in_force`.
+
     Args:
         client: An administrator's.
         objects: As `manifests` makes them.
@@ -83,7 +85,9 @@ async def apply(client: Client, objects: Sequence[Json], *, applied: Callable[[J
     await asyncio.gather(*(_established(client, value["metadata"]["name"]) for value in definitions))
     for group in (rest, last):
         await asyncio.gather(*(_apply_one(client, value, applied) for value in group))
-    await asyncio.gather(*(_refusing(client, name, told) for name, told in canary.told_by(objects).items()))
+    told = canary.told_by(objects)
+    if canary.NAME in told:
+        await _refusing(client, canary.NAME, told[canary.NAME])
 
 
 async def _refusing(client: Client, name: str, told: str) -> None:
@@ -109,14 +113,15 @@ async def _refusing(client: Client, name: str, told: str) -> None:
         ) from error
 
 
-async def in_force(client: Client) -> None:
-    """Wait until requests can be made: up to 5 s after the first installation.
+async def in_force(client: Client, objects: Sequence[Json]) -> None:
+    """Wait until nothing is refused any more because the API server does not know our kinds yet.
 
-    The API server's mutating policies learn of new kinds by looking every 5 s; until then it refuses what they are
-    about, and says so.
+    Its policies learn of new kinds by looking every so often: those that write every 5 s, those with parameters of such
+    kinds every 30 s. Until then it refuses what they are about, and says so.
 
     Args:
         client: An administrator's.
+        objects: What was applied.
 
     Raises:
         RetryableError: It takes too long.
@@ -127,7 +132,9 @@ async def in_force(client: Client) -> None:
         with suppress(ApiError):
             await stamped(client, resource, value)
 
-    await asyncio.gather(*(probe(resource, value) for resource, value in approval.probes()))
+    told = canary.told_by(objects)
+    waits = [_refusing(client, name, words) for name, words in told.items() if name != canary.NAME]
+    await asyncio.gather(*waits, *(probe(resource, value) for resource, value in approval.probes()))
 
 
 async def stamped(client: Client, resource: Resource, value: Json) -> None:

@@ -35,8 +35,9 @@ from tenantry.testing.trees import Trees
 async def install(path: Path) -> None:
     """Put Tenantry into the cluster of a kubeconfig."""
     async with Client(kubeconfig.load([path])) as client:
-        await apply.apply(client, manifests.foundation(manifests.LOCAL_USER))
-        await apply.in_force(client)
+        objects = manifests.foundation(manifests.LOCAL_USER)
+        await apply.apply(client, objects)
+        await apply.in_force(client, objects)
 
 
 @pytest_asyncio.fixture(scope="session")
