@@ -265,7 +265,8 @@ class Engine:
             self._queue.done(key, self.clock.monotonic())
             if again is not None:
                 result = "requeue_after"
-                self._queue.add_at(key, self.clock.monotonic() + again)
+                # Counted from the time that the controller saw: the clock has gone on while it wrote.
+                self._queue.add_at(key, began + again)
         except TenantryError as error:
             result = "error"
             self._fail(key, error)
