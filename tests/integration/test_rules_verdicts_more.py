@@ -38,7 +38,7 @@ CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 # -- rules ----------------------------------------------------------------------------------------
 
 PERMISSION = one("Allow", "Refuse", "Refuse")
-PATTERNS = one("a[.]example", "(.*[.])?a[.]example", "[a-z]+[.].*", "[*].*", ".*")
+PATTERNS = one("a[.]verdict", "(.*[.])?a[.]verdict", "[a-z]+[.].*", "[*].*", ".*")
 RULES = some(
     services=some(
         types=few(one("ClusterIP", "NodePort", "LoadBalancer")),
@@ -49,7 +49,7 @@ RULES = some(
     storageClasses=some(allowed=few(one("one", "two", "old")), existingVolumes=PERMISSION),
     hostnames=some(
         allowed=few(PATTERNS, 2),
-        domain=one("example", "b.example"),
+        domain=one("verdict", "b.verdict"),
         catchAll=PERMISSION,
         ingressClasses=few(one("public", "private"), 2),
         gatewayClasses=few(one("public", "private"), 2),
@@ -71,7 +71,7 @@ SERVICE: Some = some(
     externalIPs=few(one("192.0.2.1", "192.0.2.2"), 2),
     loadBalancerSourceRanges=few(RANGE, 3),
 ).map(lambda spec: named({"ports": [{"port": 80}], **spec}))
-BY_NAME: Some = st.just(named({"type": "ExternalName", "externalName": "other.example"}))
+BY_NAME: Some = st.just(named({"type": "ExternalName", "externalName": "other.verdict"}))
 
 OF_ANY: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 CLAIM: Some = st.builds(
@@ -85,8 +85,8 @@ CLAIM: Some = st.builds(
     some(**{"volume.beta.kubernetes.io/storage-class": one("old", "two", "")}),
 )
 
-HOST = one("a.example", "b.example", "x.t.example", "*.t.example", "*.example", "t.b.example", "*.t.b.example", "long")
-ALIASED = one("a.example", "a.example, b.example", "*.org", "~^x", "A.example", " ", "x.t.example,")
+HOST = one("a.verdict", "b.verdict", "x.t.verdict", "*.t.verdict", "*.verdict", "t.b.verdict", "*.t.b.verdict", "long")
+ALIASED = one("a.verdict", "a.verdict, b.verdict", "*.org", "~^x", "A.verdict", " ", "x.t.verdict,")
 BACKEND: Json = {"service": {"name": "web", "port": {"number": 80}}}
 HTTP: Json = {"paths": [{"path": "/", "pathType": "Prefix", "backend": BACKEND}]}
 PATHS: Some = some(host=HOST).map(lambda rule: {**rule, "http": HTTP})
