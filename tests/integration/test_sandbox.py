@@ -19,6 +19,10 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import NAME, TenancyRules
 from tenantry.api.tenant import Tenant
+from tenantry.audit import runner
+from tenantry.audit.catalog import CHECKS
+from tenantry.audit.check import Verdict
+from tenantry.audit.gather import gather
 from tenantry.cli.drift import find
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import MERGE_PATCH, Client
@@ -373,3 +377,26 @@ async def test_python_says_what_the_api_server_says(api: Api, alice: Api, runtim
         assert (told or [""])[0] in await refusal(alice, PODS, value, name)
         warned = [each.rule for each in findings(request, spec.warn)]
         assert warned == (["runtimeClasses.allowed", "isolation.runtime"] if runtime_class == "plain" else [])
+
+
+@pytest.mark.usefixtures("operator")
+async def test_an_audit_tells_who_is_sandboxed(api: Api, alice: Api, runtime: Made, name: str) -> None:
+    """X06, E14: a class is a sandbox by its label, too; another one is a way out where nothing refuses it."""
+    await runtime("sbx", "ours", {marks.SANDBOX: "true"})
+    await runtime("plain", "runsc", {marks.SANDBOX: "false"})
+    await api.make_tenant(name, isolation=SANDBOXED)
+    await api.make_tenant(f"{name}-s", isolation={"runtime": "Shared"})
+    await runs_in(alice, name, "sbx")
+    await runs_in(alice, f"{name}-s", "plain", runtimeClassName="plain")
+    checks = [each for each in CHECKS if each.id == "TNT-POD-023"]
+
+    async def verdict(namespace: str) -> Verdict:
+        user, groups = await runner.require(alice.client)
+        place = await gather(
+            api.client, namespace=namespace, user=user, groups=groups, tenant=namespace, image="registry.invalid/pause"
+        )
+        (result,) = (await runner.audit(alice.client, place, checks)).checks
+        return result.verdict
+
+    assert await verdict(name) is Verdict.PASSED
+    assert await verdict(f"{name}-s") is Verdict.FAILED

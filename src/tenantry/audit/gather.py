@@ -21,6 +21,7 @@ from tenantry.audit.attempts import rows, table
 from tenantry.audit.place import Foreign, Made, Place, Volume
 from tenantry.kube import wire
 from tenantry.kube.client import PAGE_SIZE, Client
+from tenantry.world.sandbox import is_sandbox
 
 Json = dict[str, Any]
 
@@ -83,7 +84,7 @@ async def gather(
         nodes=None if nodes is None else tuple(_name(each) for each in nodes),
         has_real_nodes=any(FAKE_NODE not in table(each, "metadata", "annotations") for each in nodes or ()),
         storage_classes=None if classes is None else {_name(each): each.get("reclaimPolicy", "") for each in classes},
-        runtime_classes=None if runtimes is None else {_name(each): each.get("handler", "") for each in runtimes},
+        runtime_classes=None if runtimes is None else {_name(each): _is_sandbox(each) for each in runtimes},
         priority_classes=None if priorities is None else _own_priorities(priorities),
         hosts=None if ingresses is None else _hosts(ingresses, namespace),
         levels=None if levels is None else {table(each, "metadata")["uid"]: _name(each) for each in levels},
@@ -96,6 +97,10 @@ async def gather(
 
 def _name(value: Json) -> str:
     return str(table(value, "metadata").get("name", ""))
+
+
+def _is_sandbox(value: Json) -> bool:
+    return is_sandbox(str(value.get("handler", "")), table(value, "metadata", "labels"))
 
 
 async def _all(client: Client, resource: Resource, namespace: str = "") -> list[Json] | None:

@@ -48,7 +48,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         nodes: Names of nodes.
         has_real_nodes: Some node runs containers.
         storage_classes: Name to reclaim policy.
-        runtime_classes: Name to handler.
+        runtime_classes: Name to whether it is a sandbox.
         priority_classes: Names of those that are the cluster's own making.
         hosts: Hosts that Ingresses of other namespaces have.
         levels: Priority levels: uid to name.
@@ -69,7 +69,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...] | None = None
     has_real_nodes: bool = False
     storage_classes: dict[str, str] | None = None
-    runtime_classes: dict[str, str] | None = None
+    runtime_classes: dict[str, bool] | None = None
     priority_classes: tuple[str, ...] | None = None
     hosts: tuple[str, ...] | None = None
     levels: dict[str, str] | None = None

@@ -6,7 +6,7 @@ Containers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -46,12 +46,14 @@ def choose(asked: str, classes: Iterable[RuntimeClass]) -> Sandbox:
     if asked:
         return Sandbox(name=asked if asked in there else "", asked=asked)
     labelled = [name for name, each in there.items() if each.metadata.labels.get(marks.SANDBOX) == "true"]
-    known = [
-        name
-        for name, each in there.items()
-        if is_known(each.handler) and each.metadata.labels.get(marks.SANDBOX) != "false"
-    ]
+    known = [name for name, each in there.items() if is_sandbox(each.handler, each.metadata.labels)]
     return Sandbox(name=min(labelled or known, default=""))
+
+
+def is_sandbox(handler: str, labels: Mapping[str, str]) -> bool:
+    """Tell whether a RuntimeClass is a sandbox: by its label, else by the name of its handler."""
+    said = labels.get(marks.SANDBOX)
+    return said == "true" or (said != "false" and is_known(handler))
 
 
 def is_known(handler: str) -> bool:
