@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import msgspec
 import pytest
@@ -15,20 +16,22 @@ from test_rules_verdicts import (
     pods,
 )
 
-from tenantry.api.kubernetes import Namespace
+from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.rules import Images, Rules
 from tenantry.api.tenant import Tenant
 from tenantry.cli.documents import Document
 from tenantry.cli.explain_judge import Explained, explained
 from tenantry.cli.explain_reads import asking
 from tenantry.policy.explain import By
-from tenantry.testing.api import Api
+from tenantry.policy.explain_parts import PODS, Part, filled_in, usage
+from tenantry.testing.api import Api, until
 from tenantry.testing.draws import drawn
+from tenantry.world import quantity
 from tenantry.world.rules import Layer, effective
 
 pytest_plugins = ["tenantry.testing.fixtures"]
 
-RULEBOOKS, PODS = 6, EXAMPLES // 2
+RULEBOOKS, TRIED = 6, EXAMPLES // 2
 
 
 async def tell(api: Api, manifest: Json, namespace: str) -> Explained:
@@ -50,7 +53,7 @@ async def test_it_says_what_the_api_server_says(api: Api, name: str) -> None:
     for index, book in enumerate(books):
         await place(api, f"{name}-{index}", book)
     denied = mended = 0
-    for index, pod in enumerate(drawn(pods(), PODS, number)):
+    for index, pod in enumerate(drawn(pods(), TRIED, number)):
         namespace = f"{name}-{index % len(books)}"
         manifest: Json = {"apiVersion": "v1", "kind": "Pod", **pod}
         answer = await tell(api, manifest, namespace)
@@ -62,7 +65,7 @@ async def test_it_says_what_the_api_server_says(api: Api, name: str) -> None:
             mended += 1
             again = await tell(api, answer.fixed, namespace)
             assert not again.denied, f"seed {number}: {answer.fixed} {again}"
-    assert denied > PODS / 5
+    assert denied > TRIED / 5
     assert mended > denied / 4, (denied, mended)
     for index in range(len(books)):
         await api.delete(Namespace.resource, f"{name}-{index}")
@@ -114,3 +117,56 @@ async def test_a_suspended_tenant_is_told(api: Api, name: str) -> None:
     answer = await tell(api, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}, name)
     assert By.SUSPENSION in {each.by for each in answer.causes}
     assert answer.fixed is None
+
+
+@pytest.mark.usefixtures("operator")
+async def test_endpoints_of_an_administrator(api: Api, name: str) -> None:
+    """X07: the cluster's machinery may write endpoints, and is not told otherwise."""
+    await api.make_tenant(name)
+    subsets = [{"addresses": [{"ip": "192.0.2.1"}], "ports": [{"port": 80}]}]
+    manifest: Json = {"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "x"}, "subsets": subsets}
+    answer = await tell(api, manifest, name)
+    assert (answer.denied, answer.servers[0].agrees, answer.notes) == (False, True, ())
+
+
+# -- what a pod uses of a quota -------------------------------------------------------------------
+
+
+def container(cpu: str, **more: object) -> Json:
+    """Return a container with requests and limits."""
+    amounts = {"cpu": cpu, "memory": "1Mi", "ephemeral-storage": "1Mi"}
+    return {"name": f"c{cpu}", "image": "i", "resources": {"requests": amounts, "limits": amounts}, **more}
+
+
+USING: list[Json] = [
+    {"containers": [container("1"), container("2")]},
+    {"containers": [container("1")], "initContainers": [container("3"), container("2")]},
+    {"containers": [container("1")], "initContainers": [container("2", restartPolicy="Always"), container("5")]},
+    {"containers": [container("1")], "initContainers": [container("5"), container("2", restartPolicy="Always")]},
+    {"containers": [container("1")], "resources": {"requests": {"cpu": "4"}, "limits": {"cpu": "7"}}},
+]
+
+
+@pytest.mark.parametrize("spec", USING)
+async def test_what_a_pod_uses_is_what_kubernetes_counts(api: Api, name: str, spec: Json) -> None:
+    """X07: so that what is said to be short is what the API server finds short."""
+    await api.create(Namespace.resource, {"metadata": {"name": name}})
+    keys = ("requests.cpu", "limits.cpu", "requests.memory", "limits.memory", "requests.ephemeral-storage", "pods")
+    await api.create(
+        ResourceQuota.resource, {"metadata": {"name": "q"}, "spec": {"hard": dict.fromkeys(keys, 0)}}, name
+    )
+    manifest: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}
+    said: dict[str, str] = {}
+
+    async def counted() -> bool:
+        cause = next((each for each in (await tell(api, manifest, name)).causes if each.by is By.QUOTA), None)
+        found = re.search(r"requested: ([^ ]*), used", cause.message) if cause is not None else None
+        for key, _, amount in (each.partition("=") for each in (found[1].split(",") if found is not None else ())):
+            said[key] = amount
+        return set(keys) <= said.keys()
+
+    await until(counted, "Kubernetes counts")
+    part = Part(resource=PODS, object=manifest)
+    used = usage(part, filled_in(manifest, PODS, ()))
+    assert {key: quantity.parse(used[key]) for key in keys} == {key: quantity.parse(said[key]) for key in keys}
+    await api.delete(Namespace.resource, name)

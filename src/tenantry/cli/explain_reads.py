@@ -194,7 +194,7 @@ class Asker:
         resource = WRITTEN_IN.get(named.kind) if named is not None else None
         if named is None or resource is None:
             return None
-        for client in (self.client, self.own):
+        for client in dict.fromkeys((self.client, self.own)):
             try:
                 return await _json(client, wire.path(resource, named.namespace, named.name))
             except (Forbidden, NotFound):

@@ -39,6 +39,12 @@ _WORKLOADS: Mapping[tuple[str, str], tuple[Path, str]] = {
 """Group and kind to where the pod template is, and who makes the pods."""
 
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")
+_COUNTED = (
+    *("configmaps", "persistentvolumeclaims", "pods", "replicationcontrollers", "resourcequotas", "secrets"),
+    "services",
+)
+"""What a quota counts under its own name, too."""
+
 _TAGGED = re.compile(r":(?P<tag>[^:/@]+)(@.*)?$")
 
 
@@ -176,7 +182,7 @@ def usage(each: Part, value: Json) -> dict[str, str]:
     """
     resource = each.resource
     one: dict[str, Fraction] = {f"count/{resource.full_name}": Fraction(1)}
-    if not resource.group:
+    if not resource.group and resource.plural in _COUNTED:
         one[resource.plural] = Fraction(1)
     spec = part(value, "spec")
     if resource == PODS:

@@ -188,11 +188,38 @@ MISSHAPEN: list[Json] = [
 
 
 @pytest.mark.usefixtures("tenant")
-@pytest.mark.parametrize(
-    "kind", [("v1", "Pod"), ("apps/v1", "StatefulSet"), ("v1", "Service")], ids=lambda kind: kind[1]
-)
-def test_manifests_of_no_shape(cli: Cli, kind: tuple[str, str]) -> None:
+@pytest.mark.parametrize(("version", "kind"), [("v1", "Pod"), ("apps/v1", "StatefulSet"), ("v1", "Service")])
+def test_manifests_of_no_shape(cli: Cli, version: str, kind: str) -> None:
     """X07: what the API server cannot even read is denied because of that, and nothing breaks."""
     head = {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}}
     for each in denied(cli, *({**head, **manifest} for manifest in MISSHAPEN)):
         assert {"Validation", "Rule"} & {cause["by"] for cause in each["causes"]}, each
+
+
+def test_what_is_only_warned_of_is_no_denial(cli: Cli) -> None:
+    """X07, E15: rules that warn are told as such, with the Subnamespace that set them, to an owner."""
+    name = f"{TENANT}-warned"
+    cli.run("tenant", "create", name, "--owner", "ada", "--wait")
+    try:
+        cli.run("sub", "create", "web", "-n", name, "--wait")
+        child = cli.run("name", name, "web").stdout.strip()
+        rules: Json = {"podSecurity": {"action": "Warn", "level": "Restricted"}, "scheduling": {"tolerations": []}}
+        patch = msgspec.json.encode({"spec": {"rules": rules}}).decode()
+        assert not cli.kubectl("patch", "sub", "web", "-n", name, "--type=merge", "-p", patch).returncode
+        cli.run("wait", "sub", "web", "-n", name)
+        cli.await_right("ada", "create", "pods", child)
+        file = cli.folder / "warned.kubeconfig"
+        file.write_text(cli.run("kubeconfig", "-n", child, "--expires", "10m").stdout)
+        pod = {**POD, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        asked = ("explain", "denied", "-f", "-", "-n", child, "--kubeconfig", str(file), "-o", "json")
+        told = cli.run(*asked, stdin=yaml.safe_dump(pod), environment={"TENANTRY_NAME": ""}).stdout
+        (answer,) = msgspec.json.decode(told)["objects"]
+        assert not answer["denied"]
+        (warned,) = [each for each in answer["causes"] if each["rule"] == "podSecurity.runAsRoot"]
+        assert (warned["action"], warned["source"]) == ("Warn", f"Subnamespace '{name}/web'")
+        pod["spec"]["tolerations"] = [{"key": "gpu", "operator": "Exists"}]
+        settled(cli, pod, child)
+        refused = [each for each in denied(cli, pod, namespace=child)[0]["causes"] if each.get("action") != "Warn"]
+        assert [each["rule"] for each in refused] == ["scheduling.tolerations"]
+    finally:
+        cli.run("delete", "tenant", name, "--yes", "--no-wait")
