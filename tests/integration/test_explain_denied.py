@@ -161,8 +161,8 @@ async def test_what_a_pod_uses_is_what_kubernetes_counts(api: Api, name: str, sp
     async def counted() -> bool:
         cause = next((each for each in (await tell(api, manifest, name)).causes if each.by is By.QUOTA), None)
         found = re.search(r"requested: ([^ ]*), used", cause.message) if cause is not None else None
-        for key, _, amount in (each.partition("=") for each in (found[1].split(",") if found is not None else ())):
-            said[key] = amount
+        told = found[1].split(",") if found is not None else []
+        said.update({each.partition("=")[0]: each.partition("=")[2] for each in told})
         return set(keys) <= said.keys()
 
     await until(counted, "Kubernetes counts")
