@@ -15,7 +15,7 @@ from tenantry.api.tenancyrules import Section
 from tenantry.cli.documents import Document
 from tenantry.cli.explain_quota import read_path, verdict
 from tenantry.cli.explain_reads import Asker, Surroundings, Tried
-from tenantry.policy.explain import By, Cause, agrees, of_finding
+from tenantry.policy.explain import By, Cause, agrees, is_same, of_finding, told_by
 from tenantry.policy.explain_mend import mended
 from tenantry.policy.explain_parts import Part, filled_in, parts_of, usage
 from tenantry.policy.request import Finding, Request
@@ -138,7 +138,7 @@ async def explained(asker: Asker, document: Document, namespace: str, elsewhere:
         causes = [each for each in causes if each.by is not By.QUOTA]
     causes += short
     fixed, later = await _fixed(asker, manifest, looks, around)
-    causes += [each for each in later if all((each.by, each.message) != (old.by, old.message) for old in causes)]
+    causes += [each for each in later if not any(is_same(each, old) for old in causes)]
     written = [await _with_author(asker, each) for each in causes]
     notes = dict.fromkeys([*around.notes, *(note for look in looks for note in look.notes), *unknown])
     return Explained(
@@ -273,8 +273,9 @@ async def _causes(asker: Asker, looks: Sequence[Look], around: Surroundings) -> 
         refusal = look.refusal
         if refusal is None or (refusal.by in {By.RIGHTS, By.SUSPENSION} and any(refusal.by is c.by for c in found)):
             continue
-        if all((refusal.rule, refusal.message) != (each.rule, each.message) for each in rules):
-            found.append(refusal)
+        if refusal.by is By.RULE and agrees([each for each in rules if each.action is Action.ENFORCE], refusal):
+            continue
+        found += [told for told in told_by(refusal) if not any(is_same(each, told) for each in rules)]
     return found
 
 
@@ -330,7 +331,7 @@ async def _fixed(
             break
         fixed = better
         looks = await _looks(asker, fixed, looks[0].part.resource, around)
-        later = [look.refusal for look in looks if look.refusal is not None]
+        later = [told for look in looks if look.refusal is not None for told in told_by(look.refusal)]
     passes = fixed != manifest and all(look.passes for look in looks)
     return (fixed if passes else None), [msgspec.structs.replace(each, about=_later(each)) for each in later]
 

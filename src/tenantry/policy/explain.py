@@ -17,7 +17,7 @@ Json = Mapping[str, Any]
 _POLICY = re.compile(
     r"ValidatingAdmissionPolicy '(?P<policy>[^']*)' with binding '[^']*' denied request: (?P<message>.*)", re.DOTALL
 )
-_RULE = re.compile(r"(?P<said>.*) \(rule (?P<rule>[A-Za-z.]+) of (?P<source>[^)]*)\): (?P<fix>.*)", re.DOTALL)
+_RULE = re.compile(r" \(rule ([A-Za-z.]+) of ([^)]*)\): ")
 _RIGHTS = re.compile(r"(?P<said>User \"[^\"]*\" cannot .*)", re.DOTALL)
 _QUOTA = re.compile(r"(?P<said>(?:exceeded|failed) quota: .*)", re.DOTALL)
 _SOURCE = re.compile(r"(?P<kind>[A-Za-z]+) '(?:(?P<namespace>[^/']+)/)?(?P<name>[^/']+)'")
@@ -88,7 +88,7 @@ def of_finding(finding: Finding, action: Action = Action.ENFORCE, about: str = "
 
 
 def of_refusal(status: int, message: str, about: str = "") -> Cause:
-    """Return what an answer of the API server means.
+    """Return what an answer of the API server means; of rules, see `told_by`.
 
     Args:
         status: Its HTTP status.
@@ -97,10 +97,8 @@ def of_refusal(status: int, message: str, about: str = "") -> Cause:
     """
     policy = _POLICY.search(message)
     if policy is not None:
-        told = _RULE.fullmatch(policy["message"])
-        if told is not None:
-            said, rule, source, fix = told["said"], told["rule"], told["source"], told["fix"]
-            return Cause(by=By.RULE, message=said, about=about, fix=fix, rule=rule, source=source)
+        if _RULE.search(policy["message"]) is not None:
+            return Cause(by=By.RULE, message=policy["message"], about=about)
         by = By.SUSPENSION if policy["policy"] == _SUSPENDED else By.POLICY
         return Cause(by=by, message=policy["message"], about=about, source=policy["policy"])
     quota = _QUOTA.search(message)
@@ -111,6 +109,28 @@ def of_refusal(status: int, message: str, about: str = "") -> Cause:
         return Cause(by=By.RIGHTS, message=rights["said"], about=about)
     by = By.VALIDATION if status in {BAD_REQUEST, INVALID} else By.KUBERNETES
     return Cause(by=by, message=message, about=about)
+
+
+def told_by(refusal: Cause) -> list[Cause]:
+    """Return what a refusal tells, which may be of several rules."""
+    if refusal.by is not By.RULE:
+        return [refusal]
+    # SAID (rule RULE of SOURCE): FIX; SAID (rule …
+    said, *rest = _RULE.split(refusal.message)
+    found: list[Cause] = []
+    for index in range(0, len(rest), 3):
+        rule, source, fix = rest[index : index + 3]
+        after = ""
+        if index + 3 < len(rest):
+            fix, _, after = fix.rpartition("; ")
+        found.append(Cause(by=By.RULE, message=said, about=refusal.about, fix=fix, rule=rule, source=source))
+        said = after
+    return found
+
+
+def is_same(one: Cause, other: Cause) -> bool:
+    """Tell whether two causes tell the same, whatever it is about and whoever is the author."""
+    return (one.by, one.rule, one.message, one.fix) == (other.by, other.rule, other.message, other.fix)
 
 
 def agrees(found: Sequence[Cause], refusal: Cause | None) -> bool | None:
@@ -124,9 +144,7 @@ def agrees(found: Sequence[Cause], refusal: Cause | None) -> bool | None:
         # Quotas come last.
         return not found
     if refusal.by is By.RULE:
-        return any(
-            (each.rule, each.message, each.fix) == (refusal.rule, refusal.message, refusal.fix) for each in found
-        )
+        return any(is_same(each, told) for each in found for told in told_by(refusal))
     return None
 
 
