@@ -259,6 +259,7 @@ _OF_PODS: Mapping[str, Mend] = {
     ),
     "podSecurity.seccompUnconfined": _SECCOMP,
     "podSecurity.runAsRoot": _no_root,
+    "isolation.runtime": _drops(("runtimeClassName",)),
     "scheduling.nodeName": _drops(("nodeName",)),
     "runtimeClasses.allowed": _class("runtimeClassName", "runtimeClasses.allowed"),
     "priorityClasses.allowed": _class("priorityClassName", "priorityClasses.allowed"),
