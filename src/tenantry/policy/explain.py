@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
@@ -200,7 +201,7 @@ def _has(fields: Json, path: Sequence[str]) -> bool:
 
 def lines(causes: Sequence[Cause]) -> Iterator[str]:
     """Yield what is told of causes: what is wrong and what would pass, and who set it."""
-    for cause, after in zip(causes, [*causes[1:], None], strict=True):
+    for cause, after in itertools.zip_longest(causes, causes[1:]):
         yield _told(cause)
         if cause.by is By.RULE and (after is None or (after.source, after.author) != (cause.source, cause.author)):
             author = cause.author
