@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
