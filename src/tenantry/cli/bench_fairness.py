@@ -100,6 +100,7 @@ def _side(title: str, side: Side) -> list[str]:
     return [
         f"{title:<18} {_reads(side.alone)} alone",
         f"{'':<18} {_reads(side.flooded)} flooded, at {side.flood_per_second} requests a second",
+        f"{'':<18} {side.exempt_ratio} times as long for an administrator, who waits in no queue",
     ]
 
 

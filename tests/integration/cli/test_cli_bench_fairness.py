@@ -24,6 +24,7 @@ def test_a_flood_is_measured_at_both_levels(cli: Cli) -> None:
     assert (found["ratio"], found["ratio_without"]) == (ours["ratio"], theirs["ratio"])
     for side in (ours, theirs):
         assert side["flood_per_second"] > 0
+        assert side["exempt_ratio"] > 0
         both = side["flooded"]["p99_seconds"] / side["alone"]["p99_seconds"]
         assert side["ratio"] == pytest.approx(both, abs=0.01)
     nothing_is_left(cli)

@@ -44,15 +44,17 @@ RESERVED_PREFIX = "tenantry-reserved-"
 # a request that has one: with more seats than there are processors to spare, whoever comes next waits for a processor
 # behind those who flood, and no queue helps [measured: docs/benchmarks.md].
 
-QUEUES = 512
-HAND_SIZE = 6
-"""A user's requests wait in the shortest of so many queues, drawn by its name.
+QUEUES = 2048
+HAND_SIZE = 2
+"""A user's requests wait in the shorter of so many queues, drawn by its name.
 
-That all six are among those of sixteen who flood has a chance of 1 in 44 thousand; with Kubernetes' usual 128 queues it
-would be 1 in 45. A queue costs a few hundred bytes.
+Turns are the queues', not the users': one who floods has as many as the hand has queues, so a hand of 6, as Kubernetes'
+own levels have, makes others wait longer [measured: docs/benchmarks.md]. It takes many queues instead to keep users
+apart. That both of a user's are among those of sixteen who flood has a chance of 1 in 4,150, of one who floods 1 in two
+million. A queue costs a few hundred bytes.
 """
 
-QUEUE_LENGTH = 50
+QUEUE_LENGTH = 150
 """Of one queue: a user may have 300 requests waiting, and is told to come again (429) after that.
 
 Waiting costs nearly nothing. A shorter queue would cost more: refusals are quick, and whoever floods comes back.
