@@ -60,18 +60,26 @@ def _where_is(subject: Subject) -> Json:
     return {"matchExpressions": [*IN_TENANTS["matchExpressions"], *marked]}
 
 
-def bindings(name: str, kind: str = "Validating", *, section: str = ENFORCED, **more: Json | list[str]) -> list[Json]:
+def bindings(
+    name: str,
+    kind: str = "Validating",
+    *,
+    section: str = ENFORCED,
+    missing: str = "",
+    **more: Json | list[str],
+) -> list[Json]:
     """Return what gives a policy the rules of each namespace: its own, else those that all tenants share.
 
     Args:
         name: Of the policy.
         kind: Validating or Mutating.
         section: Of the rules; those that warn and note are looked at only where there are any.
+        missing: What comes of a request where there are no rules yet; by default it is refused, by what enforces.
         more: Further fields of the spec.
     """
     # Without rules nothing passes: the operator has not been there yet.
-    missing = "Deny" if section == ENFORCED else "Allow"
-    own: Json = {"name": MAPS[section], "parameterNotFoundAction": missing}  # in the namespace of the request
+    action = missing or ("Deny" if section == ENFORCED else "Allow")
+    own: Json = {"name": MAPS[section], "parameterNotFoundAction": action}  # in the namespace of the request
     shared = {**own, "namespace": marks.SYSTEM_NAMESPACE}
     has_any = [_labelled(_MARKS[section], "Exists")] if _MARKS[section] else []
     kept = _where(_labelled(OWN_MARK, "Exists"), *has_any)
@@ -96,7 +104,8 @@ def _looser() -> list[Json]:
     params: Json = {"name": MAPS[ENFORCED], "namespace": marks.SYSTEM_NAMESPACE, "parameterNotFoundAction": "Allow"}
     return [
         _compares(LOOSER, Subnamespace, IN_TENANTS, ""),
-        *bindings(LOOSER),
+        # Where the operator has not been yet, merging will not loosen anything either.
+        *bindings(LOOSER, missing="Allow"),
         # What is only the standard is a Tenant's to decide otherwise.
         _compares(LOOSER_TENANTS, Tenant, None, STANDARD_SOURCE),
         # Without the operator's first word nothing is above a Tenant but what it would merge anyway.
