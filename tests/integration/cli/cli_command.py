@@ -71,9 +71,10 @@ class Cli:
         return said
 
     def start(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
-        """Run the command in a process of its own."""
+        """Run the command in a process of its own, which can be interrupted."""
+        # Tests that run in the background of a shell have interrupts ignored, and would hand that down.
         return subprocess.Popen(
-            [sys.executable, "-u", "-m", "tenantry", *arguments],
+            ["env", "--default-signal=INT", sys.executable, "-u", "-m", "tenantry", *arguments],  # noqa: S607 - coreutils
             env=self.environment(),
             stdin=stdin,
             stdout=subprocess.PIPE,
