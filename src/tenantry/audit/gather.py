@@ -165,7 +165,8 @@ async def _made(client: Client, namespace: str) -> tuple[Made, ...] | None:
 def _others(found: Sequence[Json] | None, bindings: Sequence[Json], own: str, people: set[str]) -> tuple[Foreign, ...]:
     """Return namespaces that are not the tenant's, and first those of which most is to be feared.
 
-    These are the cluster's, then those where somebody gave these people rights, then those of other tenants.
+    These are the cluster's, then those where somebody gave these people rights, then those of the same tenant that are
+    another zone, then those of other tenants.
     """
     if found is None:
         return tuple(Foreign(name=name, is_system=True) for name in SYSTEM)
@@ -185,7 +186,13 @@ def _others(found: Sequence[Json] | None, bindings: Sequence[Json], own: str, pe
         and not marks.is_reserved(name)
         and not (zone and labels.get(marks.ZONE) == zone)
     ]
-    others.sort(key=lambda each: (each.name not in given, marks.TENANT not in each.labels))
+    uid = named.get(own, {}).get(marks.TENANT_UID, "none")
+    others.sort(
+        key=lambda each: (
+            *(each.name not in given, each.labels.get(marks.TENANT_UID) != uid),
+            marks.TENANT not in each.labels,
+        )
+    )
     return (*system, *others[:MOST_OTHERS])
 
 
