@@ -126,15 +126,16 @@ class InheritanceController:
         kinds = self._of(engine).kinds
         await kinds.look()
         before, self._told = self._told, kinds.told
+        # Not what the kinds were a moment ago: a child that was made meanwhile may have looked first. And before the
+        # status is written, which others write too: after a conflict nothing is new any more.
+        if before != kinds.told:
+            for subnamespace in engine.cache(Subnamespace.resource):
+                engine.wake("subnamespace", subnamespace.key)
         defaults: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(DEFAULTS)
         if defaults is not None:
             written = kinds.status(defaults, rfc3339(engine.clock.now()))
             if written != defaults.status:
                 await engine.write_status(msgspec.structs.replace(defaults, status=written))
-        # Not what the kinds were a moment ago: a child that was made meanwhile may have looked first.
-        if before != kinds.told:
-            for subnamespace in engine.cache(Subnamespace.resource):
-                engine.wake("subnamespace", subnamespace.key)
         return kinds.retry_seconds
 
     async def bring(self, engine: Engine, subnamespace: Subnamespace, namespace: Observed) -> Inherited:
