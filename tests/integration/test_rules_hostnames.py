@@ -44,19 +44,19 @@ async def test_nobody_has_the_hosts_of_everybody(api: Api, alice: Api, operator:
     await operator.stop()
     backend = ingress()["spec"]["rules"][0]["http"]["paths"][0]["backend"]
     bare: Json = {"metadata": {"name": "i"}, "spec": {"defaultBackend": backend}}
-    both: Json = {"metadata": {"name": "i"}, "spec": {**ingress("a.example")["spec"], "defaultBackend": backend}}
+    both: Json = {"metadata": {"name": "i"}, "spec": {**ingress("a.nobodys")["spec"], "defaultBackend": backend}}
     for value in (
         ingress(),
-        ingress("a.example", ""),
+        ingress("a.nobodys", ""),
         bare,
         both,
         ingress("*.com"),
-        ingress("a.example", annotations={ALIAS: "b.example, *.org"}),
-        ingress("a.example", annotations={ALIAS: "~^.*$"}),
+        ingress("a.nobodys", annotations={ALIAS: "b.nobodys, *.nobodys"}),
+        ingress("a.nobodys", annotations={ALIAS: "~^.*$"}),
     ):
         assert STANDARD in await refusal(alice, INGRESSES, value, name), value
-    await alice.create(INGRESSES, ingress("a.example"), name)
-    for patch in ({"spec": {"rules": [path("")]}}, {"metadata": {"annotations": {ALIAS: "*.org"}}}):
+    await alice.create(INGRESSES, ingress("a.nobodys"), name)
+    for patch in ({"spec": {"rules": [path("")]}}, {"metadata": {"annotations": {ALIAS: "*.nobodys"}}}):
         assert STANDARD in await refusal(alice, INGRESSES, patch, name, patch="i")
     assert not await refusal(alice, INGRESSES, {"metadata": {"labels": {"a": "b"}}}, name, patch="i")
 

@@ -187,6 +187,10 @@ QUOTA = [
     _pod("QUO-6", "a place before everybody else's pods", "priorityClass", priorityClassName="system-cluster-critical"),
 ]
 
+_PATHS: Json = {
+    "paths": [{"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "x", "port": {"number": 1}}}}]
+}
+
 NETWORK = [
     _delete("NET-1", "a way out", _group(_NET, OWN, "networkpolicies", "tenantry-isolation")),
     _in_own(
@@ -215,8 +219,8 @@ NETWORK = [
         {"type": "ExternalName", "externalName": "web.shop.svc.cluster.local"},
     ),
     _in_own(
-        *("NET-8", "another tenant's visitors", "is taken", _group(_NET, OWN, "ingresses"), "Ingress"),
-        {"rules": [{"host": "www.shop.example"}], "defaultBackend": {"service": {"name": "x", "port": {"number": 1}}}},
+        *("NET-8", "another tenant's visitors", "www.shop.example", _group(_NET, OWN, "ingresses"), "Ingress"),
+        {"rules": [{"host": "www.shop.example", "http": _PATHS}]},
     ),
     _in_own(
         *("NET-9", "everybody's visitors", "hostnames", _group(_NET, OWN, "ingresses"), "Ingress"),
