@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, cast
 
@@ -94,23 +94,35 @@ async def _refusing(client: Client, name: str, told: str) -> None:
     """Wait until the API server refuses what the canary of that name is about, in these words."""
     url = wire.path(canary.PROBED, marks.SYSTEM_NAMESPACE)
     body = msgspec.json.encode(canary.probe(name))
+
+    async def refuses() -> bool:
+        try:
+            await client.request("POST", url, query={"dryRun": "All"}, body=body)
+        except (Forbidden, Invalid) as error:
+            return told in str(error)
+        return False
+
+    await _until(
+        refuses,
+        f"the API server does not go by Tenantry's policies after {ESTABLISHED_SECONDS:.0f} s; see"
+        " `kubectl get validatingadmissionpolicies` and run the command again",
+    )
+
+
+async def _until(is_so: Callable[[], Awaitable[bool]], problem: str) -> None:
+    """Ask again and again, in growing pauses, until something is so; nothing tells when it has changed.
+
+    Raises:
+        RetryableError: It takes too long: `problem`.
+    """
     delay = FIRST_PAUSE_SECONDS
     try:
         async with asyncio.timeout(ESTABLISHED_SECONDS):
-            while True:
-                try:
-                    await client.request("POST", url, query={"dryRun": "All"}, body=body)
-                except (Forbidden, Invalid) as error:
-                    if told in str(error):
-                        return
-                # Nothing tells when it has changed.
+            while not await is_so():
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, LAST_PAUSE_SECONDS)
     except TimeoutError as error:
-        raise RetryableError(
-            f"the API server does not go by Tenantry's policies after {ESTABLISHED_SECONDS:.0f} s; see"
-            " `kubectl get validatingadmissionpolicies` and run the command again"
-        ) from error
+        raise RetryableError(problem) from error
 
 
 async def in_force(client: Client, objects: Sequence[Json]) -> None:
@@ -151,25 +163,21 @@ async def stamped(client: Client, resource: Resource, value: Json) -> None:
     """
     url = wire.path(resource, value["metadata"].get("namespace", ""))
     body = msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind, **value})
-    delay = FIRST_PAUSE_SECONDS
-    try:
-        async with asyncio.timeout(ESTABLISHED_SECONDS):
-            while True:
-                try:
-                    answer = await client.request("POST", url, query={"dryRun": "All"}, body=body)
-                    if approval.is_stamped(msgspec.json.decode(answer)):
-                        return
-                except ApiError as error:
-                    if not approval.is_early(str(error)):
-                        raise
-                # Nothing tells when it has changed.
-                await asyncio.sleep(delay)
-                delay = min(2 * delay, LAST_PAUSE_SECONDS)
-    except TimeoutError as error:
-        raise RetryableError(
-            f"the API server does not write into {resource.full_name} who makes them after"
-            f" {ESTABLISHED_SECONDS:.0f} s: its mutating policies are not in force yet; run the command again"
-        ) from error
+
+    async def is_stamped() -> bool:
+        try:
+            answer = await client.request("POST", url, query={"dryRun": "All"}, body=body)
+        except ApiError as error:
+            if not approval.is_early(str(error)):
+                raise
+            return False
+        return approval.is_stamped(msgspec.json.decode(answer))
+
+    await _until(
+        is_stamped,
+        f"the API server does not write into {resource.full_name} who makes them after"
+        f" {ESTABLISHED_SECONDS:.0f} s: its mutating policies are not in force yet; run the command again",
+    )
 
 
 async def _apply_one(client: Client, value: Json, applied: Callable[[Json], None]) -> None:
