@@ -20,6 +20,7 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.install.policy import (
     ADMINISTER,
     BY_OPERATOR,
+    CONTROL_PLANE,
     IN_A_TENANTS_NAMESPACE,
     binding,
     mutating,
@@ -39,11 +40,6 @@ CLUSTER_REQUESTER_ROLE = "tenantry-cluster-requester"
 
 OWNERS_MAY_GIVE = ("view", "edit", "admin", marks.OWNER_ROLE)
 """ClusterRoles whose rights every owner has in the own namespaces: to bind them there gives nobody more."""
-
-_KUBERNETES = (
-    "(request.userInfo.username.startsWith('system:serviceaccount:kube-system:')"
-    " || request.userInfo.username.startsWith('system:kube-'))"
-)
 
 
 def everything(subject: Json) -> list[Json]:
@@ -118,7 +114,7 @@ def _asking(resource: Resource) -> list[Json]:
             " install`",
         ),
         says(
-            f"{creates} || {mine} || {_KUBERNETES} || {_may_approve(resource)}"
+            f"{creates} || {mine} || {CONTROL_PLANE} || {_may_approve(resource)}"
             f" || ({BY_OPERATOR}) && {_decision('oldObject')} == 'Pending'",
             "only who asked, and who may decide, can delete a request: a grant ends with it",
         ),

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from tenantry.api.kubernetes import RBAC_GROUP
-from tenantry.install.marks import KUBERNETES, protection
-from tenantry.install.policy import ADMINISTER, IN_TENANTS, binding, rule, says, validating
+from tenantry.install.marks import protection
+from tenantry.install.policy import ADMINISTER, IN_TENANTS, KUBERNETES, binding, rule, says, validating
 
 Json = dict[str, Any]
 

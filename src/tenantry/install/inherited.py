@@ -11,7 +11,7 @@ from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP, LimitRange, NetworkPolicy, RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import MAX_OTHERS, Subnamespace
-from tenantry.install.policy import IN_TENANTS, NOT_ADMINISTRATOR, binding, rule, says, validating
+from tenantry.install.policy import CONTROL_PLANE, IN_TENANTS, NOT_ADMINISTRATOR, binding, rule, says, validating
 from tenantry.install.rights import READ, allow, cluster_role, given
 from tenantry.world import inheritance
 
@@ -26,10 +26,6 @@ AGGREGATED = "tenantry.dev/aggregate-to-operator"
 
 _COPY = [*READ, "create", "update", "patch", "delete"]
 _MARK = f"'{marks.INHERITED_FROM}'"
-_KUBERNETES = (
-    "request.userInfo.username.startsWith('system:serviceaccount:kube-system:')"
-    " || request.userInfo.username.startsWith('system:kube-')"
-)
 _SAME_MARK = (
     "has(object.metadata.labels) && has(oldObject.metadata.labels)"
     f" && {_MARK} in object.metadata.labels && {_MARK} in oldObject.metadata.labels"
@@ -81,7 +77,7 @@ def _guard() -> Json:
     """Return the policy by which nobody edits a copy, nor makes one that looks like it (E06)."""
     about = rule("*", ["*", "*/status", "*/finalizers"], "CREATE", "UPDATE", "DELETE")
     conditions = [
-        {"name": "not-kubernetes-keeping-house", "expression": f"!({_KUBERNETES})"},
+        {"name": "not-kubernetes-keeping-house", "expression": f"!{CONTROL_PLANE}"},
         # Other controllers say in the status how a copy fares.
         {"name": "not-only-its-status", "expression": f"!has(request.subResource) || !({_SAME_MARK})"},
         NOT_ADMINISTRATOR,

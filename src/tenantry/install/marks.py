@@ -14,7 +14,7 @@ from typing import Any
 from tenantry.api import marks
 from tenantry.api.requests import REQUESTS
 from tenantry.install.bandwidth import ANNOTATIONS as BANDWIDTH
-from tenantry.install.policy import ADMINISTER, IN_TENANTS, binding, rule, says, validating
+from tenantry.install.policy import ADMINISTER, IN_TENANTS, KUBERNETES, binding, rule, says, validating
 
 Json = dict[str, Any]
 
@@ -35,12 +35,6 @@ CLUSTERS_OWN = (
 
 MOST = 1000
 """How many labels, annotations or owners an object in a tenant's namespace has at most."""
-
-KUBERNETES = (
-    "(request.userInfo.username.startsWith('system:serviceaccount:kube-system:')"
-    " || request.userInfo.username.startsWith('system:kube-')"
-    " || request.userInfo.groups.exists(group, group == 'system:nodes'))"
-)
 
 
 def protection() -> list[Json]:

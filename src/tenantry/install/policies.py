@@ -9,18 +9,13 @@ from typing import Any
 
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
-from tenantry.install.policy import IN_TENANTS, NOT_ADMINISTRATOR, binding, rule, says, validating
+from tenantry.install.policy import IN_TENANTS, KUBERNETES, NOT_ADMINISTRATOR, binding, rule, says, validating
 
 Json = dict[str, Any]
 
 SUSPENDED = "tenantry-suspended"
 CLOSABLE = "tenantry-closable"
 
-_KUBERNETES = (
-    "(request.userInfo.username.startsWith('system:serviceaccount:kube-system:')"
-    " || request.userInfo.username.startsWith('system:kube-')"
-    " || request.userInfo.groups.exists(group, group == 'system:nodes'))"
-)
 # Kubernetes' own components go on keeping what is there, but neither they make anything that runs, nor does anybody
 # get a new token: not even a kubelet for a pod that runs already.
 _MAKES = (
@@ -43,7 +38,7 @@ def suspended() -> list[Json]:
         [everything],
         [says("false", told, told=True)],
         conditions=[
-            {"name": "not-kubernetes-keeping-house", "expression": f"!{_KUBERNETES} || ({_MAKES})"},
+            {"name": "not-kubernetes-keeping-house", "expression": f"!{KUBERNETES} || ({_MAKES})"},
             NOT_ADMINISTRATOR,
         ],
         where={"matchLabels": {marks.SUSPENDED: "true"}},

@@ -22,6 +22,15 @@ BY_OPERATOR = (
 )
 """The operator itself, which is told from other administrators by its name."""
 
+CONTROL_PLANE = (
+    "(request.userInfo.username.startsWith('system:serviceaccount:kube-system:')"
+    " || request.userInfo.username.startsWith('system:kube-'))"
+)
+"""Kubernetes' own controllers and scheduler."""
+
+KUBERNETES = f"({CONTROL_PLANE} || request.userInfo.groups.exists(group, group == 'system:nodes'))"
+"""The same, and kubelets."""
+
 NOT_ADMINISTRATOR: Json = {"name": "not-an-administrator", "expression": f"!{ADMINISTER}"}
 IN_TENANTS: Json = {"matchExpressions": [{"key": marks.TENANT_UID, "operator": "Exists"}]}
 """Selects the namespaces of all tenants."""
