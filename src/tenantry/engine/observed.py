@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tenantry.api.kubernetes import ResourceQuota
-from tenantry.api.marks import GIVEN_ANNOTATIONS, GIVEN_LABELS, GROUP, INHERITED_FROM, MANAGED_BY, MANAGER
+from tenantry.api.marks import GIVEN_ANNOTATIONS, GIVEN_LABELS, GROUP, INHERITED_FROM, MANAGED_BY, MANAGER, SLICE
 from tenantry.api.model import KubernetesObject, Resource, object_key
 from tenantry.world import inheritance
 
@@ -137,8 +137,10 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 @lru_cache(maxsize=4096)
 def is_ours(key: str) -> bool:
-    """Tell whether a label or annotation key is one that only Tenantry writes on what it makes."""
+    """Tell whether a label or annotation key is one that only what makes an object writes on it."""
     prefix, slash, _ = key.partition("/")
+    if key == SLICE:
+        return False  # whoever gives a namespace nodes says so, and not what makes the namespace
     return key == MANAGED_BY or bool(slash and (prefix == GROUP or prefix.endswith(f".{GROUP}")))
 
 

@@ -41,7 +41,7 @@ class Kinds:
         self._controller = controller
         self._begun = asyncio.Lock()
         self._defaults: Cache[TenancyDefaults] = engine.cache(TenancyDefaults.resource)
-        self._seen = -1
+        self._seen: object = None
         self._retry_at = 0.0
         self.missing: dict[str, str] = {}
         self._allowed: tuple[Resource, ...] = ()
@@ -70,7 +70,7 @@ class Kinds:
     def _is_current(self) -> bool:
         overdue = bool(self.missing) and self._engine.clock.monotonic() >= self._retry_at
         same = self.served == self._allowed
-        return same and self._generation() == self._seen and not overdue
+        return same and self._version() == self._seen and not overdue
 
     @property
     def told(self) -> object:
@@ -117,14 +117,15 @@ class Kinds:
             f" to spec.inheritableKinds of TenancyDefaults {NAME!r}, or take it out"
         )
 
-    def _generation(self) -> int:
+    def _version(self) -> tuple[str, int]:
         found = self._defaults.get(NAME)
-        return found.metadata.generation if found is not None else 0
+        # Made again, it begins with the same generation.
+        return (found.metadata.uid, found.metadata.generation) if found is not None else ("", 0)
 
     async def _look(self) -> None:
         overdue = bool(self.missing) and self._engine.clock.monotonic() >= self._retry_at
-        generation = self._generation()
-        if self._allowed and generation == self._seen and not overdue:
+        version = self._version()
+        if self._allowed and version == self._seen and not overdue:
             return
         found = self._defaults.get(NAME)
         missing: dict[str, str] = {}
@@ -138,7 +139,7 @@ class Kinds:
                 # Before the bindings, which come last because they let people in.
                 kinds.insert(-1, resource)
         self._allowed, self._by_name = tuple(kinds), {kind.full_name: kind for kind in kinds}
-        self.missing, self._seen = missing, generation
+        self.missing, self._seen = missing, version
         self._retry_at = self._engine.clock.monotonic() + RETRY_SECONDS
 
     async def _probe(self, resource: Resource) -> str:
