@@ -70,6 +70,7 @@ def up(
         throwaway=throwaway,
         operator=not no_operator,
         install=_install,
+        guard=_guard,
         oidc=oidc,
         no_oidc=no_oidc,
         timeout_seconds=timeout,
@@ -100,8 +101,16 @@ async def _install(kubeconfig: Path) -> None:
     from tenantry.local.bootstrap import connected
 
     async with connected(kubeconfig) as client:
+        await apply.found(client, manifests.foundation(manifests.LOCAL_USER))
+
+
+async def _guard(kubeconfig: Path) -> None:
+    from tenantry.install import apply, manifests
+    from tenantry.local.bootstrap import connected
+
+    async with connected(kubeconfig) as client:
         # Not `in_force`: only requests and Ingresses would have to wait, and who makes one then is told so.
-        await apply.apply(client, manifests.foundation(manifests.LOCAL_USER))
+        await apply.guard(client, manifests.foundation(manifests.LOCAL_USER))
 
 
 def _plan(

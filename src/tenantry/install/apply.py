@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, cast
 
@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 ESTABLISHED_SECONDS = 45.0
 FIRST_PAUSE_SECONDS = 0.05
-LAST_PAUSE_SECONDS = 0.5
+LAST_PAUSE_SECONDS = 0.1
 
 # The kinds that Tenantry installs: applying needs their paths, and asking the server costs a round trip for each.
 _RESOURCES = {
@@ -76,21 +76,36 @@ async def apply(client: Client, objects: Sequence[Json], *, applied: Callable[[J
         ApiError: The server refuses one of them; those before it are applied.
         RetryableError: It takes too long.
     """
-    namespaces = [value for value in objects if value["kind"] == "Namespace"]
-    definitions = [value for value in objects if value["kind"] == "CustomResourceDefinition"]
-    last = [value for value in objects if canary.is_canary(value)]
-    rest = [value for value in objects if value not in namespaces and value not in definitions and value not in last]
-    await asyncio.gather(*(_apply_one(client, value, applied) for value in [*definitions, *namespaces]))
-    # Policies whose parameters are of a kind that is not served yet would stand still for seconds.
+    await found(client, objects, applied=applied)
+    await guard(client, objects, applied=applied)
+
+
+async def found(client: Client, objects: Sequence[Json], *, applied: Callable[[Json], None] = lambda _: None) -> None:
+    """Apply everything but the policies; every CRD is served then. See `apply`."""
+    rest = [value for value in objects if not _is_policy(value)]
+    definitions = [value for value in rest if value["kind"] == CRDS.kind]
+    first = [value for value in rest if value["kind"] in {CRDS.kind, "Namespace"}]
+    await _apply_all(client, first, applied)
     await asyncio.gather(*(_established(client, value["metadata"]["name"]) for value in definitions))
-    for group in (rest, last):
-        await asyncio.gather(*(_apply_one(client, value, applied) for value in group))
+    await _apply_all(client, [value for value in rest if value not in first], applied)
+
+
+async def guard(client: Client, objects: Sequence[Json], *, applied: Callable[[Json], None] = lambda _: None) -> None:
+    """Apply the policies, and wait until the API server goes by them: until then it lets pass what they refuse.
+
+    The kinds of their parameters must be served already: where they are not, policies stand still for seconds.
+    See `apply`.
+    """
+    policies = [value for value in objects if _is_policy(value)]
+    last = [value for value in policies if canary.is_canary(value)]
+    await _apply_all(client, [value for value in policies if value not in last], applied)
+    await _apply_all(client, last, applied)
     told = canary.told_by(objects)
     if canary.NAME in told:
-        await _refusing(client, canary.NAME, told[canary.NAME])
+        await _refused(client, canary.NAME, told[canary.NAME])
 
 
-async def _refusing(client: Client, name: str, told: str) -> None:
+async def _refused(client: Client, name: str, told: str) -> None:
     """Wait until the API server refuses what the canary of that name is about, in these words."""
     url = wire.path(canary.PROBED, marks.SYSTEM_NAMESPACE)
     body = msgspec.json.encode(canary.probe(name))
@@ -145,7 +160,7 @@ async def in_force(client: Client, objects: Sequence[Json]) -> None:
             await stamped(client, resource, value)
 
     told = canary.told_by(objects)
-    waits = [_refusing(client, name, words) for name, words in told.items() if name != canary.NAME]
+    waits = [_refused(client, name, words) for name, words in told.items() if name != canary.NAME]
     await asyncio.gather(*waits, *(probe(resource, value) for resource, value in approval.probes()))
 
 
@@ -178,6 +193,14 @@ async def stamped(client: Client, resource: Resource, value: Json) -> None:
         f"the API server does not write into {resource.full_name} who makes them after"
         f" {ESTABLISHED_SECONDS:.0f} s: its mutating policies are not in force yet; run the command again",
     )
+
+
+def _is_policy(value: Json) -> bool:
+    return str(value["apiVersion"]).startswith("admissionregistration.k8s.io/")
+
+
+async def _apply_all(client: Client, values: Iterable[Json], applied: Callable[[Json], None]) -> None:
+    await asyncio.gather(*(_apply_one(client, value, applied) for value in values))
 
 
 async def _apply_one(client: Client, value: Json, applied: Callable[[Json], None]) -> None:

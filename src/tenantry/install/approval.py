@@ -19,10 +19,10 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.install.policy import (
     ADMINISTER,
-    BY_OPERATOR,
     CONTROL_PLANE,
     IN_A_TENANTS_NAMESPACE,
     binding,
+    by,
     mutating,
     rule,
     says,
@@ -48,8 +48,9 @@ def everything(subject: Json) -> list[Json]:
     Args:
         subject: The operator, as RBAC names it.
     """
-    checks = [made for kind in REQUESTS for made in _checks(kind.resource)]
-    return [*_rights(subject), *_stamps(), *checks, *_automatic()]
+    operator = by(subject)
+    checks = [made for kind in REQUESTS for made in _checks(kind.resource, operator)]
+    return [*_rights(subject), *_stamps(), *checks, *_automatic(operator)]
 
 
 # -- what the API server writes -------------------------------------------------------------------
@@ -84,14 +85,14 @@ def _decision(of: str) -> str:
 # -- what it checks -------------------------------------------------------------------------------
 
 
-def _checks(resource: Resource) -> list[Json]:
+def _checks(resource: Resource, operator: str) -> list[Json]:
     asking, deciding = f"tenantry-{resource.plural}", f"tenantry-{resource.plural}-decisions"
     asked = _rule(resource.plural, operations=("CREATE", "DELETE"))
     decided = _rule(f"{resource.plural}/status", operations=("UPDATE",))
     return [
-        validating(asking, [asked], _asking(resource)),
+        validating(asking, [asked], _asking(resource, operator)),
         binding(asking),
-        validating(deciding, [decided], _deciding(resource), variables=_variables()),
+        validating(deciding, [decided], _deciding(resource), variables=_variables(operator)),
         binding(deciding),
     ]
 
@@ -101,7 +102,7 @@ def _may_approve(resource: Resource) -> str:
     return f"authorizer.group('{marks.GROUP}').resource('{resource.plural}'){place}.check('approve').allowed()"
 
 
-def _asking(resource: Resource) -> list[Json]:
+def _asking(resource: Resource, operator: str) -> list[Json]:
     """Return what is wrong with a request wherever it comes from, and who may take one back."""
     creates = "request.operation == 'CREATE'"
     mine = "(has(oldObject.spec.requester) && oldObject.spec.requester.name == request.userInfo.username)"
@@ -115,7 +116,7 @@ def _asking(resource: Resource) -> list[Json]:
         ),
         says(
             f"{creates} || {mine} || {CONTROL_PLANE} || {_may_approve(resource)}"
-            f" || ({BY_OPERATOR}) && {_decision('oldObject')} == 'Pending'",
+            f" || ({operator}) && {_decision('oldObject')} == 'Pending'",
             "only who asked, and who may decide, can delete a request: a grant ends with it",
         ),
     ]
@@ -125,7 +126,7 @@ def _asking(resource: Resource) -> list[Json]:
     return found
 
 
-def _variables() -> list[Json]:
+def _variables(operator: str) -> list[Json]:
     def field(of: str, name: str, empty: str = "''") -> str:
         return f"has({of}.status) && has({of}.status.{name}) ? {of}.status.{name} : {empty}"
 
@@ -134,7 +135,7 @@ def _variables() -> list[Json]:
         {"name": "is", "expression": _decision("object")},
         {"name": "decides", "expression": "variables.was != variables.is"},
         {"name": "approves", "expression": "variables.decides && variables.is == 'Approved'"},
-        {"name": "isOperator", "expression": BY_OPERATOR},
+        {"name": "isOperator", "expression": operator},
         {"name": "requester", "expression": "has(object.spec.requester) ? object.spec.requester.name : ''"},
         {"name": "decider", "expression": field("object", "decidedBy")},
         {"name": "oldDecider", "expression": field("oldObject", "decidedBy")},
@@ -248,7 +249,7 @@ def _not_among(these: str) -> str:
     )
 
 
-def _automatic() -> list[Json]:
+def _automatic(operator: str) -> list[Json]:
     """Return what lets the operator approve only where an administrator has said which requests."""
     validations = [
         says(
@@ -262,7 +263,7 @@ def _automatic() -> list[Json]:
         validations,
         paramKind={"apiVersion": TenancyDefaults.resource.api_version, "kind": TenancyDefaults.resource.kind},
         conditions=[
-            {"name": "by-the-operator", "expression": BY_OPERATOR},
+            {"name": "by-the-operator", "expression": operator},
             {"name": "decides", "expression": f"{_decision('object')} != {_decision('oldObject')}"},
         ],
     )

@@ -9,19 +9,23 @@ from typing import Any
 
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.install.marks import protection
-from tenantry.install.policy import ADMINISTER, IN_TENANTS, KUBERNETES, binding, rule, says, validating
+from tenantry.install.policy import ADMINISTER, IN_TENANTS, KUBERNETES, binding, by, rule, says, validating
 
 Json = dict[str, Any]
 
 MADE = "tenantry-made"
 
 
-def guards() -> list[Json]:
-    """Return the policies and their bindings."""
-    return [*_made(), *protection()]
+def guards(subject: Json) -> list[Json]:
+    """Return the policies and their bindings.
+
+    Args:
+        subject: The operator, as RBAC names it.
+    """
+    return [*_made(subject), *protection(subject)]
 
 
-def _made() -> list[Json]:
+def _made(subject: Json) -> list[Json]:
     """Return what protects the objects that Tenantry makes in a namespace, which are known by their names."""
     rules = [
         rule(group, resources, "CREATE", "UPDATE", "DELETE")
@@ -34,7 +38,7 @@ def _made() -> list[Json]:
     # A deletion has no object, and one of a collection names none in the request.
     which = "(object != null ? object : oldObject).metadata.name"
     # In one expression, because all conditions are evaluated, and to ask what somebody may do is what costs.
-    asked = f"{which}.startsWith('tenantry-') && !{KUBERNETES} && !{ADMINISTER}"
+    asked = f"!({by(subject)}) && {which}.startsWith('tenantry-') && !{KUBERNETES} && !{ADMINISTER}"
     conditions = [{"name": "of-ours-and-not-by-an-administrator", "expression": asked}]
     told = (
         f"\"'\" + {which} + \"' is Tenantry's: what it says comes from the Tenant or the Subnamespace; change it there,"

@@ -11,7 +11,7 @@ from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP, LimitRange, NetworkPolicy, RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import MAX_OTHERS, Subnamespace
-from tenantry.install.policy import CONTROL_PLANE, IN_TENANTS, NOT_ADMINISTRATOR, binding, rule, says, validating
+from tenantry.install.policy import CONTROL_PLANE, IN_TENANTS, binding, not_administrator, rule, says, validating
 from tenantry.install.rights import READ, allow, cluster_role, given
 from tenantry.world import inheritance
 
@@ -51,7 +51,7 @@ def everything(subject: Json) -> list[Json]:
     Args:
         subject: The operator, as RBAC names it.
     """
-    return [*_rights(subject), _guard(), binding(INHERITED), _readers(), binding(READERS)]
+    return [*_rights(subject), _guard(subject), binding(INHERITED), _readers(subject), binding(READERS)]
 
 
 def _rights(subject: Json) -> list[Json]:
@@ -73,14 +73,14 @@ def _rights(subject: Json) -> list[Json]:
     ]
 
 
-def _guard() -> Json:
+def _guard(subject: Json) -> Json:
     """Return the policy by which nobody edits a copy, nor makes one that looks like it (E06)."""
     about = rule("*", ["*", "*/status", "*/finalizers"], "CREATE", "UPDATE", "DELETE")
     conditions = [
         {"name": "not-kubernetes-keeping-house", "expression": f"!{CONTROL_PLANE}"},
         # Other controllers say in the status how a copy fares.
         {"name": "not-only-its-status", "expression": f"!has(request.subResource) || !({_SAME_MARK})"},
-        NOT_ADMINISTRATOR,
+        not_administrator(subject),
     ]
     policy = validating(
         INHERITED,
@@ -114,7 +114,7 @@ def _told() -> str:
     )
 
 
-def _readers() -> Json:
+def _readers(subject: Json) -> Json:
     """Return the policy by which nobody reads, by way of a child of their own, what they cannot read in the parent.
 
     A check of somebody's rights costs a third of what one expression may: each has an expression of its own.
@@ -143,7 +143,7 @@ def _readers() -> Json:
         READERS,
         [rule(resource.group, [resource.plural], "CREATE", "UPDATE")],
         validations,
-        conditions=[{"name": "inherits-something-new", "expression": new}, NOT_ADMINISTRATOR],
+        conditions=[{"name": "inherits-something-new", "expression": new}, not_administrator(subject)],
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from tenantry.api import marks
 from tenantry.api.requests import REQUESTS
 from tenantry.install.bandwidth import ANNOTATIONS as BANDWIDTH
-from tenantry.install.policy import ADMINISTER, IN_TENANTS, KUBERNETES, binding, rule, says, validating
+from tenantry.install.policy import ADMINISTER, IN_TENANTS, KUBERNETES, binding, by, rule, says, validating
 
 Json = dict[str, Any]
 
@@ -37,9 +37,13 @@ MOST = 1000
 """How many labels, annotations or owners an object in a tenant's namespace has at most."""
 
 
-def protection() -> list[Json]:
-    """Return the policies and their bindings."""
-    return [_inside(), binding(MARKS), _namespaces(), binding(NAMESPACES)]
+def protection(subject: Json) -> list[Json]:
+    """Return the policies and their bindings.
+
+    Args:
+        subject: The operator, as RBAC names it.
+    """
+    return [_inside(subject), binding(MARKS), _namespaces(subject), binding(NAMESPACES)]
 
 
 def is_ours(key: str) -> str:
@@ -127,7 +131,7 @@ def _untouched(unless: str, why: str) -> list[Json]:
 # -- inside a tenant's namespace ------------------------------------------------------------------
 
 
-def _inside() -> Json:
+def _inside(subject: Json) -> Json:
     """Return the policy on everything in tenants' namespaces.
 
     It is asked at each write there, so it is one, with one condition that ends early: what has no marks pays for that
@@ -146,8 +150,8 @@ def _inside() -> Json:
         " && (request.operation == 'UPDATE' || request.resource.resource in ['endpoints', 'endpointslices']))"
     )
     asked = (
-        f"!{by_kubernetes} && ({_many('object')} || {_many('oldObject')} || (!{_inherited()} && ({marked}))"
-        f" || {_holds('object')} || {_clusters_own()}) && !{ADMINISTER}"
+        f"!({by(subject)}) && !{by_kubernetes} && ({_many('object')} || {_many('oldObject')}"
+        f" || (!{_inherited()} && ({marked})) || {_holds('object')} || {_clusters_own()}) && !{ADMINISTER}"
     )
     everything = {**rule("*", ["*/*"], "CREATE", "UPDATE"), "scope": "Namespaced"}
     validations = [
@@ -237,7 +241,7 @@ def _may_anywhere() -> str:
 # -- namespaces themselves ------------------------------------------------------------------------
 
 
-def _namespaces() -> Json:
+def _namespaces(subject: Json) -> Json:
     """Return the policy on namespaces that are Tenantry's, or would look as if they were.
 
     No namespaceSelector: it would look at the labels that a request leaves, not at those that it takes away.
@@ -250,7 +254,7 @@ def _namespaces() -> Json:
 
     # The end of a namespace is theirs: the garbage collector's and the namespace controller's.
     by_kubernetes = f"({KUBERNETES} && request.operation != 'CREATE')"
-    asked = f"({ours('object')} || {ours('oldObject')}) && !{by_kubernetes} && !{ADMINISTER}"
+    asked = f"!({by(subject)}) && ({ours('object')} || {ours('oldObject')}) && !{by_kubernetes} && !{ADMINISTER}"
     which = "\"namespace '\" + oldObject.metadata.name + \"' is Tenantry's: "
     validations = [
         _few(),

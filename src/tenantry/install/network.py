@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenantry.api import marks
-from tenantry.install.policy import NOT_ADMINISTRATOR, binding, rule, says, validating
+from tenantry.install.policy import binding, not_administrator, rule, says, validating
 
 Json = dict[str, Any]
 
@@ -35,12 +35,17 @@ _LABELS = "namespaceObject.metadata.labels"
 _ANNOTATIONS = "namespaceObject.metadata.annotations"
 
 
-def everything() -> list[Json]:
-    """Return the policies and their bindings (H06)."""
-    return [*_policies(), *_plugins()]
+def everything(subject: Json) -> list[Json]:
+    """Return the policies and their bindings (H06).
+
+    Args:
+        subject: The operator, as RBAC names it.
+    """
+    other = not_administrator(subject)
+    return [*_policies(other), *_plugins(other)]
 
 
-def _policies() -> list[Json]:
+def _policies(other: Json) -> list[Json]:
     """Return what every rule of a tenant's own NetworkPolicies must say: with whom, and of its own tree.
 
     That both sides have to open is what keeps a parent out of a Subtenant: the ingress there is written there.
@@ -73,7 +78,7 @@ def _policies() -> list[Json]:
         [rule("networking.k8s.io", ["networkpolicies"], "CREATE", "UPDATE")],
         validations,
         variables=variables,
-        conditions=[{"name": "says-something-new", "expression": says_something_new}, NOT_ADMINISTRATOR],
+        conditions=[{"name": "says-something-new", "expression": says_something_new}, other],
         where=_CONFINED,
     )
     return [policy, binding(POLICIES)]
@@ -95,7 +100,7 @@ def _told(field: str, peers: str) -> str:
     )
 
 
-def _plugins() -> list[Json]:
+def _plugins(other: Json) -> list[Json]:
     """Return what keeps a tenant from the kinds of network plugins, which open as NetworkPolicies do."""
     about = {
         "apiGroups": list(PLUGIN_GROUPS),
@@ -105,7 +110,5 @@ def _plugins() -> list[Json]:
         "scope": "Namespaced",
     }
     told = "request.kind.kind + ' of ' + request.kind.group + ' is for an administrator: write a NetworkPolicy'"
-    policy = validating(
-        PLUGINS, [about], [says("false", told, told=True)], conditions=[NOT_ADMINISTRATOR], where=_CONFINED
-    )
+    policy = validating(PLUGINS, [about], [says("false", told, told=True)], conditions=[other], where=_CONFINED)
     return [policy, binding(PLUGINS)]

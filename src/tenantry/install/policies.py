@@ -9,7 +9,7 @@ from typing import Any
 
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
-from tenantry.install.policy import IN_TENANTS, KUBERNETES, NOT_ADMINISTRATOR, binding, rule, says, validating
+from tenantry.install.policy import IN_TENANTS, KUBERNETES, binding, not_administrator, rule, says, validating
 
 Json = dict[str, Any]
 
@@ -25,8 +25,12 @@ _MAKES = (
 )
 
 
-def suspended() -> list[Json]:
-    """Return the policy that closes the namespaces of suspended tenants, and its binding (E02)."""
+def suspended(subject: Json) -> list[Json]:
+    """Return the policy that closes the namespaces of suspended tenants, and its binding (E02).
+
+    Args:
+        subject: The operator, as RBAC names it.
+    """
     # Without the scope it would be about every cluster-scoped object too: a namespaceSelector never skips those.
     everything = {**rule("*", ["*/*"], "*"), "scope": "Namespaced"}
     told = (
@@ -39,18 +43,21 @@ def suspended() -> list[Json]:
         [says("false", told, told=True)],
         conditions=[
             {"name": "not-kubernetes-keeping-house", "expression": f"!{KUBERNETES} || ({_MAKES})"},
-            NOT_ADMINISTRATOR,
+            not_administrator(subject),
         ],
         where={"matchLabels": {marks.SUSPENDED: "true"}},
     )
     return [policy, binding(SUSPENDED)]
 
 
-def closable() -> list[Json]:
+def closable(subject: Json) -> list[Json]:
     """Return the policy that keeps RoleBindings such that they can be closed by a suspension, and end (E02, E05).
 
     Closing one moves its subjects into an annotation. Without this an owner could fill the annotations (Kubernetes
     takes 256 KiB of them), or name thousands of subjects, and keep the binding's rights through a suspension.
+
+    Args:
+        subject: The operator, as RBAC names it.
     """
     validations = [
         says(
@@ -74,5 +81,6 @@ def closable() -> list[Json]:
     ]
     bindings = rule(RBAC_GROUP, ["rolebindings"], "CREATE", "UPDATE")
     # The operator itself moves the subjects.
-    policy = validating(CLOSABLE, [bindings], validations, conditions=[NOT_ADMINISTRATOR], where=IN_TENANTS)
+    conditions = [not_administrator(subject)]
+    policy = validating(CLOSABLE, [bindings], validations, conditions=conditions, where=IN_TENANTS)
     return [policy, binding(CLOSABLE)]

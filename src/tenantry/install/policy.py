@@ -9,18 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenantry.api import marks
-from tenantry.install.rights import OPERATOR
 
 Json = dict[str, Any]
 
 ADMINISTER = "authorizer.group('tenantry.dev').resource('tenants').check('administer').allowed()"
 """Who may `administer` tenants is an administrator to every policy: cluster-admin, and the operator."""
-
-BY_OPERATOR = (
-    f"request.userInfo.username in ['{marks.OPERATOR_USER}',"
-    f" 'system:serviceaccount:{marks.SYSTEM_NAMESPACE}:{OPERATOR}']"
-)
-"""The operator itself, which is told from other administrators by its name."""
 
 CONTROL_PLANE = (
     "(request.userInfo.username.startsWith('system:serviceaccount:kube-system:')"
@@ -31,13 +24,33 @@ CONTROL_PLANE = (
 KUBERNETES = f"({CONTROL_PLANE} || request.userInfo.groups.exists(group, group == 'system:nodes'))"
 """The same, and kubelets."""
 
-NOT_ADMINISTRATOR: Json = {"name": "not-an-administrator", "expression": f"!{ADMINISTER}"}
 IN_TENANTS: Json = {"matchExpressions": [{"key": marks.TENANT_UID, "operator": "Exists"}]}
 """Selects the namespaces of all tenants."""
 
 IN_A_TENANTS_NAMESPACE = (
     f"has(namespaceObject.metadata.labels) && '{marks.TENANT_UID}' in namespaceObject.metadata.labels"
 )
+
+
+def by(subject: Json) -> str:
+    """Return the expression for: the operator itself asks, which is told from other administrators by its name.
+
+    An administrator to every policy anyway, it has to be asked no rights: it writes more than all others together.
+
+    Args:
+        subject: The operator, as RBAC names it: nobody else's name must do, as that of a local cluster elsewhere.
+    """
+    account = f"system:serviceaccount:{subject.get('namespace', '')}:" if subject["kind"] == "ServiceAccount" else ""
+    return f"request.userInfo.username == '{account}{subject['name']}'"
+
+
+def not_administrator(subject: Json) -> Json:
+    """Return the condition that an administrator's requests do not meet.
+
+    Args:
+        subject: The operator, as RBAC names it.
+    """
+    return {"name": "not-an-administrator", "expression": f"!({by(subject)}) && !{ADMINISTER}"}
 
 
 def rule(group: str, resources: Sequence[str], *operations: str) -> Json:

@@ -5,15 +5,16 @@ Source: Kubernetes, "Validating Admission Policy" (parameter resources).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tenantry.api import marks
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancyrules import AUDIT_MARK, MAPS, OWN_MARK, WARN_MARK, RulesMap, TenancyRules
 from tenantry.api.tenant import Tenant
-from tenantry.install.policy import IN_TENANTS, NOT_ADMINISTRATOR, binding, rule, says, validating
+from tenantry.install.policy import IN_TENANTS, binding, not_administrator, rule, says, validating
 from tenantry.policy import looser
-from tenantry.policy.check import Subject
+from tenantry.policy.check import Subject, quoted
 from tenantry.policy.compile import ENFORCED, PROBLEM, SUBJECTS, compiled, forms, only_validation
 from tenantry.world.rules import STANDARD_SOURCE
 
@@ -21,17 +22,20 @@ Json = dict[str, Any]
 
 PREFIX = "tenantry-rules-"
 MADE = "tenantry-rules"
-LOOSER = "tenantry-looser-subnamespaces"
-LOOSER_TENANTS = "tenantry-looser-tenants"
+LOOSER = "tenantry-looser"
 
 PARAM_KIND: Json = {"apiVersion": RulesMap.resource.api_version, "kind": RulesMap.resource.kind}
 ACTIONS = {"enforce": "Deny", "warn": "Warn", "audit": "Audit"}
 _MARKS = {"enforce": "", "warn": WARN_MARK, "audit": AUDIT_MARK}
 
 
-def everything() -> list[Json]:
-    """Return the policies of all rules and their bindings, and what protects the rules."""
-    return [*(each for subject in SUBJECTS for each in _policy(subject)), *_made(), *_looser()]
+def everything(subject: Json) -> list[Json]:
+    """Return the policies of all rules and their bindings, and what protects the rules.
+
+    Args:
+        subject: The operator, as RBAC names it.
+    """
+    return [*(each for kind in SUBJECTS for each in _policy(kind)), *_made(subject), *_looser()]
 
 
 def name_of(subject: Subject) -> str:
@@ -66,6 +70,7 @@ def bindings(
     *,
     section: str = ENFORCED,
     missing: str = "",
+    about: Sequence[Json] = (),
     **more: Json | list[str],
 ) -> list[Json]:
     """Return what gives a policy the rules of each namespace: its own, else those that all tenants share.
@@ -75,6 +80,7 @@ def bindings(
         kind: Validating or Mutating.
         section: Of the rules; those that warn and note are looked at only where there are any.
         missing: What comes of a request where there are no rules yet; by default it is refused, by what enforces.
+        about: Which of what the policy is about; see `rule`; by default all of it.
         more: Further fields of the spec.
     """
     # Without rules nothing passes: the operator has not been there yet.
@@ -82,8 +88,9 @@ def bindings(
     own: Json = {"name": MAPS[section], "parameterNotFoundAction": action}  # in the namespace of the request
     shared = {**own, "namespace": marks.SYSTEM_NAMESPACE}
     has_any = [_labelled(_MARKS[section], "Exists")] if _MARKS[section] else []
-    kept = _where(_labelled(OWN_MARK, "Exists"), *has_any)
-    common = _where(_labelled(OWN_MARK, "DoesNotExist"), *has_any)
+    only: Json = {"resourceRules": list(about)} if about else {}
+    kept = {**_where(_labelled(OWN_MARK, "Exists"), *has_any), **only}
+    common = {**_where(_labelled(OWN_MARK, "DoesNotExist"), *has_any), **only}
     called = name if section == ENFORCED else f"{name}-{section}"
     return [
         binding(name, kind, called=called, **({"paramRef": own, "matchResources": kept} | more)),
@@ -101,34 +108,35 @@ def _where(*expressions: Json) -> Json:
 
 def _looser() -> list[Json]:
     """Return what keeps rules from being looser than those above: a Tenant's, and a Subnamespace's."""
+    new = "request.operation == 'CREATE' || !has(oldObject.spec.rules) || object.spec.rules != oldObject.spec.rules"
+    below, top = (
+        rule(each.group, [each.plural], "CREATE", "UPDATE") for each in (Subnamespace.resource, Tenant.resource)
+    )
+    # What is only the standard is a Tenant's to decide otherwise.
+    ignored = f"object.kind == '{Tenant.resource.kind}' ? {quoted(STANDARD_SOURCE)} : ''"
+    policy = validating(
+        LOOSER,
+        [below, top],
+        [only_validation()],
+        conditions=[{"name": "has-new-rules", "expression": f"has(object.spec.rules) && ({new})"}],
+        where=IN_TENANTS,
+        paramKind=PARAM_KIND,
+        variables=[
+            {"name": name, "expression": cel}
+            for name, cel in {**forms(), **looser.variables(ignored), PROBLEM: looser.problem()}.items()
+        ],
+    )
     params: Json = {"name": MAPS[ENFORCED], "namespace": marks.SYSTEM_NAMESPACE, "parameterNotFoundAction": "Allow"}
     return [
-        _compares(LOOSER, Subnamespace, IN_TENANTS, ""),
+        policy,
         # Where the operator has not been yet, merging will not loosen anything either.
-        *bindings(LOOSER, missing="Allow"),
-        # What is only the standard is a Tenant's to decide otherwise.
-        _compares(LOOSER_TENANTS, Tenant, None, STANDARD_SOURCE),
+        *bindings(LOOSER, missing="Allow", about=[below]),
         # Without the operator's first word nothing is above a Tenant but what it would merge anyway.
-        binding(LOOSER_TENANTS, paramRef=params),
+        binding(LOOSER, called=f"{LOOSER}-tenants", paramRef=params, matchResources={"resourceRules": [top]}),
     ]
 
 
-def _compares(name: str, kind: type[Subnamespace | Tenant], where: Json | None, ignored: str) -> Json:
-    new = "request.operation == 'CREATE' || !has(oldObject.spec.rules) || object.spec.rules != oldObject.spec.rules"
-    return validating(
-        name,
-        [rule(kind.resource.group, [kind.resource.plural], "CREATE", "UPDATE")],
-        [only_validation()],
-        conditions=[{"name": "has-new-rules", "expression": f"has(object.spec.rules) && ({new})"}],
-        where=where,
-        paramKind=PARAM_KIND,
-        variables=[
-            {"name": form, "expression": text} for form, text in {**forms(), PROBLEM: looser.problem(ignored)}.items()
-        ],
-    )
-
-
-def _made() -> list[Json]:
+def _made(subject: Json) -> list[Json]:
     """Return what keeps people from writing the rules of a namespace."""
     resource = TenancyRules.resource
     told = says("false", "TenancyRules are Tenantry's: change spec.rules of the Tenant or the Subnamespace")
@@ -137,4 +145,4 @@ def _made() -> list[Json]:
         "expression": "!request.userInfo.username.startsWith('system:serviceaccount:kube-system:')",
     }
     about = rule(resource.group, [resource.plural], "CREATE", "UPDATE", "DELETE")
-    return [validating(MADE, [about], [told], conditions=[house, NOT_ADMINISTRATOR]), binding(MADE)]
+    return [validating(MADE, [about], [told], conditions=[house, not_administrator(subject)]), binding(MADE)]

@@ -11,10 +11,10 @@ from tenantry.api import marks
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.install.policy import (
     ADMINISTER,
-    BY_OPERATOR,
     IN_A_TENANTS_NAMESPACE,
-    NOT_ADMINISTRATOR,
     binding,
+    by,
+    not_administrator,
     rule,
     says,
     validating,
@@ -29,8 +29,6 @@ QUOTA = "tenantry-subnamespace-quota"
 GROWTH = "tenantry-subnamespace-growth"
 
 _SUBTENANT = {"name": "a-subtenant", "expression": "object.spec.mode == 'Subtenant'"}
-# It writes to every one that is made, and ends what has moved, with its children elsewhere by then.
-_NOT_OPERATOR = {"name": "not-the-operator", "expression": f"!({BY_OPERATOR})"}
 _OWNERS = "(has(object.spec.owners) ? object.spec.owners : [])"
 _WHO_DELETES_ALL = (
     "(request.userInfo.username == 'system:serviceaccount:kube-system:namespace-controller'"
@@ -38,9 +36,16 @@ _WHO_DELETES_ALL = (
 )
 
 
-def everything() -> list[Json]:
-    """Return the policies on Subnamespaces and their bindings."""
-    return [*_rules(), *_subtenants(), *_owners(), *_quota()]
+def everything(subject: Json) -> list[Json]:
+    """Return the policies on Subnamespaces and their bindings.
+
+    Args:
+        subject: The operator, as RBAC names it.
+    """
+    # It writes to every one that is made, and ends what has moved, with its children elsewhere by then.
+    other = {"name": "not-the-operator", "expression": f"!({by(subject)})"}
+    ruled = not_administrator(subject)
+    return [*_rules(other), *_subtenants(ruled), *_owners(ruled), *_quota(other)]
 
 
 def _about(*operations: str) -> list[Json]:
@@ -48,7 +53,7 @@ def _about(*operations: str) -> list[Json]:
     return [rule(resource.group, [resource.plural], *operations)]
 
 
-def _rules() -> list[Json]:
+def _rules(other: Json) -> list[Json]:
     """Return what is wrong with a Subnamespace wherever it stands (E05, E07, X05)."""
     deleting = "request.operation == 'DELETE'"
     # The time of the newest of its field managers is the time of this very write: CEL has no clock.
@@ -101,10 +106,10 @@ def _rules() -> list[Json]:
         ),
     ]
     about = _about("CREATE", "UPDATE", "DELETE")
-    return [validating(RULES, about, validations, conditions=[_NOT_OPERATOR]), binding(RULES)]
+    return [validating(RULES, about, validations, conditions=[other]), binding(RULES)]
 
 
-def _subtenants() -> list[Json]:
+def _subtenants(ruled: Json) -> list[Json]:
     """Return what keeps a parent from coming into its Subtenants by what it writes into them (E05).
 
     It needs nothing that may be away for a moment, as the policy of the parent's owners does.
@@ -130,11 +135,11 @@ def _subtenants() -> list[Json]:
             " User or a Group",
         ),
     ]
-    conditions = [_SUBTENANT, _NOT_OPERATOR, NOT_ADMINISTRATOR]
+    conditions = [_SUBTENANT, ruled]
     return [validating(SUBTENANTS, _about("CREATE", "UPDATE"), validations, conditions=conditions), binding(SUBTENANTS)]
 
 
-def _owners() -> list[Json]:
+def _owners(ruled: Json) -> list[Json]:
     """Return what keeps a parent's owners from being the owners of its Subtenants (E05).
 
     Who owns the parent is read from the binding there, which may be away for a moment: the operator goes by the specs.
@@ -153,14 +158,14 @@ def _owners() -> list[Json]:
         _about("CREATE"),
         validations,
         paramKind={"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding"},
-        conditions=[_SUBTENANT, NOT_ADMINISTRATOR],
+        conditions=[_SUBTENANT, ruled],
     )
     # The binding of the parent's owners, in the namespace of the request.
     reference = {"name": "tenantry-owner", "parameterNotFoundAction": "Allow"}
     return [policy, binding(OWNERS, paramRef=reference)]
 
 
-def _quota() -> list[Json]:
+def _quota(other: Json) -> list[Json]:
     """Return what refuses a share that the parent cannot give now (E09, E11).
 
     The parent's own ResourceQuota is the parameter: what is in force and not used is what it can give. The operator
@@ -225,7 +230,7 @@ def _quota() -> list[Json]:
         "expression": "has(object.spec.quota) && has(object.spec.quota.hard) && (request.operation == 'CREATE'"
         " || !has(oldObject.spec.quota) || object.spec.quota != oldObject.spec.quota)",
     }
-    shape: Json = {"paramKind": param, "variables": variables, "conditions": [_NOT_OPERATOR, changes]}
+    shape: Json = {"paramKind": param, "variables": variables, "conditions": [other, changes]}
     return [
         validating(QUOTA, _about("CREATE", "UPDATE"), [known, making], **shape),
         binding(QUOTA, paramRef=reference),

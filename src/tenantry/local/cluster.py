@@ -53,6 +53,7 @@ class UpOptions:
         throwaway: Whether data may be lost when the machine dies.
         operator: Whether the operator runs in it.
         install: Puts what the operator needs into the cluster.
+        guard: Puts in what the operator does not need, and waits for it, while operator and nodes start.
         addresses: Further IP addresses for the API server's certificate.
         oidc: Whose tokens the API server believes; None leaves that as it is.
         no_oidc: Nobody's, from now on.
@@ -64,6 +65,7 @@ class UpOptions:
     throwaway: bool = False
     operator: bool = False
     install: Install | None = None
+    guard: Install | None = None
     addresses: tuple[str, ...] = ()
     oidc: Oidc | None = None
     no_oidc: bool = False
@@ -350,24 +352,33 @@ class LocalCluster:
         # Imported here: aiohttp is not needed for anything else of this file, and now there is time.
         from tenantry.local import bootstrap
 
-        await self._wait_up(components.CONTROL_PLANE, progress)
+        await self._wait_up((components.ETCD, components.APISERVER), progress)
         progress.update("making nodes and installing Tenantry")
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._wait_up(components.CONTROL_PLANE, progress))
             group.create_task(bootstrap.apply_rights(self.kubeconfig_path))
             if options.install:
                 group.create_task(_call(options.install, self.kubeconfig_path))
+        async with asyncio.TaskGroup() as group:
+            if options.guard:
+                group.create_task(_call(options.guard, self.kubeconfig_path))
+            group.create_task(self._run_operator(options, progress))
+            group.create_task(self._run_nodes(options, progress))
+
+    async def _run_operator(self, options: UpOptions, progress: Progress) -> None:
+        await self._order("start" if options.operator else "stop", components.OPERATOR)
         if options.operator:
-            await self._order("start", components.OPERATOR)
-        else:
-            await self._order("stop", components.OPERATOR)
+            await self._wait_up((components.OPERATOR,), progress)
+
+    async def _run_nodes(self, options: UpOptions, progress: Progress) -> None:
+        from tenantry.local import bootstrap
+
         if await bootstrap.apply_nodes(self.kubeconfig_path, options.nodes):
             await self._order("start", components.KWOK)
             progress.update("waiting for the nodes")
             await bootstrap.wait_nodes(self.kubeconfig_path)
         else:
             await self._order("stop", components.KWOK)
-        if options.operator:
-            await self._wait_up((components.OPERATOR,), progress)
 
     async def _shut_down(self) -> None:
         state = read_state(self.paths)

@@ -65,25 +65,18 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         return f"size({variable}) > 0" if self.whole else f"{quoted(self.rule)} in {variable}"
 
     @property
-    def offends(self) -> str:
-        """Return CEL that tells whether the rule is there and against the object."""
-        return f"{self.is_set} && ({self._is_bad})"
-
-    @property
     def suspects(self) -> str:
         """Return CEL that tells the same of the object, or of its item `c`, by what is cheapest."""
         return f"{self.is_set} && ({self.bad})" if self.usual else f"({self.bad}) && {self.is_set}"
 
     @property
-    def _is_bad(self) -> str:
-        return f"{self.each}.exists(c, {self.bad})" if self.each else self.bad
-
-    @property
     def message(self) -> str:
-        """Return the message in CEL; `str(Finding)` is the same in Python."""
+        """Return the message in CEL, '' where the object passes; `str(Finding)` is the same in Python."""
         text = f"{self.path} + ' ' + {self.what} + ' (rule {self.rule} of ' + {self.source} + '): ' + {self.fix}"
         bound = self.bind.replace("{}", text)
-        return f"{self.each}.filter(c, {self.bad}).map(c, {bound})[0]" if self.each else bound
+        if not self.each:
+            return f"{self.is_set} && ({self.bad}) ? {bound} : ''"
+        return f"{self.is_set} ? ({self.each}.map(c, {self.bad}, {bound}) + [''])[0] : ''"
 
     def findings(self, judged: Judged) -> list[Finding]:
         """Return what the rule has against a request; [] where it is not set."""

@@ -22,6 +22,9 @@ ENFORCED = SECTIONS[0]
 LONGEST = 4000
 """Of a message, in characters; Kubernetes allows 5 KiB."""
 
+TOGETHER = 4
+"""How many checks tell their messages in one expression."""
+
 PROBLEM = "problem"
 """The variable that holds the message of what is wrong."""
 
@@ -40,7 +43,7 @@ class Compiled(msgspec.Struct, frozen=True):
 def compiled(subject: Subject) -> Compiled:
     """Return the parts of the policy of a kind of object, whose parameters are one section of the rules."""
     used = {name: cel for name, cel in forms().items() if _uses(subject, name)}
-    variables = {**used, **subject.variables, PROBLEM: problem(subject.checks)}
+    variables = {**used, **subject.variables, **problem(subject.checks)}
     return Compiled(
         conditions=[{"name": name, "expression": cel} for name, cel in subject.conditions.items()],
         variables=[{"name": name, "expression": cel} for name, cel in variables.items()],
@@ -49,7 +52,7 @@ def compiled(subject: Subject) -> Compiled:
 
 
 def _uses(subject: Subject, form: str) -> bool:
-    texts: Sequence[str] = [*(check.offends for check in subject.checks), *subject.variables.values()]
+    texts: Sequence[str] = [*(check.message for check in subject.checks), *subject.variables.values()]
     return any(f"variables.{form}" in cel for cel in texts)
 
 
@@ -58,17 +61,19 @@ def forms() -> dict[str, str]:
     return {form: text.decoded(form) for form in FORMS}
 
 
-def problem(checks: Sequence[Check]) -> str:
-    """Return CEL for the messages of all checks, as one text; '' where nothing is wrong.
+def problem(checks: Sequence[Check]) -> dict[str, str]:
+    """Return the variables for the messages of all checks, the last of them as one text; '' where nothing is wrong.
 
     The API server computes the messages of all validations, also of those that pass. So there is one validation, and
     its messages are looked for only where a quick look at everything finds that something is wrong.
     """
-    told = ", ".join(f"{check.offends} ? {check.message} : ''" for check in checks)
-    whole = f"[{told}].filter(m, m != '').join('; ')"
+    # The time that the API server takes to compile an expression grows with the square of what is in it.
+    some = [checks[start : start + TOGETHER] for start in range(0, len(checks), TOGETHER)]
+    told = {f"told{number}": f"[{', '.join(check.message for check in few)}]" for number, few in enumerate(some)}
+    whole = f"({' + '.join(f'variables.{name}' for name in told)}).filter(m, m != '').join('; ')"
     # The API server takes no longer message, and would tell none of it.
     short = f"[{whole}].map(t, size(t) > {LONGEST} ? t.substring(0, {LONGEST}) + '…' : t)[0]"
-    return f"!({_suspects(checks)}) ? '' : {short}"
+    return {**told, "suspects": _suspects(checks), PROBLEM: f"!variables.suspects ? '' : {short}"}
 
 
 def _suspects(checks: Sequence[Check]) -> str:

@@ -2,123 +2,107 @@
 
 Patterns cannot be compared: each level's are a list of its own, and a value must match one of each. What comes in
 behind admission's back does no harm: merging never loosens.
+
+The rules are gone over by their paths, as `podSecurity.privileged`, which are also the keys of the maps that they are
+compared with: the text stays as short as there are ways to compare, however many rules there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from msgspec import inspect
-
-from tenantry.api.rules import Level, Permission, Rules, Seccomp
+from tenantry.api.rules import Level
 from tenantry.policy.check import one_of, quoted
 
 LEVEL = "podSecurity.level"
-DEFAULT = "storageClasses.default"
+SECCOMP = "podSecurity.seccomp"
+UNSET, UNCONFINED = "podSecurity.seccompUnset", "podSecurity.seccompUnconfined"
+MAX = "containers.max"
+CLASSES, DEFAULT = "storageClasses.allowed", "storageClasses.default"
 _ORDER = f"[{', '.join(quoted(level.value) for level in Level)}]"
-_RULES = "object.spec.rules"
+_GIVEN = "variables.given"
 
 
-def problem(ignored: str = "") -> str:
-    """Return CEL for what is looser in `object.spec.rules` than in the variables of a section, '' for nothing.
+def variables(ignored: str) -> dict[str, str]:
+    """Return the variables that `problem` uses beside the maps of a section: name to CEL.
 
     Args:
-        ignored: The source whose rules may be replaced; "" for none.
+        ignored: CEL for the source whose rules may be replaced; the empty string for none.
     """
-    text = "''"
-    for offends, source, path, fix in reversed(list(_comparisons())):
-        counts = f" && {source} != {quoted(ignored)}" if ignored else ""
-        told = f"'spec.rules.{path} must not be looser than what ' + {source} + ' says: ' + {fix}"
-        text = f"{offends}{counts} ? {told} : {text}"
-    return text
+    return {
+        # What is only warned of, or noted, loosens nothing.
+        "given": (
+            "dyn(object.spec.rules).transformMapEntry(s, rules, rules.action == 'Enforce'"
+            " ? rules.transformMapEntry(f, v, {s + '.' + f: v}) : {})"
+        ),
+        "ignored": ignored,
+    }
 
 
-Comparison = tuple[str, str, str, str]
-"""CEL of whether it is looser, CEL of who is above, the path of the rule, and CEL of what would do."""
+def problem() -> str:
+    """Return CEL for what is looser in `object.spec.rules` than in the variables of a section, '' for nothing."""
+    found = " + ".join((_level(), _permissions(), *_seccomp(), _lists(), _largest(), _default_class(), _texts()))
+    return f"({found} + [''])[0]"
 
 
-def _comparisons() -> Iterator[Comparison]:
-    for prefix, fields in _fields(Rules):
-        for name, info in fields:
-            if name == "action":
-                continue
-            path, value = f"{prefix}.{name}", f"{_RULES}.{prefix}.{name}"
-            # What is only warned of, or noted, loosens nothing.
-            given = f"has({_RULES}.{prefix}) && {_RULES}.{prefix}.action == 'Enforce' && has({value})"
-            for offends, source, fix in _comparison(path, value, info):
-                yield f"{given} && {offends}", source, path, fix
+def _each(of: str, bad: str, fix: str) -> str:
+    """Return CEL for the messages of all paths in a map for which something is bad; they are `p` there."""
+    source = f"variables.{of}[p]" if of == "refused" else f"variables.{of}[p].source"
+    offends = f"p in variables.{of} && {source} != variables.ignored && ({bad})"
+    # Go's maps have no order.
+    return f"{_GIVEN}.map(p, {offends}, string(p)).sort().map(p, {_told('p', source, fix)})"
 
 
-def _fields(model: type) -> list[tuple[str, list[tuple[str, inspect.Type]]]]:
-    """Return the names of the rules and of their fields, as they are written, with the fields' types."""
-    whole = inspect.type_info(model)
-    found: list[tuple[str, list[tuple[str, inspect.Type]]]] = []
-    for field in whole.fields if isinstance(whole, inspect.StructType) else ():
-        inner = _bare(field.type)
-        fields = inner.fields if isinstance(inner, inspect.StructType) else ()
-        found.append((field.encode_name, [(each.encode_name, _bare(each.type)) for each in fields]))
-    return found
+def _one(path: str, key: str, of: str, bad: str, fix: str) -> str:
+    """Return CEL for the message of one path that is compared with another key of a map."""
+    above = f"variables.{of}[{quoted(key)}]"
+    source = above if of == "refused" else f"{above}.source"
+    offends = f"{quoted(path)} in {_GIVEN} && {quoted(key)} in variables.{of}"
+    return f"({offends} && {source} != variables.ignored && ({bad}) ? [{_told(quoted(path), source, fix)}] : [])"
 
 
-def _bare(info: inspect.Type) -> inspect.Type:
-    while isinstance(info, inspect.Metadata):
-        info = info.type
-    return info
+def _told(path: str, source: str, fix: str) -> str:
+    return f"'spec.rules.' + {path} + ' must not be looser than what ' + {source} + ' says: ' + {fix}"
 
 
-def _comparison(path: str, value: str, info: inspect.Type) -> list[tuple[str, str, str]]:
-    match info:
-        case inspect.EnumType(cls) if cls is Permission:
-            return [(f"{value} == 'Allow' && {_refused(path)}", _refuser(path), "'must be Refuse'")]
-        case inspect.EnumType(cls) if cls is Level:
-            above = f"variables.chosen[{quoted(path)}]"
-            is_below = f"{_ORDER}.indexOf({value}) < {_ORDER}.indexOf({above}.value)"
-            offends = f"{quoted(path)} in variables.chosen && {is_below}"
-            return [(offends, f"{above}.source", f"'must be ' + {above}.value + ' or tighter'")]
-        case inspect.EnumType(cls) if cls is Seccomp:
-            unset, unconfined = "podSecurity.seccompUnset", "podSecurity.seccompUnconfined"
-            return [
-                (f"{value} != 'Required' && {_refused(unset)}", _refuser(unset), "'must be Required'"),
-                (f"{value} == 'Any' && {_refused(unconfined)}", _refuser(unconfined), "'must be Confined or Required'"),
-            ]
-        case inspect.VarTupleType():
-            return _of_list(path, value)
-        case inspect.DictType():
-            larger = f"r in variables.maxima && quantity(string({value}[r])).isGreaterThan(quantity("
-            larger += "variables.maxima[r].value))"
-            # Go's maps have no order.
-            above = f"variables.maxima[{value}.filter(r, {larger}).min()]"
-            told = f"'must be at most ' + {above}.value"
-            return [(f"{value}.exists(r, {larger})", f"{above}.source", told)]
-        case _:
-            return _of_text(path, value)
+def _permissions() -> str:
+    return _each("refused", f"{_GIVEN}[p] == 'Allow'", "'must be Refuse'")
 
 
-def _refused(path: str) -> str:
-    return f"{quoted(path)} in variables.refused"
+def _level() -> str:
+    above = f"variables.chosen[{quoted(LEVEL)}].value"
+    bad = f"{_ORDER}.indexOf({_GIVEN}[{quoted(LEVEL)}]) < {_ORDER}.indexOf({above})"
+    return _one(LEVEL, LEVEL, "chosen", bad, f"'must be ' + {above} + ' or tighter'")
 
 
-def _refuser(path: str) -> str:
-    return f"variables.refused[{quoted(path)}]"
-
-
-def _of_list(path: str, value: str) -> list[tuple[str, str, str]]:
-    if path in {"images.allowed", "hostnames.allowed", "containers.requiredLimits"}:
-        return []
-    above = f"variables.allowed[{quoted(path)}]"
-    covered = (
-        f"v in {above}.values || v.contains('=') && v.split('=')[0] in {above}.values"
-        f" || isCIDR(v) && {above}.values.exists(a, isCIDR(a) && cidr(a).containsCIDR(v))"
+def _seccomp() -> tuple[str, str]:
+    value = f"{_GIVEN}[{quoted(SECCOMP)}]"
+    return (
+        _one(SECCOMP, UNSET, "refused", f"{value} != 'Required'", "'must be Required'"),
+        _one(SECCOMP, UNCONFINED, "refused", f"{value} == 'Any'", "'must be Confined or Required'"),
     )
-    offends = f"{quoted(path)} in variables.allowed && {value}.exists(v, !({covered}))"
-    return [(offends, f"{above}.source", f"'each ' + {one_of(f'{above}.values')}")]
 
 
-def _of_text(path: str, value: str) -> list[tuple[str, str, str]]:
-    if path == DEFAULT:
-        above = "variables.allowed['storageClasses.allowed']"
-        offends = f"'storageClasses.allowed' in variables.allowed && !({value} in {above}.values)"
-        return [(offends, f"{above}.source", one_of(f"{above}.values"))]
-    above = f"variables.chosen[{quoted(path)}]"
-    offends = f"{quoted(path)} in variables.chosen && {value} != {above}.value"
-    return [(offends, f"{above}.source", f"'must be ' + {above}.value")]
+def _lists() -> str:
+    above = "variables.allowed[p].values"
+    covered = (
+        f"v in {above} || v.contains('=') && v.split('=')[0] in {above}"
+        f" || isCIDR(v) && {above}.exists(a, isCIDR(a) && cidr(a).containsCIDR(v))"
+    )
+    return _each("allowed", f"{_GIVEN}[p].exists(v, !({covered}))", f"'each ' + {one_of(above)}")
+
+
+def _largest() -> str:
+    value = f"{_GIVEN}[{quoted(MAX)}]"
+    larger = f"{value}.map(r, r in variables.maxima && variables.maxima[r].source != variables.ignored"
+    larger += f" && quantity(string({value}[r])).isGreaterThan(quantity(variables.maxima[r].value)), string(r)).sort()"
+    told = _told(quoted(MAX), "variables.maxima[r].source", "'must be at most ' + variables.maxima[r].value")
+    return f"({quoted(MAX)} in {_GIVEN} ? {larger}.map(r, {told}) : [])"
+
+
+def _default_class() -> str:
+    above = f"variables.allowed[{quoted(CLASSES)}].values"
+    return _one(DEFAULT, CLASSES, "allowed", f"!({_GIVEN}[{quoted(DEFAULT)}] in {above})", one_of(above))
+
+
+def _texts() -> str:
+    bad = f"!(p in [{quoted(LEVEL)}, {quoted(DEFAULT)}]) && {_GIVEN}[p] != variables.chosen[p].value"
+    return _each("chosen", bad, "'must be ' + variables.chosen[p].value")

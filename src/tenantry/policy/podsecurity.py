@@ -16,40 +16,6 @@ CAPABILITIES = "podSecurity.capabilities"
 SYSCTLS = "podSecurity.sysctls"
 VOLUME_TYPES = "podSecurity.volumeTypes"
 
-KNOWN_VOLUMES = (
-    "awsElasticBlockStore",
-    "azureDisk",
-    "azureFile",
-    "cephfs",
-    "cinder",
-    "configMap",
-    "csi",
-    "downwardAPI",
-    "emptyDir",
-    "ephemeral",
-    "fc",
-    "flexVolume",
-    "flocker",
-    "gcePersistentDisk",
-    "gitRepo",
-    "glusterfs",
-    "hostPath",
-    "image",
-    "iscsi",
-    "nfs",
-    "persistentVolumeClaim",
-    "photonPersistentDisk",
-    "portworxVolume",
-    "projected",
-    "quobyte",
-    "rbd",
-    "scaleIO",
-    "secret",
-    "storageos",
-    "vsphereVolume",
-)
-"""Types of volumes by their fields; a type that is not known is not allowed where types are listed."""
-
 SE_LINUX_TYPES = ("", "container_t", "container_init_t", "container_kvm_t", "container_engine_t")
 APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
 _HANDLERS = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle.postStart", "lifecycle.preStop")
@@ -82,11 +48,12 @@ def _has_host_port(item: Item, _: Json) -> bool:
     return any(port.get("hostPort", 0) != 0 for port in parts(item, "ports"))
 
 
-def _handler_is_bad(field: str) -> str:
-    path = field.split(".")
-    where = ".".join(["c", *path])
-    found = [f"{has('c', *path, kind, 'host')} && {where}.{kind}.host != ''" for kind in ("httpGet", "tcpSocket")]
-    return f"has(c.{path[0]}) && ({' || '.join(found)})"
+def _probes_name_host() -> str:
+    """Return CEL: none of most containers' handlers is looked at, since there is none."""
+    there = " || ".join(f"has(c.{field})" for field in dict.fromkeys(path.split(".")[0] for path in _HANDLERS))
+    handlers = ", ".join(f"?dyn(c).?{path.replace('.', '.?')}" for path in _HANDLERS)
+    named = " || ".join(f"h.?{kind}.?host.orValue('') != ''" for kind in ("httpGet", "tcpSocket"))
+    return f"({there}) && [{handlers}].exists(h, {named})"
 
 
 def _names_host(item: Item, _: Json) -> bool:
@@ -141,7 +108,7 @@ HOST = (
     no_item(
         ALL,
         "podSecurity.hostProbes",
-        bad="(" + " || ".join(_handler_is_bad(field) for field in _HANDLERS) + ")",
+        bad=_probes_name_host(),
         what="has a probe or hook that names a host",
         fix="leave out host in httpGet and tcpSocket",
         is_bad=_names_host,
@@ -342,7 +309,7 @@ _ADDABLE = f"variables.allowed['{CAPABILITIES}']"
 _SETTABLE = f"variables.allowed['{SYSCTLS}']"
 _TYPES = f"variables.allowed['{VOLUME_TYPES}']"
 _ADDED = has("c", "securityContext", "capabilities", "add")
-_TYPED = " || ".join(f"has(c.{type_}) && '{type_}' in {_TYPES}.values" for type_ in KNOWN_VOLUMES)
+_TYPED = f"{_TYPES}.values.exists(t, t != 'name' && t in dyn(c))"
 
 
 def _capability(item: Item, judged: Judged) -> Told | None:
@@ -362,7 +329,7 @@ def _sysctl(item: Item, judged: Judged) -> Told | None:
 
 def _volume_type(item: Item, judged: Judged) -> Told | None:
     listed = judged.rules.allowed[VOLUME_TYPES]
-    if any(type_ in item for type_ in KNOWN_VOLUMES if type_ in listed.values):
+    if any(type_ in item for type_ in listed.values if type_ != "name"):
         return None
     return "is of a type that is not allowed", listed.source, told_one_of(listed.values)
 
