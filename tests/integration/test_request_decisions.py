@@ -11,13 +11,14 @@ import pytest
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, Conflict, Forbidden, Invalid
 from tenantry.api.kubernetes import RoleBinding
-from tenantry.api.requests import Decision, Request, RoleRequest, TenantRequest
+from tenantry.api.marks import SYSTEM_NAMESPACE
+from tenantry.api.requests import APPROVALS, Decision, Request, RoleRequest, TenantRequest
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import ROLES, Api, until
+from tenantry.testing.api import CONFIG_MAPS, ROLES, Api, until
 from tenantry.testing.operators import Operator
 from tenantry.testing.requests import People, ask, decide, member, role_request, said
 from tenantry.testing.trees import Trees, subtenant
@@ -214,26 +215,63 @@ async def test_decisions_are_checked_while_the_operator_is_stopped(
 async def test_the_operator_itself_decides_nothing(
     api: Api, operator: Operator, tenancy: LocalCluster, people: People, name: str
 ) -> None:
-    """E16: not on roles, and on tenants only what TenancyDefaults says."""
+    """E16: not on roles, and on tenants only what TenancyDefaults says; where there are none, on nothing."""
     del operator
+    assert await api.find(TenancyDefaults.resource, "default") is None
     await api.make_tenant(name)
     await member(api, "bob", name)
     bob = await people.person("bob")
     await ask(bob, RoleRequest, role_request("more"), name)
     await bob.create(TenantRequest.resource, {"metadata": {"name": name}, "spec": {"tenant": f"{name}x"}})
-    await api.create(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": {}})
-    try:
-        async with Client(kubeconfig.load([tenancy.paths.kubeconfig("operator")])) as client:
-            for kind, namespace, asked in ((RoleRequest, name, "more"), (TenantRequest, "", name)):
-                await until(partial(_refused, client, kind, asked, namespace), f"it is refused for {kind.__name__}")
-    finally:
-        await api.delete(TenancyDefaults.resource, "default")
+    async with Client(kubeconfig.load([tenancy.paths.kubeconfig("operator")])) as client:
+        for kind, namespace, asked in ((RoleRequest, name, "more"), (TenantRequest, "", name)):
+            await until(partial(_refused, client, kind, asked, namespace), f"it is refused for {kind.__name__}")
+        rule = {"name": "students", "domains": ["uni.example"]}
+        await api.create(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": {"autoApprove": [rule]}})
+        try:
+
+            async def told() -> bool:
+                return "students" in (await api.get(CONFIG_MAPS, APPROVALS, SYSTEM_NAMESPACE))["data"]["reasons"]
+
+            await until(told, "the policy may know of the rule")
+            await until(partial(_refused, client, TenantRequest, name, ""), "it names no rule")
+            other = "TenancyDefaults spec.autoApprove 'staff'"
+            await until(partial(_refused, client, TenantRequest, name, "", other), "there is no such rule")
+        finally:
+            await api.delete(TenancyDefaults.resource, "default")
 
 
-async def _refused(client: Client, kind: type[Request], name: str, namespace: str) -> bool:
+async def test_nothing_is_decided_while_what_may_be_automatic_is_gone(
+    api: Api, operator: Operator, people: People, name: str
+) -> None:
+    """E16: it fails closed, and the operator puts it back."""
+    bob = await people.person("bob")
+    await bob.create(TenantRequest.resource, {"metadata": {"name": name}, "spec": {"tenant": name}})
+    await operator.stop()
+    await api.delete(CONFIG_MAPS, APPROVALS, SYSTEM_NAMESPACE)
+
+    path = wire.path(TenantRequest.resource, "", name, "status")
+    denies = msgspec.json.encode({"status": {"decision": "Denied"}})
+
+    async def decided(*, refused: bool) -> bool:
+        try:
+            await api.client.request(
+                "PATCH", path, query={"dryRun": "All"}, body=denies, content_type="application/merge-patch+json"
+            )
+        except Invalid as error:
+            assert f"'{APPROVALS}' denied request: failed to configure binding" in str(error)
+            return refused
+        return not refused
+
+    await until(partial(decided, refused=True), "the policy has seen that it is gone")
+    await operator.start()
+    await until(partial(decided, refused=False), "it is back")
+
+
+async def _refused(client: Client, kind: type[Request], name: str, namespace: str, reason: str = "") -> bool:
     """Tell whether approving a request, as it is now, would be refused because of who does it."""
     found = await client.get(kind, name, namespace)
-    status = msgspec.structs.replace(found.status, decision=Decision.APPROVED)
+    status = msgspec.structs.replace(found.status, decision=Decision.APPROVED, reason=reason)
     body = wire.encode(msgspec.structs.replace(found, status=status))
     try:
         await client.request(
@@ -243,4 +281,4 @@ async def _refused(client: Client, kind: type[Request], name: str, namespace: st
         return "the operator" in str(error)
     except Conflict:
         return False
-    return False  # the policy has not heard of its parameters yet
+    pytest.fail("the operator may approve it")

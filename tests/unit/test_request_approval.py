@@ -9,6 +9,7 @@ from tenantry.api.model import ObjectMeta
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.quota import Quota
 from tenantry.api.requests import (
+    REASONS,
     REQUEST_UID,
     AutoApproval,
     ClusterRoleRequest,
@@ -24,6 +25,7 @@ from tenantry.api.requests import (
     TenantRequest,
     TenantRequestSpec,
 )
+from tenantry.api.tenancyrules import RulesMap
 from tenantry.controllers.requests import desired
 
 BOB = Requester(name="bob@uni.example", groups=("students", "system:authenticated"))
@@ -81,7 +83,18 @@ def test_a_request_approves_itself_where_all_of_a_rule_fits(
 def test_the_first_rule_that_fits_is_named() -> None:
     """E16: so that the reason says which."""
     given = [rule(groups=("staff",)), AutoApproval(name="second", groups=("students",))]
-    assert desired.fitting(asked(), given) == "second"
+    assert desired.fitting(asked(), given) == "TenancyDefaults spec.autoApprove 'second'"
+
+
+@pytest.mark.parametrize("named", ["students", "a\nb", "it's", "\x85\u2028"])
+def test_what_a_request_says_is_a_line_of_what_the_policy_reads(named: str) -> None:
+    """E16: the API server compares them, so no rule's name can make two lines, nor a line that is none."""
+    given = [rule(groups=("staff",)), AutoApproval(name=named, groups=("students",))]
+    said = desired.fitting(asked(), given)
+    told = desired.approvals(given).object
+    assert isinstance(told, RulesMap)
+    assert said in told.data[REASONS].split("\n")
+    assert len(told.data[REASONS].splitlines()) == len(given)
 
 
 def test_a_tenant_belongs_to_who_asked_and_not_to_the_request() -> None:

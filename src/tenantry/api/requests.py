@@ -26,6 +26,17 @@ REQUEST = "tenantry.dev/request"
 REQUEST_UID = "tenantry.dev/request-uid"
 """On what an approved request has become."""
 
+APPROVALS = "tenantry-automatic-approval"
+"""The ConfigMap that says which TenantRequests the operator may approve, for the policy of the same name.
+
+No custom kind: see `tenancyrules.RulesMap`. Each line of `REASONS` in it is what status.reason says then.
+"""
+
+APPROVALS_MARK = "approvals"
+"""The value of its label `tenancyrules.OWN_MARK`."""
+
+REASONS = "reasons"
+
 
 class Decision(StrEnum):
     """What was said of a request."""

@@ -34,6 +34,7 @@ _RESOURCES = {
         Resource("", "v1", "namespaces", "Namespace", namespaced=False),
         Resource("", "v1", "serviceaccounts", "ServiceAccount"),
         Resource("", "v1", "services", "Service"),
+        Resource("", "v1", "configmaps", "ConfigMap"),
         Resource("apps", "v1", "deployments", "Deployment"),
         Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"),
         Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False),

@@ -14,9 +14,16 @@ from typing import Any
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Resource
-from tenantry.api.requests import REQUESTS, ClusterRoleRequest, RoleRequest, TenantRequest
-from tenantry.api.tenancydefaults import NAME as DEFAULTS
-from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.api.requests import (
+    APPROVALS,
+    APPROVALS_MARK,
+    REASONS,
+    REQUESTS,
+    ClusterRoleRequest,
+    RoleRequest,
+    TenantRequest,
+)
+from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.install.policy import (
     ADMINISTER,
     CONTROL_PLANE,
@@ -33,7 +40,6 @@ from tenantry.install.rights import KEEP, READ, allow, cluster_role, given
 Json = dict[str, Any]
 
 STAMPS = ("tenantry-requester", "tenantry-decider")
-AUTOMATIC = "tenantry-automatic-approval"
 OPERATOR_ROLE = "tenantry-operator-requests"
 REQUESTER_ROLE = "tenantry-requester"
 CLUSTER_REQUESTER_ROLE = "tenantry-cluster-requester"
@@ -251,25 +257,31 @@ def _not_among(these: str) -> str:
 
 def _automatic(operator: str) -> list[Json]:
     """Return what lets the operator approve only where an administrator has said which requests."""
+    told = "(has(object.status.reason) ? object.status.reason : '')"
+    listed = f"has(params.data) && has(params.data.{REASONS}) && {told} in params.data.{REASONS}.split('\\n')"
     validations = [
         says(
-            "params != null && has(params.spec.autoApprove) && size(params.spec.autoApprove) > 0",
-            "the operator may not approve: TenancyDefaults has no spec.autoApprove",
+            f"{told} != '' && {listed}",
+            "the operator may not approve: no rule of TenancyDefaults spec.autoApprove is the one in status.reason",
         )
     ]
+    place: Json = {"name": APPROVALS, "namespace": marks.SYSTEM_NAMESPACE}
+    parameters: Json = {"apiVersion": RulesMap.resource.api_version, "kind": RulesMap.resource.kind}
+    # It is there from the installation on, without rules: where it is missing, Deny refuses everybody's decisions,
+    # because parameters come before conditions. What is in it is the operator's, and outlasts the next installation.
+    labels = {marks.MANAGED_BY: marks.MANAGER, OWN_MARK: APPROVALS_MARK}
+    nothing = {**parameters, "metadata": {**place, "labels": labels}}
     policy = validating(
-        AUTOMATIC,
+        APPROVALS,
         [_rule(f"{TenantRequest.resource.plural}/status", operations=("UPDATE",))],
         validations,
-        paramKind={"apiVersion": TenancyDefaults.resource.api_version, "kind": TenancyDefaults.resource.kind},
+        paramKind=parameters,
         conditions=[
             {"name": "by-the-operator", "expression": operator},
             {"name": "decides", "expression": f"{_decision('object')} != {_decision('oldObject')}"},
         ],
     )
-    # Deny would refuse everybody's decisions where there is no such object: it comes before the conditions.
-    reference = {"name": DEFAULTS, "parameterNotFoundAction": "Allow"}
-    return [policy, binding(AUTOMATIC, paramRef=reference)]
+    return [nothing, policy, binding(APPROVALS, paramRef={**place, "parameterNotFoundAction": "Deny"})]
 
 
 # -- rights ---------------------------------------------------------------------------------------

@@ -11,6 +11,9 @@ from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding, RoleBinding,
 from tenantry.api.model import ObjectMeta, OwnerReference
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.requests import (
+    APPROVALS,
+    APPROVALS_MARK,
+    REASONS,
     REQUEST,
     REQUEST_UID,
     AutoApproval,
@@ -21,6 +24,7 @@ from tenantry.api.requests import (
     SubjectKind,
     TenantRequest,
 )
+from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.api.tenant import Tenant, TenantQuota, TenantSpec
 from tenantry.engine.plan import Child
 from tenantry.world import quantity, quota
@@ -120,13 +124,29 @@ def tenant(request: TenantRequest, expires_at: str) -> Tenant:
     )
 
 
+def approvals(rules: Sequence[AutoApproval]) -> Child:
+    """Return what tells the API server's policy which rules there are; without them it refuses the operator."""
+    meta = ObjectMeta(
+        name=APPROVALS,
+        namespace=marks.SYSTEM_NAMESPACE,
+        labels={marks.MANAGED_BY: marks.MANAGER, OWN_MARK: APPROVALS_MARK},
+    )
+    lines = "\n".join(sorted(map(_reason, rules)))
+    return Child(object=RulesMap(metadata=meta, data={REASONS: lines}), wave=0)
+
+
 def fitting(request: TenantRequest, rules: Sequence[AutoApproval]) -> str:
-    """Return the name of the first rule that approves a request by itself; "" where none does."""
+    """Return the reason of the first rule that approves a request by itself; "" where none does."""
     spec = request.spec
     own = Owner(kind=OwnerKind.USER, name=spec.requester.name)
     if any(owner != own for owner in spec.owners):
         return ""  # for others a person has to decide
-    return next((rule.name for rule in rules if _fits(request, rule)), "")
+    return next((_reason(rule) for rule in rules if _fits(request, rule)), "")
+
+
+def _reason(rule: AutoApproval) -> str:
+    """Return what the status of a request says that a rule approved: one line, whatever the rule's name."""
+    return f"TenancyDefaults spec.autoApprove {rule.name!r}"
 
 
 def _fits(request: TenantRequest, rule: AutoApproval) -> bool:

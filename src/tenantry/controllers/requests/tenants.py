@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 import msgspec
 
-from tenantry.api import reasons
+from tenantry.api import marks, reasons
 from tenantry.api.errors import AlreadyExists, ApiError
-from tenantry.api.requests import REQUEST_UID, Decision, TenantRequest
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import Resource
+from tenantry.api.requests import APPROVALS, REQUEST_UID, AutoApproval, Decision, TenantRequest
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.api.tenancyrules import RulesMap
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
 from tenantry.controllers.conclusion import PATIENCE, problem_of
 from tenantry.controllers.requests import desired, pending, status
 from tenantry.engine.apply import Outcome
+from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.events import EventKind
-from tenantry.engine.plan import Blocked
+from tenantry.engine.observed import Observed
+from tenantry.engine.plan import Blocked, plan
 from tenantry.engine.runtime import Engine, Watch
 
 LOOK_AGAIN_SECONDS = 30.0
 """When to look again whether a tenant that is in the way has gone."""
 
 RULES = "rules:"
-"""The key that means every request that nobody has decided; no request has such a name."""
+"""The key that means which rules there are, and every request that nobody has decided; no request has such a name."""
 
 
 class TenantRequestController:
@@ -37,7 +42,7 @@ class TenantRequestController:
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
-        decoder, defaults = msgspec.json.Decoder(TenantRequest), msgspec.json.Decoder(TenancyDefaults)
+        decoder = msgspec.json.Decoder(TenantRequest)
         return [
             Watch(
                 resource=TenantRequest.resource,
@@ -45,7 +50,10 @@ class TenantRequestController:
                 keys=watched.own_key,
                 indexes=dict(pending.INDEX),
             ),
-            Watch(resource=TenancyDefaults.resource, decode=defaults.decode, keys=lambda _: [RULES]),
+            watched.defaults(lambda _: [RULES]),
+            watched.watch(RulesMap.resource, _concerned),
+            # It is there in every cluster, and so are the approvals then, with or without TenancyDefaults.
+            watched.watch(Namespace.resource, _concerned),
             watched.tenants(lambda _: ()),
         ]
 
@@ -57,6 +65,7 @@ class TenantRequestController:
         """
         requests = engine.cache(TenantRequest.resource)
         if key == RULES:
+            await self._tell(engine)
             for found in requests:
                 if found.status.decision is Decision.PENDING:
                     engine.wake(self.name, found.key)
@@ -71,14 +80,24 @@ class TenantRequestController:
         request = await self._decide(engine, request, now)
         return await self._keep(engine, request, now, attempt) if request is not None else None
 
+    async def _tell(self, engine: Engine) -> None:
+        """Bring what the API server lets the operator approve to what TenancyDefaults say."""
+        caches = engine.observed_caches((RulesMap.resource,))
+        wanted = desired.approvals(_rules(engine))
+
+        def lookup(resource: Resource, name: str) -> Observed | None:
+            return caches[resource].get(name)
+
+        outcome = await engine.applier.run(plan([wanted], lookup, equivalent=engine.applier.equivalent))
+        if outcome.error is not None:
+            raise outcome.error
+
     async def _decide(self, engine: Engine, request: TenantRequest, now: dt.datetime) -> TenantRequest | None:
         """Approve what approves itself, and write down when the tenant ends before it is made."""
         before = after = request.status
         if before.decision is Decision.PENDING:
-            defaults = cast("TenancyDefaults | None", engine.cache(TenancyDefaults.resource).get(DEFAULTS))
-            rule = desired.fitting(request, defaults.spec.auto_approve) if defaults is not None else ""
-            if rule:
-                reason = f"TenancyDefaults spec.autoApprove {rule!r}"
+            reason = desired.fitting(request, _rules(engine))
+            if reason:
                 after = msgspec.structs.replace(after, decision=Decision.APPROVED, reason=reason)
         seconds = request.spec.duration_seconds
         if after.decision is Decision.APPROVED and seconds and not after.expires_at:
@@ -131,3 +150,16 @@ class TenantRequestController:
         except ApiError as error:
             return Outcome(error=error)
         return Outcome()
+
+
+def _rules(engine: Engine) -> Sequence[AutoApproval]:
+    defaults = cast("TenancyDefaults | None", engine.cache(TenancyDefaults.resource).get(DEFAULTS))
+    return defaults.spec.auto_approve if defaults is not None else ()
+
+
+def _concerned(change: Change[Any]) -> Iterable[str]:
+    value: Observed | None = change.after or change.before
+    ours = value is not None and (
+        value.name == marks.SYSTEM_NAMESPACE or (value.namespace, value.name) == (marks.SYSTEM_NAMESPACE, APPROVALS)
+    )
+    return [RULES] if ours else []

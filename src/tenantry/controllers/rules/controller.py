@@ -13,7 +13,7 @@ from tenantry.api.rules import Rules
 from tenantry.api.runtime import RuntimeClass
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
-from tenantry.api.tenancyrules import RulesMap, TenancyRules
+from tenantry.api.tenancyrules import MAPS, RulesMap, TenancyRules
 from tenantry.controllers import rulebook, watched
 from tenantry.controllers.runtime import sandbox_of
 from tenantry.controllers.watched import BY_NAMESPACE
@@ -24,6 +24,8 @@ from tenantry.engine.runtime import Engine, Watch
 
 KEY = "shared"
 KINDS = (TenancyRules, RulesMap)
+SECTIONS = frozenset(MAPS.values())
+"""The RulesMaps that are ours; what may be approved automatically lies beside them."""
 
 
 class RulesController:
@@ -60,7 +62,7 @@ class RulesController:
 
         keys = {child.object.key for child in wanted}
         made = caches[RulesMap.resource].by_index(BY_NAMESPACE, marks.SYSTEM_NAMESPACE)
-        stale = [(RulesMap.resource, found) for found in made if found.key not in keys]
+        stale = [(RulesMap.resource, found) for found in made if found.name in SECTIONS and found.key not in keys]
         applier = engine.applier
         outcome = await applier.run(plan(wanted, lookup, stale=stale, equivalent=applier.equivalent))
         if outcome.error is not None:
