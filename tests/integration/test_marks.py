@@ -36,6 +36,7 @@ REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 BINDINGS = Resource("", "v1", "bindings", "Binding")
+DEVICES = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
 
 MARK = "must not be set, changed or removed"
 ALONE = "is written by the cluster alone"
@@ -189,6 +190,84 @@ async def test_marks_on_objects_inside_are_not_the_tenants(
     await mallory.patch(CONFIG_MAPS, "mine", marked(marks.INHERIT, "none", "annotations"), name)
     await mallory.patch(CONFIG_MAPS, "ours", {"data": {"a": "b"}}, name)
     assert (await api.get(CONFIG_MAPS, "ours", name))["metadata"]["labels"] == {"tenantry.dev/x": "y"}
+
+
+async def test_no_subresource_is_a_way_in_for_marks(api: Api, mallory: Api, operator: Operator, name: str) -> None:
+    """E15, X02: neither an eviction, nor a scale, nor a status; without marks they are hers, as is a collection."""
+    await attempts.make_careless(api, name, "mallory")
+    await mallory.create(PODS, pod("mine"), name)
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": pod("")["spec"]}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    await mallory.create(DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": spec}, name)
+    await operator.stop()
+    evicted, web = f"{wire.path(PODS, name)}/mine/eviction", f"{wire.path(DEPLOYMENTS, name)}/web"
+    scale, status = f"{web}/scale", f"{web}/status"
+    label: Json = {"tenantry.dev/x": "y"}
+    eviction = Resource("policy", "v1", "evictions", "Eviction")
+    scaled = Resource("autoscaling", "v1", "scales", "Scale")
+    put: Json = {"metadata": {"name": "web", "namespace": name, "labels": label}, "spec": {"replicas": 2}}
+    table = {
+        "an eviction": post(evicted, eviction, {"metadata": {"name": "mine", "labels": label}}),
+        "an annotated eviction": post(evicted, eviction, {"metadata": {"name": "mine", "annotations": label}}),
+        "a status": merge(status, {"metadata": {"annotations": label}}),
+        "a status, strategically": strategic(status, {"metadata": {"annotations": label}}),
+        "a status, step by step": steps(status, {"op": "add", "path": "/metadata/annotations", "value": label}),
+        "a status, applied": apply(status, DEPLOYMENTS, {"metadata": {"name": "web", "annotations": label}}),
+    }
+    assert await attempts.succeeded(mallory, table, told=MARK) == []
+    # These change what they are about, and drop the rest.
+    dropped = {
+        "a scale": Attempt("PUT", scale, {"apiVersion": "autoscaling/v1", "kind": "Scale", **put}),
+        "a scale, merged": merge(scale, {"metadata": {"labels": label}, "spec": {"replicas": 2}}),
+        "a scale, step by step": steps(scale, {"op": "add", "path": "/metadata/labels", "value": label}),
+        "a scale, applied": apply(scale, scaled, put),
+        "a status": merge(status, {"metadata": {"labels": label}}),
+        "a status, applied": apply(status, DEPLOYMENTS, {"metadata": {"name": "web", "labels": label}}),
+    }
+    assert await attempts.succeeded(mallory, dropped, told=MARK) == [f"{what}: went through" for what in dropped]
+    left = (await api.get(DEPLOYMENTS, "web", name))["metadata"]
+    assert not label.keys() & {*left.get("labels", {}), *left.get("annotations", {})}
+    honest = {
+        "an eviction": post(evicted, eviction, {"metadata": {"name": "mine"}}),
+        "all pods": Attempt("DELETE", wire.path(PODS, name)),
+    }
+    assert await attempts.succeeded(mallory, honest, told=MARK) == [f"{what}: went through" for what in honest]
+
+
+async def test_devices_are_allocated_by_the_cluster_alone(
+    api: Api, mallory: Api, operator: Operator, name: str
+) -> None:
+    """E15, X02: whoever wrote the status of a ResourceClaim would have a device of a node that nobody gave it."""
+    await attempts.make_careless(api, name, "mallory")
+    exactly = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}
+    await mallory.create(DEVICES, {"metadata": {"name": "mine"}, "spec": {"devices": {"requests": [exactly]}}}, name)
+    # Kubernetes asks for these of whoever writes there; somebody gave her them, too.
+    resources = ["resourceclaims/binding", "resourceclaims/driver"]
+    rules = [{"apiGroups": [DEVICES.group], "resources": resources, "verbs": ["*"]}]
+    await api.create(attempts.CLUSTER_ROLES, {"metadata": {"name": f"{name}-devices"}, "rules": rules})
+    subjects = [{"kind": "User", "name": "mallory", "apiGroup": attempts.RBAC}]
+    ref = {"kind": "ClusterRole", "name": f"{name}-devices", "apiGroup": attempts.RBAC}
+    binding: Json = {"metadata": {"name": f"{name}-devices"}, "subjects": subjects, "roleRef": ref}
+    await api.create(attempts.CLUSTER_ROLE_BINDINGS, binding)
+    await operator.stop()
+    status = f"{wire.path(DEVICES, name)}/mine/status"
+    result = {"request": "gpu", "driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0"}
+    given: Json = {"status": {"allocation": {"devices": {"results": [result]}}}}
+    whole = await api.get(DEVICES, "mine", name)
+    table = {
+        "merged": merge(status, given),
+        "merged strategically": strategic(status, given),
+        "step by step": steps(status, {"op": "add", "path": "/status/allocation", "value": {}}),
+        "applied": apply(status, DEVICES, {"metadata": {"name": "mine"}, **given}),
+        "put": Attempt("PUT", status, {**whole, "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **given}),
+    }
+
+    async def refused() -> bool:
+        # Until her rights are known, Kubernetes refuses with words of its own.
+        return await attempts.succeeded(mallory, table, told=ALONE) == []
+
+    await until(refused, "the policy refuses what her rights allow")
+    assert "allocation" not in (await api.get(DEVICES, "mine", name)).get("status", {})
 
 
 async def test_what_the_cluster_writes_is_not_written_by_tenants(
