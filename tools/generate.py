@@ -35,6 +35,8 @@ MEANINGS = {
     "Suspended": "There only while true, or on the way: nobody but administrators gets in, and nothing new is made.",
     "ClusterNetworkPolicyInForce": "There where the spec asks for it: a ClusterNetworkPolicy keeps other tenants away.",
     "EgressNarrowed": "There only while true: pods of a Baseline tenant do not reach some addresses beside the nodes'.",
+    "TenantsMissing": "There only while true: tenants that TenancyDefaults name are not there.",
+    "TenantNotFound": "A tenant that has a level of its own in `spec.fairness.reserved` is not there.",
     "Sandboxed": "There where `spec.isolation.runtime` is not Shared: whether new pods run in a sandbox.",
     "Established": "Namespace, rights, limits and isolation are in place.",
     "Progressing": "On the way.",

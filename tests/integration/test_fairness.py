@@ -10,10 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from tenantry.api import reasons
 from tenantry.api.errors import ApiError, Forbidden
 from tenantry.api.flowcontrol import FlowSchema, PriorityLevelConfiguration
 from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.api.tenant import Tenant
 from tenantry.bench.levels import HEADER
+from tenantry.engine.conditions import find, is_true
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
@@ -117,6 +120,25 @@ async def test_a_named_tenant_has_a_level_of_its_own_while_the_defaults_say_so(
                 return await level_of(api, client) == OURS
 
             await until(common, "all are served at the common level")
+
+
+@pytest.mark.usefixtures("operator")
+async def test_a_reserved_tenant_that_is_not_there_is_told(api: Api, name: str) -> None:
+    """H06: a level that nobody has is a name that somebody got wrong; once the tenant is there, all is well."""
+
+    async def told(text: str) -> bool:
+        found = await api.client.get(TenancyDefaults, "default")
+        missing = find(found.status.conditions, reasons.TENANTS_MISSING)
+        # What others say there stays as it is.
+        others = is_true(found.status.conditions, reasons.READY)
+        return others and text in (missing.message if missing is not None else "none is missing")
+
+    async with defaults(api, {"reserved": [{"tenant": name}]}):
+        await until(lambda: told(f"no such tenants in spec.fairness.reserved: '{name}'"), "it is missing")
+        await api.make_tenant(name)
+        await until(lambda: told("none is missing"), "it is there")
+        await api.delete(Tenant.resource, name)
+        await until(lambda: told(f"'{name}'"), "it is missing again")
 
 
 @pytest.mark.usefixtures("operator")

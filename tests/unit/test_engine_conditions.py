@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenantry.api.model import Condition, ConditionStatus
-from tenantry.engine.conditions import Wanted, find, is_true, merge
+from tenantry.engine.conditions import Wanted, find, is_true, merge, replaced
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"
 
@@ -85,3 +85,13 @@ def test_merging_twice_is_merging_once_and_never_depends_on_order(first: list[Wa
         old = find(before, condition.type)
         kept = old is not None and old.status is condition.status
         assert condition.last_transition_time == (EARLY if kept else LATE)
+
+
+def test_one_who_says_some_of_them_leaves_the_others() -> None:
+    """Each keeps its time, and what is no longer so goes."""
+    before = [_had("Ready", ConditionStatus.TRUE), _had("Missing", ConditionStatus.TRUE)]
+    there = replaced(before, [Wanted("Missing", True, "Other", "n", only_true=True)], generation=2, now=LATE)
+    assert there[1] == before[0]
+    assert (there[0].reason, there[0].last_transition_time) == ("Other", EARLY)
+    gone = replaced(there, [Wanted("Missing", False, "Other", "n", only_true=True)], generation=2, now=LATE)
+    assert gone == (before[0],)

@@ -9,6 +9,7 @@ STALLED = "Stalled"
 SUSPENDED = "Suspended"
 CLUSTER_NETWORK_POLICY = "ClusterNetworkPolicyInForce"
 EGRESS_NARROWED = "EgressNarrowed"
+TENANTS_MISSING = "TenantsMissing"
 
 SANDBOXED = "Sandboxed"
 EXPIRING = "Expiring"
@@ -67,6 +68,9 @@ KIND_NOT_INSTALLED = "KindNotInstalled"
 RUNTIME_CLASS_IN_FORCE = "RuntimeClassInForce"
 NO_RUNTIME_CLASS = "NoRuntimeClass"
 KERNEL_SHARED = "KernelShared"
+
+# Reasons of TenantsMissing
+TENANT_NOT_FOUND = "TenantNotFound"
 
 # Reasons of EgressNarrowed
 TOO_MANY_ADDRESSES = "TooManyAddresses"

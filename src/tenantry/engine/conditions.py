@@ -52,6 +52,23 @@ def merge(before: Sequence[Condition], wanted: Iterable[Wanted], *, generation: 
     return tuple(sorted(merged, key=lambda condition: condition.type))
 
 
+def replaced(
+    before: Sequence[Condition], wanted: Sequence[Wanted], *, generation: int, now: str
+) -> tuple[Condition, ...]:
+    """Return the conditions to write where several controllers have some each: those of other types stay.
+
+    Args:
+        before: As in `merge`.
+        wanted: All of the types that one controller says something of.
+        generation: As in `merge`.
+        now: As in `merge`.
+    """
+    ours = {item.type for item in wanted}
+    kept = [condition for condition in before if condition.type not in ours]
+    merged = merge(before, wanted, generation=generation, now=now)
+    return tuple(sorted((*kept, *merged), key=lambda condition: condition.type))
+
+
 def find(conditions: Iterable[Condition], type_: str) -> Condition | None:
     """Return the condition of a type, None where there is none."""
     return next((condition for condition in conditions if condition.type == type_), None)

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
+import msgspec
+
 from tenantry.api import marks
 from tenantry.api.errors import ApiError
 from tenantry.api.fairness import Fairness
@@ -16,9 +18,10 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
-from tenantry.controllers.fairness import desired
+from tenantry.controllers.fairness import desired, status
 from tenantry.controllers.watched import BY_TENANT
 from tenantry.engine.cache import Cache, Change
+from tenantry.engine.clock import rfc3339
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import plan
 from tenantry.engine.runtime import Engine, Watch
@@ -81,6 +84,11 @@ class FairnessController:
                 equivalent=engine.applier.equivalent,
             )
         )
+        missing = [name for name in self._reserved if engine.cache(Tenant.resource).get(name) is None]
+        if defaults is not None and not defaults.metadata.deletion_timestamp:
+            written = status.compute(defaults, missing, rfc3339(engine.clock.now()))
+            if written != defaults.status:
+                await engine.write_status(msgspec.structs.replace(defaults, status=written))
         for blocked in outcome.blocked:
             log.warning("a priority level is not as it should be", extra={"problem": blocked.message})
         if isinstance(outcome.error, ApiError):

@@ -15,7 +15,7 @@ from tenantry.api.model import Resource
 from tenantry.api.subnamespace import InheritanceMode, Subnamespace
 from tenantry.api.tenancydefaults import NAME, InheritableKind, TenancyDefaults, TenancyDefaultsStatus
 from tenantry.engine.cache import Cache
-from tenantry.engine.conditions import Wanted, merge
+from tenantry.engine.conditions import Wanted, replaced
 from tenantry.engine.plan import Blocked
 from tenantry.engine.runtime import Engine, Watch
 from tenantry.kube import wire
@@ -91,7 +91,7 @@ class Kinds:
         generation = defaults.metadata.generation
         return TenancyDefaultsStatus(
             observed_generation=generation,
-            conditions=merge(defaults.status.conditions, [ready], generation=generation, now=now),
+            conditions=replaced(defaults.status.conditions, [ready], generation=generation, now=now),
         )
 
     @property
