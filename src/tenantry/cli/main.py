@@ -51,6 +51,9 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "operator": ("operator", "operator", "Run the operator (what the Deployment and local clusters run)."),
 }
 
+HIDDEN = {"netpol-agent": ("netpol_agent", "netpol_agent")}
+"""What machines call: verb -> (module below tenantry.cli, attribute)."""
+
 
 class LazyVerbs(click.Group):
     """A group whose commands are imported when they are called."""
@@ -61,9 +64,9 @@ class LazyVerbs(click.Group):
 
     @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
+        if cmd_name not in VERBS and cmd_name not in HIDDEN:
             return None
-        module, attribute, _ = VERBS[cmd_name]
+        module, attribute = HIDDEN[cmd_name] if cmd_name in HIDDEN else VERBS[cmd_name][:2]
         command = getattr(importlib.import_module(f"tenantry.cli.{module}"), attribute)
         if not isinstance(command, click.Command):
             raise TypeError(f"tenantry.cli.{module}.{attribute} is not a command")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import os
 import socket
@@ -12,31 +11,12 @@ from pathlib import Path
 
 import click
 import uvloop
-from typing_extensions import override
 
 from tenantry.api import marks
 from tenantry.api.errors import ConfigError
+from tenantry.cli.jsonlines import JsonLines
 from tenantry.controllers.operator import Options, operate
 from tenantry.kube import kubeconfig
-
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-
-
-class _JsonLines(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, and the fields given as `extra`."""
-
-    @override
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, object] = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            **{name: value for name, value in vars(record).items() if name not in _STANDARD},
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
 
 
 @click.command()
@@ -50,7 +30,7 @@ class _JsonLines(logging.Formatter):
 def operator(path: Path | None, context: str | None, metrics_address: str, namespace: str, log_level: str) -> None:
     """Run the operator until it is told to stop."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_JsonLines())
+    handler.setFormatter(JsonLines())
     logging.basicConfig(level=log_level.upper(), handlers=[handler])
     connection = kubeconfig.in_cluster() if path is None else kubeconfig.load([path], context)
     if connection is None:

@@ -1,0 +1,56 @@
+"""`tenantry netpol-agent`: what each real node runs, so that NetworkPolicies hold on it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+
+import click
+import uvloop
+
+from tenantry.api.errors import ConfigError, InputError
+from tenantry.cli.jsonlines import JsonLines
+from tenantry.kube import kubeconfig
+from tenantry.netpol.agent import Options, guard
+from tenantry.netpol.compile import Guarded
+
+_INTERFACE = re.compile(r"[A-Za-z0-9_.-]{1,15}\*?")
+
+
+@click.command("netpol-agent", hidden=True)
+@click.option("--kubeconfig", "path", type=click.Path(path_type=Path), help="Instead of the pod's service account.")
+@click.option("--context", help="A context of the kubeconfig.")
+@click.option("--node", required=True, help="The node whose pods are guarded.")
+@click.option(
+    "--pod-interface",
+    "interfaces",
+    multiple=True,
+    default=("cni0",),
+    show_default=True,
+    help='Where the node\'s pods are: the bridge, or "veth*"; can be given several times.',
+)
+@click.option("--routed", is_flag=True, help="The pods have no bridge in common (CNI plugin ptp).")
+@click.option("--netns", type=click.Path(path_type=Path), help="The node's network namespace; by default our own.")
+@click.option("--ready-file", type=click.Path(path_type=Path), help="Is there while the rules are in force.")
+def netpol_agent(  # noqa: PLR0917 - click gives them by name
+    path: Path | None,
+    context: str | None,
+    node: str,
+    interfaces: tuple[str, ...],
+    routed: bool,  # noqa: FBT001 - click gives flags by name
+    netns: Path | None,
+    ready_file: Path | None,
+) -> None:
+    """Keep NetworkPolicies in force on a node, by nftables, until told to stop."""
+    wrong = next((each for each in interfaces if not _INTERFACE.fullmatch(each)), None)
+    if wrong is not None:
+        raise InputError(f'--pod-interface {wrong!r} must be a name as in "cni0", or how names begin, as in "veth*"')
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level="INFO", handlers=[handler])
+    connection = kubeconfig.in_cluster() if path is None else kubeconfig.load([path], context)
+    if connection is None:
+        raise ConfigError("this is no pod with a service account; name the cluster with --kubeconfig")
+    guarded = Guarded(node=node, interfaces=interfaces)
+    uvloop.run(guard(connection, Options(guarded=guarded, netns=netns, ready_file=ready_file, is_routed=routed)))

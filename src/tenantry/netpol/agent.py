@@ -1,0 +1,200 @@
+"""Keeps the table of one node in step with the cluster.
+
+All kinds are fetched before the first table is made of them. Until then, and after the agent has ended, the table of
+before stays in force; where there is none, one in which no pod is known: nothing comes from pods or to them but what
+the node itself asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from tenantry.api.errors import RetryableError
+from tenantry.engine.cache import Change
+from tenantry.engine.informer import Informer
+from tenantry.kube.client import Client
+from tenantry.kube.kubeconfig import Connection
+from tenantry.netpol import objects
+from tenantry.netpol.compile import TABLE, Guarded, compile_rules
+from tenantry.netpol.nft import Nft
+from tenantry.netpol.objects import Pod, Policy, Space, World
+from tenantry.netpol.ruleset import Ruleset, difference, render
+
+FIRST_RETRY_SECONDS = 0.2
+LAST_RETRY_SECONDS = 10.0
+LOOK_SECONDS = 10.0
+"""How often it is looked whether somebody has taken the table away."""
+
+Kept = Pod | Space | Policy
+log = logging.getLogger(__name__)
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How the agent runs.
+
+    Args:
+        guarded: The node and its pods' interfaces.
+        netns: The node's network namespace, None for our own.
+        ready_file: Is there while the table says what the cluster says; None for nowhere.
+        is_routed: Pods of a node have no bridge in common: packets between them are forwarded in any case.
+    """
+
+    guarded: Guarded
+    netns: Path | None = None
+    ready_file: Path | None = None
+    is_routed: bool = False
+
+
+class Agent:
+    """The agent of one node.
+
+    Args:
+        client: Reads pods, namespaces and NetworkPolicies of the whole cluster.
+        options: How it runs.
+    """
+
+    def __init__(self, client: Client, options: Options) -> None:
+        self._client = client
+        self._options = options
+        self._nft = Nft(options.netns)
+        self._changed = asyncio.Event()
+        self._pods = Informer(objects.PODS, objects.decode_pod, self._notice)
+        self._spaces = Informer(objects.NAMESPACES, objects.decode_space, self._notice)
+        self._policies = Informer(objects.POLICIES, objects.decode_policy, self._notice)
+        self._in_force: Ruleset | None = None
+
+    async def run(self) -> None:
+        """Run until cancelled. Failures are waited out, and told in the log and by the ready file."""
+        informers = (self._pods, self._spaces, self._policies)
+        try:
+            self._tell(ready=False)
+            await self._persist(self._close)
+            async with asyncio.TaskGroup() as group:
+                for informer in informers:
+                    group.create_task(informer.run(self._client))
+                for informer in informers:
+                    await informer.synced.wait()
+                while True:
+                    began = time.monotonic()
+                    await self._persist(self._keep)
+                    # What changes meanwhile is taken together: at most half of the time is spent on this.
+                    await asyncio.sleep(time.monotonic() - began)
+                    await self._wait()
+        finally:
+            self._tell(ready=False)
+
+    async def _persist(self, act: Callable[[], Awaitable[None]]) -> None:
+        delay = FIRST_RETRY_SECONDS
+        while True:
+            try:
+                await act()
+            except RetryableError as error:
+                self._in_force = None
+                self._tell(ready=False)
+                log.warning("the rules are not in force", extra={"problem": str(error)})
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, LAST_RETRY_SECONDS)
+            else:
+                return
+
+    async def _close(self) -> None:
+        """Leave the table that is there, or let nothing pass until the pods are known."""
+        if not await self._nft.has(TABLE):
+            await self._nft.load(render(compile_rules(World(), self._options.guarded)))
+        # nftables sees packets between pods of one bridge only when the kernel is told to show them.
+        passing = [] if self._options.is_routed else await self._nft.unfiltered()
+        if passing:
+            raise RetryableError(f"packets between pods of one bridge are not filtered: set {', '.join(passing)} to 1")
+
+    async def _keep(self) -> None:
+        """Put in force what the cluster says."""
+        self._changed.clear()
+        began = time.monotonic()
+        world = World(
+            pods=tuple(self._pods.cache), spaces=tuple(self._spaces.cache), policies=tuple(self._policies.cache)
+        )
+        rules = compile_rules(world, self._options.guarded)
+        compiled = time.monotonic()
+        before = self._in_force
+        commands = render(rules) if before is None else difference(before, rules)
+        if commands:
+            await self._load(commands, rules)
+            fields = {
+                "pods": len(world.pods),
+                "policies": len(world.policies),
+                "bytes": len(commands),
+                "whole": before is None,
+                "compile_milliseconds": round((compiled - began) * 1000, 1),
+                "load_milliseconds": round((time.monotonic() - compiled) * 1000, 1),
+            }
+            log.info("rules in force", extra=fields)
+        self._in_force = rules
+        self._tell(ready=True)
+
+    async def _load(self, commands: str, rules: Ruleset) -> None:
+        try:
+            await self._nft.load(commands)
+        except RetryableError as error:
+            if self._in_force is None:
+                raise
+            # Somebody else has changed the table: what is there is no longer what we know.
+            log.warning("a change was refused: the whole table is written", extra={"problem": str(error)})
+            await self._nft.load(render(rules))
+
+    async def _wait(self) -> None:
+        """Return when something has changed, or the table is gone."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._changed.wait()
+                    return
+            await self._persist(self._look)
+            if self._in_force is None:
+                return
+
+    async def _look(self) -> None:
+        if self._in_force is not None and not await self._nft.has(TABLE):
+            log.warning("somebody has taken the table away")
+            self._in_force = None
+
+    def _notice(self, change: Change[Pod] | Change[Space] | Change[Policy]) -> None:
+        if not _is_same(change.before, change.after):
+            self._changed.set()
+
+    def _tell(self, *, ready: bool) -> None:
+        file = self._options.ready_file
+        if file is not None and ready and not file.exists():
+            file.touch()
+        elif file is not None and not ready:
+            file.unlink(missing_ok=True)
+
+
+def _is_same(before: Kept | None, after: Kept | None) -> bool:
+    """Tell whether a change is one only of what is not kept, as a pod's heartbeats are."""
+    if before is None or after is None:
+        return before is after
+    return msgspec.structs.replace(before, version=after.version) == after
+
+
+async def guard(connection: Connection, options: Options) -> None:
+    """Run the agent until SIGTERM or SIGINT; the rules stay in force after it.
+
+    Raises:
+        ConfigError: The credentials are wrong.
+    """
+    loop = asyncio.get_running_loop()
+    async with Client(connection, field_manager="tenantry-netpol", max_connections=4) as client:
+        running = asyncio.create_task(Agent(client, options).run())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, running.cancel)
+        with suppress(asyncio.CancelledError):
+            await running
+        log.info("stopped: the rules stay as they are")

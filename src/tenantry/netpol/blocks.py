@@ -1,0 +1,56 @@
+"""Ranges of addresses and of ports, for nftables' interval sets: pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+
+Range = tuple[int, int]
+"""The first and the last, both in it."""
+
+
+def merged(ranges: Iterable[Range]) -> list[Range]:
+    """Return the same numbers as ranges in order, none of which touches another."""
+    found: list[Range] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(found[-1][1], last))
+        else:
+            found.append((first, last))
+    return found
+
+
+def without(whole: Range, holes: Iterable[Range]) -> list[Range]:
+    """Return what is left of a range."""
+    left: list[Range] = []
+    first, last = whole
+    for start, end in merged(holes):
+        if end < first or start > last:
+            continue
+        if start > first:
+            left.append((first, start - 1))
+        first = end + 1
+    return [*left, (first, last)] if first <= last else left
+
+
+def addresses(cidr: str) -> tuple[int, Range]:
+    """Return the family of a CIDR (4 or 6) and its addresses.
+
+    Raises:
+        ValueError: It is none.
+    """
+    network = ipaddress.ip_network(cidr, strict=False)
+    return network.version, (int(network.network_address), int(network.broadcast_address))
+
+
+def text(family: int, found: Range) -> str:
+    """Return a range of addresses as nft reads it."""
+    kind = ipaddress.IPv4Address if family == 4 else ipaddress.IPv6Address  # noqa: PLR2004 - IP's version
+    first, last = found
+    return str(kind(first)) if first == last else f"{kind(first)}-{kind(last)}"
+
+
+def port_text(found: Range) -> str:
+    """Return a range of ports as nft reads it."""
+    first, last = found
+    return str(first) if first == last else f"{first}-{last}"

@@ -1,0 +1,263 @@
+"""From NetworkPolicies to the nftables table of one node: pure.
+
+::
+
+    forward-out  (forward)    known? ── by source ──► out-SET ──► jump each policy's chain ──► drop
+    forward-in   (forward, 1) known? ── by target ──► in-SET  ──► jump each policy's chain ──► drop
+    local-out    (input)      known? ── by source ──► out-SET   what the pods send to their own node
+
+Each packet that is no answer meets two base chains, one for each side, and `accept` ends only the one that it is in:
+so both sides must let it. Pods that the same policies select share a chain. A pod that no policy selects is in no map.
+Services are behind us: kube-proxy has put in a pod's address before the forward hook.
+
+What the node itself sends to its pods (kubelet's probes) passes the output hook, where there is nothing. What comes
+from or goes to a pod interface under an address that is no known pod's is dropped: a pod that the agent has not seen
+yet, other addresses that a pod gave itself, link-local ones between pods of one bridge, and broadcasts. A pod that
+forges the source of another one on its node is not told from it.
+
+Source: Kubernetes, "Network Policies"; nft(8).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from tenantry.netpol import blocks
+from tenantry.netpol.objects import Direction, Peer, Pod, Policy, Port, Rule, Selector, World
+from tenantry.netpol.ruleset import Chain, ElementSet, Ruleset
+from tenantry.netpol.selectors import selects
+
+TABLE = "tenantry-netpol"
+
+_FAMILIES = {4: ("ip", "ipv4_addr"), 6: ("ip6", "ipv6_addr")}
+# Answers pass; what the one who connected sends is looked at packet by packet, so that a policy that comes later ends
+# what it forbids, and an address that is another pod's now takes no connections over.
+_ESTABLISHED = ("ct state related accept", "ct state established ct direction reply accept")
+# Neighbours are found by multicast and from link-local addresses; the hop limit says that no router sent it (RFC 4861).
+_NEIGHBOURS = (
+    "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit, nd-router-advert } "
+    "ip6 hoplimit 255 accept"
+)
+
+
+class Guarded(msgspec.Struct, frozen=True, kw_only=True):
+    """What the table is for.
+
+    Args:
+        node: The node's name.
+        interfaces: Where its pods are, as nft reads it: the bridge, or "veth*".
+    """
+
+    node: str
+    interfaces: tuple[str, ...] = ("cni0",)
+
+
+def compile_rules(world: World, guarded: Guarded) -> Ruleset:
+    """Return the table of a node; the same one whatever the order of what is in the world."""
+    return _Compiler(world, guarded).compiled()
+
+
+class _Compiler:
+    def __init__(self, world: World, guarded: Guarded) -> None:
+        self._guarded = guarded
+        self._spaces = {space.key: space.labels for space in world.spaces}
+        self._policies: dict[str, list[Policy]] = {}
+        for policy in sorted(world.policies, key=lambda each: each.key):
+            self._policies.setdefault(policy.namespace, []).append(policy)
+        # Of two pods that say they have one address, the greater is the last.
+        holders = sorted(world.pods, key=lambda each: (each.born, each.key))
+        self._owners = {address: pod for pod in holders for address in pod.addresses}
+        self._by_namespace: dict[str, list[tuple[str, Pod]]] = {}
+        for address, pod in self._owners.items():
+            self._by_namespace.setdefault(pod.namespace, []).append((address, pod))
+        self._sets: dict[str, ElementSet] = {}
+        self._chains: dict[str, Chain] = {}
+
+    def compiled(self) -> Ruleset:
+        local = [(address, pod) for address, pod in self._owners.items() if pod.node == self._guarded.node]
+        self._add_set("known", local)
+        self._add_set("self", local, " . ")
+        self._add_map("out", "Egress", local)
+        self._add_map("in", "Ingress", local)
+        self._add_bases()
+        return Ruleset(TABLE, self._sets, self._chains)
+
+    def _add_set(self, name: str, local: Sequence[tuple[str, Pod]], joint: str = "") -> None:
+        for family, (_, kind) in _FAMILIES.items():
+            own = [address for address, _ in local if _family(address) == family]
+            elements = {f"{each}{joint}{each}" if joint else each: "" for each in own}
+            self._sets[f"{name}{family}"] = ElementSet(f"{kind}{joint}{kind}" if joint else kind, elements)
+
+    def _add_map(self, name: str, direction: Direction, local: Sequence[tuple[str, Pod]]) -> None:
+        elements: dict[int, dict[str, str]] = {family: {} for family in _FAMILIES}
+        chains: dict[str, str] = {}
+        for address, pod in local:
+            # A pod with two addresses is looked at once.
+            if pod.key not in chains:
+                chains[pod.key] = self._pods_chain(name, direction, pod)
+            if chains[pod.key]:
+                elements[_family(address)][address] = f"goto {chains[pod.key]}"
+        for family, (_, kind) in _FAMILIES.items():
+            self._sets[f"{name}{family}"] = ElementSet(f"{kind} : verdict", elements[family])
+
+    def _pods_chain(self, name: str, direction: Direction, pod: Pod) -> str:
+        """Return the chain of the pods that the same policies select, "" where none does."""
+        policies = [
+            policy
+            for policy in self._policies.get(pod.namespace, ())
+            if policy.rules(direction) is not None and selects(policy.pods, pod.labels)
+        ]
+        if not policies:
+            return ""
+        jumps = tuple(f"jump {self._policy_chain(name, direction, policy)}" for policy in policies)
+        chain = f"{name}-{_digest(*jumps)}"
+        self._chains[chain] = Chain((*jumps, "counter drop"))
+        return chain
+
+    def _policy_chain(self, name: str, direction: Direction, policy: Policy) -> str:
+        chain = f"{name}-policy-{_digest(policy.namespace, policy.name)}"
+        if chain not in self._chains:
+            lines: list[str] = []
+            for rule in policy.rules(direction) or ():
+                lines += self._rule(direction, policy.namespace, rule)
+            self._chains[chain] = Chain(tuple(lines))
+        return chain
+
+    def _rule(self, direction: Direction, namespace: str, rule: Rule) -> list[str]:
+        peers = self._peers(direction, namespace, rule.peers) if rule.peers else [(0, "")]
+        ports = self._ports(rule.ports) if rule.ports else [(0, "")]
+        # Of no family fits both; an address and a port of different families never meet.
+        return [
+            " ".join(each for each in (peer, port, "accept") if each)
+            for family, peer in peers
+            for port_family, port in ports
+            if 0 in {family, port_family} or family == port_family
+        ]
+
+    def _peers(self, direction: Direction, namespace: str, peers: Iterable[Peer]) -> list[tuple[int, str]]:
+        """Return matches of the other side's address, each with its family."""
+        side = "saddr" if direction == "Ingress" else "daddr"
+        names: set[str] = set()
+        ranges: dict[int, list[blocks.Range]] = {4: [], 6: []}
+        for peer in peers:
+            if peer.ip_block is None:
+                names.add(self._group(namespace, peer))
+                continue
+            family, whole = blocks.addresses(peer.ip_block.cidr)
+            holes = [hole for version, hole in map(blocks.addresses, peer.ip_block.but) if version == family]
+            ranges[family] += blocks.without(whole, holes)
+        found = [
+            (family, f"{word} {side} @{name}{family}")
+            for name in sorted(names)
+            for family, (word, _) in _FAMILIES.items()
+        ]
+        for family, (word, _) in _FAMILIES.items():
+            if ranges[family]:
+                found.append((family, f"{word} {side} @{self._block(family, ranges[family])}"))
+        return found
+
+    def _block(self, family: int, ranges: Iterable[blocks.Range]) -> str:
+        elements = dict.fromkeys((blocks.text(family, each) for each in blocks.merged(ranges)), "")
+        name = f"block-{_digest(*elements)}-{family}"
+        self._sets[name] = ElementSet(_FAMILIES[family][1], elements, is_interval=True)
+        return name
+
+    def _group(self, namespace: str, peer: Peer) -> str:
+        """Return the name of the sets of the addresses of selected pods, without the family."""
+        where = peer.namespace_selector
+        name = f"group-{_digest('' if where is not None else namespace, _word(where), _word(peer.pod_selector))}-"
+        if f"{name}4" not in self._sets:
+            # The labels of a namespace that is not known could be any: its pods are not in.
+            spaces = (
+                [namespace] if where is None else [k for k, labels in self._spaces.items() if selects(where, labels)]
+            )
+            which = peer.pod_selector or Selector()
+            inside = [
+                address
+                for space in spaces
+                for address, pod in self._by_namespace.get(space, ())
+                if selects(which, pod.labels)
+            ]
+            for family, (_, kind) in _FAMILIES.items():
+                own = dict.fromkeys((each for each in inside if _family(each) == family), "")
+                self._sets[f"{name}{family}"] = ElementSet(kind, own)
+        return name
+
+    def _ports(self, ports: Iterable[Port]) -> list[tuple[int, str]]:
+        """Return matches of the port that is connected to, each with its family, 0 for both."""
+        ranges: dict[str, list[blocks.Range]] = {}
+        found: set[tuple[int, str]] = set()
+        for port in ports:
+            protocol = port.protocol.lower()
+            if port.port is None:
+                found.add((0, f"meta l4proto {protocol}"))
+            elif isinstance(port.port, str):
+                name = self._named(port.port, port.protocol)
+                for family, (word, _) in _FAMILIES.items():
+                    found.add((family, f"{word} daddr . meta l4proto . th dport @{name}{family}"))
+            else:
+                ranges.setdefault(protocol, []).append((port.port, port.end_port or port.port))
+        for protocol, own in ranges.items():
+            texts = [blocks.port_text(each) for each in blocks.merged(own)]
+            found.add((0, f"{protocol} dport {texts[0] if len(texts) == 1 else '{ ' + ', '.join(texts) + ' }'}"))
+        return sorted(found)
+
+    def _named(self, name: str, protocol: str) -> str:
+        """Return the name of the sets of addresses and ports that have a name, without the family.
+
+        The name is the target's word, also for what goes out: each pod may have another number behind it.
+        """
+        title = f"port-{_digest(name, protocol)}-"
+        if f"{title}4" not in self._sets:
+            found = [
+                (address, port)
+                for address, pod in self._owners.items()
+                for port in pod.ports
+                if (port.name, port.protocol) == (name, protocol)
+            ]
+            for family, (_, kind) in _FAMILIES.items():
+                texts = (
+                    f"{address} . {protocol.lower()} . {port.container_port}"
+                    for address, port in found
+                    if _family(address) == family
+                )
+                self._sets[f"{title}{family}"] = ElementSet(
+                    f"{kind} . inet_proto . inet_service", dict.fromkeys(texts, "")
+                )
+        return title
+
+    def _add_bases(self) -> None:
+        first = (*_ESTABLISHED, _NEIGHBOURS)
+        # A rule for each interface: a set of names takes no wildcards.
+        pods = sorted(self._guarded.interfaces)
+        families = list(_FAMILIES.items())
+        from_known = [f'iifname "{i}" {word} saddr != @known{n} drop' for i in pods for n, (word, _) in families]
+        to_known = [f'oifname "{i}" {word} daddr != @known{n} drop' for i in pods for n, (word, _) in families]
+        own = [f"{word} saddr . {word} daddr @self{n} accept" for n, (word, _) in families]
+        out = [f"{word} saddr vmap @out{n}" for n, (word, _) in families]
+        in_ = [f"{word} daddr vmap @in{n}" for n, (word, _) in families]
+        self._chains |= {
+            "forward-out": Chain((*first, *from_known, *own, *out), _header("forward", 0)),
+            "forward-in": Chain((*first, *to_known, *own, *in_), _header("forward", 1)),
+            "local-out": Chain((*first, *from_known, *out), _header("input", 0)),
+        }
+
+
+def _header(hook: str, priority: int) -> str:
+    return f"type filter hook {hook} priority {priority}; policy accept;"
+
+
+def _family(address: str) -> int:
+    return 6 if ":" in address else 4
+
+
+def _word(selector: Selector | None) -> str:
+    return "" if selector is None else msgspec.json.encode(selector, order="deterministic").decode()
+
+
+def _digest(*parts: str) -> str:
+    """Return a name for what has no short one; 128 bits, since tenants choose some of the parts and could search."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]

@@ -1,0 +1,81 @@
+"""Runs nft(8), in this network namespace or in another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from tenantry.api.errors import RetryableError
+
+SECONDS = 60.0
+"""How long one command may take; a table for a thousand pods takes a tenth of a second."""
+
+BRIDGE_SETTINGS = ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables")
+
+
+class Nft:
+    """nft and the network namespace that it acts on.
+
+    Args:
+        netns: The file of a network namespace, as in "/run/netns/NAME"; None for our own.
+    """
+
+    def __init__(self, netns: Path | None = None) -> None:
+        self._inside = () if netns is None else ("nsenter", f"--net={netns}")
+
+    async def load(self, commands: str) -> None:
+        """Carry out commands as one transaction: all of them, or none.
+
+        Raises:
+            RetryableError: nft is not there, refuses, or does not end.
+        """
+        await self._run(("nft", "-f", "-"), commands)
+
+    async def has(self, table: str) -> bool:
+        """Tell whether a table of the family inet is there.
+
+        Raises:
+            RetryableError: As above.
+        """
+        return f"table inet {table}" in (await self._run(("nft", "list", "tables"))).splitlines()
+
+    async def unfiltered(self) -> list[str]:
+        """Return the settings by which packets between pods of one bridge would pass nftables by.
+
+        Raises:
+            RetryableError: They cannot be read.
+        """
+        # Which values a file of /proc/sys/net has depends on who opens it.
+        files = [f"/proc/sys/net/bridge/{name}" for name in BRIDGE_SETTINGS]
+        values = (await self._run(("sh", "-c", 'cat "$@" 2>/dev/null || true', "sh", *files))).split()
+        if len(values) != len(files):
+            return [f"net.bridge.{name}" for name in BRIDGE_SETTINGS]
+        return [f"net.bridge.{name}" for name, value in zip(BRIDGE_SETTINGS, values, strict=True) if value != "1"]
+
+    async def _run(self, command: Sequence[str], text: str = "") -> str:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._inside,
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            raise RetryableError(
+                f"{command[0]!r} cannot be run ({error.strerror}); install the package nftables"
+            ) from error
+        try:
+            async with asyncio.timeout(SECONDS):
+                out, err = await process.communicate(text.encode())
+        except TimeoutError as error:
+            raise RetryableError(f"{command[0]!r} did not end within {SECONDS:.0f} s") from error
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode:
+            first = err.decode(errors="replace").strip().split("\n")[0]
+            raise RetryableError(f"{command[0]!r} failed with exit code {process.returncode}: {first}")
+        return out.decode()

@@ -1,0 +1,301 @@
+"""What the agent keeps of pods, namespaces and NetworkPolicies: pure.
+
+Whatever of a NetworkPolicy is not understood closes: it then selects all pods of its namespace and allows nothing.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from tenantry.api.model import Model, Resource, object_key
+
+PODS = Resource("", "v1", "pods", "Pod")
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+
+Protocol = Literal["TCP", "UDP", "SCTP"]
+Direction = Literal["Ingress", "Egress"]
+
+
+class Requirement(Model, frozen=True, kw_only=True):
+    """One condition of a label selector."""
+
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[str, ...] = ()
+
+
+class Selector(Model, frozen=True, kw_only=True):
+    """A label selector; an empty one selects everything."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[Requirement, ...] = ()
+
+
+class Block(Model, frozen=True, kw_only=True):
+    """Addresses, without some of them."""
+
+    cidr: str
+    but: tuple[str, ...] = msgspec.field(name="except", default=())
+
+
+class Peer(Model, frozen=True, kw_only=True):
+    """Pods of the selected namespaces, of the policy's own where none are selected; or addresses alone."""
+
+    ip_block: Block | None = None
+    namespace_selector: Selector | None = None
+    pod_selector: Selector | None = None
+
+
+class Port(Model, frozen=True, kw_only=True):
+    """Ports of a protocol: one by number or by name, a range, or all."""
+
+    protocol: Protocol = "TCP"
+    port: int | str | None = None
+    end_port: int | None = None
+
+
+class Rule(Model, frozen=True, kw_only=True):
+    """Who, at which ports; an empty list is everybody, or all ports."""
+
+    peers: tuple[Peer, ...] = ()
+    ports: tuple[Port, ...] = ()
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """A NetworkPolicy.
+
+    Args:
+        namespace: Where it is.
+        name: Its name there.
+        version: The resourceVersion.
+        pods: Which pods of its namespace it is about.
+        ingress: Who may connect to them; None where the policy is not about that.
+        egress: To whom they may connect; None where the policy is not about that.
+    """
+
+    namespace: str
+    name: str
+    version: int = 0
+    pods: Selector = Selector()
+    ingress: tuple[Rule, ...] | None = None
+    egress: tuple[Rule, ...] | None = None
+
+    @property
+    def key(self) -> str:
+        """Return `namespace/name`."""
+        return object_key(self.namespace, self.name)
+
+    def rules(self, direction: Direction) -> tuple[Rule, ...] | None:
+        """Return the rules of one direction, None where the policy is not about it."""
+        return self.ingress if direction == "Ingress" else self.egress
+
+
+class NamedPort(Model, frozen=True, kw_only=True):
+    """A container's port that has a name."""
+
+    name: str
+    container_port: int
+    protocol: Protocol = "TCP"
+
+
+class Pod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod.
+
+    Args:
+        namespace: Where it is.
+        name: Its name there.
+        version: The resourceVersion.
+        node: The node that it is on; "" before it is scheduled.
+        labels: Its labels.
+        addresses: Its own addresses in their canonical form: none while it has none, after it has finished, and for one
+            in the node's network, which NetworkPolicies are not about.
+        ports: Its ports that have names.
+        born: When it was made, and whether nobody has deleted it since; of two pods that say they have one address, the
+            greater has it.
+    """
+
+    namespace: str
+    name: str
+    version: int = 0
+    node: str = ""
+    labels: dict[str, str] = {}
+    addresses: tuple[str, ...] = ()
+    ports: tuple[NamedPort, ...] = ()
+    born: tuple[bool, str] = (True, "")
+
+    @property
+    def key(self) -> str:
+        """Return `namespace/name`."""
+        return object_key(self.namespace, self.name)
+
+
+class Space(msgspec.Struct, frozen=True, kw_only=True):
+    """A namespace and its labels."""
+
+    key: str
+    version: int = 0
+    labels: dict[str, str] = {}
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """All that decides who reaches whom; in any order."""
+
+    pods: tuple[Pod, ...] = ()
+    spaces: tuple[Space, ...] = ()
+    policies: tuple[Policy, ...] = ()
+
+
+class _Metadata(Model, frozen=True, kw_only=True):
+    name: str
+    namespace: str = ""
+    resource_version: str = "0"
+    labels: dict[str, str] = {}
+    creation_timestamp: str = ""
+    deletion_timestamp: str = ""
+
+
+class _Object(Model, frozen=True, kw_only=True):
+    metadata: _Metadata
+
+
+class _IngressRule(Model, frozen=True, kw_only=True):
+    from_: tuple[Peer, ...] = msgspec.field(name="from", default=())
+    ports: tuple[Port, ...] = ()
+
+
+class _EgressRule(Model, frozen=True, kw_only=True):
+    to: tuple[Peer, ...] = ()
+    ports: tuple[Port, ...] = ()
+
+
+class _PolicySpec(Model, frozen=True, kw_only=True):
+    pod_selector: Selector = Selector()
+    policy_types: tuple[Direction, ...] = ()
+    ingress: tuple[_IngressRule, ...] = ()
+    egress: tuple[_EgressRule, ...] = ()
+
+
+class _PolicyObject(Model, frozen=True, kw_only=True):
+    spec: _PolicySpec = _PolicySpec()
+
+
+class _ContainerPort(Model, frozen=True, kw_only=True):
+    container_port: int
+    name: str = ""
+    protocol: Protocol = "TCP"
+
+
+class _Container(Model, frozen=True, kw_only=True):
+    ports: tuple[_ContainerPort, ...] = ()
+    restart_policy: str = ""
+
+
+class _PodSpec(Model, frozen=True, kw_only=True):
+    node_name: str = ""
+    host_network: bool = False
+    containers: tuple[_Container, ...] = ()
+    init_containers: tuple[_Container, ...] = ()
+
+
+class _Address(Model, frozen=True, kw_only=True):
+    ip: str = ""
+
+
+class _PodStatus(Model, frozen=True, kw_only=True):
+    phase: str = ""
+    pod_ips: tuple[_Address, ...] = msgspec.field(name="podIPs", default=())
+
+
+class _PodObject(Model, frozen=True, kw_only=True):
+    metadata: _Metadata
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+
+_pod_decoder = msgspec.json.Decoder(_PodObject)
+_policy_decoder = msgspec.json.Decoder(_PolicyObject)
+_object_decoder = msgspec.json.Decoder(_Object)
+
+
+def decode_pod(raw: msgspec.Raw) -> Pod:
+    """Return what is kept of a pod."""
+    found = _pod_decoder.decode(raw)
+    meta, spec = found.metadata, found.spec
+    # The address of a pod that has finished may already be another's.
+    has_own = not spec.host_network and found.status.phase not in {"Succeeded", "Failed"}
+    # Init containers that are restarted always serve as long as the others (Kubernetes: "Sidecar Containers").
+    serving = (*spec.containers, *(each for each in spec.init_containers if each.restart_policy == "Always"))
+    ports = (port for container in serving for port in container.ports if port.name)
+    return Pod(
+        namespace=meta.namespace,
+        name=meta.name,
+        version=int(meta.resource_version),
+        node=spec.node_name,
+        labels=meta.labels,
+        addresses=_canonical(each.ip for each in found.status.pod_ips) if has_own else (),
+        ports=tuple(
+            NamedPort(name=port.name, container_port=port.container_port, protocol=port.protocol) for port in ports
+        ),
+        born=(not meta.deletion_timestamp, meta.creation_timestamp),
+    )
+
+
+def decode_space(raw: msgspec.Raw) -> Space:
+    """Return what is kept of a namespace."""
+    meta = _object_decoder.decode(raw).metadata
+    return Space(key=meta.name, version=int(meta.resource_version), labels=meta.labels)
+
+
+def decode_policy(raw: msgspec.Raw) -> Policy:
+    """Return what is kept of a NetworkPolicy; one that closes its namespace where it is not understood."""
+    meta = _object_decoder.decode(raw).metadata
+    ingress: tuple[Rule, ...] | None = ()
+    egress: tuple[Rule, ...] | None = ()
+    pods = Selector()
+    try:
+        spec = _policy_decoder.decode(raw).spec
+        _check_blocks(spec)
+    except (msgspec.MsgspecError, ValueError):
+        pass
+    else:
+        pods = spec.pod_selector
+        types = spec.policy_types or (("Ingress", "Egress") if spec.egress else ("Ingress",))
+        ingress = tuple(Rule(peers=each.from_, ports=each.ports) for each in spec.ingress)
+        egress = tuple(Rule(peers=each.to, ports=each.ports) for each in spec.egress)
+        ingress = ingress if "Ingress" in types else None
+        egress = egress if "Egress" in types else None
+    return Policy(
+        namespace=meta.namespace,
+        name=meta.name,
+        version=int(meta.resource_version),
+        pods=pods,
+        ingress=ingress,
+        egress=egress,
+    )
+
+
+def _check_blocks(spec: _PolicySpec) -> None:
+    """Raise ValueError where a CIDR is none."""
+    peers = [peer for rule in spec.ingress for peer in rule.from_]
+    peers += [peer for rule in spec.egress for peer in rule.to]
+    for peer in peers:
+        for cidr in () if peer.ip_block is None else (peer.ip_block.cidr, *peer.ip_block.but):
+            ipaddress.ip_network(cidr, strict=False)
+
+
+def _canonical(addresses: Iterable[str]) -> tuple[str, ...]:
+    """Return addresses in the form in which they compare; what is none, or has a scope, is left out."""
+    found: list[str] = []
+    for text in addresses:
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            continue
+        if "%" not in text:
+            found.append(str(address))
+    return tuple(found)

@@ -1,0 +1,209 @@
+"""Random NetworkPolicies, as nftables on nodes made of network namespaces, against what reading the policies says."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from tenantry.netpol.compile import Guarded, compile_rules
+from tenantry.netpol.objects import (
+    Block,
+    NamedPort,
+    Peer,
+    Pod,
+    Policy,
+    Port,
+    Protocol,
+    Requirement,
+    Rule,
+    Selector,
+    Space,
+    World,
+)
+from tenantry.netpol.ruleset import Ruleset, difference, render
+from tenantry.netpol.verdict import Connection, allows
+from tenantry.testing.podnet import Endpoint, Fabric, Netns, mismatches, missing
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
+
+PORTS = (80, 81, 90)
+PROTOCOLS: tuple[Protocol, ...] = ("TCP", "UDP")
+NODES = 2
+PODS = 6
+ROUNDS = 12
+
+
+class Cluster:
+    """A fabric with pods that serve, and what is in force on its nodes."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self.pods = [fabric.pod(number % NODES) for number in range(PODS)]
+        self.in_force: list[Ruleset | None] = [None] * NODES
+
+    def enforce(self, world: World) -> None:
+        """Bring each node from what is in force there to what the world asks for."""
+        for number, node in enumerate(self.fabric.nodes):
+            rules = compile_rules(world, Guarded(node=f"n{number}"))
+            before = self.in_force[number]
+            node.run("nft", "-f", "-", text=render(rules) if before is None else difference(before, rules))
+            self.in_force[number] = rules
+
+
+@pytest.fixture(scope="module")
+def fabric() -> Iterator[Fabric]:
+    with Fabric(NODES) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+async def cluster(fabric: Fabric) -> Cluster:
+    made = Cluster(fabric)
+    for pod in (*made.pods, fabric.outside()):
+        await fabric.serve(pod, PORTS)
+    return made
+
+
+class Draw:
+    """Random objects."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+
+    def labels(self) -> dict[str, str]:
+        keys = [key for key in ("app", "tier") if self.chance.random() < 0.7]
+        return {key: self.chance.choice("xyz") for key in keys}
+
+    def selector(self) -> Selector:
+        kind = self.chance.randrange(4)
+        key, values = self.chance.choice(("app", "tier")), tuple(self.chance.sample("xyz", 2))
+        if kind == 0:
+            return Selector()
+        if kind == 1:
+            return Selector(match_labels={key: values[0]})
+        operator = self.chance.choice(("In", "NotIn", "Exists", "DoesNotExist"))
+        wanted = values if operator in {"In", "NotIn"} else ()
+        return Selector(match_expressions=(Requirement(key=key, operator=operator, values=wanted),))
+
+    def peer(self) -> Peer:
+        kind = self.chance.randrange(5)
+        if kind == 0:
+            return Peer(pod_selector=self.selector())
+        if kind == 1:
+            return Peer(namespace_selector=self.selector())
+        if kind == 2:
+            return Peer(namespace_selector=self.selector(), pod_selector=self.selector())
+        v4 = ("0.0.0.0/0", "10.90.0.0/16", "10.90.1.0/24", "198.51.100.0/24", "10.90.0.2/31")
+        v6 = ("::/0", "fd90::/16", "fd90:1::/64", "fd90::2/127")
+        blocks = v4 if self.chance.random() < 0.5 else v6
+        but = tuple(each for each in blocks[1:] if self.chance.random() < 0.3)
+        return Peer(ip_block=Block(cidr=self.chance.choice(blocks[:2]), but=but))
+
+    def port(self) -> Port:
+        protocol = self.chance.choice(PROTOCOLS)
+        kind = self.chance.randrange(4)
+        if kind == 0:
+            return Port(protocol=protocol)
+        if kind == 1:
+            return Port(protocol=protocol, port=self.chance.choice(("web", "admin")))
+        if kind == 2:
+            return Port(protocol=protocol, port=80, end_port=self.chance.choice((80, 81, 89, 90)))
+        return Port(protocol=protocol, port=self.chance.choice(PORTS))
+
+    def rules(self) -> tuple[Rule, ...] | None:
+        if self.chance.random() < 0.35:
+            return None
+        count = self.chance.choice((0, 1, 1, 2))
+        return tuple(
+            Rule(
+                peers=tuple(self.peer() for _ in range(self.chance.choice((0, 1, 2)))),
+                ports=tuple(self.port() for _ in range(self.chance.choice((0, 0, 1, 2)))),
+            )
+            for _ in range(count)
+        )
+
+    def named(self) -> tuple[NamedPort, ...]:
+        drawn = [("web", 80, "TCP"), ("web", 81, "UDP"), ("admin", 90, "TCP"), ("admin", 80, "UDP")]
+        return tuple(
+            NamedPort(name=name, container_port=port, protocol="TCP" if protocol == "TCP" else "UDP")
+            for name, port, protocol in drawn
+            if self.chance.random() < 0.5
+        )
+
+    def world(self, endpoints: Sequence[Endpoint]) -> World:
+        spaces = tuple(Space(key=key, labels=self.labels()) for key in ("a", "b", "c"))
+        pods = tuple(
+            Pod(
+                namespace=self.chance.choice("abc"),
+                name=f"pod-{number}",
+                node=f"n{number % NODES}",
+                labels=self.labels(),
+                addresses=endpoint.addresses,
+                ports=self.named(),
+            )
+            for number, endpoint in enumerate(endpoints)
+        )
+        policies = tuple(
+            Policy(
+                namespace=self.chance.choice("abc"),
+                name=f"policy-{number}",
+                pods=self.selector(),
+                ingress=self.rules(),
+                egress=self.rules(),
+            )
+            for number in range(self.chance.randrange(1, 8))
+        )
+        return World(pods=pods, spaces=spaces, policies=policies)
+
+
+def matrix(cluster: Cluster, world: World) -> list[tuple[Endpoint, Connection, bool]]:
+    """Return everybody to everybody, at all ports of both protocols, by both families."""
+    places = [*cluster.pods, cluster.fabric.outside()]
+    attempts = [
+        (source, Connection(source=own, target=other, port=port, protocol=protocol))
+        for source in places
+        for target in places
+        if source is not target
+        for own, other in zip(source.addresses, target.addresses, strict=False)
+        for port in PORTS
+        for protocol in PROTOCOLS
+    ]
+    return [(source, attempt, allows(world, attempt)) for source, attempt in attempts]
+
+
+@pytest.mark.parametrize("number", range(ROUNDS))
+async def test_packets_do_what_random_policies_say(cluster: Cluster, number: int) -> None:
+    """H06: each side of each connection is decided as the policies say; also after a change of what was in force."""
+    seed = random.randrange(10**9)
+    print(f"round {number}, seed {seed}")
+    draw = Draw(random.Random(seed))
+    world = draw.world(cluster.pods)
+    # A world in which all is allowed, or nothing, proves little.
+    while len({expected for _, _, expected in (rows := matrix(cluster, world))}) < 2:
+        world = draw.world(cluster.pods)
+    cluster.enforce(world)
+
+    assert await mismatches(rows) == []
+
+
+async def test_a_changed_table_is_the_one_that_is_written_whole(cluster: Cluster) -> None:
+    """H06: what `difference` makes of one table of another is what `render` makes of it, as the kernel tells it."""
+    chance = random.Random(7)
+    worlds = [Draw(chance).world(cluster.pods) for _ in range(40)]
+    for world in worlds:
+        cluster.enforce(world)
+        node = cluster.fabric.nodes[0]
+        changed = listed(node)
+        rules = cluster.in_force[0]
+        assert rules is not None
+        node.run("nft", "-f", "-", text=render(rules))
+        assert listed(node) == changed
+
+
+def listed(node: Netns) -> list[str]:
+    """Return the table as lines, without what has been counted; elements of a set are in no order."""
+    text = node.run("nft", "-s", "list", "table", "inet", "tenantry-netpol")
+    joined = " ".join(text.split()).replace("{", "\n").replace("}", "\n")
+    return sorted(", ".join(sorted(line.split(", "))) for line in joined.splitlines())
