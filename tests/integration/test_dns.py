@@ -15,6 +15,7 @@ import dns.reversename
 import pytest
 import pytest_asyncio
 
+from tenantry.api import marks
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Resource
 from tenantry.local import build
@@ -171,7 +172,7 @@ async def world(
     trees = Trees(api)
     team = await trees.make(acme, "team")
     customer = await trees.make(acme, "customer", subtenant("carol"))
-    await api.create(Namespace.resource, {"metadata": {"name": shared, "labels": {"tenantry.dev/shared": "true"}}})
+    await api.create(Namespace.resource, {"metadata": {"name": shared, "labels": {marks.SHARED: "true"}}})
     await api.create(Namespace.resource, {"metadata": {"name": system}})
     addresses = (f"127.{a}.{b}.1" for a, b in itertools.product(range(2, 9), range(256)))
     places = [

@@ -61,6 +61,10 @@ SANDBOX = "tenantry.dev/sandbox"
 EGRESS = "tenantry.dev/egress"
 """On a pod of a Baseline tenant: only the tenant's own NetworkPolicies say where it connects to. Any value."""
 
+SHARED = "tenantry.dev/shared"
+"""On a namespace that is no tenant's, by an administrator: "true" where all tenants find its Services by DNS. Our
+plugin of CoreDNS reads it, in go/coredns."""
+
 CIDRS = "tenantry.dev/cidrs"
 """On every namespace of a tree: the addresses that a tenant's own NetworkPolicies may open, separated by commas."""
 

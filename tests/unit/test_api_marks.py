@@ -1,0 +1,21 @@
+"""The marks are the same wherever they are written down."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tenantry.api import marks
+
+PLUGIN = Path(__file__).parents[2] / "go" / "coredns" / "tenantry" / "watch.go"
+
+
+def test_the_dns_plugin_goes_by_the_labels_of_the_operator() -> None:
+    """H06: whose a namespace is, it knows by them alone."""
+    found = dict(re.findall(r'^\tlabel(\w+)\s*= "(\S+)"$', PLUGIN.read_text(encoding="utf-8"), re.MULTILINE))
+    assert found == {
+        "Tenant": marks.TENANT,
+        "TenantUID": marks.TENANT_UID,
+        "Zone": marks.ZONE,
+        "Shared": marks.SHARED,
+    }
