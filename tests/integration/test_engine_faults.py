@@ -254,7 +254,7 @@ async def _assert_is_whole(api: Api, name: str) -> None:
     names = {
         "resourcequotas": ["tenantry-quota"],
         "limitranges": ["tenantry-limits"],
-        "networkpolicies": ["tenantry-dns", "tenantry-isolation"],
+        "networkpolicies": ["tenantry-isolation"],
         "rolebindings": ["tenantry-owner"],
     }
     for kind in KINDS[1:]:
@@ -285,13 +285,13 @@ async def test_single_failures_of_corrections_are_not_told(
     async with operating(tenancy, operator, tmp_path) as (proxy, _):
         first = await api.make_tenant(name, quota=QUOTA)
         rule = proxy.fail(Rule(fault=Fault.REFUSE, method="POST", path="/networkpolicies", times=2))
-        await api.delete(NetworkPolicy.resource, "tenantry-dns", name)
-        await until(lambda: api.find(NetworkPolicy.resource, "tenantry-dns", name), "it is back")
+        await api.delete(NetworkPolicy.resource, "tenantry-isolation", name)
+        await until(lambda: api.find(NetworkPolicy.resource, "tenantry-isolation", name), "it is back")
         assert rule.hits == 2
         last = await api.tenant(name)
         assert last.status == first.status
         rule = proxy.fail(Rule(fault=Fault.REFUSE, method="POST", path="/networkpolicies", times=6))
-        await api.delete(NetworkPolicy.resource, "tenantry-dns", name)
+        await api.delete(NetworkPolicy.resource, "tenantry-isolation", name)
         await api.condition(name, reasons.READY, holds=False, reason=reasons.API_ERROR)
         await api.ready(name)
         assert rule.hits == 6

@@ -46,7 +46,7 @@ ALL = {
     "Namespace": 1,
     "ResourceQuota": 1,
     "LimitRange": 1,
-    "NetworkPolicy": 2,
+    "NetworkPolicy": 1,
     "RoleBinding": 1,
 }
 
@@ -226,7 +226,7 @@ async def _open_network(api: Api, name: str) -> None:
 
 
 async def _delete_network(api: Api, name: str) -> None:
-    await api.delete(NetworkPolicy.resource, "tenantry-dns", name)
+    await api.delete(NetworkPolicy.resource, "tenantry-isolation", name)
 
 
 async def _add_subject(api: Api, name: str) -> None:
@@ -312,7 +312,7 @@ async def test_a_repeated_correction_is_one_event_that_counts(api: Api, operator
     tenant = await api.make_tenant(name)
     for _ in range(3):
         await _delete_network(api, name)
-        await until(lambda: api.find(NetworkPolicy.resource, "tenantry-dns", name), "it is back")
+        await until(lambda: api.find(NetworkPolicy.resource, "tenantry-isolation", name), "it is back")
 
     async def counted() -> bool:
         events = await api.list(EVENTS, "default")

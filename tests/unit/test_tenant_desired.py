@@ -79,8 +79,8 @@ def test_nobody_is_bound_while_the_tenant_is_suspended() -> None:
     ("network", "names"),
     [
         (NetworkIsolation.OPEN, set[str]()),
-        (NetworkIsolation.BASELINE, {"tenantry-isolation", "tenantry-dns", "tenantry-outside"}),
-        (NetworkIsolation.ISOLATED, {"tenantry-isolation", "tenantry-dns"}),
+        (NetworkIsolation.BASELINE, {"tenantry-isolation", "tenantry-outside"}),
+        (NetworkIsolation.ISOLATED, {"tenantry-isolation"}),
     ],
 )
 def test_network_policies_follow_the_isolation(network: NetworkIsolation, names: set[str]) -> None:

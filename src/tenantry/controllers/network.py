@@ -1,8 +1,7 @@
 """The network policies of every namespace of a tenant's tree. Pure.
 
-    Isolated   tenantry-isolation   in from and out to the same zone
-               tenantry-dns         out to the cluster's DNS
-    Baseline   both of these, and
+    Isolated   tenantry-isolation   in from and out to the same zone, and out to the cluster's DNS
+    Baseline   this, and
                tenantry-outside     out to any address but nodes', link-local and metadata ones; not for pods that have
                                     the label tenantry.dev/egress, which say it themselves
     Open       none
@@ -39,7 +38,6 @@ from tenantry.engine.plan import Child
 from tenantry.world.addresses import METADATA, blocks
 
 ISOLATION_POLICY = "tenantry-isolation"
-DNS_POLICY = "tenantry-dns"
 OUTSIDE_POLICY = "tenantry-outside"
 
 DNS_PORT = 53
@@ -109,10 +107,9 @@ def policies(room: Room, zone: str, around: Surroundings) -> list[Child]:
             room,
             ISOLATION_POLICY,
             ingress=(IngressRule(from_=(own,)),),
-            egress=(EgressRule(to=(own,)),),
+            egress=(EgressRule(to=(own,)), _dns(around)),
             types=("Ingress", "Egress"),
         ),
-        _policy(room, DNS_POLICY, egress=(_dns(around),), types=("Egress",)),
     ]
     if mode is NetworkIsolation.BASELINE:
         own_word = LabelRequirement(key=marks.EGRESS, operator="DoesNotExist")

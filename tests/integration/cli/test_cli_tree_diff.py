@@ -78,7 +78,6 @@ def test_a_file_of_subnamespaces_is_compared(cli: Cli, site: Site) -> None:
         f"Namespace/{app}",
         f"LimitRange/{app}/tenantry-limits",
         f"NetworkPolicy/{app}/tenantry-isolation",
-        f"NetworkPolicy/{app}/tenantry-dns",
         f"ResourceQuota/{app}/tenantry-quota",
         f"RoleBinding/{app}/tenantry-owner",
     ]
@@ -116,7 +115,7 @@ async def test_what_is_missing_or_asked_for_is_told(cli: Cli, cli_admin: Client,
 
     def ask() -> str:
         cli.run("sub", "create", "new", "-n", name, "--quota", "cpu=1")
-        cli.kubectl("delete", "networkpolicy", "tenantry-dns", "-n", web)
+        cli.kubectl("delete", "networkpolicy", "tenantry-isolation", "-n", web)
         patch = f'{{"spec":{{"labels":{{"{name}.tenantry.dev/team":"w"}},"quota":{{"hard":{{"cpu":"5"}}}}}}}}'
         assert cli.kubectl("patch", "sub", "web", "-n", name, "--type=merge", "-p", patch).returncode == 0
         return cli.run("diff", name, code=1).stdout
@@ -130,11 +129,10 @@ async def test_what_is_missing_or_asked_for_is_told(cli: Cli, cli_admin: Client,
         f"Namespace/{new}",
         f"LimitRange/{new}/tenantry-limits",
         f"NetworkPolicy/{new}/tenantry-isolation",
-        f"NetworkPolicy/{new}/tenantry-dns",
         f"ResourceQuota/{new}/tenantry-quota",
         f"RoleBinding/{new}/tenantry-owner",
         f"Namespace/{web}",
-        f"NetworkPolicy/{web}/tenantry-dns",
+        f"NetworkPolicy/{web}/tenantry-isolation",
     ]
     assert "-    requests.cpu: '6'\n+    requests.cpu: '4'" in said
     assert "+    requests.cpu: '1'" in said
