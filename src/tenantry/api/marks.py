@@ -53,7 +53,14 @@ RUNTIME_PREFERRED = "Preferred"
 """The values of RUNTIME: a pod must run in it, or does as long as the cluster has one."""
 
 SLICE = "tenantry.dev/slice"
-"""On a namespace whose pods run on nodes that nobody else has. Its value is the name of the slice."""
+"""On a namespace whose pods run on nodes that nobody else has, and on those nodes. Its value is the slice's name. Also
+the key of the taint of nodes that are set aside."""
+
+SLICE_RESERVED = "tenantry.dev/slice-reserved"
+"""On a node that is set aside for a slice, whose name is the value, from the reservation on to the end."""
+
+SLICE_CLAIM = "tenantry.dev/slice-claim"
+"""On the same node: the claim, as NAMESPACE/NAME/UID."""
 
 SANDBOX = "tenantry.dev/sandbox"
 """On a RuntimeClass, by its administrator: "true" for a sandbox, "false" for none, whatever its handler's name."""

@@ -56,6 +56,21 @@ EXPIRES_SOON = "ExpiresSoon"
 EXPIRED = "Expired"
 
 # Reasons of Suspended
+# Condition types of slices, and their reasons
+PENDING = "Pending"
+RESERVED = "Reserved"
+DRAINING = "Draining"
+BOUND = "Bound"
+RELEASING = "Releasing"
+DEGRADED = "Degraded"
+AWAITING_ADMINISTRATOR = "AwaitingAdministrator"
+NODES_INSUFFICIENT = "NodesInsufficient"
+NODES_RESERVED = "NodesReserved"
+PODS_LEAVING = "PodsLeaving"
+NODES_BOUND = "NodesBound"
+CLAIM_ENDED = "ClaimEnded"
+NODES_LOST = "NodesLost"
+
 SUSPENDED_BY_SPEC = "SuspendedBySpec"
 SUSPENDING = "Suspending"
 RESUMING = "Resuming"

@@ -205,6 +205,13 @@ class SubnamespaceSpec(Model, frozen=True, kw_only=True):
     expires_at: Annotated[
         Instant, Meta(description="When it is deleted, with what is in it; renew it by a later time.")
     ] = ""
+    slice_claim_name: Annotated[
+        str,
+        Meta(
+            max_length=63,
+            description="The SliceClaim, in the same namespace as this, on whose nodes the child's pods run.",
+        ),
+    ] = ""
     adopt: Annotated[
         Adoption, Meta(description="Take an existing namespace instead of making one: to move or to import it.")
     ] = Adoption()

@@ -12,6 +12,7 @@ from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import Condition, KubernetesObject, Model, Resource
 from tenantry.api.requests import AutoApproval
 from tenantry.api.rules import Rules
+from tenantry.api.slice import MAX_GRACE_SECONDS
 from tenantry.api.subnamespace import NEVER_INHERITED
 
 NAME = "default"
@@ -78,6 +79,19 @@ class SandboxDefaults(Model, frozen=True, kw_only=True):
     ] = ""
 
 
+class SliceDefaults(Model, frozen=True, kw_only=True):
+    """What tenants may ask of nodes of their own."""
+
+    max_grace_period_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=MAX_GRACE_SECONDS,
+            description="The longest spec.gracePeriodSeconds of a SliceClaim. Left out: 3600.",
+        ),
+    ] = 3600
+
+
 class TenancyDefaultsSpec(Model, frozen=True, kw_only=True):
     """What holds for all tenants."""
 
@@ -97,6 +111,7 @@ class TenancyDefaultsSpec(Model, frozen=True, kw_only=True):
     ] = Rules()
     network: Annotated[NetworkDefaults, Meta(description="What is around the tenants.")] = NetworkDefaults()
     sandbox: Annotated[SandboxDefaults, Meta(description="In which runtime sandboxed pods run.")] = SandboxDefaults()
+    slices: Annotated[SliceDefaults, Meta(description="What tenants may ask of nodes of their own.")] = SliceDefaults()
     fairness: Annotated[Fairness, Meta(description="How the API server's work is shared out between tenants.")] = (
         Fairness()
     )

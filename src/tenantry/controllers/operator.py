@@ -30,6 +30,7 @@ from tenantry.controllers.requests.roles import RoleRequestController
 from tenantry.controllers.requests.tenants import TenantRequestController
 from tenantry.controllers.rules.controller import RulesController
 from tenantry.controllers.subnamespace.controller import SubnamespaceController
+from tenantry.controllers.slices.controller import SliceController
 from tenantry.controllers.tenant.controller import TenantController
 from tenantry.engine.clock import SystemClock
 from tenantry.engine.events import Recorder
@@ -122,6 +123,7 @@ def controllers(cluster_uid: str) -> list[Controller]:
         AddressController(addresses),
         TenantRequestController(),
         RoleRequestController(RoleRequest),
+        SliceController(),
         RoleRequestController(ClusterRoleRequest),
     ]
 

@@ -10,6 +10,7 @@ from tenantry.api.crd import custom_resource_definition
 from tenantry.api.hostregister import HostRegister
 from tenantry.api.isolationreport import IsolationReport
 from tenantry.api.kubernetes import RBAC_GROUP
+from tenantry.api.slice import Slice, SliceClaim
 from tenantry.api.requests import REQUESTS
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
@@ -29,6 +30,7 @@ from tenantry.install import (
     policies,
     rights,
     rules,
+    slices,
     sandbox,
     subnamespaces,
 )
@@ -42,6 +44,8 @@ KINDS = (
     TenantResourceQuota,
     TenancyDefaults,
     TenancyRules,
+    Slice,
+    SliceClaim,
     HostRegister,
     IsolationReport,
     *REQUESTS,
@@ -86,6 +90,7 @@ def foundation(subject: Json) -> list[Json]:
         *network.everything(subject),
         *bandwidth.bandwidth(),
         *rules.everything(subject),
+        *slices.everything(subject),
         *sandbox.everything(),
         *claims.everything(),
         *hosts.everything(),

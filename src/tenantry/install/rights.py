@@ -67,7 +67,13 @@ def operator_role() -> Json:
         allow([RBAC_GROUP], ["rolebindings"], KEEP),
         # The end of a suspension gives every binding in the namespace its subjects back, whatever role it binds.
         allow([RBAC_GROUP], ["roles", "clusterroles"], ["bind"]),
-        allow([""], ["nodes"], READ),
+        allow([marks.GROUP], ["sliceclaims"], READ),
+        allow([marks.GROUP], ["slices"], [*READ, "create", "delete"]),
+        allow([marks.GROUP], ["sliceclaims/status", "slices/status"], ["update"]),
+        # A node becomes a slice's by its labels and taints, and pods of others leave it.
+        allow([""], ["nodes"], [*READ, "patch"]),
+        allow([""], ["pods"], [*READ, "delete"]),
+        allow([""], ["pods/eviction"], ["create"]),
         allow(["node.k8s.io"], ["runtimeclasses"], READ),
         allow([""], ["nodes/status"], ["patch"]),
         allow(["apiextensions.k8s.io"], ["customresourcedefinitions"], READ),
@@ -93,6 +99,7 @@ def people_roles() -> list[Json]:
         rules=[
             allow([""], ["namespaces"], ["get"]),
             allow([marks.GROUP], ["subnamespaces"], [*READ, "create", "update", "patch", "delete"]),
+            allow([marks.GROUP], ["sliceclaims"], [*READ, "create", "update", "patch", "delete"]),
             allow([marks.GROUP], ["tenancyrules", "isolationreports"], READ),
         ],
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tenantry.api.marks import RUNTIME
+from tenantry.api.marks import RUNTIME, SLICE
 from tenantry.policy.check import Check, one_of, quoted, told_one_of
 from tenantry.policy.items import no_pod
 from tenantry.policy.request import Finding, Judged, part, parts, texts
@@ -101,6 +101,17 @@ def _is_sandbox(judged: Judged) -> bool:
     return is_marked and chosen is not None and judged.spec.get("runtimeClassName") == chosen.value
 
 
+# -- slices ---------------------------------------------------------------------------------------
+
+_IN_SLICE = f"{quoted(SLICE)} in namespaceObject.metadata.labels"
+"""CEL: Tenantry itself puts the slice into pods there; a policy of slices sees that it is the right one."""
+
+
+def _is_slices(judged: Judged, key: str) -> bool:
+    """Tell whether Tenantry itself has put a node's label, or its toleration, into a pod."""
+    return key == SLICE and SLICE in judged.request.namespace_labels
+
+
 # -- tolerations ----------------------------------------------------------------------------------
 
 _KEY = "(has(t.key) ? t.key : '')"
@@ -108,7 +119,7 @@ _TOLERATED = f"variables.allowed['{TOLERATIONS}'].values"
 _NOT_TOLERATED = (
     f"(has(object.spec.tolerations) ? object.spec.tolerations.map(t, {_KEY}).filter(k,"
     f" !(k in {_TOLERATED} || k in ['{ALWAYS_TOLERATED[0]}', '{ALWAYS_TOLERATED[1]}']"
-    f" || k.startsWith('{NODE_TROUBLE}') && {_BY_DAEMON_SETS})) : [])"
+    f" || k == {quoted(SLICE)} && {_IN_SLICE} || k.startsWith('{NODE_TROUBLE}') && {_BY_DAEMON_SETS})) : [])"
 )
 
 
@@ -116,7 +127,8 @@ def _not_tolerated(judged: Judged) -> list[str]:
     allowed = (*judged.rules.allowed[TOLERATIONS].values, *ALWAYS_TOLERATED)
     keys: list[str] = [each.get("key", "") for each in parts(judged.spec, "tolerations")]
     by_daemon_sets = judged.request.user == DAEMON_SETS
-    return [key for key in keys if key not in allowed and not (by_daemon_sets and key.startswith(NODE_TROUBLE))]
+    others = [key for key in keys if key not in allowed and not _is_slices(judged, key)]
+    return [key for key in others if not (by_daemon_sets and key.startswith(NODE_TROUBLE))]
 
 
 # -- labels of nodes ------------------------------------------------------------------------------
@@ -127,7 +139,8 @@ _AFFINITY = "object.spec.affinity.nodeAffinity"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _NOT_SELECTABLE = (
-    f"(has({_SELECTOR}) ? {_SELECTOR}.map(k, k).filter(k, !(k in {_LABELS} || (k + '=' + {_SELECTOR}[k]) in {_LABELS}))"
+    f"(has({_SELECTOR}) ? {_SELECTOR}.map(k, k).filter(k, !(k in {_LABELS} || (k + '=' + {_SELECTOR}[k]) in {_LABELS}"
+    f" || k == {quoted(SLICE)} && {_IN_SLICE}))"
     " : [])"
 )
 _NOT_ATTRACTED = (
@@ -149,7 +162,8 @@ TERMS = (
 def _not_selectable(judged: Judged) -> list[str]:
     allowed = judged.rules.allowed[NODE_SELECTORS].values
     selector = part(judged.spec, "nodeSelector")
-    return [key for key, value in selector.items() if not covers(allowed, f"{key}={value}")]
+    given = {key: value for key, value in selector.items() if not _is_slices(judged, key)}
+    return [key for key, value in given.items() if not covers(allowed, f"{key}={value}")]
 
 
 def _not_attracted(judged: Judged) -> list[str]:

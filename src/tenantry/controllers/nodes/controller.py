@@ -30,19 +30,50 @@ class NodeAddress(Model, frozen=True, kw_only=True):
     address: str
 
 
+class NodeCondition(Model, frozen=True, kw_only=True):
+    """What is known of a node's health."""
+
+    type: str
+    status: str
+
+
 class NodeStatus(Model, frozen=True, kw_only=True):
-    """`capacity` maps a resource to a quantity."""
+    """`capacity` and `allocatable` map a resource to a quantity."""
 
     addresses: tuple[NodeAddress, ...] = ()
     capacity: dict[str, str] = {}
+    allocatable: dict[str, str] = {}
+    conditions: tuple[NodeCondition, ...] = ()
+
+
+class Taint(Model, frozen=True, kw_only=True):
+    """What keeps pods away that do not tolerate it; all of it, since all taints of a node are written together."""
+
+    key: str
+    effect: str
+    value: str = ""
+    time_added: str = ""
+
+
+class NodeSpec(Model, frozen=True, kw_only=True):
+    """`unschedulable` is set by `kubectl cordon`."""
+
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
 
 
 class Node(KubernetesObject, frozen=True, kw_only=True):
-    """A node, as far as its bandwidth and its addresses go."""
+    """A node, as far as its bandwidth, its addresses and slices go."""
 
     resource: ClassVar[Resource] = Resource("", "v1", "nodes", "Node", namespaced=False)
 
+    spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether pods can run there."""
+        return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
 
 
 decode_node = msgspec.json.Decoder(Node).decode

@@ -1,0 +1,1 @@
+"""Gives tenants nodes of their own: sets them aside, has others leave, and takes them back."""

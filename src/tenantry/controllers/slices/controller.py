@@ -1,0 +1,482 @@
+"""Reconciles slices: the key is the slice's name, whether the claim, the Slice or only the marks of nodes are left.
+
+    reserve   nodes are chosen and marked, all in one go of this process, so that claims do not get in each other's way;
+              another process, or a person, is seen by the node's resourceVersion
+    drain     pods of others are asked to leave, and deleted after the grace period
+    bind      nobody else is there: the nodes are marked as the slice's alone, then its namespaces
+    release   namespaces first, then the pods, and the nodes last
+
+Each stage begins when the one before it is seen to be done, whoever did it: a restart goes on where it was.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.errors import AlreadyExists
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.slice import ClaimMode, Slice, SliceClaim, SliceState
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
+from tenantry.controllers import watched
+from tenantry.controllers.nodes.controller import Node, decode_node
+from tenantry.controllers.slices import desired, pods, status, writes
+from tenantry.controllers.slices.gather import (
+    BY_SLICE,
+    Scene,
+    all_facts,
+    gather,
+    slice_of_claim,
+    slice_of_namespace,
+    slice_of_node,
+    users_of,
+)
+from tenantry.controllers.slices.pods import BY_NODE, Pod, PodFacts
+from tenantry.controllers.slices.status import Stand
+from tenantry.engine.cache import Cache, Change
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.events import EventKind
+from tenantry.engine.observed import Observed
+from tenantry.engine.runtime import Engine, Watch
+from tenantry.world.leases import instant
+from tenantry.world.slices import Choice, NodeFacts, select, sum_of
+
+SETTLE_SECONDS = 0.5
+"""How long after nodes are set aside their pods are looked at: a scheduler may not have seen it at once."""
+
+LOOK_AGAIN_SECONDS = 5.0
+"""When to look again at what no watch tells of."""
+
+_HELD = frozenset({SliceState.RESERVED, SliceState.DRAINING, SliceState.BOUND})
+
+
+class SliceController:
+    """Reconciles slices."""
+
+    name = "slices"
+
+    def __init__(self) -> None:
+        # Node to the slice that is about to take it: what this process has chosen, and no cache knows yet.
+        self._picked: dict[str, str] = {}
+        # Slices that wait for nodes.
+        self._waiting: set[str] = set()
+        # Slice to the tenant and the namespace of its claim.
+        self._places: dict[str, tuple[str, str]] = {}
+        # Slice to when its nodes were set aside, by the monotonic clock.
+        self._reserved_at: dict[str, float] = {}
+        # Slice without an object to since when its pods have to leave.
+        self._leaving: dict[str, str] = {}
+        # Node to the slice whose work goes on when pods have gone from there.
+        self._emptied: dict[str, str] = {}
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what wakes this controller; pods are watched from the first claim on."""
+        return [
+            Watch(
+                resource=SliceClaim.resource,
+                decode=msgspec.json.Decoder(SliceClaim).decode,
+                keys=_of_claim,
+                indexes={BY_SLICE: slice_of_claim, watched.BY_NAMESPACE: _namespace_of},
+            ),
+            Watch(resource=Slice.resource, decode=msgspec.json.Decoder(Slice).decode, keys=watched.own_key),
+            Watch(resource=Node.resource, decode=decode_node, keys=self._of_node, indexes={BY_SLICE: slice_of_node}),
+            _namespaces(self._of_namespace),
+            watched.subnamespaces(self._of_subnamespace),
+            watched.tenants(self._of_tenant),
+            watched.defaults(lambda _: list(self._places)),
+        ]
+
+    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+        """Bring one slice one stage further; return in how many seconds to look again, None for never.
+
+        Raises:
+            ApiError: Something failed; the queue tries again.
+        """
+        now = engine.clock.now()
+        scene = gather(engine, key, now)
+        if scene.claim is None and scene.slice is None and not scene.nodes:
+            self._forget(engine, key)
+            return None
+        if scene.claim is not None and scene.tenant is not None:
+            self._places[key] = (scene.tenant.metadata.name, scene.claim.metadata.namespace)
+        there: Cache[PodFacts] = await engine.require(self.name, self._pods())
+        scene = gather(engine, key, now)
+        stand, again = await (
+            self._release(engine, scene, there, now) if _ends(scene) else self._keep(engine, scene, there, now)
+        )
+        await self._tell(engine, key, stand, now)
+        turns = [seconds for seconds in (again, scene.lease.next_seconds) if seconds is not None]
+        return min(turns, default=None)
+
+    # -- keeping ----------------------------------------------------------------------------------
+
+    async def _keep(
+        self, engine: Engine, scene: Scene, there: Cache[PodFacts], now: dt.datetime
+    ) -> tuple[Stand, float | None]:
+        problem = _in_the_way(scene)
+        if problem is not None and not scene.nodes:
+            return problem, LOOK_AGAIN_SECONDS
+        choice = await self._reserve(engine, scene, there)
+        scene = gather(engine, scene.name, now)
+        if choice.short and not _was_held(scene):
+            # Whatever it got of what it needs altogether stands in the way of others only.
+            await writes.mark(engine, [(node, desired.freed(node)) for node in scene.nodes])
+            self._waiting.add(scene.name)
+            return Stand(state=SliceState.PENDING, reason=reasons.NODES_INSUFFICIENT, message=choice.short), None
+        self._waiting.discard(scene.name)
+        users = users_of(engine, scene, now)
+        degraded = _degraded(scene.nodes, choice)
+        if degraded:
+            self._waiting.add(scene.name)
+        if not users:
+            await writes.label(engine, scene.labelled, None)
+            message = f"{len(scene.nodes)} nodes are set aside, until a namespace uses the claim"
+            names = _names(scene.nodes)
+            return Stand(
+                state=SliceState.RESERVED,
+                reason=reasons.NODES_RESERVED,
+                message=message,
+                nodes=names,
+                degraded=degraded,
+            ), None
+        stand, again = await self._bind(engine, scene, there, now)
+        if stand.state is SliceState.BOUND:
+            await self._let_in(engine, scene, users)
+            stand = msgspec.structs.replace(stand, namespaces=tuple(each.name for each in users))
+        return msgspec.structs.replace(stand, degraded=degraded), again
+
+    async def _reserve(self, engine: Engine, scene: Scene, there: Cache[PodFacts]) -> Choice:
+        """Choose what nodes are missing and set them aside; between the choice and the note of it nothing else runs."""
+        if scene.claim is None or scene.tenant is None:
+            return Choice(nodes=(), refused={})
+        choice = self.choose(engine, scene, there)
+        picked = dict.fromkeys(choice.nodes, scene.name)
+        self._picked |= picked
+        try:
+            if not choice.short and scene.slice is None and scene.claim.spec.mode is ClaimMode.DYNAMIC:
+                await self._make(engine, scene)
+            nodes: Cache[Node] = engine.cache(Node.resource)
+            note = desired.note_of(scene.claim)
+            chosen = [node for name in choice.nodes if (node := nodes.get(name)) is not None]
+            # What somebody changed by hand is put back; what is bound stays so.
+            kept = [node for node in scene.nodes if not node.metadata.labels.get(desired.SLICE)]
+            found = [*chosen, *kept]
+            await writes.mark(
+                engine, [(node, desired.patch_of(node, scene.name, bound=False, claim=note)) for node in found]
+            )
+        finally:
+            for name in picked:
+                self._picked.pop(name, None)
+        if choice.nodes:
+            self._reserved_at[scene.name] = engine.clock.monotonic()
+        return choice
+
+    def choose(self, engine: Engine, scene: Scene, there: Cache[PodFacts]) -> Choice:
+        """Return the nodes that a claim lacks; see `world.slices`."""
+        if scene.claim is None:
+            return Choice(nodes=(), refused={})
+        nodes: Cache[Node] = engine.cache(Node.resource)
+        leaving = {node.metadata.name: there.count(BY_NODE, node.metadata.name) for node in nodes}
+        held = sum_of(desired.facts(node, 0) for node in scene.nodes)
+        found: list[NodeFacts] = all_facts(nodes, leaving, self._picked)
+        return select(scene.claim.spec, found, held)
+
+    async def _make(self, engine: Engine, scene: Scene) -> None:
+        if scene.claim is None or scene.tenant is None:
+            return
+        wanted = desired.slice_for(scene.claim, scene.tenant, scene.name, scene.grace_seconds)
+        with suppress(AlreadyExists):
+            data = await engine.client.create(wanted)
+            engine.cache(Slice.resource).put(msgspec.json.decode(data, type=Slice))
+
+    async def _bind(
+        self, engine: Engine, scene: Scene, there: Cache[PodFacts], now: dt.datetime
+    ) -> tuple[Stand, float | None]:
+        """Bring nodes that are set aside to where they are the slice's alone."""
+        names = _names(scene.nodes)
+        settles = self._reserved_at.get(scene.name, 0.0) + SETTLE_SECONDS - engine.clock.monotonic()
+        waiting = [node for node in scene.nodes if not desired.is_bound(node, scene.name)]
+        foreign = {node.metadata.name: desired.others(_on(there, node), scene.name) for node in waiting}
+        empty = [node for node in waiting if not foreign[node.metadata.name]]
+        await self._watch_over(scene, [name for name, found in foreign.items() if found])
+        if settles <= 0 and empty:
+            patches = [(node, desired.patch_of(node, scene.name, bound=True, claim="")) for node in empty]
+            await writes.mark(engine, patches)
+            waiting = [node for node in waiting if foreign[node.metadata.name]]
+        was_bound = scene.slice is not None and scene.slice.status.state is SliceState.BOUND
+        leaving = [pod for found in foreign.values() for pod in found]
+        since = self._since(scene, leaving, now)
+        again = await self._send(engine, scene, leaving, since, now)
+        if settles > 0 and waiting:
+            again = min(settles, again) if again is not None else settles
+        if not waiting or was_bound:
+            message = f"{len(names)} nodes are the tenant's alone"
+            return Stand(
+                state=SliceState.BOUND,
+                reason=reasons.NODES_BOUND,
+                message=message,
+                nodes=names,
+                leaving_since=since,
+            ), again
+        message = status.leaving(leaving, _end(since, scene)) if leaving else "the nodes are being looked at"
+        return Stand(
+            state=SliceState.DRAINING,
+            reason=reasons.PODS_LEAVING,
+            message=message,
+            nodes=names,
+            leaving_since=since,
+        ), again
+
+    async def _let_in(self, engine: Engine, scene: Scene, users: Sequence[Observed]) -> None:
+        """Have the pods of namespaces run on the slice, from the next one on, and no others."""
+        wanted = {each.name for each in users}
+        await writes.label(engine, [each for each in scene.labelled if each.name not in wanted], None)
+        lacking = [each for each in users if not each.labels.get(desired.SLICE)]
+        await writes.label(engine, lacking, scene.name)
+
+    # -- giving back ------------------------------------------------------------------------------
+
+    async def _release(
+        self, engine: Engine, scene: Scene, there: Cache[PodFacts], now: dt.datetime
+    ) -> tuple[Stand, float | None]:
+        """Give the nodes back: nobody comes any more, who is there leaves, and then everybody may come."""
+        await writes.label(engine, scene.labelled, None)
+        closing = [node for node in scene.nodes if node.metadata.labels.get(desired.SLICE)]
+        if closing:
+            patches = [
+                (node, desired.patch_of(node, scene.name, bound=True, claim="", leaving=True)) for node in closing
+            ]
+            await writes.mark(engine, patches)
+            self._reserved_at[scene.name] = engine.clock.monotonic()
+            scene = gather(engine, scene.name, now)
+        settles = self._reserved_at.get(scene.name, 0.0) + SETTLE_SECONDS - engine.clock.monotonic()
+        # Of a slice that was never bound, the pods are others', who may stay.
+        own = {node.metadata.name: [pod for pod in _on(there, node) if pod.slice == scene.name] for node in scene.nodes}
+        leaving = [pod for found in own.values() for pod in found]
+        await self._watch_over(scene, [name for name, found in own.items() if found])
+        since = self._since(scene, leaving, now)
+        again = await self._send(engine, scene, leaving, since, now)
+        if settles > 0:
+            again = min(settles, again) if again is not None else settles
+        else:
+            empty = [node for node in scene.nodes if not own[node.metadata.name]]
+            await writes.mark(engine, [(node, desired.freed(node)) for node in empty])
+            scene = gather(engine, scene.name, now)
+        ended, why = (reasons.EXPIRED, "it has ended") if scene.claim is not None else (reasons.CLAIM_ENDED, "it ended")
+        if scene.nodes:
+            message = status.leaving(leaving, _end(since, scene)) if leaving else "the nodes are given back"
+            return Stand(
+                state=SliceState.RELEASING,
+                reason=ended,
+                message=message,
+                nodes=_names(scene.nodes),
+                leaving_since=since,
+            ), again
+        if scene.slice is not None:
+            await engine.delete(scene.slice)
+        self._leaving.pop(scene.name, None)
+        return _idle(scene, ended, why), None
+
+    # -- pods -------------------------------------------------------------------------------------
+
+    def _since(self, scene: Scene, leaving: Sequence[PodFacts], now: dt.datetime) -> str:
+        """Return since when pods have to leave; "" while none has to."""
+        if not leaving:
+            self._leaving.pop(scene.name, None)
+            return ""
+        said = scene.slice.status.leaving_since if scene.slice is not None else ""
+        return said or self._leaving.setdefault(scene.name, rfc3339(now))
+
+    async def _send(
+        self, engine: Engine, scene: Scene, leaving: Sequence[PodFacts], since: str, now: dt.datetime
+    ) -> float | None:
+        """Send pods away; nobody goes before the status has said who has to."""
+        if not leaving:
+            return None
+        if scene.slice is not None and not scene.slice.status.leaving_since:
+            return 0.0
+        left = (instant(since) - now).total_seconds() + scene.grace_seconds
+        what = desired.leave(leaving, left)
+        end = _end(since, scene)
+        why = {
+            pod.key: f"node {pod.node!r} changes hands, slice {scene.name!r}: the pod leaves at the latest at {end}"
+            for pod in (*what.ask, *what.end)
+        }
+        await writes.send_away(engine, what, why)
+        return what.next_seconds
+
+    async def _watch_over(self, scene: Scene, nodes: Iterable[str]) -> None:
+        """Have the end of pods on these nodes wake the slice, and on no others of it."""
+        for name in [name for name, owner in self._emptied.items() if owner == scene.name]:
+            del self._emptied[name]
+        self._emptied |= dict.fromkeys(nodes, scene.name)
+
+    def _pods(self) -> Watch:
+        return Watch(
+            resource=Pod.resource,
+            decode=pods.observe,
+            keys=self._of_pod,
+            indexes={BY_NODE: pods.leaving_of, pods.BY_NAMESPACE: pods.namespace_of},
+        )
+
+    # -- saying -----------------------------------------------------------------------------------
+
+    async def _tell(self, engine: Engine, key: str, stand: Stand, now: dt.datetime) -> None:
+        """Write both statuses, where they change, and an event where the state does."""
+        scene = gather(engine, key, now)
+        moment = rfc3339(now)
+        if scene.slice is not None:
+            told = status.of_slice(scene.slice, stand, moment)
+            if told != scene.slice.status:
+                await engine.write_status(msgspec.structs.replace(scene.slice, status=told))
+        claim = scene.claim
+        if claim is None:
+            return
+        said = status.of_claim(claim, stand, scene.lease, moment)
+        said = msgspec.structs.replace(said, slice=key)
+        if said == claim.status:
+            return
+        before = claim.status.state
+        await engine.write_status(msgspec.structs.replace(claim, status=said))
+        if before is not stand.state:
+            engine.recorder.say(claim, EventKind.NORMAL, stand.state.value, stand.message)
+
+    def _forget(self, engine: Engine, key: str) -> None:
+        self._waiting.discard(key)
+        for known in (self._places, self._reserved_at, self._leaving):
+            known.pop(key, None)
+        engine.forget(self.name, key)
+
+    # -- who is concerned -------------------------------------------------------------------------
+
+    def _of_node(self, change: Change[Node]) -> Iterable[str]:
+        """Return the slices of a node that is another now, and those that wait for one."""
+        before, after = change.before, change.after
+        old = desired.facts(before, 0) if before is not None else None
+        new = desired.facts(after, 0) if after is not None else None
+        if old == new and before is not None and after is not None and before.spec == after.spec:
+            return ()  # a heartbeat
+        held = {facts.taken_by for facts in (old, new) if facts is not None and facts.taken_by}
+        return held | self._waiting if new is not None else held
+
+    def _of_pod(self, change: Change[PodFacts]) -> Iterable[str]:
+        before, after = change.before, change.after
+        if before is None or (after is not None and after.stays == before.stays):
+            return ()
+        waiting = self._emptied.get(before.node)
+        return [waiting] if waiting else ()
+
+    def _of_namespace(self, change: Change[Observed]) -> Iterable[str]:
+        before, after = change.before, change.after
+        value = after or before
+        if value is None or (before is not None and after is not None and before.labels == after.labels):
+            return ()
+        tenants = {name for each in (before, after) if each is not None for name in watched.tenant_of(each)}
+        found = [key for key, (tenant, _) in self._places.items() if tenant in tenants]
+        return [*found, *slice_of_namespace(value)]
+
+    def _of_subnamespace(self, change: Change[Subnamespace]) -> Iterable[str]:
+        before, after = change.before, change.after
+        value = after or before
+        if value is None or (before is not None and after is not None and _use(before) == _use(after)):
+            return ()
+        return [key for key, (_, place) in self._places.items() if place == value.metadata.namespace]
+
+    def _of_tenant(self, change: Change[Tenant]) -> Iterable[str]:
+        before, after = change.before, change.after
+        value = after or before
+        if value is None or (before is not None and after is not None and before.spec == after.spec):
+            return ()
+        return [key for key, (tenant, _) in self._places.items() if tenant == value.metadata.name]
+
+
+def _namespaces(keys: Any) -> Watch:  # noqa: ANN401 - as `Watch` has it
+    """Return how namespaces are watched, found by their slice besides."""
+    watch = watched.watch(Namespace.resource, keys)
+    indexes = {**(watch.indexes or {}), BY_SLICE: slice_of_namespace}
+    return msgspec.structs.replace(watch, indexes=indexes)
+
+
+def _of_claim(change: Change[SliceClaim]) -> Iterable[str]:
+    return {name for each in (change.before, change.after) if each is not None for name in slice_of_claim(each)}
+
+
+def _namespace_of(claim: SliceClaim) -> list[str]:
+    return [claim.metadata.namespace]
+
+
+def _use(found: Subnamespace) -> object:
+    return found.spec.slice_claim_name, found.status.namespace
+
+
+def _ends(scene: Scene) -> bool:
+    """Tell whether nodes are to be given back."""
+    if scene.claim is None or scene.lease.is_expired:
+        return True
+    taken_back = scene.claim.spec.mode is ClaimMode.MANUAL and scene.slice is None
+    return (taken_back and bool(scene.nodes)) or (scene.tenant is None and bool(scene.nodes))
+
+
+def _in_the_way(scene: Scene) -> Stand | None:
+    """Return why a claim that has nothing gets nothing; None where nothing is in the way."""
+    claim = scene.claim
+    if claim is None:
+        return None
+    reason, message = "", ""
+    if scene.tenant is None:
+        reason = reasons.NOT_A_TENANTS_NAMESPACE
+        message = f"namespace {claim.metadata.namespace!r} is no tenant's: claim in a namespace of a tenant"
+    elif scene.suspended:
+        reason = reasons.TENANT_SUSPENDED
+        message = f"tenant {scene.tenant.metadata.name!r} is suspended: nodes are given when that ends"
+    elif claim.spec.grace_period_seconds > scene.max_grace_seconds:
+        reason = reasons.INVALID_SPEC
+        message = (
+            f"spec.gracePeriodSeconds must be at most {scene.max_grace_seconds}, which is"
+            " spec.slices.maxGracePeriodSeconds of TenancyDefaults"
+        )
+    elif claim.spec.mode is ClaimMode.MANUAL and scene.slice is None:
+        reason = reasons.AWAITING_ADMINISTRATOR
+        message = f"an administrator has to make Slice {scene.name!r}: `tenantry slice approve` does"
+    if not reason:
+        return None
+    return Stand(state=SliceState.PENDING, reason=reason, message=message, stalled=reason == reasons.INVALID_SPEC)
+
+
+def _idle(scene: Scene, reason: str, why: str) -> Stand:
+    """Return how a claim stands that has given everything back."""
+    waits = _in_the_way(scene) if not scene.lease.is_expired else None
+    return waits or Stand(state=SliceState.PENDING, reason=reason, message=why)
+
+
+def _was_held(scene: Scene) -> bool:
+    """Tell whether a slice has had all of its nodes before."""
+    return scene.slice is not None and scene.slice.status.state in _HELD
+
+
+def _degraded(nodes: Sequence[Node], choice: Choice) -> str:
+    """Return what is wrong with the nodes of a slice; "" for nothing."""
+    bad = sorted(node.metadata.name for node in nodes if not node.is_ready)
+    told = [f"not ready: {status.named(bad)}"] if bad else []
+    if choice.short:
+        told.append(choice.short)
+    return "; ".join(told)
+
+
+def _on(there: Cache[PodFacts], node: Node) -> list[PodFacts]:
+    return there.by_index(BY_NODE, node.metadata.name)
+
+
+def _names(nodes: Iterable[Node]) -> tuple[str, ...]:
+    return tuple(sorted(node.metadata.name for node in nodes))
+
+
+def _end(since: str, scene: Scene) -> str:
+    """Return when the grace period is over; "" while no pod has to leave."""
+    return rfc3339(instant(since) + dt.timedelta(seconds=scene.grace_seconds)) if since else ""

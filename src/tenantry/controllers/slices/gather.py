@@ -1,0 +1,153 @@
+"""Reads from the caches what decides about one slice."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import SLICE, TENANT_UID, ZONE
+from tenantry.api.slice import DEFAULT_GRACE_SECONDS, Slice, SliceClaim, Users, slice_name
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenancydefaults import NAME as DEFAULTS
+from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
+from tenantry.api.tenant import Tenant
+from tenantry.controllers import watched
+from tenantry.controllers.nodes.controller import Node
+from tenantry.controllers.slices import desired
+from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
+from tenantry.engine.cache import Cache
+from tenantry.engine.observed import Observed
+from tenantry.engine.runtime import Engine
+from tenantry.world.leases import ENDLESS, Lease, lease, with_lease
+from tenantry.world.slice_users import Root, users
+from tenantry.world.slices import NodeFacts
+
+BY_SLICE = "slice"
+"""Claims by their slice's name, and nodes by the slice that they are set aside for."""
+
+BY_SLICE_LABEL = "slice"
+"""Namespaces by the slice that their pods run on."""
+
+
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one slice.
+
+    Args:
+        name: Of the slice.
+        claim: None where it is gone.
+        slice: None where there is none.
+        tenant: Whose namespace the claim is in; None for nobody's.
+        lease: Of the claim.
+        suspended: The tenant is closed.
+        nodes: Those that are set aside for it, by name.
+        labelled: Namespaces whose pods are bound to it.
+        max_grace_seconds: Of TenancyDefaults.
+    """
+
+    name: str
+    claim: SliceClaim | None
+    slice: Slice | None
+    tenant: Tenant | None
+    lease: Lease
+    suspended: bool
+    nodes: tuple[Node, ...]
+    labelled: tuple[Observed, ...]
+    max_grace_seconds: int
+
+    @property
+    def grace_seconds(self) -> int:
+        """Return how long pods may take to leave, never longer than an administrator allows."""
+        asked = self.slice.spec.grace_period_seconds if self.slice is not None else DEFAULT_GRACE_SECONDS
+        if self.claim is not None:
+            asked = self.claim.spec.grace_period_seconds
+        return min(asked, self.max_grace_seconds)
+
+
+def slice_of_claim(claim: SliceClaim) -> list[str]:
+    """Return what a claim's slice is called."""
+    return [slice_name(claim.metadata.name, claim.metadata.uid)]
+
+
+def slice_of_node(node: Node) -> list[str]:
+    """Return the slice that a node is set aside for."""
+    name = desired.slice_of(node)
+    return [name] if name else []
+
+
+def slice_of_namespace(found: Observed) -> list[str]:
+    """Return the slice that a namespace's pods run on."""
+    name = found.labels.get(SLICE)
+    return [name] if name else []
+
+
+def gather(engine: Engine, name: str, now: dt.datetime) -> Scene:
+    """Return what is known of a slice."""
+    claims: list[SliceClaim] = engine.cache(SliceClaim.resource).by_index(BY_SLICE, name)
+    claim = next((each for each in claims if not each.metadata.deletion_timestamp), None)
+    defaults: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(DEFAULTS)
+    tenant = tenant_of(engine, claim.metadata.namespace) if claim is not None else None
+    return Scene(
+        name=name,
+        claim=claim,
+        slice=engine.cache(Slice.resource).get(name),
+        tenant=tenant,
+        lease=lease(claim.spec.expires_at, now) if claim is not None else ENDLESS,
+        suspended=tenant is not None and with_lease(tenant, now).spec.suspended,
+        nodes=tuple(engine.cache(Node.resource).by_index(BY_SLICE, name)),
+        labelled=tuple(engine.cache(Namespace.resource).by_index(BY_SLICE_LABEL, name)),
+        max_grace_seconds=(defaults.spec.slices if defaults is not None else SliceDefaults()).max_grace_period_seconds,
+    )
+
+
+def tenant_of(engine: Engine, namespace: str) -> Tenant | None:
+    """Return the tenant whose namespace it is; None for nobody's."""
+    found: Observed | None = engine.cache(Namespace.resource).get(namespace)
+    if found is None:
+        return None
+    owner = next(iter(watched.tenant_of(found)), "")
+    tenant: Tenant | None = engine.cache(Tenant.resource).get(owner)
+    return tenant if tenant is not None and found.labels.get(TENANT_UID) == tenant.metadata.uid else None
+
+
+def users_of(engine: Engine, scene: Scene, now: dt.datetime) -> list[Observed]:
+    """Return the namespaces whose pods are to run on a slice, sorted by name."""
+    if scene.tenant is None:
+        return []
+    namespaces: Cache[Observed] = engine.cache(Namespace.resource)
+    ours = [each for each in namespaces.by_index(BY_TENANT, scene.tenant.metadata.name) if not each.deleting]
+    claims: Cache[SliceClaim] = engine.cache(SliceClaim.resource)
+    roots: list[Root] = []
+    for namespace in ours:
+        for claim in claims.by_index(BY_NAMESPACE, namespace.name):
+            if not claim.metadata.deletion_timestamp and not lease(claim.spec.expires_at, now).is_expired:
+                roots += _roots(engine, claim, namespace.labels.get(ZONE, ""))
+    chosen = users(roots, ((each.name, each.labels) for each in ours))
+    return [each for each in ours if chosen.get(each.name) == scene.name]
+
+
+def _roots(engine: Engine, claim: SliceClaim, zone: str) -> list[Root]:
+    here = claim.metadata.namespace
+    name = slice_name(claim.metadata.name, claim.metadata.uid)
+    tops = [here] if claim.spec.users is Users.EVERYBODY else []
+    subnamespaces: list[Subnamespace] = engine.cache(Subnamespace.resource).by_index(BY_NAMESPACE, here)
+    for each in subnamespaces:
+        uses = each.metadata.name in claim.spec.subnamespaces or each.spec.slice_claim_name == claim.metadata.name
+        if uses and each.status.namespace:
+            tops.append(each.status.namespace)
+    return [Root(claim.metadata.creation_timestamp, name, top, zone) for top in tops]
+
+
+def all_facts(nodes: Iterable[Node], leaving: Mapping[str, int], picked: Mapping[str, str]) -> list[NodeFacts]:
+    """Return all nodes as selection sees them.
+
+    Args:
+        nodes: All of them.
+        leaving: Node to how many pods would have to leave.
+        picked: Node to the slice that is about to take it.
+    """
+    return [
+        desired.facts(node, leaving.get(node.metadata.name, 0), picked.get(node.metadata.name, "")) for node in nodes
+    ]

@@ -1,0 +1,127 @@
+"""Pods, as far as slices go: where they are, and whether they can be asked to leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+import msgspec
+
+from tenantry.api.marks import SLICE
+from tenantry.api.model import KubernetesObject, ObjectMeta, Resource, object_key
+
+BY_NODE = "node"
+"""Pods that would have to leave a node, by its name."""
+
+BY_NAMESPACE = "namespace"
+
+MIRROR = "kubernetes.io/config.mirror"
+FINISHED = ("Succeeded", "Failed")
+
+
+class Pod(KubernetesObject, frozen=True, kw_only=True):
+    """A pod, to say something of."""
+
+    resource: ClassVar[Resource] = Resource("", "v1", "pods", "Pod")
+
+
+class PodFacts(msgspec.Struct, frozen=True, gc=False):
+    """A pod as it was last seen.
+
+    Args:
+        namespace: Where it is.
+        name: Of the pod.
+        uid: Of the pod.
+        version: The resourceVersion.
+        node: Where it runs; "" for nowhere yet.
+        slice: The slice that it was bound to at admission; "" for none.
+        controller: The kind of what would make another in its place; "" for nothing.
+        stays: It is a DaemonSet's, a static pod's mirror, or finished: nobody asks it to leave.
+        deleting: It is on its way out.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    node: str
+    slice: str
+    controller: str
+    stays: bool
+    deleting: bool
+
+    @property
+    def key(self) -> str:
+        """Return `namespace/name`."""
+        return object_key(self.namespace, self.name)
+
+    @property
+    def object(self) -> Pod:
+        """Return what events are about."""
+        return Pod(metadata=ObjectMeta(name=self.name, namespace=self.namespace, uid=self.uid))
+
+
+class _Owner(msgspec.Struct, frozen=True, gc=False):
+    kind: str
+    controller: bool = False
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str
+    annotations: Mapping[str, str] | None = None
+    owner_references: tuple[_Owner, ...] | None = None
+    deletion_timestamp: str | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    node_name: str = ""
+    node_selector: Mapping[str, str] | None = None
+
+
+class _Status(msgspec.Struct, frozen=True, gc=False):
+    phase: str = ""
+
+
+class _Live(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Metadata
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+_live = msgspec.json.Decoder(_Live)
+
+
+def observe(data: bytes | msgspec.Raw) -> PodFacts:
+    """Return what the cache keeps of a pod.
+
+    Raises:
+        msgspec.MsgspecError: The data is no pod.
+    """
+    live = _live.decode(data)
+    meta = live.metadata
+    controller = next((owner.kind for owner in meta.owner_references or () if owner.controller), "")
+    is_mirror = MIRROR in (meta.annotations or {})
+    return PodFacts(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        version=int(meta.resource_version),
+        node=live.spec.node_name,
+        slice=(live.spec.node_selector or {}).get(SLICE, ""),
+        controller=controller,
+        stays=controller == "DaemonSet" or is_mirror or live.status.phase in FINISHED,
+        deleting=bool(meta.deletion_timestamp),
+    )
+
+
+def leaving_of(pod: PodFacts) -> Iterable[str]:
+    """Return the node that a pod would have to leave."""
+    return [pod.node] if pod.node and not pod.stays else []
+
+
+def namespace_of(pod: PodFacts) -> Iterable[str]:
+    """Return a pod's namespace."""
+    return [pod.namespace]

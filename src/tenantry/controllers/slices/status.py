@@ -1,0 +1,114 @@
+"""What the status of a claim and of its Slice says: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.model import Condition
+from tenantry.api.slice import Slice, SliceClaim, SliceClaimStatus, SliceState, SliceStatus
+from tenantry.controllers.conclusion import expiring
+from tenantry.controllers.slices.pods import PodFacts
+from tenantry.engine.conditions import Wanted, merge
+from tenantry.world.leases import Lease
+
+MOST_TOLD = 3
+
+
+class Stand(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a slice is.
+
+    Args:
+        state: In one word.
+        reason: Of that state.
+        message: What a person should know.
+        nodes: Its nodes, sorted.
+        namespaces: Whose pods run there, sorted.
+        leaving_since: RFC 3339; "" while no pod has to leave.
+        degraded: What is wrong with its nodes; "" for nothing.
+        stalled: Nothing changes until a person changes something.
+    """
+
+    state: SliceState
+    reason: str
+    message: str
+    nodes: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
+    leaving_since: str = ""
+    degraded: str = ""
+    stalled: bool = False
+
+
+def of_claim(claim: SliceClaim, stand: Stand, lease: Lease, now: str) -> SliceClaimStatus:
+    """Return the status of a claim.
+
+    Args:
+        claim: With its conditions so far.
+        stand: How far it is.
+        lease: How its lease stands.
+        now: RFC 3339.
+    """
+    ends = claim.spec.expires_at
+    wanted = [*_conditions(stand), *expiring(ends, lease, then="its nodes are given back", ended="; set a later one")]
+    generation = claim.metadata.generation
+    return msgspec.structs.replace(
+        claim.status,
+        observed_generation=generation,
+        state=stand.state,
+        nodes=stand.nodes,
+        namespaces=stand.namespaces,
+        conditions=merge(claim.status.conditions, wanted, generation=generation, now=now),
+    )
+
+
+def of_slice(found: Slice, stand: Stand, now: str) -> SliceStatus:
+    """Return the status of a Slice; see `of_claim`."""
+    generation = found.metadata.generation
+    conditions: tuple[Condition, ...] = merge(
+        found.status.conditions, _conditions(stand), generation=generation, now=now
+    )
+    return SliceStatus(
+        observed_generation=generation,
+        state=stand.state,
+        nodes=stand.nodes,
+        leaving_since=stand.leaving_since,
+        conditions=conditions,
+    )
+
+
+def _conditions(stand: Stand) -> list[Wanted]:
+    is_ready = stand.state in {SliceState.BOUND, SliceState.RESERVED}
+    passing = stand.state in {SliceState.DRAINING, SliceState.RELEASING}
+    wanted = [
+        Wanted(reasons.READY, is_ready, stand.reason, stand.message),
+        Wanted(stand.state.value, True, stand.reason, stand.message, only_true=True),
+    ]
+    if stand.stalled:
+        wanted.append(Wanted(reasons.STALLED, True, stand.reason, stand.message, only_true=True))
+    elif passing:
+        wanted.append(Wanted(reasons.RECONCILING, True, stand.reason, stand.message, only_true=True))
+    if stand.degraded:
+        wanted.append(Wanted(reasons.DEGRADED, True, reasons.NODES_LOST, stand.degraded, only_true=True))
+    return wanted
+
+
+def leaving(pods: Sequence[PodFacts], until: str) -> str:
+    """Return what a person should know of pods that have to leave.
+
+    Args:
+        pods: Those that have to.
+        until: RFC 3339: the end of the grace period.
+    """
+    alone = sorted(pod.key for pod in pods if not pod.controller)
+    told = f"{len(pods)} pods have to leave, at the latest at {until}"
+    if alone:
+        told += f"; nothing makes these anew: {named(alone)}"
+    return told
+
+
+def named(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are."""
+    more = f" and {len(names) - MOST_TOLD} more" if len(names) > MOST_TOLD else ""
+    return ", ".join(f"'{name}'" for name in names[:MOST_TOLD]) + more

@@ -1,0 +1,125 @@
+"""Writes of slices: marks of nodes, labels of namespaces, and asking pods to leave."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.errors import Conflict, NotFound, TooManyRequests
+from tenantry.api.kubernetes import Namespace
+from tenantry.controllers.nodes.controller import Node, decode_node
+from tenantry.controllers.slices.desired import LAST_SECONDS, Leave, label_patch
+from tenantry.controllers.slices.pods import Pod, PodFacts
+from tenantry.engine.events import EventKind
+from tenantry.engine.observed import Observed, observe
+from tenantry.engine.runtime import Engine
+from tenantry.kube import wire
+
+Json = dict[str, Any]
+
+TOGETHER = 16
+"""How many pods of one slice are asked at once."""
+
+log = logging.getLogger(__name__)
+
+
+async def mark(engine: Engine, patches: Iterable[tuple[Node, Json]]) -> None:
+    """Change nodes at the version at which they were seen, and tell the cache.
+
+    Args:
+        engine: Whose client writes.
+        patches: Node and merge patch; an empty patch is left out.
+
+    Raises:
+        Conflict: A node has changed since; look at it again.
+    """
+    written = await asyncio.gather(*(_mark(engine, node, patch) for node, patch in patches if patch))
+    failed = next((each for each in written if each is not None), None)
+    if failed is not None:
+        raise failed
+
+
+async def _mark(engine: Engine, node: Node, patch: Json) -> Exception | None:
+    """Change one node; return what went wrong, so that the others are not broken off."""
+    cache, key = engine.cache(Node.resource), node.key
+    cache.expect(key)
+    found: Node | None = None
+    problem: Exception | None = None
+    try:
+        found = decode_node(msgspec.Raw(await engine.client.merge_patch(Node.resource, "", key, patch)))
+    except NotFound:
+        cache.forget(key, node.version)
+    except Conflict as error:
+        problem = error
+    finally:
+        change = cache.settle(key, found)
+        if change is not None:
+            engine.news(Node.resource, change)
+    return problem
+
+
+async def label(engine: Engine, namespaces: Sequence[Observed], name: str | None) -> None:
+    """Bind the pods that will be made in namespaces to a slice, or to none."""
+    for namespace in namespaces:
+        cache = engine.cache(Namespace.resource)
+        patch = {"metadata": label_patch(name)}
+        try:
+            data = await engine.client.merge_patch(Namespace.resource, "", namespace.name, patch)
+        except NotFound:
+            continue  # it was deleted meanwhile
+        cache.put(observe(Namespace.resource, data))
+
+
+async def send_away(engine: Engine, what: Leave, why: Mapping[str, str]) -> None:
+    """Ask pods to leave, or delete them.
+
+    Args:
+        engine: Whose client writes.
+        what: Which pods.
+        why: What their people are told, by the pod's key.
+    """
+    gate = asyncio.Semaphore(TOGETHER)
+
+    async def one(pod: PodFacts, *, ends: bool) -> None:
+        async with gate:
+            went = await (_end(engine, pod) if ends else _ask(engine, pod))
+        if went and pod.key in why:
+            engine.recorder.say(pod.object, EventKind.WARNING, reasons.PODS_LEAVING, why[pod.key])
+
+    await asyncio.gather(*(one(pod, ends=False) for pod in what.ask), *(one(pod, ends=True) for pod in what.end))
+
+
+async def _ask(engine: Engine, pod: PodFacts) -> bool:
+    """Evict a pod; False where its disruption budget does not let it go now."""
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.name, "namespace": pod.namespace},
+        "deleteOptions": {"preconditions": {"uid": pod.uid}},
+    }
+    path = wire.path(Pod.resource, pod.namespace, pod.name, "eviction")
+    try:
+        # Not `request`, which would wait and ask again in here.
+        async with engine.client.open("POST", path, body=wire.encode_json(body)) as answer:
+            await answer.read()
+    except TooManyRequests:
+        log.debug("disruption budget", extra={"key": pod.key})
+        return False
+    except (NotFound, Conflict):
+        return False  # it is gone, or another one of its name is there
+    return True
+
+
+async def _end(engine: Engine, pod: PodFacts) -> bool:
+    options = {"gracePeriodSeconds": LAST_SECONDS, "preconditions": {"uid": pod.uid}}
+    path = wire.path(Pod.resource, pod.namespace, pod.name)
+    try:
+        await engine.client.request("DELETE", path, body=wire.encode_json(options))
+    except (NotFound, Conflict):
+        return False
+    return not pod.deleting

@@ -1,0 +1,166 @@
+"""The policies by which slices hold: pods go where their namespace's slice is, and nobody else gets there. Pure.
+
+They go by a label of the namespace, so that a pod is bound before a scheduler sees it, also while the operator is down.
+Source: Kubernetes, "Mutating Admission Policy", "Taints and Tolerations".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenantry.api.marks import SLICE, SLICE_CLAIM, SLICE_RESERVED, TENANT_UID
+from tenantry.api.slice import SliceClaim
+from tenantry.install.policy import (
+    ADMINISTER,
+    IN_A_TENANTS_NAMESPACE,
+    binding,
+    by,
+    mutating,
+    rule,
+    says,
+    validating,
+)
+from tenantry.policy.sandbox import NOT_MIRRORED
+
+Json = dict[str, Any]
+
+PODS = "tenantry-slice-pods"
+TOLERATIONS = "tenantry-slice-tolerations"
+NODES = "tenantry-slice-nodes"
+CLAIMS = "tenantry-slice-claims"
+
+_SLICED: Json = {"matchExpressions": [{"key": SLICE, "operator": "Exists"}]}
+_NAME = f"namespaceObject.metadata.labels['{SLICE}']"
+
+
+def everything(subject: Json) -> list[Json]:
+    """Return the policies and their bindings.
+
+    Args:
+        subject: The operator, as RBAC names it.
+    """
+    return [*_bound(), *_tolerations(), *_nodes(subject), *_claims(subject)]
+
+
+def _bound() -> list[Json]:
+    """Return what puts pods on their namespace's slice, and sees that they are (E13)."""
+    key = SLICE.replace("/", "~1")
+    selector = (
+        f"[has(object.spec.nodeSelector) ? JSONPatch{{op: 'add', path: '/spec/nodeSelector/{key}', value: {_NAME}}}"
+        f" : JSONPatch{{op: 'add', path: '/spec/nodeSelector', value: {{'{SLICE}': {_NAME}}}}}]"
+    )
+    toleration = f"{{'key': '{SLICE}', 'operator': 'Equal', 'value': {_NAME}}}"
+    tolerates = (
+        f"object.spec.tolerations.exists(t, t.?key.orValue('') == '{SLICE}' && t.?value.orValue('') == {_NAME}"
+        " && !has(t.effect))"
+    )
+    tolerations = (
+        f"!has(object.spec.tolerations) ? [JSONPatch{{op: 'add', path: '/spec/tolerations', value: [{toleration}]}}]"
+        f" : {tolerates} ? [] : [JSONPatch{{op: 'add', path: '/spec/tolerations/-', value: {toleration}}}]"
+    )
+    pods = {**rule("", ["pods"], "CREATE"), "apiVersions": ["v1"]}
+    not_mirror = {"name": "not-a-mirror", "expression": NOT_MIRRORED}
+    put_there = mutating(PODS, [pods], [selector, tolerations], conditions=[not_mirror], where=_SLICED)
+    is_there = says(
+        f"object.?spec.nodeSelector['{SLICE}'].orValue('') == {_NAME}",
+        f'"spec.nodeSelector must have {SLICE} \'" + {_NAME} + "\': pods of this namespace run on its slice"',
+        told=True,
+    )
+    seen = validating(PODS, [pods], [is_there], conditions=[not_mirror], where=_SLICED)
+    return [put_there, binding(PODS, "Mutating"), seen, binding(PODS)]
+
+
+def _tolerations() -> list[Json]:
+    """Return what keeps pods of others from tolerating a slice's nodes, whatever the rules allow them (E12)."""
+    key = "t.?key.orValue('')"
+    is_new = (
+        "(request.operation == 'CREATE' || !has(oldObject.spec.tolerations)"
+        " || object.spec.tolerations != oldObject.spec.tolerations)"
+    )
+    of_tenant = f"'{TENANT_UID}' in namespaceObject.?metadata.labels.orValue({{}})"
+    # Whoever tolerates everything tolerates slices: the cluster's own agents may.
+    some = f"object.spec.tolerations.exists(t, {key} == '{SLICE}' || {key} == '' && {of_tenant})"
+    own = f"namespaceObject.?metadata.labels['{SLICE}'].orValue('')"
+    all_own = (
+        f"object.spec.tolerations.all(t, {key} == '{SLICE}' ? t.?operator.orValue('Equal') == 'Equal'"
+        f" && {own} != '' && t.?value.orValue('') == {own} : {key} != '' || !({of_tenant}))"
+    )
+    policy = validating(
+        TOLERATIONS,
+        [rule("", ["pods"], "CREATE", "UPDATE")],
+        [
+            says(
+                all_own,
+                f"spec.tolerations must not tolerate {SLICE}: those nodes are a tenant's alone, and its pods get the"
+                " toleration by themselves",
+            )
+        ],
+        conditions=[
+            {
+                "name": "tolerates-slices",
+                "expression": f"has(object.spec.tolerations) && {NOT_MIRRORED} && {is_new} && {some}",
+            }
+        ],
+    )
+    return [policy, binding(TOLERATIONS)]
+
+
+def _nodes(subject: Json) -> list[Json]:
+    """Return what keeps the marks of nodes from everybody but the operator and administrators, kubelets too (E12)."""
+
+    def of(what: str) -> str:
+        labels, notes = f"{what}.?metadata.labels", f"{what}.?metadata.annotations"
+        taints = f"{what}.?spec.taints.orValue([])"
+        return (
+            f"[{labels}['{SLICE}'].orValue(''), {labels}['{SLICE_RESERVED}'].orValue(''),"
+            f" {notes}['{SLICE_CLAIM}'].orValue('')]"
+            f" + {taints}.filter(t, t.key == '{SLICE}').map(t, t.effect + t.?value.orValue(''))"
+        )
+
+    none = "['', '', '']"
+    same = f"({of('object')}) == (request.operation == 'CREATE' ? {none} : {of('oldObject')})"
+    policy = validating(
+        NODES,
+        [rule("", ["nodes", "nodes/status"], "CREATE", "UPDATE")],
+        [
+            says(
+                "false",
+                f"labels, annotations and taints that say whose slice a node is ({SLICE}) must not be changed: they"
+                " come from a SliceClaim",
+            )
+        ],
+        conditions=[
+            {
+                "name": "changes-marks-of-slices",
+                "expression": f"!({by(subject)}) && !({same}) && !{ADMINISTER}",
+            }
+        ],
+    )
+    return [policy, binding(NODES)]
+
+
+def _claims(subject: Json) -> list[Json]:
+    """Return what is wrong with a SliceClaim wherever it stands (E13, X05)."""
+    resource = SliceClaim.resource
+    # The time of the newest of its field managers is the time of this very write: CEL has no clock.
+    in_future = (
+        "object.metadata.managedFields.all(f, !has(f.time) || timestamp(object.spec.expiresAt) > timestamp(f.time))"
+    )
+    unchanged = (
+        "request.operation == 'UPDATE' && has(oldObject.spec.expiresAt)"
+        " && oldObject.spec.expiresAt == object.spec.expiresAt"
+    )
+    validations = [
+        says(
+            f"request.operation != 'CREATE' || {IN_A_TENANTS_NAMESPACE}",
+            "'namespace ' + request.namespace + ' is no tenant\\'s: make the SliceClaim in a namespace of a tenant'",
+            told=True,
+        ),
+        says(
+            f"!has(object.spec.expiresAt) || {unchanged} || {in_future}",
+            "spec.expiresAt must be in the future",
+        ),
+    ]
+    about = [rule(resource.group, [resource.plural], "CREATE", "UPDATE")]
+    operator = {"name": "not-the-operator", "expression": f"!({by(subject)})"}
+    return [validating(CLAIMS, about, validations, conditions=[operator]), binding(CLAIMS)]

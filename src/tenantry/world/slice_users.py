@@ -1,0 +1,56 @@
+"""Whose pods run on which slice: pure.
+
+A claim is used from a root down: the namespace that it is in, or the namespaces of the Subnamespaces that use it. What
+is below a Subtenant is not its parent's, and gets nothing of it: a Subtenant claims nodes itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from tenantry.api.marks import TREE_SUFFIX, ZONE
+
+
+class Root(msgspec.Struct, frozen=True, order=True):
+    """Where a claim is used from; in the order in which the older claim comes first.
+
+    Args:
+        created: When the claim was made, as Kubernetes writes times.
+        slice: The slice's name.
+        namespace: The topmost namespace that uses it.
+        zone: Of the claim's own namespace.
+    """
+
+    created: str
+    slice: str
+    namespace: str
+    zone: str
+
+
+def users(roots: Iterable[Root], namespaces: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str, str]:
+    """Return the slice of each namespace that uses one: the nearest root above counts, and of several the oldest claim.
+
+    Args:
+        roots: Of all claims of a tenant.
+        namespaces: Name and labels of all namespaces of the tenant.
+    """
+    ordered = sorted(roots)
+    found: dict[str, str] = {}
+    for name, labels in namespaces:
+        nearest = _nearest(labels, ordered)
+        if nearest is not None:
+            found[name] = nearest.slice
+    return found
+
+
+def _nearest(labels: Mapping[str, str], roots: Sequence[Root]) -> Root | None:
+    best: tuple[int, Root] | None = None
+    for root in roots:
+        depth = labels.get(f"{root.namespace}{TREE_SUFFIX}", "")
+        if not depth.isdigit() or labels.get(ZONE) != root.zone:
+            continue
+        if best is None or int(depth) < best[0]:
+            best = (int(depth), root)
+    return best[1] if best is not None else None

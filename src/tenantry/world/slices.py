@@ -1,0 +1,229 @@
+"""Which nodes a slice gets: pure.
+
+    all nodes ─► why each one does not do ─► those that do, least disturbance first ─► as many as are asked for
+
+Of the nodes that do, those are taken where the fewest pods have to leave; of those the smallest, so that large nodes
+stay for claims that need them; then by name. The same world gives the same nodes, whoever asks and however often.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+
+import msgspec
+
+from tenantry.api.slice import NodeSelector, SelectorOperator, SelectorRequirement, SliceClaimSpec
+from tenantry.world.quantity import parse, write
+
+CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+BINARY = ("memory", "ephemeral-storage")
+MOST_TOLD = 3
+"""How many things a message names."""
+
+_NOTHING = Fraction(0)
+
+
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A node, as far as slices go.
+
+    Args:
+        name: Of the node.
+        labels: Of the node.
+        allocatable: Resource to quantity.
+        ready: Pods can run there.
+        cordoned: No new pods come there.
+        tainted: The key of a taint, not a slice's, that keeps pods away; "" for none.
+        taken_by: The slice that it is set aside for; "" for none.
+        disturbed: How many pods would have to leave.
+    """
+
+    name: str
+    labels: Mapping[str, str] = {}
+    allocatable: Mapping[str, str] = {}
+    ready: bool = True
+    cordoned: bool = False
+    tainted: str = ""
+    taken_by: str = ""
+    disturbed: int = 0
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What a slice has already: the names of its nodes, and the sum of what they have."""
+
+    names: frozenset[str] = frozenset()
+    sum: Mapping[str, Fraction] = {}
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """What came of a selection.
+
+    Args:
+        nodes: Those to take, besides what is held; () where not all can be had.
+        refused: Why each other node does not do, by its name.
+        short: What is missing, and the nearest that would fit; "" where all is there.
+    """
+
+    nodes: tuple[str, ...]
+    refused: Mapping[str, str]
+    short: str = ""
+
+
+def select(spec: SliceClaimSpec, nodes: Iterable[NodeFacts], held: Held = Held()) -> Choice:  # noqa: B008 - frozen
+    """Return the nodes that a claim gets.
+
+    Args:
+        spec: Of the claim.
+        nodes: All nodes of the cluster.
+        held: What it has already.
+    """
+    needs = {key: parse(value) for key, value in spec.per_node.items()}
+    wanted_names = frozenset(spec.node_names)
+    refused: dict[str, str] = {}
+    fitting: list[NodeFacts] = []
+    for node in nodes:
+        if node.name in held.names:
+            continue
+        why = _why_not(node, spec.selector, wanted_names, needs)
+        if why:
+            refused[node.name] = why
+        else:
+            fitting.append(node)
+    fitting.sort(key=_disturbance)
+    total = {key: parse(value) for key, value in spec.total.items()}
+    left = {key: value - held.sum.get(key, _NOTHING) for key, value in total.items()}
+    count = max(0, spec.count - len(held.names))
+    taken = _enough(fitting, count, left)
+    if taken is None:
+        return Choice(nodes=(), refused=refused, short=_short(spec, fitting, refused, held))
+    names = {node.name for node in taken}
+    refused |= {node.name: "others disturb less, or fit better" for node in fitting if node.name not in names}
+    return Choice(nodes=tuple(node.name for node in taken), refused=refused)
+
+
+def sum_of(nodes: Iterable[NodeFacts]) -> Held:
+    """Return what a slice has that holds these nodes."""
+    names: set[str] = set()
+    total: dict[str, Fraction] = {}
+    for node in nodes:
+        names.add(node.name)
+        for key, value in node.allocatable.items():
+            total[key] = total.get(key, _NOTHING) + parse(value)
+    return Held(frozenset(names), total)
+
+
+def _enough(fitting: Sequence[NodeFacts], count: int, left: Mapping[str, Fraction]) -> list[NodeFacts] | None:
+    """Return the first nodes that are enough, without those that the total does not need; None where all are too few.
+
+    Args:
+        fitting: Least disturbance first.
+        count: How many at least.
+        left: Resource to what is needed of it together.
+    """
+    if len(fitting) < count:
+        return None
+    taken = list(fitting[:count])
+    missing = {key: value - sum((_has(node, key) for node in taken), _NOTHING) for key, value in left.items()}
+    for node in fitting[count:]:
+        if all(value <= 0 for value in missing.values()):
+            break
+        taken.append(node)
+        missing = {key: value - _has(node, key) for key, value in missing.items()}
+    if any(value > 0 for value in missing.values()):
+        return None
+    # A large one that came last may have made smaller ones needless: the most disturbing first.
+    for node in sorted(taken, key=_disturbance, reverse=True):
+        if len(taken) > count and all(value + _has(node, key) <= 0 for key, value in missing.items()):
+            taken.remove(node)
+            missing = {key: value + _has(node, key) for key, value in missing.items()}
+    return taken
+
+
+def _disturbance(node: NodeFacts) -> tuple[int, Fraction, Fraction, str]:
+    return node.disturbed, _has(node, "cpu"), _has(node, "memory"), node.name
+
+
+def _has(node: NodeFacts, resource: str) -> Fraction:
+    return parse(node.allocatable.get(resource, "0"))
+
+
+# -- why not --------------------------------------------------------------------------------------
+
+
+def _why_not(node: NodeFacts, selector: NodeSelector, names: frozenset[str], needs: Mapping[str, Fraction]) -> str:
+    """Return why a node does not do; "" where it does. What lasts is said before what passes."""
+    if names and node.name not in names:
+        return "not among spec.nodeNames"
+    if any(label in node.labels for label in CONTROL_PLANE):
+        return "runs the control plane"
+    return _unlike(node.labels, selector) or _too_small(node, needs) or _not_now(node)
+
+
+def _too_small(node: NodeFacts, needs: Mapping[str, Fraction]) -> str:
+    for key, need in needs.items():
+        if _has(node, key) < need:
+            return f"has too little {key}: {node.allocatable.get(key, '0')}"
+    return ""
+
+
+def _not_now(node: NodeFacts) -> str:
+    if node.taken_by:
+        return f"in slice '{node.taken_by}'"
+    if not node.ready:
+        return "not ready"
+    if node.cordoned:
+        return "cordoned"
+    return f"kept for others by taint '{node.tainted}'" if node.tainted else ""
+
+
+def _unlike(labels: Mapping[str, str], selector: NodeSelector) -> str:
+    for key, value in selector.match_labels.items():
+        if labels.get(key) != value:
+            return f"label {key} is not '{value}'"
+    for each in selector.match_expressions:
+        if not _meets(labels, each):
+            values = f" ({', '.join(each.values)})" if each.values else ""
+            return f"label {each.key} does not meet {each.operator}{values}"
+    return ""
+
+
+def _meets(labels: Mapping[str, str], wanted: SelectorRequirement) -> bool:
+    """Tell whether labels meet a requirement; as everywhere in Kubernetes, NotIn holds where there is no such label."""
+    match wanted.operator:
+        case SelectorOperator.IN:
+            return labels.get(wanted.key) in wanted.values
+        case SelectorOperator.NOT_IN:
+            return labels.get(wanted.key) not in wanted.values
+        case SelectorOperator.EXISTS:
+            return wanted.key in labels
+        case SelectorOperator.DOES_NOT_EXIST:
+            return wanted.key not in labels
+
+
+def _short(spec: SliceClaimSpec, fitting: Sequence[NodeFacts], refused: Mapping[str, str], held: Held) -> str:
+    """Return what a person should know who does not get the nodes: the nearest that would fit, and what stops more."""
+    can_have = len(fitting) + len(held.names)
+    parts: list[str] = []
+    if can_have < spec.count:
+        parts.append(f"{spec.count} nodes are asked for, and {can_have} can be had: spec.count {can_have} would fit")
+    for key, value in spec.total.items():
+        together = sum((_has(node, key) for node in fitting), held.sum.get(key, _NOTHING))
+        if together < parse(value):
+            nearest = write(together, binary=key in BINARY)
+            parts.append(f"total {key} {value} is asked for, and all that fit have {nearest}")
+    unknown = sorted(set(spec.node_names) - set(refused) - {node.name for node in fitting} - held.names)
+    if unknown:
+        parts.append(f"there is no node {_named(unknown)}")
+    whys = Counter(refused.values())
+    told = sorted(whys.items(), key=lambda item: (-item[1], item[0]))
+    if told:
+        some = "; ".join(f"{number} {why}" for why, number in told[:MOST_TOLD])
+        more = f" and {len(told) - MOST_TOLD} more reasons" if len(told) > MOST_TOLD else ""
+        parts.append(f"not taken: {some}{more}")
+    return "; ".join(parts)
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_TOLD} more" if len(names) > MOST_TOLD else ""
+    return ", ".join(f"'{name}'" for name in names[:MOST_TOLD]) + more
