@@ -242,20 +242,24 @@ RBAC_FIX = (
 )
 
 
-def _check(  # noqa: PLR0917 - a row of the table below
+def of_rights(  # noqa: PLR0917 - a row of a table
     id_: str,
     title: str,
     severity: Severity,
     tries: str,
     proves: str,
     attempts: Attempts,
+    *,
+    area: Area = Area.API,
+    group: str = "API",
     **more: Any,  # noqa: ANN401
 ) -> Check:
+    """Return a check of what a tenant may do, by default mended by taking a right away."""
     facts: Json = {"fix": RBAC_FIX, **more}
     return Check(
-        id=f"TNT-API-{id_}",
+        id=f"TNT-{group}-{id_}",
         title=title,
-        area=Area.API,
+        area=area,
         severity=severity,
         tries=tries,
         proves=proves,
@@ -265,7 +269,7 @@ def _check(  # noqa: PLR0917 - a row of the table below
 
 
 CHECKS: Sequence[Check] = (
-    _check(
+    of_rights(
         ADMINISTRATOR,
         "Is no administrator",
         Severity.CRITICAL,
@@ -273,7 +277,7 @@ CHECKS: Sequence[Check] = (
         "The rules of tenants hold for the tenant at all.",
         lambda _: [may("*", "*", group="*")],
     ),
-    _check(
+    of_rights(
         "001",
         "Secrets of others",
         Severity.CRITICAL,
@@ -282,7 +286,7 @@ CHECKS: Sequence[Check] = (
         of_others(_secrets),
         benchmark="block_other_tenant_resources",
     ),
-    _check(
+    of_rights(
         "002",
         "Objects of others",
         Severity.HIGH,
@@ -291,7 +295,7 @@ CHECKS: Sequence[Check] = (
         of_others(_reads),
         benchmark="block_other_tenant_resources",
     ),
-    _check(
+    of_rights(
         "003",
         "Lists over all namespaces",
         Severity.HIGH,
@@ -300,7 +304,7 @@ CHECKS: Sequence[Check] = (
         _across,
         benchmark="block_other_tenant_resources",
     ),
-    _check(
+    of_rights(
         "004",
         "Writes into namespaces of others",
         Severity.CRITICAL,
@@ -309,7 +313,7 @@ CHECKS: Sequence[Check] = (
         of_others(_writes),
         benchmark="block_other_tenant_resources",
     ),
-    _check(
+    of_rights(
         "005",
         "Into pods of others",
         Severity.CRITICAL,
@@ -317,7 +321,7 @@ CHECKS: Sequence[Check] = (
         "The API server is no way into others' containers.",
         of_others(_inside),
     ),
-    _check(
+    of_rights(
         "006",
         "Rights in namespaces of others",
         Severity.HIGH,
@@ -326,7 +330,7 @@ CHECKS: Sequence[Check] = (
         of_others(_rights),
         benchmark="block_multitenant_resources",
     ),
-    _check(
+    of_rights(
         "007",
         "Cluster-scoped objects are read",
         Severity.MEDIUM,
@@ -335,7 +339,7 @@ CHECKS: Sequence[Check] = (
         lambda _: [list_(resource) for resource in READ_CLUSTER_WIDE],
         benchmark="block_access_to_cluster_resources",
     ),
-    _check(
+    of_rights(
         "008",
         "List of namespaces",
         Severity.MEDIUM,
@@ -344,7 +348,7 @@ CHECKS: Sequence[Check] = (
         lambda _: [list_(Namespace.resource)],
         benchmark="block_access_to_cluster_resources",
     ),
-    _check(
+    of_rights(
         "009",
         "Makes and deletes namespaces",
         Severity.HIGH,
@@ -353,7 +357,7 @@ CHECKS: Sequence[Check] = (
         _namespaces,
         benchmark="block_access_to_cluster_resources",
     ),
-    _check(
+    of_rights(
         "010",
         "Rights in the whole cluster",
         Severity.CRITICAL,
@@ -362,7 +366,7 @@ CHECKS: Sequence[Check] = (
         _cluster_roles,
         benchmark="block_access_to_cluster_resources",
     ),
-    _check(
+    of_rights(
         "011",
         "Escalation inside its namespace",
         Severity.CRITICAL,
@@ -371,7 +375,7 @@ CHECKS: Sequence[Check] = (
         _escalation,
         benchmark="block_role_privilege_escalation",
     ),
-    _check(
+    of_rights(
         "012",
         "Impersonation",
         Severity.CRITICAL,
@@ -379,7 +383,7 @@ CHECKS: Sequence[Check] = (
         "The tenant does not act as somebody else.",
         _impersonation,
     ),
-    _check(
+    of_rights(
         "013",
         "Tokens of service accounts of others",
         Severity.CRITICAL,
@@ -387,7 +391,7 @@ CHECKS: Sequence[Check] = (
         "The tenant does not become a controller of the cluster.",
         of_others(_tokens),
     ),
-    _check(
+    of_rights(
         "014",
         "Certificates",
         Severity.CRITICAL,
@@ -395,7 +399,7 @@ CHECKS: Sequence[Check] = (
         "The tenant does not get itself another name.",
         _certificates,
     ),
-    _check(
+    of_rights(
         "015",
         "Webhooks and admission policies",
         Severity.CRITICAL,
@@ -403,7 +407,7 @@ CHECKS: Sequence[Check] = (
         "The tenant neither reads others' requests nor lifts its own guards.",
         _admission,
     ),
-    _check(
+    of_rights(
         "016",
         "Kinds of the API",
         Severity.HIGH,
@@ -411,7 +415,7 @@ CHECKS: Sequence[Check] = (
         "The API of others is not changed.",
         _definitions,
     ),
-    _check(
+    of_rights(
         "017",
         "Classes of the cluster",
         Severity.HIGH,
@@ -419,7 +423,7 @@ CHECKS: Sequence[Check] = (
         "What all tenants name is the administrators'.",
         _classes,
     ),
-    _check(
+    of_rights(
         "018",
         "Queues of the API server",
         Severity.HIGH,
@@ -427,7 +431,7 @@ CHECKS: Sequence[Check] = (
         "The tenant does not put itself first.",
         _queues,
     ),
-    _check(
+    of_rights(
         "019",
         "Fair share of the API server",
         Severity.MEDIUM,
@@ -437,7 +441,7 @@ CHECKS: Sequence[Check] = (
         fix="Install Tenantry's FlowSchemas (`tenantry install`), or name the tenant in none that trusts it.",
         alone=Alone.DEPENDS,
     ),
-    _check(
+    of_rights(
         "020",
         "The API server's insides",
         Severity.MEDIUM,
@@ -445,7 +449,7 @@ CHECKS: Sequence[Check] = (
         "Names and loads of others are not told by measurements.",
         _insides,
     ),
-    _check(
+    of_rights(
         "021",
         "Gives rights to its own people",
         Severity.LOW,

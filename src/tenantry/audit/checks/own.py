@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from tenantry.api import marks
 from tenantry.api.isolationreport import IsolationReport
@@ -16,8 +19,8 @@ from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.audit import kinds
 from tenantry.audit.attempts import DRY_RUN, create, delete, get, list_, may, patch
-from tenantry.audit.check import MERGE_PATCH, Alone, Area, Attempt, Attempts, Check, Nothing, Severity
-from tenantry.audit.checks.api import RBAC_FIX, named, of_others
+from tenantry.audit.check import MERGE_PATCH, Alone, Area, Attempt, Check, Nothing, Seen, Severity
+from tenantry.audit.checks.api import named, of_others, of_rights
 from tenantry.audit.place import Foreign, Place
 from tenantry.kube import wire
 
@@ -25,10 +28,6 @@ Json = dict[str, Any]
 
 NOT_HERE = "the cluster does not have Tenantry's kinds"
 INSTALL = "Put Tenantry's policies back: `tenantry install`."
-
-
-def _where_installed(attempts: Attempts) -> Attempts:
-    return lambda place: attempts(place) if place.has_tenantry else Nothing(NOT_HERE)
 
 
 def _marks(place: Place) -> list[Attempt]:
@@ -134,29 +133,16 @@ def _reports(place: Place) -> list[Attempt]:
     ]
 
 
-def _check(  # noqa: PLR0917 - a row of the table below
-    id_: str,
-    title: str,
-    severity: Severity,
-    tries: str,
-    proves: str,
-    attempts: Attempts,
-    **more: Any,  # noqa: ANN401
-) -> Check:
-    facts: Json = {"fix": RBAC_FIX, **more}
-    return Check(
-        id=f"TNT-OWN-{id_}",
-        title=title,
-        area=Area.TENANTRY,
-        severity=severity,
-        tries=tries,
-        proves=proves,
-        attempts=_where_installed(attempts),
-        **facts,
-    )
+def _where_installed(check: Check) -> Check:
+    def attempts(place: Place) -> Sequence[Attempt] | Nothing | Seen:
+        return check.attempts(place) if place.has_tenantry else Nothing(NOT_HERE)
+
+    return replace(check, attempts=attempts)
 
 
-CHECKS: Sequence[Check] = (
+_check = partial(of_rights, area=Area.TENANTRY, group="OWN")
+
+_ROWS = (
     _check(
         "001",
         "Marks of its namespace",
@@ -244,3 +230,5 @@ CHECKS: Sequence[Check] = (
         _reports,
     ),
 )
+
+CHECKS: Sequence[Check] = tuple(_where_installed(row) for row in _ROWS)
