@@ -1,0 +1,169 @@
+"""Which nodes a slice gets, and who uses it, whatever the cluster looks like."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from fractions import Fraction
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenantry.api.marks import TREE_SUFFIX, ZONE
+from tenantry.api.slice import NodeSelector, SelectorOperator, SelectorRequirement, SliceClaimSpec
+from tenantry.world.quantity import parse
+from tenantry.world.slice_users import Root, users
+from tenantry.world.slices import NodeFacts, select, sum_of
+
+CPUS = st.sampled_from(["1", "2", "4", "7500m", "16"])
+NODES = st.lists(
+    st.builds(
+        NodeFacts,
+        name=st.integers(0, 30).map(lambda number: f"n-{number:02}"),
+        labels=st.dictionaries(st.sampled_from(["disk", "zone"]), st.sampled_from(["a", "b"])),
+        allocatable=st.fixed_dictionaries({"cpu": CPUS, "memory": st.sampled_from(["8Gi", "64Gi"])}),
+        ready=st.sampled_from([True, True, True, False]),
+        cordoned=st.sampled_from([False, False, False, True]),
+        tainted=st.sampled_from(["", "", "", "gpu"]),
+        taken_by=st.sampled_from(["", "", "", "web-1"]),
+        disturbed=st.integers(0, 4),
+    ),
+    max_size=9,
+    unique_by=lambda node: node.name,
+)
+SELECTORS = st.builds(
+    NodeSelector,
+    match_labels=st.dictionaries(st.just("disk"), st.sampled_from(["a", "b"])),
+    match_expressions=st.lists(
+        st.builds(
+            SelectorRequirement,
+            key=st.just("zone"),
+            operator=st.sampled_from([SelectorOperator.IN, SelectorOperator.NOT_IN]),
+            values=st.just(("a",)),
+        ),
+        max_size=1,
+    ).map(tuple),
+)
+SPECS = st.builds(
+    SliceClaimSpec,
+    count=st.integers(1, 4),
+    selector=SELECTORS,
+    per_node=st.dictionaries(st.just("cpu"), CPUS),
+    total=st.dictionaries(st.just("cpu"), st.sampled_from(["8", "20", "40"])),
+)
+
+
+def _cost(nodes: list[NodeFacts]) -> tuple[int, Fraction]:
+    return sum(node.disturbed for node in nodes), sum((parse(node.allocatable["cpu"]) for node in nodes), Fraction(0))
+
+
+@given(NODES, SPECS)
+def test_what_is_chosen_is_all_that_was_asked_for_or_nothing(nodes: list[NodeFacts], spec: SliceClaimSpec) -> None:
+    """E12: nodes that are free and fit, as many as it takes and none to spare; else what would fit is said."""
+    choice = select(spec, nodes)
+    by_name = {node.name: node for node in nodes}
+    chosen = [by_name[name] for name in choice.nodes]
+    assert set(choice.nodes).isdisjoint(choice.refused)
+    assert all(node.ready and not (node.cordoned or node.tainted or node.taken_by) for node in chosen)
+    assert all(parse(node.allocatable["cpu"]) >= parse(spec.per_node.get("cpu", "0")) for node in chosen)
+    assert all(node.labels.get("disk") == value for node in chosen for value in spec.selector.match_labels.values())
+    together, wanted = _cost(chosen)[1], parse(spec.total.get("cpu", "0"))
+    if choice.nodes:
+        assert len(chosen) >= spec.count
+        assert together >= wanted
+        assert set(choice.refused) | set(choice.nodes) == set(by_name)
+        spare = [node for node in chosen if together - parse(node.allocatable["cpu"]) >= wanted]
+        assert len(chosen) == spec.count or not spare
+    else:
+        fitting = [by_name[name] for name in by_name if name not in choice.refused]
+        assert choice.short
+        assert len(fitting) < spec.count or _cost(fitting)[1] < wanted
+
+
+@given(NODES, st.integers(1, 3), st.randoms(use_true_random=False))
+def test_the_fewest_pods_leave_and_the_order_of_nodes_does_not_matter(
+    nodes: list[NodeFacts], count: int, random: object
+) -> None:
+    """E12: no other nodes that fit disturb less, nor as much and fit better; deterministic."""
+    spec = SliceClaimSpec(count=count)
+    choice = select(spec, nodes)
+    shuffled = list(nodes)
+    random.shuffle(shuffled)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType] - hypothesis' Random
+    assert select(spec, shuffled) == choice
+    free = [node for node in nodes if node.ready and not (node.cordoned or node.tainted or node.taken_by)]
+    chosen = [node for node in nodes if node.name in choice.nodes]
+    if choice.nodes:
+        assert _cost(chosen) == min(_cost(list(few)) for few in itertools.combinations(free, count))
+
+
+@given(NODES, SPECS)
+def test_what_is_held_counts(nodes: list[NodeFacts], spec: SliceClaimSpec) -> None:
+    """E12: a slice that has its nodes takes no more; one that lost some takes what is missing."""
+    chosen = select(spec, nodes).nodes
+    if not chosen:
+        return
+    by_name = {node.name: node for node in nodes}
+    whole = select(spec, nodes, sum_of(by_name[name] for name in chosen))
+    assert (whole.nodes, whole.short) == ((), "")
+    left = [node for node in nodes if node.name != chosen[0]]
+    again = select(spec, left, sum_of(by_name[name] for name in chosen[1:]))
+    assert again.short or set(again.nodes).isdisjoint(chosen)
+
+
+def test_a_claim_on_500_nodes_takes_less_than_50_ms() -> None:
+    """E12: the best of some tries, with labels, resources and a total to add up."""
+    nodes = [
+        NodeFacts(
+            name=f"node-{number}",
+            labels={"zone": "ab"[number % 2], "disk": "ssd"},
+            allocatable={"cpu": "8", "memory": "32Gi", "pods": "110"},
+            disturbed=number % 7,
+        )
+        for number in range(500)
+    ]
+    spec = SliceClaimSpec(
+        count=5, selector=NodeSelector(match_labels={"disk": "ssd"}), per_node={"cpu": "4"}, total={"cpu": "100"}
+    )
+    took: list[float] = []
+    for _ in range(5):
+        began = time.perf_counter()
+        choice = select(spec, nodes)
+        took.append(time.perf_counter() - began)
+        assert len(choice.nodes) == 13
+    assert min(took) < 0.05
+
+
+def test_it_is_said_what_would_fit_and_why_nodes_are_not_taken() -> None:
+    """E12: the nearest that would fit; names that nobody has; control planes never."""
+    master = {"node-role.kubernetes.io/control-plane": ""}
+    nodes = [
+        NodeFacts(name="m", labels=master),
+        NodeFacts(name="a", taken_by="web-1"),
+        NodeFacts(name="b", allocatable={"cpu": "4"}),
+    ]
+    choice = select(SliceClaimSpec(count=2, total={"cpu": "9"}), nodes)
+    assert choice.refused == {"m": "runs the control plane", "a": "in slice 'web-1'"}
+    assert "2 nodes are asked for, and 1 can be had: spec.count 1 would fit" in choice.short
+    assert "total cpu 9 is asked for, and all that fit have 4" in choice.short
+    named = select(SliceClaimSpec(node_names=("m", "x")), nodes)
+    assert "there is no node 'x'" in named.short
+    assert named.refused["b"] == "not among spec.nodeNames"
+
+
+def test_the_nearest_claim_above_counts_and_none_reaches_into_a_subtenant() -> None:
+    """E13: a namespace uses one claim at a time; what is a Subtenant's stays out of its parent's slice."""
+
+    def labels(zone: str, *above: str) -> dict[str, str]:
+        return {ZONE: zone, **{f"{name}{TREE_SUFFIX}": str(depth) for depth, name in enumerate(above)}}
+
+    tree = {
+        "acme": labels("z", "acme"),
+        "web": labels("z", "web", "acme"),
+        "deep": labels("z", "deep", "web", "acme"),
+        "shop": labels("y", "shop", "acme"),
+    }
+    whole, older = Root("2", "s-all", "acme", "z"), Root("1", "s-old", "acme", "z")
+    web = Root("3", "s-web", "web", "z")
+    assert users([whole, web], tree.items()) == {"acme": "s-all", "web": "s-web", "deep": "s-web"}
+    assert users([whole, older], tree.items()) == dict.fromkeys(["acme", "web", "deep"], "s-old")
+    assert users([Root("1", "s-shop", "shop", "y")], tree.items()) == {"shop": "s-shop"}
