@@ -21,7 +21,11 @@ NO_NAME = {"TENANTRY_NAME": ""}
 def bare(cli: Cli) -> Iterator[Path]:
     """The kubeconfig of a cluster of its own, to install into as if it were not a local one."""
     cli.run("up", "--name", OTHER, "--throwaway", "--no-operator", environment=NO_NAME)
-    yield cli.admin_kubeconfig.parent.parent / OTHER / cli.admin_kubeconfig.name
+    kubeconfig = cli.admin_kubeconfig.parent.parent / OTHER / cli.admin_kubeconfig.name
+    canary = ("create", "configmap", "tenantry-canary", "-n", "tenantry-system", "--dry-run=server")
+    said = cli.kubectl(*canary, kubeconfig=kubeconfig).stderr
+    assert "of Tenantry are in force" in said, "what `up` installs refuses from its end on"
+    yield kubeconfig
     cli.run("down", "--name", OTHER, "--purge", "--yes", environment=NO_NAME)
 
 
