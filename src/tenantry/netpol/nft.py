@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tenantry.api.errors import RetryableError
@@ -73,7 +74,9 @@ class Nft:
             raise RetryableError(f"{command[0]!r} did not end within {SECONDS:.0f} s") from error
         finally:
             if process.returncode is None:
-                process.kill()
+                # It may have ended without our having heard of it yet.
+                with suppress(ProcessLookupError):
+                    process.kill()
                 await process.wait()
         if process.returncode:
             first = err.decode(errors="replace").strip().split("\n")[0]

@@ -14,9 +14,9 @@ import shutil
 import socket
 import subprocess
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -73,10 +73,10 @@ class Netns:
         """Run a command inside and return what it says."""
         return _call("nsenter", f"--net={self.path}", *command, text=text)
 
-    def set(self, **settings: int) -> None:
-        """Set kernel settings below net; "." is "__"."""
-        for name, value in settings.items():
-            self.run("sh", "-c", f"echo {value} > /proc/sys/net/{name.replace('__', '/')}")
+    def set(self, value: int, *settings: str) -> None:
+        """Set kernel settings to a value, each as in "ipv4/ip_forward"."""
+        for name in settings:
+            self.run("sh", "-c", f"echo {value} > /proc/sys/net/{name}")
 
     def inside(self, act: Callable[[], T]) -> T:
         """Return what a function returns that is called in a thread inside."""
@@ -107,6 +107,45 @@ class Endpoint(msgspec.Struct, frozen=True):
     place: Netns
     addresses: tuple[str, ...]
 
+    @asynccontextmanager
+    async def open(self, attempt: Connection) -> AsyncGenerator[Opened]:
+        """Open a socket for an attempt; it connects when it first asks."""
+        kind = socket.SOCK_STREAM if attempt.protocol == "TCP" else socket.SOCK_DGRAM
+        family = _family(attempt.target)
+        with self.place.inside(lambda: socket.socket(family, kind)) as opened:
+            opened.setblocking(False)
+            opened.bind((attempt.source, 0))
+            yield Opened(opened, attempt)
+
+
+class Opened:
+    """One side of a connection."""
+
+    def __init__(self, opened: socket.socket, attempt: Connection) -> None:
+        self._socket = opened
+        self._attempt = attempt
+        self._is_connected = False
+
+    async def is_answered(self, *, seconds: float) -> bool:
+        """Tell whether the other side answers within so many seconds.
+
+        Refused is not answered either: nothing that does not listen is asked by tests of policies.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(seconds):
+                if not self._is_connected:
+                    await loop.sock_connect(self._socket, (self._attempt.target, self._attempt.port))
+                    self._is_connected = True
+                await loop.sock_sendall(self._socket, b"?")
+                return await loop.sock_recv(self._socket, 1) == b"?"
+        except (TimeoutError, ConnectionError):
+            return False
+        except OSError as error:
+            if error.errno in {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EACCES, errno.EPERM}:
+                return False
+            raise
+
 
 class Fabric:
     """Nodes on a common network, each with a bridge for its pods; the network itself is outside, at `OUTSIDE`.
@@ -129,7 +168,7 @@ class Fabric:
     def _build(self, nodes: int) -> None:
         self.hub = self._add("hub")
         self.nodes = [self._node(number) for number in range(nodes)]
-        self.hub.set(ipv4__ip_forward=1, ipv6__conf__all__forwarding=1)
+        self.hub.set(1, "ipv4/ip_forward", "ipv6/conf/all/forwarding")
         self.hub.configure(
             [
                 f"addr add {OUTSIDE}/32 dev lo",
@@ -221,7 +260,7 @@ class Fabric:
                 f"link set n{number} up",
             ]
         )
-        node.set(ipv4__ip_forward=1, ipv6__conf__all__forwarding=1)
+        node.set(1, "ipv4/ip_forward", "ipv6/conf/all/forwarding")
         node.configure(
             [
                 f"addr add 10.89.0.1{number}/24 dev eth0",
@@ -245,32 +284,17 @@ class Fabric:
 
 
 async def connects(source: Endpoint, attempt: Connection, *, seconds: float) -> bool:
-    """Tell whether a real connection comes about within so many seconds; with an answer, so that it is one both ways.
-
-    Refused is not connected either: nothing that listens is asked by tests of policies.
-    """
-    kind = socket.SOCK_STREAM if attempt.protocol == "TCP" else socket.SOCK_DGRAM
-    family = _family(attempt.target)
-    loop = asyncio.get_running_loop()
-    opened = source.place.inside(lambda: socket.socket(family, kind))
-    with opened:
-        opened.setblocking(False)
-        opened.bind((attempt.source, 0))
-        try:
-            async with asyncio.timeout(seconds):
-                await loop.sock_connect(opened, (attempt.target, attempt.port))
-                await loop.sock_sendall(opened, b"?")
-                return await loop.sock_recv(opened, 1) == b"?"
-        except (TimeoutError, ConnectionError):
-            return False
-        except OSError as error:
-            if error.errno in {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EACCES, errno.EPERM}:
-                return False
-            raise
+    """Tell whether a real connection comes about within so many seconds, with an answer: so it is one both ways."""
+    async with source.open(attempt) as opened:
+        return await opened.is_answered(seconds=seconds)
 
 
 async def mismatches(
-    attempts: Iterable[tuple[Endpoint, Connection, bool]], *, seconds: float = 0.6, at_once: int = 400
+    attempts: Iterable[tuple[Endpoint, Connection, bool]],
+    *,
+    seconds: float = 0.6,
+    patience: float = PATIENCE_SECONDS,
+    at_once: int = 400,
 ) -> list[str]:
     """Return in which attempts real packets do not do what is expected; each of these is named.
 
@@ -279,6 +303,7 @@ async def mismatches(
     Args:
         attempts: Who, what, and whether it is to come about.
         seconds: How long one may take.
+        patience: How long one may take that ought to come about and has not.
         at_once: How many are under way.
     """
     gate = asyncio.Semaphore(at_once)
@@ -287,7 +312,7 @@ async def mismatches(
         async with gate:
             found = await connects(source, attempt, seconds=seconds)
             if expected and not found:
-                found = await connects(source, attempt, seconds=PATIENCE_SECONDS)
+                found = await connects(source, attempt, seconds=patience)
         wanted = "to connect" if expected else "not to connect"
         return "" if found == expected else f"{attempt} ought {wanted}"
 
