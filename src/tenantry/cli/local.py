@@ -32,13 +32,16 @@ def local() -> None:
 @local.command("build")
 @click.option("--again", is_flag=True, help="Build even though the cache has them.")
 @click.option("--with-dns", is_flag=True, help="CoreDNS, too, by which tenants resolve no other tenant's names.")
-def build_(*, again: bool, with_dns: bool) -> None:
+@click.option("--with-nodes", is_flag=True, help="What runs on real nodes, too: containerd, runc, gVisor, kubelet.")
+def build_(*, again: bool, with_dns: bool, with_nodes: bool) -> None:
     """Build the control plane and kwok; nothing to do where the cache has them. Prints the folders."""
     progress = Talking()
     try:
         folders = [build.ensure(progress, again=again).folder]
         if with_dns:
             folders.append(build.ensure_dns(progress, again=again).folder)
+        if with_nodes:
+            folders.append(build.ensure_nodes(progress, again=again).folder)
     finally:
         progress.clear()
     for folder in folders:
@@ -62,7 +65,7 @@ def list_(*, output: str) -> None:
 @click.option("--all", "everything", is_flag=True, help="The current build and the downloaded Go toolchain, too.")
 def clean(*, everything: bool) -> None:
     """Remove builds that are not current and that no running cluster uses."""
-    running = {cluster.spec().binaries for cluster in list_clusters() if cluster.is_running()}
+    running = {used for cluster in list_clusters() if cluster.is_running() for used in cluster.spec().programs}
     freed = 0
     for each in _cached():
         if each.folder not in running and (everything or not each.current):
@@ -73,8 +76,9 @@ def clean(*, everything: bool) -> None:
 
 
 def _cached() -> list[Cached]:
-    current = {found.folder for found in (build.built(), build.built_dns()) if found}
-    clusters = [(cluster.name, cluster.spec().binaries) for cluster in list_clusters()]
+    products = (build.built(), build.built_dns(), build.built_nodes(), build.built_agnhost())
+    current = {found.folder for found in products if found}
+    clusters = [(cluster.name, used) for cluster in list_clusters() for used in cluster.spec().programs]
     return [
         Cached(
             folder=str(folder),

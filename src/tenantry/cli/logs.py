@@ -17,17 +17,17 @@ _SUPERVISOR = "supervisor"
 
 @click.command()
 @name_option
-@click.argument("component", required=False, type=click.Choice([*components.NAMES, _SUPERVISOR]))
+@click.argument("component", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on printing what comes.")
 @click.option(
     "--tail", "lines", type=click.IntRange(min=0), default=200, show_default=True, help="Begin that far back."
 )
 @click.option("-p", "--previous", is_flag=True, help="The log of the run before.")
 def logs(*, name: str, component: str | None, follow: bool, lines: int, previous: bool) -> None:
-    """Print the log of one component, or of all."""
+    """Print the log of one component, of a real node, or of all."""
     cluster = LocalCluster(name)
-    cluster.spec()
-    names = [component] if component else [*components.NAMES, _SUPERVISOR]
+    known = [*components.NAMES, *cluster.spec().real_names, _SUPERVISOR]
+    names = [components.check_name(component, known)] if component else known
     files = [cluster.paths.log(each) for each in names]
     if previous:
         files = [file.with_suffix(".log.1") for file in files]

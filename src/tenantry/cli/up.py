@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -16,11 +17,21 @@ from tenantry.local.authentication import Oidc
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.nodes import NodePlan
 from tenantry.local.progress import Talking
+from tenantry.local.real import requirements
+
+Runtime = Literal["kwok", "real", "auto"]
 
 
 @click.command()
 @name_option
-@click.option("--nodes", "count", type=int, help="Have exactly this many simulated nodes (kwok).")
+@click.option("--nodes", "count", type=int, help="Have exactly this many nodes.")
+@click.option(
+    "--runtime",
+    type=click.Choice(["kwok", "real", "auto"]),
+    default="kwok",
+    show_default=True,
+    help="What nodes are: simulated, real (root on Linux), or real where this machine can.",
+)
 @click.option("--node-cpu", default="", metavar="QUANTITY", help="CPUs of each node.  [default: 8]")
 @click.option("--node-memory", default="", metavar="QUANTITY", help="Memory of each node.  [default: 32Gi]")
 @click.option("--node-labels", multiple=True, metavar="KEY=VALUE", help="Labels of each node; may be repeated.")
@@ -41,6 +52,7 @@ def up(
     *,
     name: str,
     count: int | None,
+    runtime: Runtime,
     node_cpu: str,
     node_memory: str,
     node_labels: tuple[str, ...],
@@ -61,11 +73,20 @@ def up(
     if oidc is not None and no_oidc:
         raise InputError("--no-oidc may not be given together with flags of a provider")
     cluster = LocalCluster(name)
+    real = None
+    if _is_real(runtime):
+        if count is None or nodes_file is not None or node_cpu or node_memory or node_labels or zones:
+            raise InputError("--runtime real needs --nodes, and takes no other flags of nodes")
+        requirements.check()
+        build.ensure_nodes(Talking())
+        build.ensure_dns(Talking())
+        count, real = None, count
     plan = _plan(count, nodes_file, cpu=node_cpu, memory=node_memory, labels=node_labels, zones=zones)
     build.ensure(Talking())
     progress = Talking()
     options = UpOptions(
         nodes=plan,
+        real_nodes=real,
         data=data,
         throwaway=throwaway,
         operator=not no_operator,
@@ -84,6 +105,17 @@ def up(
     if kept is not None:
         _warn(kept)
     click.echo(f'cluster "{name}" {what}; kubeconfig: {cluster.kubeconfig_path}', err=True)
+
+
+def _is_real(runtime: Runtime) -> bool:
+    """Tell whether nodes are to be real; "auto" builds nothing, and says what it chose."""
+    if runtime != "auto":
+        return runtime == "real"
+    lacks = requirements.lacking()
+    if not lacks and build.built_nodes() is None:
+        lacks = ("what runs on nodes is not built: `tenantry local build --with-nodes` does it",)
+    output.talk(f"nodes are simulated: {lacks[0]}" if lacks else "nodes are real")
+    return not lacks
 
 
 def _warn(oidc: Oidc) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -107,14 +107,42 @@ async def wait_nodes(path: Path) -> None:
             if not waiting:
                 return
             try:
-                await _until_ready(client, version, waiting)
+                await _until_ready(client, version, waiting, selectors)
             except Gone:
                 continue
             return
 
 
-async def _until_ready(client: Client, version: str, waiting: set[str]) -> None:
-    changes = watch(client, Node.resource, resource_version=version, selectors={"labelSelector": nodes.SELECTOR})
+async def wait_named(path: Path, names: frozenset[str]) -> None:
+    """Wait until nodes are there and Ready; the caller sets the deadline."""
+    async with connected(path) as client:
+        while True:
+            waiting = set(names)
+            version = ""
+            async for page in client.pages(Node.resource, Node):
+                waiting -= {node.metadata.name for node in page.items if node.is_ready}
+                version = page.metadata.resource_version
+            if not waiting:
+                return
+            try:
+                await _until_ready(client, version, waiting, {})
+            except Gone:
+                continue
+            return
+
+
+async def delete_nodes(path: Path, names: Iterable[str]) -> None:
+    """Delete the Node objects of nodes that are no more."""
+    async with connected(path) as client:
+        for name in names:
+            try:
+                await client.delete(Node.resource, "", name)
+            except NotFound:
+                continue
+
+
+async def _until_ready(client: Client, version: str, waiting: set[str], selectors: dict[str, str]) -> None:
+    changes = watch(client, Node.resource, resource_version=version, selectors=selectors)
     async for events in changes:
         for event in events:
             if event.type is EventType.BOOKMARK:

@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tenantry.api.errors import LocalError
@@ -81,16 +81,25 @@ class _Target:
     """One program.
 
     Args:
-        name: Of the file, and of the folder below go/.
+        name: Of the file.
         package: What to build, seen from that folder.
         tags: Go build tags.
         linker: -ldflags.
+        module: The folder below go/ where it is not the name. Not part of the fingerprint, as the package is.
+        cgo: Whether it has parts in C, for which the machine must have a compiler.
     """
 
     name: str
     package: str
     tags: str
     linker: str
+    module: str = field(default="", repr=False)
+    cgo: bool = field(default=False, repr=False)
+
+    @property
+    def folder(self) -> str:
+        """The folder of its module, below go/."""
+        return self.module or self.name
 
 
 @dataclass(frozen=True)
@@ -101,11 +110,13 @@ class _Product:
         title: What to call them.
         minutes: How long they take on two cores, in words.
         targets: What they are, by the folder of the sources.
+        check: Raises where the machine cannot build them.
     """
 
     title: str
     minutes: str
     targets: Callable[[Path], tuple[_Target, ...]]
+    check: Callable[[], None] | None = None
 
 
 def module_version(go_mod: str, module: str) -> str:
@@ -120,9 +131,8 @@ def module_version(go_mod: str, module: str) -> str:
     return found[1]
 
 
-def _targets(root: Path) -> tuple[_Target, ...]:
-    kubernetes = module_version((root / "go/controlplane/go.mod").read_text(), "k8s.io/kubernetes")
-    kwok = module_version((root / "go/kwok/go.mod").read_text(), "sigs.k8s.io/kwok")
+def _kubernetes_linker(root: Path, module: str) -> str:
+    kubernetes = module_version((root / "go" / module / "go.mod").read_text(), "k8s.io/kubernetes")
     major, minor, _ = kubernetes.removeprefix("v").split(".", 2)
     stamps = {
         "gitVersion": kubernetes,
@@ -135,9 +145,13 @@ def _targets(root: Path) -> tuple[_Target, ...]:
     }
     # kubectl and the client libraries keep a version of their own.
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-    linker = " ".join(["-s -w", *(f"-X {p}.{key}={value}" for p in packages for key, value in stamps.items())])
+    return " ".join(["-s -w", *(f"-X {p}.{key}={value}" for p in packages for key, value in stamps.items())])
+
+
+def _targets(root: Path) -> tuple[_Target, ...]:
+    kwok = module_version((root / "go/kwok/go.mod").read_text(), "sigs.k8s.io/kwok")
     return (
-        _Target("controlplane", ".", "providerless", linker),
+        _Target("controlplane", ".", "providerless", _kubernetes_linker(root, "controlplane")),
         _Target("kwok", "sigs.k8s.io/kwok/cmd/kwok", "", f"-s -w -X sigs.k8s.io/kwok/pkg/consts.Version={kwok}"),
     )
 
@@ -148,6 +162,62 @@ def _dns_targets(root: Path) -> tuple[_Target, ...]:
     return (_Target("coredns", ".", "providerless", "-s -w"),)
 
 
+_CONTAINERD = "github.com/containerd/containerd/v2"
+_PLUGINS = "github.com/containernetworking/plugins/plugins"
+_RUNC = "github.com/opencontainers/runc"
+_GVISOR = "gvisor.dev/gvisor"
+_CNI = ("main/bridge", "main/loopback", "ipam/host-local", "meta/portmap", "meta/bandwidth")
+
+
+def _node_targets(root: Path) -> tuple[_Target, ...]:
+    def version(module: str, path: str) -> str:
+        return module_version((root / "go" / module / "go.mod").read_text(), path)
+
+    def part(name: str, module: str, package: str, linker: str = "-s -w") -> _Target:
+        # The tag is the one of the control plane, so that what they share is compiled once.
+        return _Target(name, package, "providerless", linker, module)
+
+    containerd = f"-s -w -X {_CONTAINERD}/version.Version={version('node-containerd', _CONTAINERD)}"
+    runc = f"-s -w -linkmode external -extldflags -static -X main.version={version('node-runc', _RUNC).lstrip('v')}"
+    gvisor = f"-s -w -X {_GVISOR}/runsc/version.version={version('node-gvisor', _GVISOR)}"
+    return (
+        part("node-pause", "node-pause", "."),
+        *(part(path.rpartition("/")[2], "node-cni", f"{_PLUGINS}/{path}") for path in _CNI),
+        _Target("runc", _RUNC, "seccomp netgo osusergo", runc, "node-runc", cgo=True),
+        *(
+            part(name, "node-containerd", f"{_CONTAINERD}/cmd/{name}", containerd)
+            for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+        ),
+        part("node-kube", "node-kube", ".", _kubernetes_linker(root, "node-kube")),
+        part("runsc", "node-gvisor", f"{_GVISOR}/runsc", gvisor),
+        part("containerd-shim-runsc-v1", "node-gvisor", "."),
+    )
+
+
+def _agnhost_targets(root: Path) -> tuple[_Target, ...]:
+    del root
+    return (_Target("agnhost", "k8s.io/kubernetes/test/images/agnhost", "providerless", "-s -w", "node-agnhost"),)
+
+
+def _check_compiler() -> None:
+    """Check that runc can be compiled, the one program with parts in C.
+
+    Raises:
+        LocalError: What is missing, and how to get it.
+    """
+    missing = [program for program in ("gcc", "pkg-config") if shutil.which(program) is None]
+    if not missing:
+        asked = subprocess.run(["pkg-config", "--exists", "libseccomp"], check=False, timeout=30)  # noqa: S607 - found on PATH
+        missing = ["libseccomp"] if asked.returncode else []
+    if missing:
+        raise LocalError(
+            f"runc cannot be compiled: there is no {' and no '.join(missing)} on this machine; "
+            "`apt-get install gcc pkg-config libseccomp-dev` gets them on Debian"
+        )
+
+
+_NODES = _Product("what runs on nodes", "ten minutes", _node_targets, _check_compiler)
+_AGNHOST = _Product("agnhost", "one minute", _agnhost_targets)
 _CONTROL_PLANE = _Product("the local control plane", "four minutes", _targets)
 _DNS = _Product("CoreDNS", "two minutes", _dns_targets)
 
@@ -157,7 +227,7 @@ def fingerprint(root: Path, product: _Product = _CONTROL_PLANE) -> str:
     digest = hashlib.sha256()
     for target in product.targets(root):
         digest.update(repr((_LAYOUT, _FLAGS, _STAGES, target, platform.system(), platform.machine())).encode())
-        folder = root / "go" / target.name
+        folder = root / "go" / target.folder
         for file in sorted(path for path in folder.rglob("*") if _is_source(path)):
             digest.update(f"\0{file.relative_to(folder)}\0".encode() + file.read_bytes())
     return digest.hexdigest()[:16]
@@ -175,6 +245,16 @@ def built() -> Binaries | None:
 def built_dns() -> Binaries | None:
     """Return the folder of CoreDNS if it is in the cache already."""
     return _built(_DNS)
+
+
+def built_nodes() -> Binaries | None:
+    """Return the folder of what runs on nodes if it is in the cache already."""
+    return _built(_NODES)
+
+
+def built_agnhost() -> Binaries | None:
+    """Return the folder of agnhost, the program of Kubernetes' own tests, if it is in the cache already."""
+    return _built(_AGNHOST)
 
 
 def _built(product: _Product) -> Binaries | None:
@@ -202,6 +282,16 @@ def ensure_dns(progress: Progress, *, again: bool = False) -> Binaries:
     return _ensure(_DNS, progress, again=again)
 
 
+def ensure_nodes(progress: Progress, *, again: bool = False) -> Binaries:
+    """Return the folder of what runs on nodes (containerd, runc, gVisor, kubelet, CNI plugins); as `ensure`."""
+    return _ensure(_NODES, progress, again=again)
+
+
+def ensure_agnhost(progress: Progress, *, again: bool = False) -> Binaries:
+    """Return the folder of agnhost, which only tests need; as `ensure`."""
+    return _ensure(_AGNHOST, progress, again=again)
+
+
 def _ensure(product: _Product, progress: Progress, *, again: bool) -> Binaries:
     found = None if again else _built(product)
     if found:
@@ -217,6 +307,8 @@ def _ensure(product: _Product, progress: Progress, *, again: bool) -> Binaries:
         if folder.is_dir() and not again:
             return Binaries(folder)
         check_space(folder.parent, _NEEDED_MIB)
+        if product.check:
+            product.check()
         go = toolchain.find(progress)
         progress.say(f"building {product.title} with {go.version} (once; about {product.minutes} on two cores)")
         try:
@@ -235,10 +327,11 @@ def _build(product: _Product, root: Path, folder: Path, go: toolchain.Go, progre
         for target in product.targets(root):
             compilation = Compilation(
                 go=go,
-                folder=root / "go" / target.name,
+                folder=root / "go" / target.folder,
                 package=target.package,
                 arguments=(*_FLAGS, "-tags", target.tags, "-ldflags", target.linker),
                 output=unfinished / target.name,
+                cgo=target.cgo,
             )
             if not run(compilation, target.name, output, progress):
                 raise LocalError(_complaint(target.name, log))

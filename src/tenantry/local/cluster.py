@@ -29,8 +29,10 @@ from tenantry.local.files import check_space, write_private
 from tenantry.local.nodes import NodePlan
 from tenantry.local.paths import ClusterPaths, check_name, cluster_folder, home
 from tenantry.local.progress import Progress, Silent
-from tenantry.local.spec import ClusterSpec, read_spec, write_spec
-from tenantry.local.state import ClusterState, Phase, read_state, write_state
+from tenantry.local.real import fleet
+from tenantry.local.spec import ClusterSpec, RealNodes, read_spec, write_spec
+from tenantry.local.state import ClusterState, Phase, ended, read_state, write_state
+from tenantry.local.trouble import crash_of, what_is_late
 
 # etcd's write-ahead log alone takes 64 MB from the start.
 _NEEDED_MIB = 256
@@ -49,6 +51,7 @@ class UpOptions:
 
     Args:
         nodes: Which simulated nodes it has; None leaves them as they are.
+        real_nodes: How many real ones it has; None leaves them as they are.
         data: The folder for its files; None for the one that it has, or the usual one.
         throwaway: Whether data may be lost when the machine dies.
         operator: Whether the operator runs in it.
@@ -61,6 +64,7 @@ class UpOptions:
     """
 
     nodes: NodePlan | None = None
+    real_nodes: int | None = None
     data: Path | None = None
     throwaway: bool = False
     operator: bool = False
@@ -139,7 +143,7 @@ class LocalCluster:
             phase = Phase.STARTING if self.is_running() else Phase.STOPPED
             return ClusterState(name=spec.name, boot_id="", supervisor_pid=0, supervisor_ticks=0, phase=phase)
         if state.phase is not Phase.STOPPED and not self.is_running():
-            return _with_phase(state, Phase.KILLED)
+            return ended(state, Phase.KILLED)
         return state
 
     async def up(self, options: UpOptions | None = None, progress: Progress | None = None) -> UpResult:
@@ -160,11 +164,14 @@ class LocalCluster:
                 if was_running:
                     self._check_same(options)
                     await self._identify(options, progress)
+                    if options.real_nodes is not None:
+                        nodes = fleet.counted(self._real().nodes, options.real_nodes)
+                        await self._renode(msgspec.structs.replace(self._real(), nodes=nodes))
                     await self._furnish(options, progress)
                 else:
                     await self._start(binaries, options, progress)
         except TimeoutError as error:
-            raise LocalError(self._why_not(options.timeout_seconds)) from error
+            raise LocalError(what_is_late(self.name, self.paths, options.timeout_seconds)) from error
         return UpResult(was_running=was_running, seconds=time.monotonic() - started, state=self.status())
 
     async def down(self, *, purge: bool = False) -> bool:
@@ -244,7 +251,7 @@ class LocalCluster:
                     if is_so(state):
                         return state
         except TimeoutError as error:
-            raise LocalError(self._why_not(timeout_seconds)) from error
+            raise LocalError(what_is_late(self.name, self.paths, timeout_seconds)) from error
         raise LocalError(f'the supervisor of "{self.name}" ended')
 
     async def _order(self, verb: Verb, component: str = "") -> ClusterState:
@@ -269,20 +276,63 @@ class LocalCluster:
                 "leave --throwaway out"
             )
 
+    def _real(self) -> RealNodes:
+        real = self.spec().real
+        if real is None:
+            raise InputError(
+                f'the cluster "{self.name}" has no real nodes, and while it runs its API server listens to none: '
+                f"`tenantry down --name {self.name}`, then `tenantry up --name {self.name} --runtime real --nodes N`"
+            )
+        return real
+
+    async def change_nodes(self, change: Callable[[RealNodes], RealNodes], timeout_seconds: float = 60.0) -> None:
+        """Add and remove real nodes of the running cluster, and wait until those that are there are Ready.
+
+        Raises:
+            InputError: The cluster has none, or not the one that is meant.
+            LocalError: A node does not come up.
+        """
+        try:
+            async with asyncio.timeout(timeout_seconds), self._changing(timeout_seconds):
+                await self._renode(change(self._real()))
+                await self._run_real(Silent())
+        except TimeoutError as error:
+            raise LocalError(what_is_late(self.name, self.paths, timeout_seconds)) from error
+
+    async def _renode(self, real: RealNodes) -> None:
+        from tenantry.local import bootstrap
+
+        spec = self.spec()
+        changed = msgspec.structs.replace(spec, real=real)
+        if changed == spec:
+            return
+        pki.ensure(self.paths.pki, changed.server_addresses, dt.datetime.now(dt.UTC), real.addressed())
+        write_spec(self.paths, changed)
+        await self._order("reload")
+        gone = set(spec.real_names) - set(changed.real_names)
+        await bootstrap.delete_nodes(self.kubeconfig_path, gone)
+        for name in gone:
+            fleet.forget(self.paths, name)
+
     async def _start(self, binaries: build.Binaries, options: UpOptions, progress: Progress) -> None:
         await self._kill_leftovers()
         check_space(self.paths.folder, _NEEDED_MIB)
         progress.update("preparing ports and certificates")
         before = read_spec(self.paths)
+        reserved = ports.reserve(self.paths.folder, before.ports if before else None)
+        had = before.real if before else None
+        real = fleet.prepare(self.paths, reserved.apiserver, had, options.real_nodes)
         spec = ClusterSpec(
             name=self.name,
-            ports=ports.reserve(self.paths.folder, before.ports if before else None),
+            ports=reserved,
             binaries=str(binaries.folder),
             throwaway=options.throwaway,
             addresses=options.addresses or (before.addresses if before else ()),
             oidc=_oidc(options, before),
+            real=real,
         )
-        pki.ensure(self.paths.pki, spec.addresses, dt.datetime.now(dt.UTC))
+        nodes = real.addressed() if real else ()
+        pki.ensure(self.paths.pki, spec.server_addresses, dt.datetime.now(dt.UTC), nodes)
         kubeconfigs.write_all(self.paths, self.name, spec.ports.apiserver)
         write_private(self.paths.authentication, authentication.text(spec.oidc).encode())
         write_spec(self.paths, spec)
@@ -346,7 +396,7 @@ class LocalCluster:
                 progress.update(f"waiting for {', '.join(each.name for each in late)}")
                 for each in late:
                     if each.restarts >= _CRASHES and each.phase is Phase.BACK_OFF:
-                        raise LocalError(self._complaint(state, each.name))
+                        raise LocalError(crash_of(self.name, self.paths, state, each.name))
 
     async def _furnish(self, options: UpOptions, progress: Progress) -> None:
         # Imported here: aiohttp is not needed for anything else of this file, and now there is time.
@@ -373,12 +423,25 @@ class LocalCluster:
     async def _run_nodes(self, options: UpOptions, progress: Progress) -> None:
         from tenantry.local import bootstrap
 
+        await self._run_real(progress)
         if await bootstrap.apply_nodes(self.kubeconfig_path, options.nodes):
             await self._order("start", components.KWOK)
             progress.update("waiting for the nodes")
             await bootstrap.wait_nodes(self.kubeconfig_path)
         else:
             await self._order("stop", components.KWOK)
+
+    async def _run_real(self, progress: Progress) -> None:
+        from tenantry.local import bootstrap
+        from tenantry.local.real import addons
+
+        names = self.spec().real_names
+        if not names:
+            return
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._wait_up(names, progress))
+            group.create_task(addons.apply(self.kubeconfig_path, self.paths))
+        await bootstrap.wait_named(self.kubeconfig_path, frozenset(names))
 
     async def _shut_down(self) -> None:
         state = read_state(self.paths)
@@ -396,6 +459,10 @@ class LocalCluster:
 
     async def _kill_leftovers(self) -> None:
         """End what a supervisor that is gone left behind; nothing, unless it was killed just now."""
+        await self._kill_components()
+        await asyncio.to_thread(fleet.remove, self.paths.folder)
+
+    async def _kill_components(self) -> None:
         state = read_state(self.paths)
         if state is None or state.boot_id != process.boot_id():
             return
@@ -403,31 +470,7 @@ class LocalCluster:
             if process.kill_if_same(each.pid, each.start_ticks, signal.SIGKILL):
                 await process.wait_gone(each.pid, each.start_ticks, 5.0)
         if state.phase is not Phase.STOPPED:
-            write_state(self.paths, _with_phase(state, Phase.STOPPED))
-
-    def _complaint(self, state: ClusterState, name: str) -> str:
-        component = state.component(name)
-        end = component.last_exit if component else None
-        if end is None:
-            return f'{name} of the cluster "{self.name}" is not ready; see "{self.paths.log(name)}"'
-        lines = "\n".join(f"    {line}" for line in end.lines)
-        drop = (
-            f"; if its data is damaged, `tenantry down --name {self.name} --purge` drops it" if name == "etcd" else ""
-        )
-        return (
-            f'{name} of the cluster "{self.name}" crashed ({end}){drop}. The end of "{self.paths.log(name)}":\n{lines}'
-        )
-
-    def _why_not(self, timeout_seconds: float) -> str:
-        state = read_state(self.paths)
-        late = [each for each in state.components if each.phase not in (Phase.READY, Phase.STOPPED)] if state else []
-        names = ", ".join(f"{each.name} ({each.phase})" for each in late) or "nothing that could be named"
-        crashed = next((each.name for each in late if each.last_exit), "")
-        more = f"\n{self._complaint(state, crashed)}" if state and crashed else ""
-        return (
-            f'the cluster "{self.name}" is not ready after {timeout_seconds:.0f} s: waiting for {names}; see '
-            f"`tenantry status --name {self.name}` and `tenantry logs --name {self.name}`{more}"
-        )
+            write_state(self.paths, ended(state, Phase.STOPPED))
 
 
 def _oidc(options: UpOptions, before: ClusterSpec | None) -> Oidc | None:
@@ -438,17 +481,6 @@ def _oidc(options: UpOptions, before: ClusterSpec | None) -> Oidc | None:
 
 async def _call(install: Install, kubeconfig: Path) -> None:
     await install(kubeconfig)
-
-
-def _with_phase(state: ClusterState, phase: Phase) -> ClusterState:
-    return ClusterState(
-        name=state.name,
-        boot_id=state.boot_id,
-        supervisor_pid=0,
-        supervisor_ticks=0,
-        phase=phase,
-        components=state.components,
-    )
 
 
 def list_clusters(root: Path | None = None) -> Sequence[LocalCluster]:

@@ -6,11 +6,13 @@ Source: Kubernetes, reference of the command line tools; PLATFORM.md for what wa
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tenantry.api.errors import InputError
 from tenantry.local.paths import ClusterPaths
+from tenantry.local.real.network import Addresses
 from tenantry.local.spec import ClusterSpec
 
 LOOPBACK = "127.0.0.1"
@@ -23,6 +25,7 @@ SCHEDULER = "kube-scheduler"
 KWOK = "kwok"
 OPERATOR = "operator"
 NAMES = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK, OPERATOR)
+NODE_MODULE = "tenantry.local.real.node"
 CONTROL_PLANE = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER)
 
 # A tenth less CPU under load for 90 MiB more in the API server and 20 MiB more in etcd [measured].
@@ -45,9 +48,9 @@ class Component:
     """How to run one component.
 
     Args:
-        name: One of NAMES.
+        name: One of NAMES, or of a real node.
         command: The program and its arguments.
-        port: Where it listens on 127.0.0.1.
+        port: Where it listens on 127.0.0.1; 0 where it does not.
         signal: How it tells that it is ready.
         health: The path of its health page.
         after: Components that have to be ready before it starts.
@@ -82,17 +85,34 @@ def components(spec: ClusterSpec, paths: ClusterPaths, python: str) -> tuple[Com
         _scheduler(spec, paths),
         _kwok(spec, paths),
         _operator(spec, paths, python),
+        *real_nodes(spec, paths, python),
     )
 
 
-def check_name(name: str) -> str:
+def real_nodes(spec: ClusterSpec, paths: ClusterPaths, python: str) -> tuple[Component, ...]:
+    """Return the components that are real nodes."""
+    return tuple(
+        Component(
+            name=node.name,
+            command=(python, "-m", NODE_MODULE, str(paths.folder), node.name),
+            port=0,
+            signal=Signal.NOTIFY,
+            after=(APISERVER,),
+            # Its processes end at once; the kernel may take a while to take their namespaces apart.
+            stop_seconds=20.0,
+        )
+        for node in (spec.real.nodes if spec.real else ())
+    )
+
+
+def check_name(name: str, names: Collection[str] = NAMES) -> str:
     """Return the name if a component is called so.
 
     Raises:
         InputError: None is: which ones there are.
     """
-    if name not in NAMES:
-        raise InputError(f'there is no component "{name}"; there are {", ".join(NAMES)}')
+    if name not in names:
+        raise InputError(f'there is no component "{name}"; there are {", ".join(names)}')
     return name
 
 
@@ -145,8 +165,7 @@ def _apiserver(spec: ClusterSpec, paths: ClusterPaths) -> Component:
         command=(
             *(_program(spec, "controlplane"), APISERVER),
             *(f"--bind-address={LOOPBACK}", f"--secure-port={spec.ports.apiserver}", *_tls(paths, "server")),
-            # No endpoint may name loopback, so the reconciler of the "kubernetes" Service has nothing to write.
-            *(f"--advertise-address={LOOPBACK}", "--endpoint-reconciler-type=none"),
+            *_advertised(spec),
             f"--etcd-servers=https://{LOOPBACK}:{spec.ports.etcd}",
             f"--etcd-cafile={pki / 'etcd-ca.crt'}",
             f"--etcd-certfile={pki / 'apiserver-etcd-client.crt'}",
@@ -175,6 +194,14 @@ def _apiserver(spec: ClusterSpec, paths: ClusterPaths) -> Component:
         stop_seconds=2.0,
         environment=_LAZY_COLLECTOR,
     )
+
+
+def _advertised(spec: ClusterSpec) -> tuple[str, ...]:
+    if spec.real is None:
+        # No endpoint may name loopback, so the reconciler of the "kubernetes" Service has nothing to write.
+        return f"--advertise-address={LOOPBACK}", "--endpoint-reconciler-type=none"
+    # This machine has no kube-proxy: webhooks are reached at their pods and not at the address of their Service.
+    return f"--advertise-address={Addresses(spec.real.block).bridge}", "--enable-aggregator-routing=true"
 
 
 def _controller_manager(spec: ClusterSpec, paths: ClusterPaths) -> Component:

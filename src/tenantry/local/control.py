@@ -14,7 +14,7 @@ import msgspec
 from tenantry.api.errors import LocalError
 from tenantry.local.state import ClusterState
 
-Verb = Literal["watch", "start", "stop", "restart", "shutdown"]
+Verb = Literal["watch", "start", "stop", "restart", "reload", "shutdown"]
 _LINE_LIMIT = 2**20
 
 

@@ -33,6 +33,7 @@ class Compilation:
         package: The package, seen from there.
         arguments: More arguments of `go build`.
         output: The file to write.
+        cgo: Whether its parts in C are compiled, too.
     """
 
     go: Go
@@ -40,6 +41,12 @@ class Compilation:
     package: str
     arguments: tuple[str, ...]
     output: Path
+    cgo: bool = False
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of the toolchain, with C or without."""
+        return self.go.environment | {"CGO_ENABLED": "1" if self.cgo else "0"}
 
 
 def run(compilation: Compilation, name: str, log: BinaryIO, progress: Progress) -> bool:
@@ -94,7 +101,7 @@ def _stream(
     with subprocess.Popen(
         command,
         cwd=compilation.folder,
-        env=compilation.go.environment,
+        env=compilation.environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

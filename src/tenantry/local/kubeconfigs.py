@@ -41,17 +41,29 @@ def write_all(paths: ClusterPaths, name: str, port: int) -> None:
         port: The API server's.
     """
     for identity in IDENTITIES:
-        text = _TEXT.format(
-            cluster=f"tenantry-{name}",
-            server=f"https://127.0.0.1:{port}",
-            authority=_base64(paths, "ca.crt"),
-            user=f"tenantry-{name}-{identity}",
-            certificate=_base64(paths, f"{identity}.crt"),
-            key=_base64(paths, f"{identity}.key"),
-        ).encode()
+        data = text(paths, name, identity, f"https://127.0.0.1:{port}").encode()
         file = paths.kubeconfig(identity)
-        if not file.exists() or file.read_bytes() != text:
-            write_private(file, text)
+        if not file.exists() or file.read_bytes() != data:
+            write_private(file, data)
+
+
+def text(paths: ClusterPaths, name: str, identity: str, server: str) -> str:
+    """Return the kubeconfig of an identity.
+
+    Args:
+        paths: The cluster's.
+        name: The cluster's.
+        identity: What its certificate is called.
+        server: Where the API server is, as a URL.
+    """
+    return _TEXT.format(
+        cluster=f"tenantry-{name}",
+        server=server,
+        authority=_base64(paths, "ca.crt"),
+        user=f"tenantry-{name}-{identity}",
+        certificate=_base64(paths, f"{identity}.crt"),
+        key=_base64(paths, f"{identity}.key"),
+    )
 
 
 def _base64(paths: ClusterPaths, file: str) -> str:

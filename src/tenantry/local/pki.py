@@ -60,11 +60,12 @@ class _Issued(msgspec.Struct, frozen=True, kw_only=True):
 _AUTHORITIES = ("ca", "etcd-ca", "front-proxy-ca")
 
 
-def leaves(addresses: tuple[str, ...] = ()) -> dict[str, _Leaf]:
+def leaves(addresses: tuple[str, ...] = (), nodes: tuple[tuple[str, str], ...] = ()) -> dict[str, _Leaf]:
     """Return every certificate by its file name.
 
     Args:
         addresses: Further IP addresses of the API server.
+        nodes: Name and IP address of each real node; its certificate is the kubelet's as client and as server.
     """
     server = (*_SERVER_NAMES, "127.0.0.1", _SERVICE_IP, *addresses)
     local = ("localhost", "127.0.0.1")
@@ -79,22 +80,29 @@ def leaves(addresses: tuple[str, ...] = ()) -> dict[str, _Leaf]:
         "front-proxy-client": _Leaf(ca="front-proxy-ca", user="front-proxy-client"),
         "etcd-server": _Leaf(ca="etcd-ca", user="etcd", use=_Use.PEER, names=local),
         "apiserver-etcd-client": _Leaf(ca="etcd-ca", user="kube-apiserver"),
+        **({"kube-proxy": _Leaf(ca="ca", user="system:kube-proxy")} if nodes else {}),
+        **{name: _kubelet(name, address) for name, address in nodes},
     }
 
 
-def ensure(folder: Path, addresses: tuple[str, ...], now: dt.datetime) -> bool:
+def _kubelet(name: str, address: str) -> _Leaf:
+    return _Leaf(ca="ca", user=f"system:node:{name}", group="system:nodes", use=_Use.PEER, names=(name, address))
+
+
+def ensure(folder: Path, addresses: tuple[str, ...], now: dt.datetime, nodes: tuple[tuple[str, str], ...] = ()) -> bool:
     """Make what is missing, was made for something else, or ends within 30 days.
 
     Args:
         folder: Where `NAME.crt` and `NAME.key` go; made with mode 0700.
         addresses: Further IP addresses of the API server.
         now: The time, with its zone.
+        nodes: Name and IP address of each real node.
 
     Returns:
         Whether anything was made, so that kubeconfigs have to be written anew.
     """
     make_private_folder(folder)
-    wanted = leaves(addresses)
+    wanted = leaves(addresses, nodes)
     index = _read_index(folder)
     if all(_can_stay(folder, name, None, index, now) for name in _AUTHORITIES):
         stale = {name: leaf for name, leaf in wanted.items() if not _can_stay(folder, name, leaf, index, now)}

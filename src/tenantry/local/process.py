@@ -86,7 +86,9 @@ async def _readable(descriptor: int) -> None:
         loop.remove_reader(descriptor)
 
 
-def _die_with(parent: int) -> Callable[[], None]:
+def die_with(parent: int) -> Callable[[], None]:
+    """Return what a child calls before its program starts, so that it ends with its parent."""
+
     def prepare() -> None:
         # The kernel kills this process when the thread that started it ends, however that ends.
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -117,7 +119,7 @@ class Child:
                 env=dict(environment),
                 cwd=folder,
                 start_new_session=True,
-                preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509 - see above
+                preexec_fn=die_with(os.getpid()),  # noqa: PLW1509 - see above
             )
         self.pid = self._process.pid
         self.ticks = start_ticks(self.pid)

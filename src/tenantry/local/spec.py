@@ -8,6 +8,8 @@ from tenantry.api.errors import LocalError
 from tenantry.local.authentication import Oidc
 from tenantry.local.files import write_private
 from tenantry.local.paths import ClusterPaths
+from tenantry.local.real.network import Addresses
+from tenantry.local.real.settings import NodeSettings
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -22,6 +24,42 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     operator: int
 
 
+class RealNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One real node: its name, and the number from which its addresses follow."""
+
+    name: str
+    number: int
+
+
+class RealNodes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The real nodes of a cluster.
+
+    Args:
+        block: The second number of their addresses, 10.BLOCK.0.0/16.
+        binaries: The folder of what runs on them.
+        memory_reserved_mib: What of the machine's memory each leaves to the others.
+        nodes: Which ones.
+    """
+
+    block: int
+    binaries: str
+    memory_reserved_mib: int
+    nodes: tuple[RealNode, ...] = ()
+
+    def node(self, name: str, cluster: str) -> NodeSettings | None:
+        """Return what a node is to be, None where there is none of this name."""
+        number = next((each.number for each in self.nodes if each.name == name), 0)
+        if not number:
+            return None
+        reserved = self.memory_reserved_mib
+        return NodeSettings(name=name, number=number, block=self.block, cluster=cluster, memory_reserved_mib=reserved)
+
+    def addressed(self) -> tuple[tuple[str, str], ...]:
+        """Return name and IP address of each."""
+        addresses = Addresses(self.block)
+        return tuple((each.name, addresses.node(each.number)) for each in self.nodes)
+
+
 class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a cluster is to be.
 
@@ -32,6 +70,7 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         throwaway: Whether etcd may forget what it was told when the machine dies; much faster on slow disks.
         addresses: Further IP addresses that the API server's certificate is for (those of real nodes' bridges).
         oidc: Whose tokens the API server believes beside its own; None for nobody's.
+        real: Its real nodes; None where it has none.
     """
 
     name: str
@@ -40,6 +79,22 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     throwaway: bool = False
     addresses: tuple[str, ...] = ()
     oidc: Oidc | None = None
+    real: RealNodes | None = None
+
+    @property
+    def server_addresses(self) -> tuple[str, ...]:
+        """Further IP addresses of the API server, the one at the bridge of its real nodes included."""
+        return (*self.addresses, Addresses(self.real.block).bridge) if self.real else self.addresses
+
+    @property
+    def real_names(self) -> tuple[str, ...]:
+        """The names of its real nodes."""
+        return tuple(each.name for each in self.real.nodes) if self.real else ()
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The folders of programs that it is started from."""
+        return (self.binaries, self.real.binaries) if self.real else (self.binaries,)
 
 
 def read_spec(paths: ClusterPaths) -> ClusterSpec | None:

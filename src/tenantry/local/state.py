@@ -95,6 +95,11 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return next((component for component in self.components if component.name == name), None)
 
 
+def ended(state: ClusterState, phase: Phase) -> ClusterState:
+    """Return the state without a supervisor, in a phase."""
+    return msgspec.structs.replace(state, supervisor_pid=0, supervisor_ticks=0, phase=phase)
+
+
 def decode_state(data: bytes) -> ClusterState | None:
     """Return the state that a file or a message holds; None where it is not whole."""
     try:

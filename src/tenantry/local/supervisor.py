@@ -27,7 +27,7 @@ from typing import Any
 from typing_extensions import override
 
 from tenantry.api.errors import LocalError, TenantryError
-from tenantry.local.components import CONTROL_PLANE, check_name, components
+from tenantry.local.components import CONTROL_PLANE, NAMES, Component, check_name, components, real_nodes
 from tenantry.local.control import Order, Reply, decode_order, encode_reply, short_path
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.process import boot_id, start_ticks
@@ -60,16 +60,20 @@ class Supervisor:
         self._name = spec.name
         tls = trust(paths.pki / "ca.crt")
         environment = {name: value for name, value in os.environ.items() if name.upper() not in _DROPPED}
-        self._runners = {
-            each.name: Runner(each, paths, environment, tls, self._changed)
-            for each in components(spec, paths, sys.executable)
-        }
+        self._environment = environment
+        self._tls = tls
+        self._living: dict[str, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._runners = {each.name: self._runner(each) for each in components(spec, paths, sys.executable)}
         self._boot = boot_id()
         self._ticks = start_ticks(os.getpid())
         self._stopping = asyncio.Event()
         self._change = asyncio.Event()
         self._was_ready = False
         self._state = self._snapshot()
+
+    def _runner(self, component: Component) -> Runner:
+        return Runner(component, self._paths, self._environment, self._tls, self._changed)
 
     def _snapshot(self) -> ClusterState:
         states = tuple(runner.state for runner in self._runners.values())
@@ -120,17 +124,36 @@ class Supervisor:
         self._changed()
         announce()
         async with asyncio.TaskGroup() as group:
+            self._group = group
             for runner in self._runners.values():
-                needed = tuple(self._runners[name].ready for name in runner.component.after)
-                group.create_task(runner.run(needed))
-                if not runner.component.on_request:
-                    runner.want()
+                self._start(group, runner)
             logs = group.create_task(self._watch_logs())
             await self._stopping.wait()
             await self._stop_all()
             server.close()
             logs.cancel()
             raise Finished
+
+    def _start(self, group: asyncio.TaskGroup, runner: Runner) -> None:
+        needed = tuple(self._runners[name].ready for name in runner.component.after)
+        self._living[runner.component.name] = group.create_task(runner.run(needed))
+        if not runner.component.on_request:
+            runner.want()
+
+    async def _reload(self, group: asyncio.TaskGroup) -> None:
+        """Start real nodes that have come to the spec, and stop those that have gone from it."""
+        spec = read_spec(self._paths)
+        wanted = {each.name: each for each in real_nodes(spec, self._paths, sys.executable)} if spec else {}
+        gone = [name for name in self._runners if name not in NAMES and name not in wanted]
+        for name in gone:
+            await self._runners[name].stop()
+            self._living.pop(name).cancel()
+            del self._runners[name]
+        for name, component in wanted.items():
+            if name not in self._runners:
+                self._runners[name] = self._runner(component)
+                self._start(group, self._runners[name])
+        self._changed()
 
     async def _stop_all(self) -> None:
         _LOG.info("stopping")
@@ -184,8 +207,11 @@ class Supervisor:
         try:
             if order.verb == "shutdown":
                 self._stopping.set()
+            elif order.verb == "reload":
+                if self._group:
+                    await self._reload(self._group)
             else:
-                runner = self._runners[check_name(order.component)]
+                runner = self._runners[check_name(order.component, self._runners)]
                 if order.verb in ("stop", "restart"):
                     await runner.stop()
                 if order.verb in ("start", "restart"):

@@ -1,0 +1,3 @@
+module tenantry.dev/node-pause
+
+go 1.26.0

@@ -1,0 +1,1 @@
+"""Real nodes on this machine: requirements -> network, cgroups -> settings -> init, node -> images."""

@@ -1,0 +1,111 @@
+"""The real nodes of a cluster as a whole: which ones there are, and what of them this machine holds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from tenantry.api.errors import InputError, LocalError
+from tenantry.local import build
+from tenantry.local.paths import ClusterPaths
+from tenantry.local.real import cgroups, network, requirements
+from tenantry.local.real.network import MAX_NODES
+from tenantry.local.real.node import folder_of, images_of
+from tenantry.local.spec import RealNode, RealNodes
+
+_SYSTEM_MIB = 3072
+_SMALLEST_MIB = 1024
+
+
+def prepare(paths: ClusterPaths, port: int, before: RealNodes | None, count: int | None) -> RealNodes | None:
+    """Return the real nodes of a cluster that is about to start, with their network laid.
+
+    Args:
+        paths: The cluster's.
+        port: Of its API server.
+        before: Those that it had.
+        count: How many it is to have; None for as many as before.
+
+    Raises:
+        InputError: Too many.
+        LocalError: This machine cannot run them, or they are not built.
+    """
+    wanted = count if count is not None else len(before.nodes) if before else 0
+    if not wanted:
+        return None
+    requirements.check()
+    binaries = build.built_nodes()
+    if binaries is None:
+        raise LocalError("what runs on nodes is not built: `tenantry local build --with-nodes --with-dns` does it")
+    paths.folder.mkdir(parents=True, exist_ok=True)
+    images_of(paths).mkdir(exist_ok=True)
+    kept = before.nodes if before else ()
+    block = network.lay(network.identity(paths.folder), port, before.block if before else None)
+    return RealNodes(
+        block=block,
+        binaries=str(binaries.folder),
+        memory_reserved_mib=_reserved(wanted),
+        nodes=kept if count is None else counted(kept, count),
+    )
+
+
+def counted(before: tuple[RealNode, ...], count: int) -> tuple[RealNode, ...]:
+    """Return nodes of a number: the first of those that there are, and new ones behind them.
+
+    Raises:
+        InputError: Too many.
+    """
+    if not 0 <= count <= MAX_NODES:
+        raise InputError(f"--nodes {count} must be from 0 to {MAX_NODES} where nodes are real")
+    nodes = before[:count]
+    while len(nodes) < count:
+        nodes = (*nodes, new(nodes))
+    return nodes
+
+
+def new(nodes: tuple[RealNode, ...]) -> RealNode:
+    """Return a node with a number that no other has.
+
+    Raises:
+        InputError: There are as many as there can be.
+    """
+    used = {each.number for each in nodes}
+    number = next((n for n in range(1, MAX_NODES + 1) if n not in used), 0)
+    if not number:
+        raise InputError(f"there may be at most {MAX_NODES} real nodes")
+    return RealNode(name=f"real-{number}", number=number)
+
+
+def without(real: RealNodes, name: str) -> RealNodes:
+    """Return the nodes but for one.
+
+    Raises:
+        InputError: There is none of this name.
+    """
+    kept = tuple(each for each in real.nodes if each.name != name)
+    if len(kept) == len(real.nodes):
+        names = ", ".join(each.name for each in real.nodes) or "none"
+        raise InputError(f'there is no real node "{name}"; there are {names}')
+    return msgspec.structs.replace(real, nodes=kept)
+
+
+def _reserved(count: int) -> int:
+    """Return what of this machine's memory one of several nodes leaves to the others, in MiB."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    share = max((total - _SYSTEM_MIB) // count, _SMALLEST_MIB)
+    return max(total - share, 0)
+
+
+def remove(folder: Path) -> None:
+    """Remove everything of a cluster's real nodes that is no file of its folder, whoever left it there."""
+    name = network.identity(folder)
+    cgroups.remove(name)
+    network.remove(name)
+
+
+def forget(paths: ClusterPaths, name: str) -> None:
+    """Remove the files of a node that runs no more."""
+    shutil.rmtree(folder_of(paths, name), ignore_errors=True)

@@ -1,0 +1,183 @@
+"""OCI images from files of this machine, with no registry and no daemon: an image layout in one tar file.
+
+Source: OCI image format specification, image-layout.md, manifest.md and config.md.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import platform
+import re
+import tarfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tenantry.api.errors import InputError, LocalError
+
+_REFERENCE = re.compile(r"[a-z0-9.-]+\.[a-z0-9.-]+(/[a-z0-9]+([._-]+[a-z0-9]+)*)+:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_FOLDERS = ("dev", "etc", "proc", "run", "sys", "tmp", "var")
+_TEXTS = {
+    "etc/passwd": "root:x:0:0:root:/:/\nnobody:x:65534:65534:nobody:/:/\n",
+    "etc/group": "root:x:0:\nnobody:x:65534:\n",
+}
+_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What is to be in an image.
+
+    Args:
+        reference: Its name with the registry's and a tag, such as "tenantry.local/web:1".
+        files: From the path in the image to the file or folder of this machine.
+        entrypoint: The program and its first arguments.
+        command: Arguments that a pod may replace.
+        user: Who runs it, as a number or "number:number"; "" for root.
+    """
+
+    reference: str
+    files: dict[str, Path] = field(default_factory=dict[str, Path])
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    user: str = ""
+
+
+def check_reference(reference: str) -> str:
+    """Return the reference if a pod can name the image so, and nothing would add a registry to it.
+
+    Raises:
+        InputError: What it must be.
+    """
+    if not _REFERENCE.fullmatch(reference):
+        raise InputError(f'"{reference}" must be HOST/NAME:TAG with a dot in HOST, such as "tenantry.local/web:1"')
+    return reference
+
+
+def write(recipe: Recipe, target: Path) -> None:
+    """Write an image as a tar file, whole or not at all; the same files give the same bytes.
+
+    Raises:
+        InputError: The reference is none.
+        LocalError: A file cannot be read.
+    """
+    check_reference(recipe.reference)
+    try:
+        layer = _layer(recipe.files)
+    except OSError as error:
+        raise LocalError(f'the image "{recipe.reference}" cannot be made: {error}') from error
+    unfinished = target.with_name(f".{target.name}")
+    unfinished.write_bytes(_layout(recipe, layer))
+    unfinished.replace(target)
+
+
+def file_name(reference: str) -> str:
+    """Return what the file of an image is called."""
+    return reference.replace("/", "_").replace(":", "_") + ".tar"
+
+
+def reference_of(file: Path) -> str:
+    """Return the name of the image in a tar file.
+
+    Raises:
+        InputError: It is no image layout, or has not exactly one image with a name.
+    """
+    try:
+        with tarfile.open(file) as tar:
+            member = tar.extractfile("index.json")
+            index: dict[str, Any] = json.loads(member.read()) if member else {}
+        names = [each.get("annotations", {}).get("io.containerd.image.name", "") for each in index["manifests"]]
+    except (OSError, tarfile.TarError, KeyError, ValueError, AttributeError) as error:
+        raise InputError(f'"{file}" must be an OCI image layout in a tar file: {error}') from error
+    if len(names) != 1 or not names[0]:
+        raise InputError(f'"{file}" must hold one image with the annotation "io.containerd.image.name"')
+    return check_reference(str(names[0]))
+
+
+def _layer(files: dict[str, Path]) -> bytes:
+    entries: dict[str, Path | bytes | None] = dict.fromkeys(_FOLDERS)
+    entries |= {name: text.encode() for name, text in _TEXTS.items()}
+    for place, source in files.items():
+        for name, file in _found(place.strip("/"), source):
+            entries |= {str(above): None for above in PurePosixPath(name).parents if str(above) not in (".", *entries)}
+            entries[name] = file
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, content in sorted(entries.items()):
+            _add(tar, name, content)
+    return out.getvalue()
+
+
+def _found(place: str, source: Path) -> Iterator[tuple[str, Path]]:
+    if not source.is_dir():
+        yield place, source
+        return
+    for file in sorted(path for path in source.rglob("*") if path.is_file()):
+        yield f"{place}/{file.relative_to(source)}".lstrip("/"), file
+
+
+def _add(tar: tarfile.TarFile, name: str, content: Path | bytes | None) -> None:
+    about = tarfile.TarInfo(name)
+    if content is None:
+        about.type, about.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
+        tar.addfile(about)
+        return
+    about.mode = 0o644 if isinstance(content, bytes) else content.stat().st_mode & 0o777
+    data = content if isinstance(content, bytes) else content.read_bytes()
+    about.size = len(data)
+    tar.addfile(about, io.BytesIO(data))
+
+
+def _layout(recipe: Recipe, layer: bytes) -> bytes:
+    blobs: dict[str, bytes] = {}
+
+    def blob(data: bytes, kind: str) -> dict[str, Any]:
+        digest = hashlib.sha256(data).hexdigest()
+        blobs[digest] = data
+        return {"mediaType": kind, "digest": f"sha256:{digest}", "size": len(data)}
+
+    machine = {"architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()), "os": "linux"}
+    said = {
+        "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"],
+        "Entrypoint": list(recipe.entrypoint),
+        "Cmd": list(recipe.command),
+        "User": recipe.user,
+        "WorkingDir": "/",
+    }
+    config = machine | {
+        "created": "1970-01-01T00:00:00Z",
+        "config": {key: value for key, value in said.items() if value},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
+    }
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": _MANIFEST,
+        "config": blob(_text(config), "application/vnd.oci.image.config.v1+json"),
+        # Quick to make rather than small: it goes no further than this machine.
+        "layers": [blob(gzip.compress(layer, 1, mtime=0), "application/vnd.oci.image.layer.v1.tar+gzip")],
+    }
+    names = {
+        "io.containerd.image.name": recipe.reference,
+        "org.opencontainers.image.ref.name": recipe.reference.rpartition(":")[2],
+    }
+    named = blob(_text(manifest), _MANIFEST) | {"platform": machine, "annotations": names}
+    index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [named]}
+    files = {"oci-layout": _text({"imageLayoutVersion": "1.0.0"}), "index.json": _text(index)}
+    return _tar([*files.items(), *((f"blobs/sha256/{digest}", data) for digest, data in blobs.items())])
+
+
+def _text(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, sort_keys=True).encode()
+
+
+def _tar(files: Iterable[tuple[str, bytes]]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, data in files:
+            _add(tar, name, data)
+    return out.getvalue()

@@ -1,0 +1,150 @@
+"""The first process of a node, in namespaces of its own: makes its mounts and network, and keeps its programs running.
+
+    python -m tenantry.local.real.init FOLDER
+
+`node.py` starts it. It writes "born" when its namespaces are there, waits for a line by which its cable is plugged in,
+and writes "ready" when the kubelet runs. When it ends, the kernel ends everything on the node.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from tenantry.local.real import cgroups, mounts, network
+from tenantry.local.real.settings import BINARIES, CONFIGURATION, FOLDERS, HOME, NodeSettings
+
+IMAGES = f"{HOME}/images"
+_NOTIFY = f"{HOME}/notify"
+_START_SECONDS = 45.0
+_AGAIN_SECONDS = 1.0
+_PATH = f"{BINARIES}:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def _programs(node: NodeSettings) -> dict[str, tuple[str, ...]]:
+    kube = f"{BINARIES}/node-kube"
+    return {
+        "containerd": (f"{BINARIES}/containerd", "--config", f"{CONFIGURATION}/containerd.toml", "--log-level", "warn"),
+        "kubelet": (
+            *(kube, "kubelet", f"--config={CONFIGURATION}/kubelet.json"),
+            *(f"--kubeconfig={CONFIGURATION}/kubelet.kubeconfig", "--cert-dir=/var/lib/kubelet/pki"),
+            *(f"--hostname-override={node.name}", f"--node-ip={node.addresses.node(node.number)}"),
+        ),
+        "kube-proxy": (
+            *(kube, "kube-proxy", f"--config={CONFIGURATION}/kube-proxy.json", f"--hostname-override={node.name}"),
+        ),
+    }
+
+
+class Node:
+    """The programs of this node.
+
+    Args:
+        node: What it is to be.
+    """
+
+    def __init__(self, node: NodeSettings) -> None:
+        self._programs = _programs(node)
+        self._running: dict[int, str] = {}
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._listener.bind(_NOTIFY)
+        self._listener.settimeout(_START_SECONDS)
+
+    def start(self) -> None:
+        """Start everything; the kubelet runs when this returns.
+
+        Raises:
+            TimeoutError: A program does not say that it is ready.
+        """
+        self._spawn("containerd")
+        self._await_ready()
+        for image in sorted(Path(IMAGES).glob("*.tar")):
+            import_image(image)
+        self._spawn("kubelet")
+        self._spawn("kube-proxy")
+        self._await_ready()
+
+    def live(self) -> None:
+        """Reap whatever ends on this node, for ever, and start again what is to run."""
+        while True:
+            pid, status = os.wait()
+            name = self._running.pop(pid, "")
+            if name:
+                code = os.waitstatus_to_exitcode(status)
+                sys.stderr.write(f"{name} ended with exit code {code}: starting it again\n")
+                # A program that cannot start must not take the whole machine.
+                time.sleep(_AGAIN_SECONDS)
+                self._spawn(name)
+
+    def _spawn(self, name: str) -> None:
+        command = self._programs[name]
+        environment = {"PATH": _PATH, "HOME": "/root", "NOTIFY_SOCKET": _NOTIFY, "GOGC": "50"}
+        self._running[os.posix_spawn(command[0], command, environment, setsid=True)] = name
+
+    def _await_ready(self) -> None:
+        while b"READY=1" not in self._listener.recv(4096):
+            pass
+
+
+def import_image(image: Path) -> None:
+    """Bring an image into the node's containerd, unless this very file has been.
+
+    Raises:
+        OSError: containerd does not take it.
+    """
+    about = image.stat()
+    mark = Path(f"{CONFIGURATION}/imported/{image.name}.{about.st_mtime_ns}.{about.st_size}")
+    if mark.exists():
+        return
+    command = (f"{BINARIES}/ctr", "--namespace", "k8s.io", "images", "import", "--local", str(image))
+    pid = os.posix_spawn(command[0], command, {"PATH": _PATH})
+    if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
+        raise OSError(f"the image {image.name} could not be imported")
+    mark.parent.mkdir(exist_ok=True)
+    mark.touch()
+
+
+def prepare(folder: Path, images: Path, binaries: Path, node: NodeSettings) -> None:
+    """Make this process' namespaces a node's."""
+    hierarchies = cgroups.hierarchies()
+    opened = {place: os.open(folder / name, os.O_PATH) for name, place in FOLDERS.items()}
+    opened |= {IMAGES: os.open(images, os.O_PATH), BINARIES: os.open(binaries, os.O_PATH)}
+    mounts.isolate()
+    mounts.cgroups(hierarchies)
+    for path in ("/run", "/var/lib", "/opt"):
+        mounts.empty(path)
+    for place, descriptor in opened.items():
+        mounts.bind(descriptor, place)
+        os.close(descriptor)
+    for path in ("/run/lock", "/run/netns", "/var/lib/cni"):
+        Path(path).mkdir(parents=True, exist_ok=True)
+    mounts.share()
+    socket.sethostname(node.name)
+    network.configure(node.addresses, node.number)
+
+
+def main() -> None:
+    """Be the first process of the node of a folder."""
+    folder, images, binaries = (Path(argument) for argument in sys.argv[1:4])
+    node = msgspec.json.decode((folder / "node.json").read_bytes(), type=NodeSettings)
+    os.write(1, b"born\n")
+    if not sys.stdin.readline():
+        sys.exit(1)
+    # Programs write to the log alone: this end of the pipe is the starter's sign of life.
+    ready = os.dup(1)
+    os.set_inheritable(ready, False)
+    os.dup2(2, 1)
+    prepare(folder, images, binaries, node)
+    running = Node(node)
+    running.start()
+    os.write(ready, b"ready\n")
+    running.live()
+
+
+if __name__ == "__main__":
+    main()

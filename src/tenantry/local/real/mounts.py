@@ -1,0 +1,68 @@
+"""mount(2), as a node's first process uses it.
+
+A path that a mount has covered is still reached by a descriptor of the folder that was opened before.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from tenantry.local.real.cgroups import Hierarchy
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+# mount(2), from linux/mount.h.
+_BIND = 0x1000
+_RECURSIVE = 0x4000
+_PRIVATE = 1 << 18
+_SHARED = 1 << 20
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def isolate() -> None:
+    """Let no mount from here on be seen outside, and give this process' namespaces their own /proc and /sys."""
+    _mount("none", "/", "", _RECURSIVE | _PRIVATE)
+    _mount("proc", "/proc", "proc")
+    _mount("sysfs", "/sys", "sysfs")
+
+
+def share() -> None:
+    """Let what is mounted from here on be seen in the mount namespaces of containers, as volumes need it."""
+    _mount("none", "/", "", _RECURSIVE | _SHARED)
+
+
+def empty(path: str) -> None:
+    """Cover a folder with an empty one in memory."""
+    _mount("tmpfs", path, "tmpfs", options="mode=755")
+
+
+def bind(descriptor: int, path: str) -> None:
+    """Put the folder of a descriptor at a path, which is made."""
+    Path(path).mkdir(parents=True, exist_ok=True)
+    _mount(f"/proc/self/fd/{descriptor}", path, "", _BIND)
+
+
+def cgroups(hierarchies: Iterable[Hierarchy]) -> None:
+    """Mount what this process' cgroup namespace has of each hierarchy where everybody looks for it."""
+    found = tuple(hierarchies)
+    if not found[0].options:
+        _mount("cgroup2", str(_CGROUPS), "cgroup2")
+        # What has processes of its own may not give controllers to its children: cgroups(7), "no internal processes".
+        (_CGROUPS / "init").mkdir(exist_ok=True)
+        (_CGROUPS / "init" / "cgroup.procs").write_text(str(os.getpid()))
+        return
+    empty(str(_CGROUPS))
+    for each in found:
+        place = _CGROUPS / each.root.name
+        place.mkdir()
+        options = f"none,{each.options}" if each.options.startswith("name=") else each.options
+        _mount("cgroup", str(place), "cgroup", options=options)
+
+
+def _mount(source: str, target: str, kind: str, flags: int = 0, options: str = "") -> None:
+    encoded = [text.encode() or None for text in (source, target, kind)]
+    if _LIBC.mount(*encoded, ctypes.c_ulong(flags), options.encode() or None):
+        number = ctypes.get_errno()
+        raise OSError(number, f"mount {kind or source} at {target}: {os.strerror(number)}")

@@ -1,0 +1,215 @@
+"""The network between nodes, and between them and the API server of their cluster.
+
+Each cluster has a /16 of its own, 10.BLOCK.0.0/16, that no route of this machine uses:
+
+    10.BLOCK.NODE.0/24       pods of the node of this number
+    10.BLOCK.128.1/24        the bridge, which is this machine to the nodes
+    10.BLOCK.128.10+NODE     the node
+
+The API server stays on loopback. What comes over the bridge for its port is turned there, and nothing else of this
+machine answers nodes: neither what listens on loopback nor what listens everywhere. Nothing outside is reached through
+the bridge, since this machine does not forward.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import ipaddress
+import json
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tenantry.api.errors import LocalError
+from tenantry.local import paths
+from tenantry.local.locks import holding
+
+MAX_NODES = 50
+DNS_ADDRESS = "10.96.0.10"
+_SECONDS = 20.0
+_BLOCKS = range(112, 128)
+_NODES = 128
+_FIRST_NODE = 10
+Network = ipaddress.IPv4Network
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """The addresses of one cluster's nodes.
+
+    Args:
+        block: The second number of them all.
+    """
+
+    block: int
+
+    @property
+    def bridge(self) -> str:
+        """Where nodes find this machine, and the API server on it."""
+        return f"10.{self.block}.{_NODES}.1"
+
+    @property
+    def nodes(self) -> str:
+        """The range of the nodes."""
+        return f"10.{self.block}.{_NODES}.0/24"
+
+    @property
+    def pods(self) -> str:
+        """The range of all pods."""
+        return f"10.{self.block}.0.0/17"
+
+    def node(self, number: int) -> str:
+        """Return the address of a node."""
+        return f"10.{self.block}.{_NODES}.{_FIRST_NODE + number}"
+
+    def pods_of(self, number: int) -> str:
+        """Return the range of the pods of a node."""
+        return f"10.{self.block}.{number}.0/24"
+
+
+def identity(folder: Path) -> str:
+    """Return what the links and cgroups of a cluster are called, from the folder of its files."""
+    return "tnt" + hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]
+
+
+def link(name: str, number: int) -> str:
+    """Return what the end of a node's cable is called that is on this machine; at most 15 characters fit."""
+    return f"{name}n{number}"
+
+
+def choose(before: int | None, taken: Iterable[Network]) -> int:
+    """Return the block of a cluster: the one that it had if nobody else has it now.
+
+    Args:
+        before: The one that it had.
+        taken: Every range that is routed somewhere already.
+
+    Raises:
+        LocalError: None is free.
+    """
+    used = [each for each in taken if each.prefixlen]
+    for block in (*(() if before is None else (before,)), *_BLOCKS):
+        if not any(Network(f"10.{block}.0.0/16").overlaps(each) for each in used):
+            return block
+    raise LocalError(
+        f"no range of 10.{_BLOCKS[0]}.0.0/16 to 10.{_BLOCKS[-1]}.0.0/16 is free for nodes: see `ip route`, and stop "
+        "a cluster with real nodes"
+    )
+
+
+def lay(name: str, port: int, before: int | None) -> int:
+    """Make the bridge of a cluster, in place of one that is there; the block of its addresses is returned.
+
+    Args:
+        name: Its `identity`.
+        port: Of the API server, on loopback.
+        before: The block that it had.
+
+    Raises:
+        LocalError: What the kernel refused, or no addresses are free.
+    """
+    lock = paths.cache() / "network.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    # Two clusters that start at once would choose the same block.
+    with holding(lock, on_wait=lambda: None):
+        remove(name)
+        addresses = Addresses(choose(before, _routed()))
+        _run("ip", "link", "add", name, "type", "bridge")
+        _run("ip", "addr", "add", f"{addresses.bridge}/24", "dev", name)
+        # For packets that this rule set has turned to loopback; it goes with the bridge.
+        Path(f"/proc/sys/net/ipv4/conf/{name}/route_localnet").write_text("1")
+        _run("nft", "-f", "-", text=_rules(name, addresses, port))
+        _run("ip", "link", "set", name, "up")
+        routes = (f"route add {addresses.pods_of(n)} via {addresses.node(n)}\n" for n in range(1, MAX_NODES + 1))
+        _run("ip", "-batch", "-", text="".join(routes))
+    return addresses.block
+
+
+def _rules(name: str, addresses: Addresses, port: int) -> str:
+    return f"""
+table ip {name} {{
+    chain loopback {{
+        type filter hook prerouting priority raw; policy accept;
+        iifname "{name}" ip daddr 127.0.0.0/8 drop
+    }}
+    chain turn {{
+        type nat hook prerouting priority dstnat; policy accept;
+        iifname "{name}" ip daddr {addresses.bridge} tcp dport {port} dnat to 127.0.0.1:{port}
+    }}
+    chain others {{
+        type filter hook input priority filter; policy accept;
+        iifname != "{name}" accept
+        ct state established,related accept
+        ct status dnat tcp dport {port} accept
+        ip protocol icmp accept
+        drop
+    }}
+    chain through {{
+        type filter hook forward priority filter; policy accept;
+        iifname "{name}" oifname != "{name}" drop
+    }}
+}}
+"""
+
+
+def remove(name: str) -> None:
+    """Remove the bridge of a cluster, its routes and its rules, where they are there."""
+    if not Path(f"/sys/class/net/{name}").exists():
+        return
+    listed: list[dict[str, Any]] = json.loads(_run("nft", "-j", "list", "tables"))["nftables"]
+    if any(each.get("table", {}).get("name") == name for each in listed):
+        _run("nft", "delete", "table", "ip", name)
+    # Last, so that there are no rules of a cluster without its bridge.
+    _run("ip", "link", "del", name)
+
+
+def plug(name: str, number: int, pid: int) -> None:
+    """Lay a cable from the bridge to `eth0` in the network namespace of a process."""
+    cable = link(name, number)
+    _run("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
+    _run("ip", "link", "set", cable, "master", name, "up")
+
+
+def unplug(name: str, number: int) -> None:
+    """Remove the cable of a node, if the kernel has not done so with its namespace."""
+    cable = link(name, number)
+    if Path(f"/sys/class/net/{cable}").exists():
+        # The kernel may be about to do the same, and then says that there is none.
+        with contextlib.suppress(LocalError):
+            _run("ip", "link", "del", cable)
+
+
+def configure(addresses: Addresses, number: int) -> None:
+    """Give `eth0` of the namespace that this process is in the addresses and routes of a node."""
+    others = (n for n in range(1, MAX_NODES + 1) if n != number)
+    lines = (
+        "link set lo up",
+        f"addr add {addresses.node(number)}/24 dev eth0",
+        "link set eth0 up",
+        f"route add default via {addresses.bridge}",
+        *(f"route add {addresses.pods_of(n)} via {addresses.node(n)}" for n in others),
+    )
+    _run("ip", "-batch", "-", text="\n".join(lines) + "\n")
+    for path in ("ip_forward", "conf/all/forwarding"):
+        Path(f"/proc/sys/net/ipv4/{path}").write_text("1")
+
+
+def _routed() -> list[Network]:
+    listed: list[dict[str, Any]] = json.loads(_run("ip", "-4", "-j", "route", "show", "table", "all") or "[]")
+    found: list[Network] = []
+    for each in listed:
+        text = str(each.get("dst", "default"))
+        if text != "default":
+            found.append(Network(text, strict=False))
+    return found
+
+
+def _run(*command: str, text: str | None = None) -> str:
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    if done.returncode:
+        said = done.stderr.strip() or f"exit code {done.returncode}"
+        raise LocalError(f"`{' '.join(command)}` failed: {said}")
+    return done.stdout

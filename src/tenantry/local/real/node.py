@@ -1,0 +1,159 @@
+"""Runs one node as a component of a local cluster: its cgroups, its namespaces, its cable.
+
+    python -m tenantry.local.real.node CLUSTER-FOLDER NAME
+
+The supervisor starts it. The node is a child in namespaces of its own whose first process is `init.py`; when this
+process ends, however it does, the kernel ends the node, and with its namespaces go its mounts and links. Only cgroups
+stay then: they are removed here, or by the next who starts or stops the cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+
+from tenantry.api.errors import LocalError
+from tenantry.local import kubeconfigs
+from tenantry.local.files import make_private_folder, write_private
+from tenantry.local.paths import ClusterPaths
+from tenantry.local.process import die_with, start_ticks
+from tenantry.local.real import cgroups, images, network, settings
+from tenantry.local.real.settings import FOLDERS, NodeSettings
+from tenantry.local.spec import ClusterSpec, RealNodes, read_spec
+
+_UNSHARE = (
+    *("unshare", "--cgroup", "--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child=SIGKILL"),
+    "--propagation=unchanged",
+)
+
+
+class Stopped(Exception):
+    """Somebody asked for the end."""
+
+
+def folder_of(paths: ClusterPaths, name: str) -> Path:
+    """Return the folder of a node."""
+    return paths.folder / "nodes" / name
+
+
+def images_of(paths: ClusterPaths) -> Path:
+    """Return the folder of the images that all nodes of a cluster have."""
+    return paths.folder / "images"
+
+
+def write_files(paths: ClusterPaths, spec: ClusterSpec, real: RealNodes, node: NodeSettings) -> Path:
+    """Write everything that a node reads; its folder is returned."""
+    folder = folder_of(paths, node.name)
+    folder.parent.mkdir(exist_ok=True)
+    make_private_folder(folder)
+    for name in FOLDERS:
+        (folder / name).mkdir(exist_ok=True)
+    configuration = folder / "node"
+    (configuration / "cni").mkdir(exist_ok=True)
+    for name, text in settings.texts(node).items():
+        write_private(configuration / name, text.encode())
+    shutil.copyfile(paths.pki / "ca.crt", configuration / "ca.crt")
+    for suffix in ("crt", "key"):
+        write_private(configuration / f"kubelet.{suffix}", (paths.pki / f"{node.name}.{suffix}").read_bytes())
+    server = f"https://{node.addresses.bridge}:{spec.ports.apiserver}"
+    for file, identity in (("kubelet", node.name), ("kube-proxy", "kube-proxy")):
+        text = kubeconfigs.text(paths, spec.name, identity, server)
+        write_private(configuration / f"{file}.kubeconfig", text.encode())
+    write_private(folder / "node.json", msgspec.json.encode(node))
+    pause = Path(real.binaries) / "node-pause"
+    target = images_of(paths) / images.file_name(settings.PAUSE)
+    if not target.exists():
+        images.write(images.Recipe(reference=settings.PAUSE, files={"pause": pause}, entrypoint=("/pause",)), target)
+    return folder
+
+
+def process_of(paths: ClusterPaths, name: str) -> int:
+    """Return a process in the namespaces of a node, as this machine numbers them; 0 where it does not run."""
+    try:
+        pid, ticks = (folder_of(paths, name) / "process").read_text().split()
+    except (OSError, ValueError):
+        return 0
+    return int(pid) if start_ticks(int(pid)) == int(ticks) else 0
+
+
+def _live(paths: ClusterPaths, real: RealNodes, node: NodeSettings, folder: Path) -> int:
+    found = cgroups.hierarchies()
+    cgroups.make(node.cluster, node.name, found)
+    die = die_with(os.getpid())
+
+    def prepare() -> None:
+        die()
+        cgroups.join(node.cluster, node.name, found)
+
+    command = [*_UNSHARE, sys.executable, "-m", "tenantry.local.real.init"]
+    with subprocess.Popen(
+        [*command, folder, images_of(paths), real.binaries],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        preexec_fn=prepare,  # noqa: PLW1509 - this process has one thread
+    ) as process:
+        if process.stdin is None or process.stdout is None:
+            raise LocalError("the node was started without pipes")
+        try:
+            write_private(folder / "process", f"{process.pid} {start_ticks(process.pid)}\n".encode())
+            if process.stdout.readline() != b"born\n":
+                return process.wait()
+            network.plug(node.cluster, node.number, process.pid)
+            process.stdin.write(b"plugged\n")
+            process.stdin.flush()
+            if process.stdout.readline() == b"ready\n":
+                _notify()
+            return process.wait()
+        finally:
+            process.kill()
+
+
+def _notify() -> None:
+    """Tell the supervisor that the node runs; sd_notify(3)."""
+    name = os.environ.get("NOTIFY_SOCKET", "")
+    if name:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"READY=1", name.replace("@", "\0", 1))
+
+
+def _on_term(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    # Once is enough: what follows is the cleaning.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise Stopped
+
+
+def clean(cluster: str, node: str, number: int) -> None:
+    """End whatever of a node still runs, and remove its cgroups and its cable."""
+    cgroups.remove(cluster, node)
+    network.unplug(cluster, number)
+
+
+def main() -> int:
+    """Run a node until it ends or somebody asks for its end; its exit code is returned."""
+    paths, name = ClusterPaths(Path(sys.argv[1])), sys.argv[2]
+    spec = read_spec(paths)
+    real = spec.real if spec else None
+    node = real.node(name, network.identity(paths.folder)) if real else None
+    if spec is None or real is None or node is None:
+        raise LocalError(f'"{paths.spec}" has no node "{name}"')
+    signal.signal(signal.SIGTERM, _on_term)
+    try:
+        clean(node.cluster, node.name, node.number)
+        return _live(paths, real, node, write_files(paths, spec, real, node))
+    except Stopped:
+        return 0
+    finally:
+        clean(node.cluster, node.name, node.number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+"""The configuration of what runs on a node; pure. Paths are those that the node sees: `init` puts its folders there.
+
+Source: containerd, docs/cri/config.md; Kubernetes, kubelet.config.k8s.io/v1beta1 and kubeproxy.config.k8s.io/v1alpha1.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from tenantry.local.real.network import DNS_ADDRESS, Addresses
+
+PAUSE = "tenantry.local/pause:1"
+"""The image of what holds a pod's namespaces."""
+HOME = "/run/tenantry"
+"""Where a node finds its configuration and its programs: a folder that only it has."""
+BINARIES = f"{HOME}/bin"
+CONFIGURATION = f"{HOME}/node"
+SOCKET = "/run/containerd/containerd.sock"
+KUBELET_HEALTH_PORT = 10248
+FOLDERS = {"kubelet": "/var/lib/kubelet", "containerd": "/var/lib/containerd", "log": "/var/log", "node": CONFIGURATION}
+"""What of a node's folder is where it looks for it."""
+
+# Those that this kernel may not have, or that would write outside of the node's folders.
+_PLUGINS_OFF = (
+    *("io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper"),
+    *("io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.erofs"),
+    *("io.containerd.snapshotter.v1.blockfile", "io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"),
+    *("io.containerd.tracing.processor.v1.otlp", "io.containerd.internal.v1.tracing"),
+)
+
+
+class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node is to be.
+
+    Args:
+        name: Its name in the cluster.
+        number: From 1 to network.MAX_NODES; its addresses follow from it.
+        block: The cluster's addresses.
+        cluster: The `network.identity` of the cluster.
+        memory_reserved_mib: What of the machine's memory is not this node's.
+    """
+
+    name: str
+    number: int
+    block: int
+    cluster: str
+    memory_reserved_mib: int = 0
+
+    @property
+    def addresses(self) -> Addresses:
+        """The cluster's addresses."""
+        return Addresses(self.block)
+
+
+def texts(settings: NodeSettings) -> dict[str, str]:
+    """Return the configuration files of a node by their names, but for certificates and kubeconfigs."""
+    return {
+        "containerd.toml": _containerd(),
+        "runsc.toml": f'binary_name = "{BINARIES}/runsc"\n[runsc_config]\nplatform = "systrap"\n',
+        "cni/10-pods.conflist": json.dumps(_cni(settings), indent=2),
+        "kubelet.json": json.dumps(_kubelet(settings), indent=2),
+        "kube-proxy.json": json.dumps(_proxy(settings), indent=2),
+    }
+
+
+def _containerd() -> str:
+    off = ", ".join(f"'{name}'" for name in _PLUGINS_OFF)
+    cri = "plugins.'io.containerd.cri.v1"
+    return f"""version = 3
+root = '/var/lib/containerd'
+state = '/run/containerd'
+imports = []
+disabled_plugins = [{off}]
+[grpc]
+address = '{SOCKET}'
+[{cri}.images']
+snapshotter = 'overlayfs'
+[{cri}.images'.pinned_images]
+sandbox = '{PAUSE}'
+[{cri}.runtime']
+disable_apparmor = true
+restrict_oom_score_adj = true
+[{cri}.runtime'.cni]
+bin_dirs = ['{BINARIES}']
+conf_dir = '{CONFIGURATION}/cni'
+[{cri}.runtime'.containerd.runtimes.runc]
+runtime_type = 'io.containerd.runc.v2'
+[{cri}.runtime'.containerd.runtimes.runc.options]
+BinaryName = '{BINARIES}/runc'
+[{cri}.runtime'.containerd.runtimes.runsc]
+runtime_type = 'io.containerd.runsc.v1'
+[{cri}.runtime'.containerd.runtimes.runsc.options]
+TypeUrl = 'io.containerd.runsc.v1.options'
+ConfigPath = '{CONFIGURATION}/runsc.toml'
+"""
+
+
+def _cni(settings: NodeSettings) -> dict[str, Any]:
+    pods = settings.addresses.pods_of(settings.number)
+    bridge = {
+        "type": "bridge",
+        "bridge": "cni0",
+        "isGateway": True,
+        "ipMasq": False,
+        "hairpinMode": True,
+        "ipam": {
+            "type": "host-local",
+            "ranges": [[{"subnet": pods}]],
+            "routes": [{"dst": "0.0.0.0/0"}],
+            # With the node's pods their addresses end, so that they are kept no longer than it lives.
+            "dataDir": "/run/cni",
+        },
+    }
+    return {
+        "cniVersion": "1.0.0",
+        "name": "pods",
+        "plugins": [
+            bridge,
+            {"type": "bandwidth", "capabilities": {"bandwidth": True}},
+            {"type": "portmap", "capabilities": {"portMappings": True}, "backend": "nftables"},
+        ],
+    }
+
+
+def _kubelet(settings: NodeSettings) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "containerRuntimeEndpoint": f"unix://{SOCKET}",
+        "failCgroupV1": False,
+        "cgroupDriver": "cgroupfs",
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": f"{CONFIGURATION}/ca.crt"},
+        },
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": f"{CONFIGURATION}/kubelet.crt",
+        "tlsPrivateKeyFile": f"{CONFIGURATION}/kubelet.key",
+        "clusterDNS": [DNS_ADDRESS],
+        "clusterDomain": "cluster.local",
+        # The machine's own servers are not reached from here.
+        "resolvConf": "",
+        "failSwapOn": False,
+        "makeIPTablesUtilChains": False,
+        "enforceNodeAllocatable": ["pods"],
+        "volumePluginDir": "/var/lib/kubelet/plugins",
+        # The node's disk is the machine's: its images are not the kubelet's to remove because the machine is full.
+        "imageGCHighThresholdPercent": 100,
+        "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        "systemReserved": {"memory": f"{settings.memory_reserved_mib}Mi"},
+        "serializeImagePulls": False,
+        "nodeStatusUpdateFrequency": "5s",
+        "healthzPort": KUBELET_HEALTH_PORT,
+        # Where nobody may lower an OOM score, the kubelet would end because it cannot.
+        "oomScoreAdj": 0,
+    }
+
+
+def _proxy(settings: NodeSettings) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "clientConnection": {"kubeconfig": f"{CONFIGURATION}/kube-proxy.kubeconfig"},
+        "mode": "nftables",
+        "clusterCIDR": settings.addresses.pods,
+        "detectLocalMode": "ClusterCIDR",
+        "oomScoreAdj": 0,
+        # These are the machine's own, and not a node's to change.
+        "conntrack": {"maxPerCore": 0, "min": 0, "tcpCloseWaitTimeout": "0s", "tcpEstablishedTimeout": "0s"},
+        "nodePortAddresses": [settings.addresses.nodes],
+    }
