@@ -29,7 +29,7 @@ from tenantry.engine.observed import Observed, observe
 from tenantry.kube import client as kube_client
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
-from tenantry.kube.watch import watch
+from tenantry.kube.watch import EventType, watch
 from tenantry.local.cluster import LocalCluster
 from tenantry.testing.api import CONFIG_MAPS, Api, tenant_json, until
 from tenantry.testing.faults import Fault, FaultyProxy, Rule, operating
@@ -236,6 +236,22 @@ async def test_a_watch_of_a_kind_that_is_not_there_says_so(client: Client) -> No
     with pytest.raises(NotFound):
         async for _ in watch(client, nothing, resource_version="1"):
             pass
+
+
+async def test_a_watch_that_falls_silent_ends_and_can_begin_again(
+    client: Client, api: Api, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kind of which the server has seen no change sends no bookmarks either: that is no failure to tell of."""
+    monkeypatch.setattr("tenantry.kube.watch.SILENCE_SECONDS", 0.5)
+    await api.create(Namespace.resource, {"metadata": {"name": name}})
+    selectors = {"fieldSelector": f"metadata.name={name}"}
+    version = (await api.get(Namespace.resource, name))["metadata"]["resourceVersion"]
+    seen = [events async for events in watch(client, Namespace.resource, resource_version=version, selectors=selectors)]
+    assert all(event.type is EventType.BOOKMARK for events in seen for event in events)
+    await api.patch(Namespace.resource, name, {"metadata": {"labels": {"a": "b"}}})
+    async for events in watch(client, Namespace.resource, resource_version=version, selectors=selectors):
+        assert events[0].type is EventType.MODIFIED
+        break
 
 
 async def test_an_answer_that_is_no_json_is_an_error_with_its_kind(proxy: FaultyProxy, client: Client) -> None:

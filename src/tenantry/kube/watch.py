@@ -17,7 +17,8 @@ WATCH_SECONDS = 290
 """After this the server ends a watch and we begin the next where it ended."""
 
 SILENCE_SECONDS = 90.0
-"""The server sends a bookmark each minute: a longer silence is a connection that broke without a word."""
+"""The server sends a bookmark each minute: a longer silence is a connection that broke without a word, or a kind of
+which the server has seen no change since it started, for which it sends none."""
 
 
 class EventType(StrEnum):
@@ -61,11 +62,11 @@ async def watch(
     selectors: Mapping[str, str] | None = None,
     namespace: str = "",
 ) -> AsyncIterator[list[WatchEvent]]:
-    """Yield what changes after a resourceVersion, until the server ends the watch.
+    """Yield what changes after a resourceVersion, until the server ends the watch, or falls silent: watch again then.
 
     Raises:
         Gone: The resourceVersion is too old: list again.
-        Unreachable: The connection broke or fell silent: watch again from the last resourceVersion seen.
+        Unreachable: The connection broke: watch again from the last resourceVersion seen.
         ApiError: The server refuses.
     """
     query = {
@@ -78,7 +79,12 @@ async def watch(
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=SILENCE_SECONDS)
     buffer = LineBuffer()
     async with client.open("GET", wire.path(resource, namespace), query=query, timeout=timeout) as response:
-        async for chunk in response.content.iter_any():
+        chunks = response.content.iter_any()
+        while True:
+            try:
+                chunk = await anext(chunks)
+            except (StopAsyncIteration, aiohttp.SocketTimeoutError):
+                return
             events = [_decode(line) for line in buffer.feed(chunk)]
             if events:
                 yield events
