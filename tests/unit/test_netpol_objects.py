@@ -1,0 +1,169 @@
+"""What the agent understands of objects; what it does not understand closes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tenantry.netpol.blocks import merged, without
+from tenantry.netpol.compile import Guarded, compile_rules
+from tenantry.netpol.objects import (
+    NamedPort,
+    Pod,
+    Policy,
+    Port,
+    Rule,
+    Selector,
+    World,
+    decode_pod,
+    decode_policy,
+)
+from tenantry.netpol.ruleset import difference, render
+from tenantry.netpol.verdict import Connection, allows
+
+Json = dict[str, Any]
+META: Json = {"name": "web", "namespace": "shop", "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z"}
+
+
+def _raw(value: Json) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def _pod(spec: Json | None = None, phase: str = "Running", *ips: str, **metadata: object) -> Pod:
+    status = {"phase": phase, "podIPs": [{"ip": ip} for ip in ips or ("10.0.0.1", "FD00::1")]}
+    return decode_pod(_raw({"metadata": META | metadata, "spec": {"nodeName": "n0"} | (spec or {}), "status": status}))
+
+
+def test_a_pod_has_its_addresses_in_canonical_form_and_its_named_ports() -> None:
+    """H06: of containers, and of init containers that stay."""
+    port = {"name": "http", "containerPort": 80}
+    spec: Json = {
+        "containers": [{"ports": [port, {"containerPort": 81}]}],
+        "initContainers": [
+            {"ports": [{"name": "early", "containerPort": 1}]},
+            {"ports": [{"name": "dns", "containerPort": 53, "protocol": "UDP"}], "restartPolicy": "Always"},
+        ],
+    }
+
+    pod = _pod(spec)
+
+    assert pod.addresses == ("10.0.0.1", "fd00::1")
+    named = NamedPort(name="http", container_port=80)
+    assert pod.ports == (named, NamedPort(name="dns", container_port=53, protocol="UDP"))
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        _pod(phase="Succeeded"),
+        _pod(phase="Failed"),
+        _pod({"hostNetwork": True}),
+        _pod(None, "Running", "fe80::1%eth0", "nonsense"),
+    ],
+)
+def test_what_has_no_address_of_its_own_is_selected_by_nobody(pod: Pod) -> None:
+    """H06: a finished pod's address may be another's; the node's own network is the node's."""
+    assert pod.addresses == ()
+
+
+DIRECTIONS: list[tuple[Json, tuple[Rule, ...] | None, tuple[Rule, ...] | None]] = [
+    ({"podSelector": {}}, (), None),
+    ({"podSelector": {}, "policyTypes": ["Egress"]}, None, ()),
+    ({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}, (), ()),
+    ({"podSelector": {}, "egress": [{}]}, (), (Rule(),)),
+    ({"podSelector": {}, "ingress": [{"ports": [{"port": "http"}]}]}, (Rule(ports=(Port(port="http"),)),), None),
+]
+
+
+@pytest.mark.parametrize(("spec", "ingress", "egress"), DIRECTIONS)
+def test_a_policy_is_about_the_directions_that_it_says(
+    spec: Json, ingress: tuple[Rule, ...] | None, egress: tuple[Rule, ...] | None
+) -> None:
+    """H06: policyTypes, and what it is where it is left out."""
+    policy = decode_policy(_raw({"metadata": META, "spec": spec}))
+
+    assert (policy.ingress, policy.egress) == (ingress, egress)
+
+
+STRANGE: list[Json] = [
+    {"podSelector": {"matchExpressions": [{"key": "a", "operator": "Like", "values": ["b"]}]}, "ingress": [{}]},
+    {"podSelector": {"matchLabels": {"a": "b"}}, "ingress": [{"from": [{"ipBlock": {"cidr": "10.0.0"}}]}]},
+    {"podSelector": {"matchLabels": {"a": "b"}}, "ingress": [{"ports": [{"protocol": "ICMP"}]}]},
+    {"podSelector": 7},
+]
+
+
+@pytest.mark.parametrize("spec", STRANGE)
+def test_a_policy_that_is_not_understood_closes_its_namespace(spec: Json) -> None:
+    """H06: both directions, for all pods."""
+    policy = decode_policy(_raw({"metadata": META, "spec": spec}))
+
+    assert policy == Policy(namespace="shop", name="web", version=7, pods=Selector(), ingress=(), egress=())
+
+
+def test_of_two_pods_with_one_address_the_one_that_lives_has_it() -> None:
+    """H06: a deleted pod's object may be there longer than its address is its own."""
+    gone = _pod(deletionTimestamp="2026-01-03T00:00:00Z", creationTimestamp="2026-01-02T00:00:00Z", labels={"a": "old"})
+    here = _pod(name="new", labels={"a": "new"})
+    closed = Policy(namespace="shop", name="p", pods=Selector(match_labels={"a": "new"}), ingress=())
+
+    for pods in ((gone, here), (here, gone)):
+        rules = compile_rules(World(pods=pods, policies=(closed,)), Guarded(node="n0"))
+        assert set(rules.sets["in4"].elements) == {"10.0.0.1"}
+
+
+def test_nothing_is_written_where_nothing_differs() -> None:
+    """H06: in whatever order the objects come, the table is the same."""
+    pods = tuple(Pod(namespace="a", name=f"p{n}", node="n0", addresses=(f"10.0.0.{n}",)) for n in range(1, 9))
+    policies = tuple(Policy(namespace="a", name=f"p{n}", ingress=(Rule(),)) for n in range(3))
+    one = compile_rules(World(pods=pods, policies=policies), Guarded(node="n0"))
+    other = compile_rules(World(pods=pods[::-1], policies=policies[::-1]), Guarded(node="n0"))
+
+    assert difference(one, other) == ""
+    assert render(one) == render(other)
+
+
+def test_a_new_pod_is_only_elements() -> None:
+    """H06: what others do is not written again."""
+    closed = (Policy(namespace="a", name="p", ingress=()),)
+    pods = tuple(Pod(namespace="a", name=f"p{n}", node="n0", addresses=(f"10.0.0.{n}",)) for n in range(1, 3))
+    before = compile_rules(World(pods=pods[:1], policies=closed), Guarded(node="n0"))
+    after = compile_rules(World(pods=pods, policies=closed), Guarded(node="n0"))
+
+    lines = difference(before, after).splitlines()
+
+    assert [line.split()[:2] for line in lines] == [["add", "element"]] * 3
+    assert all("10.0.0.2" in line and "10.0.0.1" not in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("whole", "holes", "left"),
+    [
+        ((0, 9), [], [(0, 9)]),
+        ((0, 9), [(0, 9)], []),
+        ((0, 9), [(0, 3), (5, 5)], [(4, 4), (6, 9)]),
+        ((0, 9), [(8, 20), (30, 40)], [(0, 7)]),
+        ((5, 9), [(0, 2), (1, 5)], [(6, 9)]),
+    ],
+)
+def test_holes_are_taken_out_of_a_range(
+    whole: tuple[int, int], holes: list[tuple[int, int]], left: list[tuple[int, int]]
+) -> None:
+    """H06: `except` of an ipBlock."""
+    assert without(whole, holes) == left
+
+
+def test_ranges_that_touch_become_one() -> None:
+    """H06: nft refuses ranges that overlap."""
+    assert merged([(5, 6), (1, 2), (3, 4), (9, 9), (5, 5)]) == [(1, 6), (9, 9)]
+
+
+def test_a_pod_reaches_itself_whatever_policies_say() -> None:
+    """H06: Kubernetes, "Network Policies"."""
+    closed = Policy(namespace="a", name="p", ingress=(), egress=())
+    world = World(pods=(Pod(namespace="a", name="p", addresses=("10.0.0.1",)),), policies=(closed,))
+
+    assert allows(world, Connection(source="10.0.0.1", target="10.0.0.1", port=80))
+    assert not allows(world, Connection(source="10.0.0.1", target="10.0.0.2", port=80))
