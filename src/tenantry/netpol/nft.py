@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -55,21 +56,25 @@ class Nft:
         return [f"net.bridge.{name}" for name, value in zip(BRIDGE_SETTINGS, values, strict=True) if value != "1"]
 
     async def _run(self, command: Sequence[str], text: str = "") -> str:
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *self._inside,
-                *command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
-        except OSError as error:
-            raise RetryableError(
-                f"{command[0]!r} cannot be run ({error.strerror}); install the package nftables"
-            ) from error
+        # A file, not a pipe: a program that ends without reading would leave a pipe broken while it is written.
+        with tempfile.TemporaryFile() as commands:
+            commands.write(text.encode())
+            commands.seek(0)
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *self._inside,
+                    *command,
+                    stdin=commands,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.PIPE,
+                )
+            except OSError as error:
+                raise RetryableError(
+                    f"{command[0]!r} cannot be run ({error.strerror}); install the package nftables"
+                ) from error
         try:
             async with asyncio.timeout(SECONDS):
-                out, err = await process.communicate(text.encode())
+                out, err = await process.communicate()
         except TimeoutError as error:
             raise RetryableError(f"{command[0]!r} did not end within {SECONDS:.0f} s") from error
         finally:
