@@ -45,6 +45,8 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "oidc": ("oidc", "oidc", "Print what a cluster and its people need for logins at an OIDC provider."),
     "bench": ("bench", "bench", "Measure a cluster, beside the API server's own speed."),
     "local": ("local", "local", "Build the binaries of the local clusters, list and clean their caches."),
+    "node": ("node", "node", "Add, remove, crash and restart the real nodes of a local cluster."),
+    "image": ("image", "image", "Make container images from local files, and load them into real nodes."),
     "install": ("install", "install", "Put Tenantry into a cluster: kinds, rights, policies and the operator."),
     "uninstall": ("uninstall", "uninstall", "Take Tenantry out of a cluster."),
     "completion": ("completion", "completion", "Print the completion script for a shell."),

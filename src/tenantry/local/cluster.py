@@ -165,8 +165,8 @@ class LocalCluster:
                     self._check_same(options)
                     await self._identify(options, progress)
                     if options.real_nodes is not None:
-                        nodes = fleet.counted(self._real().nodes, options.real_nodes)
-                        await self._renode(msgspec.structs.replace(self._real(), nodes=nodes))
+                        nodes = fleet.counted(self.real().nodes, options.real_nodes)
+                        await self._renode(msgspec.structs.replace(self.real(), nodes=nodes))
                     await self._furnish(options, progress)
                 else:
                     await self._start(binaries, options, progress)
@@ -276,7 +276,12 @@ class LocalCluster:
                 "leave --throwaway out"
             )
 
-    def _real(self) -> RealNodes:
+    def real(self) -> RealNodes:
+        """Return its real nodes.
+
+        Raises:
+            InputError: It has none.
+        """
         real = self.spec().real
         if real is None:
             raise InputError(
@@ -294,25 +299,17 @@ class LocalCluster:
         """
         try:
             async with asyncio.timeout(timeout_seconds), self._changing(timeout_seconds):
-                await self._renode(change(self._real()))
+                await self._renode(change(self.real()))
                 await self._run_real(Silent())
         except TimeoutError as error:
             raise LocalError(what_is_late(self.name, self.paths, timeout_seconds)) from error
 
     async def _renode(self, real: RealNodes) -> None:
-        from tenantry.local import bootstrap
-
         spec = self.spec()
-        changed = msgspec.structs.replace(spec, real=real)
-        if changed == spec:
-            return
-        pki.ensure(self.paths.pki, changed.server_addresses, dt.datetime.now(dt.UTC), real.addressed())
-        write_spec(self.paths, changed)
-        await self._order("reload")
-        gone = set(spec.real_names) - set(changed.real_names)
-        await bootstrap.delete_nodes(self.kubeconfig_path, gone)
-        for name in gone:
-            fleet.forget(self.paths, name)
+        gone = fleet.write(self.paths, spec, real)
+        if gone is not None:
+            await self._order("reload")
+            await fleet.forget(self.paths, gone)
 
     async def _start(self, binaries: build.Binaries, options: UpOptions, progress: Progress) -> None:
         await self._kill_leftovers()

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from tenantry.api.errors import InputError, LocalError
-from tenantry.local import build
+from tenantry.local import build, pki
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.real import cgroups, network, requirements
 from tenantry.local.real.network import MAX_NODES
 from tenantry.local.real.node import folder_of, images_of
-from tenantry.local.spec import RealNode, RealNodes
+from tenantry.local.spec import ClusterSpec, RealNode, RealNodes, write_spec
 
 _SYSTEM_MIB = 3072
 _SMALLEST_MIB = 1024
@@ -85,11 +87,20 @@ def without(real: RealNodes, name: str) -> RealNodes:
     Raises:
         InputError: There is none of this name.
     """
-    kept = tuple(each for each in real.nodes if each.name != name)
-    if len(kept) == len(real.nodes):
-        names = ", ".join(each.name for each in real.nodes) or "none"
-        raise InputError(f'there is no real node "{name}"; there are {names}')
-    return msgspec.structs.replace(real, nodes=kept)
+    check_name(real, name)
+    return msgspec.structs.replace(real, nodes=tuple(each for each in real.nodes if each.name != name))
+
+
+def check_name(real: RealNodes, name: str) -> str:
+    """Return the name if a node is called so.
+
+    Raises:
+        InputError: None is.
+    """
+    names = [each.name for each in real.nodes]
+    if name not in names:
+        raise InputError(f'there is no real node "{name}"; there are {", ".join(names) or "none"}')
+    return name
 
 
 def _reserved(count: int) -> int:
@@ -106,6 +117,22 @@ def remove(folder: Path) -> None:
     network.remove(name)
 
 
-def forget(paths: ClusterPaths, name: str) -> None:
-    """Remove the files of a node that runs no more."""
-    shutil.rmtree(folder_of(paths, name), ignore_errors=True)
+def write(paths: ClusterPaths, spec: ClusterSpec, real: RealNodes) -> set[str] | None:
+    """Write which real nodes a running cluster is to have; the names of those that go, None where nothing changes."""
+    changed = msgspec.structs.replace(spec, real=real)
+    if changed == spec:
+        return None
+    pki.ensure(paths.pki, changed.server_addresses, dt.datetime.now(dt.UTC), real.addressed())
+    write_spec(paths, changed)
+    return set(spec.real_names) - set(changed.real_names)
+
+
+async def forget(paths: ClusterPaths, names: Iterable[str]) -> None:
+    """Delete nodes that run no more, and their files."""
+    # Imported here: the client is not needed where nothing goes.
+    from tenantry.local import bootstrap
+
+    gone = sorted(names)
+    await bootstrap.delete_nodes(paths.kubeconfig("admin"), gone)
+    for name in gone:
+        shutil.rmtree(folder_of(paths, name), ignore_errors=True)

@@ -1,0 +1,75 @@
+"""`tenantry image`: OCI images from local files, and their way to the real nodes of a local cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from tenantry.api.errors import InputError
+from tenantry.cli import output
+from tenantry.cli.local_name import name_option
+from tenantry.local.cluster import LocalCluster
+from tenantry.local.real import images, loading
+from tenantry.local.real.images import Recipe
+
+
+@click.group()
+def image() -> None:
+    """Make container images from local files, and load them into real nodes: no registry, no daemon."""
+
+
+@image.command()
+@click.argument("reference", metavar="REFERENCE")
+@click.argument("files", nargs=-1, required=True, metavar="FILE:PATH...")
+@click.option("--entrypoint", "-e", multiple=True, metavar="WORD", help="A word of the command; may be repeated.")
+@click.option("--argument", "-a", multiple=True, metavar="WORD", help="An argument that pods may replace; the same.")
+@click.option("--user", default="", metavar="UID[:GID]", help="Who runs it.  [default: root]")
+@click.option("--to", "target", type=click.Path(path_type=Path, dir_okay=False), help="Write it there.")
+def build(
+    reference: str,
+    files: tuple[str, ...],
+    *,
+    entrypoint: tuple[str, ...],
+    argument: tuple[str, ...],
+    user: str,
+    target: Path | None,
+) -> None:
+    r"""Write an image as a tar file. Prints its name.
+
+    FILE is a file or folder of this machine, PATH is where it is in the image. Programs must be static, or come with
+    their libraries.
+
+    \b
+      tenantry image build tenantry.local/web:1 ./web:/web -e /web
+      tenantry image load tenantry.local_web_1.tar
+    """
+    target = target or Path(images.file_name(images.check_reference(reference)))
+    placed = dict(_placed(text) for text in files)
+    images.write(Recipe(reference=reference, files=placed, entrypoint=entrypoint, command=argument, user=user), target)
+    click.echo(target)
+
+
+def _placed(text: str) -> tuple[str, Path]:
+    source, colon, place = text.rpartition(":")
+    if not colon or not source or not place.startswith("/"):
+        raise InputError(f'"{text}" must be FILE:PATH, PATH beginning with "/"')
+    if not Path(source).exists():
+        raise InputError(f'there is no file "{source}"')
+    return place, Path(source)
+
+
+@image.command()
+@name_option
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+def load(*, name: str, file: Path) -> None:
+    """Load an image of a tar file into every real node of a cluster, and into those that come. Prints its reference."""
+    cluster = LocalCluster(name)
+    nodes = [each.name for each in cluster.real().nodes]
+    reference = images.reference_of(file)
+    loaded = asyncio.run(loading.load(cluster.paths, cluster.real().binaries, nodes, file, reference))
+    click.echo(reference)
+    missed = sorted(set(nodes) - set(loaded))
+    if missed:
+        output.talk(f"{', '.join(missed)} did not run and will load it at the start")

@@ -1,0 +1,85 @@
+"""`tenantry node`: the real nodes of a local cluster."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+import msgspec
+
+from tenantry.api.errors import LocalError
+from tenantry.cli import output
+from tenantry.cli.local_name import name_option
+from tenantry.local import bootstrap
+from tenantry.local.cluster import LocalCluster
+from tenantry.local.real import fleet
+from tenantry.local.spec import RealNodes
+
+_timeout = click.option(
+    "--timeout", default=60.0, show_default=True, metavar="SECONDS", help="Give up after this long."
+)
+
+
+@click.group()
+def node() -> None:
+    """Add, remove, crash and restart the real nodes of a local cluster (`tenantry up --runtime real`)."""
+
+
+@node.command()
+@name_option
+@_timeout
+def add(*, name: str, timeout: float) -> None:
+    """Add a node, and wait until it is Ready. Prints its name."""
+    cluster = LocalCluster(name)
+    added = ""
+
+    def change(real: RealNodes) -> RealNodes:
+        nonlocal added
+        new = fleet.new(real.nodes)
+        added = new.name
+        return msgspec.structs.replace(real, nodes=(*real.nodes, new))
+
+    asyncio.run(cluster.change_nodes(change, timeout))
+    click.echo(added)
+
+
+@node.command()
+@name_option
+@_timeout
+@click.argument("node_name", metavar="NODE")
+def remove(*, name: str, node_name: str, timeout: float) -> None:
+    """End a node and delete it, its files included. Its pods go with it."""
+    asyncio.run(LocalCluster(name).change_nodes(lambda real: fleet.without(real, node_name), timeout))
+    output.talk(f'node "{node_name}" removed')
+
+
+@node.command()
+@name_option
+@click.argument("node_name", metavar="NODE")
+def crash(*, name: str, node_name: str) -> None:
+    """End a node as a power failure does: at once, with everything on it. It stays so until `restart`."""
+    cluster = LocalCluster(name)
+    asyncio.run(cluster.stop_component(fleet.check_name(cluster.real(), node_name)))
+    output.talk(f'node "{node_name}" is dead; `tenantry node restart {node_name}` starts it again')
+
+
+@node.command()
+@name_option
+@_timeout
+@click.argument("node_name", metavar="NODE")
+def restart(*, name: str, node_name: str, timeout: float) -> None:
+    """End a node if it runs, start it, and wait until it is Ready. Its pods start again."""
+    cluster = LocalCluster(name)
+    asyncio.run(_restart(cluster, fleet.check_name(cluster.real(), node_name), timeout))
+    output.talk(f'node "{node_name}" is Ready')
+
+
+async def _restart(cluster: LocalCluster, node_name: str, timeout_seconds: float) -> None:
+    await cluster.restart_component(node_name, timeout_seconds)
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await bootstrap.wait_named(cluster.kubeconfig_path, frozenset({node_name}))
+    except TimeoutError as error:
+        raise LocalError(
+            f'the node "{node_name}" runs, but is not Ready after {timeout_seconds:.0f} s; see its log'
+        ) from error

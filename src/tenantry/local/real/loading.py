@@ -1,0 +1,59 @@
+"""Brings images to nodes that run; those that start find them in the cluster's folder."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from tenantry.api.errors import LocalError
+from tenantry.local.files import explain
+from tenantry.local.paths import ClusterPaths
+from tenantry.local.real import images
+from tenantry.local.real.node import images_of, process_of
+from tenantry.local.real.settings import SOCKET
+
+_SECONDS = 120.0
+
+
+async def load(paths: ClusterPaths, binaries: str, nodes: Iterable[str], file: Path, reference: str) -> list[str]:
+    """Load an image into every node that runs; their names are returned.
+
+    Args:
+        paths: The cluster's.
+        binaries: The folder of what runs on nodes.
+        nodes: Their names.
+        file: The image, an OCI layout in a tar file.
+        reference: Its name.
+
+    Raises:
+        LocalError: A node does not take it.
+    """
+    kept = images_of(paths) / images.file_name(reference)
+    unfinished = kept.with_name(f".{kept.name}")
+    try:
+        shutil.copyfile(file, unfinished)
+        unfinished.replace(kept)
+    except OSError as error:
+        raise explain(error, kept) from error
+    running = {name: pid for name in nodes if (pid := process_of(paths, name))}
+    async with asyncio.timeout(_SECONDS), asyncio.TaskGroup() as group:
+        for name, pid in running.items():
+            group.create_task(_import(binaries, name, pid, kept))
+    return list(running)
+
+
+async def _import(binaries: str, name: str, pid: int, file: Path) -> None:
+    # The node's own files, seen from here: it need not be entered.
+    address = f"/proc/{pid}/root{SOCKET}"
+    process = await asyncio.create_subprocess_exec(
+        *(f"{binaries}/ctr", "--address", address, "--namespace", "k8s.io"),
+        *("images", "import", "--local", str(file)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    if process.returncode:
+        raise LocalError(f'the node "{name}" does not take the image: {said.decode(errors="replace").strip()}')

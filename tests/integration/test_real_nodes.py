@@ -1,0 +1,239 @@
+"""Nodes on which pods really run: containers, sandboxes, their network, and that nothing of them stays behind.
+
+They need root on Linux and what `tenantry local build --with-nodes` makes (and agnhost, which is made here in a minute
+then); elsewhere they are skipped, with what is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tenantry.api.errors import InputError
+from tenantry.local import build, process
+from tenantry.local.cluster import LocalCluster, UpOptions
+from tenantry.local.progress import Silent
+from tenantry.local.real import cgroups, images, network, node, requirements
+from tenantry.local.real.images import Recipe
+from tenantry.testing.api import until
+
+AGNHOST = "tenantry.local/agnhost:1"
+TENANTRY = (sys.executable, "-m", "tenantry")
+
+
+def _missing() -> str:
+    lacks = requirements.lacking()
+    if lacks:
+        return lacks[0]
+    return "" if build.built_nodes() else "`tenantry local build --with-nodes` has not been run"
+
+
+pytestmark = pytest.mark.skipif(bool(_missing()), reason=_missing())
+
+
+def left_behind(cluster: LocalCluster) -> list[str]:
+    """Return every link, rule, cgroup, mount and process of a cluster's nodes that this machine has."""
+    name = network.identity(cluster.paths.folder)
+    found = [f"link {each.name}" for each in Path("/sys/class/net").iterdir() if each.name.startswith(name)]
+    nft = shutil.which("nft") or ""
+    tables = subprocess.run([nft, "list", "tables"], capture_output=True, text=True, check=True).stdout
+    found += [f"rules {line}" for line in tables.splitlines() if name in line]
+    found += [f"cgroup {each.root / name}" for each in cgroups.hierarchies() if (each.root / name).exists()]
+    folder = str(cluster.paths.folder.resolve())
+    found += [f"mount {line}" for line in Path("/proc/self/mountinfo").read_text().splitlines() if folder in line]
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                groups, command = (entry / "cgroup").read_text(), (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if name in groups or (folder.encode() in command and b"real" in command):
+                found.append(f"process {entry.name} {command!r}")
+    return found
+
+
+def namespaces(pid: int = 0) -> set[str]:
+    """Return the namespaces of a process that are not this one's, or without a pid those of all processes."""
+    found: set[str] = set()
+    for entry in [Path(f"/proc/{pid}")] if pid else Path("/proc").iterdir():
+        for kind in ("net", "mnt", "uts", "ipc", "cgroup", "pid_for_children") if entry.name.isdecimal() else ():
+            with contextlib.suppress(OSError):
+                found.add(str((entry / "ns" / kind).readlink()))
+    return found - namespaces(os.getpid()) if pid and pid != os.getpid() else found
+
+
+@pytest_asyncio.fixture(scope="module")
+async def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tar file of an image with agnhost, made with no registry and no daemon."""
+    binaries = await asyncio.to_thread(build.ensure_agnhost, Silent())
+    target = tmp_path_factory.mktemp("images") / "agnhost.tar"
+    program = f"{binaries.folder / 'agnhost'}:/agnhost"
+    said = await run("image", "build", AGNHOST, program, "--entrypoint=/agnhost", f"--to={target}")
+    assert said == f"{target}\n"
+    return target
+
+
+@pytest_asyncio.fixture(scope="module")
+async def real(tenantry_home: Path, image: Path) -> AsyncIterator[LocalCluster]:
+    """A cluster with two real nodes that have the image, and nothing of Tenantry in it."""
+    cluster = LocalCluster("real", root=tenantry_home)
+    await cluster.up(UpOptions(throwaway=True, real_nodes=2))
+    assert await run("image", "load", "--name=real", str(image)) == f"{AGNHOST}\n"
+    yield cluster
+    await cluster.down(purge=True)
+
+
+async def run(*arguments: str) -> str:
+    """Run the command; its stdout is returned."""
+    child = await asyncio.create_subprocess_exec(
+        *TENANTRY, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, err = await child.communicate()
+    assert child.returncode == 0, err.decode()
+    return out.decode()
+
+
+async def kubectl(cluster: LocalCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return await asyncio.to_thread(cluster.kubectl, *arguments)
+
+
+async def make_pod(cluster: LocalCluster, name: str, node: str, runtime: str) -> str:
+    """Make a pod that serves HTTP on 8080, wait until it is Ready, and return its address."""
+    container = {
+        "name": "web",
+        "image": AGNHOST,
+        "args": ["netexec", "--http-port=8080"],
+        "readinessProbe": {"httpGet": {"path": "/hostname", "port": 8080}, "periodSeconds": 1},
+    }
+    pod: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {
+            "nodeName": node,
+            "runtimeClassName": runtime,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [container],
+        },
+    }
+    file = cluster.paths.folder / f"{name}.json"
+    file.write_text(json.dumps(pod))
+    # A pod needs the service account of its namespace, which is made some time after it.
+    await until(lambda: does(cluster, "create", "-f", str(file)), f"the pod {name} is made")
+    ready = await kubectl(cluster, "wait", "--for=condition=Ready", f"pod/{name}", "--timeout=50s")
+    assert ready.returncode == 0, (await kubectl(cluster, "describe", "pod", name)).stdout
+    return (await kubectl(cluster, "get", "pod", name, "-o", "jsonpath={.status.podIP}")).stdout
+
+
+async def does(cluster: LocalCluster, *arguments: str) -> bool:
+    """Tell whether kubectl succeeds."""
+    return (await kubectl(cluster, *arguments)).returncode == 0
+
+
+async def reaches(cluster: LocalCluster, pod: str, target: str) -> bool:
+    """Tell whether a pod opens a connection to an address and port."""
+    return await does(cluster, "exec", pod, "--", "/agnhost", "connect", "--timeout=2s", target)
+
+
+async def kernel(cluster: LocalCluster, pod: str) -> str:
+    """Return what the kernel that a pod sees calls itself."""
+    return (await kubectl(cluster, "exec", pod, "--", "/agnhost", "mounttest", "--file_content=/proc/version")).stdout
+
+
+async def test_pods_run_in_containers_and_sandboxes_and_reach_each_other(real: LocalCluster) -> None:
+    """E14: a runc pod and a gVisor pod on two nodes serve each other, by pod and by Service; logs and exec work."""
+    plain, boxed = "plain", "boxed"
+    plain_ip, boxed_ip = await asyncio.gather(
+        make_pod(real, plain, "real-1", "runc"), make_pod(real, boxed, "real-2", "gvisor")
+    )
+    assert (await kubectl(real, "expose", "pod", boxed, "--port=80", "--target-port=8080")).returncode == 0
+    service = (await kubectl(real, "get", "service", boxed, "-o", "jsonpath={.spec.clusterIP}")).stdout
+    await until(lambda: reaches(real, plain, f"{service}:80"), "kube-proxy knows the Service")
+    assert await reaches(real, plain, f"{boxed_ip}:8080")
+    assert await reaches(real, boxed, f"{plain_ip}:8080")
+    assert await reaches(real, boxed, f"{service}:80")
+    assert not await reaches(real, plain, f"{plain_ip}:8081")
+    assert "Started HTTP server on port 8080" in (await kubectl(real, "logs", boxed)).stdout
+    assert "gvisor" in await kernel(real, boxed)
+    assert os.uname().release in await kernel(real, plain)
+    await kubectl(real, "delete", f"pod/{plain}", f"pod/{boxed}", f"service/{boxed}")
+
+
+async def test_nodes_reach_the_api_server_and_nothing_else_of_this_machine(real: LocalCluster) -> None:
+    """A pod opens connections to the API server, but to no other server of the machine that its node is on."""
+    await make_pod(real, "nosy", "real-1", "runc")
+    spec = real.spec()
+    bridge = network.Addresses(real.real().block).bridge
+    assert await reaches(real, "nosy", "10.96.0.1:443")
+    assert await reaches(real, "nosy", f"{bridge}:{spec.ports.apiserver}")
+    async with await asyncio.start_server(lambda _, writer: writer.close(), "0.0.0.0", 0) as everywhere:  # noqa: S104
+        port = everywhere.sockets[0].getsockname()[1]
+        assert not await reaches(real, "nosy", f"{bridge}:{port}")
+    assert not await reaches(real, "nosy", f"{bridge}:{spec.ports.etcd}")
+    await kubectl(real, "delete", "pod/nosy")
+
+
+async def test_a_node_comes_crashes_and_goes(real: LocalCluster) -> None:
+    """E19: a node is added to a running cluster, loses power and gets it back, and is taken away again."""
+    added = (await run("node", "add", "--name=real")).strip()
+    assert added == "real-3"
+    await run("node", "crash", "--name=real", added)
+    assert left_behind(real) != []
+    assert [each for each in left_behind(real) if each.endswith("n3") or f"/{added}" in each] == []
+    await run("node", "restart", "--name=real", added)
+    ready = (await kubectl(real, "get", "node", added, "-o", "jsonpath={.status.conditions[-1].status}")).stdout
+    assert ready == "True"
+    await run("node", "remove", "--name=real", added)
+    assert "real-3" not in (await kubectl(real, "get", "nodes", "-o", "name")).stdout
+
+
+async def test_nothing_of_nodes_stays_when_everything_is_killed(tenantry_home: Path, image: Path) -> None:
+    """H06: after SIGKILL of the supervisor with pods running, `down` leaves no link, rule, cgroup, mount or process."""
+    cluster = LocalCluster("killed", root=tenantry_home)
+    try:
+        await cluster.up(UpOptions(throwaway=True, real_nodes=1))
+        await run("image", "load", "--name=killed", str(image))
+        await make_pod(cluster, "web", "real-1", "runc")
+        assert any("link" in each for each in left_behind(cluster))
+        inside = namespaces(node.process_of(cluster.paths, "real-1"))
+        assert inside
+        state = cluster.status()
+        assert process.kill_if_same(state.supervisor_pid, state.supervisor_ticks, signal.SIGKILL)
+        await process.wait_gone(state.supervisor_pid, state.supervisor_ticks, 10.0)
+        await cluster.down()
+        assert left_behind(cluster) == []
+        assert inside.isdisjoint(namespaces())
+        # Its pods come back from the same files.
+        await cluster.up(UpOptions(throwaway=True))
+        await until(lambda: does(cluster, "exec", "web", "--", "/agnhost", "help"), "the pod runs again")
+    finally:
+        await cluster.down(purge=True)
+    assert left_behind(cluster) == []
+
+
+def test_an_image_is_the_same_bytes_for_the_same_files(tmp_path: Path) -> None:
+    """H06: what is in an image decides its digest, and nothing else does; its name is in it."""
+    program = tmp_path / "program"
+    program.write_bytes(b"text")
+    program.chmod(0o755)
+    one, two = tmp_path / "one.tar", tmp_path / "two.tar"
+    for target in (one, two):
+        images.write(Recipe(reference="tenantry.local/web:1", files={"/bin/web": program}), target)
+    assert one.read_bytes() == two.read_bytes()
+    assert images.reference_of(one) == "tenantry.local/web:1"
+    with pytest.raises(InputError, match="must be an OCI image layout"):
+        images.reference_of(program)
+    with pytest.raises(InputError, match="must be HOST/NAME:TAG"):
+        images.check_reference("web")
