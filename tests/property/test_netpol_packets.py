@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import socket
+import struct
 from collections.abc import Iterator, Sequence
 
+import msgspec
 import pytest
 
 from tenantry.netpol.compile import Guarded, compile_rules
@@ -207,3 +210,76 @@ def listed(node: Netns) -> list[str]:
     text = node.run("nft", "-s", "list", "table", "inet", "tenantry-netpol")
     joined = " ".join(text.split()).replace("{", "\n").replace("}", "\n")
     return sorted(", ".join(sorted(line.split(", "))) for line in joined.splitlines())
+
+
+async def test_services_are_decided_by_the_pods_behind_them(cluster: Cluster) -> None:
+    """H06: by an address that the node translates, as kube-proxy does; a pod reaches itself by it in any case."""
+    chance = random.Random(11)
+    world = Draw(chance).world(cluster.pods)
+    own = [pod.addresses[0] for pod in cluster.pods]
+    virtual = {address: f"10.96.0.{number}" for number, address in enumerate(own, 1)}
+    translated = ", ".join(f"{service} : {address}" for address, service in virtual.items())
+    hairpins = "\n".join(f"ip saddr {address} ip daddr {address} masquerade" for address in own)
+    proxy = f"""
+table ip services {{
+chain before {{
+type nat hook prerouting priority dstnat
+dnat to ip daddr map {{ {translated} }}
+}}
+chain after {{
+type nat hook postrouting priority srcnat
+{hairpins}
+}}
+}}
+"""
+    for node in cluster.fabric.nodes:
+        node.run("nft", "-f", "-", text=proxy)
+    cluster.enforce(world)
+    attempts = [
+        Connection(source=source, target=target, port=port, protocol=protocol)
+        for source in own
+        for target in own
+        for port in PORTS
+        for protocol in PROTOCOLS
+    ]
+    rows = [
+        (
+            cluster.pods[own.index(attempt.source)],
+            msgspec.structs.replace(attempt, target=virtual[attempt.target]),
+            allows(world, attempt),
+        )
+        for attempt in attempts
+    ]
+
+    found = await mismatches(rows)
+    for node in cluster.fabric.nodes:
+        node.run("nft", "delete", "table", "ip", "services")
+
+    assert {expected for _, _, expected in rows} == {False, True}
+    assert found == []
+
+
+async def test_sctp_is_decided_by_its_ports(cluster: Cluster) -> None:
+    """H06: as packets on the wire, since few kernels have sockets for it."""
+    source, target = cluster.pods[0], cluster.pods[1]
+    pods = tuple(
+        Pod(namespace="a", name=f"pod-{number}", node=f"n{number}", addresses=pod.addresses)
+        for number, pod in enumerate((source, target))
+    )
+    open_ = Port(protocol="SCTP", port=9998, end_port=9999)
+    policy = Policy(namespace="a", name="sctp", ingress=(Rule(ports=(open_, Port(port=9997))),))
+    cluster.enforce(World(pods=pods, policies=(policy,)))
+
+    def raw() -> socket.socket:
+        return socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_SCTP)
+
+    with source.place.inside(raw) as sender, target.place.inside(raw) as receiver:
+        for port in (9997, 9999, 10000, 9998):
+            # The common header and an INIT chunk (RFC 9260, section 3).
+            packet = struct.pack("!HHII", 4000, port, 0, 0) + struct.pack("!BBHIIHHI", 1, 0, 20, 1, 65535, 1, 1, 1)
+            sender.sendto(packet, (target.addresses[0], 0))
+        receiver.settimeout(10.0)
+        # Packets of one way come in order: with the last one, all have come.
+        arrived = [struct.unpack("!H", receiver.recv(100)[22:24])[0] for _ in range(2)]
+
+    assert arrived == [9999, 9998]
