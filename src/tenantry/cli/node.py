@@ -10,7 +10,6 @@ import msgspec
 from tenantry.api.errors import LocalError
 from tenantry.cli import output
 from tenantry.cli.local_name import name_option
-from tenantry.local import bootstrap
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.real import fleet
 from tenantry.local.spec import RealNodes
@@ -75,6 +74,8 @@ def restart(*, name: str, node_name: str, timeout: float) -> None:
 
 
 async def _restart(cluster: LocalCluster, node_name: str, timeout_seconds: float) -> None:
+    from tenantry.local import bootstrap  # with it comes a client of the API server
+
     await cluster.restart_component(node_name, timeout_seconds)
     try:
         async with asyncio.timeout(timeout_seconds):
