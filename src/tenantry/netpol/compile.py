@@ -10,10 +10,12 @@ Each packet that is no answer meets two base chains, one for each side, and `acc
 so both sides must let it. Pods that the same policies select share a chain. A pod that no policy selects is in no map.
 Services are behind us: kube-proxy has put in a pod's address before the forward hook.
 
-What the node itself sends to its pods (kubelet's probes) passes the output hook, where there is nothing. What comes
-from or goes to a pod interface under an address that is no known pod's is dropped: a pod that the agent has not seen
-yet, other addresses that a pod gave itself, link-local ones between pods of one bridge, and broadcasts. A pod that
-forges the source of another one on its node is not told from it.
+What the node itself sends to its pods (kubelet's probes) passes the output hook, where there is nothing. Kubernetes
+excepts the other way, too; we do not, since tenants are not to reach nodes.
+
+What comes from or goes to a pod interface under an address that is no known pod's is dropped: a pod that the agent has
+not seen yet, other addresses that a pod gave itself, link-local ones between pods of one bridge, and broadcasts. A pod
+that forges the source of another one on its node is not told from it.
 
 Source: Kubernetes, "Network Policies"; nft(8).
 """
