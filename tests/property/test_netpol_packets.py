@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pytest
 
-from tenantry.netpol.compile import Guarded, compile_rules
+from tenantry.netpol.compile import Guarded, closed, compile_rules
 from tenantry.netpol.objects import (
     Block,
     NamedPort,
@@ -283,3 +283,27 @@ async def test_sctp_is_decided_by_its_ports(cluster: Cluster) -> None:
         arrived = [struct.unpack("!H", receiver.recv(100)[22:24])[0] for _ in range(2)]
 
     assert arrived == [9999, 9998]
+
+
+async def test_where_nothing_is_known_pods_have_no_network(cluster: Cluster) -> None:
+    """H06: not among each other, and not to or from outside; but the node reaches them, as it must for probes."""
+    pods = [pod for number, pod in enumerate(cluster.pods) if number % NODES == 0]
+    for number, node in enumerate(cluster.fabric.nodes):
+        node.run("nft", "-f", "-", text=closed(Guarded(node=f"n{number}")))
+        cluster.in_force[number] = None
+    outside = cluster.fabric.outside()
+    shut = [
+        (source, Connection(source=own, target=other, port=PORTS[0]), False)
+        for source in (*pods, outside)
+        for target in (*pods, outside)
+        if source is not target
+        for own, other in zip(source.addresses, target.addresses, strict=False)
+    ]
+    node = cluster.fabric.node(0)
+    probes = [
+        (node, Connection(source=own, target=other, port=PORTS[0]), True)
+        for pod in pods
+        for own, other in zip(node.addresses, pod.addresses, strict=True)
+    ]
+
+    assert await mismatches([*shut, *probes]) == []

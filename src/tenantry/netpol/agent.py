@@ -23,7 +23,7 @@ from tenantry.engine.informer import Informer
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 from tenantry.netpol import objects
-from tenantry.netpol.compile import TABLE, Guarded, compile_rules
+from tenantry.netpol.compile import TABLE, Guarded, closed, compile_rules
 from tenantry.netpol.nft import Nft
 from tenantry.netpol.objects import Pod, Policy, Space, World
 from tenantry.netpol.ruleset import Ruleset, difference, render
@@ -43,7 +43,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         guarded: The node and its pods' interfaces.
         netns: The node's network namespace, None for our own.
-        ready_file: Is there while the table says what the cluster says; None for nowhere.
+        ready_file: Is there from the first table on, but while one cannot be loaded; None for nowhere.
         is_routed: Pods of a node have no bridge in common: packets between them are forwarded in any case.
     """
 
@@ -108,7 +108,7 @@ class Agent:
     async def _close(self) -> None:
         """Leave the table that is there, or let nothing pass until the pods are known."""
         if not await self._nft.has(TABLE):
-            await self._nft.load(render(compile_rules(World(), self._options.guarded)))
+            await self._nft.load(closed(self._options.guarded))
         # nftables sees packets between pods of one bridge only when the kernel is told to show them.
         passing = [] if self._options.is_routed else await self._nft.unfiltered()
         if passing:

@@ -29,7 +29,7 @@ import msgspec
 
 from tenantry.netpol import blocks
 from tenantry.netpol.objects import Direction, Peer, Pod, Policy, Port, Rule, Selector, World
-from tenantry.netpol.ruleset import Chain, ElementSet, Ruleset
+from tenantry.netpol.ruleset import Chain, ElementSet, Ruleset, render
 from tenantry.netpol.selectors import selects
 
 TABLE = "tenantry-netpol"
@@ -60,6 +60,11 @@ class Guarded(msgspec.Struct, frozen=True, kw_only=True):
 def compile_rules(world: World, guarded: Guarded) -> Ruleset:
     """Return the table of a node; the same one whatever the order of what is in the world."""
     return _Compiler(world, guarded).compiled()
+
+
+def closed(guarded: Guarded) -> str:
+    """Return the commands that leave pods no network at all: for a node before anything is known."""
+    return render(compile_rules(World(), guarded))
 
 
 class _Compiler:
