@@ -37,7 +37,8 @@ def _missing() -> str:
     lacks = requirements.lacking()
     if lacks:
         return lacks[0]
-    return "" if build.built_nodes() else "`tenantry local build --with-nodes` has not been run"
+    built = build.built_nodes() and build.built_dns()
+    return "" if built else "`tenantry local build --with-nodes --with-dns` has not been run"
 
 
 pytestmark = pytest.mark.skipif(bool(_missing()), reason=_missing())
@@ -169,6 +170,29 @@ async def test_pods_run_in_containers_and_sandboxes_and_reach_each_other(real: L
     assert "gvisor" in await kernel(real, boxed)
     assert os.uname().release in await kernel(real, plain)
     await kubectl(real, "delete", f"pod/{plain}", f"pod/{boxed}", f"service/{boxed}")
+
+
+async def test_names_resolve_and_network_policies_hold(real: LocalCluster) -> None:
+    """H06: pods resolve Services by CoreDNS; a NetworkPolicy stops packets, of containers and of sandboxes."""
+    await asyncio.gather(make_pod(real, "asked", "real-2", "runc"), make_pod(real, "closed", "real-1", "gvisor"))
+    for pod in ("asked", "closed"):
+        assert await does(real, "expose", "pod", pod, "--port=80", "--target-port=8080")
+    target = "closed.default.svc.cluster.local:80"
+    await until(lambda: reaches(real, "asked", target), "the name of a Service leads to its pod")
+    assert await reaches(real, "closed", "asked.default.svc.cluster.local:80")
+    file = real.paths.folder / "deny.json"
+    spec = {"podSelector": {"matchLabels": {"app": "closed"}}, "policyTypes": ["Ingress"]}
+    kind = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "deny"}}
+    file.write_text(json.dumps(kind | {"spec": spec}))
+    assert await does(real, "create", "-f", str(file))
+
+    async def is_closed() -> bool:
+        return not await reaches(real, "asked", target)
+
+    await until(is_closed, "the policy is in force")
+    # It is about one direction and one pod.
+    assert await reaches(real, "closed", "asked.default.svc.cluster.local:80")
+    await kubectl(real, "delete", "networkpolicy/deny", "pod/asked", "pod/closed", "service/asked", "service/closed")
 
 
 async def test_nodes_reach_the_api_server_and_nothing_else_of_this_machine(real: LocalCluster) -> None:

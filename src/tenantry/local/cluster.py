@@ -437,7 +437,7 @@ class LocalCluster:
             return
         async with asyncio.TaskGroup() as group:
             group.create_task(self._wait_up(names, progress))
-            group.create_task(addons.apply(self.kubeconfig_path, self.paths))
+            group.create_task(addons.apply(self.kubeconfig_path))
         await bootstrap.wait_named(self.kubeconfig_path, frozenset(names))
 
     async def _shut_down(self) -> None:

@@ -30,6 +30,7 @@ _SERVER_NAMES = (
 OPERATOR_USER = "tenantry:operator"
 OPERATOR_GROUP = "tenantry:operators"
 KWOK_USER = "tenantry:kwok"
+NETPOL_AGENT_USER = "tenantry:netpol-agent"
 KUBELET_CLIENT_USER = "kube-apiserver-kubelet-client"
 
 
@@ -60,6 +61,12 @@ class _Issued(msgspec.Struct, frozen=True, kw_only=True):
 _AUTHORITIES = ("ca", "etcd-ca", "front-proxy-ca")
 
 
+_ON_NODES = {
+    "kube-proxy": _Leaf(ca="ca", user="system:kube-proxy"),
+    "netpol-agent": _Leaf(ca="ca", user=NETPOL_AGENT_USER),
+}
+
+
 def leaves(addresses: tuple[str, ...] = (), nodes: tuple[tuple[str, str], ...] = ()) -> dict[str, _Leaf]:
     """Return every certificate by its file name.
 
@@ -80,7 +87,7 @@ def leaves(addresses: tuple[str, ...] = (), nodes: tuple[tuple[str, str], ...] =
         "front-proxy-client": _Leaf(ca="front-proxy-ca", user="front-proxy-client"),
         "etcd-server": _Leaf(ca="etcd-ca", user="etcd", use=_Use.PEER, names=local),
         "apiserver-etcd-client": _Leaf(ca="etcd-ca", user="kube-apiserver"),
-        **({"kube-proxy": _Leaf(ca="ca", user="system:kube-proxy")} if nodes else {}),
+        **(_ON_NODES if nodes else {}),
         **{name: _kubelet(name, address) for name, address in nodes},
     }
 

@@ -1,31 +1,131 @@
-"""What a cluster with real nodes has in it: the runtimes that pods may ask for, and DNS."""
+"""What a cluster with real nodes has in it: the runtimes that pods may ask for, rights of what runs on nodes, and DNS.
+
+Source: docs/concepts/dns.md for the Corefile; kubernetes/kubernetes, cluster/addons/dns/coredns for the rest.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
+from tenantry.api.errors import LocalError
 from tenantry.api.model import Resource
+from tenantry.local import build, pki
 from tenantry.local.bootstrap import connected
-from tenantry.local.paths import ClusterPaths
+from tenantry.local.real.network import DNS_ADDRESS
+from tenantry.local.real.settings import coredns_image
 
-_CLASS = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
 RUNTIMES = {"runc": "runc", "gvisor": "runsc"}
 """From the name of a RuntimeClass to its handler."""
 
-
-async def apply(kubeconfig: Path, paths: ClusterPaths) -> None:
-    """Put the RuntimeClasses into a cluster."""
-    del paths
-    async with connected(kubeconfig) as client:
-        for name, handler in RUNTIMES.items():
-            await client.apply(_CLASS, "", name, _class(name, handler))
-
-
-def _class(name: str, handler: str) -> dict[str, Any]:
-    return {
-        "apiVersion": _CLASS.api_version,
-        "kind": _CLASS.kind,
-        "metadata": {"name": name},
-        "handler": handler,
+_RBAC = "rbac.authorization.k8s.io"
+_CLASS = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+_ROLE = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
+_BINDING = Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
+_ACCOUNT = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+_CONFIG_MAP = Resource("", "v1", "configmaps", "ConfigMap")
+_SERVICE = Resource("", "v1", "services", "Service")
+_DEPLOYMENT = Resource("apps", "v1", "deployments", "Deployment")
+_SYSTEM = "kube-system"
+_LABELS = {"k8s-app": "kube-dns"}
+_DNS = "system:coredns"
+_AGENT = "tenantry:netpol-agent"
+_READ = ["list", "watch"]
+# Nodes have no way out of this machine, so nobody is asked for other names.
+_COREFILE = """\
+.:53 {
+    errors
+    health
+    ready
+    tenantry cluster.local in-addr.arpa ip6.arpa
+    kubernetes cluster.local in-addr.arpa ip6.arpa {
+        pods verified
     }
+    cache 30
+    loadbalance
+}
+"""
+
+
+async def apply(kubeconfig: Path) -> None:
+    """Put everything into a cluster.
+
+    Raises:
+        LocalError: CoreDNS is not built.
+    """
+    dns = build.built_dns()
+    if dns is None:
+        raise LocalError("CoreDNS is not built: `tenantry local build --with-dns` does it")
+    image = coredns_image(dns.folder.name)
+    async with connected(kubeconfig) as client, asyncio.TaskGroup() as group:
+        for resource, name, value in (*_runtimes(), *_rights(), *_dns(image)):
+            kind = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
+            namespace = _SYSTEM if resource.namespaced else ""
+            group.create_task(client.apply(resource, namespace, name, kind | value))
+
+
+_Wanted = tuple[Resource, str, dict[str, Any]]
+
+
+def _runtimes() -> list[_Wanted]:
+    return [(_CLASS, name, {"handler": handler}) for name, handler in RUNTIMES.items()]
+
+
+def _rights() -> list[_Wanted]:
+    services = {"apiGroups": [""], "resources": ["services", "pods", "namespaces"], "verbs": _READ}
+    slices = {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": _READ}
+    pods = {"apiGroups": [""], "resources": ["pods", "namespaces"], "verbs": _READ}
+    policies = {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": _READ}
+    account = {"kind": "ServiceAccount", "namespace": _SYSTEM, "name": "coredns"}
+    agent = {"apiGroup": _RBAC, "kind": "User", "name": pki.NETPOL_AGENT_USER}
+    return [
+        (_ROLE, _DNS, {"rules": [services, slices]}),
+        (_BINDING, _DNS, _bound(_DNS, account)),
+        (_ROLE, _AGENT, {"rules": [pods, policies]}),
+        (_BINDING, _AGENT, _bound(_AGENT, agent)),
+    ]
+
+
+def _bound(role: str, subject: dict[str, str]) -> dict[str, Any]:
+    return {"roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role}, "subjects": [subject]}
+
+
+def _dns(image: str) -> list[_Wanted]:
+    container = {
+        "name": "coredns",
+        "image": image,
+        "args": ["-conf", "/etc/coredns/Corefile"],
+        "readinessProbe": {"httpGet": {"path": "/ready", "port": 8181}, "periodSeconds": 1},
+        "resources": {"requests": {"cpu": "20m", "memory": "40Mi"}, "limits": {"memory": "170Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"add": ["NET_BIND_SERVICE"], "drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        "volumeMounts": [{"name": "corefile", "mountPath": "/etc/coredns", "readOnly": True}],
+    }
+    pod = {
+        "serviceAccountName": "coredns",
+        "dnsPolicy": "Default",
+        "priorityClassName": "system-cluster-critical",
+        "containers": [container],
+        "volumes": [{"name": "corefile", "configMap": {"name": "coredns"}}],
+    }
+    ports = [{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP"}]
+    return [
+        (_ACCOUNT, "coredns", {}),
+        (_CONFIG_MAP, "coredns", {"data": {"Corefile": _COREFILE}}),
+        (_SERVICE, "kube-dns", {"spec": {"clusterIP": DNS_ADDRESS, "selector": _LABELS, "ports": ports}}),
+        (
+            _DEPLOYMENT,
+            "coredns",
+            {
+                "spec": {
+                    "replicas": 1,
+                    "selector": {"matchLabels": _LABELS},
+                    "template": {"metadata": {"labels": _LABELS}, "spec": pod},
+                }
+            },
+        ),
+    ]

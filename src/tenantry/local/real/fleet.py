@@ -13,7 +13,8 @@ import msgspec
 from tenantry.api.errors import InputError, LocalError
 from tenantry.local import build, pki
 from tenantry.local.paths import ClusterPaths
-from tenantry.local.real import cgroups, network, requirements
+from tenantry.local.real import cgroups, images, network, requirements, settings
+from tenantry.local.real.images import Recipe
 from tenantry.local.real.network import MAX_NODES
 from tenantry.local.real.node import folder_of, images_of
 from tenantry.local.spec import ClusterSpec, RealNode, RealNodes, write_spec
@@ -39,11 +40,11 @@ def prepare(paths: ClusterPaths, port: int, before: RealNodes | None, count: int
     if not wanted:
         return None
     requirements.check()
-    binaries = build.built_nodes()
-    if binaries is None:
+    binaries, dns = build.built_nodes(), build.built_dns()
+    if binaries is None or dns is None:
         raise LocalError("what runs on nodes is not built: `tenantry local build --with-nodes --with-dns` does it")
     paths.folder.mkdir(parents=True, exist_ok=True)
-    images_of(paths).mkdir(exist_ok=True)
+    _own_images(images_of(paths), binaries, dns)
     kept = before.nodes if before else ()
     block = network.lay(network.identity(paths.folder), port, before.block if before else None)
     return RealNodes(
@@ -52,6 +53,21 @@ def prepare(paths: ClusterPaths, port: int, before: RealNodes | None, count: int
         memory_reserved_mib=_reserved(wanted),
         nodes=kept if count is None else counted(kept, count),
     )
+
+
+def _own_images(folder: Path, binaries: build.Binaries, dns: build.Binaries) -> None:
+    folder.mkdir(exist_ok=True)
+    coredns = settings.coredns_image(dns.folder.name)
+    wanted = {
+        settings.PAUSE: Recipe(
+            reference=settings.PAUSE, files={"pause": binaries.folder / "node-pause"}, entrypoint=("/pause",)
+        ),
+        coredns: Recipe(reference=coredns, files={"coredns": dns.coredns}, entrypoint=("/coredns",)),
+    }
+    for reference, recipe in wanted.items():
+        target = folder / images.file_name(reference)
+        if not target.exists():
+            images.write(recipe, target)
 
 
 def counted(before: tuple[RealNode, ...], count: int) -> tuple[RealNode, ...]:

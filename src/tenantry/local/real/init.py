@@ -16,8 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from tenantry.local.real import cgroups, mounts, network
-from tenantry.local.real.settings import BINARIES, CONFIGURATION, FOLDERS, HOME, NodeSettings
+from tenantry.local.real import cgroups, mounts, network, settings
+from tenantry.local.real.settings import AGENT, BINARIES, CONFIGURATION, FOLDERS, HOME, NodeSettings
 
 IMAGES = f"{HOME}/images"
 _NOTIFY = f"{HOME}/notify"
@@ -37,6 +37,10 @@ def _programs(node: NodeSettings) -> dict[str, tuple[str, ...]]:
         ),
         "kube-proxy": (
             *(kube, "kube-proxy", f"--config={CONFIGURATION}/kube-proxy.json", f"--hostname-override={node.name}"),
+        ),
+        AGENT: (
+            *(sys.executable, "-m", "tenantry", AGENT, f"--kubeconfig={CONFIGURATION}/{AGENT}.kubeconfig"),
+            *(f"--node={node.name}", "--pod-interface=cni0", f"--ready-file={HOME}/{AGENT}-ready"),
         ),
     }
 
@@ -65,6 +69,8 @@ class Node:
         self._await_ready()
         for image in sorted(Path(IMAGES).glob("*.tar")):
             import_image(image)
+        # Before any pod: what its rules do not know has no network.
+        self._spawn(AGENT)
         self._spawn("kubelet")
         self._spawn("kube-proxy")
         self._await_ready()
@@ -116,7 +122,7 @@ def prepare(folder: Path, images: Path, binaries: Path, node: NodeSettings) -> N
     opened |= {IMAGES: os.open(images, os.O_PATH), BINARIES: os.open(binaries, os.O_PATH)}
     mounts.isolate()
     mounts.cgroups(hierarchies)
-    for path in ("/run", "/var/lib", "/opt"):
+    for path in settings.COVERED:
         mounts.empty(path)
     for place, descriptor in opened.items():
         mounts.bind(descriptor, place)

@@ -156,8 +156,13 @@ table ip {name} {{
 
 
 def remove(name: str) -> None:
-    """Remove the bridge of a cluster, its routes and its rules, where they are there."""
-    if not Path(f"/sys/class/net/{name}").exists():
+    """Remove the bridge of a cluster, its cables, routes and rules, where they are there."""
+    links = [each.name for each in Path("/sys/class/net").iterdir() if each.name.startswith(name)]
+    for cable in links:
+        # The kernel takes namespaces apart some time after their last process, and cables with them.
+        if cable != name:
+            _unplug(cable)
+    if name not in links:
         return
     listed: list[dict[str, Any]] = json.loads(_run("nft", "-j", "list", "tables"))["nftables"]
     if any(each.get("table", {}).get("name") == name for each in listed):
@@ -175,7 +180,10 @@ def plug(name: str, number: int, pid: int) -> None:
 
 def unplug(name: str, number: int) -> None:
     """Remove the cable of a node, if the kernel has not done so with its namespace."""
-    cable = link(name, number)
+    _unplug(link(name, number))
+
+
+def _unplug(cable: str) -> None:
     if Path(f"/sys/class/net/{cable}").exists():
         # The kernel may be about to do the same, and then says that there is none.
         with contextlib.suppress(LocalError):

@@ -25,8 +25,8 @@ from tenantry.local import kubeconfigs
 from tenantry.local.files import make_private_folder, write_private
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.process import die_with, start_ticks
-from tenantry.local.real import cgroups, images, network, settings
-from tenantry.local.real.settings import FOLDERS, NodeSettings
+from tenantry.local.real import cgroups, network, settings
+from tenantry.local.real.settings import AGENT, FOLDERS, NodeSettings
 from tenantry.local.spec import ClusterSpec, RealNodes, read_spec
 
 _UNSHARE = (
@@ -49,7 +49,7 @@ def images_of(paths: ClusterPaths) -> Path:
     return paths.folder / "images"
 
 
-def write_files(paths: ClusterPaths, spec: ClusterSpec, real: RealNodes, node: NodeSettings) -> Path:
+def write_files(paths: ClusterPaths, spec: ClusterSpec, node: NodeSettings) -> Path:
     """Write everything that a node reads; its folder is returned."""
     folder = folder_of(paths, node.name)
     folder.parent.mkdir(exist_ok=True)
@@ -64,14 +64,10 @@ def write_files(paths: ClusterPaths, spec: ClusterSpec, real: RealNodes, node: N
     for suffix in ("crt", "key"):
         write_private(configuration / f"kubelet.{suffix}", (paths.pki / f"{node.name}.{suffix}").read_bytes())
     server = f"https://{node.addresses.bridge}:{spec.ports.apiserver}"
-    for file, identity in (("kubelet", node.name), ("kube-proxy", "kube-proxy")):
+    for file, identity in (("kubelet", node.name), ("kube-proxy", "kube-proxy"), (AGENT, AGENT)):
         text = kubeconfigs.text(paths, spec.name, identity, server)
         write_private(configuration / f"{file}.kubeconfig", text.encode())
     write_private(folder / "node.json", msgspec.json.encode(node))
-    pause = Path(real.binaries) / "node-pause"
-    target = images_of(paths) / images.file_name(settings.PAUSE)
-    if not target.exists():
-        images.write(images.Recipe(reference=settings.PAUSE, files={"pause": pause}, entrypoint=("/pause",)), target)
     return folder
 
 
@@ -148,7 +144,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _on_term)
     try:
         clean(node.cluster, node.name, node.number)
-        return _live(paths, real, node, write_files(paths, spec, real, node))
+        return _live(paths, real, node, write_files(paths, spec, node))
     except Stopped:
         return 0
     finally:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import sys
 from pathlib import Path
 
 from tenantry.api.errors import LocalError
+from tenantry.local.real.settings import COVERED
 
 _PROGRAMS = (("ip", "iproute2"), ("nft", "nftables"), ("unshare", "util-linux"))
 _FILE_SYSTEMS = ("overlay", "proc", "sysfs", "tmpfs")
@@ -21,7 +23,7 @@ def lacking() -> tuple[str, ...]:
         return (f"real nodes are Linux' alone, and this is {platform.system()}",)
     if os.geteuid() != 0:
         return ("real nodes make network interfaces, mounts and cgroups, which only root may: run it as root",)
-    return (*_capabilities(), *_programs(), *_kernel())
+    return (*_capabilities(), *_programs(), *_kernel(), *_places())
 
 
 def check() -> None:
@@ -44,6 +46,13 @@ def _capabilities() -> list[str]:
     effective = int(line.split()[1], 16)
     missing = [name for name, bit in _CAPABILITIES.items() if not effective >> bit & 1]
     return [f"root has not {', '.join(missing)} here: give them to it, or use another machine"] if missing else []
+
+
+def _places() -> list[str]:
+    folder = Path(sys.prefix).resolve()
+    if any(folder.is_relative_to(covered) for covered in COVERED):
+        return [f'Python is in "{folder}", and nodes have {" and ".join(COVERED)} of their own: install it elsewhere']
+    return []
 
 
 def _programs() -> list[str]:

@@ -19,7 +19,10 @@ HOME = "/run/tenantry"
 BINARIES = f"{HOME}/bin"
 CONFIGURATION = f"{HOME}/node"
 SOCKET = "/run/containerd/containerd.sock"
-KUBELET_HEALTH_PORT = 10248
+AGENT = "netpol-agent"
+"""What puts NetworkPolicies in force on each node."""
+COVERED = ("/run", "/var/lib")
+"""What of the machine's folders a node has its own of."""
 FOLDERS = {"kubelet": "/var/lib/kubelet", "containerd": "/var/lib/containerd", "log": "/var/log", "node": CONFIGURATION}
 """What of a node's folder is where it looks for it."""
 
@@ -30,6 +33,11 @@ _PLUGINS_OFF = (
     *("io.containerd.snapshotter.v1.blockfile", "io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"),
     *("io.containerd.tracing.processor.v1.otlp", "io.containerd.internal.v1.tracing"),
 )
+
+
+def coredns_image(fingerprint: str) -> str:
+    """Return what the image of CoreDNS is called that was built under a fingerprint."""
+    return f"tenantry.local/coredns:{fingerprint}"
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +162,6 @@ def _kubelet(settings: NodeSettings) -> dict[str, Any]:
         "systemReserved": {"memory": f"{settings.memory_reserved_mib}Mi"},
         "serializeImagePulls": False,
         "nodeStatusUpdateFrequency": "5s",
-        "healthzPort": KUBELET_HEALTH_PORT,
         # Where nobody may lower an OOM score, the kubelet would end because it cannot.
         "oomScoreAdj": 0,
     }
