@@ -37,6 +37,8 @@ MEANINGS = {
     "EgressNarrowed": "There only while true: pods of a Baseline tenant do not reach some addresses beside the nodes'.",
     "TenantsMissing": "There only while true: tenants that TenancyDefaults name are not there.",
     "TenantNotFound": "A tenant that has a level of its own in `spec.fairness.reserved` is not there.",
+    "HostsTaken": "There only while true: something in the namespace has a host that another tenant had first.",
+    "HostTaken": "An Ingress, Gateway or route has a host that another tenant, or the cluster itself, had first.",
     "Sandboxed": "There where `spec.isolation.runtime` is not Shared: whether new pods run in a sandbox.",
     "Established": "Namespace, rights, limits and isolation are in place.",
     "Progressing": "On the way.",

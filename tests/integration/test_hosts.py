@@ -8,20 +8,28 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tenantry.api.hostregister import HostRegister
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.tenant import Tenant
 from tenantry.install.hosts import MOST_HOSTS, MOST_WILDCARDS
 from tenantry.local.cluster import LocalCluster
 from tenantry.testing.api import Api, tenant_json, until
-from tenantry.testing.hosts import GATEWAYS, INGRESSES, ROUTES, gateway, gateway_api, ingress, route
+from tenantry.testing.hosts import (
+    GATEWAYS,
+    INGRESSES,
+    ROUTES,
+    TAKEN,
+    gateway,
+    gateway_api,
+    ingress,
+    known,
+    route,
+    taken,
+)
 from tenantry.testing.operators import Operator
 from tenantry.testing.people import as_person
 from tenantry.testing.refusals import refusal
 
 pytest_plugins = ["tenantry.testing.fixtures"]
-
-TAKEN = "is taken: another tenant, or the cluster itself, has it, or one that overlaps it"
 
 
 @pytest_asyncio.fixture
@@ -50,23 +58,6 @@ async def tenants(api: Api, operator: Operator, names: tuple[str, str]) -> None:
     await api.make_tenant(names[0])
     await api.create(Tenant.resource, tenant_json(names[1], owners=[{"kind": "User", "name": "mallory"}]))
     await api.ready(names[1])
-
-
-async def known(api: Api, *hosts: str) -> None:
-    """Wait until hosts are somebody's."""
-
-    async def so() -> bool:
-        found: set[str] = set()
-        for each in await api.list(HostRegister.resource):
-            found.update(each["spec"].get("hosts", {}), each["spec"].get("wildcards", {}))
-        return found.issuperset(hosts)
-
-    await until(so, f"{hosts} are somebody's")
-
-
-async def taken(person: Api, namespace: str, *hosts: str) -> list[str]:
-    """Return those hosts that are refused as taken."""
-    return [host for host in hosts if TAKEN in await refusal(person, INGRESSES, ingress(host, name="try"), namespace)]
 
 
 @pytest.mark.usefixtures("tenants")
@@ -175,3 +166,29 @@ async def test_gateways_and_routes_have_hosts_too(api: Api, alice: Api, mallory:
         assert TAKEN in await refusal(mallory, ROUTES, route(host), theirs)
         assert TAKEN in await refusal(mallory, GATEWAYS, gateway(f"a.{ours}.example.org"), theirs)
         assert not await refusal(mallory, ROUTES, route(f"web.{theirs}.example"), theirs)
+
+
+@pytest.mark.usefixtures("tenants")
+async def test_what_the_clusters_gateways_offer_is_theirs_who_take_it(
+    api: Api, alice: Api, mallory: Api, names: tuple[str, str]
+) -> None:
+    """E15: a Gateway of the cluster gives its hosts to the routes that it admits, each to who has it first."""
+    ours, theirs = names
+    infra = f"{ours}-infra"
+    await api.create(Namespace.resource, {"metadata": {"name": infra}})
+    async with gateway_api(api):
+        kept, offered = f"own.{ours}.example", f"apps.{ours}.example"
+        own = {**gateway(kept), "metadata": {"name": "own"}}
+        await api.create(GATEWAYS, own, infra)
+        await api.create(GATEWAYS, gateway(f"*.{offered}", offered="All"), infra)
+        await known(api, kept)
+        host = f"web.{offered}"
+        await alice.create(ROUTES, route(host, at=infra), ours)
+
+        async def refused() -> bool:
+            return TAKEN in await refusal(mallory, ROUTES, route(host, at=infra), theirs)
+
+        await until(refused, "it is alice's")
+        assert TAKEN in await refusal(mallory, ROUTES, route(kept), theirs)
+        assert not await refusal(mallory, ROUTES, route(f"shop.{offered}", at=infra), theirs)
+    await api.delete(Namespace.resource, infra)

@@ -7,56 +7,143 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenantry.world.hosts import MOST_OF_ONE, PARTS, Use, normal, part_of, register
+from tenantry.api.hostregister import PARTS, WILDCARDS
+from tenantry.world.hosts import (
+    MOST_BYTES,
+    MOST_OF_ONE,
+    Clash,
+    Holder,
+    Use,
+    divided,
+    is_wildcard,
+    normal,
+    part_of,
+    register,
+    tenants_in,
+)
 
-HOSTS = st.sampled_from(["a.example", "b.example", "*.a.example", "c.d.example", "*.example"])
+EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+TENANTS = st.sampled_from(["t1", "t2", "t3", ""])
+HOSTS = st.sampled_from(["a.example", "b.example", "*.a.example", "c.a.example", "*.c.a.example", "*.example", "x"])
 USES = st.lists(
     st.builds(
         Use,
-        created=st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"]),
+        created=st.sampled_from([EARLY, LATE]),
         uid=st.uuids().map(str),
+        kind=st.just("Ingress"),
         namespace=st.sampled_from(["one", "two", "infra"]),
-        tenant_uid=st.sampled_from(["t1", "t2", ""]),
+        name=st.just("web"),
+        tenant_uid=TENANTS,
         hosts=st.lists(HOSTS, max_size=4).map(normal),
     ),
     max_size=8,
 )
+BEFORE = st.dictionaries(HOSTS, TENANTS, max_size=4)
 
 
-@given(USES)
-def test_every_host_has_one_holder_who_uses_it(uses: list[Use]) -> None:
-    """E15: each host stands once, with the oldest of those that have it; nothing stands that nobody has."""
-    found = {
-        host: holder
-        for part in PARTS
-        for holders in (register(part, uses).hosts, register(part, uses).wildcards)
-        for host, holder in holders.items()
-    }
-    assert set(found) == {host for use in uses for host in use.hosts}
-    for host, holder in found.items():
-        oldest = min((use for use in uses if host in use.hosts), key=lambda use: (use.created, use.uid))
-        assert (holder.tenant_uid, holder.namespace) == (oldest.tenant_uid, oldest.namespace)
+def use(uid: str, tenant: str, *hosts: str, created: str = EARLY) -> Use:
+    return Use(created, uid, "Ingress", f"ns-{tenant}", "web", tenant, normal(hosts))
 
 
-@given(USES, st.randoms())
-def test_the_order_of_what_is_seen_does_not_matter(uses: list[Use], random: Random) -> None:
-    """E15: two operators come to the same register."""
+def overlap(one: str, other: str) -> bool:
+    below = (is_wildcard(other) and one.endswith(other[1:])) or (is_wildcard(one) and other.endswith(one[1:]))
+    return one == other or below
+
+
+@given(USES, BEFORE)
+def test_hosts_that_overlap_have_one_tenant(uses: list[Use], before: dict[str, str]) -> None:
+    """E15, H06: whatever was and whoever asks, no host has two tenants, and each is one's who uses it."""
+    holders = divided(uses, before).holders
+    for host, holder in holders.items():
+        assert any(host in each.hosts and each.tenant_uid == holder.tenant_uid for each in uses)
+        for other, its in holders.items():
+            assert its.tenant_uid == holder.tenant_uid or not overlap(host, other)
+
+
+@given(USES, BEFORE)
+def test_everybody_has_a_host_or_is_told(uses: list[Use], before: dict[str, str]) -> None:
+    """E15: an object has its host, or it is told so, and then another tenant has it or one that overlaps it."""
+    division = divided(uses, before)
+    told = {(clash.use.uid, clash.host) for clash in division.clashes}
+    for each in uses:
+        for host in each.hosts:
+            others = [
+                other
+                for other, holder in division.holders.items()
+                if overlap(host, other) and holder.tenant_uid != each.tenant_uid
+            ]
+            has_it = host in division.holders and division.holders[host].tenant_uid == each.tenant_uid
+            assert has_it != bool(others)
+            assert ((each.uid, host) in told) == bool(others)
+
+
+@given(USES, BEFORE, st.randoms())
+def test_who_has_a_host_keeps_it(uses: list[Use], before: dict[str, str], random: Random) -> None:
+    """E15: another operator, or the same one started again, comes to the same, in whatever order it sees objects."""
+    division = divided(uses, before)
     other = list(uses)
     random.shuffle(other)
-    assert [register(part, uses) for part in PARTS] == [register(part, other) for part in PARTS]
+    assert divided(other, before) == division
+    parts = register(division.holders)
+    said = {host: tenant for entries in parts.values() for host, tenant in tenants_in(entries).items()}
+    assert said == {host: holder.tenant_uid for host, holder in division.holders.items()}
+    assert divided(other, said) == division
 
 
-def test_no_tenant_fills_the_registers() -> None:
+def test_of_several_who_ask_at_once_the_oldest_object_counts() -> None:
+    """E15: by the time of its creation, then by its uid."""
+    young, old, other = (
+        use("1", "young", "web.example", created=LATE),
+        use("3", "old", "web.example"),
+        use("4", "other", "*.example"),
+    )
+    division = divided([young, other, old], {})
+    assert division.holders == {"web.example": Holder("old", "ns-old")}
+    assert division.clashes == (Clash(other, "*.example"), Clash(young, "web.example"))
+
+
+def test_an_older_object_takes_no_host_from_who_has_it() -> None:
+    """E15: a host that is added to an old object is not older than the one that stands in the register."""
+    old, young = use("1", "old", "web.example"), use("2", "young", "web.example", created=LATE)
+    division = divided([old, young], {"web.example": "young"})
+    assert division.holders == {"web.example": Holder("young", "ns-young")}
+    assert division.clashes == (Clash(old, "web.example"),)
+    assert divided([old], {"web.example": "young"}).holders == {"web.example": Holder("old", "ns-old")}
+
+
+def test_who_loses_a_host_takes_none_from_third_ones() -> None:
+    """E15: a wildcard that is not its tenant's keeps nobody from what lies below it."""
+    first, wild, third = use("1", "t1", "a.example"), use("2", "t2", "*.example"), use("3", "t3", "b.example")
+    division = divided([third, wild, first], {})
+    assert set(division.holders) == {"a.example", "b.example"}
+    assert division.clashes == (Clash(wild, "*.example"),)
+
+
+def test_no_tenant_fills_the_register() -> None:
     """E15, H06: who has a great many hosts loses its own place, not that of others; the cluster has no limit."""
-    many = normal(f"h{number}.example" for number in range(20 * MOST_OF_ONE))
-    flood = Use("2026-01-01T00:00:00Z", "1", "flood", "t1", many)
-    honest = Use("2026-01-02T00:00:00Z", "2", "honest", "t2", ("web.example",))
+    many = [f"h{number}.example" for number in range(20 * MOST_OF_ONE)]
     part = part_of("web.example")
-    holders = register(part, [flood, honest]).hosts
-    assert len(holders) == MOST_OF_ONE + 1
-    assert holders["web.example"].tenant_uid == "t2"
-    of_cluster = Use("2026-01-01T00:00:00Z", "1", "infra", "", many)
-    assert len(register(part, [of_cluster]).hosts) == len([host for host in many if part_of(host) == part])
+    division = divided([use("1", "flood", *many), use("2", "t2", "web.example", created=LATE)], {})
+    tenants = tenants_in(register(division.holders)[part])
+    assert len(tenants) == MOST_OF_ONE + 1
+    assert tenants["web.example"] == "t2"
+    of_cluster = tenants_in(register(divided([use("1", "", *many)], {}).holders)[part])
+    assert len(of_cluster) == len([host for host in many if part_of(host) == part])
+
+
+def test_many_tenants_with_long_hosts_do_not_push_out_others() -> None:
+    """E15, H06: a part is never longer than a ConfigMap takes, and who has few hosts keeps them."""
+    tail = ".".join(["x" * 60] * 3)
+    uses = [
+        use(f"{tenant:03}", f"t{tenant}", *(f"*.h{number}.t{tenant}.{tail}" for number in range(MOST_OF_ONE)))
+        for tenant in range(40)
+    ]
+    found = register(divided([*uses, use("999", "last", "*.web.example", created=LATE)], {}).holders)[WILDCARDS]
+    assert sum(len(key) + len(value) for key, value in found.items()) <= MOST_BYTES
+    assert found[".web.example"] == "last/ns-last"
+    most = {tenant: sum(1 for value in found.values() if value.startswith(f"t{tenant}/")) for tenant in range(40)}
+    assert len(set(most.values())) == 1
+    assert most[0] > MOST_OF_ONE // 4
 
 
 def test_hosts_are_normal() -> None:

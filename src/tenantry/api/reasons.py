@@ -10,6 +10,7 @@ SUSPENDED = "Suspended"
 CLUSTER_NETWORK_POLICY = "ClusterNetworkPolicyInForce"
 EGRESS_NARROWED = "EgressNarrowed"
 TENANTS_MISSING = "TenantsMissing"
+HOSTS_TAKEN = "HostsTaken"
 
 SANDBOXED = "Sandboxed"
 EXPIRING = "Expiring"
@@ -86,6 +87,9 @@ KERNEL_SHARED = "KernelShared"
 
 # Reasons of TenantsMissing
 TENANT_NOT_FOUND = "TenantNotFound"
+
+# Reasons of HostsTaken
+HOST_TAKEN = "HostTaken"
 
 # Reasons of EgressNarrowed
 TOO_MANY_ADDRESSES = "TooManyAddresses"

@@ -94,7 +94,7 @@ async def _apply(client: Client, objects: list[Json]) -> dict[str, int]:
         output.talk(f"{name_of(value)} {word}")
 
     await apply.apply(client, objects, applied=applied)
-    await apply.in_force(client, objects)
+    await apply.in_force(client)
     return counts
 
 

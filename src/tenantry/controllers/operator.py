@@ -20,6 +20,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.requests import ClusterRoleRequest, RoleRequest
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.fairness.controller import FairnessController
+from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.hosts.controller import HostController
 from tenantry.controllers.inheritance.controller import InheritanceController
 from tenantry.controllers.nodes.addresses import AddressController, Addresses
@@ -29,8 +30,8 @@ from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.requests.roles import RoleRequestController
 from tenantry.controllers.requests.tenants import TenantRequestController
 from tenantry.controllers.rules.controller import RulesController
-from tenantry.controllers.subnamespace.controller import SubnamespaceController
 from tenantry.controllers.slices.controller import SliceController
+from tenantry.controllers.subnamespace.controller import SubnamespaceController
 from tenantry.controllers.tenant.controller import TenantController
 from tenantry.engine.clock import SystemClock
 from tenantry.engine.events import Recorder
@@ -111,15 +112,16 @@ def controllers(cluster_uid: str) -> list[Controller]:
     """
     verdicts = Verdicts()
     addresses = Addresses()
+    clashes = Clashes()
     return [
-        TenantController(cluster_uid, addresses),
-        SubnamespaceController(cluster_uid, verdicts, addresses),
+        TenantController(cluster_uid, addresses, clashes),
+        SubnamespaceController(cluster_uid, verdicts, addresses, clashes),
         QuotaController(verdicts),
         InheritanceController(),
         NodeController(),
         FairnessController(),
         RulesController(),
-        HostController(),
+        HostController(clashes),
         AddressController(addresses),
         TenantRequestController(),
         RoleRequestController(RoleRequest),

@@ -12,9 +12,11 @@ from typing import Any
 
 import msgspec
 
+from tenantry.api.hostregister import HOSTS_MARK
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.marks import GIVEN_ANNOTATIONS, GIVEN_LABELS, GROUP, INHERITED_FROM, MANAGED_BY, MANAGER, SLICE
 from tenantry.api.model import KubernetesObject, Resource, object_key
+from tenantry.api.tenancyrules import OWN_MARK
 from tenantry.world import inheritance
 
 _canonical = msgspec.json.Encoder(order="sorted")
@@ -101,6 +103,16 @@ class ObservedQuota(Observed, frozen=True, gc=False):
     used: dict[str, str]
 
 
+class ObservedRegister(Observed, frozen=True, gc=False):
+    """A part of the register of hosts as it was last seen.
+
+    Args:
+        entries: Its data.
+    """
+
+    entries: dict[str, str]
+
+
 class Heritable(Observed, frozen=True, gc=False):
     """An object that children may inherit, or a copy of one.
 
@@ -128,6 +140,7 @@ class _LiveQuota(msgspec.Struct, frozen=True, gc=False):
 
 
 _live_quota = msgspec.json.Decoder(_LiveQuota)
+_entries = msgspec.json.Decoder(dict[str, str])
 
 _NOBODY = (b"", b"null", b"[]")
 _NOTHING: dict[str, str] = {}
@@ -161,7 +174,7 @@ def _kept(resource: Resource, marks: dict[str, str] | None) -> dict[str, str]:
 
 
 def observe(resource: Resource, data: bytes | msgspec.Raw) -> Observed:
-    """Return what the cache keeps of an object; an `ObservedQuota` of a ResourceQuota, a `Heritable` where it is one.
+    """Return what the cache keeps of an object, which is more of quotas, registers, and what may be inherited.
 
     Raises:
         msgspec.MsgspecError: The data is no object.
@@ -182,6 +195,8 @@ def observe(resource: Resource, data: bytes | msgspec.Raw) -> Observed:
         digest=b"" if is_copied else _digest([getattr(live, _ATTRIBUTES[field]) for field in resource.owned]),
         has_subjects=bytes(live.subjects) not in _NOBODY,
     )
+    if seen.labels.get(OWN_MARK) == HOSTS_MARK and not is_copied:
+        return ObservedRegister(**msgspec.structs.asdict(seen), entries=_entries.decode(bytes(live.data) or b"{}"))
     if is_copied or resource.full_name in inheritance.SEVEN:
         return _with_likeness(resource.full_name, seen, meta, data)
     return _with_quantities(seen, data) if resource == ResourceQuota.resource else seen

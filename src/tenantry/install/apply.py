@@ -66,7 +66,7 @@ def resource_of(value: Json) -> Resource:
 async def apply(client: Client, objects: Sequence[Json], *, applied: Callable[[Json], None] = lambda _: None) -> None:
     """Apply manifests in order and wait until every CRD is served, and the policies that refuse are in force.
 
-    Those whose parameters are of our own kinds may follow later, as may those that write; see `in_force`.
+    Those that write may follow later; see `in_force`.
 
     Args:
         client: An administrator's.
@@ -102,14 +102,14 @@ async def guard(client: Client, objects: Sequence[Json], *, applied: Callable[[J
     await _apply_all(client, [value for value in policies if value not in last], applied)
     await _apply_all(client, last, applied)
     told = canary.told_by(objects)
-    if canary.NAME in told:
-        await _refused(client, canary.NAME, told[canary.NAME])
+    if told:
+        await _refused(client, told)
 
 
-async def _refused(client: Client, name: str, told: str) -> None:
-    """Wait until the API server refuses what the canary of that name is about, in these words."""
+async def _refused(client: Client, told: str) -> None:
+    """Wait until the API server refuses what the canary is about, in these words."""
     url = wire.path(canary.PROBED, marks.SYSTEM_NAMESPACE)
-    body = msgspec.json.encode(canary.probe(name))
+    body = msgspec.json.encode(canary.probe())
 
     async def refuses() -> bool:
         try:
@@ -141,15 +141,13 @@ async def _until(is_so: Callable[[], Awaitable[bool]], problem: str) -> None:
         raise RetryableError(problem) from error
 
 
-async def in_force(client: Client, objects: Sequence[Json]) -> None:
+async def in_force(client: Client) -> None:
     """Wait until nothing is refused any more because the API server does not know our kinds yet.
 
-    Its policies learn of new kinds by looking every so often: those that write every 5 s, those with parameters of such
-    kinds every 30 s. Until then it refuses what they are about, and says so.
+    Its policies that write look for new kinds every 5 s. Until then it refuses what they are about, and says so.
 
     Args:
         client: An administrator's.
-        objects: What was applied.
 
     Raises:
         RetryableError: It takes too long.
@@ -160,9 +158,7 @@ async def in_force(client: Client, objects: Sequence[Json]) -> None:
         with suppress(ApiError):
             await stamped(client, resource, value)
 
-    told = canary.told_by(objects)
-    waits = [_refused(client, name, words) for name, words in told.items() if name != canary.NAME]
-    await asyncio.gather(*waits, *(probe(resource, value) for resource, value in approval.probes()))
+    await asyncio.gather(*(probe(resource, value) for resource, value in approval.probes()))
 
 
 async def stamped(client: Client, resource: Resource, value: Json) -> None:

@@ -22,35 +22,20 @@ PROBED = Resource("", "v1", "configmaps", "ConfigMap")
 
 
 def canary(objects: Sequence[Json]) -> list[Json]:
-    """Return the policies and their bindings; which objects the first stands for is in its message.
-
-    The others have parameters of our own kinds, which the API server may come to know later than the policies: it looks
-    for new kinds every ten seconds only, and until then refuses what a policy with such parameters is about.
+    """Return the policy and its binding; which objects it stands for is in its message.
 
     Args:
         objects: Everything else that is installed.
     """
     policies = [value for value in objects if is_policy(value)]
     digest = hashlib.sha256(json.dumps(policies, sort_keys=True).encode()).hexdigest()[:16]
-    given = [value["spec"]["paramKind"] for value in policies if "paramKind" in value["spec"]]
-    kinds = {kind["kind"]: kind for kind in given if kind["apiVersion"].startswith(f"{marks.GROUP}/")}
-    made = [_policy(NAME, f"the policies {digest} of Tenantry are in force"), binding(NAME)]
-    for kind in sorted(kinds):
-        name = f"{NAME}-{kind.lower()}"
-        reference: Json = {"selector": {}, "parameterNotFoundAction": "Deny"}
-        made += [_policy(name, f"{kind} is known", paramKind=kinds[kind]), binding(name, paramRef=reference)]
-    return made
-
-
-def _policy(name: str, told: str, **more: Any) -> Json:  # noqa: ANN401 - as JSON
-    return validating(
-        name,
-        # Where parameters fail, conditions are not asked: other ConfigMaps would be refused.
-        [{**rule("", ["configmaps"], "CREATE"), "resourceNames": [name]}],
-        [says("false", told)],
+    policy = validating(
+        NAME,
+        [{**rule("", ["configmaps"], "CREATE"), "resourceNames": [NAME]}],
+        [says("false", f"the policies {digest} of Tenantry are in force")],
         where={"matchLabels": {"kubernetes.io/metadata.name": marks.SYSTEM_NAMESPACE}},
-        **more,
     )
+    return [policy, binding(NAME)]
 
 
 def is_policy(value: Json) -> bool:
@@ -60,22 +45,15 @@ def is_policy(value: Json) -> bool:
 
 def is_canary(value: Json) -> bool:
     """Tell whether an object is part of the canary."""
-    return str(value["metadata"]["name"]).startswith(NAME)
+    return value["metadata"]["name"] == NAME
 
 
-def probe(name: str) -> Json:
-    """Return what the policy of that name refuses."""
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+def probe() -> Json:
+    """Return what it refuses."""
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME}}
 
 
-def told_by(objects: Sequence[Json]) -> dict[str, str]:
-    """Return what the API server says once it goes by the policies: the canary's name to a part of the message."""
-    told: dict[str, str] = {}
-    for value in objects:
-        name = value["metadata"]["name"]
-        if is_canary(value) and value["kind"] == "ValidatingAdmissionPolicy":
-            has_parameters = "paramKind" in value["spec"]
-            # It is refused by the binding, too, while there are no parameters.
-            words = f"with binding '{name}' denied" if has_parameters else value["spec"]["validations"][0]["message"]
-            told[name] = words
-    return told
+def told_by(objects: Sequence[Json]) -> str:
+    """Return what the API server says once it goes by the policies; "" where no canary is among the objects."""
+    policies = [value for value in objects if is_canary(value) and value["kind"] == "ValidatingAdmissionPolicy"]
+    return policies[0]["spec"]["validations"][0]["message"] if policies else ""

@@ -1,7 +1,8 @@
 """The policy that no host has two tenants. Pure.
 
-Its parameters are all HostRegisters, each by itself: a host is refused if it stands in one as another's, or lies below
-a wildcard of another's, or is a wildcard above a host of another's. Source: Kubernetes, "Validating Admission Policy".
+Its parameters are the ConfigMaps of the register, each by itself: a host is refused if it stands in one as another's,
+or lies below a wildcard of another's, or is a wildcard above a host of another's. Source: Kubernetes, "Validating
+Admission Policy".
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from tenantry.api import marks
-from tenantry.api.hostregister import HostRegister
+from tenantry.api.hostregister import FIELD, HOSTS_MARK, LINE, PREFIX, SEPARATOR, WILDCARDS
+from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.install.policy import IN_TENANTS, binding, rule, says, validating
 from tenantry.policy.hostnames import (
     EXPERIMENTAL,
@@ -28,6 +30,10 @@ HOSTS = "tenantry-hosts"
 MOST_HOSTS, MOST_WILDCARDS = 500, 16
 """Of one object: each wildcard is compared with all hosts that there are, and nobody is to keep the API server busy."""
 
+_LINE, _FIELD = (f"'{each}'".replace("\n", "\\n") for each in (LINE, FIELD))
+_ENDS = f"h.substring(1) + {_FIELD}"
+_OVERLAP = "(k.endsWith(h.substring(1)) || h.endsWith(k))"
+
 _KINDS = (
     (NETWORKING, ["ingresses"]),
     (GATEWAY, ["httproutes", "grpcroutes", "tlsroutes", "gateways", "listenersets"]),
@@ -37,27 +43,33 @@ _KINDS = (
 
 def everything() -> list[Json]:
     """Return the policy and its binding."""
-    return [_policy(), binding(HOSTS, paramRef={"selector": {}, "parameterNotFoundAction": "Allow"})]
+    register: Json = {
+        "namespace": marks.SYSTEM_NAMESPACE,
+        "selector": {"matchLabels": {OWN_MARK: HOSTS_MARK}},
+        "parameterNotFoundAction": "Allow",  # nobody has a host
+    }
+    return [_policy(), binding(HOSTS, paramRef=register)]
 
 
 def _policy() -> Json:
-    def of_others(among: str, key: str) -> str:
-        return f"variables.{among}[{key}].?tenantUid.orValue('') != variables.mine"
+    def overlaps(lies: str) -> str:
+        return f"variables.held.exists(k, {lies} && !variables.held[k].startsWith(variables.mine))"
 
-    def has_other(among: str) -> str:
-        return f"h in variables.{among} && {of_others(among, 'h')}"
-
-    def overlaps(among: str, lies: str) -> str:
-        return f"variables.{among}.exists(k, {lies} && {of_others(among, 'k')})"
-
-    below = "h.endsWith(k.substring(1))"
-    above = "k.endsWith(s)"
-    # A wildcard of the Gateway API stands for any number of labels.
-    of_wildcard = f"{overlaps('hosts', above)} || {overlaps('wildcards', f'({below} || {above})')}"
+    # In the register a wildcard is without its *; it stands for any number of labels, as in the Gateway API. Hosts are
+    # lines, found by their length: only for the few wildcards all of them are gone over.
+    of_wildcards = f"h.startsWith('*.') ? {overlaps(_OVERLAP)} : {overlaps('h.endsWith(k)')}"
+    above = (
+        f"variables.held.exists(k, variables.held[k].contains({_ENDS}) && variables.held[k].split({_LINE})"
+        f".exists(l, l.contains({_ENDS}) && !l.contains({_FIELD} + variables.mine)))"
+    )
+    same = (
+        "[string(size(h))].exists(k, k in variables.held"
+        f" && variables.held[k].contains({_LINE} + h + {_FIELD})"
+        f" && !variables.held[k].contains({_LINE} + h + {_FIELD} + variables.mine))"
+    )
     taken = (
-        "variables.many ? [] : variables.wanted.filter(h, h.startsWith('*.')"
-        f" ? {has_other('wildcards')} || [h.substring(1)].exists(s, {of_wildcard})"
-        f" : {has_other('hosts')} || {overlaps('wildcards', below)})"
+        f"variables.many ? [] : variables.wild ? variables.wanted.filter(h, {of_wildcards})"
+        f" : variables.wanted.filter(h, h.startsWith('*.') ? {above} : {same})"
     )
     told = (
         "'the host \\'' + variables.taken[0] + '\\' is taken: another tenant, or the cluster itself, has it, or one"
@@ -75,15 +87,15 @@ def _policy() -> Json:
         ],
         conditions=[{"name": "spec-is-new", "expression": IS_NEW}],
         where=IN_TENANTS,
-        paramKind={"apiVersion": HostRegister.resource.api_version, "kind": HostRegister.resource.kind},
+        paramKind={"apiVersion": RulesMap.resource.api_version, "kind": RulesMap.resource.kind},
         variables=[
             {
                 "name": "wanted",
                 "expression": f"({HOSTS_OF_INGRESS} + {HOSTS_OF_ROUTE} + {HOSTS_OF_GATEWAY}).map(h, h.lowerAscii())",
             },
-            {"name": "mine", "expression": f"namespaceObject.metadata.labels['{marks.TENANT_UID}']"},
-            {"name": "hosts", "expression": "params.?spec.hosts.orValue({})"},
-            {"name": "wildcards", "expression": "params.?spec.wildcards.orValue({})"},
+            {"name": "mine", "expression": f"namespaceObject.metadata.labels['{marks.TENANT_UID}'] + '{SEPARATOR}'"},
+            {"name": "held", "expression": "has(params.data) ? params.data : {}"},
+            {"name": "wild", "expression": f"params.metadata.name == '{PREFIX}{WILDCARDS}'"},
             {
                 "name": "many",
                 "expression": f"size(variables.wanted) > {MOST_HOSTS}"

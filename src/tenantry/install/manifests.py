@@ -7,11 +7,10 @@ from typing import Any
 from tenantry import __version__
 from tenantry.api import marks
 from tenantry.api.crd import custom_resource_definition
-from tenantry.api.hostregister import HostRegister
 from tenantry.api.isolationreport import IsolationReport
 from tenantry.api.kubernetes import RBAC_GROUP
-from tenantry.api.slice import Slice, SliceClaim
 from tenantry.api.requests import REQUESTS
+from tenantry.api.slice import Slice, SliceClaim
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import TenancyRules
@@ -30,8 +29,8 @@ from tenantry.install import (
     policies,
     rights,
     rules,
-    slices,
     sandbox,
+    slices,
     subnamespaces,
 )
 from tenantry.install.rights import LABELS, OPERATOR
@@ -46,7 +45,6 @@ KINDS = (
     TenancyRules,
     Slice,
     SliceClaim,
-    HostRegister,
     IsolationReport,
     *REQUESTS,
 )

@@ -54,7 +54,7 @@ def operator_role() -> Json:
         # A tenant's core namespace is deleted by Kubernetes' garbage collector, child namespaces by the operator.
         allow([""], ["namespaces"], KEEP),
         allow([""], ["resourcequotas", "limitranges", "configmaps"], KEEP),
-        allow([marks.GROUP], ["tenancyrules", "hostregisters"], KEEP),
+        allow([marks.GROUP], ["tenancyrules"], KEEP),
         allow(["networking.k8s.io"], ["ingresses"], READ),
         allow(
             ["gateway.networking.k8s.io"], ["gateways", "httproutes", "grpcroutes", "tlsroutes", "listenersets"], READ

@@ -70,6 +70,16 @@ def hosts_of(value: Json) -> list[str]:
     return [each for each in found if each]
 
 
+def offered_by(value: Json) -> list[str]:
+    """Return the hosts of a Gateway's listeners that routes of other namespaces may have, as they are written.
+
+    Source: Gateway API, AllowedRoutes (without a word it is `Same`).
+    """
+    listeners = parts(value, "spec", "listeners")
+    found = [each for each in listeners if part(each, "allowedRoutes", "namespaces").get("from", "Same") != "Same"]
+    return [each["hostname"] for each in found if each.get("hostname")]
+
+
 def _hosts(judged: Judged) -> list[str]:
     return hosts_of(judged.request.object)
 

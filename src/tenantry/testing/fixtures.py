@@ -37,7 +37,7 @@ async def install(path: Path) -> None:
     async with Client(kubeconfig.load([path])) as client:
         objects = manifests.foundation(manifests.LOCAL_USER)
         await apply.apply(client, objects)
-        await apply.in_force(client, objects)
+        await apply.in_force(client)
 
 
 @pytest_asyncio.fixture(scope="session")

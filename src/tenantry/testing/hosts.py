@@ -7,12 +7,18 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tenantry.api.errors import ApiError
+from tenantry.api.hostregister import HOSTS_MARK
 from tenantry.api.kubernetes import RBAC_GROUP
+from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.model import Resource
+from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.testing.api import CRDS, Api, until
+from tenantry.testing.refusals import refusal
+from tenantry.world.hosts import tenants_in
 
 Json = dict[str, Any]
 
+TAKEN = "is taken: another tenant, or the cluster itself, has it, or one that overlaps it"
 GATEWAY_GROUP = "gateway.networking.k8s.io"
 INGRESSES = Resource("networking.k8s.io", "v1", "ingresses", "Ingress")
 ROUTES = Resource(GATEWAY_GROUP, "v1", "httproutes", "HTTPRoute")
@@ -32,10 +38,17 @@ def ingress(*hosts: str, name: str = "i", cls: str = "", annotations: Mapping[st
     return {"metadata": {"name": name, "annotations": dict(annotations or {})}, "spec": spec}
 
 
-def gateway(*hosts: str, cls: str = "public") -> Json:
-    """Return a Gateway with a listener for each host; "" for one without."""
+def gateway(*hosts: str, cls: str = "public", offered: str = "") -> Json:
+    """Return a Gateway with a listener for each host.
+
+    Args:
+        hosts: "" for a listener without one.
+        cls: Its GatewayClass.
+        offered: From which namespaces routes may have them, as in All; "" says nothing of it.
+    """
+    allowed = {"allowedRoutes": {"namespaces": {"from": offered}}} if offered else {}
     listeners = [
-        {"name": f"l{number}", "port": 80, "protocol": "HTTP", **({"hostname": host} if host else {})}
+        {"name": f"l{number}", "port": 80, "protocol": "HTTP", **({"hostname": host} if host else {}), **allowed}
         for number, host in enumerate(hosts)
     ]
     return {"metadata": {"name": "g"}, "spec": {"gatewayClassName": cls, "listeners": listeners}}
@@ -53,6 +66,29 @@ def route(*hosts: str, at: str = "") -> Json:
         "metadata": {"name": "r"},
         "spec": {"parentRefs": [parent], **({"hostnames": list(hosts)} if hosts else {})},
     }
+
+
+async def register(api: Api) -> dict[str, str]:
+    """Return what the register says: host to the tenant's uid."""
+    found: dict[str, str] = {}
+    for each in await api.list(RulesMap.resource, SYSTEM_NAMESPACE):
+        if each["metadata"].get("labels", {}).get(OWN_MARK) == HOSTS_MARK:
+            found |= tenants_in(each["data"])
+    return found
+
+
+async def known(api: Api, *hosts: str) -> None:
+    """Wait until hosts are somebody's."""
+
+    async def so() -> bool:
+        return (await register(api)).keys() >= set(hosts)
+
+    await until(so, f"{hosts} are somebody's")
+
+
+async def taken(person: Api, namespace: str, *hosts: str) -> list[str]:
+    """Return those hosts that are refused as taken."""
+    return [host for host in hosts if TAKEN in await refusal(person, INGRESSES, ingress(host, name="try"), namespace)]
 
 
 @asynccontextmanager

@@ -1,152 +1,187 @@
-"""Keeps in HostRegisters whose the hosts of Ingresses, Gateways and routes are."""
+"""Keeps the register of whose the hosts of Ingresses, Gateways and routes are, and says who has one of another's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 import msgspec
 
-from tenantry.api.hostregister import HostRegister
+from tenantry.api import reasons
+from tenantry.api.hostregister import HOSTS_MARK, PREFIX
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import MANAGED_BY, MANAGER, TENANT_UID
-from tenantry.api.model import ObjectMeta, Resource, object_key
+from tenantry.api.marks import (
+    KIND,
+    KIND_CORE,
+    MANAGED_BY,
+    MANAGER,
+    PARENT,
+    SUBNAMESPACE,
+    SYSTEM_NAMESPACE,
+    TENANT,
+    TENANT_UID,
+)
+from tenantry.api.model import KubernetesObject, ObjectMeta, Resource, object_key
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenancyrules import OWN_MARK, RulesMap
+from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
+from tenantry.controllers.hosts.clashes import Clashes, told
+from tenantry.controllers.hosts.gather import GATEWAY_KINDS, INGRESSES, KINDS, Hosted, holders, observe, registers, uses
 from tenantry.engine.cache import Cache, Change
+from tenantry.engine.conditions import find
+from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Child, plan
 from tenantry.engine.runtime import Engine, Watch
-from tenantry.policy.hostnames import EXPERIMENTAL, GATEWAY, NETWORKING, hosts_of
 from tenantry.world import hosts
-from tenantry.world.hosts import PARTS, Use
+from tenantry.world.hosts import Clash, Use
 
-BY_PART = "part"
+ALL = "hosts"
+"""The one key: everything is looked at together, since hosts overlap."""
+
 RECHECK_SECONDS = 1.0
 """When to look again at an object whose namespace the cache has not seen yet."""
 
-INGRESSES = Resource(NETWORKING, "v1", "ingresses", "Ingress")
-GATEWAY_KINDS = (
-    Resource(GATEWAY, "v1", "gateways", "Gateway"),
-    Resource(GATEWAY, "v1", "httproutes", "HTTPRoute"),
-    Resource(GATEWAY, "v1", "grpcroutes", "GRPCRoute"),
-    Resource(GATEWAY, "v1", "tlsroutes", "TLSRoute"),
-    Resource(GATEWAY, "v1", "listenersets", "ListenerSet"),
-    Resource(EXPERIMENTAL, "v1alpha1", "xlistenersets", "XListenerSet"),
-)
+REST = 9
+"""How many times as long as a look takes the next one waits: a flood of Ingresses takes a tenth of the operator."""
 
-
-class Hosted(msgspec.Struct, frozen=True, gc=False):
-    """An object that has hosts, as it was last seen.
-
-    Args:
-        key: `namespace/name`.
-        namespace: Of the object.
-        version: The resourceVersion.
-        uid: Of the object.
-        created: As Kubernetes writes times.
-        hosts: Normal ones.
-    """
-
-    key: str
-    namespace: str
-    version: int
-    uid: str
-    created: str
-    hosts: tuple[str, ...]
-
-
-_json = msgspec.json.Decoder(dict[str, Any])
-
-
-def observe(raw: msgspec.Raw) -> Hosted:
-    """Return what the cache keeps of an object."""
-    value = _json.decode(raw)
-    meta = value["metadata"]
-    return Hosted(
-        key=object_key(meta["namespace"], meta["name"]),
-        namespace=meta["namespace"],
-        version=int(meta["resourceVersion"]),
-        uid=meta["uid"],
-        created=meta["creationTimestamp"],
-        hosts=hosts.normal(hosts_of(value)),
-    )
+log = logging.getLogger(__name__)
 
 
 class HostController:
-    """Reconciles registers; the key is the name of one."""
+    """Reconciles the register; the key is always `ALL`.
+
+    Args:
+        clashes: Where it says what it has found to those who write the status of tenants and Subnamespaces.
+    """
 
     name = "hosts"
+
+    def __init__(self, clashes: Clashes) -> None:
+        self._clashes = clashes
+        self._said: set[tuple[str, str]] = set()
+        self._not_before = 0.0
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         return [
-            watched.watch(HostRegister.resource, watched.own_key),
+            watched.watch(RulesMap.resource, _registered),
             watched.watch(Namespace.resource, _moved),
-            _watch(INGRESSES),
-            *(_watch(resource, optional=True) for resource in GATEWAY_KINDS),
+            watched.tenants(lambda _: ()),
+            watched.subnamespaces(lambda _: ()),
+            Watch(resource=INGRESSES, decode=observe, keys=_changed),
+            *(Watch(resource=each, decode=observe, keys=_changed, optional=True) for each in GATEWAY_KINDS),
         ]
 
-    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
-        """Bring one register to what the objects say.
+    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - one key
+        """Bring the register to what the objects say; return in how many seconds to look again, None for never.
 
         Raises:
             ApiError: Something failed; the queue tries again.
         """
-        if key not in PARTS:
-            engine.forget(self.name, key)
-            return None
-        uses, is_whole = _uses(engine, key)
-        registers: Cache[Observed] = engine.cache(HostRegister.resource)
-        spec = hosts.register(key, uses)
-        if not uses and registers.get(key) is None:
-            return None
-        metadata = ObjectMeta(name=key, labels={MANAGED_BY: MANAGER})
-        wanted = HostRegister(metadata=metadata, spec=spec)
+        began = engine.clock.monotonic()
+        if began < self._not_before:
+            return self._not_before - began
+        found, is_whole = uses(engine)
+        known = registers(engine)
+        division = hosts.divided(found, holders(known))
+        parts = hosts.register(division.holders)
+        missing = len(division.holders) - sum(len(hosts.tenants_in(data)) for data in parts.values())
+        if missing:
+            log.warning("the register of hosts is full: others may ask for these, too", extra={"hosts": missing})
+        now = engine.clock.monotonic()
+        self._not_before = now + REST * (now - began)
+        children = [Child(object=_map(part, data), wave=0) for part, data in parts.items()]
+        wanted = {child.object.key for child in children}
+        stale = [(RulesMap.resource, each) for each in known if each.key not in wanted]
+        maps: Cache[Observed] = engine.cache(RulesMap.resource)
 
-        def lookup(resource: Resource, name: str) -> Observed | None:
-            return registers.get(name) if resource == HostRegister.resource else None
+        def lookup(_: Resource, name: str) -> Observed | None:
+            return maps.get(name)
 
         applier = engine.applier
-        outcome = await applier.run(plan([Child(object=wanted, wave=0)], lookup, equivalent=applier.equivalent))
+        outcome = await applier.run(plan(children, lookup, stale=stale, equivalent=applier.equivalent))
         if outcome.error is not None:
             raise outcome.error
+        self._say(engine, division.clashes)
         return None if is_whole else RECHECK_SECONDS
 
-
-def _uses(engine: Engine, part: str) -> tuple[list[Use], bool]:
-    """Return who uses the hosts of one register, and whether the namespaces of all of them are known."""
-    namespaces: Cache[Observed] = engine.cache(Namespace.resource)
-    uses: list[Use] = []
-    is_whole = True
-    for resource in engine.observed_caches((INGRESSES, *GATEWAY_KINDS)):
-        cache: Cache[Hosted] = engine.cache(resource)
-        for each in cache.by_index(BY_PART, part):
-            namespace = namespaces.get(each.namespace)
-            is_whole = is_whole and namespace is not None
+    def _say(self, engine: Engine, clashes: tuple[Clash, ...]) -> None:
+        """Say of each object that has another's host so, once, and have the status of its namespace's owner say it."""
+        for clash in clashes:
+            if (clash.use.uid, clash.host) not in self._said:
+                engine.recorder.say(_about(clash.use), EventKind.WARNING, reasons.HOST_TAKEN, told(clash))
+        self._said = {(clash.use.uid, clash.host) for clash in clashes}
+        was_known = self._clashes.is_known
+        namespaces: Cache[Observed] = engine.cache(Namespace.resource)
+        for name in self._clashes.set(clashes):
+            namespace = namespaces.get(name)
             if namespace is not None:
-                tenant = namespace.labels.get(TENANT_UID, "")
-                uses.append(Use(each.created, each.uid, each.namespace, tenant, each.hosts))
-    return uses, is_whole
+                _wake_owner(engine, namespace)
+        if not was_known:
+            _wake_told(engine)
 
 
-def _watch(resource: Resource, *, optional: bool = False) -> Watch:
-    indexes: dict[str, Callable[[Any], Iterable[str]]] = {BY_PART: _parts}
-    return Watch(resource=resource, decode=observe, keys=_changed, indexes=indexes, optional=optional)
+def _wake_owner(engine: Engine, namespace: Observed) -> None:
+    """Have a look taken at whom a namespace belongs to: parents are told nothing of their Subtenants' hosts."""
+    labels = namespace.labels
+    if labels.get(KIND) == KIND_CORE:
+        engine.wake("tenant", labels.get(TENANT, ""))
+    elif SUBNAMESPACE in labels:
+        engine.wake("subnamespace", object_key(labels.get(PARENT, ""), labels[SUBNAMESPACE]))
 
 
-def _parts(found: Hosted) -> set[str]:
-    return {hosts.part_of(host) for host in found.hosts}
+def _wake_told(engine: Engine) -> None:
+    """Have a look taken at all who say that something has others' hosts: it may have ended while nobody looked."""
+    tenants: Cache[Tenant] = engine.cache(Tenant.resource)
+    subnamespaces: Cache[Subnamespace] = engine.cache(Subnamespace.resource)
+    for controller, cache in (("tenant", tenants), ("subnamespace", subnamespaces)):
+        for each in cache:
+            if find(each.status.conditions, reasons.HOSTS_TAKEN) is not None:
+                engine.wake(controller, each.key)
+
+
+def _map(part: str, data: dict[str, str]) -> RulesMap:
+    labels = {MANAGED_BY: MANAGER, OWN_MARK: HOSTS_MARK}
+    return RulesMap(
+        metadata=ObjectMeta(name=f"{PREFIX}{part}", namespace=SYSTEM_NAMESPACE, labels=labels),
+        data=data,
+    )
+
+
+def _kind_of(resource: Resource) -> type[KubernetesObject]:
+    return cast(
+        "type[KubernetesObject]",
+        msgspec.defstruct(
+            resource.kind, [], bases=(KubernetesObject,), namespace={"resource": resource}, frozen=True, kw_only=True
+        ),
+    )
+
+
+_MODELS: dict[str, type[KubernetesObject]] = {kind: _kind_of(resource) for kind, resource in KINDS.items()}
+
+
+def _about(use: Use) -> KubernetesObject:
+    """Return what an event is about."""
+    return _MODELS[use.kind](metadata=ObjectMeta(name=use.name, namespace=use.namespace, uid=use.uid))
 
 
 def _changed(change: Change[Hosted]) -> Iterable[str]:
     before, after = change.before, change.after
-    if before is not None and after is not None and before.hosts == after.hosts and before.uid == after.uid:
-        return ()
-    return {part for each in (before, after) if each is not None for part in _parts(each)}
+    said = [(each.hosts, each.offered, each.uid) if each is not None else None for each in (before, after)]
+    has_any = any(each is not None and each.hosts for each in (before, after))
+    return [ALL] if has_any and said[0] != said[1] else ()
 
 
 def _moved(change: Change[Observed]) -> Iterable[str]:
-    """Return all registers where a namespace has become a tenant's: what is in it was nobody's, or another's."""
+    """Look where a namespace has become a tenant's: what is in it was nobody's, or another's."""
     before, after = change.before, change.after
     is_same = before is None or after is None or before.labels.get(TENANT_UID) == after.labels.get(TENANT_UID)
-    return () if is_same else PARTS
+    return () if is_same else [ALL]
+
+
+def _registered(change: Change[Any]) -> Iterable[str]:
+    found: Observed | None = change.after or change.before
+    return [ALL] if found is not None and found.labels.get(OWN_MARK) == HOSTS_MARK else ()

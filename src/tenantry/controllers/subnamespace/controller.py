@@ -20,6 +20,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.controllers import interior, suspension, watched
 from tenantry.controllers.announcement import announce, warn_of_end
 from tenantry.controllers.conclusion import PASSING
+from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.inheritance.controller import bring
 from tenantry.controllers.inheritance.desired import Inherited
 from tenantry.controllers.nodes.addresses import Addresses
@@ -62,14 +63,16 @@ class SubnamespaceController:
         cluster_uid: The uid of the namespace kube-system.
         verdicts: What the quota controller says.
         addresses: Where nodes and DNS are.
+        clashes: Which hosts in children are others'.
     """
 
     name = "subnamespace"
 
-    def __init__(self, cluster_uid: str, verdicts: Verdicts, addresses: Addresses) -> None:
+    def __init__(self, cluster_uid: str, verdicts: Verdicts, addresses: Addresses, clashes: Clashes) -> None:
         self._cluster_uid = cluster_uid
         self._verdicts = verdicts
         self._addresses = addresses
+        self._clashes = clashes
         # Known from the first reconcile on; what changes before that is looked at then anyway.
         self._caches: Caches | None = None
         self._wanted: dict[str, str] = {}
@@ -247,7 +250,15 @@ class SubnamespaceController:
         if current is None or current.metadata.uid != subnamespace.metadata.uid:
             return
         now = rfc3339(engine.clock.now())
-        written = status.compute(inputs, made.outcome, inherited=made.inherited, lease=term, attempt=attempt, now=now)
+        written = status.compute(
+            inputs,
+            made.outcome,
+            inherited=made.inherited,
+            lease=term,
+            attempt=attempt,
+            now=now,
+            clashes=self._clashes.inside(inputs.namespace),
+        )
         if written != subnamespace.status:
             await engine.write_status(msgspec.structs.replace(current, status=written))
         clashes = made.inherited.blocked if made.inherited is not None else ()

@@ -8,11 +8,13 @@ from tenantry.api import reasons
 from tenantry.api.subnamespace import Inheritance, Mode, Subnamespace, SubnamespaceQuota, SubnamespaceStatus
 from tenantry.controllers import rulebook
 from tenantry.controllers.conclusion import PATIENCE, expiring, problem_of, ready, trouble
+from tenantry.controllers.hosts import clashes as taken
 from tenantry.controllers.inheritance.desired import Inherited
 from tenantry.controllers.runtime import sandboxed
 from tenantry.controllers.subnamespace.gather import Inputs
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find, is_true, merge
+from tenantry.world.hosts import Clash
 from tenantry.world.leases import Lease
 
 FIRST = 3
@@ -20,7 +22,14 @@ FIRST = 3
 
 
 def compute(
-    inputs: Inputs, outcome: Outcome, *, inherited: Inherited | None, lease: Lease, attempt: int, now: str
+    inputs: Inputs,
+    outcome: Outcome,
+    *,
+    inherited: Inherited | None,
+    lease: Lease,
+    attempt: int,
+    now: str,
+    clashes: tuple[Clash, ...] | None = (),
 ) -> SubnamespaceStatus:
     """Return the status to write.
 
@@ -31,6 +40,7 @@ def compute(
         lease: How its lease stands.
         attempt: How many tries failed before this one.
         now: RFC 3339.
+        clashes: Which hosts in the child are others'; None where nobody has looked yet.
     """
     subnamespace = inputs.subnamespace
     before = subnamespace.status
@@ -41,11 +51,14 @@ def compute(
     if problem is None and verdict is not None:
         problem = verdict.blocked  # it is there, and may not grow
     done = problem is None
+    # The parent sees totals, not names, below a Subtenant.
+    blind = subnamespace.spec.mode is Mode.SUBTENANT
     conditions = [
         ready(problem, "namespace, rights, limits and isolation are in place"),
         *trouble(problem),
         *_inherited(subnamespace, inherited),
         *_sandboxed(inputs),
+        *taken.condition(clashes, before.conditions, is_blind=blind),
         *expiring(
             subnamespace.spec.expires_at,
             lease,
@@ -55,8 +68,6 @@ def compute(
     ]
     generation = subnamespace.metadata.generation
     names = [child.metadata.name for child in inputs.children]
-    # The parent sees totals, not names, below a Subtenant.
-    blind = subnamespace.spec.mode is Mode.SUBTENANT
     return SubnamespaceStatus(
         observed_generation=generation,
         namespace=inputs.namespace if done or inputs.bound is not None else before.namespace,

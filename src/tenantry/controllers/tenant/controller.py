@@ -19,6 +19,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import interior, rulebook, suspension, watched
 from tenantry.controllers.announcement import announce, warn_of_end
+from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.nodes.addresses import Addresses
 from tenantry.controllers.runtime import asked_of, is_news, sandbox_of
 from tenantry.controllers.tenant import above, desired, status
@@ -43,12 +44,14 @@ class TenantController:
     Args:
         cluster_uid: The uid of the namespace kube-system.
         addresses: Where nodes and DNS are.
+        clashes: Which of its hosts are others'.
     """
 
     name = "tenant"
 
-    def __init__(self, cluster_uid: str, addresses: Addresses) -> None:
+    def __init__(self, cluster_uid: str, addresses: Addresses, clashes: Clashes) -> None:
         self._cluster_uid = cluster_uid
+        self._clashes = clashes
         self._addresses = addresses
         # Known from the first reconcile on; what changes before that is looked at then anyway.
         self._tenants: Cache[Tenant] | None = None
@@ -104,6 +107,7 @@ class TenantController:
             is_widened=self._addresses.current(engine).is_widened,
             sandbox=sandbox_of(_defaults(engine), engine.cache(RuntimeClass.resource)),
             refuser=rulebook.refuser(_rules(_defaults(engine)), counted),
+            clashes=self._clashes.inside(key),
         )
         if written != tenant.status:
             await engine.write_status(msgspec.structs.replace(tenant, status=written))

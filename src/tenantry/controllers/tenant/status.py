@@ -5,10 +5,12 @@ from __future__ import annotations
 from tenantry.api import reasons
 from tenantry.api.tenant import ClusterNetworkPolicyMode, NetworkIsolation, Tenant, TenantStatus
 from tenantry.controllers.conclusion import PATIENCE, expiring, problem_of, ready, trouble
+from tenantry.controllers.hosts import clashes as taken
 from tenantry.controllers.runtime import sandboxed
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find, merge
 from tenantry.world.addresses import MOST
+from tenantry.world.hosts import Clash
 from tenantry.world.leases import ENDLESS, Lease
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
@@ -34,6 +36,7 @@ def compute(
     is_widened: bool = False,
     sandbox: Sandbox = NO_SANDBOX,
     refuser: str = "",
+    clashes: tuple[Clash, ...] | None = (),
 ) -> TenantStatus:
     """Return the status to write.
 
@@ -48,6 +51,7 @@ def compute(
         is_widened: Policies keep pods from more than nodes, of which there are too many to name.
         sandbox: What the cluster has.
         refuser: Who has set the rule that refuses pods where a sandbox is missing; "" where nobody has.
+        clashes: Which hosts in its core namespace are others'; None where nobody has looked yet.
     """
     problem = problem_of(outcome)
     failed = problem is not None and problem.passing and not outcome.blocked
@@ -65,6 +69,7 @@ def compute(
         wanted.append(_cluster_policy(done=done, installed=has_cluster_policies))
     runtime = sandboxed(tenant.spec.isolation.runtime, sandbox, refuser)
     wanted += [runtime] if runtime is not None else []
+    wanted += taken.condition(clashes, tenant.status.conditions)
     generation = tenant.metadata.generation
     return TenantStatus(
         observed_generation=generation,

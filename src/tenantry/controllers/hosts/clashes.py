@@ -1,0 +1,66 @@
+"""Hosts that objects have though they are another tenant's: the word of the host controller to those who say it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tenantry.api import reasons
+from tenantry.api.model import Condition
+from tenantry.engine.conditions import Wanted, find
+from tenantry.world.hosts import Clash
+
+SHOWN = 3
+"""How many hosts a condition names."""
+
+
+class Clashes:
+    """What stands in each namespace; nothing is known before the first look."""
+
+    def __init__(self) -> None:
+        self._by_namespace: dict[str, tuple[Clash, ...]] | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Tell whether somebody has looked."""
+        return self._by_namespace is not None
+
+    def inside(self, namespace: str) -> tuple[Clash, ...] | None:
+        """Return those in a namespace; None before the first look."""
+        return self._by_namespace.get(namespace, ()) if self._by_namespace is not None else None
+
+    def set(self, found: Iterable[Clash]) -> set[str]:
+        """Take in all there are, and return the namespaces in which they are others than before."""
+        before, after = self._by_namespace or {}, dict[str, tuple[Clash, ...]]()
+        for clash in found:
+            after[clash.use.namespace] = (*after.get(clash.use.namespace, ()), clash)
+        self._by_namespace = after
+        return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+
+
+def told(clash: Clash) -> str:
+    """Return what is wrong and what to do, without a word on whose the host is: that is not the loser's to know."""
+    return (
+        f"{clash.use.kind} {clash.use.name!r} has the host {clash.host!r}, which another tenant, or the cluster itself,"
+        " had first, or one that overlaps it: choose another one"
+    )
+
+
+def condition(found: tuple[Clash, ...] | None, before: Iterable[Condition], *, is_blind: bool = False) -> list[Wanted]:
+    """Return the condition HostsTaken of whom a namespace belongs to, where something in it has others' hosts (E15).
+
+    Args:
+        found: What is in the namespace; None where nobody has looked yet.
+        before: The conditions so far.
+        is_blind: Who reads it is told no names of what is inside: events there say them.
+    """
+    if found is None:
+        known = find(before, reasons.HOSTS_TAKEN)
+        return [Wanted(known.type, True, known.reason, known.message, only_true=True)] if known is not None else []
+    if not found:
+        return []
+    if is_blind:
+        message = f"hosts inside that another tenant had first: {len(found)}; events in the namespace name them"
+        return [Wanted(reasons.HOSTS_TAKEN, True, reasons.HOST_TAKEN, message, only_true=True)]
+    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    message = "; ".join(map(told, found[:SHOWN])) + more
+    return [Wanted(reasons.HOSTS_TAKEN, True, reasons.HOST_TAKEN, message, only_true=True)]

@@ -1,0 +1,108 @@
+"""Who uses hosts, and whose they were so far, read from the caches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tenantry.api.hostregister import HOSTS_MARK
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import SYSTEM_NAMESPACE, TENANT_UID
+from tenantry.api.model import Resource, object_key
+from tenantry.api.tenancyrules import OWN_MARK, RulesMap
+from tenantry.controllers.watched import BY_NAMESPACE
+from tenantry.engine.cache import Cache
+from tenantry.engine.observed import Observed, ObservedRegister
+from tenantry.engine.runtime import Engine
+from tenantry.policy.hostnames import EXPERIMENTAL, GATEWAY, NETWORKING, hosts_of, offered_by
+from tenantry.world import hosts
+from tenantry.world.hosts import Use
+
+INGRESSES = Resource(NETWORKING, "v1", "ingresses", "Ingress")
+GATEWAY_KINDS = (
+    Resource(GATEWAY, "v1", "gateways", "Gateway"),
+    Resource(GATEWAY, "v1", "httproutes", "HTTPRoute"),
+    Resource(GATEWAY, "v1", "grpcroutes", "GRPCRoute"),
+    Resource(GATEWAY, "v1", "tlsroutes", "TLSRoute"),
+    Resource(GATEWAY, "v1", "listenersets", "ListenerSet"),
+    Resource(EXPERIMENTAL, "v1alpha1", "xlistenersets", "XListenerSet"),
+)
+KINDS = {resource.kind: resource for resource in (INGRESSES, *GATEWAY_KINDS)}
+
+
+class Hosted(msgspec.Struct, frozen=True, gc=False):
+    """An object that has hosts, as it was last seen.
+
+    Args:
+        key: `namespace/name`.
+        namespace: Of the object.
+        name: Of the object.
+        version: The resourceVersion.
+        uid: Of the object.
+        created: As Kubernetes writes times.
+        hosts: Normal ones.
+        offered: Those of them that routes of other namespaces may have.
+    """
+
+    key: str
+    namespace: str
+    name: str
+    version: int
+    uid: str
+    created: str
+    hosts: tuple[str, ...]
+    offered: tuple[str, ...]
+
+
+_json = msgspec.json.Decoder(dict[str, Any])
+
+
+def observe(raw: msgspec.Raw) -> Hosted:
+    """Return what the cache keeps of an object."""
+    value = _json.decode(raw)
+    meta = value["metadata"]
+    return Hosted(
+        key=object_key(meta["namespace"], meta["name"]),
+        namespace=meta["namespace"],
+        name=meta["name"],
+        version=int(meta["resourceVersion"]),
+        uid=meta["uid"],
+        created=meta["creationTimestamp"],
+        hosts=hosts.normal(hosts_of(value)),
+        offered=hosts.normal(offered_by(value)),
+    )
+
+
+def uses(engine: Engine) -> tuple[list[Use], bool]:
+    """Return who uses hosts, and whether the namespaces of all of them are known."""
+    namespaces: Cache[Observed] = engine.cache(Namespace.resource)
+    found: list[Use] = []
+    is_whole = True
+    for resource in engine.observed_caches(KINDS.values()):
+        cache: Cache[Hosted] = engine.cache(resource)
+        for each in cache:
+            namespace = namespaces.get(each.namespace)
+            is_whole = is_whole and namespace is not None
+            if namespace is None or not each.hosts:
+                continue
+            tenant = namespace.labels.get(TENANT_UID, "")
+            # What a Gateway of the cluster offers to tenants' routes is theirs to take.
+            own = each.hosts if tenant else tuple(host for host in each.hosts if host not in each.offered)
+            found.append(Use(each.created, each.uid, resource.kind, each.namespace, each.name, tenant, own))
+    return found, is_whole
+
+
+def registers(engine: Engine) -> list[ObservedRegister]:
+    """Return the register as it is."""
+    maps: Cache[Observed] = engine.cache(RulesMap.resource)
+    inside = maps.by_index(BY_NAMESPACE, SYSTEM_NAMESPACE)
+    return [each for each in inside if isinstance(each, ObservedRegister) and each.labels.get(OWN_MARK) == HOSTS_MARK]
+
+
+def holders(found: list[ObservedRegister]) -> dict[str, str]:
+    """Return whose hosts were so far: host to the tenant's uid."""
+    before: dict[str, str] = {}
+    for each in found:
+        before |= hosts.tenants_in(each.entries)
+    return before
