@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from tenantry.api import marks, reasons
-from tenantry.api.kubernetes import Namespace
+from tenantry.api.errors import Forbidden, Invalid
+from tenantry.api.kubernetes import ClusterRoleBinding, Namespace
+from tenantry.api.model import Resource
 from tenantry.api.slice import Slice, SliceClaim
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
 from tenantry.controllers.nodes.controller import Node
-from tenantry.testing.api import Api, until
+from tenantry.engine.clock import rfc3339, rfc3339_micro
+from tenantry.testing.api import PODS, Api, until
+from tenantry.testing.clock import ManualClock
+from tenantry.testing.requests import People
+from tenantry.testing.trees import Trees
 
 pytest_plugins = ["tenantry.testing.fixtures"]
 
@@ -21,6 +31,11 @@ pytest_plugins = ["tenantry.testing.fixtures"]
 pytestmark = pytest.mark.usefixtures("operator")
 
 Json = dict[str, Any]
+
+CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+SUBTENANT = {"mode": "Subtenant", "owners": [{"kind": "User", "name": "bob"}]}
+HEARTBEAT_SECONDS = 5.0
 
 
 class Pool:
@@ -35,6 +50,7 @@ class Pool:
         self._api = api
         self.name = name
         self.nodes: list[str] = []
+        self._beating = asyncio.create_task(self._beat())
 
     @property
     def selector(self) -> Json:
@@ -51,6 +67,8 @@ class Pool:
             status = {"capacity": capacity, "allocatable": capacity, "conditions": [ready]}
             meta = {"name": each, "labels": {"pool": self.name, "kubernetes.io/hostname": each, **labels}}
             await self._api.create(Node.resource, {"metadata": meta, "status": status})
+            lease = {"holderIdentity": each, "leaseDurationSeconds": 40}
+            await self._api.create(LEASES, {"metadata": {"name": each}, "spec": lease}, "kube-node-lease")
             self.nodes.append(each)
 
         async def untainted() -> bool:
@@ -64,9 +82,21 @@ class Pool:
         """Return a node."""
         return await self._api.get(Node.resource, name)
 
+    async def _beat(self) -> None:
+        """Have them live, as their kubelets would: a node of which nobody hears is not ready after a while."""
+        while True:
+            now = {"spec": {"renewTime": rfc3339_micro(dt.datetime.now(dt.UTC))}}
+            for each in list(self.nodes):
+                await self._api.patch(LEASES, each, now, "kube-node-lease")
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
     async def end(self) -> None:
         """Delete them."""
+        self._beating.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._beating
         await asyncio.gather(*(self._api.delete(Node.resource, each) for each in self.nodes))
+        await asyncio.gather(*(self._api.delete(LEASES, each, "kube-node-lease") for each in self.nodes))
 
 
 @pytest_asyncio.fixture
@@ -141,3 +171,224 @@ async def test_a_claim_is_bound_and_given_back(api: Api, pool: Pool, name: str) 
     await free(pool, nodes)
     await api.gone(Slice.resource, slice_)
     assert not await is_labelled()
+
+
+async def test_two_claims_race_for_one_node(api: Api, pool: Pool, name: str) -> None:
+    """E12: one has it; the other waits, says who has it, and gets it when that ends."""
+    (node,) = await pool.add(1)
+    await asyncio.gather(api.make_tenant(name), api.make_tenant(f"{name}-b"))
+    places = [name, f"{name}-b"]
+    await asyncio.gather(*(claim(api, each, "web", nodeNames=[node], users="Everybody") for each in places))
+
+    async def decided() -> list[Json] | None:
+        found = [await api.get(SliceClaim.resource, "web", each) for each in places]
+        states = sorted(each.get("status", {}).get("state", "") for each in found)
+        return sorted(found, key=lambda each: each["status"]["state"]) if states == ["Bound", "Pending"] else None
+
+    won, waits = await until(decided, "one of the two has the node")
+    assert won["status"]["nodes"] == [node]
+    assert "nodes" not in waits["status"]
+    assert f"in slice '{won['status']['slice']}'" in message(waits)
+    assert slice_marks(await pool.node(node))[0] == won["status"]["slice"]
+    await api.delete(SliceClaim.resource, "web", won["metadata"]["namespace"])
+    after = await state(api, waits["metadata"]["namespace"], "web", "Bound")
+    assert after["status"]["nodes"] == [node]
+
+
+async def test_what_cannot_be_had_is_pending_with_the_reason(api: Api, pool: Pool, name: str) -> None:
+    """E12: the nearest that would fit; no control planes; nothing for suspended tenants; no endless grace periods."""
+    await pool.add(2, cpu="4")
+    await api.make_tenant(name)
+    await claim(api, name, "many", count=5, selector=pool.selector)
+    waits = await state(api, name, "many", "Pending", reasons.NODES_INSUFFICIENT)
+    assert "5 nodes are asked for, and 2 can be had: spec.count 2 would fit" in message(waits)
+    await claim(api, name, "large", selector=pool.selector, perNode={"cpu": "6"})
+    waits = await state(api, name, "large", "Pending", reasons.NODES_INSUFFICIENT)
+    assert "2 has too little cpu: 4" in message(waits)
+    master = {"node-role.kubernetes.io/control-plane": ""}
+    (node,) = await pool.add(1, **master)
+    await claim(api, name, "master", nodeNames=[node])
+    waits = await state(api, name, "master", "Pending", reasons.NODES_INSUFFICIENT)
+    assert "1 runs the control plane" in message(waits)
+    await claim(api, name, "slow", selector=pool.selector, gracePeriodSeconds=7200)
+    waits = await state(api, name, "slow", "Pending", reasons.INVALID_SPEC)
+    assert "spec.gracePeriodSeconds must be at most 3600" in message(waits)
+    await api.patch(Tenant.resource, name, {"spec": {"suspended": True}})
+    await api.condition(name, reasons.SUSPENDED, holds=True)
+    await api.patch(SliceClaim.resource, "many", {"spec": {"count": 1}}, name)
+    await state(api, name, "many", "Pending", reasons.TENANT_SUSPENDED)
+    await api.patch(Tenant.resource, name, {"spec": {"suspended": False}})
+    await state(api, name, "many", "Reserved", reasons.NODES_RESERVED)
+
+
+async def test_a_manual_claim_waits_for_an_administrator(api: Api, pool: Pool, name: str) -> None:
+    """E13: an administrator makes the Slice, and takes the nodes back by deleting it."""
+    await pool.add(1)
+    await api.make_tenant(name)
+    await claim(api, name, "web", mode="Manual", selector=pool.selector, users="Everybody")
+    waits = await state(api, name, "web", "Pending", reasons.AWAITING_ADMINISTRATOR)
+    slice_, meta = waits["status"]["slice"], waits["metadata"]
+    assert slice_ in message(waits)
+    reference = {"namespace": name, "name": "web", "uid": meta["uid"]}
+    await api.create(Slice.resource, {"metadata": {"name": slice_}, "spec": {"claim": reference, "tenant": name}})
+    await state(api, name, "web", "Bound")
+    await api.delete(Slice.resource, slice_)
+    await free(pool, pool.nodes)
+    await state(api, name, "web", "Pending", reasons.AWAITING_ADMINISTRATOR)
+
+
+async def test_a_subnamespace_uses_a_claim_by_its_name(api: Api, trees: Trees, pool: Pool, name: str) -> None:
+    """E13: Reserved until somebody uses it; what is below uses it, too, but nothing in a Subtenant."""
+    await pool.add(1)
+    await api.make_tenant(name)
+    team = await trees.make(name, "team")
+    inner = await trees.make(team, "inner")
+    shop = await trees.make(team, "shop", SUBTENANT)
+    await claim(api, name, "web", selector=pool.selector)
+    await state(api, name, "web", "Reserved", reasons.NODES_RESERVED)
+    assert slice_marks(await pool.node(pool.nodes[0]))[1:] == ("", {"NoSchedule"})
+    await api.patch(Subnamespace.resource, "team", {"spec": {"sliceClaimName": "web"}}, name)
+    bound = await state(api, name, "web", "Bound")
+    assert bound["status"]["namespaces"] == sorted([team, inner])
+    labels = [(await api.get(Namespace.resource, each))["metadata"]["labels"] for each in (team, inner, shop, name)]
+    slice_ = bound["status"]["slice"]
+    assert [each.get(marks.SLICE) for each in labels] == [slice_, slice_, None, None]
+    await api.patch(Subnamespace.resource, "team", {"spec": {"sliceClaimName": None}}, name)
+    await state(api, name, "web", "Reserved")
+    assert marks.SLICE not in (await api.get(Namespace.resource, team))["metadata"]["labels"]
+
+
+async def test_pods_are_bound_at_admission_and_others_do_not_tolerate(api: Api, pool: Pool, name: str) -> None:
+    """E12, E13: whatever a pod says it goes to its slice; others' tolerations are refused; marks are the operator's."""
+    await pool.add(1)
+    rules = {"scheduling": {"nodeSelectors": ["disk"], "tolerations": ["gpu"]}}
+    await asyncio.gather(api.make_tenant(name, rules=rules), api.make_tenant(f"{name}-b"))
+    await claim(api, name, "web", selector=pool.selector, users="Everybody")
+    bound = await state(api, name, "web", "Bound")
+    slice_ = bound["status"]["slice"]
+    toleration = {"key": marks.SLICE, "operator": "Equal", "value": slice_}
+
+    async def is_bound() -> bool:
+        spec = (await api.create(PODS, _pod(f"p{len(await api.list(PODS, name))}"), name))["spec"]
+        return spec.get("nodeSelector") == {marks.SLICE: slice_} and toleration in spec["tolerations"]
+
+    await until(is_bound, "pods are bound to the slice")
+    own = {"nodeSelector": {marks.SLICE: "other", "a": "b"}, "tolerations": [toleration]}
+    with pytest.raises(Forbidden, match=r"selects nodes by 'a'"):
+        await api.create(PODS, _pod("more", **own), name)
+    made = await api.create(PODS, _pod("other", nodeSelector={marks.SLICE: "other"}, tolerations=[toleration]), name)
+    assert made["spec"]["nodeSelector"] == {marks.SLICE: slice_}
+    assert [each for each in made["spec"]["tolerations"] if each["key"] == marks.SLICE] == [toleration]
+    for bad in (toleration, {"key": marks.SLICE, "operator": "Exists"}, {"operator": "Exists"}):
+        for namespace in (name, f"{name}-b"):
+            if namespace == name and bad is toleration:
+                continue
+            with pytest.raises(Forbidden, match=r"tolerat"):
+                await api.create(PODS, _pod("bad", tolerations=[bad]), namespace)
+    for bad in (toleration, {"key": marks.SLICE, "operator": "Exists"}):
+        with pytest.raises(Forbidden, match=r"must not tolerate tenantry.dev/slice"):
+            await api.create(PODS, _pod("bad", tolerations=[bad]), "default")
+
+
+async def test_a_kubelet_does_not_change_whose_its_node_is(api: Api, people: People, pool: Pool, name: str) -> None:
+    """E12: labels, annotations and taints of slices are the operator's alone, on nodes that are made, too."""
+    await pool.add(1)
+    await api.make_tenant(name)
+    await claim(api, name, "web", selector=pool.selector, users="Everybody")
+    await state(api, name, "web", "Bound")
+    who = f"{name}-agent"
+    rule = {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["*"]}
+    await api.create(CLUSTER_ROLES, {"metadata": {"name": who}, "rules": [rule]})
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": who}
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": who}
+    await api.create(
+        ClusterRoleBinding.resource, {"metadata": {"name": who}, "roleRef": reference, "subjects": [subject]}
+    )
+    agent = await people.person(who)
+    node = pool.nodes[0]
+
+    async def may() -> bool:
+        try:
+            await agent.patch(Node.resource, node, {"metadata": {"labels": {"mine": "1"}}})
+        except Forbidden:
+            return False
+        return True
+
+    await until(may, "the agent has its rights")
+    taken_away: list[Json] = [
+        {"metadata": {"labels": {marks.SLICE: None}}},
+        {"metadata": {"labels": {marks.SLICE_RESERVED: "other"}}},
+        {"metadata": {"annotations": {marks.SLICE_CLAIM: "a/b/c"}}},
+        {"spec": {"taints": None}},
+    ]
+    for patch in taken_away:
+        with pytest.raises(Forbidden, match=r"must not be changed: they come from a SliceClaim"):
+            await agent.patch(Node.resource, node, patch)
+    with pytest.raises(Forbidden, match=r"must not be changed"):
+        await agent.create(Node.resource, {"metadata": {"name": f"{name}-new", "labels": {marks.SLICE: "web"}}})
+    await agent.patch(Node.resource, node, {"metadata": {"labels": {"mine": None}}})
+    await api.delete(ClusterRoleBinding.resource, who)
+    await api.delete(CLUSTER_ROLES, who)
+
+
+async def test_a_claim_ends_by_itself(api: Api, pool: Pool, clock: ManualClock, name: str) -> None:
+    """X05: warned of a day ahead, given back at the end, and had again where it is renewed."""
+    await pool.add(1)
+    await api.make_tenant(name)
+    ends = rfc3339(clock.now() + dt.timedelta(hours=30))
+    await claim(api, name, "web", selector=pool.selector, users="Everybody", expiresAt=ends)
+    clock.advance(1)
+
+    async def bound() -> bool:
+        clock.advance(0.5)
+        found = await api.get(SliceClaim.resource, "web", name)
+        return found.get("status", {}).get("state") == "Bound"
+
+    await until(bound, "it is bound")
+    clock.advance(8 * 3600)
+    warned = await until(lambda: _expiring(api, name), "it is warned of")
+    assert warned["reason"] == reasons.EXPIRES_SOON
+    clock.advance(23 * 3600)
+
+    async def freed() -> bool:
+        clock.advance(0.5)
+        return slice_marks(await pool.node(pool.nodes[0])) == ("", "", set())
+
+    await until(freed, "the node is given back")
+    await state(api, name, "web", "Pending", reasons.EXPIRED)
+    later = rfc3339(clock.now() + dt.timedelta(hours=30))
+    await api.patch(SliceClaim.resource, "web", {"spec": {"expiresAt": later}}, name)
+    await until(bound, "it is bound again")
+
+
+async def _expiring(api: Api, namespace: str) -> Json | None:
+    found = await api.get(SliceClaim.resource, "web", namespace)
+    told = [each for each in found["status"]["conditions"] if each["type"] == reasons.EXPIRING]
+    return told[0] if told else None
+
+
+async def test_claims_are_looked_at_when_they_are_made(api: Api, name: str) -> None:
+    """E12, X05: outside of tenants, in the past, selectors that mean nothing, and names that are too long."""
+    await api.make_tenant(name)
+    with pytest.raises(Forbidden, match=r"is no tenant's"):
+        await claim(api, "default", name)
+    with pytest.raises(Forbidden, match=r"spec.expiresAt must be in the future"):
+        await claim(api, name, "past", expiresAt="2020-01-01T00:00:00Z")
+    bad: list[Json] = [
+        {"selector": {"matchExpressions": [{"key": "a", "operator": "In"}]}},
+        {"selector": {"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]}},
+        {"count": 0},
+        {"gracePeriodSeconds": 86401},
+        {"perNode": {"cpu": "lots"}},
+        {"total": {"pods/x/y": "1"}},
+    ]
+    for spec in bad:
+        with pytest.raises(Invalid):
+            await claim(api, name, "bad", **spec)
+    with pytest.raises(Invalid, match=r"at most 46"):
+        await claim(api, name, "a" * 47)
+
+
+def _pod(name: str, **spec: object) -> Json:
+    container = {"name": "main", "image": "example.com/app:1"}
+    return {"metadata": {"name": name}, "spec": {"containers": [container], **spec}}

@@ -6,6 +6,7 @@ import click
 
 from tenantry.cli.explain_denied import denied
 from tenantry.cli.explain_quota import quota
+from tenantry.cli.explain_slice import slice_
 from tenantry.cli.explain_whocan import who_can
 
 
@@ -17,3 +18,4 @@ def explain() -> None:
 explain.add_command(quota)
 explain.add_command(denied)
 explain.add_command(who_can)
+explain.add_command(slice_)

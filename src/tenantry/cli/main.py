@@ -29,6 +29,8 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "describe": ("describe", "describe", "Show everything about a tenant or a subnamespace on one page."),
     "tree": ("tree", "tree", "Draw the tenants, their namespaces and how much of their quotas is used."),
     "quota": ("quota", "quota", "Show how tenants' quotas are divided, and change them for a while."),
+    "slice": ("slice", "slice_", "Claim nodes for a tenant alone, and give them back."),
+    "nodes": ("nodes", "nodes", "Show which node is whose, which are free, and who waits for some."),
     "explain": ("explain", "explain", "Tell what denies an object, who may do what, and what a quota has room for."),
     "audit": ("audit", "audit", "Try, as a tenant, what a tenant must not be able to do."),
     "name": ("name", "name", "Print what the namespace of a subnamespace is called."),

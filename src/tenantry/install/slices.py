@@ -78,8 +78,8 @@ def _tolerations() -> list[Json]:
         " || object.spec.tolerations != oldObject.spec.tolerations)"
     )
     of_tenant = f"'{TENANT_UID}' in namespaceObject.?metadata.labels.orValue({{}})"
-    # Whoever tolerates everything tolerates slices: the cluster's own agents may.
-    some = f"object.spec.tolerations.exists(t, {key} == '{SLICE}' || {key} == '' && {of_tenant})"
+    # Whoever tolerates everything tolerates slices, which only agents of the cluster may.
+    some = f"object.spec.tolerations.exists(t, {key} in ['', '{SLICE}'])"  # conditions know no namespace
     own = f"namespaceObject.?metadata.labels['{SLICE}'].orValue('')"
     all_own = (
         f"object.spec.tolerations.all(t, {key} == '{SLICE}' ? t.?operator.orValue('Equal') == 'Equal'"

@@ -122,18 +122,18 @@ class SliceController:
         problem = _in_the_way(scene)
         if problem is not None and not scene.nodes:
             return problem, LOOK_AGAIN_SECONDS
+        # Before the choice: what others give back while it is carried out has to wake this one, too.
+        self._waiting.add(scene.name)
         choice = await self._reserve(engine, scene, there)
         scene = gather(engine, scene.name, now)
         if choice.short and not _was_held(scene):
             # Whatever it got of what it needs altogether stands in the way of others only.
-            await writes.mark(engine, [(node, desired.freed(node)) for node in scene.nodes])
-            self._waiting.add(scene.name)
+            await self._free(engine, scene.nodes)
             return Stand(state=SliceState.PENDING, reason=reasons.NODES_INSUFFICIENT, message=choice.short), None
-        self._waiting.discard(scene.name)
         users = users_of(engine, scene, now)
         degraded = _degraded(scene.nodes, choice)
-        if degraded:
-            self._waiting.add(scene.name)
+        if not degraded:
+            self._waiting.discard(scene.name)
         if not users:
             await writes.label(engine, scene.labelled, None)
             message = f"{len(scene.nodes)} nodes are set aside, until a namespace uses the claim"
@@ -266,7 +266,7 @@ class SliceController:
             again = min(settles, again) if again is not None else settles
         else:
             empty = [node for node in scene.nodes if not own[node.metadata.name]]
-            await writes.mark(engine, [(node, desired.freed(node)) for node in empty])
+            await self._free(engine, empty)
             scene = gather(engine, scene.name, now)
         ended, why = (reasons.EXPIRED, "it has ended") if scene.claim is not None else (reasons.CLAIM_ENDED, "it ended")
         if scene.nodes:
@@ -282,6 +282,12 @@ class SliceController:
             await engine.delete(scene.slice)
         self._leaving.pop(scene.name, None)
         return _idle(scene, ended, why), None
+
+    async def _free(self, engine: Engine, nodes: Sequence[Node]) -> None:
+        """Give nodes back, and tell those that wait: what we write ourselves is no news to the cache."""
+        await writes.mark(engine, [(node, desired.freed(node)) for node in nodes])
+        for waiting in self._waiting if nodes else ():
+            engine.wake(self.name, waiting)
 
     # -- pods -------------------------------------------------------------------------------------
 

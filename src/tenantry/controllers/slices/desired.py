@@ -23,6 +23,8 @@ LAST_SECONDS = 1
 """How long a pod has to end that is deleted after the grace period, whatever it asked for."""
 
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
+_SAID_BY_THE_NODE = frozenset(f"node.kubernetes.io/{why}" for why in ("not-ready", "unreachable", "unschedulable"))
+"""Taints that follow what a node says of itself, some time later."""
 
 Json = dict[str, Any]
 
@@ -38,7 +40,8 @@ def facts(node: Node, disturbed: int, picked: str = "") -> NodeFacts:
         disturbed: How many pods would have to leave.
         picked: The slice that is about to take it; "" for none.
     """
-    taints = (taint.key for taint in node.spec.taints if taint.key != SLICE and taint.effect in _KEEPS_AWAY)
+    known = {SLICE, *_SAID_BY_THE_NODE}
+    taints = (taint.key for taint in node.spec.taints if taint.key not in known and taint.effect in _KEEPS_AWAY)
     return NodeFacts(
         name=node.metadata.name,
         labels=node.metadata.labels,

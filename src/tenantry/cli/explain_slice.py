@@ -1,0 +1,94 @@
+"""`tenantry explain slice`: why a claim has the nodes that it has, and each other node not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from tenantry.api.slice import SliceClaim, slice_name
+from tenantry.cli import output, place, session
+from tenantry.cli.target import Target, takes_target
+from tenantry.world.slices import select, sum_of
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+
+class SliceAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a claim has, and what it would get now.
+
+    Args:
+        claim: NAMESPACE/NAME.
+        state: How far it is.
+        has: The nodes that it has.
+        would_take: The nodes that it would get besides, as things are.
+        short: What it lacks, and the nearest that would fit; "" for nothing.
+        refused: Node to why it is not taken.
+    """
+
+    claim: str
+    state: str
+    has: tuple[str, ...]
+    would_take: tuple[str, ...]
+    short: str
+    refused: dict[str, str]
+
+
+@click.command("slice")
+@takes_target
+@click.argument("called", metavar="NAME")
+@place.takes_namespace("The claim's namespace; the context's where it names one.")
+@output.output_option("json")
+def slice_(target: Target, *, called: str, namespace: str, form: str | None) -> None:
+    r"""Tell why a claim has its nodes, what it lacks, and why each other node is not taken.
+
+    It reads nodes and pods: an administrator's command.
+
+    \b
+      tenantry explain slice fast -n acme
+    """
+    where = place.parent(target, namespace)
+    answer = session.run(target, lambda client: explain(client, called, where))
+    if form:
+        output.write(output.to_json(answer))
+        return
+    output.write_lines(_lines(answer))
+
+
+async def explain(client: Client, name: str, namespace: str) -> SliceAnswer:
+    """Return why a claim has the nodes that it has.
+
+    Raises:
+        NotFound: There is no such claim.
+    """
+    from tenantry.controllers.nodes.controller import Node
+    from tenantry.controllers.slices import desired, pods
+
+    claim = await client.get(SliceClaim, name, namespace)
+    own = slice_name(name, claim.metadata.uid)
+    nodes = await client.list(Node)
+    leaving: Counter[str] = Counter()
+    async for page in client.pages(pods.Pod.resource, msgspec.Raw):
+        leaving.update(node for raw in page.items for node in pods.leaving_of(pods.observe(raw)))
+    facts = [desired.facts(node, leaving[node.metadata.name]) for node in nodes]
+    choice = select(claim.spec, facts, sum_of(each for each in facts if each.taken_by == own))
+    return SliceAnswer(
+        claim=claim.key,
+        state=claim.status.state.value,
+        has=tuple(sorted(each.name for each in facts if each.taken_by == own)),
+        would_take=tuple(sorted(choice.nodes)),
+        short=choice.short,
+        refused=dict(sorted(choice.refused.items())),
+    )
+
+
+def _lines(answer: SliceAnswer) -> list[str]:
+    lines = [f"{answer.claim} is {answer.state}", f"has: {', '.join(answer.has) or 'no nodes'}"]
+    if answer.would_take:
+        lines.append(f"would take: {', '.join(answer.would_take)}")
+    if answer.short:
+        lines.append(f"lacks: {answer.short}")
+    return [*lines, "", *output.table(("NODE", "NOT TAKEN BECAUSE"), list(answer.refused.items()))]

@@ -1,0 +1,187 @@
+"""`tenantry slice`: claims nodes for a tenant, gives them back, and lists who has which."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.errors import InputError
+from tenantry.api.model import Condition, ObjectMeta
+from tenantry.api.slice import (
+    ClaimMode,
+    ClaimReference,
+    NodeSelector,
+    Slice,
+    SliceClaim,
+    SliceClaimSpec,
+    SliceSpec,
+    Users,
+    slice_name,
+)
+from tenantry.cli import flags, kinds, output, place, session
+from tenantry.cli.target import Target, takes_target
+from tenantry.engine.conditions import find
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+Json = dict[str, Any]
+
+_called = click.argument("called", metavar="NAME")
+_in_tenant = place.takes_namespace("The tenant's namespace; the context's where it names one.")
+_HEADERS = ("NAMESPACE", "NAME", "STATE", "NODES", "EXPIRES", "MESSAGE")
+
+
+@click.group("slice")
+def slice_() -> None:
+    """Claim nodes for a tenant alone, and give them back."""
+
+
+@slice_.command()
+@takes_target
+@_called
+@_in_tenant
+@click.option("--count", default=1, show_default=True, type=click.IntRange(1, 500), help="How many nodes.")
+@click.option("--selector", "labels", multiple=True, metavar="KEY=VALUE,...", help="Labels of the nodes.")
+@click.option("--node", "nodes", multiple=True, metavar="NODE", help="Only this node does. May be repeated.")
+@click.option("--per-node", multiple=True, metavar="RESOURCE=QUANTITY,...", help="What each node has at least.")
+@click.option("--total", multiple=True, metavar="RESOURCE=QUANTITY,...", help="What they have together at least.")
+@flags.choice_option("--mode", ClaimMode.DYNAMIC, "Manual: an administrator decides, with `tenantry slice approve`.")
+@click.option("--for", "subnamespaces", multiple=True, metavar="NAME", help="A Subnamespace that runs on them.")
+@click.option("--for-everybody", is_flag=True, help="The namespace itself runs on them, with everything below it.")
+@click.option(
+    "--grace", default=60, show_default=True, type=click.IntRange(0), metavar="SECONDS", help="For others' pods."
+)
+@click.option("--expires", default="", metavar="DURATION|TIME", help="When they are given back: 72h, or a time.")
+@flags.dry_run_option
+@output.output_option("json", "yaml", "name")
+def claim(
+    target: Target,
+    *,
+    called: str,
+    namespace: str,
+    count: int,
+    labels: tuple[str, ...],
+    nodes: tuple[str, ...],
+    per_node: tuple[str, ...],
+    total: tuple[str, ...],
+    mode: str,
+    subnamespaces: tuple[str, ...],
+    for_everybody: bool,
+    grace: int,
+    expires: str,
+    dry_run: bool,
+    form: str | None,
+) -> None:
+    r"""Claim nodes: pods of others leave them, and nobody else's come.
+
+    \b
+      tenantry slice claim fast -n acme --count 2 --selector disk=ssd --for-everybody
+      tenantry slice claim ml -n acme --per-node nvidia.com/gpu=4 --for training --expires 72h
+    """
+    spec = SliceClaimSpec(
+        mode=ClaimMode(mode),
+        count=count,
+        selector=NodeSelector(
+            match_labels=flags.parse_pairs("--selector", [part for text in labels for part in text.split(",")])
+        ),
+        node_names=nodes,
+        per_node=flags.parse_quota(per_node, "--per-node"),
+        total=flags.parse_quota(total, "--total"),
+        users=Users.EVERYBODY if for_everybody else Users.SUBNAMESPACES,
+        subnamespaces=subnamespaces,
+        grace_period_seconds=grace,
+        expires_at=flags.parse_expiry("--expires", expires),
+    )
+    wanted = SliceClaim(metadata=ObjectMeta(name=called, namespace=_place(target, namespace)), spec=spec)
+    resource = wanted.resource
+    whole: Json = {"apiVersion": resource.api_version, "kind": resource.kind, **msgspec.to_builtins(wanted)}
+    if dry_run:
+        flags.print_one(wanted, whole, form or "yaml")
+        return
+    made: Json = msgspec.json.decode(session.run(target, lambda client: client.create(wanted)))
+    output.talk(f"{kinds.told_key(SliceClaim, wanted.key)} created; `tenantry slice list` tells how far it is")
+    if form:
+        flags.print_one(wanted, made, form)
+
+
+@slice_.command()
+@takes_target
+@_called
+@_in_tenant
+def release(target: Target, *, called: str, namespace: str) -> None:
+    r"""Give nodes back: the tenant's pods leave them, and everybody's may come.
+
+    \b
+      tenantry slice release fast -n acme
+    """
+    where = _place(target, namespace)
+    session.run(target, lambda client: client.delete(SliceClaim.resource, where, called))
+    output.talk(f"{kinds.told(SliceClaim, called, where)} deleted; its nodes are given back when they are empty")
+
+
+@slice_.command()
+@takes_target
+@_called
+@_in_tenant
+def approve(target: Target, *, called: str, namespace: str) -> None:
+    r"""Give a Manual claim its nodes, as an administrator; deleting the Slice takes them back.
+
+    \b
+      tenantry slice approve fast -n acme
+    """
+    where = _place(target, namespace)
+    made = session.run(target, lambda client: _approve(client, called, where))
+    output.talk(f"slice {made!r} created")
+
+
+async def _approve(client: Client, name: str, namespace: str) -> str:
+    from tenantry.api.kubernetes import Namespace
+    from tenantry.api.marks import TENANT
+
+    found = await client.get(SliceClaim, name, namespace)
+    if found.spec.mode is not ClaimMode.MANUAL:
+        raise InputError(f"{kinds.told_key(SliceClaim, found.key)} is Dynamic: it gets nodes without anybody's word")
+    tenant = (await client.get(Namespace, namespace)).metadata.labels.get(TENANT, "")
+    reference = ClaimReference(namespace=namespace, name=name, uid=found.metadata.uid)
+    spec = SliceSpec(claim=reference, tenant=tenant, grace_period_seconds=found.spec.grace_period_seconds)
+    wanted = Slice(metadata=ObjectMeta(name=slice_name(name, found.metadata.uid)), spec=spec)
+    await client.create(wanted)
+    return wanted.metadata.name
+
+
+@slice_.command("list")
+@takes_target
+@place.takes_namespace("Only claims of this namespace.")
+@output.output_option("json", "yaml")
+def list_(target: Target, *, namespace: str, form: str | None) -> None:
+    r"""List claims, how far each is, and which nodes it has.
+
+    \b
+      tenantry slice list
+      tenantry slice list -n acme -o json
+    """
+    found = session.run(target, lambda client: client.list(SliceClaim, namespace=namespace))
+    if form:
+        resource = SliceClaim.resource
+        head = {"apiVersion": resource.api_version, "kind": resource.kind}
+        output.print_objects([{**head, **msgspec.to_builtins(each)} for each in found], form, single=False)
+        return
+    output.write_lines(output.table(_HEADERS, [_row(each) for each in sorted(found, key=lambda each: each.key)]))
+
+
+def _row(found: SliceClaim) -> tuple[str, ...]:
+    status, meta = found.status, found.metadata
+    told: Condition | None = find(status.conditions, reasons.READY)
+    cells = (meta.namespace, meta.name, status.state.value, ",".join(status.nodes), found.spec.expires_at)
+    return tuple(output.cell(each) for each in (*cells, told.message if told is not None else ""))
+
+
+def _place(target: Target, namespace: str) -> str:
+    chosen = namespace or place.context_namespace(target)
+    if not chosen:
+        raise InputError("name the tenant's namespace with -n, as in `-n acme`: the context names none")
+    return chosen

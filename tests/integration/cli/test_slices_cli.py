@@ -1,0 +1,91 @@
+"""Slices from the command line, on a real control plane with a real operator and no nodes but the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from cli_command import Cli
+
+from tenantry.cli.nodes import NodeView, summary
+
+
+@contextmanager
+def tenant(cli: Cli, name: str) -> Generator[None]:
+    """A tenant of the test's own."""
+    cli.run("tenant", "create", name, "--owner", "ada", "--wait")
+    try:
+        yield
+    finally:
+        cli.run("delete", "tenant", name, "--yes", "--no-wait")
+
+
+def test_a_claim_is_printed_as_it_would_be_made(cli: Cli) -> None:
+    """E13: every field has a flag; nothing is made by a dry run."""
+    flags = ["--count", "2", "--selector", "disk=ssd", "--per-node", "cpu=8", "--total", "memory=64Gi"]
+    flags += ["--node", "a", "--node", "b", "--for", "web", "--grace", "30", "--mode", "manual"]
+    spec = cli.json("slice", "claim", "fast", "-n", "acme", *flags, "--dry-run", "-o", "json")["spec"]
+    assert spec == {
+        "mode": "Manual",
+        "count": 2,
+        "selector": {"matchLabels": {"disk": "ssd"}},
+        "nodeNames": ["a", "b"],
+        "perNode": {"cpu": "8"},
+        "total": {"memory": "64Gi"},
+        "subnamespaces": ["web"],
+        "gracePeriodSeconds": 30,
+    }
+
+
+def _state(cli: Cli, name: str, wanted: str) -> None:
+    told = cli.kubectl("wait", "sliceclaim", name, "-n", "slices", f"--for=jsonpath={{.status.state}}={wanted}")
+    assert told.returncode == 0, told.stderr
+
+
+@pytest.fixture
+def node(cli: Cli, tmp_path: Path) -> Iterator[str]:
+    """A node of the test's own."""
+    ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", "lastHeartbeatTime": None}
+    has = {"cpu": "8", "memory": "32Gi", "pods": "110"}
+    status = {"capacity": has, "allocatable": has, "conditions": [ready]}
+    meta = {"name": "slices-1", "labels": {"pool": "cli"}}
+    file = tmp_path / "node.json"
+    file.write_bytes(msgspec.json.encode({"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": status}))
+    made = cli.kubectl("create", "-f", str(file))
+    assert made.returncode == 0, made.stderr
+    yield "slices-1"
+    cli.kubectl("delete", "node", "slices-1")
+
+
+def test_nodes_are_claimed_shown_explained_and_released(cli: Cli, node: str) -> None:
+    """E12, E13: from claim to release; who waits is told why, and `explain slice` tells of each node."""
+    with tenant(cli, "slices"):
+        flags = ["-n", "slices", "--selector", "pool=cli", "--for-everybody"]
+        cli.run("slice", "claim", "fast", *flags)
+        _state(cli, "fast", "Bound")
+        (seen,) = [each for each in cli.json("nodes", "-o", "json")["nodes"] if each["name"] == node]
+        assert (seen["state"], seen["tenant"], seen["cpu"]) == ("Bound", "slices", "8")
+        cli.run("slice", "claim", "more", *flags)
+        told = cli.kubectl("wait", "sliceclaim", "more", "-n", "slices", "--for=condition=Pending")
+        assert told.returncode == 0, told.stderr
+        assert "1 in slice" in cli.run("slice", "list", "-n", "slices").stdout
+        assert "slices/more" in cli.json("nodes", "-o", "json")["waiting"]
+        said = cli.run("explain", "slice", "more", "-n", "slices").stdout
+        assert f"in slice '{seen['slice']}'" in said
+        assert "lacks: 1 nodes are asked for, and 0 can be had" in said
+        assert "is Dynamic" in cli.run("slice", "approve", "more", "-n", "slices", code=2).stderr
+        cli.run("slice", "release", "fast", "-n", "slices")
+        _state(cli, "more", "Bound")
+        cli.run("slice", "release", "more", "-n", "slices")
+        assert "not found" in cli.run("slice", "release", "none", "-n", "slices", code=5).stderr
+
+
+@pytest.mark.parametrize(("taken", "bar"), [(0, "." * 40), (1, "#" * 10 + "." * 30), (4, "#" * 40)])
+def test_the_bar_shows_how_many_nodes_are_taken(taken: int, bar: str) -> None:
+    """E12: free and taken, at a glance."""
+    nodes = [NodeView(name=f"n{number}", state="Bound" if number < taken else "Free") for number in range(4)]
+    assert summary(nodes) == f"[{bar}] {taken} of 4 nodes taken, {4 - taken} free"
+    assert msgspec.json.decode(msgspec.json.encode(nodes[0]))["state"] == nodes[0].state
