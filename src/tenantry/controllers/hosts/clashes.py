@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tenantry.api import reasons
 from tenantry.api.model import Condition
@@ -10,7 +10,7 @@ from tenantry.engine.conditions import Wanted, find
 from tenantry.world.hosts import Clash
 
 SHOWN = 3
-"""How many hosts a condition names."""
+"""How many hosts a condition names, and an event."""
 
 
 class Clashes:
@@ -30,9 +30,10 @@ class Clashes:
 
     def set(self, found: Iterable[Clash]) -> set[str]:
         """Take in all there are, and return the namespaces in which they are others than before."""
-        before, after = self._by_namespace or {}, dict[str, tuple[Clash, ...]]()
+        groups: dict[str, list[Clash]] = {}
         for clash in found:
-            after[clash.use.namespace] = (*after.get(clash.use.namespace, ()), clash)
+            groups.setdefault(clash.use.namespace, []).append(clash)
+        before, after = self._by_namespace or {}, {name: tuple(each) for name, each in groups.items()}
         self._by_namespace = after
         return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
 
@@ -43,6 +44,12 @@ def told(clash: Clash) -> str:
         f"{clash.use.kind} {clash.use.name!r} has the host {clash.host!r}, which another tenant, or the cluster itself,"
         " had first, or one that overlaps it: choose another one"
     )
+
+
+def summary(found: Sequence[Clash]) -> str:
+    """Return what is wrong with several hosts; the first are named."""
+    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return "; ".join(map(told, found[:SHOWN])) + more
 
 
 def condition(found: tuple[Clash, ...] | None, before: Iterable[Condition], *, is_blind: bool = False) -> list[Wanted]:
@@ -61,6 +68,4 @@ def condition(found: tuple[Clash, ...] | None, before: Iterable[Condition], *, i
     if is_blind:
         message = f"hosts inside that another tenant had first: {len(found)}; events in the namespace name them"
         return [Wanted(reasons.HOSTS_TAKEN, True, reasons.HOST_TAKEN, message, only_true=True)]
-    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    message = "; ".join(map(told, found[:SHOWN])) + more
-    return [Wanted(reasons.HOSTS_TAKEN, True, reasons.HOST_TAKEN, message, only_true=True)]
+    return [Wanted(reasons.HOSTS_TAKEN, True, reasons.HOST_TAKEN, summary(found), only_true=True)]

@@ -27,7 +27,7 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
-from tenantry.controllers.hosts.clashes import Clashes, told
+from tenantry.controllers.hosts.clashes import Clashes, summary
 from tenantry.controllers.hosts.gather import GATEWAY_KINDS, INGRESSES, KINDS, Hosted, holders, observe, registers, uses
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.conditions import find
@@ -61,7 +61,7 @@ class HostController:
 
     def __init__(self, clashes: Clashes) -> None:
         self._clashes = clashes
-        self._said: set[tuple[str, str]] = set()
+        self._said: dict[str, frozenset[str]] = {}
         self._not_before = 0.0
 
     def watches(self) -> Sequence[Watch]:
@@ -110,10 +110,14 @@ class HostController:
 
     def _say(self, engine: Engine, clashes: tuple[Clash, ...]) -> None:
         """Say of each object that has another's host so, once, and have the status of its namespace's owner say it."""
+        by_object: dict[str, list[Clash]] = {}
         for clash in clashes:
-            if (clash.use.uid, clash.host) not in self._said:
-                engine.recorder.say(_about(clash.use), EventKind.WARNING, reasons.HOST_TAKEN, told(clash))
-        self._said = {(clash.use.uid, clash.host) for clash in clashes}
+            by_object.setdefault(clash.use.uid, []).append(clash)
+        said = {uid: frozenset(clash.host for clash in found) for uid, found in by_object.items()}
+        for uid, found in by_object.items():
+            if said[uid] - self._said.get(uid, frozenset()):
+                engine.recorder.say(_about(found[0].use), EventKind.WARNING, reasons.HOST_TAKEN, summary(found))
+        self._said = said
         was_known = self._clashes.is_known
         namespaces: Cache[Observed] = engine.cache(Namespace.resource)
         for name in self._clashes.set(clashes):
