@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
@@ -294,3 +295,43 @@ async def test_the_api_server_and_python_agree(api: Api, name: str) -> None:
             assert is_told(found, answer), f"seed {number}: {pod}"
     assert judged > EXAMPLES / 2, "most of the pods are pods"
     assert len(told) > 12, told
+
+
+async def warnings(api: Api, namespace: str, pod: Json) -> set[str]:
+    """Return the rules of which the server warns whoever makes a Deployment of such pods; it is not kept."""
+    labels = {"app": "p"}
+    template = {"metadata": {"labels": labels, "annotations": pod["metadata"]["annotations"]}, "spec": pod["spec"]}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    body = msgspec.json.encode({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "p"}, "spec": spec})
+    url = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+    async with api.client.open("POST", url, query={"dryRun": "All"}, body=body) as response:
+        return set(re.findall(r"\(rule (\S+) of ", " ".join(response.headers.getall("Warning", []))))
+
+
+@pytest.mark.usefixtures("classes")
+async def test_templates_are_warned_of_what_their_pods_are_refused_for(api: Api, name: str) -> None:
+    """E15: the same rules, of random pods under random rules."""
+    number = random.randrange(2**32)
+    print(f"seed {number}")
+    # A LimitRange gives pods the limits that their template has not.
+    rules = [{key: value for key, value in each.items() if key != "containers"} for each in drawn(RULES, 4, number)]
+    books = [effective([Layer("Tenant 'x'", msgspec.convert(given, Rules))]) for given in rules]
+    for index, book in enumerate(books):
+        await place(api, f"{name}-{index}", book)
+    await place(api, name, None)
+    judged, told = 0, set[str]()
+    for index, pod in enumerate(drawn(pods(), EXAMPLES, number)):
+        turn = index % len(books)
+        try:
+            stored = await try_(api, name, pod)
+            warned = await warnings(api, f"{name}-{turn}", pod)
+        except (Invalid, Forbidden):
+            continue  # no pod at all, or no template, whatever the rules
+        found = {finding.rule for finding in judge(f"{name}-{turn}", stored, books[turn])}
+        # Ports of pods in the node's network become the node's when the pod is made.
+        late = {"podSecurity.hostPorts"} if stored["spec"].get("hostNetwork") else set[str]()
+        assert warned - late == found - late, f"seed {number}: {pod}"
+        judged += 1
+        told |= found
+    assert judged > EXAMPLES / 2, "most of the pods are pods"
+    assert len(told) > 6, told

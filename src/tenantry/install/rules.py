@@ -45,16 +45,25 @@ def name_of(subject: Subject) -> str:
 
 def _policy(subject: Subject) -> list[Json]:
     parts, name = compiled(subject), name_of(subject)
+    about = [rule(subject.group, subject.resources, *subject.operations)]
+    templates = [rule(group, plurals, *subject.operations) for group, plurals in subject.templates]
     policy = validating(
         name,
-        [rule(subject.group, subject.resources, *subject.operations)],
+        [*about, *templates],
         parts.validations,
         conditions=parts.conditions,
         where=_where_is(subject),
         paramKind=PARAM_KIND,
         variables=parts.variables,
     )
-    acted = (bindings(name, section=each, validationActions=[ACTIONS[each]]) for each in ACTIONS)
+    enforced = about if templates else ()
+    acted = [
+        bindings(name, section=each, about=enforced if each == ENFORCED else (), validationActions=[action])
+        for each, action in ACTIONS.items()
+    ]
+    if templates:
+        # Who writes one is told at once; without rules the pods are refused, and nobody is warned.
+        acted.append(bindings(name, aside="templates", missing="Allow", about=templates, validationActions=["Warn"]))
     return [policy, *(each for both in acted for each in both)]
 
 
@@ -69,6 +78,7 @@ def bindings(
     kind: str = "Validating",
     *,
     section: str = ENFORCED,
+    aside: str = "",
     missing: str = "",
     about: Sequence[Json] = (),
     **more: Json | list[str],
@@ -79,6 +89,7 @@ def bindings(
         name: Of the policy.
         kind: Validating or Mutating.
         section: Of the rules; those that warn and note are looked at only where there are any.
+        aside: What the bindings are called behind the policy's name, beside others of the section.
         missing: What comes of a request where there are no rules yet; by default it is refused, by what enforces.
         about: Which of what the policy is about; see `rule`; by default all of it.
         more: Further fields of the spec.
@@ -91,7 +102,7 @@ def bindings(
     only: Json = {"resourceRules": list(about)} if about else {}
     kept = {**_where(_labelled(OWN_MARK, "Exists"), *has_any), **only}
     common = {**_where(_labelled(OWN_MARK, "DoesNotExist"), *has_any), **only}
-    called = name if section == ENFORCED else f"{name}-{section}"
+    called = "-".join(filter(None, (name, aside or (section if section != ENFORCED else ""))))
     return [
         binding(name, kind, called=called, **({"paramRef": own, "matchResources": kept} | more)),
         binding(name, kind, called=f"{called}-shared", **({"paramRef": shared, "matchResources": common} | more)),

@@ -97,6 +97,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
         checks: In the order in which they are told.
         concerns: Whether the conditions hold, in Python.
         operations: CREATE and UPDATE, or only one of them.
+        templates: API groups and plurals of what such objects are made from: what is enforced only warns there.
         marked: The label of the namespaces that it is about; "" for all of every tenant.
     """
 
@@ -109,6 +110,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     concerns: Callable[[Request], bool]
     operations: tuple[str, ...] = ("CREATE", "UPDATE")
     marked: str = ""
+    templates: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def findings(self, judged: Judged) -> list[Finding]:
         """Return everything that the rules have against a request, in the API server's order."""

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from tenantry.policy.check import Subject
 from tenantry.policy.images import IMAGES
+from tenantry.policy.objects import KUBERNETES
 from tenantry.policy.podsecurity import POD_SECURITY, has
 from tenantry.policy.request import Request
 from tenantry.policy.resources import POD_LIMITS, RESOURCES
 from tenantry.policy.scheduling import SCHEDULING, TERMS
 
+TEMPLATES = (
+    ("apps", ("deployments", "statefulsets", "daemonsets", "replicasets")),
+    ("batch", ("jobs", "cronjobs")),
+)
+"""API group and plurals of what pods are made from: whoever writes one is warned at once, pods are what is refused."""
+
+_POD = (
+    "has(object.spec.jobTemplate) ? object.spec.jobTemplate.spec.template"
+    " : has(object.spec.template) ? object.spec.template : object"
+)
 _OLD_SPEC = "has(oldObject.spec) && object.spec == oldObject.spec"
-_INIT = "(has(object.spec.initContainers) ? object.spec.initContainers : [])"
-_CONTEXT = "object.spec.securityContext"
+_INIT = "(has(variables.spec.initContainers) ? variables.spec.initContainers : [])"
+_EPHEMERAL = "(has(variables.spec.ephemeralContainers) ? variables.spec.ephemeralContainers : [])"
+_CONTEXT = "variables.spec.securityContext"
 
 
 def _is_new(request: Request) -> bool:
@@ -23,19 +35,27 @@ PODS = Subject(
     group="",
     resources=("pods", "pods/ephemeralcontainers", "pods/resize"),
     # What runs already, and was allowed to, may get its labels and lose its finalizers whatever the rules are now.
-    conditions={"spec-is-new": f"request.operation == 'CREATE' || !({_OLD_SPEC})"},
+    # Kubernetes' own controllers write ReplicaSets and Jobs, and nobody reads their warnings.
+    conditions={
+        "spec-is-new": f"(request.operation == 'CREATE' || !({_OLD_SPEC}))"
+        f" && (request.resource.group == '' || !{KUBERNETES})"
+    },
     variables={
-        "resourced": f"object.spec.containers + {_INIT}",
-        "all": "variables.resourced + (has(object.spec.ephemeralContainers) ? object.spec.ephemeralContainers : [])",
+        "pod": _POD,
+        "spec": "variables.pod.spec",
+        "isTemplate": "request.resource.group != ''",
+        "resourced": f"variables.spec.containers + {_INIT}",
+        "all": f"variables.resourced + {_EPHEMERAL}",
         "secured": "variables.all.filter(c, has(c.securityContext))",
-        "volumes": "has(object.spec.volumes) ? object.spec.volumes : []",
-        "sysctls": f"{has('object.spec', 'securityContext', 'sysctls')} ? {_CONTEXT}.sysctls : []",
-        "linux": "!has(object.spec.os) || object.spec.os.name != 'windows'",
-        "nonRoot": f"{has('object.spec', 'securityContext', 'runAsNonRoot')} && {_CONTEXT}.runAsNonRoot",
-        "seccomp": f"{has('object.spec', 'securityContext', 'seccompProfile')}",
+        "volumes": "has(variables.spec.volumes) ? variables.spec.volumes : []",
+        "sysctls": f"{has('variables.spec', 'securityContext', 'sysctls')} ? {_CONTEXT}.sysctls : []",
+        "linux": "!has(variables.spec.os) || variables.spec.os.name != 'windows'",
+        "nonRoot": f"{has('variables.spec', 'securityContext', 'runAsNonRoot')} && {_CONTEXT}.runAsNonRoot",
+        "seccomp": f"{has('variables.spec', 'securityContext', 'seccompProfile')}",
         "terms": TERMS,
         "podLimits": POD_LIMITS,
     },
     checks=(*POD_SECURITY, *IMAGES, *SCHEDULING, *RESOURCES),
     concerns=_is_new,
+    templates=TEMPLATES,
 )

@@ -12,6 +12,9 @@ from tenantry.policy.check import one_of, told_one_of
 from tenantry.policy.items import ALL, SECURED, SYSCTLS_SET, VOLUMES, Item, Told, no_item, no_pod, of_each
 from tenantry.policy.request import Json, Judged, part, parts, texts
 
+SPEC = "variables.spec"
+"""CEL: the spec of the pod, or of the pods that are made from a template."""
+
 CAPABILITIES = "podSecurity.capabilities"
 SYSCTLS = "podSecurity.sysctls"
 VOLUME_TYPES = "podSecurity.volumeTypes"
@@ -84,7 +87,7 @@ HOST = (
     ),
     no_pod(
         "podSecurity.hostNamespaces",
-        bad=" || ".join(f"has(object.spec.{f}) && object.spec.{f}" for f in ("hostNetwork", "hostPID", "hostIPC")),
+        bad=" || ".join(f"has({SPEC}.{f}) && {SPEC}.{f}" for f in ("hostNetwork", "hostPID", "hostIPC")),
         what="is in a namespace of its node",
         fix="leave out hostNetwork, hostPID and hostIPC",
         is_bad=_uses_host,
@@ -115,7 +118,7 @@ HOST = (
     ),
     no_pod(
         "podSecurity.hostProcess",
-        bad=_host_process("object.spec"),
+        bad=_host_process("variables.spec"),
         what="runs on the host",
         fix="leave out securityContext.windowsOptions.hostProcess",
         is_bad=lambda judged: _is_host_process(judged.spec),
@@ -157,9 +160,10 @@ def _is_unconfined(holder: Json, field: str) -> bool:
     return part(_context(holder), field).get("type") == "Unconfined"
 
 
-_ANNOTATIONS = "object.metadata.annotations"
+_ANNOTATIONS = "variables.pod.metadata.annotations"
 _ANNOTATED = (
-    f"has({_ANNOTATIONS}) && {_ANNOTATIONS}.exists(k, k.startsWith('{APP_ARMOR}') && {_ANNOTATIONS}[k] != ''"
+    f"has(variables.pod.metadata) && has({_ANNOTATIONS})"
+    f" && {_ANNOTATIONS}.exists(k, k.startsWith('{APP_ARMOR}') && {_ANNOTATIONS}[k] != ''"
     f" && {_ANNOTATIONS}[k] != 'runtime/default' && !{_ANNOTATIONS}[k].startsWith('localhost/'))"
 )
 
@@ -187,7 +191,7 @@ CONFINED = (
     ),
     no_pod(
         "podSecurity.seLinux",
-        bad=_se_linux("object.spec"),
+        bad=_se_linux("variables.spec"),
         is_bad=lambda judged: _has_se_linux(judged.spec),
         what=_SE_LINUX[0],
         fix=_SE_LINUX[1],
@@ -202,7 +206,7 @@ CONFINED = (
     ),
     no_pod(
         "podSecurity.appArmor",
-        bad=f"{_profile('object.spec', 'appArmorProfile')} || {_ANNOTATED}",
+        bad=f"{_profile('variables.spec', 'appArmorProfile')} || {_ANNOTATED}",
         is_bad=lambda judged: _is_unconfined(judged.spec, "appArmorProfile") or _is_annotated(judged),
         what=_APP_ARMOR[0],
         fix=_APP_ARMOR[1],
@@ -217,7 +221,7 @@ CONFINED = (
     ),
     no_pod(
         "podSecurity.seccompUnconfined",
-        bad=_profile("object.spec", "seccompProfile"),
+        bad=_profile("variables.spec", "seccompProfile"),
         is_bad=lambda judged: _is_unconfined(judged.spec, "seccompProfile"),
         what=_SECCOMP[0],
         fix=_SECCOMP[1],
@@ -266,7 +270,7 @@ RESTRICTED = (
     ),
     no_pod(
         "podSecurity.runAsRoot",
-        bad=f"{has('object.spec', 'securityContext', 'runAsUser')} && object.spec.securityContext.runAsUser == 0",
+        bad=f"{has('variables.spec', 'securityContext', 'runAsUser')} && variables.spec.securityContext.runAsUser == 0",
         what="runs as root",
         fix="set securityContext.runAsUser to another number than 0, or leave it out",
         is_bad=lambda judged: _context(judged.spec).get("runAsUser", 1) == 0,

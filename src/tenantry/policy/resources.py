@@ -17,16 +17,21 @@ UNBOUNDED = ("cpu", "memory", "ephemeral-storage")
 
 _LIMITS = "has(c.resources) && has(c.resources.limits) && r in c.resources.limits"
 _LIMITED = f"({_LIMITS} || r in variables.podLimits)"
+_LIMITLESS = f"!variables.isTemplate && !{_LIMITED}"
+"""CEL: a template's pods get the limits of the LimitRange in their namespace when they are made."""
+
 _MORE = "quantity(string({0}[r])).isGreaterThan(quantity(variables.maxima[r].value))"
 _TOO_MUCH = (
     f"({_LIMITS} && {_MORE.format('c.resources.limits')}"
     f" || has(c.resources) && has(c.resources.requests) && r in c.resources.requests"
     f" && {_MORE.format('c.resources.requests')}"
     f" || !({_LIMITS}) && r in variables.podLimits && {_MORE.format('variables.podLimits')}"
-    f" || r in ['cpu', 'memory', 'ephemeral-storage'] && !{_LIMITED})"
+    f" || r in ['cpu', 'memory', 'ephemeral-storage'] && {_LIMITLESS})"
 )
 
-POD_LIMITS = "has(object.spec.resources) && has(object.spec.resources.limits) ? object.spec.resources.limits : {}"
+POD_LIMITS = (
+    "has(variables.spec.resources) && has(variables.spec.resources.limits) ? variables.spec.resources.limits : {}"
+)
 """CEL of the variable `podLimits`: what the containers of the pod may use together."""
 
 
@@ -84,7 +89,7 @@ RESOURCES = (
     _of_resources(
         "containers.requiredLimits",
         "required",
-        f"!{_LIMITED}",
+        _LIMITLESS,
         "'has no limit of ' + r",
         "variables.required[r]",
         "'set resources.limits.' + r",

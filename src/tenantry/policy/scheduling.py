@@ -35,7 +35,7 @@ def _named_class(
         was_given: The same in Python.
     """
     listed = f"variables.allowed[{quoted(rule)}]"
-    is_other = f"!(object.spec.{field} in {listed}.values)" + (f" && !({is_given})" if is_given else "")
+    is_other = f"!(variables.spec.{field} in {listed}.values)" + (f" && !({is_given})" if is_given else "")
 
     def find(judged: Judged) -> Iterator[Finding]:
         given, names = judged.spec.get(field) or "", judged.rules.allowed[rule]
@@ -46,10 +46,10 @@ def _named_class(
     return Check(
         rule=rule,
         form="allowed",
-        bad=f"has(object.spec.{field}) && object.spec.{field} != '' && {is_other}",
+        bad=f"has(variables.spec.{field}) && variables.spec.{field} != '' && {is_other}",
         usual=True,
         path="'pod'",
-        what=f"'has {field} \\'' + object.spec.{field} + '\\''",
+        what=f"'has {field} \\'' + variables.spec.{field} + '\\''",
         source=f"{listed}.source",
         fix=one_of(f"{listed}.values"),
         find=find,
@@ -90,7 +90,7 @@ def _listed(rule: str, among: str, what: str, of: Callable[[Judged], list[str]])
 
 _IS_SANDBOX = (
     f"{quoted(RUNTIME)} in namespaceObject.metadata.labels && {quoted(RUNTIME_CLASS)} in variables.chosen"
-    f" && object.spec.runtimeClassName == variables.chosen[{quoted(RUNTIME_CLASS)}].value"
+    f" && variables.spec.runtimeClassName == variables.chosen[{quoted(RUNTIME_CLASS)}].value"
 )
 
 
@@ -117,7 +117,7 @@ def _is_slices(judged: Judged, key: str) -> bool:
 _KEY = "(has(t.key) ? t.key : '')"
 _TOLERATED = f"variables.allowed['{TOLERATIONS}'].values"
 _NOT_TOLERATED = (
-    f"(has(object.spec.tolerations) ? object.spec.tolerations.map(t, {_KEY}).filter(k,"
+    f"(has(variables.spec.tolerations) ? variables.spec.tolerations.map(t, {_KEY}).filter(k,"
     f" !(k in {_TOLERATED} || k in ['{ALWAYS_TOLERATED[0]}', '{ALWAYS_TOLERATED[1]}']"
     f" || k == {quoted(SLICE)} && {_IN_SLICE} || k.startsWith('{NODE_TROUBLE}') && {_BY_DAEMON_SETS})) : [])"
 )
@@ -134,8 +134,8 @@ def _not_tolerated(judged: Judged) -> list[str]:
 # -- labels of nodes ------------------------------------------------------------------------------
 
 _LABELS = f"variables.allowed['{NODE_SELECTORS}'].values"
-_SELECTOR = "object.spec.nodeSelector"
-_AFFINITY = "object.spec.affinity.nodeAffinity"
+_SELECTOR = "variables.spec.nodeSelector"
+_AFFINITY = "variables.spec.affinity.nodeAffinity"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _NOT_SELECTABLE = (
@@ -152,7 +152,7 @@ _NOT_ATTRACTED = (
 )
 
 TERMS = (
-    "has(object.spec.affinity) && has(object.spec.affinity.nodeAffinity)"
+    "has(variables.spec.affinity) && has(variables.spec.affinity.nodeAffinity)"
     f" ? (has({_AFFINITY}.{_REQUIRED}) ? {_AFFINITY}.{_REQUIRED}.nodeSelectorTerms : [])"
     f" + (has({_AFFINITY}.{_PREFERRED}) ? {_AFFINITY}.{_PREFERRED}.map(t, t.preference) : []) : []"
 )
@@ -187,7 +187,8 @@ SCHEDULING = (
     no_pod(
         NODE_NAME,
         # It is there after the scheduler has said so; a kubelet's own pods, which it mirrors, are born with it.
-        bad="request.operation == 'CREATE' && has(object.spec.nodeName) && object.spec.nodeName != ''"
+        bad="(request.operation == 'CREATE' || variables.isTemplate) && has(variables.spec.nodeName)"
+        " && variables.spec.nodeName != ''"
         " && !('system:nodes' in request.userInfo.groups)",
         what="names its node",
         fix="leave out nodeName, and let the scheduler choose",
