@@ -116,6 +116,12 @@ async def make_pod(cluster: LocalCluster, name: str, node: str, runtime: str) ->
         "name": "web",
         "image": AGNHOST,
         "args": ["netexec", "--http-port=8080"],
+        "securityContext": {
+            "runAsUser": 1000,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         "readinessProbe": {"httpGet": {"path": "/hostname", "port": 8080}, "periodSeconds": 1},
     }
     pod: dict[str, Any] = {
@@ -251,9 +257,9 @@ def test_an_image_is_the_same_bytes_for_the_same_files(tmp_path: Path) -> None:
     """H06: what is in an image decides its digest, and nothing else does; its name is in it."""
     program = tmp_path / "program"
     program.write_bytes(b"text")
-    program.chmod(0o755)
     one, two = tmp_path / "one.tar", tmp_path / "two.tar"
-    for target in (one, two):
+    for target, mode in ((one, 0o755), (two, 0o700)):
+        program.chmod(mode)
         images.write(Recipe(reference="tenantry.local/web:1", files={"/bin/web": program}), target)
     assert one.read_bytes() == two.read_bytes()
     assert images.reference_of(one) == "tenantry.local/web:1"

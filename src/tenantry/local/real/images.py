@@ -127,7 +127,8 @@ def _add(tar: tarfile.TarFile, name: str, content: Path | bytes | None) -> None:
         about.type, about.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
         tar.addfile(about)
         return
-    about.mode = 0o644 if isinstance(content, bytes) else content.stat().st_mode & 0o777
+    # Whoever runs the container reads them, whatever the umask was of who made them.
+    about.mode = 0o755 if isinstance(content, Path) and content.stat().st_mode & 0o100 else 0o644
     data = content if isinstance(content, bytes) else content.read_bytes()
     about.size = len(data)
     tar.addfile(about, io.BytesIO(data))

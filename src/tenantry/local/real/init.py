@@ -141,6 +141,8 @@ def main() -> None:
     os.write(1, b"born\n")
     if not sys.stdin.readline():
         sys.exit(1)
+    # The supervisor's would hide the root of images from all but root.
+    os.umask(0o022)
     # Programs write to the log alone: this end of the pipe is the starter's sign of life.
     ready = os.dup(1)
     os.set_inheritable(ready, False)
