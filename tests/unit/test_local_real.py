@@ -1,0 +1,72 @@
+"""Real nodes without a node: addresses, which nodes there are, and what is written for them."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+
+import pytest
+
+from tenantry.api.errors import InputError, LocalError
+from tenantry.local.real import fleet, network, settings
+from tenantry.local.real.settings import NodeSettings
+from tenantry.local.spec import RealNode, RealNodes
+
+NODE = NodeSettings(name="real-3", number=3, block=115, cluster="tnt01234567", memory_reserved_mib=2048)
+
+
+def test_a_block_that_is_routed_is_not_chosen() -> None:
+    """Addresses that this machine reaches elsewhere are never taken, the default route notwithstanding."""
+    taken = [ipaddress.IPv4Network(text) for text in ("0.0.0.0/0", "10.112.0.0/16", "10.113.7.0/24", "192.0.2.0/24")]
+    assert network.choose(None, taken) == 114
+    assert network.choose(120, taken) == 120
+    assert network.choose(113, taken) == 114
+    with pytest.raises(LocalError, match="no range"):
+        network.choose(None, [ipaddress.IPv4Network("10.0.0.0/8")])
+
+
+def test_nodes_have_addresses_of_their_own() -> None:
+    """Neither two nodes nor a node and the bridge share an address, and no range of pods holds a node."""
+    addresses = network.Addresses(115)
+    numbers = range(1, network.MAX_NODES + 1)
+    nodes = [ipaddress.IPv4Address(addresses.node(number)) for number in numbers]
+    ranges = [ipaddress.IPv4Network(addresses.pods_of(number)) for number in numbers]
+    assert len({*nodes, ipaddress.IPv4Address(addresses.bridge)}) == network.MAX_NODES + 1
+    assert all(node in ipaddress.IPv4Network(addresses.nodes) for node in nodes)
+    assert not any(node in each for node in nodes for each in ranges)
+    assert len(set(ranges)) == network.MAX_NODES
+    assert all(each.subnet_of(ipaddress.IPv4Network(addresses.pods)) for each in ranges)
+
+
+def test_the_names_of_links_fit_the_kernel() -> None:
+    """IFNAMSIZ is 16, the end included."""
+    assert len(network.link(NODE.cluster, network.MAX_NODES)) <= 15
+
+
+def test_a_node_gets_the_first_number_that_is_free() -> None:
+    """Who is there keeps name and addresses."""
+    one, three = RealNode(name="real-1", number=1), RealNode(name="real-3", number=3)
+    assert fleet.new((one, three)).name == "real-2"
+    assert [each.name for each in fleet.counted((one, three), 3)] == ["real-1", "real-3", "real-2"]
+    assert fleet.counted((one, three), 1) == (one,)
+    with pytest.raises(InputError, match="--nodes 51 must be from 0 to 50"):
+        fleet.counted((), 51)
+
+
+def test_an_unknown_node_is_named_with_the_known_ones() -> None:
+    """E19: a name that is mistyped takes no node away."""
+    real = RealNodes(block=112, binaries="/bin", memory_reserved_mib=0, nodes=(RealNode(name="real-1", number=1),))
+    with pytest.raises(InputError, match='no real node "real-2"; there are real-1'):
+        fleet.without(real, "real-2")
+    assert fleet.without(real, "real-1").nodes == ()
+
+
+def test_what_is_written_for_a_node_agrees() -> None:
+    """Pods get addresses of the node's range, and the kubelet leaves other nodes their memory."""
+    texts = settings.texts(NODE)
+    bridge = json.loads(texts["cni/10-pods.conflist"])["plugins"][0]
+    kubelet = json.loads(texts["kubelet.json"])
+    assert bridge["ipam"]["ranges"] == [[{"subnet": "10.115.3.0/24"}]]
+    assert kubelet["systemReserved"] == {"memory": "2048Mi"}
+    assert kubelet["authentication"]["anonymous"] == {"enabled": False}
+    assert settings.PAUSE in texts["containerd.toml"]
