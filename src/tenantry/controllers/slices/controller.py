@@ -64,8 +64,9 @@ class SliceController:
     def __init__(self) -> None:
         # Node to the slice that is about to take it: what this process has chosen, and no cache knows yet.
         self._picked: dict[str, str] = {}
-        # Slices that wait for nodes.
+        # Slices that wait for nodes, and how often there was news of nodes for them.
         self._waiting: set[str] = set()
+        self._news = 0
         # Slice to the tenant and the namespace of its claim.
         self._places: dict[str, tuple[str, str]] = {}
         # Slice to when its nodes were set aside, by the monotonic clock.
@@ -122,17 +123,21 @@ class SliceController:
         problem = _in_the_way(scene)
         if problem is not None and not scene.nodes:
             return problem, LOOK_AGAIN_SECONDS
-        # Before the choice: what others give back while it is carried out has to wake this one, too.
-        self._waiting.add(scene.name)
+        news = self._news
         choice = await self._reserve(engine, scene, there)
         scene = gather(engine, scene.name, now)
         if choice.short and not _was_held(scene):
             # Whatever it got of what it needs altogether stands in the way of others only.
-            await self._free(engine, scene.nodes)
-            return Stand(state=SliceState.PENDING, reason=reasons.NODES_INSUFFICIENT, message=choice.short), None
+            await self._free(engine, scene.name, scene.nodes)
+            self._waiting.add(scene.name)
+            # What others gave back since the choice has woken only those that waited then.
+            again = 0.0 if self._news != news and not scene.nodes else None
+            return Stand(state=SliceState.PENDING, reason=reasons.NODES_INSUFFICIENT, message=choice.short), again
         users = users_of(engine, scene, now)
         degraded = _degraded(scene.nodes, choice)
-        if not degraded:
+        if degraded:
+            self._waiting.add(scene.name)
+        else:
             self._waiting.discard(scene.name)
         if not users:
             await writes.label(engine, scene.labelled, None)
@@ -167,9 +172,7 @@ class SliceController:
             # What somebody changed by hand is put back; what is bound stays so.
             kept = [node for node in scene.nodes if not node.metadata.labels.get(desired.SLICE)]
             found = [*chosen, *kept]
-            await writes.mark(
-                engine, [(node, desired.patch_of(node, scene.name, bound=False, claim=note)) for node in found]
-            )
+            await writes.mark(engine, scene.name, found, desired.reserve(scene.name, note))
         finally:
             for name in picked:
                 self._picked.pop(name, None)
@@ -206,8 +209,7 @@ class SliceController:
         empty = [node for node in waiting if not foreign[node.metadata.name]]
         await self._watch_over(scene, [name for name, found in foreign.items() if found])
         if settles <= 0 and empty:
-            patches = [(node, desired.patch_of(node, scene.name, bound=True, claim="")) for node in empty]
-            await writes.mark(engine, patches)
+            await writes.mark(engine, scene.name, empty, desired.bind(scene.name))
             waiting = [node for node in waiting if foreign[node.metadata.name]]
         was_bound = scene.slice is not None and scene.slice.status.state is SliceState.BOUND
         leaving = [pod for found in foreign.values() for pod in found]
@@ -249,10 +251,7 @@ class SliceController:
         await writes.label(engine, scene.labelled, None)
         closing = [node for node in scene.nodes if node.metadata.labels.get(desired.SLICE)]
         if closing:
-            patches = [
-                (node, desired.patch_of(node, scene.name, bound=True, claim="", leaving=True)) for node in closing
-            ]
-            await writes.mark(engine, patches)
+            await writes.mark(engine, scene.name, closing, desired.bind(scene.name, leaving=True))
             self._reserved_at[scene.name] = engine.clock.monotonic()
             scene = gather(engine, scene.name, now)
         settles = self._reserved_at.get(scene.name, 0.0) + SETTLE_SECONDS - engine.clock.monotonic()
@@ -266,7 +265,7 @@ class SliceController:
             again = min(settles, again) if again is not None else settles
         else:
             empty = [node for node in scene.nodes if not own[node.metadata.name]]
-            await self._free(engine, empty)
+            await self._free(engine, scene.name, empty)
             scene = gather(engine, scene.name, now)
         ended, why = (reasons.EXPIRED, "it has ended") if scene.claim is not None else (reasons.CLAIM_ENDED, "it ended")
         if scene.nodes:
@@ -283,10 +282,13 @@ class SliceController:
         self._leaving.pop(scene.name, None)
         return _idle(scene, ended, why), None
 
-    async def _free(self, engine: Engine, nodes: Sequence[Node]) -> None:
+    async def _free(self, engine: Engine, name: str, nodes: Sequence[Node]) -> None:
         """Give nodes back, and tell those that wait: what we write ourselves is no news to the cache."""
-        await writes.mark(engine, [(node, desired.freed(node)) for node in nodes])
-        for waiting in self._waiting if nodes else ():
+        if not nodes:
+            return
+        await writes.mark(engine, name, nodes, desired.freed)
+        self._news += 1
+        for waiting in self._waiting:
             engine.wake(self.name, waiting)
 
     # -- pods -------------------------------------------------------------------------------------
@@ -368,6 +370,7 @@ class SliceController:
         new = desired.facts(after, 0) if after is not None else None
         if old == new and before is not None and after is not None and before.spec == after.spec:
             return ()  # a heartbeat
+        self._news += 1
         held = {facts.taken_by for facts in (old, new) if facts is not None and facts.taken_by}
         return held | self._waiting if new is not None else held
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -79,6 +79,16 @@ def patch_of(node: Node, name: str, *, bound: bool, claim: str, leaving: bool = 
     label = name if bound and not leaving else None
     annotations = {SLICE_CLAIM: claim} if claim else {}
     return _patch(node, {SLICE_RESERVED: name, SLICE: label}, annotations, ours)
+
+
+def reserve(name: str, claim: str) -> Callable[[Node], Json]:
+    """Return the patch of a node that is set aside; see `patch_of`."""
+    return lambda node: patch_of(node, name, bound=False, claim=claim)
+
+
+def bind(name: str, *, leaving: bool = False) -> Callable[[Node], Json]:
+    """Return the patch of a node that is a slice's alone; see `patch_of`."""
+    return lambda node: patch_of(node, name, bound=True, claim="", leaving=leaving)
 
 
 def freed(node: Node) -> Json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ from tenantry.api import reasons
 from tenantry.api.errors import Conflict, NotFound, TooManyRequests
 from tenantry.api.kubernetes import Namespace
 from tenantry.controllers.nodes.controller import Node, decode_node
-from tenantry.controllers.slices.desired import LAST_SECONDS, Leave, label_patch
+from tenantry.controllers.slices.desired import LAST_SECONDS, Leave, label_patch, slice_of
 from tenantry.controllers.slices.pods import Pod, PodFacts
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed, observe
@@ -22,40 +22,55 @@ from tenantry.kube import wire
 
 Json = dict[str, Any]
 
+ATTEMPTS = 5
+"""How often a node is tried that its kubelet writes at the same time."""
+
 TOGETHER = 16
 """How many pods of one slice are asked at once."""
 
 log = logging.getLogger(__name__)
 
 
-async def mark(engine: Engine, patches: Iterable[tuple[Node, Json]]) -> None:
+async def mark(engine: Engine, name: str, nodes: Iterable[Node], patch: Callable[[Node], Json]) -> None:
     """Change nodes at the version at which they were seen, and tell the cache.
 
     Args:
         engine: Whose client writes.
-        patches: Node and merge patch; an empty patch is left out.
+        name: The slice: a node that another one has is left alone.
+        nodes: As last seen; where only a kubelet has written since, it is tried again.
+        patch: From a node to the merge patch that it needs; {} for none.
 
     Raises:
-        Conflict: A node has changed since; look at it again.
+        Conflict: Another slice has a node, or it changes all the time; look at it again.
     """
-    written = await asyncio.gather(*(_mark(engine, node, patch) for node, patch in patches if patch))
+    written = await asyncio.gather(*(_mark(engine, name, node, patch) for node in nodes))
     failed = next((each for each in written if each is not None), None)
     if failed is not None:
         raise failed
 
 
-async def _mark(engine: Engine, node: Node, patch: Json) -> Exception | None:
+async def _mark(engine: Engine, name: str, node: Node, patch: Callable[[Node], Json]) -> Conflict | None:
     """Change one node; return what went wrong, so that the others are not broken off."""
     cache, key = engine.cache(Node.resource), node.key
     cache.expect(key)
     found: Node | None = None
-    problem: Exception | None = None
+    problem: Conflict | None = None
     try:
-        found = decode_node(msgspec.Raw(await engine.client.merge_patch(Node.resource, "", key, patch)))
+        for _ in range(ATTEMPTS):
+            body = patch(node)
+            if not body:
+                return None
+            try:
+                found = decode_node(msgspec.Raw(await engine.client.merge_patch(Node.resource, "", key, body)))
+            except Conflict as error:
+                problem = error
+            else:
+                return None
+            node = await engine.client.get(Node, key)
+            if slice_of(node) not in {"", name}:
+                return problem
     except NotFound:
         cache.forget(key, node.version)
-    except Conflict as error:
-        problem = error
     finally:
         change = cache.settle(key, found)
         if change is not None:

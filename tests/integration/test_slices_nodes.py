@@ -1,0 +1,268 @@
+"""Slices among 500 simulated nodes, on which pods really come and go: emptied, raced for, lost, and all at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest_asyncio
+
+from tenantry.api import marks, reasons
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import Resource
+from tenantry.api.slice import Slice, SliceClaim
+from tenantry.controllers.nodes.controller import Node
+from tenantry.kube import kubeconfig
+from tenantry.kube.client import Client
+from tenantry.local.cluster import LocalCluster, UpOptions
+from tenantry.local.nodes import NodeGroup, NodePlan
+from tenantry.testing.api import EVENTS, PODS, Api, until
+from tenantry.testing.fixtures import install, name
+from tenantry.testing.slices import SliceAuditor
+
+__all__ = ["name"]
+
+Json = dict[str, Any]
+
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+NODES, CLAIMS = 500, 100
+
+
+@pytest_asyncio.fixture(scope="session")
+async def farm(tenantry_home: Path) -> AsyncGenerator[Api]:
+    """An administrator of a cluster of its own with simulated nodes and the operator."""
+    groups = (
+        NodeGroup(name="many", count=NODES, labels={"pool": "many"}),
+        *(NodeGroup(name=f"few{n}", count=3, labels={"pool": f"few{n}"}) for n in range(6)),
+    )
+    local = LocalCluster("farm", root=tenantry_home)
+    await local.up(
+        UpOptions(throwaway=True, install=install, operator=True, nodes=NodePlan(groups=groups), timeout_seconds=180.0)
+    )
+    async with Client(kubeconfig.load([local.kubeconfig_path])) as client:
+        api = Api(client)
+
+        async def ready() -> bool:
+            # Kubernetes taints nodes that are made, and takes that back ten times a second only.
+            tainted = [node["metadata"]["name"] for node in await api.list(Node.resource) if node["spec"].get("taints")]
+            await asyncio.gather(*(api.patch(Node.resource, each, {"spec": {"taints": None}}) for each in tainted))
+            return not tainted
+
+        await until(ready, "the nodes are ready", seconds=60.0)
+        yield api
+    await local.down(purge=True)
+
+
+# -- what a person does ---------------------------------------------------------------------------
+
+
+async def claim(api: Api, namespace: str, called: str, pool: str, **spec: object) -> None:
+    """Claim nodes of a pool."""
+    asked = {"selector": {"matchLabels": {"pool": pool}}, "users": "Everybody", **spec}
+    await api.create(SliceClaim.resource, {"metadata": {"name": called}, "spec": asked}, namespace)
+
+
+async def state(api: Api, namespace: str, called: str, wanted: str, *, seconds: float = 20.0) -> Json:
+    """Wait until a claim is in a state, and return it."""
+
+    async def so() -> Json | None:
+        found = await api.get(SliceClaim.resource, called, namespace)
+        # Pending is what it is before anybody has looked at it, too.
+        seen = found.get("status", {}).get("conditions")
+        return found if seen and found["status"]["state"] == wanted else None
+
+    return await until(so, f"claim {namespace}/{called} is {wanted}", seconds=seconds)
+
+
+def condition(found: Json, type_: str) -> Json:
+    """Return a condition; {} where there is none."""
+    told: list[Json] = [each for each in found["status"].get("conditions", []) if each["type"] == type_]
+    return told[0] if told else {}
+
+
+async def deploy(api: Api, namespace: str, called: str, pool: str, replicas: int) -> None:
+    """Run pods on the nodes of a pool, and wait until they run."""
+    labels = {"app": called}
+    container = {"name": "main", "image": "example.com/app:1"}
+    selector = {"pool": pool} if pool else {}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [container], "nodeSelector": selector}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": pod}
+    await api.create(DEPLOYMENTS, {"metadata": {"name": called}, "spec": spec}, namespace)
+
+    async def runs() -> bool:
+        found = await api.get(DEPLOYMENTS, called, namespace)
+        return found.get("status", {}).get("readyReplicas", 0) == replicas
+
+    await until(runs, f"{replicas} pods of {called} run")
+
+
+async def nodes_of_pods(api: Api, namespace: str) -> list[str]:
+    """Return where the pods of a namespace run."""
+    return sorted(pod["spec"].get("nodeName", "") for pod in await api.list(PODS, namespace))
+
+
+async def foreign(api: Api, called: str) -> None:
+    """Make a namespace of nobody's."""
+    await api.create(Namespace.resource, {"metadata": {"name": called}})
+
+
+async def all_of(*checks: Callable[[], Awaitable[bool]]) -> bool:
+    """Tell whether all of them hold."""
+    return all([await each() for each in checks])
+
+
+async def states_of(api: Api, namespaces: list[str]) -> Counter[str]:
+    """Return how many claims of these namespaces are in each state."""
+    found = [each for each in await api.list(SliceClaim.resource) if each["metadata"]["namespace"] in namespaces]
+    return Counter(each.get("status", {}).get("state", "") for each in found)
+
+
+# -- tests ----------------------------------------------------------------------------------------
+
+
+async def test_others_leave_and_the_tenants_pods_come(farm: Api, name: str) -> None:
+    """E12, E13: others' pods are evicted, and told why; the tenant's are bound to it at admission; nodes come back."""
+    other = f"{name}-o"
+    await foreign(farm, other)
+    await deploy(farm, other, "theirs", "few0", 4)
+    await farm.make_tenant(name)
+    await claim(farm, name, "web", "few0", count=3, gracePeriodSeconds=30)
+    bound = await state(farm, name, "web", "Bound")
+    slice_ = bound["status"]["slice"]
+
+    async def empty() -> bool:
+        return not set(await nodes_of_pods(farm, other)) & set(bound["status"]["nodes"])
+
+    assert await empty()
+    events = [each for each in await farm.list(EVENTS, other) if each["reason"] == reasons.PODS_LEAVING]
+    assert events
+    await deploy(farm, name, "mine", "", 3)
+    assert set(await nodes_of_pods(farm, name)) <= set(bound["status"]["nodes"])
+    pods = await farm.list(PODS, name)
+    assert all(pod["spec"]["nodeSelector"][marks.SLICE] == slice_ for pod in pods)
+    await farm.delete(SliceClaim.resource, "web", name)
+
+    async def back() -> bool:
+        found = [await farm.get(Node.resource, each) for each in bound["status"]["nodes"]]
+        return not any(marks.SLICE in str(node["metadata"].get("labels")) + str(node["spec"]) for node in found)
+
+    await until(back, "the nodes are everybody's")
+    await farm.gone(Slice.resource, slice_)
+
+
+async def test_budgets_are_kept_and_lonely_pods_are_named_until_the_grace_period_is_over(farm: Api, name: str) -> None:
+    """E12: a PodDisruptionBudget holds a pod to the end of the grace period, and then it is deleted."""
+    other = f"{name}-o"
+    await foreign(farm, other)
+    await deploy(farm, other, "kept", "few1", 1)
+    budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}}
+    await farm.create(BUDGETS, {"metadata": {"name": "kept"}, "spec": budget}, other)
+    alone = {"containers": [{"name": "main", "image": "example.com/app:1"}], "nodeSelector": {"pool": "few1"}}
+    await farm.create(PODS, {"metadata": {"name": "alone"}, "spec": alone}, other)
+
+    async def runs() -> bool:
+        return all(await nodes_of_pods(farm, other))
+
+    await until(runs, "both have nodes")
+    await farm.make_tenant(name)
+    await claim(farm, name, "web", "few1", count=3, gracePeriodSeconds=4)
+    draining = await state(farm, name, "web", "Draining")
+    told = condition(draining, reasons.READY)
+    assert told["reason"] == reasons.PODS_LEAVING
+    assert f"'{other}/alone'" in told["message"]
+    kept = {pod["metadata"]["uid"] for pod in await farm.list(PODS, other)}
+    began = time.monotonic()
+    bound = await state(farm, name, "web", "Bound")
+    assert 2.0 < time.monotonic() - began < 4 + 5.0
+    there = {pod["metadata"]["uid"] for pod in await farm.list(PODS, other) if pod["spec"].get("nodeName")}
+    assert not kept & there
+    assert bound["status"]["nodes"] == ["few1-1", "few1-2", "few1-3"]
+
+
+async def test_the_node_with_the_fewest_pods_is_taken(farm: Api, name: str) -> None:
+    """E12: a claim disturbs as few as it can; it is Reserved while nobody uses it, and others' pods run on."""
+    other = f"{name}-o"
+    await foreign(farm, other)
+    await deploy(farm, other, "theirs", "few2", 2)
+    busy = set(await nodes_of_pods(farm, other))
+    await farm.make_tenant(name)
+    await claim(farm, name, "web", "few2", count=3 - len(busy), users="Subnamespaces")
+    reserved = await state(farm, name, "web", "Reserved")
+    assert not busy & set(reserved["status"]["nodes"])
+    await farm.patch(SliceClaim.resource, "web", {"spec": {"count": 3}}, name)
+
+    async def grown() -> bool:
+        found = await farm.get(SliceClaim.resource, "web", name)
+        return len(found["status"]["nodes"]) == 3 and found["status"]["state"] == "Reserved"
+
+    await until(grown, "it has all three")
+    assert set(await nodes_of_pods(farm, other)) == busy
+
+
+async def test_a_node_that_vanishes_is_replaced(farm: Api, name: str) -> None:
+    """E12: the slice says that it is degraded where nothing is left, and takes another node where one is."""
+    await farm.make_tenant(name)
+    await claim(farm, name, "web", "few3", count=2)
+    bound = await state(farm, name, "web", "Bound")
+    lost, kept = bound["status"]["nodes"]
+    node = await farm.get(Node.resource, lost)
+    await farm.delete(Node.resource, lost)
+
+    async def replaced() -> bool:
+        found = (await farm.get(SliceClaim.resource, "web", name))["status"]
+        return found["nodes"] == sorted([kept, "few3-3"]) and found["state"] == "Bound"
+
+    await until(replaced, "another node is taken")
+    await farm.delete(Node.resource, "few3-3")
+
+    async def degraded() -> bool:
+        found = await farm.get(SliceClaim.resource, "web", name)
+        return condition(found, reasons.DEGRADED).get("reason") == reasons.NODES_LOST
+
+    await until(degraded, "it is degraded")
+    meta = {key: node["metadata"][key] for key in ("name", "annotations")}
+    plain = {key: value for key, value in node["metadata"]["labels"].items() if marks.GROUP not in key}
+    meta["annotations"] = {"kwok.x-k8s.io/node": "fake"}
+    await farm.create(Node.resource, {"metadata": {**meta, "labels": plain}, "status": node["status"]})
+
+    async def whole() -> bool:
+        found = await farm.get(SliceClaim.resource, "web", name)
+        return not condition(found, reasons.DEGRADED) and len(found["status"]["nodes"]) == 2
+
+    await until(whole, "it is whole again")
+
+
+async def test_100_claims_at_once_share_500_nodes(farm: Api, name: str) -> None:
+    """E12: all get theirs, who is too late waits, and no node is in two slices at any resourceVersion."""
+    tenants = [f"{name}-{number}" for number in range(10)]
+    await asyncio.gather(*(farm.make_tenant(each) for each in tenants))
+    auditor = SliceAuditor(farm.client)
+    async with auditor.watching():
+        asked = [(tenant, f"c{number}", 3 + number % 5) for tenant in tenants for number in range(CLAIMS // 10)]
+        await asyncio.gather(*(claim(farm, tenant, called, "many", count=count) for tenant, called, count in asked))
+
+        async def settled() -> bool:
+            await asyncio.sleep(0.2)
+            states = await states_of(farm, tenants)
+            # The oldest claim of a tenant is the one that its namespace uses.
+            return states == {"Bound": len(tenants), "Reserved": CLAIMS - len(tenants)}
+
+        try:
+            await until(settled, "all have their nodes", seconds=120.0)
+        except AssertionError as error:
+            raise AssertionError(f"{await states_of(farm, tenants)}, {len(auditor.taken)} nodes taken") from error
+        found = [each for each in await farm.list(SliceClaim.resource) if each["metadata"]["namespace"] in tenants]
+        given = [node for each in found for node in each["status"]["nodes"]]
+        assert len(given) == len(set(given)) == NODES
+        await claim(farm, tenants[0], "late", "many")
+        late = await state(farm, tenants[0], "late", "Pending")
+        assert condition(late, reasons.READY)["reason"] == reasons.NODES_INSUFFICIENT
+        await asyncio.gather(*(farm.delete(SliceClaim.resource, called, tenant) for tenant, called, _ in asked[1:]))
+        await state(farm, tenants[0], "late", "Reserved")
+    assert auditor.problems == []
+    assert auditor.seen > 2 * NODES
