@@ -105,7 +105,11 @@ def _dns(image: str) -> list[_Wanted]:
         },
         "volumeMounts": [{"name": "corefile", "mountPath": "/etc/coredns", "readOnly": True}],
     }
+    # Simulated nodes, which a cluster may have as well, would only say that it runs.
+    simulated = {"key": "app.kubernetes.io/managed-by", "operator": "NotIn", "values": ["tenantry-local"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [simulated]}]}
     pod = {
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
         "serviceAccountName": "coredns",
         "dnsPolicy": "Default",
         "priorityClassName": "system-cluster-critical",
