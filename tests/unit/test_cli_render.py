@@ -51,9 +51,7 @@ def test_a_child_is_rendered_with_all_that_is_inside() -> None:
     """E04: under a name whose digits are left open, after its tenant's own objects."""
     found = rendered(child("acme", "web"))
     inside = [each for each in found if each.metadata.namespace == "web-xxxxxxxxxxxxxxxx"]
-    assert [each.resource.kind for each in inside] == [
-        *("ResourceQuota", "LimitRange", "NetworkPolicy", "NetworkPolicy", "RoleBinding")
-    ]
+    assert [each.resource.kind for each in inside] == [*("ResourceQuota", "LimitRange", "NetworkPolicy", "RoleBinding")]
     (quota,) = (each for each in inside if isinstance(each, ResourceQuota))
     assert quota.spec.hard == {"pods": "0", "requests.cpu": "500m"}
     (binding,) = (each for each in inside if isinstance(each, RoleBinding))
