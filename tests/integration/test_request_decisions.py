@@ -259,7 +259,8 @@ async def test_nothing_is_decided_while_what_may_be_automatic_is_gone(
                 "PATCH", path, query={"dryRun": "All"}, body=denies, content_type="application/merge-patch+json"
             )
         except Invalid as error:
-            assert f"'{APPROVALS}' denied request: failed to configure binding" in str(error)
+            if f"'{APPROVALS}' denied request: failed to configure binding" not in str(error):
+                raise
             return refused
         return not refused
 
