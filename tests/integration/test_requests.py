@@ -158,7 +158,7 @@ async def test_the_first_request_after_an_install_is_taken(tenantry_home: Path) 
         async with Client(kubeconfig.load([path])) as client:
             objects = manifests.foundation(manifests.LOCAL_USER)
             await apply.apply(client, objects)
-            await apply.in_force(client, objects)
+            await apply.in_force(client)
             asked: tuple[tuple[type[Request], Json], ...] = (
                 (TenantRequest, {"tenant": "acme"}),
                 (ClusterRoleRequest, {"roleRef": VIEW}),
