@@ -191,6 +191,8 @@ async def test_it_makes_and_changes_nothing(api: Api, name: str) -> None:
     async def all_of_them() -> list[list[Json]]:
         return [await api.list(resource, name) for resource in some]
 
+    # Kubernetes makes one in each namespace, a moment after it.
+    await until(lambda: api.find(kinds.CONFIG_MAPS, "kube-root-ca.crt", name), "Kubernetes' own ConfigMap is there")
     before = await all_of_them()
     audit = await impersonating(api, name, f"{name}-mallory")
     assert audit.summary.failed > 30
