@@ -62,6 +62,22 @@ SLICE_RESERVED = "tenantry.dev/slice-reserved"
 SLICE_CLAIM = "tenantry.dev/slice-claim"
 """On the same node: the claim, as NAMESPACE/NAME/UID."""
 
+PARTS = "tenantry.dev/parts"
+"""On a node, "true" by an administrator: it is given out in parts. Also the key of the taint that keeps others away."""
+
+PART = "tenantry.dev/part"
+"""On a namespace whose pods run in parts of nodes. Its value is the slice's name."""
+
+PART_SUFFIX = ".parts.tenantry.dev/"
+"""In the keys of what a node has of a part, between the slice's name and CPU_MILLI, MEMORY_MIB or PART_OPEN."""
+
+CPU_MILLI = "cpu-milli"
+MEMORY_MIB = "memory-mib"
+"""The size of a part, in thousandths of a CPU and in MiB: a label of the node and an extended resource."""
+
+PART_OPEN = "open"
+"""On a node: pods of the part may come. Its value is always "true"."""
+
 SANDBOX = "tenantry.dev/sandbox"
 """On a RuntimeClass, by its administrator: "true" for a sandbox, "false" for none, whatever its handler's name."""
 

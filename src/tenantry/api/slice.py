@@ -44,6 +44,13 @@ class ClaimMode(StrEnum):
     MANUAL = "Manual"
 
 
+class Sharing(StrEnum):
+    """How much of its nodes a slice has."""
+
+    WHOLE = "Whole"
+    PART = "Part"
+
+
 class Users(StrEnum):
     """Whose pods run on it."""
 
@@ -103,16 +110,45 @@ class NodeSelector(Model, frozen=True, kw_only=True):
 class SliceClaimSpec(Model, frozen=True, kw_only=True):
     """Which nodes are asked for, and for whom."""
 
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.sharing != 'Part'"
+            " || (has(self.perNode) && 'cpu' in self.perNode && 'memory' in self.perNode && size(self.perNode) == 2)",
+            "must be cpu and memory where sharing is Part: it is the size of the part of each node",
+            field="perNode",
+        ),
+        Rule(
+            "self.sharing != 'Part' || !has(self.total) || size(self.total) == 0",
+            "may only be given where sharing is Whole",
+            field="total",
+        ),
+        Rule("self.sharing == oldSelf.sharing", "must not change: make another claim", field="sharing"),
+        Rule(
+            "self.sharing != 'Part' || self.perNode == oldSelf.perNode",
+            "must not change where sharing is Part: make another claim",
+            field="perNode",
+        ),
+    )
+
     mode: Annotated[
         ClaimMode,
         Meta(description="Dynamic: the operator gives nodes as soon as it can. Manual: an administrator decides."),
     ] = ClaimMode.DYNAMIC
+    sharing: Annotated[
+        Sharing,
+        Meta(
+            description="Whole: nodes that nobody else has. Part: of each node a part of the size perNode, beside the"
+            " parts of others."
+        ),
+    ] = Sharing.WHOLE
     count: Annotated[
         int, Meta(ge=1, le=MAX_NODES, description="How many nodes; with total, at least as many. Left out: 1.")
     ] = 1
     selector: Annotated[NodeSelector, Meta(description="Labels of the nodes.")] = NodeSelector()
     node_names: Annotated[_NAMES, Meta(description="Only these nodes do; left out: any.")] = ()
-    per_node: Annotated[ContainerResources, Meta(description="What each node has at least, as in cpu: 8.")] = {}
+    per_node: Annotated[
+        ContainerResources, Meta(description="What each node has at least, or the size of each part; as in cpu: 8.")
+    ] = {}
     total: Annotated[
         ContainerResources, Meta(description="What the nodes have together at least; as many are taken as it takes.")
     ] = {}
@@ -201,6 +237,7 @@ class SliceSpec(Model, frozen=True, kw_only=True):
 
     claim: Annotated[ClaimReference, Meta(description="The claim.")]
     tenant: Annotated[str, Meta(min_length=1, max_length=63, description="Whose claim it is.")]
+    sharing: Annotated[Sharing, Meta(description="Whole nodes, or parts of them, as the claim says.")] = Sharing.WHOLE
     grace_period_seconds: Annotated[
         int, Meta(ge=0, le=MAX_GRACE_SECONDS, description="How long pods may take to leave, also at the end.")
     ] = DEFAULT_GRACE_SECONDS
