@@ -14,6 +14,7 @@ from fractions import Fraction
 
 import msgspec
 
+from tenantry.api.marks import PARTS
 from tenantry.api.slice import NodeSelector, SelectorOperator, SelectorRequirement, SliceClaimSpec
 from tenantry.world.quantity import parse, write
 
@@ -157,7 +158,9 @@ def _why_not(node: NodeFacts, selector: NodeSelector, names: frozenset[str], nee
         return "not among spec.nodeNames"
     if any(label in node.labels for label in CONTROL_PLANE):
         return "runs the control plane"
-    return _unlike(node.labels, selector) or _too_small(node, needs) or _not_now(node)
+    if PARTS in node.labels:
+        return "given out in parts"
+    return unlike(node.labels, selector) or _too_small(node, needs) or _not_now(node)
 
 
 def _too_small(node: NodeFacts, needs: Mapping[str, Fraction]) -> str:
@@ -177,7 +180,8 @@ def _not_now(node: NodeFacts) -> str:
     return f"kept for others by taint '{node.tainted}'" if node.tainted else ""
 
 
-def _unlike(labels: Mapping[str, str], selector: NodeSelector) -> str:
+def unlike(labels: Mapping[str, str], selector: NodeSelector) -> str:
+    """Return which label of a node a selector does not take; "" where it takes the node."""
     for key, value in selector.match_labels.items():
         if labels.get(key) != value:
             return f"label {key} is not '{value}'"

@@ -104,6 +104,8 @@ class SliceController:
         if scene.claim is None and scene.slice is None and not scene.nodes:
             self._forget(engine, key)
             return None
+        if scene.is_part:
+            return None
         if scene.claim is not None and scene.tenant is not None:
             self._places[key] = (scene.tenant.metadata.name, scene.claim.metadata.namespace)
         there: Cache[PodFacts] = await engine.require(self.name, self._pods())

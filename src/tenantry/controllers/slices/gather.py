@@ -9,7 +9,7 @@ import msgspec
 
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import SLICE, TENANT_UID, ZONE
-from tenantry.api.slice import DEFAULT_GRACE_SECONDS, Slice, SliceClaim, Users, slice_name
+from tenantry.api.slice import DEFAULT_GRACE_SECONDS, Sharing, Slice, SliceClaim, Users, slice_name
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
@@ -56,6 +56,13 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[Node, ...]
     labelled: tuple[Observed, ...]
     max_grace_seconds: int
+
+    @property
+    def is_part(self) -> bool:
+        """Tell whether it has parts of nodes, which `controllers/parts` gives."""
+        if self.claim is not None:
+            return self.claim.spec.sharing is Sharing.PART
+        return self.slice is not None and self.slice.spec.sharing is Sharing.PART
 
     @property
     def grace_seconds(self) -> int:
