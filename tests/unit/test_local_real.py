@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import json
+from pathlib import Path
 
 import pytest
 
 from tenantry.api.errors import InputError, LocalError
-from tenantry.local.real import fleet, network, settings
+from tenantry.local.real import fleet, limits, network, settings
 from tenantry.local.real.settings import NodeSettings
 from tenantry.local.spec import RealNode, RealNodes
 
@@ -70,3 +71,16 @@ def test_what_is_written_for_a_node_agrees() -> None:
     assert kubelet["systemReserved"] == {"memory": "2048Mi"}
     assert kubelet["authentication"]["anonymous"] == {"enabled": False}
     assert settings.PAUSE in texts["containerd.toml"]
+
+
+def test_the_limit_of_inotify_is_raised_and_never_lowered(tmp_path: Path) -> None:
+    """Who has too few instances gets more and is told; who has more keeps them, unasked and untold."""
+    file, told = tmp_path / "max_user_instances", list[str]()
+    file.write_text("128\n")
+    limits.raise_them(told.append, file)
+    assert file.read_text() == "8192"
+    assert told == ["raised fs.inotify.max_user_instances from 128 to 8192: kubelets end where root has none left"]
+    file.write_text("99999\n")
+    limits.raise_them(told.append, file)
+    assert (file.read_text(), len(told)) == ("99999\n", 1)
+    assert limits.lacking(file) == ""

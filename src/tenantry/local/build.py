@@ -199,6 +199,11 @@ def _agnhost_targets(root: Path) -> tuple[_Target, ...]:
     return (_Target("agnhost", "k8s.io/kubernetes/test/images/agnhost", "providerless", "-s -w", "node-agnhost"),)
 
 
+def _probe_targets(root: Path) -> tuple[_Target, ...]:
+    del root
+    return (_Target("probe", ".", "providerless", "-s -w"),)
+
+
 def _check_compiler() -> None:
     """Check that runc can be compiled, the one program with parts in C.
 
@@ -218,6 +223,7 @@ def _check_compiler() -> None:
 
 _NODES = _Product("what runs on nodes", "ten minutes", _node_targets, _check_compiler)
 _AGNHOST = _Product("agnhost", "one minute", _agnhost_targets)
+_PROBE = _Product("the probe of audits", "half a minute", _probe_targets)
 _CONTROL_PLANE = _Product("the local control plane", "four minutes", _targets)
 _DNS = _Product("CoreDNS", "two minutes", _dns_targets)
 
@@ -290,6 +296,11 @@ def ensure_nodes(progress: Progress, *, again: bool = False) -> Binaries:
 def ensure_agnhost(progress: Progress, *, again: bool = False) -> Binaries:
     """Return the folder of agnhost, which only tests need; as `ensure`."""
     return _ensure(_AGNHOST, progress, again=again)
+
+
+def ensure_probe(progress: Progress, *, again: bool = False) -> Binaries:
+    """Return the folder of what pods of `tenantry audit --probe` run; as `ensure`."""
+    return _ensure(_PROBE, progress, again=again)
 
 
 def _ensure(product: _Product, progress: Progress, *, again: bool) -> Binaries:

@@ -318,7 +318,7 @@ class LocalCluster:
         before = read_spec(self.paths)
         reserved = ports.reserve(self.paths.folder, before.ports if before else None)
         had = before.real if before else None
-        real = fleet.prepare(self.paths, reserved.apiserver, had, options.real_nodes)
+        real = fleet.prepare(self.paths, reserved.apiserver, had, options.real_nodes, progress.say)
         spec = ClusterSpec(
             name=self.name,
             ports=reserved,

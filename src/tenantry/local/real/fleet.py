@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -13,7 +13,7 @@ import msgspec
 from tenantry.api.errors import InputError, LocalError
 from tenantry.local import build, pki
 from tenantry.local.paths import ClusterPaths
-from tenantry.local.real import cgroups, images, network, requirements, settings
+from tenantry.local.real import cgroups, images, limits, network, requirements, settings
 from tenantry.local.real.images import Recipe
 from tenantry.local.real.network import MAX_NODES
 from tenantry.local.real.node import folder_of, images_of
@@ -23,7 +23,9 @@ _SYSTEM_MIB = 3072
 _SMALLEST_MIB = 1024
 
 
-def prepare(paths: ClusterPaths, port: int, before: RealNodes | None, count: int | None) -> RealNodes | None:
+def prepare(
+    paths: ClusterPaths, port: int, before: RealNodes | None, count: int | None, say: Callable[[str], None]
+) -> RealNodes | None:
     """Return the real nodes of a cluster that is about to start, with their network laid.
 
     Args:
@@ -31,6 +33,7 @@ def prepare(paths: ClusterPaths, port: int, before: RealNodes | None, count: int
         port: Of its API server.
         before: Those that it had.
         count: How many it is to have; None for as many as before.
+        say: Told what of the machine's settings was changed.
 
     Raises:
         InputError: Too many.
@@ -40,6 +43,7 @@ def prepare(paths: ClusterPaths, port: int, before: RealNodes | None, count: int
     if not wanted:
         return None
     requirements.check()
+    limits.raise_them(say)
     binaries, dns = build.built_nodes(), build.built_dns()
     if binaries is None or dns is None:
         raise LocalError("what runs on nodes is not built: `tenantry local build --with-nodes --with-dns` does it")

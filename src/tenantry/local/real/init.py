@@ -9,6 +9,7 @@ and writes "ready" when the kubelet runs. When it ends, the kernel ends everythi
 from __future__ import annotations
 
 import os
+import select
 import socket
 import sys
 import time
@@ -21,7 +22,8 @@ from tenantry.local.real.settings import AGENT, BINARIES, CONFIGURATION, FOLDERS
 
 IMAGES = f"{HOME}/images"
 _NOTIFY = f"{HOME}/notify"
-_START_SECONDS = 45.0
+# Long, since a busy machine is slow, and what ends is noticed at once.
+_START_SECONDS = 180.0
 _AGAIN_SECONDS = 1.0
 _PATH = f"{BINARIES}:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -57,23 +59,20 @@ class Node:
         self._running: dict[int, str] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._listener.bind(_NOTIFY)
-        self._listener.settimeout(_START_SECONDS)
 
     def start(self) -> None:
         """Start everything; the kubelet runs when this returns.
 
         Raises:
-            TimeoutError: A program does not say that it is ready.
+            OSError: A program ended, or does not say that it is ready.
         """
-        self._spawn("containerd")
-        self._await_ready()
+        self._await_ready(self._spawn("containerd"))
         for image in sorted(Path(IMAGES).glob("*.tar")):
             import_image(image)
         # Before any pod: what its rules do not know has no network.
         self._spawn(AGENT)
-        self._spawn("kubelet")
         self._spawn("kube-proxy")
-        self._await_ready()
+        self._await_ready(self._spawn("kubelet"))
 
     def live(self) -> None:
         """Reap whatever ends on this node, for ever, and start again what is to run."""
@@ -87,14 +86,28 @@ class Node:
                 time.sleep(_AGAIN_SECONDS)
                 self._spawn(name)
 
-    def _spawn(self, name: str) -> None:
+    def _spawn(self, name: str) -> int:
         command = self._programs[name]
         environment = {"PATH": _PATH, "HOME": "/root", "NOTIFY_SOCKET": _NOTIFY, "GOGC": "50"}
-        self._running[os.posix_spawn(command[0], command, environment, setsid=True)] = name
+        pid = os.posix_spawn(command[0], command, environment, setsid=True)
+        self._running[pid] = name
+        return pid
 
-    def _await_ready(self) -> None:
-        while b"READY=1" not in self._listener.recv(4096):
-            pass
+    def _await_ready(self, pid: int) -> None:
+        """Wait until a program says that it is ready; fail when it ends: the whole start is tried again."""
+        name = self._running[pid]
+        end = os.pidfd_open(pid)
+        try:
+            while True:
+                readable, _, _ = select.select([self._listener, end], [], [], _START_SECONDS)
+                if not readable:
+                    raise TimeoutError(f"{name} is not ready after {_START_SECONDS:.0f} s")
+                if self._listener in readable and b"READY=1" in self._listener.recv(4096):
+                    return
+                if end in readable:
+                    raise ChildProcessError(f"{name} ended before it was ready")
+        finally:
+            os.close(end)
 
 
 def import_image(image: Path) -> None:
@@ -149,7 +162,11 @@ def main() -> None:
     os.dup2(2, 1)
     prepare(folder, images, binaries, node)
     running = Node(node)
-    running.start()
+    try:
+        running.start()
+    except OSError as error:
+        sys.stderr.write(f"the node does not start: {error}\n")
+        sys.exit(1)
     os.write(ready, b"ready\n")
     running.live()
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tenantry.api.errors import LocalError
+from tenantry.local.real import limits
 from tenantry.local.real.settings import COVERED
 
 _PROGRAMS = (("ip", "iproute2"), ("nft", "nftables"), ("unshare", "util-linux"))
@@ -69,4 +70,5 @@ def _kernel() -> list[str]:
     found = [f"the kernel has not {', '.join(missing)}: `modprobe overlay` loads one of them"] if missing else []
     if not any(line.split()[2].startswith("cgroup") for line in Path("/proc/mounts").read_text().splitlines()):
         found.append("no cgroup hierarchy is mounted: mount one at /sys/fs/cgroup")
-    return found
+    low = limits.lacking()
+    return [*found, low] if low else found

@@ -82,6 +82,7 @@ root = '/var/lib/containerd'
 state = '/run/containerd'
 imports = []
 disabled_plugins = [{off}]
+required_plugins = ['io.containerd.grpc.v1.cri', 'io.containerd.cri.v1.runtime', 'io.containerd.cri.v1.images']
 [grpc]
 address = '{SOCKET}'
 [{cri}.images']
