@@ -1,0 +1,3 @@
+module tenantry.dev/probe
+
+go 1.26.0

@@ -1,0 +1,79 @@
+// Command probe is what the pods of `tenantry audit --probe` run: it answers others, tries what it was given and says
+// as one line of JSON what came of it. It changes nothing.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// attackWindow is how long what must not work is tried: a policy takes a moment to be in force, and so does a Service.
+const attackWindow = 3 * time.Second
+
+// controlWindow is how long what must work is tried.
+const controlWindow = 25 * time.Second
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "probe:", err)
+		os.Exit(1)
+	}
+}
+
+func run(arguments []string) error {
+	if len(arguments) < 2 {
+		return errors.New("needs `serve WORD PORT`, `try JSON` or `eat MIB`")
+	}
+	switch arguments[0] {
+	case "serve":
+		if len(arguments) != 3 {
+			return errors.New("needs `serve WORD PORT`")
+		}
+		return serve(arguments[1], arguments[2])
+	case "try":
+		var attempts []Attempt
+		if err := json.Unmarshal([]byte(arguments[1]), &attempts); err != nil {
+			return err
+		}
+		return tell(Report{Attempts: tryAll(attempts, controlWindow, attackWindow), Inside: lookInside()})
+	case "eat":
+		mib, err := strconv.Atoi(arguments[1])
+		if err != nil {
+			return err
+		}
+		return eat(mib)
+	}
+	return fmt.Errorf("does not know %q", arguments[0])
+}
+
+// Report is what a pod says.
+type Report struct {
+	Attempts map[string]Outcome `json:"attempts"`
+	Inside   Inside             `json:"inside"`
+}
+
+func tell(value any) error {
+	return json.NewEncoder(os.Stdout).Encode(value)
+}
+
+// eat takes memory and keeps it until all is taken; where there is a limit it does not come to the end.
+func eat(mib int) error {
+	if err := tell(map[string]int{"wants": mib}); err != nil {
+		return err
+	}
+	for taken := range mib {
+		page, err := syscall.Mmap(-1, 0, 1<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+		if err != nil {
+			return fmt.Errorf("after %d MiB: %w", taken, err)
+		}
+		for at := 0; at < len(page); at += 4096 {
+			page[at] = 1
+		}
+	}
+	return tell(map[string]int{"ate": mib})
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"net"
+	"testing"
+	"time"
+)
+
+// listening answers with a word until the test ends; the address is returned.
+func listening(t *testing.T, word string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = connection.Write([]byte(word + "\n"))
+			_ = connection.Close()
+		}
+	}()
+	return listener.Addr().String()
+}
+
+func TestOnlyWhoIsMeantCounts(t *testing.T) {
+	target := listening(t, "one")
+	found := tryAll([]Attempt{
+		{ID: "right", Kind: "hello", Target: target, Word: "one", Control: true},
+		{ID: "wrong", Kind: "hello", Target: target, Word: "two"},
+		{ID: "open", Kind: "tcp", Target: target},
+	}, time.Second, 10*time.Millisecond)
+	for id, expected := range map[string]bool{"right": true, "wrong": false, "open": true} {
+		if found[id].OK != expected {
+			t.Errorf("%s: %+v", id, found[id])
+		}
+	}
+	if said := found["wrong"].Said; said != `"one" answers` {
+		t.Errorf("wrong says %q", said)
+	}
+}
+
+func TestAControlIsTriedUntilItWorks(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := listener.Addr().String()
+	_ = listener.Close()
+	go func() { _ = serveAt(target, 400*time.Millisecond) }()
+	found := tryAll([]Attempt{{ID: "late", Kind: "hello", Target: target, Word: "late", Control: true}}, 10*time.Second, 0)
+	if !found["late"].OK {
+		t.Errorf("late: %+v", found["late"])
+	}
+}
+
+func serveAt(target string, after time.Duration) error {
+	<-time.After(after)
+	_, port, err := net.SplitHostPort(target)
+	if err != nil {
+		return err
+	}
+	return serve("late", port)
+}
+
+func TestWhatIsWrongIsSaid(t *testing.T) {
+	for _, arguments := range [][]string{{}, {"try"}, {"try", "{"}, {"eat", "much"}, {"sing", "it"}, {"serve", "word"}} {
+		if run(arguments) == nil {
+			t.Errorf("%v goes through", arguments)
+		}
+	}
+}
+
+func TestItSeesItself(t *testing.T) {
+	inside := lookInside()
+	if inside.CapBnd == "" || inside.Version == "" || inside.NoNewPrivs == "" {
+		t.Errorf("%+v", inside)
+	}
+}
