@@ -27,6 +27,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
 from tenantry.controllers.nodes.controller import Node, decode_node
 from tenantry.controllers.slices import desired, pods, status, writes
+from tenantry.controllers.slices.departures import Departures, end_of, on_node, send
 from tenantry.controllers.slices.gather import (
     BY_SLICE,
     Scene,
@@ -38,17 +39,14 @@ from tenantry.controllers.slices.gather import (
     users_of,
 )
 from tenantry.controllers.slices.pods import BY_NODE, Pod, PodFacts
+from tenantry.controllers.slices.release import Release, ended
 from tenantry.controllers.slices.status import Stand
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
 from tenantry.engine.runtime import Engine, Watch
-from tenantry.world.leases import instant
 from tenantry.world.slices import Choice, NodeFacts, select, sum_of
-
-SETTLE_SECONDS = 0.5
-"""How long after nodes are set aside their pods are looked at: a scheduler may not have seen it at once."""
 
 LOOK_AGAIN_SECONDS = 5.0
 """When to look again at what no watch tells of."""
@@ -69,12 +67,8 @@ class SliceController:
         self._news = 0
         # Slice to the tenant and the namespace of its claim.
         self._places: dict[str, tuple[str, str]] = {}
-        # Slice to when its nodes were set aside, by the monotonic clock.
-        self._reserved_at: dict[str, float] = {}
-        # Slice without an object to since when its pods have to leave.
-        self._leaving: dict[str, str] = {}
-        # Node to the slice whose work goes on when pods have gone from there.
-        self._emptied: dict[str, str] = {}
+        self._departures = Departures()
+        self._releasing = Release(self._departures, self._on_free)
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller; pods are watched from the first claim on."""
@@ -130,7 +124,7 @@ class SliceController:
         scene = gather(engine, scene.name, now)
         if choice.short and not _was_held(scene):
             # Whatever it got of what it needs altogether stands in the way of others only.
-            await self._free(engine, scene.name, scene.nodes)
+            await self._releasing.free(engine, scene.name, scene.nodes)
             self._waiting.add(scene.name)
             # What others gave back since the choice has woken only those that waited then.
             again = 0.0 if self._news != news and not scene.nodes else None
@@ -144,7 +138,7 @@ class SliceController:
         if not users:
             await writes.label(engine, scene.labelled, None)
             message = f"{len(scene.nodes)} nodes are set aside, until a namespace uses the claim"
-            names = _names(scene.nodes)
+            names = status.names(scene.nodes)
             return Stand(
                 state=SliceState.RESERVED,
                 reason=reasons.NODES_RESERVED,
@@ -179,7 +173,7 @@ class SliceController:
             for name in picked:
                 self._picked.pop(name, None)
         if choice.nodes:
-            self._reserved_at[scene.name] = engine.clock.monotonic()
+            self._departures.closed(engine, scene.name)
         return choice
 
     def choose(self, engine: Engine, scene: Scene, there: Cache[PodFacts]) -> Choice:
@@ -204,19 +198,19 @@ class SliceController:
         self, engine: Engine, scene: Scene, there: Cache[PodFacts], now: dt.datetime
     ) -> tuple[Stand, float | None]:
         """Bring nodes that are set aside to where they are the slice's alone."""
-        names = _names(scene.nodes)
-        settles = self._reserved_at.get(scene.name, 0.0) + SETTLE_SECONDS - engine.clock.monotonic()
+        names = status.names(scene.nodes)
+        settles = self._departures.settles(engine, scene.name)
         waiting = [node for node in scene.nodes if not desired.is_bound(node, scene.name)]
-        foreign = {node.metadata.name: desired.others(_on(there, node), scene.name) for node in waiting}
+        foreign = {node.metadata.name: desired.others(on_node(there, node), scene.name) for node in waiting}
         empty = [node for node in waiting if not foreign[node.metadata.name]]
-        await self._watch_over(scene, [name for name, found in foreign.items() if found])
+        self._departures.watch_over(scene.name, [name for name, found in foreign.items() if found])
         if settles <= 0 and empty:
             await writes.mark(engine, scene.name, empty, desired.bind(scene.name))
             waiting = [node for node in waiting if foreign[node.metadata.name]]
         was_bound = scene.slice is not None and scene.slice.status.state is SliceState.BOUND
         leaving = [pod for found in foreign.values() for pod in found]
-        since = self._since(scene, leaving, now)
-        again = await self._send(engine, scene, leaving, since, now)
+        since = self._departures.since(scene, leaving, now)
+        again = await send(engine, scene, leaving, since, now)
         if settles > 0 and waiting:
             again = min(settles, again) if again is not None else settles
         if not waiting or was_bound:
@@ -228,7 +222,7 @@ class SliceController:
                 nodes=names,
                 leaving_since=since,
             ), again
-        message = status.leaving(leaving, _end(since, scene)) if leaving else "the nodes are being looked at"
+        message = status.leaving(leaving, end_of(since, scene)) if leaving else "the nodes are being looked at"
         return Stand(
             state=SliceState.DRAINING,
             reason=reasons.PODS_LEAVING,
@@ -249,83 +243,16 @@ class SliceController:
     async def _release(
         self, engine: Engine, scene: Scene, there: Cache[PodFacts], now: dt.datetime
     ) -> tuple[Stand, float | None]:
-        """Give the nodes back: nobody comes any more, who is there leaves, and then everybody may come."""
-        await writes.label(engine, scene.labelled, None)
-        closing = [node for node in scene.nodes if node.metadata.labels.get(desired.SLICE)]
-        if closing:
-            await writes.mark(engine, scene.name, closing, desired.bind(scene.name, leaving=True))
-            self._reserved_at[scene.name] = engine.clock.monotonic()
-            scene = gather(engine, scene.name, now)
-        settles = self._reserved_at.get(scene.name, 0.0) + SETTLE_SECONDS - engine.clock.monotonic()
-        # Of a slice that was never bound, the pods are others', who may stay.
-        own = {node.metadata.name: [pod for pod in _on(there, node) if pod.slice == scene.name] for node in scene.nodes}
-        leaving = [pod for found in own.values() for pod in found]
-        await self._watch_over(scene, [name for name, found in own.items() if found])
-        since = self._since(scene, leaving, now)
-        again = await self._send(engine, scene, leaving, since, now)
-        if settles > 0:
-            again = min(settles, again) if again is not None else settles
-        else:
-            empty = [node for node in scene.nodes if not own[node.metadata.name]]
-            await self._free(engine, scene.name, empty)
-            scene = gather(engine, scene.name, now)
-        ended, why = (reasons.EXPIRED, "it has ended") if scene.claim is not None else (reasons.CLAIM_ENDED, "it ended")
-        if scene.nodes:
-            message = status.leaving(leaving, _end(since, scene)) if leaving else "the nodes are given back"
-            return Stand(
-                state=SliceState.RELEASING,
-                reason=ended,
-                message=message,
-                nodes=_names(scene.nodes),
-                leaving_since=since,
-            ), again
-        if scene.slice is not None:
-            await engine.delete(scene.slice)
-        self._leaving.pop(scene.name, None)
-        return _idle(scene, ended, why), None
+        stand, again = await self._releasing.go_on(engine, scene, there, now)
+        return stand or _idle(scene), again
 
-    async def _free(self, engine: Engine, name: str, nodes: Sequence[Node]) -> None:
-        """Give nodes back, and tell those that wait: what we write ourselves is no news to the cache."""
-        if not nodes:
-            return
-        await writes.mark(engine, name, nodes, desired.freed)
+    def _on_free(self, engine: Engine) -> None:
+        """Tell those that wait that there are nodes for everybody."""
         self._news += 1
         for waiting in self._waiting:
             engine.wake(self.name, waiting)
 
     # -- pods -------------------------------------------------------------------------------------
-
-    def _since(self, scene: Scene, leaving: Sequence[PodFacts], now: dt.datetime) -> str:
-        """Return since when pods have to leave; "" while none has to."""
-        if not leaving:
-            self._leaving.pop(scene.name, None)
-            return ""
-        said = scene.slice.status.leaving_since if scene.slice is not None else ""
-        return said or self._leaving.setdefault(scene.name, rfc3339(now))
-
-    async def _send(
-        self, engine: Engine, scene: Scene, leaving: Sequence[PodFacts], since: str, now: dt.datetime
-    ) -> float | None:
-        """Send pods away; nobody goes before the status has said who has to."""
-        if not leaving:
-            return None
-        if scene.slice is not None and not scene.slice.status.leaving_since:
-            return 0.0
-        left = (instant(since) - now).total_seconds() + scene.grace_seconds
-        what = desired.leave(leaving, left)
-        end = _end(since, scene)
-        why = {
-            pod.key: f"node {pod.node!r} changes hands, slice {scene.name!r}: the pod leaves at the latest at {end}"
-            for pod in (*what.ask, *what.end)
-        }
-        await writes.send_away(engine, what, why)
-        return what.next_seconds
-
-    async def _watch_over(self, scene: Scene, nodes: Iterable[str]) -> None:
-        """Have the end of pods on these nodes wake the slice, and on no others of it."""
-        for name in [name for name, owner in self._emptied.items() if owner == scene.name]:
-            del self._emptied[name]
-        self._emptied |= dict.fromkeys(nodes, scene.name)
 
     def _pods(self) -> Watch:
         return Watch(
@@ -359,8 +286,8 @@ class SliceController:
 
     def _forget(self, engine: Engine, key: str) -> None:
         self._waiting.discard(key)
-        for known in (self._places, self._reserved_at, self._leaving):
-            known.pop(key, None)
+        self._places.pop(key, None)
+        self._departures.forget(key)
         engine.forget(self.name, key)
 
     # -- who is concerned -------------------------------------------------------------------------
@@ -380,7 +307,7 @@ class SliceController:
         before, after = change.before, change.after
         if before is None or (after is not None and after.stays == before.stays):
             return ()
-        waiting = self._emptied.get(before.node)
+        waiting = self._departures.waiting_for(before.node)
         return [waiting] if waiting else ()
 
     def _of_namespace(self, change: Change[Observed]) -> Iterable[str]:
@@ -460,10 +387,11 @@ def _in_the_way(scene: Scene) -> Stand | None:
     return Stand(state=SliceState.PENDING, reason=reason, message=message, stalled=reason == reasons.INVALID_SPEC)
 
 
-def _idle(scene: Scene, reason: str, why: str) -> Stand:
+def _idle(scene: Scene) -> Stand:
     """Return how a claim stands that has given everything back."""
     waits = _in_the_way(scene) if not scene.lease.is_expired else None
-    return waits or Stand(state=SliceState.PENDING, reason=reason, message=why)
+    why = "it has ended" if scene.claim is not None else "it ended"
+    return waits or Stand(state=SliceState.PENDING, reason=ended(scene), message=why)
 
 
 def _was_held(scene: Scene) -> bool:
@@ -478,16 +406,3 @@ def _degraded(nodes: Sequence[Node], choice: Choice) -> str:
     if choice.short:
         told.append(choice.short)
     return "; ".join(told)
-
-
-def _on(there: Cache[PodFacts], node: Node) -> list[PodFacts]:
-    return there.by_index(BY_NODE, node.metadata.name)
-
-
-def _names(nodes: Iterable[Node]) -> tuple[str, ...]:
-    return tuple(sorted(node.metadata.name for node in nodes))
-
-
-def _end(since: str, scene: Scene) -> str:
-    """Return when the grace period is over; "" while no pod has to leave."""
-    return rfc3339(instant(since) + dt.timedelta(seconds=scene.grace_seconds)) if since else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -10,6 +10,7 @@ from tenantry.api import reasons
 from tenantry.api.model import Condition
 from tenantry.api.slice import Slice, SliceClaim, SliceClaimStatus, SliceState, SliceStatus
 from tenantry.controllers.conclusion import expiring
+from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices.pods import PodFacts
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.world.leases import Lease
@@ -106,6 +107,11 @@ def leaving(pods: Sequence[PodFacts], until: str) -> str:
     if alone:
         told += f"; nothing makes these anew: {named(alone)}"
     return told
+
+
+def names(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """Return what nodes are called, sorted."""
+    return tuple(sorted(node.metadata.name for node in nodes))
 
 
 def named(names: Sequence[str]) -> str:
