@@ -14,6 +14,8 @@ Json = Mapping[str, Any]
 F = TypeVar("F", bound=Callable[..., object])
 
 NONE = "<none>"
+MOST_NAMED = 3
+"""How many names a table's cell holds."""
 
 
 def output_option(*choices: str, default: str = "", text: str = "") -> Callable[[F], F]:
@@ -107,6 +109,12 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, like: Sequen
         "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in (headers, *rows)
     ]
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first three names, and how many more there are."""
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def cell(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,7 +10,7 @@ import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.errors import InputError
-from tenantry.api.model import Condition, ObjectMeta
+from tenantry.api.model import ObjectMeta
 from tenantry.api.slice import (
     ClaimMode,
     ClaimReference,
@@ -21,7 +22,7 @@ from tenantry.api.slice import (
     Users,
     slice_name,
 )
-from tenantry.cli import flags, kinds, output, place, session
+from tenantry.cli import flags, kinds, nodes_view, output, place, session
 from tenantry.cli.target import Target, takes_target
 from tenantry.engine.conditions import find
 
@@ -32,7 +33,7 @@ Json = dict[str, Any]
 
 _called = click.argument("called", metavar="NAME")
 _in_tenant = place.takes_namespace("The tenant's namespace; the context's where it names one.")
-_HEADERS = ("NAMESPACE", "NAME", "STATE", "NODES", "EXPIRES", "MESSAGE")
+_HEADERS = ("NAMESPACE", "NAME", "STATE", "HAS", "NODES", "USED BY", "ENDS", "MESSAGE")
 
 
 @click.group("slice")
@@ -164,20 +165,40 @@ def list_(target: Target, *, namespace: str, form: str | None) -> None:
       tenantry slice list
       tenantry slice list -n acme -o json
     """
-    found = session.run(target, lambda client: client.list(SliceClaim, namespace=namespace))
+    found = session.run(target, lambda client: _read(client, target, namespace))
     if form:
         resource = SliceClaim.resource
         head = {"apiVersion": resource.api_version, "kind": resource.kind}
         output.print_objects([{**head, **msgspec.to_builtins(each)} for each in found], form, single=False)
         return
-    output.write_lines(output.table(_HEADERS, [_row(each) for each in sorted(found, key=lambda each: each.key)]))
+    if not found:
+        output.talk("no claims; `tenantry slice claim` makes one")
+        return
+    now = datetime.now(UTC)
+    output.write_lines(output.table(_HEADERS, [_row(each, now) for each in sorted(found, key=lambda each: each.key)]))
 
 
-def _row(found: SliceClaim) -> tuple[str, ...]:
+async def _read(client: Client, target: Target, namespace: str) -> list[SliceClaim]:
+    from tenantry.cli import nodes_reads  # with it come the operator's own reads
+
+    return await nodes_reads.read_claims(client, namespace, place.context_namespace(target))
+
+
+def _row(found: SliceClaim, now: datetime) -> tuple[str, ...]:
     status, meta = found.status, found.metadata
-    told: Condition | None = find(status.conditions, reasons.READY)
-    cells = (meta.namespace, meta.name, status.state.value, ",".join(status.nodes), found.spec.expires_at)
-    return tuple(output.cell(each) for each in (*cells, told.message if told is not None else ""))
+    told = find(status.conditions, reasons.READY)
+    worse = find(status.conditions, reasons.DEGRADED)
+    cells = (
+        meta.namespace,
+        meta.name,
+        status.state.value + (",Degraded" if worse is not None else ""),
+        f"{len(status.nodes)}/{found.spec.count}",
+        output.some(sorted(status.nodes, key=nodes_view.in_order)),
+        output.some(status.namespaces),
+        nodes_view.ends(found.spec.expires_at, now),
+        "; ".join(each.message for each in (told, worse) if each is not None),
+    )
+    return tuple(output.cell(each) for each in cells)
 
 
 def _place(target: Target, namespace: str) -> str:

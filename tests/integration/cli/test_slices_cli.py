@@ -10,8 +10,6 @@ import msgspec
 import pytest
 from cli_command import Cli
 
-from tenantry.cli.nodes import NodeView, summary
-
 
 @contextmanager
 def tenant(cli: Cli, name: str) -> Generator[None]:
@@ -67,12 +65,15 @@ def test_nodes_are_claimed_shown_explained_and_released(cli: Cli, node: str) -> 
         cli.run("slice", "claim", "fast", *flags)
         _state(cli, "fast", "Bound")
         (seen,) = [each for each in cli.json("nodes", "-o", "json")["nodes"] if each["name"] == node]
-        assert (seen["state"], seen["tenant"], seen["cpu"]) == ("Bound", "slices", "8")
+        assert (seen["state"], seen["tenant"], seen["claim"]) == ("Bound", "slices", "slices/fast")
+        assert seen["allocatable"]["cpu"] == "8"
         cli.run("slice", "claim", "more", *flags)
         told = cli.kubectl("wait", "sliceclaim", "more", "-n", "slices", "--for=condition=Pending")
         assert told.returncode == 0, told.stderr
         assert "1 in slice" in cli.run("slice", "list", "-n", "slices").stdout
-        assert "slices/more" in cli.json("nodes", "-o", "json")["waiting"]
+        shown = cli.json("nodes", "-n", "slices", "-o", "json")
+        assert [each["claim"] for each in shown["waiting"]] == ["slices/more"]
+        assert [each["next"] for each in shown["nodes"]] == ["slices/more"]
         said = cli.run("explain", "slice", "more", "-n", "slices").stdout
         assert f"in slice '{seen['slice']}'" in said
         assert "lacks: 1 nodes are asked for, and 0 can be had" in said
@@ -83,9 +84,23 @@ def test_nodes_are_claimed_shown_explained_and_released(cli: Cli, node: str) -> 
         assert "not found" in cli.run("slice", "release", "none", "-n", "slices", code=5).stderr
 
 
-@pytest.mark.parametrize(("taken", "bar"), [(0, "." * 40), (1, "#" * 10 + "." * 30), (4, "#" * 40)])
-def test_the_bar_shows_how_many_nodes_are_taken(taken: int, bar: str) -> None:
-    """E12: free and taken, at a glance."""
-    nodes = [NodeView(name=f"n{number}", state="Bound" if number < taken else "Free") for number in range(4)]
-    assert summary(nodes) == f"[{bar}] {taken} of 4 nodes taken, {4 - taken} free"
-    assert msgspec.json.decode(msgspec.json.encode(nodes[0]))["state"] == nodes[0].state
+def test_an_owner_sees_the_nodes_of_its_own_claims(cli: Cli, node: str) -> None:
+    """E12, H06: with no more rights than an owner has, and nothing of others; without a namespace it is asked for."""
+    with tenant(cli, "mine"):
+        file = cli.folder / "mine.kubeconfig"
+        file.write_text(cli.run("kubeconfig", "--tenant", "mine", "--expires", "10m").stdout)
+        own, no_name = ("--kubeconfig", str(file)), {"TENANTRY_NAME": ""}
+        cli.await_right("ada", "list", "sliceclaims.tenantry.dev", "mine")
+        assert "no claims" in cli.run("slice", "list", *own, environment=no_name).stderr
+        flags = ("claim", "fast", "--selector", "pool=cli", "--for-everybody", "--expires", "2h")
+        cli.run("slice", *flags, *own, environment=no_name)
+        told = cli.kubectl("wait", "sliceclaim", "fast", "-n", "mine", "--for=jsonpath={.status.state}=Bound")
+        assert told.returncode == 0, told.stderr
+        said = cli.run("nodes", *own, environment=no_name)
+        assert [line.split()[:5] for line in said.stdout.splitlines()[1:]] == [[node, "Bound", "mine", "fast", "in"]]
+        assert "you may not read nodes" in said.stderr
+        listed = cli.run("slice", "list", *own, environment=no_name).stdout.splitlines()
+        assert listed[1].split()[:6] == ["mine", "fast", "Bound", "1/1", node, "mine"]
+        assert "you may not list claims" in cli.run("nodes", "-n", "cli", *own, code=5, environment=no_name).stderr
+        cli.run("slice", "release", "fast", *own, environment=no_name)
+        cli.kubectl("wait", "--for=delete", "slices", "--all", "--timeout=30s")

@@ -1,0 +1,208 @@
+"""What `tenantry nodes` shows: whose each node is, what is used of it, who is next. Pure, the time is an argument."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from fractions import Fraction
+
+import msgspec
+
+from tenantry.cli import durations, output
+from tenantry.cli.forest import Style
+from tenantry.world.quantity import parse
+
+FREE = "Free"
+BAR = 8
+"""How many characters a node's bar has."""
+
+ALL_BAR = 40
+"""How many the bar of all nodes has."""
+
+NOBODY = "-"
+MOST_TOLD = 2
+"""How many tenants of a node's pods are named where there are more than one more."""
+
+_COLORS = {"Free": "green", "Reserved": "yellow", "Draining": "yellow", "Releasing": "yellow", "Bound": "cyan"}
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A node, and whose it is; None is what the asker may not read.
+
+    Args:
+        name: Of the node.
+        state: Free, Reserved, Draining, Bound or Releasing.
+        tenant: Whose; "" for everybody's.
+        slice: Which slice; "" for none.
+        claim: NAMESPACE/NAME; "" for none.
+        ends: When the claim expires, RFC 3339; "" for never.
+        next: The claim that would get it next, as NAMESPACE/NAME; "" for none.
+        ready: Pods can run there.
+        cordoned: No new pods come there.
+        allocatable: Resource to what pods can have.
+        requested: Resource to what pods there ask for.
+        pods: Tenant to how many of its pods are there; "" for pods of no tenant.
+    """
+
+    name: str
+    state: str = FREE
+    tenant: str = ""
+    slice: str = ""
+    claim: str = ""
+    ends: str = ""
+    next: str = ""
+    ready: bool | None = None
+    cordoned: bool = False
+    allocatable: Mapping[str, str] | None = None
+    requested: Mapping[str, str] | None = None
+    pods: Mapping[str, int] | None = None
+
+
+class WaitingView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A claim that waits for nodes.
+
+    Args:
+        claim: NAMESPACE/NAME.
+        since: When it was made, RFC 3339.
+        count: How many nodes it asks for.
+        why: What it lacks.
+    """
+
+    claim: str
+    since: str
+    count: int
+    why: str
+
+
+class NodesView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All nodes that the asker may see, and the claims that wait for some, oldest first.
+
+    Args:
+        nodes: By name, numbers in their order.
+        waiting: Oldest first.
+        partial: Only those that claims of one namespace have, or of the asker, who may not read nodes.
+    """
+
+    nodes: tuple[NodeView, ...]
+    waiting: tuple[WaitingView, ...] = ()
+    partial: bool = False
+
+
+def in_order(name: str) -> tuple[tuple[int, str], ...]:
+    """Return what names are sorted by: node-2 comes before node-10."""
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name))
+
+
+def lines(view: NodesView, style: Style, now: datetime) -> list[str]:
+    """Return the map of the nodes, the sums below it, and who waits."""
+    parts = [
+        _map(view, style, now),
+        [] if view.partial else sums(view.nodes, style),
+        _queue(view.waiting, now),
+    ]
+    return [line for index, part in enumerate(each for each in parts if each) for line in ["", *part][not index :]]
+
+
+def _map(view: NodesView, style: Style, now: datetime) -> list[str]:
+    if not view.nodes:
+        return []
+    columns: list[tuple[str, list[str]]] = [
+        ("NODE", [node.name for node in view.nodes]),
+        ("STATE", [_state(node) for node in view.nodes]),
+        ("TENANT", [node.tenant or NOBODY for node in view.nodes]),
+        ("CLAIM", [node.claim.removeprefix(f"{node.tenant}/") or NOBODY for node in view.nodes]),
+    ]
+    if any(node.ends for node in view.nodes):
+        columns.append(("ENDS", [ends(node.ends, now) for node in view.nodes]))
+    if any(node.next for node in view.nodes):
+        columns.append(("NEXT", [node.next or NOBODY for node in view.nodes]))
+    columns += [(key.upper(), [_used(node, key, style) for node in view.nodes]) for key in ("cpu", "memory")]
+    columns.append(("PODS OF", [_pods(node.pods) for node in view.nodes]))
+    head, *rows = output.table(
+        [title for title, _ in columns], list(zip(*(cells for _, cells in columns), strict=True))
+    )
+    at = head.index("STATE")
+    return [head, *(_painted(row, at, node.state, style) for row, node in zip(rows, view.nodes, strict=True))]
+
+
+def _painted(row: str, at: int, state: str, style: Style) -> str:
+    return row[:at] + style.paint(state, _COLORS.get(state, "white")) + row[at + len(state) :]
+
+
+def _state(node: NodeView) -> str:
+    what = [node.state, *(["NotReady"] if node.ready is False else []), *(["Cordoned"] if node.cordoned else [])]
+    return ",".join(what)
+
+
+def ends(at: str, now: datetime) -> str:
+    """Return in how long a claim expires."""
+    if not at:
+        return NOBODY
+    left = durations.left(at, now)
+    return f"in {durations.text(left)}" if left > 0 else "now"
+
+
+def _used(node: NodeView, key: str, style: Style) -> str:
+    """Return how much of a resource is asked for: of what there is, where that is known."""
+    if node.requested is None:
+        return "?"
+    asked = node.requested.get(key, "0")
+    if node.allocatable is None:
+        return asked
+    has = parse(node.allocatable.get(key, "0"))
+    share = parse(asked) / has if has else Fraction(0)
+    percent = f"{round(share * 100):>3}%"
+    return f"{bar(share, BAR)} {percent}" if style.draws else percent.strip()
+
+
+def bar(share: Fraction, width: int) -> str:
+    """Return a bar of so many characters of which a share is filled, to half a character; more than all is all.
+
+    What is used at all is seen: a little is half a character.
+    """
+    halves = min(max(round(share * width * 2), 1 if share > 0 else 0), width * 2)
+    whole, half = divmod(halves, 2)
+    return ("█" * whole + "▌" * half).ljust(width, "░")
+
+
+def _pods(pods: Mapping[str, int] | None) -> str:
+    if pods is None:
+        return "?"
+    ordered = sorted(pods.items(), key=lambda item: (not item[0], -item[1], item[0]))
+    told = [f"{tenant or 'no tenant'} {number}" for tenant, number in ordered]
+    if len(told) > MOST_TOLD + 1:
+        told[MOST_TOLD:] = [f"{sum(number for _, number in ordered[MOST_TOLD:])} more"]
+    return ", ".join(told) or NOBODY
+
+
+# -- sums -----------------------------------------------------------------------------------------
+
+
+def sums(nodes: Sequence[NodeView], style: Style) -> list[str]:
+    """Return how many nodes each tenant has, which claims have them, and how many are free."""
+    if not nodes:
+        return []
+    taken = sum(node.state != FREE for node in nodes)
+    said = f"{taken} of {len(nodes)} nodes taken, {len(nodes) - taken} free"
+    owners = Counter(node.tenant for node in nodes if node.state != FREE)
+    ordered = [*sorted(owners.items(), key=lambda item: (-item[1], item[0])), ("", len(nodes) - taken)]
+    rows = [_sum(tenant, number, nodes, style) for tenant, number in ordered if number]
+    return [said, *output.table(("TENANT", "NODES", "CLAIMS"), rows)]
+
+
+def _sum(tenant: str, number: int, nodes: Sequence[NodeView], style: Style) -> tuple[str, str, str]:
+    if style.draws:
+        length = bar(Fraction(number, len(nodes)), ALL_BAR).rstrip("░")
+        shown = f"{number:>3} {length}"
+    else:
+        shown = str(number)
+    claims = Counter(node.claim for node in nodes if node.tenant == tenant and node.claim)
+    told = ", ".join(f"{claim} {count}" for claim, count in sorted(claims.items()))
+    return tenant or "(free)", shown, told or NOBODY
+
+
+def _queue(waiting: Iterable[WaitingView], now: datetime) -> list[str]:
+    rows = [(each.claim, durations.age(each.since, now), str(each.count), each.why) for each in waiting]
+    return output.table(("WAITING", "FOR", "NODES", "BECAUSE"), rows) if rows else []

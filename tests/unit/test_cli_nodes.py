@@ -1,0 +1,133 @@
+"""What `tenantry nodes` prints, and what pods ask of nodes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+import pytest
+
+from tenantry.cli.forest import Style
+from tenantry.cli.nodes_view import NodesView, NodeView, WaitingView, bar, in_order, lines
+from tenantry.cli.pod_requests import PodSeen, together
+from tenantry.world.quantity import parse
+
+PLAIN, DRAWN = Style(draws=False, color=False), Style(draws=True, color=False)
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HAS = {"cpu": "8", "memory": "32Gi"}
+
+MIXED = NodesView(
+    nodes=(
+        NodeView(name="n1", ready=True, allocatable=HAS, requested={"cpu": "2"}, pods={"": 1, "b": 1, "a": 3, "c": 2}),
+        NodeView(
+            name="n2",
+            state="Bound",
+            tenant="acme",
+            claim="acme/fast",
+            ends="2026-11-21T14:00:00Z",
+            next="globex/ml",
+            ready=False,
+            cordoned=True,
+            allocatable=HAS,
+            requested={"cpu": "8", "memory": "16Gi"},
+            pods={"acme": 2},
+        ),
+        NodeView(name="n3", state="Reserved", tenant="acme", claim="acme-web/own", ready=True),
+    ),
+    waiting=(WaitingView(claim="globex/ml", since="2026-11-21T11:57:00Z", count=2, why="too few"),),
+)
+
+
+def test_the_map_says_whose_each_node_is_what_is_used_and_who_is_next() -> None:
+    """E12: free and taken, in text that a script can cut; what is not known is a question mark."""
+    assert lines(MIXED, PLAIN, NOW) == [
+        "NODE   STATE                     TENANT   CLAIM          ENDS    NEXT        CPU    MEMORY   PODS OF",
+        "n1     Free                      -        -              -       -           25%    0%       a 3, c 2, 2 more",
+        "n2     Bound,NotReady,Cordoned   acme     fast           in 2h   globex/ml   100%   50%      acme 2",
+        "n3     Reserved                  acme     acme-web/own   -       -           ?      ?        ?",
+        "",
+        "2 of 3 nodes taken, 1 free",
+        "TENANT   NODES   CLAIMS",
+        "acme     2       acme-web/own 1, acme/fast 1",
+        "(free)   1       -",
+        "",
+        "WAITING     FOR   NODES   BECAUSE",
+        "globex/ml   3m    2       too few",
+    ]
+
+
+def test_a_terminal_gets_bars_and_colours_that_only_repeat_the_words() -> None:
+    """E12: what is used of a node is seen at a glance; without colours nothing is missing."""
+    drawn = lines(MIXED, DRAWN, NOW)
+    assert "██░░░░░░  25%   ░░░░░░░░   0%" in drawn[1]
+    assert "████████ 100%   ████░░░░  50%" in drawn[2]
+    assert "acme       2 ██████████████████████████▌   acme-web/own 1" in drawn[7]
+    painted = lines(MIXED, Style(draws=True, color=True), NOW)
+    assert "\x1b[36mBound\x1b[0m,NotReady" in painted[2]
+
+
+def test_who_may_not_read_nodes_gets_what_its_claims_say() -> None:
+    """E12: no sum over nodes that the asker does not see, and amounts rather than shares."""
+    view = NodesView(nodes=(NodeView(name="n1", state="Bound", requested={"cpu": "500m"}, pods={}),), partial=True)
+    assert lines(view, DRAWN, NOW) == [
+        "NODE   STATE   TENANT   CLAIM   CPU    MEMORY   PODS OF",
+        "n1     Bound   -        -       500m   0        -",
+    ]
+    assert lines(NodesView(nodes=()), DRAWN, NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("share", "drawn"),
+    [("0", "░░░░"), ("1/1000", "▌░░░"), ("1/4", "█░░░"), ("3/8", "█▌░░"), ("1", "████"), ("9/8", "████")],
+)
+def test_a_bar_shows_half_characters_and_never_hides_a_little(share: str, drawn: str) -> None:
+    """E12: in use at all is more than an empty bar, and more than all is no longer bar."""
+    assert bar(Fraction(share), 4) == drawn
+
+
+def test_names_are_in_the_order_of_their_numbers() -> None:
+    """E12: node-2 before node-10."""
+    names = ["node-10", "10", "node-2", "a1b2", "node", "a1b", "2"]
+    assert sorted(names, key=in_order) == ["2", "10", "a1b", "a1b2", "node", "node-2", "node-10"]
+
+
+def _container(cpu: str, **more: str) -> dict[str, Any]:
+    return {"resources": {"requests": {"cpu": cpu}}, **more}
+
+
+SPECS: list[tuple[dict[str, Any], str]] = [
+    ({"containers": [_container("1"), _container("500m"), {}]}, "1500m"),
+    ({"containers": [_container("1")], "initContainers": [_container("2")]}, "2"),
+    # A sidecar counts beside the containers, and beside what starts after it.
+    ({"containers": [_container("1")], "initContainers": [_container("1", restartPolicy="Always")]}, "2"),
+    (
+        {
+            "containers": [_container("1")],
+            "initContainers": [_container("1", restartPolicy="Always"), _container("4")],
+        },
+        "5",
+    ),
+    ({"containers": [_container("1")], "overhead": {"cpu": "250m"}}, "1250m"),
+    ({"containers": [_container("1")], "resources": {"requests": {"cpu": "3"}}}, "3"),
+    ({"containers": [{"resources": {}}], "initContainers": []}, "0"),
+]
+
+
+@pytest.mark.parametrize(("spec", "cpu"), SPECS)
+def test_a_pod_asks_for_what_the_scheduler_counts(spec: dict[str, Any], cpu: str) -> None:
+    """E12: init containers, sidecars, overhead and the pod's own requests, as Kubernetes sums them."""
+    pod = msgspec.convert({"metadata": {"namespace": "acme"}, "spec": spec}, PodSeen)
+    assert pod.asks("cpu") == parse(cpu)
+    assert together([pod, pod], "cpu") == 2 * parse(cpu)
+
+
+def test_a_finished_pod_takes_no_room() -> None:
+    """E12: only pods that can run count."""
+    spec = {"nodeName": "n1", "containers": [_container("1")]}
+    here = {
+        phase: msgspec.convert({"metadata": {"namespace": "a"}, "spec": spec, "status": {"phase": phase}}, PodSeen)
+        for phase in ("Running", "Succeeded", "Failed")
+    }
+    assert {phase: pod.node for phase, pod in here.items()} == {"Running": "n1", "Succeeded": "", "Failed": ""}
