@@ -172,9 +172,9 @@ async def test_another_kind_comes_down_where_an_administrator_allows_it(api: Api
         "rules": [{"apiGroups": ["example.com"], "resources": [plural], "verbs": verbs}],
     }
     await api.create(CLUSTER_ROLES, role)
-    await until(lambda: says("is not served"), "the missing kind is told", seconds=40.0)
+    await until(lambda: says("is not served"), "the missing kind is told")
     await api.create(CRDS, definition(plural))
-    made = await trees.condition(name, "team", reasons.INHERITED, holds=True, seconds=40.0)
+    made = await trees.condition(name, "team", reasons.INHERITED, holds=True)
     child = made.status.namespace
     await api.create(widgets, {"metadata": {"name": "one"}, "spec": {"size": 1}, "status": {"phase": "old"}}, name)
 

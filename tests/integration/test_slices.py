@@ -58,10 +58,13 @@ class Pool:
         return {"matchLabels": {"pool": self.name}}
 
     async def add(self, count: int, *, cpu: str = "8", **labels: str) -> list[str]:
-        """Make more nodes, which are ready: nothing here tells otherwise."""
+        """Make more nodes, which are ready: nothing here tells otherwise.
+
+        They have room for no pod: one of another test that waits for any node would come, and without a kubelet stay.
+        """
         first = len(self.nodes)
         made = [f"{self.name}-{number}" for number in range(first, first + count)]
-        capacity = {"cpu": cpu, "memory": "32Gi", "pods": "110"}
+        capacity = {"cpu": cpu, "memory": "32Gi", "pods": "0"}
         ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", "lastHeartbeatTime": None}
         for each in made:
             status = {"capacity": capacity, "allocatable": capacity, "conditions": [ready]}
@@ -114,8 +117,10 @@ async def claim(api: Api, namespace: str, name: str, **spec: object) -> None:
 
 async def state(api: Api, namespace: str, name: str, wanted: str, reason: str = "") -> Json:
     """Wait until a claim is in a state, and return it."""
+    status: Json = {}
 
     async def so() -> Json | None:
+        nonlocal status
         found = await api.get(SliceClaim.resource, name, namespace)
         status = found.get("status", {})
         told = [each["reason"] for each in status.get("conditions", []) if each["type"] == reasons.READY]
@@ -123,7 +128,11 @@ async def state(api: Api, namespace: str, name: str, wanted: str, reason: str = 
         right = status.get("state") == wanted and (not reason or reason in told)
         return found if current and right else None
 
-    return await until(so, f"claim {namespace}/{name} is {wanted} {reason}")
+    try:
+        return await until(so, f"claim {namespace}/{name} is {wanted} {reason}")
+    except AssertionError as error:
+        error.add_note(f"its status: {status}")
+        raise
 
 
 def message(found: Json) -> str:

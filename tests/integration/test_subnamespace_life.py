@@ -91,7 +91,7 @@ async def test_a_namespace_that_is_there_is_never_taken_over(api: Api, trees: Tr
     await trees.condition(name, "squat", reasons.STALLED, holds=True, reason=reasons.NAMESPACE_EXISTS)
     assert set(await trees.labels(taken)) == {"kubernetes.io/metadata.name"}
     await api.delete(Namespace.resource, taken)
-    made = await trees.condition(name, "squat", reasons.READY, holds=True, seconds=40.0)
+    made = await trees.condition(name, "squat", reasons.READY, holds=True)
     assert made.status.namespace == taken
 
 

@@ -126,9 +126,9 @@ def test_a_claim_on_500_nodes_takes_less_than_50_ms() -> None:
     )
     took: list[float] = []
     for _ in range(5):
-        began = time.perf_counter()
+        began = time.process_time()
         choice = select(spec, nodes)
-        took.append(time.perf_counter() - began)
+        took.append(time.process_time() - began)
         assert len(choice.nodes) == 13
     assert min(took) < 0.05
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -20,6 +21,8 @@ from tenantry.api.model import KubernetesObject, Resource
 from tenantry.kube import wire
 from tenantry.kube.credentials import Credentials, expired_certificate
 from tenantry.kube.kubeconfig import Connection
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 K = TypeVar("K", bound=KubernetesObject)
@@ -169,6 +172,8 @@ class Client:
         finally:
             if self._observer is not None:
                 self._observer(asked.method, status, time.perf_counter() - began)
+            if asked.body is not None:
+                log.debug("wrote", extra={"method": asked.method, "path": asked.path, "status": status})
         if status < 400:  # noqa: PLR2004
             return response
         async with response:

@@ -20,7 +20,8 @@ from tenantry.kube.client import Client
 Json = dict[str, Any]
 T = TypeVar("T")
 
-SECONDS = 20.0
+SECONDS = 60.0
+"""For what an event ends much earlier: how long a machine may take on which everything else runs, too."""
 """How long anything may take in a test."""
 
 PODS = Resource("", "v1", "pods", "Pod")

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import aiohttp
 
-from tenantry.testing.api import until
+from tenantry.testing.api import SECONDS, until
 
 _SAMPLE = re.compile(r"^([a-zA-Z_:]+)(\{[^}]*\})? ([0-9.e+-]+)$", re.MULTILINE)
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
+MOST_TOLD = 30
 
 
 class Operator:
@@ -61,7 +62,7 @@ class Operator:
             leads = await self.sample("leader_election_master_status") == 1
             return leads and await self._answers("/readyz")
 
-        await until(so, "the operator leads", seconds=30.0)
+        await until(so, "the operator leads", seconds=SECONDS)
 
     async def stop(self) -> int:
         """Tell it to stop, as Kubernetes does, and return its exit code."""
@@ -86,7 +87,7 @@ class Operator:
             return 0
         if self._process.returncode is None:
             self._process.send_signal(number)
-        async with asyncio.timeout(20.0):
+        async with asyncio.timeout(SECONDS):
             return await self._process.wait()
 
     # -- what it says -----------------------------------------------------------------------------
@@ -104,6 +105,11 @@ class Operator:
     async def writes(self) -> float:
         """Return how many writes it has sent, its lease's not counted."""
         return sum([await self.sample("rest_client_requests_total", f'method="{verb}"') for verb in WRITES])
+
+    def written(self) -> str:
+        """Return its last writes, for a test that did not expect them."""
+        lines = self.log.read_text().splitlines()
+        return "\n".join([line for line in lines if '"wrote"' in line and "/leases" not in line][-MOST_TOLD:])
 
     async def quiet_writes(self) -> float:
         """Return how many writes it has sent, once nothing is under way.
