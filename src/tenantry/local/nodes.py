@@ -37,6 +37,8 @@ class Taint(Model, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key: str
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
     value: str = ""
+    time_added: str = ""
+    """By Kubernetes: of a node that was not Ready."""
 
 
 class NodeGroup(Model, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,6 +78,7 @@ class NodeCondition(Model, frozen=True, kw_only=True):
 
     type: str
     status: str
+    message: str = ""
 
 
 class NodeStatus(Model, frozen=True, kw_only=True):
@@ -98,6 +101,12 @@ class Node(KubernetesObject, frozen=True, kw_only=True):
     def is_ready(self) -> bool:
         """Whether pods can run there."""
         return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
+
+    @property
+    def why_not_ready(self) -> str:
+        """What it says about itself while it is not Ready."""
+        found = next((each for each in self.status.conditions if each.type == "Ready"), None)
+        return found.message if found else "its kubelet has not told yet how it is"
 
 
 def plan_from_flags(
