@@ -142,7 +142,7 @@ func api(ctx context.Context, attempt Attempt) (string, error) {
 	if attempt.Kind == "api-token" {
 		token, err := os.ReadFile(tokenFile)
 		if err != nil {
-			return "", err
+			return "", errors.New("the pod has no token")
 		}
 		request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	}

@@ -20,7 +20,7 @@ type Inside struct {
 	Seccomp    string `json:"seccomp"`
 	// Version is /proc/version, BootID the kernel's own number of its start.
 	Version string `json:"version"`
-	BootID  string `json:"bootID"`
+	BootID  string `json:"bootId"`
 	// Messages are the first bytes of the kernel's log, "" where they may not be read.
 	Messages string `json:"messages"`
 	// Strangers are processes that are not of this container.

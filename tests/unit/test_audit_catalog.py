@@ -90,7 +90,7 @@ def test_a_check_says_all_that_a_reader_needs(check: Check) -> None:
     for text in (check.tries, check.proves, check.fix):
         assert text.endswith((".", "`kubectl get clusterrolebindings,rolebindings -A -o wide` shows them.")), text
     assert len(check.title) <= 64
-    assert requests(check) or check.is_probe or check.id in SEEN
+    assert requests(check) or check.probe or check.id in SEEN
 
 
 def test_everything_that_kubectl_mtb_checked_is_there() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from tenantry.audit.check import Check
-from tenantry.audit.checks import api, network, nodes, own, pods, quota, storage
+from tenantry.audit.checks import api, network, nodes, own, pods, probes, quota, storage
 
 CHECKS: tuple[Check, ...] = (
     *api.CHECKS,
     *pods.CHECKS,
+    *probes.PODS,
     *nodes.CHECKS,
     *network.CHECKS,
+    *probes.NETWORK,
     *storage.CHECKS,
     *quota.CHECKS,
+    *probes.QUOTA,
     *own.CHECKS,
 )

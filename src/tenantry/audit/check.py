@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from tenantry.audit.place import Place
+
+if TYPE_CHECKING:
+    from tenantry.audit.findings import Findings
 
 Json = dict[str, Any]
 
@@ -136,7 +139,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         allowed: The attempts must go through, rather than be refused.
         alone: What Kubernetes does without Tenantry.
         benchmark: The check of kubectl-mtb that this one covers, "" for none.
-        is_probe: It needs pods that run.
+        probe: What comes of it by what pods have seen that ran, where requests cannot tell; None where they can.
     """
 
     id: str
@@ -151,7 +154,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     allowed: bool = False
     alone: Alone = Alone.REFUSED
     benchmark: str = ""
-    is_probe: bool = False
+    probe: Callable[[Place, Findings], Sequence[Tried] | Nothing] | None = None
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -18,7 +18,7 @@ from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.audit import kinds
 from tenantry.audit.attempts import rows, table
-from tenantry.audit.place import Foreign, Made, Place, Volume
+from tenantry.audit.place import Foreign, Made, Node, Place, Volume
 from tenantry.kube import wire
 from tenantry.kube.client import PAGE_SIZE, Client
 from tenantry.world.sandbox import is_sandbox
@@ -82,7 +82,9 @@ async def gather(
         other_tenants=others or (),
         has_tenantry=others is not None,
         nodes=None if nodes is None else tuple(_name(each) for each in nodes),
-        has_real_nodes=any(FAKE_NODE not in table(each, "metadata", "annotations") for each in nodes or ()),
+        real_nodes=tuple(
+            _node(each) for each in nodes or () if FAKE_NODE not in table(each, "metadata", "annotations")
+        ),
         storage_classes=None if classes is None else {_name(each): each.get("reclaimPolicy", "") for each in classes},
         runtime_classes=None if runtimes is None else {_name(each): _is_sandbox(each) for each in runtimes},
         priority_classes=None if priorities is None else _own_priorities(priorities),
@@ -97,6 +99,16 @@ async def gather(
 
 def _name(value: Json) -> str:
     return str(table(value, "metadata").get("name", ""))
+
+
+def _node(value: Json) -> Node:
+    found = [str(each["address"]) for each in rows(value, "status", "addresses") if each.get("type") == "InternalIP"]
+    return Node(
+        name=_name(value),
+        addresses=tuple(found),
+        boot_id=str(table(value, "status", "nodeInfo").get("bootID", "")),
+        kubelet_port=int(table(value, "status", "daemonEndpoints", "kubeletEndpoint").get("Port") or 10250),
+    )
 
 
 def _is_sandbox(value: Json) -> bool:

@@ -34,6 +34,22 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
     claim: str = ""
 
 
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that runs containers.
+
+    Args:
+        name: Its name.
+        addresses: Where it is reached inside the cluster.
+        boot_id: The kernel's own number of its start.
+        kubelet_port: Where its kubelet answers.
+    """
+
+    name: str
+    addresses: tuple[str, ...] = ()
+    boot_id: str = ""
+    kubelet_port: int = 10250
+
+
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Where an audit is made. What nobody who asked may read is None.
 
@@ -46,7 +62,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         others: Namespaces of others, at least those that every cluster has.
         other_tenants: Names of other tenants.
         nodes: Names of nodes.
-        has_real_nodes: Some node runs containers.
+        real_nodes: Those that run containers.
         storage_classes: Name to reclaim policy.
         runtime_classes: Name to whether it is a sandbox.
         priority_classes: Names of those that are the cluster's own making.
@@ -67,7 +83,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[Foreign, ...] = ()
     other_tenants: tuple[str, ...] = ()
     nodes: tuple[str, ...] | None = None
-    has_real_nodes: bool = False
+    real_nodes: tuple[Node, ...] = ()
     storage_classes: dict[str, str] | None = None
     runtime_classes: dict[str, bool] | None = None
     priority_classes: tuple[str, ...] | None = None
@@ -78,6 +94,11 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     volumes: tuple[Volume, ...] | None = None
     corefile: str | None = None
     has_tenantry: bool = True
+
+    @property
+    def boot_ids(self) -> dict[str, str]:
+        """Return the boot ids of nodes, by their names."""
+        return {each.name: each.boot_id for each in self.real_nodes}
 
     @property
     def name(self) -> str:

@@ -15,6 +15,7 @@ from tenantry.api.model import Resource
 from tenantry.audit import verdict
 from tenantry.audit.attempts import may, table
 from tenantry.audit.check import Answer, Attempt, Check, Missing, Nothing, Result, Seen, Tried, Verdict
+from tenantry.audit.findings import Findings, nothing
 from tenantry.audit.place import Place
 from tenantry.audit.verdict import Audit, Outcome
 from tenantry.kube import wire
@@ -63,7 +64,7 @@ async def _is_administrator(client: Client) -> bool:
     return (await attempted(client, may("*", "*", group="*"))).outcome == Outcome.THROUGH
 
 
-async def audit(client: Client, place: Place, checks: Sequence[Check], *, probe: bool = False) -> Audit:
+async def audit(client: Client, place: Place, checks: Sequence[Check], findings: Findings | None = None) -> Audit:
     """Make all checks and return what came of them, in their order.
 
     As an administrator the first alone is made, which says so.
@@ -72,8 +73,9 @@ async def audit(client: Client, place: Place, checks: Sequence[Check], *, probe:
         client: The tenant's; see `require`.
         place: Where.
         checks: What to try.
-        probe: Whether pods may be run.
+        findings: What pods have seen; None where none were run.
     """
+    seen = findings or nothing(verdict.NEEDS_PROBE)
     began, now = time.perf_counter(), dt.datetime.now(dt.UTC)
     if await _is_administrator(client):
         checks, untried = checks[:1], checks[1:]
@@ -84,7 +86,7 @@ async def audit(client: Client, place: Place, checks: Sequence[Check], *, probe:
 
     async def one(check: Check) -> Result:
         async with free:
-            return await _carried_out(client, check, place, controls, probe=probe)
+            return await _carried_out(client, check, place, controls, seen)
 
     async with asyncio.TaskGroup() as group:
         for check in checks:
@@ -109,10 +111,13 @@ async def audit(client: Client, place: Place, checks: Sequence[Check], *, probe:
 
 
 async def _carried_out(
-    client: Client, check: Check, place: Place, controls: dict[str, asyncio.Task[Tried]], *, probe: bool
+    client: Client, check: Check, place: Place, controls: dict[str, asyncio.Task[Tried]], findings: Findings
 ) -> Result:
-    if check.is_probe:
-        return verdict.result(check, Verdict.SKIPPED, verdict.why_no_probe(place, probe=probe))
+    if check.probe is not None:
+        probed = check.probe(place, findings)
+        if isinstance(probed, Nothing):
+            return verdict.result(check, Verdict.SKIPPED, probed.why)
+        return verdict.of_check(check, probed)
     attempts = check.attempts(place)
     if isinstance(attempts, Nothing):
         return verdict.result(check, Verdict.SKIPPED, attempts.why)

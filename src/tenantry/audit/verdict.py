@@ -9,12 +9,14 @@ from enum import StrEnum
 import msgspec
 
 from tenantry.audit.check import Check, Result, Seen, Severity, Tried, Verdict
-from tenantry.audit.place import Place
 
 MOST_NAMED = 3
 NEEDS_PROBE = "it needs pods that run: give --probe"
 NO_NODES = "no node is seen that runs containers (kwok only plays nodes)"
-NO_PROBES_YET = "this version has no live probes for nodes that run containers yet"
+NO_IMAGE = (
+    "there is no image of the probe for the pods to run: `--probe-image` names one "
+    "(docs/how-to/audit.md tells how it is made)"
+)
 
 
 class Outcome(StrEnum):
@@ -79,13 +81,6 @@ def refused_by(message: str) -> str:
     if "violates PodSecurity" in message:
         return "PodSecurity"
     return "RBAC" if " cannot " in message or "attempting to grant RBAC" in message else "Kubernetes"
-
-
-def why_no_probe(place: Place, *, probe: bool) -> str:
-    """Return why pods are not run."""
-    if not probe:
-        return NEEDS_PROBE
-    return NO_PROBES_YET if place.has_real_nodes else NO_NODES
 
 
 def of_check(check: Check, tried: Sequence[Tried]) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -18,7 +19,10 @@ from tenantry.cli import complete, output, session
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from tenantry.audit.check import Result
+    from tenantry.audit.stage import Image
     from tenantry.audit.verdict import Audit
     from tenantry.kube.client import Client
 
@@ -63,6 +67,12 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--self", "itself", is_flag=True, help="Make the attempts with these credentials as they are.")
 @click.option("--image", default=IMAGE, show_default=True, help="Of the pods that are tried; none is run.")
 @click.option("--probe", is_flag=True, help="Run pods too, where the cluster has nodes that do.")
+@click.option(
+    "--probe-image",
+    default="",
+    metavar="IMAGE",
+    help="What those pods run.  [default: made for a local cluster with real nodes; see docs/how-to/audit.md]",
+)
 @click.option("--report", is_flag=True, help="Write the IsolationReport 'latest' into the namespace.")
 @output.output_option("table", "json", "sarif")
 def audit(
@@ -75,16 +85,19 @@ def audit(
     itself: bool,
     image: str,
     probe: bool,
+    probe_image: str,
     report: bool,
     form: str | None,
 ) -> None:
     r"""Try, as a tenant, everything that a tenant must not be able to do, and say what went through.
 
-    Attempts are reads, dry runs and questions about rights: nothing is made or changed. With neither TENANT nor
-    --namespace every tenant is audited. Exit code: 0 nothing failed, 1 something did, 5 something could not be told.
+    Attempts are reads, dry runs and questions about rights: nothing is made or changed, but by --probe, which makes
+    pods in the namespace, and others in one of its own, and takes them away. With neither TENANT nor --namespace every
+    tenant is audited. Exit code: 0 nothing failed, 1 something did, 5 something could not be told.
 
     \b
       tenantry audit acme
+      tenantry audit acme --probe
       tenantry audit --namespace legacy --as bob
       tenantry audit acme -o sarif > acme.sarif
     """
@@ -92,13 +105,20 @@ def audit(
         raise InputError("give either --as or --self, not both")
     if groups and not user:
         raise InputError("--as-group needs --as")
+    if probe_image and not probe:
+        raise InputError("--probe-image needs --probe")
 
     async def work(client: Client) -> list[Audit]:
         subjects = await _subjects(client, tenant, namespace)
         if user or itself:
             subjects = [msgspec.structs.replace(each, user=user, groups=groups) for each in subjects]
-        return [await _audited(client, each, image=image, probe=probe, writes=report) for each in subjects]
+        ran = await _probe_image(target, probe_image) if probe else None
+        return [await _audited(client, each, image=image, ran=ran, writes=report) for each in subjects]
 
+    if probe:
+        # Whoever ends this has nothing left behind, as with Ctrl-C.
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _interrupt)
     audits = session.run(target, work)
     _print(audits, form, single=bool(tenant or namespace))
     if any(each.summary.failed for each in audits):
@@ -107,13 +127,24 @@ def audit(
         sys.exit(SOMETHING_UNKNOWN)
 
 
-async def _audited(client: Client, subject: Subject, *, image: str, probe: bool, writes: bool) -> Audit:
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+async def _audited(client: Client, subject: Subject, *, image: str, ran: Image | str | None, writes: bool) -> Audit:
     """Audit one namespace.
+
+    Args:
+        client: Of whoever asks.
+        subject: Whom to audit, and where.
+        image: Of the pods that are tried.
+        ran: Of those that are run, or why there is none; None where none is to be run.
+        writes: Whether to write the report.
 
     Raises:
         InputError: Nobody was named, and the attempts would be made as an administrator.
     """
-    from tenantry.audit import report, runner
+    from tenantry.audit import probing, report, runner
     from tenantry.audit.catalog import CHECKS
     from tenantry.audit.gather import gather
     from tenantry.kube.client import Client
@@ -128,11 +159,36 @@ async def _audited(client: Client, subject: Subject, *, image: str, probe: bool,
         place = await gather(
             client, namespace=subject.namespace, user=found, groups=groups, tenant=subject.tenant, image=image
         )
-        done = await runner.audit(person, place, CHECKS, probe=probe)
+        findings = await probing.probe(client, person, place, ran) if ran is not None else None
+        done = await runner.audit(person, place, CHECKS, findings)
     if writes:
         await report.write(client, done)
         output.talk(f"isolationreport/latest in {subject.namespace!r} written")
     return done
+
+
+async def _probe_image(target: Target, named: str) -> Image | str:
+    """Return what pods run that an audit makes, or why there is nothing that they could run.
+
+    Raises:
+        LocalError: It cannot be made for a local cluster.
+    """
+    from tenantry.audit.stage import Image
+    from tenantry.audit.verdict import NO_IMAGE
+    from tenantry.local.cluster import LocalCluster
+    from tenantry.local.progress import Talking
+    from tenantry.local.real import probe
+
+    if named:
+        return Image(reference=named)
+    cluster = LocalCluster(target.local_name) if target.local_name else None
+    if cluster is None or cluster.spec().real is None:
+        return NO_IMAGE
+    progress = Talking()
+    try:
+        return Image(reference=await probe.provide(cluster, progress), is_there=True)
+    finally:
+        progress.clear()
 
 
 def _groups(user: str, groups: Sequence[str]) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ ALL: Json = {}
 """An empty rule, or selector: it is about everything."""
 
 ISOLATED = "Set spec.isolation.network of the Tenant to Isolated."
-NO_POD: Attempts = lambda _: []  # noqa: E731 - what needs pods that run has no request
 METADATA = "169.254.169.254"
 
 
@@ -334,39 +333,6 @@ CHECKS: Sequence[Check] = (
         allowed=True,
         alone=Alone.DEPENDS,
         benchmark="create_network_policies",
-    ),
-    _check(
-        "020",
-        "Policies are carried out",
-        Severity.CRITICAL,
-        "Connects from a pod of the tenant to a pod of another namespace.",
-        "The network plugin does what the NetworkPolicies say.",
-        "Use a network plugin that implements NetworkPolicy.",
-        NO_POD,
-        alone=Alone.DEPENDS,
-        is_probe=True,
-    ),
-    _check(
-        "021",
-        "Metadata and nodes' addresses",
-        Severity.CRITICAL,
-        "Connects from a pod of the tenant to the metadata address and to kubelets.",
-        "Pods do not get the credentials of their node.",
-        ISOLATED,
-        NO_POD,
-        alone=Alone.DEPENDS,
-        is_probe=True,
-    ),
-    _check(
-        "022",
-        "DNS names of others",
-        Severity.MEDIUM,
-        "Resolves Services of other namespaces from a pod of the tenant.",
-        "What others run is not told by DNS.",
-        "Let CoreDNS have Tenantry's plugin: without it every pod resolves every name of the cluster.",
-        NO_POD,
-        alone=Alone.DEPENDS,
-        is_probe=True,
     ),
     _check(
         "023",

@@ -1,0 +1,197 @@
+"""The live probes of an audit, by the command, in a cluster whose nodes run containers and sandboxes.
+
+Skipped where TENANTRY_TEST_REAL is not set, where nodes cannot be real, or what runs on them is not built.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tenantry.audit import stage
+from tenantry.audit.check import Alone, Verdict
+from tenantry.audit.checks.probes import NETWORK, PODS, QUOTA
+from tenantry.local import build
+from tenantry.local.cluster import LocalCluster
+from tenantry.local.real import requirements
+from tenantry.testing.api import until
+
+NAME = "probed"
+TENANTRY = (sys.executable, "-m", "tenantry")
+PROBES = {each.id: each for each in (*NETWORK, *PODS, *QUOTA)}
+OF_THE_NODES = {"TNT-QTA-009", "TNT-POD-032"}
+"""What is the machine's to decide."""
+
+Json = dict[str, Any]
+
+
+def _missing() -> str:
+    if not os.environ.get("TENANTRY_TEST_REAL"):
+        return "real nodes are tried where TENANTRY_TEST_REAL=1 asks for it"
+    lacks = requirements.lacking()
+    if lacks:
+        return lacks[0]
+    built = build.built_nodes() and build.built_dns()
+    return "" if built else "`tenantry local build --with-nodes --with-dns` has not been run"
+
+
+pytestmark = [
+    pytest.mark.skipif(bool(_missing()), reason=_missing()),
+    # Pods on two cores that others use, too.
+    pytest.mark.timeout(900),
+]
+
+
+async def command(*arguments: str) -> asyncio.subprocess.Process:
+    """Start the command."""
+    return await asyncio.create_subprocess_exec(
+        *TENANTRY, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+
+
+async def run(*arguments: str, codes: tuple[int, ...] = (0,)) -> str:
+    """Run the command; its stdout is returned."""
+    child = await command(*arguments)
+    out, err = await child.communicate()
+    assert child.returncode in codes, f"{arguments}: exit code {child.returncode}\n{err.decode()}"
+    return out.decode()
+
+
+async def kubectl(*arguments: str) -> str:
+    """Run kubectl; its stdout is returned."""
+    return await run("kubectl", f"--name={NAME}", "--", *arguments)
+
+
+@pytest_asyncio.fixture(scope="module")
+async def real(tenantry_home: Path) -> AsyncIterator[LocalCluster]:
+    """A cluster with two real nodes and the operator."""
+    cluster = LocalCluster(NAME, root=tenantry_home)
+    try:
+        await run("up", f"--name={NAME}", "--runtime=real", "--nodes=2", "--throwaway", "--timeout=400")
+        yield cluster
+    finally:
+        await cluster.down(purge=True)
+
+
+async def make_tenant(name: str, owner: str, **spec: object) -> None:
+    """Make a tenant and wait until it is Ready."""
+    value = {
+        "apiVersion": "tenantry.dev/v1alpha1",
+        "kind": "Tenant",
+        "metadata": {"name": name},
+        "spec": {"owners": [{"kind": "User", "name": owner}], **spec},
+    }
+    child = await asyncio.create_subprocess_exec(
+        *(*TENANTRY, "kubectl", f"--name={NAME}", "--", "apply", "-f", "-"), stdin=asyncio.subprocess.PIPE
+    )
+    await child.communicate(json.dumps(value).encode())
+    assert child.returncode == 0
+    await kubectl("wait", f"tenant/{name}", "--for=condition=Ready", "--timeout=60s")
+
+
+async def probed(*arguments: str) -> dict[str, Json]:
+    """Audit with probes; the results of the probes are returned by id."""
+    # Whatever fails or is skipped among the others is not asked here.
+    said = await run("audit", f"--name={NAME}", *arguments, "--probe", "-o", "json", codes=(0, 1))
+    return {each["id"]: each for each in json.loads(said)["checks"] if each["id"] in PROBES}
+
+
+async def left_of_audits() -> list[str]:
+    """Return what audits have made and not taken away."""
+    label = ",".join(f"{key}={value}" for key, value in stage.MARK.items())
+    return (await kubectl("get", "pods,services,namespaces", "-A", "-l", label, "-o", "name")).split()
+
+
+async def is_clean() -> bool:
+    """Tell whether nothing of an audit is left; a namespace takes a while to go."""
+    return not await left_of_audits()
+
+
+def told(results: dict[str, Json], ids: set[str]) -> str:
+    """Return what came of some checks, for the message of an assertion."""
+    return "\n".join(f"{id_} {results[id_]['verdict']}: {results[id_]['message']}" for id_ in sorted(ids))
+
+
+@pytest.mark.usefixtures("real")
+async def test_an_isolated_tenant_in_the_sandbox_lets_nothing_through() -> None:
+    """X06, H06, H03: what was tried was refused, out of reach of a tenant whose own pods reach each other."""
+    await make_tenant("guarded", "gina", rules={"podSecurity": {"level": "Restricted"}})
+    results = await probed("guarded")
+    wrong = {id_ for id_, each in results.items() if each["verdict"] != Verdict.PASSED} - OF_THE_NODES
+    assert not wrong, told(results, wrong)
+    assert results["TNT-POD-031"]["by"] == "gVisor"
+    nodes = {each["what"] for each in results["TNT-NET-021"]["attempts"] if each["outcome"] == "Refused"}
+    assert {f"connect to the kubelet of the node 'real-{number}'" for number in (1, 2)} <= nodes
+    assert all(each["outcome"] == "Refused" for each in results["TNT-NET-020"]["attempts"])
+    await until(is_clean, "nothing of the audit is left", seconds=120.0)
+
+
+@pytest.mark.usefixtures("real")
+async def test_a_plain_namespace_shows_what_is_open() -> None:
+    """X06: each probe fails of which Kubernetes leaves it open, and what NetworkPolicies close stays closed."""
+    await kubectl("create", "namespace", "plain")
+    await kubectl("create", "rolebinding", "admin", "-n", "plain", "--clusterrole=admin", "--user=bob")
+    results = await probed("--namespace=plain", "--as=bob")
+    expected = {Alone.OPEN: Verdict.FAILED, Alone.REFUSED: Verdict.PASSED}
+    wrong = {
+        id_
+        for id_, each in results.items()
+        if PROBES[id_].alone in expected and each["verdict"] != expected[PROBES[id_].alone]
+    }
+    assert not wrong, told(results, wrong)
+    assert (results["TNT-NET-020"]["verdict"], results["TNT-NET-027"]["verdict"]) == (Verdict.PASSED, Verdict.PASSED)
+
+
+@pytest.mark.usefixtures("real")
+async def test_a_tenant_with_the_nodes_kernel_is_told_so() -> None:
+    """H03: without the sandbox the kernel is the node's, and the rest of the isolation holds."""
+    await make_tenant("shared", "sam", isolation={"runtime": "Shared"})
+    results = await probed("shared")
+    assert results["TNT-POD-031"]["verdict"] == Verdict.FAILED
+    assert "the kernel of the node 'real-" in results["TNT-POD-031"]["message"]
+    held = {id_ for id_ in results if id_.startswith("TNT-NET-")} | {"TNT-POD-025", "TNT-POD-030", "TNT-QTA-008"}
+    wrong = {id_ for id_ in held if results[id_]["verdict"] != Verdict.PASSED}
+    assert not wrong, told(results, wrong)
+
+
+@pytest.mark.usefixtures("real")
+async def test_pods_that_are_refused_prove_nothing() -> None:
+    """X06: where the rules do not know the probe's image, every probe is skipped, with what would help."""
+    await make_tenant("picky", "pia", rules={"images": {"allowed": ["registry[.]example[.]com/.*"]}})
+
+    async def is_refused() -> bool:
+        return (await probed("picky"))["TNT-POD-027"]["verdict"] == Verdict.SKIPPED
+
+    # The API server takes up rules some moments after they are written.
+    await until(is_refused, "the rules are in force", seconds=120.0)
+    results = await probed("picky")
+    of_kubelets = {"TNT-QTA-009"}
+    wrong = {id_ for id_, each in results.items() if each["verdict"] != Verdict.SKIPPED} - of_kubelets
+    assert not wrong, told(results, wrong)
+    assert "an honest pod of the probe is refused" in results["TNT-NET-024"]["message"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.usefixtures("real")
+async def test_nothing_is_left_when_it_is_interrupted(number: signal.Signals) -> None:
+    """X06: Ctrl-C in the middle ends the pods and the namespace, as the end does."""
+    await make_tenant("hasty", "hugo")
+    child = await command("audit", f"--name={NAME}", "hasty", "--probe")
+
+    async def is_under_way() -> bool:
+        return any(each.startswith("pod/") for each in await left_of_audits())
+
+    await until(is_under_way, "its pods are there", seconds=120.0)
+    child.send_signal(number)
+    await child.communicate()
+    assert child.returncode not in (0, 1, 5)
+    await until(is_clean, "nothing of the audit is left", seconds=120.0)
