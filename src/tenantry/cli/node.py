@@ -7,7 +7,6 @@ import asyncio
 import click
 import msgspec
 
-from tenantry.api.errors import LocalError
 from tenantry.cli import output
 from tenantry.cli.local_name import name_option
 from tenantry.local.cluster import LocalCluster
@@ -15,7 +14,11 @@ from tenantry.local.real import fleet
 from tenantry.local.spec import RealNodes
 
 _timeout = click.option(
-    "--timeout", default=60.0, show_default=True, metavar="SECONDS", help="Give up after this long."
+    "--timeout",
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give up after this long without a step forward.",
 )
 
 
@@ -69,18 +72,5 @@ def crash(*, name: str, node_name: str) -> None:
 def restart(*, name: str, node_name: str, timeout: float) -> None:
     """End a node if it runs, start it, and wait until it is Ready. Its pods start again."""
     cluster = LocalCluster(name)
-    asyncio.run(_restart(cluster, fleet.check_name(cluster.real(), node_name), timeout))
+    asyncio.run(cluster.restart_node(fleet.check_name(cluster.real(), node_name), timeout))
     output.talk(f'node "{node_name}" is Ready')
-
-
-async def _restart(cluster: LocalCluster, node_name: str, timeout_seconds: float) -> None:
-    from tenantry.local import bootstrap  # with it comes a client of the API server
-
-    await cluster.restart_component(node_name, timeout_seconds)
-    try:
-        async with asyncio.timeout(timeout_seconds):
-            await bootstrap.wait_named(cluster.kubeconfig_path, frozenset({node_name}))
-    except TimeoutError as error:
-        raise LocalError(
-            f'the node "{node_name}" runs, but is not Ready after {timeout_seconds:.0f} s; see its log'
-        ) from error

@@ -46,7 +46,13 @@ Runtime = Literal["kwok", "real", "auto"]
 @click.option("--no-operator", is_flag=True, help="Install Tenantry's kinds and rights, but do not run its operator.")
 @takes_oidc
 @click.option("--no-oidc", is_flag=True, help="Believe no OIDC provider any more.")
-@click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS", help="Give up after this long.")
+@click.option(
+    "--timeout",
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give up after this long without a step forward.",
+)
 def up(
     oidc: Oidc | None,
     *,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from tenantry.local.nodes import Node, NodePlan
 _ROLE = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
 _BINDING = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
 _KWOK = "tenantry:kwok"
+Tell = Callable[[Mapping[str, str]], None]
+"""Told of the nodes that are waited for: from a name to why it is not Ready."""
 _WATCH = ["get", "list", "watch"]
 # What kwok plays (pods, nodes and their leases) and reads; kwok's own kustomize/rbac asks for the same.
 _KWOK_RULES = (
@@ -96,39 +98,78 @@ async def _delete(client: Client, node: Node) -> None:
 
 async def wait_nodes(path: Path) -> None:
     """Wait until every simulated node is Ready; the caller sets the deadline."""
-    selectors = {"labelSelector": nodes.SELECTOR}
-    async with connected(path) as client:
-        while True:
-            waiting: set[str] = set()
-            version = ""
-            async for page in client.pages(Node.resource, Node, selectors=selectors):
-                waiting |= {node.metadata.name for node in page.items if not node.is_ready}
-                version = page.metadata.resource_version
-            if not waiting:
-                return
-            try:
-                await _until_ready(client, version, waiting, selectors)
-            except Gone:
-                continue
-            return
+    await _Waiting(frozenset(), {"labelSelector": nodes.SELECTOR}, _nobody).run(path)
 
 
-async def wait_named(path: Path, names: frozenset[str]) -> None:
-    """Wait until nodes are there and Ready; the caller sets the deadline."""
-    async with connected(path) as client:
-        while True:
-            waiting = set(names)
-            version = ""
-            async for page in client.pages(Node.resource, Node):
-                waiting -= {node.metadata.name for node in page.items if node.is_ready}
-                version = page.metadata.resource_version
-            if not waiting:
+async def wait_named(path: Path, names: frozenset[str], tell: Tell) -> None:
+    """Wait until nodes are there and Ready; the caller sets the deadline.
+
+    Args:
+        path: The administrator's kubeconfig.
+        names: Of the nodes.
+        tell: Called with what is waited for, at first and whenever something is heard of nodes.
+    """
+    await _Waiting(names, {}, tell).run(path)
+
+
+def _nobody(late: Mapping[str, str]) -> None:
+    del late
+
+
+class _Waiting:
+    """Waits for nodes.
+
+    Args:
+        names: Theirs; none for all that are selected.
+        selectors: Which nodes to ask for.
+        tell: Called with what is waited for.
+    """
+
+    def __init__(self, names: frozenset[str], selectors: dict[str, str], tell: Tell) -> None:
+        self._names = names
+        self._selectors = selectors
+        self._tell = tell
+        self._late: dict[str, str] = {}
+
+    async def run(self, path: Path) -> None:
+        """Wait until they are Ready."""
+        async with connected(path) as client:
+            while True:
+                self._late = dict.fromkeys(self._names, "its kubelet has not come to the cluster so far")
+                version = ""
+                async for page in client.pages(Node.resource, Node, selectors=self._selectors):
+                    for node in page.items:
+                        self._note(node)
+                    version = page.metadata.resource_version
+                self._tell(dict(self._late))
+                try:
+                    if self._late:
+                        await self._follow(client, version)
+                except Gone:
+                    continue
                 return
-            try:
-                await _until_ready(client, version, waiting, {})
-            except Gone:
-                continue
-            return
+
+    async def _follow(self, client: Client, version: str) -> None:
+        changes = watch(client, Node.resource, resource_version=version, selectors=self._selectors)
+        async for events in changes:
+            for event in events:
+                if event.type is EventType.BOOKMARK:
+                    continue
+                node = client.decode(Node, event.object)
+                if event.type is EventType.DELETED:
+                    self._late.pop(node.metadata.name, None)
+                else:
+                    self._note(node)
+            self._tell(dict(self._late))
+            if not self._late:
+                return
+
+    def _note(self, node: Node) -> None:
+        name = node.metadata.name
+        if node.is_ready:
+            self._late.pop(name, None)
+        elif not self._names or name in self._names:
+            self._late[name] = node.why_not_ready
 
 
 async def delete_nodes(path: Path, names: Iterable[str]) -> None:
@@ -139,16 +180,3 @@ async def delete_nodes(path: Path, names: Iterable[str]) -> None:
                 await client.delete(Node.resource, "", name)
             except NotFound:
                 continue
-
-
-async def _until_ready(client: Client, version: str, waiting: set[str], selectors: dict[str, str]) -> None:
-    changes = watch(client, Node.resource, resource_version=version, selectors=selectors)
-    async for events in changes:
-        for event in events:
-            if event.type is EventType.BOOKMARK:
-                continue
-            node = client.decode(Node, event.object)
-            if node.is_ready or event.type is EventType.DELETED:
-                waiting.discard(node.metadata.name)
-        if not waiting:
-            return

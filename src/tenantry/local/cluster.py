@@ -12,7 +12,6 @@ import datetime as dt
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -26,8 +25,10 @@ from tenantry.local import authentication, build, components, control, folders, 
 from tenantry.local.authentication import Oidc
 from tenantry.local.control import Order, Verb
 from tenantry.local.files import check_space, write_private
+from tenantry.local.launch import start_supervisor
 from tenantry.local.nodes import NodePlan
 from tenantry.local.paths import ClusterPaths, check_name, cluster_folder, home
+from tenantry.local.patience import Patience
 from tenantry.local.progress import Progress, Silent
 from tenantry.local.real import fleet
 from tenantry.local.spec import ClusterSpec, RealNodes, read_spec, write_spec
@@ -37,7 +38,6 @@ from tenantry.local.trouble import crash_of, what_is_late
 # etcd's write-ahead log alone takes 64 MB from the start.
 _NEEDED_MIB = 256
 _ORDER_SECONDS = 20.0
-_SUPERVISOR_SECONDS = 20.0
 _DOWN_SECONDS = 30.0
 _CRASHES = 3
 
@@ -60,7 +60,7 @@ class UpOptions:
         addresses: Further IP addresses for the API server's certificate.
         oidc: Whose tokens the API server believes; None leaves that as it is.
         no_oidc: Nobody's, from now on.
-        timeout_seconds: For everything but the build of the binaries.
+        timeout_seconds: For each step forward, a component or node that becomes ready; building is not counted.
     """
 
     nodes: NodePlan | None = None
@@ -106,6 +106,7 @@ class LocalCluster:
         self.name = check_name(name)
         self.root = root or home()
         self.paths = ClusterPaths(cluster_folder(name, self.root))
+        self._patience = Patience()
 
     @property
     def kubeconfig_path(self) -> Path:
@@ -158,20 +159,17 @@ class LocalCluster:
         binaries = build.built() or await asyncio.to_thread(build.ensure, progress)
         started = time.monotonic()
         folders.prepare(self.paths, self.name, options.data)
-        try:
-            async with asyncio.timeout(options.timeout_seconds), self._changing(options.timeout_seconds):
-                was_running = self.is_running()
-                if was_running:
-                    self._check_same(options)
-                    await self._identify(options, progress)
-                    if options.real_nodes is not None:
-                        nodes = fleet.counted(self.real().nodes, options.real_nodes)
-                        await self._renode(msgspec.structs.replace(self.real(), nodes=nodes))
-                    await self._furnish(options, progress)
-                else:
-                    await self._start(binaries, options, progress)
-        except TimeoutError as error:
-            raise LocalError(what_is_late(self.name, self.paths, options.timeout_seconds)) from error
+        async with self._patiently(options.timeout_seconds):
+            was_running = self.is_running()
+            if was_running:
+                self._check_same(options)
+                await self._identify(options, progress)
+                if options.real_nodes is not None:
+                    nodes = fleet.counted(self.real().nodes, options.real_nodes)
+                    await self._renode(msgspec.structs.replace(self.real(), nodes=nodes))
+                await self._furnish(options, progress)
+            else:
+                await self._start(binaries, options, progress)
         return UpResult(was_running=was_running, seconds=time.monotonic() - started, state=self.status())
 
     async def down(self, *, purge: bool = False) -> bool:
@@ -269,6 +267,15 @@ class LocalCluster:
         finally:
             lock.release()
 
+    @asynccontextmanager
+    async def _patiently(self, seconds: float) -> AsyncGenerator[None]:
+        """Change the cluster alone, for as long as there is a step forward in this time."""
+        try:
+            async with self._patience.of(seconds), self._changing(seconds):
+                yield
+        except TimeoutError as error:
+            raise LocalError(what_is_late(self.name, self.paths, seconds, self._patience.late_nodes)) from error
+
     def _check_same(self, options: UpOptions) -> None:
         if options.throwaway and not self.spec().throwaway:
             raise InputError(
@@ -297,12 +304,21 @@ class LocalCluster:
             InputError: The cluster has none, or not the one that is meant.
             LocalError: A node does not come up.
         """
-        try:
-            async with asyncio.timeout(timeout_seconds), self._changing(timeout_seconds):
-                await self._renode(change(self.real()))
-                await self._run_real(Silent())
-        except TimeoutError as error:
-            raise LocalError(what_is_late(self.name, self.paths, timeout_seconds)) from error
+        async with self._patiently(timeout_seconds):
+            await self._renode(change(self.real()))
+            await self._run_real(Silent())
+
+    async def restart_node(self, name: str, timeout_seconds: float = 60.0) -> None:
+        """End a real node, start it again, and wait until it is Ready.
+
+        Raises:
+            LocalError: It does not come up.
+        """
+        from tenantry.local import bootstrap
+
+        await self.restart_component(name, timeout_seconds)
+        async with self._patiently(timeout_seconds):
+            await bootstrap.wait_named(self.kubeconfig_path, frozenset({name}), self._patience.tell_nodes)
 
     async def _renode(self, real: RealNodes) -> None:
         spec = self.spec()
@@ -334,7 +350,7 @@ class LocalCluster:
         write_private(self.paths.authentication, authentication.text(spec.oidc).encode())
         write_spec(self.paths, spec)
         progress.update("starting the control plane")
-        await self._spawn()
+        await start_supervisor(self.paths, self.name)
         try:
             await self._furnish(options, progress)
         except BaseException:
@@ -357,37 +373,15 @@ class LocalCluster:
         # Kept last: were the API server not to start so, the next `up` would go back to what it had.
         write_spec(self.paths, spec)
 
-    async def _spawn(self) -> None:
-        lock = locks.FileLock(self.paths.supervisor_lock)
-        if not lock.try_acquire():
-            raise LocalError(f'a supervisor of "{self.name}" runs already')
-        try:
-            os.set_inheritable(lock.descriptor, True)
-            launcher = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tenantry.local.supervisor", str(self.paths.folder)),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                pass_fds=(lock.descriptor,),
-                start_new_session=True,
-                cwd="/",
-            )
-        finally:
-            # From here on it is the supervisor's alone.
-            lock.release()
-        if launcher.stdout is None:
-            raise LocalError("the supervisor was started without a pipe")
-        async with asyncio.timeout(_SUPERVISOR_SECONDS):
-            said = await launcher.stdout.read()
-            await launcher.wait()
-        if said != b"listening\n":
-            raise LocalError(f"the supervisor did not start:\n{said.decode(errors='replace').strip()}")
-
     async def _wait_up(self, names: Sequence[str], progress: Progress) -> None:
         """Wait until components are ready; give up on the first that crashes again and again."""
+        fewest = len(names)
         async with contextlib.aclosing(control.watch(self.paths.socket)) as states:
             async for state in states:
                 late = [each for each in state.components if each.name in names and each.phase is not Phase.READY]
+                if len(late) < fewest:
+                    fewest = len(late)
+                    self._patience.renew()
                 if not late:
                     return
                 progress.update(f"waiting for {', '.join(each.name for each in late)}")
@@ -438,7 +432,7 @@ class LocalCluster:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._wait_up(names, progress))
             group.create_task(addons.apply(self.kubeconfig_path))
-        await bootstrap.wait_named(self.kubeconfig_path, frozenset(names))
+        await bootstrap.wait_named(self.kubeconfig_path, frozenset(names), self._patience.tell_nodes)
 
     async def _shut_down(self) -> None:
         state = read_state(self.paths)

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
+
+from tenantry.local.files import tail
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.state import ClusterState, Phase, read_state
+
+_LINES = 5
+_LINE_LENGTH = 300
+_LOG_LINES = 2000
+_CONTAINERD = re.compile(r'time="[^"]*" level=(warning|error|fatal|panic) ')
+# What klog writes of kubelet and kube-proxy, and what a node's first process says of programs.
+_OTHERS = re.compile(r"[EF]\d{4} |\S+ ended with exit code |the node does not start")
+_STAMP = re.compile(r'^time="[^"]*" |^[EF]\d{4} \S+ +\d+ ')
 
 
 def crash_of(name: str, paths: ClusterPaths, state: ClusterState, component: str) -> str:
@@ -24,14 +36,50 @@ def crash_of(name: str, paths: ClusterPaths, state: ClusterState, component: str
     return f'{component} of the cluster "{name}" crashed ({end}){drop}. The end of "{paths.log(component)}":\n{lines}'
 
 
-def what_is_late(name: str, paths: ClusterPaths, timeout_seconds: float) -> str:
-    """Return what a cluster was waited for in vain; arguments as `crash_of`."""
+def what_is_late(name: str, paths: ClusterPaths, timeout_seconds: float, nodes: Mapping[str, str] | None = None) -> str:
+    """Return what a cluster was waited for in vain; arguments as `crash_of`.
+
+    Args:
+        name: The cluster's.
+        paths: Its files.
+        timeout_seconds: How long nothing has come forward.
+        nodes: From the name of a real node that is not Ready to what it says about itself.
+    """
     state = read_state(paths)
     waiting = [each for each in state.components if each.phase not in (Phase.READY, Phase.STOPPED)] if state else []
-    names = ", ".join(f"{each.name} ({each.phase})" for each in waiting) or "nothing that could be named"
+    late: Mapping[str, str] = nodes or {}
+    found = [*(f"{each.name} ({each.phase})" for each in waiting), *(f"{each} (not Ready)" for each in sorted(late))]
     crashed = next((each.name for each in waiting if each.last_exit), "")
     more = f"\n{crash_of(name, paths, state, crashed)}" if state and crashed else ""
+    more += "".join(f"\n{not_ready(each, said, paths)}" for each, said in sorted(late.items()))
     return (
-        f'the cluster "{name}" is not ready after {timeout_seconds:.0f} s: waiting for {names}; see '
+        f'the cluster "{name}" is not ready after {timeout_seconds:.0f} s: waiting for '
+        f"{', '.join(found) or 'nothing that could be named'}; see "
         f"`tenantry status --name {name}` and `tenantry logs --name {name}`{more}"
     )
+
+
+def not_ready(node: str, said: str, paths: ClusterPaths) -> str:
+    """Return why a real node is not Ready: what it says, and the last trouble of what runs on it.
+
+    Args:
+        node: Its name.
+        said: The message of its condition Ready.
+        paths: The cluster's.
+    """
+    log = paths.log(node)
+    lines = tail(log, _LOG_LINES, limit_bytes=2**20)
+    told = [*_last(lines, _CONTAINERD), *_last(lines, _OTHERS)]
+    text = "".join(f"\n    {line}" for line in told)
+    return f'the node "{node}" is not Ready: {said}. What its programs complain of in "{log}":{text or " nothing"}'
+
+
+def _last(lines: Iterable[str], pattern: re.Pattern[str]) -> list[str]:
+    """Return the last lines of a kind, each text once, whenever it was said."""
+    found: dict[str, str] = {}
+    for line in lines:
+        if pattern.match(line):
+            text = _STAMP.sub("", line)
+            found.pop(text, None)
+            found[text] = line[:_LINE_LENGTH]
+    return list(found.values())[-_LINES:]

@@ -1,0 +1,65 @@
+"""What is said of a cluster that does not come up, and how long is waited for it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tenantry.api.model import ObjectMeta
+from tenantry.local import trouble
+from tenantry.local.nodes import Node, NodeCondition, NodeStatus
+from tenantry.local.paths import ClusterPaths
+from tenantry.local.patience import Patience
+
+LOG = """\
+time="2026-11-21T16:33:32Z" level=warning msg="an old one"
+time="2026-11-21T16:33:33Z" level=info msg="nobody asks"
+I1121 16:33:38.647555      22 server.go:1] "Started kubelet"
+time="2026-11-21T16:33:33Z" level=error msg="no CRI"
+E1121 16:35:22.933357     286 kubelet.go:1804] "Failed to start cAdvisor" err="inotify_init: too many open files"
+kubelet ended with exit code 1: starting it again
+E1121 16:35:24.933357     296 kubelet.go:1804] "Failed to start cAdvisor" err="inotify_init: too many open files"
+kubelet ended with exit code 1: starting it again
+"""
+
+
+def test_a_node_that_is_not_ready_is_told_with_its_own_words_and_its_programs_complaints(tmp_path: Path) -> None:
+    """H06: containerd's and the kubelet's complaints stand beside the condition, each said once."""
+    paths = ClusterPaths(tmp_path)
+    paths.logs.mkdir()
+    paths.log("real-1").write_text(LOG)
+    told = trouble.what_is_late("rn", paths, 60.0, {"real-1": "cni plugin not initialized"})
+    first, reason, *lines = told.splitlines()
+    assert "waiting for real-1 (not Ready)" in first
+    assert reason.startswith('the node "real-1" is not Ready: cni plugin not initialized. ')
+    assert [line.strip() for line in lines] == [
+        LOG.splitlines()[0],
+        LOG.splitlines()[3],
+        LOG.splitlines()[6],
+        "kubelet ended with exit code 1: starting it again",
+    ]
+
+
+def test_a_node_says_why_it_is_not_ready() -> None:
+    """H06: the message of the condition Ready, and that there is none where the kubelet has said nothing."""
+    status = NodeStatus(conditions=(NodeCondition(type="Ready", status="False", message="PLEG is not healthy"),))
+    assert Node(metadata=ObjectMeta(name="real-1"), status=status).why_not_ready == "PLEG is not healthy"
+    assert "not told" in Node(metadata=ObjectMeta(name="real-1")).why_not_ready
+
+
+async def test_what_goes_forward_is_waited_for_and_what_stands_still_is_not() -> None:
+    """H06: each node that becomes Ready buys the others the whole time again; one that only complains does not."""
+    patience = Patience()
+    async with patience.of(60.0):
+        patience.tell_nodes({"a": "new", "b": "new"})
+        first = patience.until
+        patience.tell_nodes({"a": "new", "b": "PLEG is not healthy"})
+        assert patience.until == first
+        patience.tell_nodes({"b": "PLEG is not healthy"})
+        assert patience.until > first
+    with pytest.raises(TimeoutError):
+        async with patience.of(0.01):
+            await asyncio.Event().wait()
+    patience.renew()
