@@ -14,8 +14,14 @@ from tenantry.world import quantity
 from tenantry.world.explain import Answer, Place, Raise, explain
 
 
-def core(hard: str, used: str = "0", asked: str = "100") -> Place:
-    return Place(namespace="acme", asked={"cpu": asked}, hard={"requests.cpu": hard}, used={"requests.cpu": used})
+def core(hard: str, used: str = "0", asked: str = "100", *held: str) -> Place:
+    return Place(
+        namespace="acme",
+        asked={"cpu": asked},
+        hard={"requests.cpu": hard},
+        used={"requests.cpu": used},
+        held=[{"requests.cpu": each} for each in held],
+    )
 
 
 def child(name: str, parent: str, hard: str, used: str = "0") -> Place:
@@ -74,6 +80,16 @@ def test_more_in_use_than_there_is_counts_as_missing() -> None:
     answer = only(explain("acme", [child("web", "acme", "2", "3"), core("8")], {"cpu": "1"}))
     assert (answer.fits_now, answer.levels[0].free, answer.levels[0].short) == ("0", "-1", "2")
     assert answer.raises[0].after == "4"
+
+
+def test_a_quota_that_shrank_below_what_its_subnamespaces_hold_is_raised_to_that_first() -> None:
+    """E10: the tenant has 1, its subnamespaces hold 4 of it, and one of them wants 1 more, of which it has the half."""
+    path = [child("a", "acme", "2", "1500m"), core("0", "0", "1", "2", "2")]
+    answer = only(explain("acme", path, {"cpu": "1"}))
+    assert [(each.name, each.before, each.after) for each in answer.raises] == [
+        ("acme", "1", "4500m"),
+        ("a", "2", "2500m"),
+    ]
 
 
 def test_a_key_that_a_child_was_not_given_is_zero_and_one_that_nobody_limits_is_free() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +13,7 @@ from tenantry.api import marks
 from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
+from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.cli import complete, flags, output, session
 from tenantry.cli.delete import listed
 from tenantry.cli.seen import NamespaceSeen, QuotaSeen
@@ -98,7 +99,20 @@ async def read_path(client: Client, tenant: str, name: str) -> list[Place]:
 
 
 async def _places(client: Client, tenant: Tenant | None, chain: Sequence[NamespaceSeen]) -> list[Place]:
-    return list(await asyncio.gather(*(_place(client, tenant, each) for each in chain)))
+    held = await _held(client, chain)
+    return list(await asyncio.gather(*(_place(client, tenant, each, held) for each in chain)))
+
+
+async def _held(client: Client, chain: Sequence[NamespaceSeen]) -> dict[str, list[Mapping[str, str]]]:
+    """Return what Subnamespaces hold by their parent, as far as the asker may read that and the status lists them."""
+    try:
+        quota = await client.get(TenantResourceQuota, chain[0].metadata.labels.get(marks.TENANT, ""))
+    except (Forbidden, NotFound):
+        return {}
+    held: dict[str, list[Mapping[str, str]]] = {}
+    for share in quota.status.tree:
+        held.setdefault(share.parent, []).append(share.assigned)
+    return held
 
 
 async def _climb(client: Client, name: str) -> list[NamespaceSeen]:
@@ -133,7 +147,9 @@ def _choose(tenant: str, name: str, namespaces: dict[str, NamespaceSeen]) -> str
     return called[0]
 
 
-async def _place(client: Client, tenant: Tenant | None, namespace: NamespaceSeen) -> Place:
+async def _place(
+    client: Client, tenant: Tenant | None, namespace: NamespaceSeen, held: Mapping[str, Sequence[Mapping[str, str]]]
+) -> Place:
     name, labels = namespace.metadata.name, namespace.metadata.labels
     subnamespace, parent = labels.get(marks.SUBNAMESPACE, ""), labels.get(marks.PARENT, "")
     ours = {"labelSelector": f"{marks.MANAGED_BY}={marks.MANAGER}"}
@@ -153,6 +169,7 @@ async def _place(client: Client, tenant: Tenant | None, namespace: NamespaceSeen
         asked=asked,
         hard={key: amount for each in quotas for key, amount in each.status.hard.items()},
         used={key: amount for each in quotas for key, amount in each.status.used.items()},
+        held=held.get(name, ()),
     )
 
 

@@ -27,6 +27,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
             where it may not be read.
         hard: Its own share; quota key to quantity.
         used: What is used of that.
+        held: What each Subnamespace in it holds; with its own share more than was asked for where a quota has shrunk.
     """
 
     namespace: str
@@ -35,6 +36,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     asked: Mapping[str, str | int] | None = {}
     hard: Mapping[str, str] = {}
     used: Mapping[str, str] = {}
+    held: Sequence[Mapping[str, str]] = ()
 
 
 class Level(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -177,15 +179,17 @@ def _raises(
         asked = place.asked
         spelled = next((given for given in asked or () if _is(given, key)), key)
         before = quantity.parse(asked.get(spelled, "0")) if asked is not None else None
+        held = sum((quantity.parse(each.get(key, "0")) for each in (place.hard, *place.held)), Fraction(0))
+        by = lack + (max(held - before, Fraction(0)) if before is not None and place.held else 0)
         found.append(
             Raise(
                 kind="Subnamespace" if place.subnamespace else "Tenant",
                 namespace=place.parent,
                 name=place.subnamespace or tenant,
                 key=spelled,
-                by=quantity.write(lack, binary=binary),
+                by=quantity.write(by, binary=binary),
                 before=quantity.write(before, binary=binary) if before is not None else "",
-                after=quantity.write(before + lack, binary=binary) if before is not None else "",
+                after=quantity.write(before + by, binary=binary) if before is not None else "",
             )
         )
     return tuple(reversed(found))
