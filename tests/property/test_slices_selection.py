@@ -13,7 +13,7 @@ from tenantry.api.marks import TREE_SUFFIX, ZONE
 from tenantry.api.slice import NodeSelector, SelectorOperator, SelectorRequirement, SliceClaimSpec
 from tenantry.world.quantity import parse
 from tenantry.world.slice_users import Root, users
-from tenantry.world.slices import NodeFacts, select, sum_of
+from tenantry.world.slices import NodeFacts, is_enough, select, sum_of
 
 CPUS = st.sampled_from(["1", "2", "4", "7500m", "16"])
 NODES = st.lists(
@@ -103,7 +103,10 @@ def test_what_is_held_counts(nodes: list[NodeFacts], spec: SliceClaimSpec) -> No
     if not chosen:
         return
     by_name = {node.name: node for node in nodes}
-    whole = select(spec, nodes, sum_of(by_name[name] for name in chosen))
+    held = sum_of(by_name[name] for name in chosen)
+    assert is_enough(spec, held)
+    assert not is_enough(spec, sum_of([]))
+    whole = select(spec, nodes, held)
     assert (whole.nodes, whole.short) == ((), "")
     left = [node for node in nodes if node.name != chosen[0]]
     again = select(spec, left, sum_of(by_name[name] for name in chosen[1:]))

@@ -12,6 +12,7 @@ from tenantry.api.errors import ApiError, InputError, LocalError
 from tenantry.cli import output
 from tenantry.cli.bench_fairness import fairness
 from tenantry.cli.bench_pods import pods
+from tenantry.cli.bench_slices import slices
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def bench() -> None:
 
 bench.add_command(fairness)
 bench.add_command(pods)
+bench.add_command(slices)
 
 
 @bench.command()

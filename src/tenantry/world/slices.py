@@ -103,6 +103,12 @@ def select(spec: SliceClaimSpec, nodes: Iterable[NodeFacts], held: Held = Held()
     return Choice(nodes=tuple(node.name for node in taken), refused=refused)
 
 
+def is_enough(spec: SliceClaimSpec, held: Held) -> bool:
+    """Tell whether a claim has all that it asks for."""
+    has_all = all(held.sum.get(key, _NOTHING) >= parse(value) for key, value in spec.total.items())
+    return has_all and len(held.names) >= spec.count
+
+
 def sum_of(nodes: Iterable[NodeFacts]) -> Held:
     """Return what a slice has that holds these nodes."""
     names: set[str] = set()

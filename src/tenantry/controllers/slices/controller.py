@@ -11,9 +11,11 @@ Each stage begins when the one before it is seen to be done, whoever did it: a r
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -30,8 +32,8 @@ from tenantry.controllers.slices import desired, pods, status, writes
 from tenantry.controllers.slices.departures import Departures, end_of, on_node, send
 from tenantry.controllers.slices.gather import (
     BY_SLICE,
+    NodeBook,
     Scene,
-    all_facts,
     gather,
     slice_of_claim,
     slice_of_namespace,
@@ -46,10 +48,13 @@ from tenantry.engine.clock import rfc3339
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
 from tenantry.engine.runtime import Engine, Watch
-from tenantry.world.slices import Choice, NodeFacts, select, sum_of
+from tenantry.world.slices import Choice, Held, is_enough, select, sum_of
 
 LOOK_AGAIN_SECONDS = 5.0
 """When to look again at what no watch tells of."""
+
+AT_ONCE = 8
+"""How many claims take nodes at once: the first have all of theirs before the last begin."""
 
 _HELD = frozenset({SliceState.RESERVED, SliceState.DRAINING, SliceState.BOUND})
 
@@ -62,6 +67,8 @@ class SliceController:
     def __init__(self) -> None:
         # Node to the slice that is about to take it: what this process has chosen, and no cache knows yet.
         self._picked: dict[str, str] = {}
+        self._book = NodeBook()
+        self._gate = asyncio.Semaphore(AT_ONCE)
         # Slices that wait for nodes, and how often there was news of nodes for them.
         self._waiting: set[str] = set()
         self._news = 0
@@ -120,7 +127,7 @@ class SliceController:
         if problem is not None and not scene.nodes:
             return problem, LOOK_AGAIN_SECONDS
         news = self._news
-        choice = await self._reserve(engine, scene, there)
+        choice = await self._reserve(engine, scene, there, now)
         scene = gather(engine, scene.name, now)
         if choice.short and not _was_held(scene):
             # Whatever it got of what it needs altogether stands in the way of others only.
@@ -152,11 +159,23 @@ class SliceController:
             stand = msgspec.structs.replace(stand, namespaces=tuple(each.name for each in users))
         return msgspec.structs.replace(stand, degraded=degraded), again
 
-    async def _reserve(self, engine: Engine, scene: Scene, there: Cache[PodFacts]) -> Choice:
-        """Choose what nodes are missing and set them aside; between the choice and the note of it nothing else runs."""
+    async def _reserve(self, engine: Engine, scene: Scene, there: Cache[PodFacts], now: dt.datetime) -> Choice:
+        """Set aside the nodes that a claim lacks, and put back what somebody changed of those that it has."""
         if scene.claim is None or scene.tenant is None:
             return Choice(nodes=(), refused={})
-        choice = self.choose(engine, scene, there)
+        if is_enough(scene.claim.spec, _held(scene)):
+            await self._take(engine, scene, Choice(nodes=(), refused={}))
+            return Choice(nodes=(), refused={})
+        async with self._gate:
+            scene = gather(engine, scene.name, now)
+            choice = self.choose(engine, scene, there)
+            await self._take(engine, scene, choice)
+        return choice
+
+    async def _take(self, engine: Engine, scene: Scene, choice: Choice) -> None:
+        """Mark what was chosen; between the choice and the note of it nothing else runs."""
+        if scene.claim is None or scene.tenant is None:
+            return
         picked = dict.fromkeys(choice.nodes, scene.name)
         self._picked |= picked
         try:
@@ -165,26 +184,22 @@ class SliceController:
             nodes: Cache[Node] = engine.cache(Node.resource)
             note = desired.note_of(scene.claim)
             chosen = [node for name in choice.nodes if (node := nodes.get(name)) is not None]
-            # What somebody changed by hand is put back; what is bound stays so.
+            # What is bound stays so.
             kept = [node for node in scene.nodes if not node.metadata.labels.get(desired.SLICE)]
-            found = [*chosen, *kept]
-            await writes.mark(engine, scene.name, found, desired.reserve(scene.name, note))
+            await writes.mark(engine, scene.name, [*chosen, *kept], desired.reserve(scene.name, note))
         finally:
             for name in picked:
                 self._picked.pop(name, None)
         if choice.nodes:
             self._departures.closed(engine, scene.name)
-        return choice
 
     def choose(self, engine: Engine, scene: Scene, there: Cache[PodFacts]) -> Choice:
         """Return the nodes that a claim lacks; see `world.slices`."""
-        if scene.claim is None:
+        if scene.claim is None or scene.tenant is None:
             return Choice(nodes=(), refused={})
         nodes: Cache[Node] = engine.cache(Node.resource)
-        leaving = {node.metadata.name: there.count(BY_NODE, node.metadata.name) for node in nodes}
-        held = sum_of(desired.facts(node, 0) for node in scene.nodes)
-        found: list[NodeFacts] = all_facts(nodes, leaving, self._picked)
-        return select(scene.claim.spec, found, held)
+        found = self._book.read(nodes, partial(there.count, BY_NODE), self._picked)
+        return select(scene.claim.spec, found, _held(scene))
 
     async def _make(self, engine: Engine, scene: Scene) -> None:
         if scene.claim is None or scene.tenant is None:
@@ -392,6 +407,10 @@ def _idle(scene: Scene) -> Stand:
     waits = _in_the_way(scene) if not scene.lease.is_expired else None
     why = "it has ended" if scene.claim is not None else "it ended"
     return waits or Stand(state=SliceState.PENDING, reason=ended(scene), message=why)
+
+
+def _held(scene: Scene) -> Held:
+    return sum_of(desired.facts(node, 0) for node in scene.nodes)
 
 
 def _was_held(scene: Scene) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import SLICE, TENANT_UID, ZONE
@@ -147,14 +148,31 @@ def _roots(engine: Engine, claim: SliceClaim, zone: str) -> list[Root]:
     return [Root(claim.metadata.creation_timestamp, name, top, zone) for top in tops]
 
 
-def all_facts(nodes: Iterable[Node], leaving: Mapping[str, int], picked: Mapping[str, str]) -> list[NodeFacts]:
-    """Return all nodes as selection sees them.
+class NodeBook:
+    """All nodes as selection sees them, looked at anew only where a node has changed."""
 
-    Args:
-        nodes: All of them.
-        leaving: Node to how many pods would have to leave.
-        picked: Node to the slice that is about to take it.
-    """
-    return [
-        desired.facts(node, leaving.get(node.metadata.name, 0), picked.get(node.metadata.name, "")) for node in nodes
-    ]
+    def __init__(self) -> None:
+        # Node to the version of it that was looked at, and what was seen.
+        self._known: dict[str, tuple[int, NodeFacts]] = {}
+
+    def read(self, nodes: Iterable[Node], leaving: Callable[[str], int], picked: Mapping[str, str]) -> list[NodeFacts]:
+        """Return all nodes.
+
+        Args:
+            nodes: All of them.
+            leaving: From a node to how many pods would have to leave.
+            picked: Node to the slice that is about to take it.
+        """
+        known, self._known = self._known, {}
+        found: list[NodeFacts] = []
+        for node in nodes:
+            name, version = node.metadata.name, node.version
+            entry = known.get(name)
+            if entry is None or entry[0] != version:
+                entry = version, desired.facts(node, 0)
+            self._known[name] = entry
+            facts, disturbed, taker = entry[1], leaving(name), picked.get(name, "")
+            if disturbed or (taker and not facts.taken_by):
+                facts = replace(facts, disturbed=disturbed, taken_by=facts.taken_by or taker)
+            found.append(facts)
+        return found
