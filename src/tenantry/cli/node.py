@@ -7,7 +7,7 @@ import asyncio
 import click
 import msgspec
 
-from tenantry.cli import output
+from tenantry.cli import durations, output
 from tenantry.cli.local_name import name_option
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.real import fleet
@@ -15,9 +15,9 @@ from tenantry.local.spec import RealNodes
 
 _timeout = click.option(
     "--timeout",
-    default=60.0,
+    default="60s",
     show_default=True,
-    metavar="SECONDS",
+    type=durations.DURATION,
     help="Give up after this long without a step forward.",
 )
 
@@ -30,7 +30,7 @@ def node() -> None:
 @node.command()
 @name_option
 @_timeout
-def add(*, name: str, timeout: float) -> None:
+def add(*, name: str, timeout: int) -> None:
     """Add a node, and wait until it is Ready. Prints its name."""
     cluster = LocalCluster(name)
     added = ""
@@ -49,7 +49,7 @@ def add(*, name: str, timeout: float) -> None:
 @name_option
 @_timeout
 @click.argument("node_name", metavar="NODE")
-def remove(*, name: str, node_name: str, timeout: float) -> None:
+def remove(*, name: str, node_name: str, timeout: int) -> None:
     """End a node and delete it, its files included. Its pods go with it."""
     asyncio.run(LocalCluster(name).change_nodes(lambda real: fleet.without(real, node_name), timeout))
     output.talk(f'node "{node_name}" removed')
@@ -69,7 +69,7 @@ def crash(*, name: str, node_name: str) -> None:
 @name_option
 @_timeout
 @click.argument("node_name", metavar="NODE")
-def restart(*, name: str, node_name: str, timeout: float) -> None:
+def restart(*, name: str, node_name: str, timeout: int) -> None:
     """End a node if it runs, start it, and wait until it is Ready. Its pods start again."""
     cluster = LocalCluster(name)
     asyncio.run(cluster.restart_node(fleet.check_name(cluster.real(), node_name), timeout))

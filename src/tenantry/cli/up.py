@@ -9,7 +9,7 @@ from typing import Literal
 import click
 
 from tenantry.api.errors import InputError
-from tenantry.cli import output
+from tenantry.cli import durations, output
 from tenantry.cli.local_name import name_option
 from tenantry.cli.oidc import takes_oidc
 from tenantry.local import build, nodes
@@ -48,9 +48,9 @@ Runtime = Literal["kwok", "real", "auto"]
 @click.option("--no-oidc", is_flag=True, help="Believe no OIDC provider any more.")
 @click.option(
     "--timeout",
-    default=60.0,
+    default="60s",
     show_default=True,
-    metavar="SECONDS",
+    type=durations.DURATION,
     help="Give up after this long without a step forward.",
 )
 def up(
@@ -68,7 +68,7 @@ def up(
     throwaway: bool,
     no_operator: bool,
     no_oidc: bool,
-    timeout: float,
+    timeout: int,
 ) -> None:
     """Start a local cluster: etcd, API server, controller manager, scheduler, and Tenantry in it.
 
