@@ -95,6 +95,9 @@ MEANINGS = {
     "PodsLeaving": "Pods are asked to leave as their disruption budgets allow, and deleted after the grace period.",
     "NodesBound": "Nobody but the tenant has pods on the nodes, DaemonSets and static pods apart.",
     "ClaimEnded": "The claim was deleted.",
+    "Cleaning": "What the tenant left on the nodes is being removed.",
+    "Cleaned": "Nothing of the last tenant is left on the node.",
+    "NodesNotClean": "Something of the last tenant is left on a node, which stays set aside; the message names it.",
     "NodesLost": "A node of the slice is gone or not ready.",
     "Resumed": "A suspension ended.",
 }

@@ -62,6 +62,15 @@ SLICE_RESERVED = "tenantry.dev/slice-reserved"
 SLICE_CLAIM = "tenantry.dev/slice-claim"
 """On the same node: the claim, as NAMESPACE/NAME/UID."""
 
+NODE_AGENT = "tenantry.dev/node-agent"
+"""On a node, by itself: it has an agent that cleans it between tenants. The value is the agent's version."""
+
+CLEANING = "tenantry.dev/cleaning"
+"""On a node that a slice gives back: what its agent is to do; see `cleaning`."""
+
+CLEANED = "tenantry.dev/cleaned"
+"""On the same node, by itself: what came of it."""
+
 PARTS = "tenantry.dev/parts"
 """On a node, "true" by an administrator: it is given out in parts. Also the key of the taint that keeps others away."""
 

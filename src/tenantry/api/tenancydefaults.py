@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
@@ -79,6 +80,13 @@ class SandboxDefaults(Model, frozen=True, kw_only=True):
     ] = ""
 
 
+class CleaningPolicy(StrEnum):
+    """Which nodes go back only when they are clean."""
+
+    WHERE_AGENTS = "WhereAgents"
+    REQUIRED = "Required"
+
+
 class SliceDefaults(Model, frozen=True, kw_only=True):
     """What tenants may ask of nodes of their own."""
 
@@ -90,6 +98,14 @@ class SliceDefaults(Model, frozen=True, kw_only=True):
             description="The longest spec.gracePeriodSeconds of a SliceClaim. Left out: 3600.",
         ),
     ] = 3600
+    cleaning: Annotated[
+        CleaningPolicy,
+        Meta(
+            description="Which nodes a slice gives back only when what its tenant left there is removed. WhereAgents:"
+            " those whose agent does it; others go back as they are. Required: all; one without an agent stays set"
+            " aside until an administrator says with `tenantry node cleaned` that it is clean."
+        ),
+    ] = CleaningPolicy.WHERE_AGENTS
 
 
 class TenancyDefaultsSpec(Model, frozen=True, kw_only=True):

@@ -55,7 +55,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "operator": ("operator", "operator", "Run the operator (what the Deployment and local clusters run)."),
 }
 
-HIDDEN = {"netpol-agent": ("netpol_agent", "netpol_agent")}
+HIDDEN = {"netpol-agent": ("netpol_agent", "netpol_agent"), "node-agent": ("node_agent", "node_agent")}
 """What machines call: verb -> (module below tenantry.cli, attribute)."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenantry.api.marks import SLICE, SLICE_CLAIM, SLICE_RESERVED, TENANT_UID
+from tenantry.api.marks import CLEANED, CLEANING, NODE_AGENT, SLICE, SLICE_CLAIM, SLICE_RESERVED, TENANT_UID
 from tenantry.api.slice import SliceClaim
 from tenantry.install.policy import (
     ADMINISTER,
@@ -27,6 +27,7 @@ Json = dict[str, Any]
 PODS = "tenantry-slice-pods"
 TOLERATIONS = "tenantry-slice-tolerations"
 NODES = "tenantry-slice-nodes"
+CLEANERS = "tenantry-slice-cleaners"
 CLAIMS = "tenantry-slice-claims"
 
 _SLICED: Json = {"matchExpressions": [{"key": SLICE, "operator": "Exists"}]}
@@ -39,7 +40,7 @@ def everything(subject: Json) -> list[Json]:
     Args:
         subject: The operator, as RBAC names it.
     """
-    return [*_bound(), *_tolerations(), *_nodes(subject), *_claims(subject)]
+    return [*_bound(), *_tolerations(), *_nodes(subject), *_cleaners(subject), *_claims(subject)]
 
 
 def _bound() -> list[Json]:
@@ -113,11 +114,11 @@ def _nodes(subject: Json) -> list[Json]:
         taints = f"{what}.?spec.taints.orValue([])"
         return (
             f"[{labels}['{SLICE}'].orValue(''), {labels}['{SLICE_RESERVED}'].orValue(''),"
-            f" {notes}['{SLICE_CLAIM}'].orValue('')]"
+            f" {notes}['{SLICE_CLAIM}'].orValue(''), {notes}['{CLEANING}'].orValue('')]"
             f" + {taints}.filter(t, t.key == '{SLICE}').map(t, t.effect + t.?value.orValue(''))"
         )
 
-    none = "['', '', '']"
+    none = "['', '', '', '']"
     same = f"({of('object')}) == (request.operation == 'CREATE' ? {none} : {of('oldObject')})"
     policy = validating(
         NODES,
@@ -137,6 +138,35 @@ def _nodes(subject: Json) -> list[Json]:
         ],
     )
     return [policy, binding(NODES)]
+
+
+def _cleaners(subject: Json) -> list[Json]:
+    """Return what keeps everybody but the node itself from saying that it is clean (E20)."""
+
+    def of(what: str) -> str:
+        notes = f"{what}.?metadata.annotations"
+        return f"{notes}['{CLEANED}'].orValue('') + '|' + {notes}['{NODE_AGENT}'].orValue('')"
+
+    changed = f"({of('object')}) != (request.operation == 'CREATE' ? '|' : {of('oldObject')})"
+    itself = "request.userInfo.username == 'system:node:' + object.metadata.name"
+    policy = validating(
+        CLEANERS,
+        [rule("", ["nodes", "nodes/status"], "CREATE", "UPDATE")],
+        [
+            says(
+                "false",
+                f"annotations {CLEANED} and {NODE_AGENT} must be the node's own word: nobody says for another node that"
+                " it is clean",
+            )
+        ],
+        conditions=[
+            {
+                "name": "answers-for-another-node",
+                "expression": f"{changed} && !({by(subject)}) && !({itself}) && !{ADMINISTER}",
+            }
+        ],
+    )
+    return [policy, binding(CLEANERS)]
 
 
 def _claims(subject: Json) -> list[Json]:

@@ -29,6 +29,7 @@ K = TypeVar("K", bound=KubernetesObject)
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
 TIMEOUT = aiohttp.ClientTimeout(total=30.0)
@@ -279,6 +280,18 @@ class Client:
         url = wire.path(resource, namespace, name, subresource)
         return await self.request(
             "PATCH", url, query=self._manager, body=wire.encode_json(patch), content_type=MERGE_PATCH
+        )
+
+    async def strategic_patch(
+        self, resource: Resource, namespace: str, name: str, patch: object, *, subresource: str = ""
+    ) -> bytes:
+        """Change an object of Kubernetes' own kinds by a patch that merges its lists by their keys.
+
+        Source: Kubernetes, "Update API Objects in Place Using kubectl patch".
+        """
+        url = wire.path(resource, namespace, name, subresource)
+        return await self.request(
+            "PATCH", url, query=self._manager, body=wire.encode_json(patch), content_type=STRATEGIC_PATCH
         )
 
     async def apply(self, resource: Resource, namespace: str, name: str, value: object) -> bytes:

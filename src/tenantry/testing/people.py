@@ -18,8 +18,8 @@ from tenantry.testing.api import Api
 
 
 @asynccontextmanager
-async def as_person(cluster: LocalCluster, folder: Path, user: str) -> AsyncGenerator[Api]:
-    """Give the API server as a person with a client certificate of its authority sees it."""
+async def as_person(cluster: LocalCluster, folder: Path, user: str, group: str = "") -> AsyncGenerator[Api]:
+    """Give the API server as a person with a client certificate of its authority sees it, in a group or in none."""
     for file in ("ca.crt", "ca.key"):
         shutil.copy(cluster.paths.pki / file, folder / file)
     now = dt.datetime.now(dt.UTC)
@@ -27,7 +27,7 @@ async def as_person(cluster: LocalCluster, folder: Path, user: str) -> AsyncGene
         *(folder, user),
         authority="ca",
         user=user,
-        group="",
+        group=group,
         client=True,
         server=False,
         names=(),

@@ -33,9 +33,13 @@ class People:
         self._folder = folder
         self._stack = stack
 
-    async def person(self, user: str) -> Api:
+    async def person(self, user: str, group: str = "") -> Api:
         """Return the API server as a person sees it."""
-        return await self._stack.enter_async_context(as_person(self._cluster, self._folder, user))
+        return await self._stack.enter_async_context(as_person(self._cluster, self._folder, user, group))
+
+    async def node(self, name: str) -> Api:
+        """Return the API server as the kubelet of a node sees it."""
+        return await self.person(f"system:node:{name}", "system:nodes")
 
 
 async def decide(who: Api, request: type[Request], name: str, namespace: str = "", **status: object) -> Json:

@@ -35,6 +35,9 @@ class NodeCondition(Model, frozen=True, kw_only=True):
 
     type: str
     status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
 
 
 class NodeStatus(Model, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
 from tenantry.controllers.nodes.controller import Node, decode_node
-from tenantry.controllers.slices import desired, pods, status, writes
+from tenantry.controllers.slices import cleaning, desired, pods, status, writes
 from tenantry.controllers.slices.departures import Departures, end_of, on_node, send
 from tenantry.controllers.slices.gather import (
     BY_SLICE,
@@ -313,7 +313,8 @@ class SliceController:
         old = desired.facts(before, 0) if before is not None else None
         new = desired.facts(after, 0) if after is not None else None
         if old == new and before is not None and after is not None and before.spec == after.spec:
-            return ()  # a heartbeat
+            # A heartbeat, but for what the node's agent says.
+            return slice_of_node(after) if cleaning.word(before) != cleaning.word(after) else ()
         self._news += 1
         held = {facts.taken_by for facts in (old, new) if facts is not None and facts.taken_by}
         return held | self._waiting if new is not None else held

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from tenantry.api import marks
-from tenantry.api.marks import MANAGED_BY, MANAGER, SLICE, SLICE_CLAIM, SLICE_RESERVED, TENANT
+from tenantry.api.marks import CLEANED, CLEANING, MANAGED_BY, MANAGER, SLICE, SLICE_CLAIM, SLICE_RESERVED, TENANT
 from tenantry.api.model import ObjectMeta, OwnerReference
 from tenantry.api.slice import ClaimReference, Slice, SliceClaim, SliceSpec
 from tenantry.api.tenant import Tenant
@@ -23,8 +23,11 @@ LAST_SECONDS = 1
 """How long a pod has to end that is deleted after the grace period, whatever it asked for."""
 
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
-_SAID_BY_THE_NODE = frozenset(f"node.kubernetes.io/{why}" for why in ("not-ready", "unreachable", "unschedulable"))
+SAID_BY_THE_NODE = frozenset(f"node.kubernetes.io/{why}" for why in ("not-ready", "unreachable", "unschedulable"))
 """Taints that follow what a node says of itself, some time later."""
+
+_NO_WORD = {CLEANING: None, CLEANED: None}
+"""Nothing is asked of a node's agent."""
 
 Json = dict[str, Any]
 
@@ -40,7 +43,7 @@ def facts(node: Node, disturbed: int, picked: str = "") -> NodeFacts:
         disturbed: How many pods would have to leave.
         picked: The slice that is about to take it; "" for none.
     """
-    known = {SLICE, *_SAID_BY_THE_NODE}
+    known = {SLICE, *SAID_BY_THE_NODE}
     taints = (taint.key for taint in node.spec.taints if taint.key not in known and taint.effect in _KEEPS_AWAY)
     return NodeFacts(
         name=node.metadata.name,
@@ -77,7 +80,9 @@ def patch_of(node: Node, name: str, *, bound: bool, claim: str, leaving: bool = 
     effects = _KEEPS_AWAY if bound else _KEEPS_AWAY[:1]
     ours = tuple(Taint(key=SLICE, value=name, effect=effect) for effect in effects)
     label = name if bound and not leaving else None
-    annotations = {SLICE_CLAIM: claim} if claim else {}
+    annotations: dict[str, str | None] = {SLICE_CLAIM: claim} if claim else {}
+    if not leaving:
+        annotations |= _NO_WORD
     return _patch(node, {SLICE_RESERVED: name, SLICE: label}, annotations, ours)
 
 
@@ -93,7 +98,7 @@ def bind(name: str, *, leaving: bool = False) -> Callable[[Node], Json]:
 
 def freed(node: Node) -> Json:
     """Return the merge patch that gives a node back to everybody."""
-    return _patch(node, {SLICE_RESERVED: None, SLICE: None}, {SLICE_CLAIM: None}, ())
+    return _patch(node, {SLICE_RESERVED: None, SLICE: None}, {SLICE_CLAIM: None, **_NO_WORD}, ())
 
 
 def _patch(

@@ -1,14 +1,22 @@
-"""Gives the nodes of a slice back: nobody comes any more, who is there leaves, and then everybody may come."""
+"""Gives the nodes of a slice back: nobody comes any more, who is there leaves, what they left goes, then all may come.
+
+What is left is removed by an agent on each node (`nodeagent/`), which is asked by an annotation and answers by one.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from tenantry.api import reasons
+from tenantry.api.errors import NotFound
 from tenantry.api.slice import SliceState
+from tenantry.api.tenancydefaults import NAME as DEFAULTS
+from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
 from tenantry.controllers.nodes.controller import Node
-from tenantry.controllers.slices import desired, status, writes
+from tenantry.controllers.slices import cleaning, desired, status, writes
+from tenantry.controllers.slices.cleaning import Finding, Stage
 from tenantry.controllers.slices.departures import Departures, end_of, on_node, send
 from tenantry.controllers.slices.gather import Scene, gather
 from tenantry.controllers.slices.pods import PodFacts
@@ -51,8 +59,12 @@ class Release:
         if settles > 0:
             again = min(settles, again) if again is not None else settles
         else:
-            await self.free(engine, scene.name, [node for node in scene.nodes if not own[node.metadata.name]])
+            empty = [node for node in scene.nodes if not own[node.metadata.name]]
+            findings, later = await self._clean(engine, scene.name, empty, now)
             scene = gather(engine, scene.name, now)
+            again = min((turn for turn in (again, later) if turn is not None), default=None)
+            if scene.nodes and not leaving:
+                return _cleaning(scene, findings), again
         if scene.nodes:
             return Stand(
                 state=SliceState.RELEASING,
@@ -76,6 +88,25 @@ class Release:
         await writes.mark(engine, name, nodes, desired.freed)
         self._on_free(engine)
 
+    async def _clean(
+        self, engine: Engine, name: str, empty: Sequence[Node], now: dt.datetime
+    ) -> tuple[dict[str, Finding], float | None]:
+        """Give back what is clean of nodes without pods of the slice, and have the others cleaned.
+
+        Returns:
+            What is known of those that are not given back, by their names; and when to look again.
+        """
+        defaults: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(DEFAULTS)
+        policy = (defaults.spec.slices if defaults is not None else SliceDefaults()).cleaning
+        findings = {node.metadata.name: cleaning.find(node, name, policy, now) for node in empty}
+        at = {stage: [node for node in empty if findings[node.metadata.name].stage is stage] for stage in Stage}
+        for node in (*at[Stage.CLEAN], *at[Stage.STUCK]):
+            await _say(engine, node, findings[node.metadata.name], now)
+        await self.free(engine, name, [*at[Stage.NEEDLESS], *at[Stage.CLEAN]])
+        await writes.mark(engine, name, at[Stage.TO_ASK], cleaning.ask(name, now))
+        waits = at[Stage.TO_ASK] or at[Stage.ASKED]
+        return findings, cleaning.ANSWER_SECONDS if waits else None
+
     async def _close(self, engine: Engine, scene: Scene, now: dt.datetime) -> Scene:
         """Let no more pods of the slice come to its nodes; they are nobody else's yet."""
         closing = [node for node in scene.nodes if node.metadata.labels.get(desired.SLICE)]
@@ -84,6 +115,33 @@ class Release:
         await writes.mark(engine, scene.name, closing, desired.bind(scene.name, leaving=True))
         self._departures.closed(engine, scene.name)
         return gather(engine, scene.name, now)
+
+
+async def _say(engine: Engine, node: Node, finding: Finding, now: dt.datetime) -> None:
+    """Have the node itself say how its cleaning ended."""
+    patch = cleaning.condition(node, finding, now)
+    if not patch:
+        return
+    with suppress(NotFound):
+        await engine.client.strategic_patch(Node.resource, "", node.metadata.name, patch, subresource="status")
+
+
+def _cleaning(scene: Scene, findings: Mapping[str, Finding]) -> Stand:
+    """Return how a slice stands whose pods have gone, and whose nodes are not all clean."""
+    waiting = [node.metadata.name for node in scene.nodes]
+    stuck = [name for name in waiting if name in findings and findings[name].stage is Stage.STUCK]
+    message = f"what was left on these nodes is removed: {status.named(sorted(waiting))}"
+    if stuck:
+        first = min(stuck)
+        others = f" and {len(stuck) - 1} more" if len(stuck) > 1 else ""
+        message = f"not clean, and set aside until they are: '{first}'{others}; of '{first}', {findings[first].message}"
+    return Stand(
+        state=SliceState.RELEASING,
+        reason=reasons.NODES_NOT_CLEAN if stuck else reasons.CLEANING,
+        message=message,
+        nodes=status.names(scene.nodes),
+        stalled=bool(stuck),
+    )
 
 
 def ended(scene: Scene) -> str:

@@ -1,0 +1,140 @@
+"""Whether a node that a slice gives back is clean, and what is said of it where it is not: pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.cleaning import BY_HAND, Answer, asked_at, request_of, slice_of_request
+from tenantry.api.marks import CLEANED, CLEANING, NODE_AGENT, SLICE
+from tenantry.api.tenancydefaults import CleaningPolicy
+from tenantry.controllers.nodes.controller import Node, NodeCondition
+from tenantry.controllers.slices.status import named
+from tenantry.engine.clock import rfc3339, rfc3339_micro
+from tenantry.world.leases import instant
+
+CONDITION = "TenantryClean"
+"""The condition of a node that says whether what its last tenant left there is gone."""
+
+ANSWER_SECONDS = 60.0
+"""How long an agent may take to answer before people are told."""
+
+_BINDS = "NoExecute"
+"""The effect of a slice's taint that a node has from the moment on at which the tenant's pods may come."""
+
+Json = dict[str, Any]
+_answer = msgspec.json.Decoder(Answer)
+
+
+class Stage(Enum):
+    """How far the cleaning of one node is."""
+
+    NEEDLESS = "nothing of the tenant can be there, or nobody cleans such nodes"
+    TO_ASK = "nobody has asked for it"
+    ASKED = "the agent is at it"
+    STUCK = "it does not come to an end without a person"
+    CLEAN = "it is done"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the cleaning of one node.
+
+    Args:
+        stage: How far it is.
+        message: What a person should know; "" for nothing.
+    """
+
+    stage: Stage
+    message: str = ""
+
+
+def find(node: Node, name: str, policy: CleaningPolicy, now: dt.datetime) -> Finding:
+    """Return how far the cleaning of a node is that has no pods of its slice any more.
+
+    Args:
+        node: As last seen.
+        name: Of the slice.
+        policy: Of TenancyDefaults.
+        now: The time.
+    """
+    notes = node.metadata.annotations
+    has_agent = bool(notes.get(NODE_AGENT))
+    was_bound = any(taint.key == SLICE and taint.effect == _BINDS for taint in node.spec.taints)
+    if not was_bound or not (has_agent or policy is CleaningPolicy.REQUIRED):
+        return Finding(stage=Stage.NEEDLESS)
+    request = notes.get(CLEANING, "")
+    if slice_of_request(request) != name:
+        return Finding(stage=Stage.TO_ASK)
+    answered = _answered(notes.get(CLEANED, ""), request)
+    if answered is not None:
+        return answered
+    if not has_agent:
+        message = f"it has no agent: clean it, and then run `tenantry node cleaned {node.metadata.name}`"
+        return Finding(stage=Stage.STUCK, message=message)
+    if (now - instant(asked_at(request))).total_seconds() > ANSWER_SECONDS:
+        return Finding(stage=Stage.STUCK, message="its agent does not answer")
+    return Finding(stage=Stage.ASKED)
+
+
+def _answered(said: str, request: str) -> Finding | None:
+    """Return what came of it; None where nobody has answered this request."""
+    if said == BY_HAND:
+        return Finding(stage=Stage.CLEAN, message="an administrator has cleaned it")
+    answer = _read(said)
+    if answer is None or answer.request != request:
+        return None
+    if answer.left:
+        return Finding(stage=Stage.STUCK, message=f"these are left: {named(answer.left)}")
+    return Finding(stage=Stage.CLEAN, message=_removed(answer))
+
+
+def word(node: Node) -> tuple[str, str, str]:
+    """Return what a node and the operator say to each other: where it changes there is something to do."""
+    notes = node.metadata.annotations
+    return notes.get(CLEANING, ""), notes.get(CLEANED, ""), notes.get(NODE_AGENT, "")
+
+
+def ask(name: str, now: dt.datetime) -> Callable[[Node], Json]:
+    """Return the merge patch that asks for the cleaning of a node."""
+    notes = {CLEANING: request_of(name, rfc3339_micro(now)), CLEANED: None}
+    return lambda node: {"metadata": {"resourceVersion": node.metadata.resource_version, "annotations": notes}}
+
+
+def condition(node: Node, finding: Finding, now: dt.datetime) -> Json:
+    """Return the strategic merge patch of a node's status that says how its cleaning ended; {} where it says so.
+
+    Source: Kubernetes, "Node Status": conditions are merged by their type, so that a kubelet's stay.
+    """
+    is_clean = finding.stage is Stage.CLEAN
+    wanted = NodeCondition(
+        type=CONDITION,
+        status=str(is_clean),
+        reason=reasons.CLEANED if is_clean else reasons.NODES_NOT_CLEAN,
+        message=finding.message,
+    )
+    before = next((each for each in node.status.conditions if each.type == CONDITION), None)
+    moment = rfc3339(now)
+    if before is not None and before.status == wanted.status:
+        if before.message == wanted.message and not is_clean:
+            return {}
+        moment = moment if is_clean else before.last_transition_time or moment
+    said = msgspec.to_builtins(msgspec.structs.replace(wanted, last_transition_time=moment))
+    return {"status": {"conditions": [said]}}
+
+
+def _read(said: str) -> Answer | None:
+    """Return what an agent answered; None where it is no answer: what a node says is not to be trusted."""
+    try:
+        return _answer.decode(said)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _removed(answer: Answer) -> str:
+    told = ", ".join(f"{number} {what}" for what, number in sorted(answer.removed.items()) if number)
+    return f"removed: {told}" if told else "nothing was left there"

@@ -1,0 +1,1 @@
+"""What each node runs to remove what one tenant left there before another comes."""

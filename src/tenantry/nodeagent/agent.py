@@ -1,0 +1,201 @@
+"""Cleans one node between two tenants.
+
+    set aside       the images that are there are noted, before a pod of the tenant can come
+    asked (CLEANING)  what is there besides is removed, looked for again, and what is left is told (CLEANED)
+
+It speaks as the node itself, which may write no other Node, and read no other node's pods. What it cannot remove it
+tries again, and tells as soon as that helps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tenantry import __version__
+from tenantry.api.cleaning import MAX_TEXT, MOST_LEFT, Answer, slice_of_request
+from tenantry.api.errors import ApiError, RetryableError
+from tenantry.api.marks import CLEANED, CLEANING, NODE_AGENT, SLICE, SLICE_RESERVED
+from tenantry.engine.cache import Change
+from tenantry.engine.informer import Informer
+from tenantry.kube.client import Client
+from tenantry.kube.kubeconfig import Connection
+from tenantry.nodeagent import leftovers, objects
+from tenantry.nodeagent.baseline import Baseline, BaselineFile
+from tenantry.nodeagent.containerd import Containerd
+from tenantry.nodeagent.disk import Disk
+from tenantry.nodeagent.leftovers import Found, Leftovers
+from tenantry.nodeagent.objects import Node
+
+FIRST_PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Seconds between the first attempts, of which nothing is told: the kubelet removes most by itself."""
+
+AGAIN_SECONDS = 20.0
+"""How long afterwards until it is tried again."""
+
+log = logging.getLogger(__name__)
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How the agent runs.
+
+    Args:
+        node: The name of its node.
+        ctr: containerd's command.
+        address: containerd's socket.
+        kubelet: The kubelet's root.
+        logs: Where logs of pods are.
+        state: A file to remember by.
+    """
+
+    node: str
+    ctr: Path
+    address: Path
+    kubelet: Path
+    logs: Path
+    state: Path
+
+
+class Agent:
+    """The agent of one node.
+
+    Args:
+        client: Speaks as the node.
+        options: How it runs.
+    """
+
+    def __init__(self, client: Client, options: Options) -> None:
+        self._client = client
+        self._name = options.node
+        self._containerd = Containerd(options.ctr, options.address)
+        self._disk = Disk(options.kubelet, options.logs)
+        self._baseline = BaselineFile(options.state)
+        self._changed = asyncio.Event()
+        only = {"fieldSelector": f"metadata.name={options.node}"}
+        self._nodes = Informer(Node.resource, objects.decode_node, self._notice, selectors=only)
+        # What has been removed for the request that is under way.
+        self._removed: dict[str, int] = {}
+        self._request = ""
+
+    async def run(self) -> None:
+        """Run until cancelled. Failures are waited out, and told in the log."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._nodes.run(self._client))
+            await self._nodes.synced.wait()
+            while True:
+                self._changed.clear()
+                try:
+                    again = await self._act()
+                except (ApiError, RetryableError) as error:
+                    log.warning("not done", extra={"problem": str(error)})
+                    again = AGAIN_SECONDS / 4
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(again):
+                        await self._changed.wait()
+
+    async def _act(self) -> float | None:
+        """Do what the node's marks say; return in how many seconds to do it again, None for not before they change."""
+        node = self._nodes.cache.get(self._name)
+        if node is None:
+            return None  # the kubelet has not registered it yet
+        notes = node.metadata.annotations
+        if notes.get(NODE_AGENT) != __version__:
+            await self._note({NODE_AGENT: __version__})
+        name = node.metadata.labels.get(SLICE_RESERVED, "")
+        if not name:
+            self._baseline.drop()
+            return None
+        baseline = self._baseline.read()
+        if baseline is None or baseline.slice != name:
+            baseline = await self._look(name)
+        request = notes.get(CLEANING, "")
+        if slice_of_request(request) != name:
+            return None
+        before = objects.answer_of(node)
+        if before is not None and before.request == request and not before.left:
+            return None
+        answer = await self._clean(request, baseline)
+        if answer != before:
+            await self._note({CLEANED: msgspec.json.encode(answer).decode()})
+        return AGAIN_SECONDS if answer.left else None
+
+    async def _look(self, name: str) -> Baseline:
+        """Note what images there are, if no pod of the tenant can have brought one yet."""
+        images = leftovers.snapshot(await self._containerd.images())
+        node = await self._client.get(Node, self._name)
+        was_free = SLICE not in node.metadata.labels and not node.metadata.annotations.get(CLEANING)
+        is_same = node.metadata.labels.get(SLICE_RESERVED) == name
+        baseline = Baseline(slice=name, images=images if was_free and is_same else {})
+        self._baseline.write(baseline)
+        log.info("images noted", extra={"slice": name, "images": len(baseline.images), "in_time": was_free})
+        return baseline
+
+    async def _clean(self, request: str, baseline: Baseline) -> Answer:
+        """Remove what is left, as often as it takes, and see what stays."""
+        if request != self._request:
+            self._request, self._removed = request, {}
+        left, problems = await self._attempt(baseline)
+        for pause in FIRST_PAUSES:
+            if not left:
+                break
+            await asyncio.sleep(pause)
+            left, problems = await self._attempt(baseline)
+        told = leftovers.told(left, problems, most=MOST_LEFT, longest=MAX_TEXT)
+        log.info("cleaned", extra={"slice": baseline.slice, "removed": dict(self._removed), "left": len(told)})
+        return Answer(request=request, removed=dict(self._removed), left=told)
+
+    async def _attempt(self, baseline: Baseline) -> tuple[Leftovers, Mapping[str, str]]:
+        """Remove what is left once; return what is there still, and why."""
+        before = await self._find(baseline)
+        problems: dict[str, str] = {}
+        for container in before.containers:
+            problem = await self._containerd.remove_container(container)
+            problems |= {container.id: problem} if problem else {}
+        for folder in before.folders:
+            problem = await asyncio.to_thread(self._disk.remove, folder)
+            problems |= {str(folder.path): problem} if problem else {}
+        problems |= await self._containerd.remove_images(before.images)
+        await asyncio.to_thread(self._disk.sweep)
+        after = await self._find(baseline) if before else before
+        for what, number in leftovers.count(before, after).items():
+            self._removed[what] = self._removed.get(what, 0) + number
+        return after, problems
+
+    async def _find(self, baseline: Baseline) -> Leftovers:
+        folders = await asyncio.to_thread(self._disk.folders)
+        containers = await self._containerd.containers()
+        images = await self._containerd.images()
+        # Last, so that a pod that comes meanwhile is known when its container is seen.
+        pods = await objects.pods_of(self._client, self._name)
+        found = Found(images=images, containers=containers, folders=folders)
+        return leftovers.find(found, pods, baseline.slice, baseline.images)
+
+    async def _note(self, annotations: Mapping[str, Any]) -> None:
+        await self._client.merge_patch(Node.resource, "", self._name, {"metadata": {"annotations": annotations}})
+
+    def _notice(self, change: Change[Node]) -> None:
+        before, after = change.before, change.after
+        if before is None or after is None or objects.said(before) != objects.said(after):
+            self._changed.set()
+
+
+async def serve(connection: Connection, options: Options) -> None:
+    """Run the agent until SIGTERM or SIGINT.
+
+    Raises:
+        ConfigError: The credentials are wrong.
+    """
+    loop = asyncio.get_running_loop()
+    async with Client(connection, field_manager="tenantry-node-agent", max_connections=4) as client:
+        running = asyncio.create_task(Agent(client, options).run())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, running.cancel)
+        with suppress(asyncio.CancelledError):
+            await running

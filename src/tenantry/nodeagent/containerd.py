@@ -1,0 +1,135 @@
+"""Images and containers of a node, by containerd's own command `ctr`.
+
+What is removed here is gone for the kubelet as well: it asks the runtime for the same, and takes "not found" for done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tenantry.api.errors import RetryableError
+from tenantry.nodeagent.leftovers import Container, Image
+
+_SECONDS = 60.0
+_PINNED = "io.cri-containerd.pinned=pinned"
+_UID = "io.kubernetes.pod.uid"
+_POD = ("io.kubernetes.pod.namespace", "io.kubernetes.pod.name")
+
+
+class _Info(msgspec.Struct, frozen=True, rename="pascal"):
+    """What `ctr containers info` says."""
+
+    id: str = msgspec.field(name="ID")
+    labels: dict[str, str] | None = None
+    image: str = ""
+
+
+_info = msgspec.json.Decoder(_Info)
+
+
+class Containerd:
+    """The containerd of a node.
+
+    Args:
+        ctr: The command.
+        address: Its socket.
+    """
+
+    def __init__(self, ctr: Path, address: Path) -> None:
+        self._command = (str(ctr), "--address", str(address), "--namespace", "k8s.io")
+
+    async def images(self) -> tuple[Image, ...]:
+        """Return all names of images.
+
+        Raises:
+            RetryableError: containerd does not say.
+        """
+        lines = (await self._run("images", "ls")).splitlines()[1:]
+        # REF TYPE DIGEST SIZE PLATFORMS LABELS, where the size is of two words.
+        rows = [row for line in lines if len(row := line.split()) >= 4]  # noqa: PLR2004
+        return tuple(Image(name=row[0], digest=row[2], pinned=_PINNED in row[-1].split(",")) for row in rows)
+
+    async def containers(self) -> tuple[Container, ...]:
+        """Return the containers of pods, sandboxes among them.
+
+        Raises:
+            RetryableError: containerd does not say.
+        """
+        ids = (await self._run("containers", "ls", "--quiet")).split()
+        found: list[Container] = []
+        for each in ids:
+            said, problem = await self._try("containers", "info", each)
+            if problem:
+                continue  # it went meanwhile
+            info = _info.decode(said)
+            labels = info.labels or {}
+            if _UID in labels:
+                pod = "/".join(labels.get(key, "") for key in _POD)
+                found.append(Container(id=info.id, pod_uid=labels[_UID], pod=pod, image=info.image))
+        return tuple(found)
+
+    async def remove_images(self, names: Iterable[str]) -> dict[str, str]:
+        """Remove images, and return why some stay, by their names."""
+        problems: dict[str, str] = {}
+        for name in names:
+            _, problem = await self._try("images", "rm", "--sync", name)
+            if problem:
+                problems[name] = problem
+        return problems
+
+    async def remove_container(self, found: Container) -> str:
+        """End a container and remove it with its files; return why it stays, "" where it is gone."""
+        await self._try("tasks", "kill", "--all", "--signal=SIGKILL", found.id)
+        await self._try("tasks", "rm", "--force", found.id)
+        _, problem = await self._try("containers", "rm", found.id)
+        await self._try("sandboxes", "rm", "--force", found.id)
+        return problem
+
+    async def _run(self, *arguments: str) -> str:
+        said, problem = await self._try(*arguments)
+        if problem:
+            raise RetryableError(f"`ctr {' '.join(arguments)}` failed: {problem}")
+        return said
+
+    async def _try(self, *arguments: str) -> tuple[str, str]:
+        """Run the command; return what it says, and why it failed: "" where it has not."""
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            async with asyncio.timeout(_SECONDS):
+                out, err = await process.communicate()
+        except TimeoutError:
+            return "", f"no answer after {_SECONDS:.0f} s"
+        finally:
+            if process.returncode is None:
+                process.kill()
+        if process.returncode:
+            return "", _last(err) or f"exit code {process.returncode}"
+        return out.decode(errors="replace"), ""
+
+
+def _last(text: bytes) -> str:
+    lines = text.decode(errors="replace").strip().splitlines()
+    if not lines:
+        return ""
+    return _message(lines[-1])
+
+
+def _message(line: str) -> str:
+    """Return what a line of a log says: containerd's commands write some as JSON."""
+    try:
+        said: Any = json.loads(line)
+    except ValueError:
+        return line
+    return str(said.get("msg", line)) if isinstance(said, dict) else line  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] - JSON

@@ -1,0 +1,76 @@
+"""The folders of pods on a node's disk: their volumes and their logs.
+
+Source: Kubernetes, "Local Files And Paths Used By The Kubelet".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+from pathlib import Path
+
+from tenantry.nodeagent.leftovers import Folder
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_OCTAL = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
+
+
+class Disk:
+    """Where the kubelet of a node keeps what is its pods'.
+
+    Args:
+        kubelet: Its root, as in /var/lib/kubelet.
+        logs: As in /var/log/pods.
+    """
+
+    def __init__(self, kubelet: Path, logs: Path) -> None:
+        self._pods = kubelet / "pods"
+        self._logs = logs
+
+    def folders(self) -> tuple[Folder, ...]:
+        """Return the folders of all pods."""
+        found = [Folder(path=path, pod_uid=path.name) for path in _inside(self._pods)]
+        # NAMESPACE_NAME_UID: none of the three may have an underscore.
+        found += [Folder(path=path, pod_uid=path.name.rpartition("_")[2]) for path in _inside(self._logs)]
+        return tuple(found)
+
+    def remove(self, folder: Folder) -> str:
+        """Remove a folder with everything that is mounted below; return why it stays, "" where it is gone."""
+        for place in reversed(_mounts_below(folder.path)):
+            if _LIBC.umount2(os.fsencode(place), 0):
+                return f"{os.strerror(ctypes.get_errno())}: {place}"
+        try:
+            # Links are removed, and never followed.
+            shutil.rmtree(folder.path)
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            return str(error)
+        return ""
+
+    def sweep(self) -> None:
+        """Remove links to logs that are gone."""
+        for link in _inside(self._logs.parent / "containers"):
+            if link.is_symlink() and not link.exists():
+                link.unlink(missing_ok=True)
+
+
+def _inside(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def _mounts_below(folder: Path) -> list[str]:
+    """Return what is mounted in a folder, outer ones first; proc_pid_mountinfo(5)."""
+    top = f"{folder}/"
+    places: list[str] = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        place = line.split(" ")[4]
+        for code, character in _OCTAL.items():
+            place = place.replace(code, character)
+        if place.startswith(top):
+            places.append(place)
+    return places

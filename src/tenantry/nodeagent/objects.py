@@ -1,0 +1,74 @@
+"""The node and its pods, as far as the agent needs them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from tenantry.api.cleaning import Answer
+from tenantry.api.marks import CLEANED, CLEANING, NODE_AGENT, SLICE, SLICE_RESERVED
+from tenantry.api.model import KubernetesObject, Model, Resource
+from tenantry.kube.client import Client
+from tenantry.nodeagent.leftovers import Pod
+
+STATIC = "kubernetes.io/config.hash"
+"""On the API server's copy of a static pod: what the kubelet itself calls it."""
+
+_FINISHED = ("Succeeded", "Failed")
+
+
+class Node(KubernetesObject, frozen=True, kw_only=True):
+    """The agent's node: its marks."""
+
+    resource: ClassVar[Resource] = Resource("", "v1", "nodes", "Node", namespaced=False)
+
+
+class _PodSpec(Model, frozen=True, kw_only=True):
+    node_selector: dict[str, str] = {}
+
+
+class _PodStatus(Model, frozen=True, kw_only=True):
+    phase: str = ""
+
+
+class _PodObject(KubernetesObject, frozen=True, kw_only=True):
+    resource: ClassVar[Resource] = Resource("", "v1", "pods", "Pod")
+
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+
+decode_node = msgspec.json.Decoder(Node).decode
+_answer = msgspec.json.Decoder(Answer)
+
+
+async def pods_of(client: Client, node: str) -> list[Pod]:
+    """Return the pods of a node, as they are in the store now."""
+    found = await client.list(_PodObject, selectors={"fieldSelector": f"spec.nodeName={node}"})
+    return [
+        Pod(
+            key=each.key,
+            uids=frozenset({each.metadata.uid, each.metadata.annotations.get(STATIC, "")} - {""}),
+            slice=each.spec.node_selector.get(SLICE, ""),
+            finished=each.status.phase in _FINISHED,
+        )
+        for each in found
+    ]
+
+
+def answer_of(node: Node) -> Answer | None:
+    """Return what the agent answered last; None for nothing that can be read."""
+    try:
+        return _answer.decode(node.metadata.annotations.get(CLEANED, ""))
+    except msgspec.MsgspecError:
+        return None
+
+
+def said(node: Node) -> tuple[str, ...]:
+    """Return what decides what the agent does."""
+    labels, notes = node.metadata.labels, node.metadata.annotations
+    return (
+        *(labels.get(SLICE_RESERVED, ""), labels.get(SLICE, "")),
+        *(notes.get(key, "") for key in (CLEANING, CLEANED, NODE_AGENT)),
+    )

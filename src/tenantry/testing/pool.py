@@ -1,0 +1,163 @@
+"""Nodes of a test's own, which nothing runs on, and claims of them."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from tenantry.api import marks, reasons
+from tenantry.api.errors import Forbidden
+from tenantry.api.kubernetes import ClusterRoleBinding
+from tenantry.api.model import Resource
+from tenantry.api.slice import SliceClaim
+from tenantry.controllers.nodes.controller import Node
+from tenantry.engine.clock import rfc3339_micro
+from tenantry.testing.api import Api, until
+from tenantry.testing.requests import People
+
+Json = dict[str, Any]
+
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+HEARTBEAT_SECONDS = 5.0
+
+
+CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
+
+
+class Pool:
+    """Nodes that no other test has, told from others by a label.
+
+    Args:
+        api: An administrator.
+        name: Of the pool.
+    """
+
+    def __init__(self, api: Api, name: str) -> None:
+        self._api = api
+        self.name = name
+        self.nodes: list[str] = []
+        self._beating = asyncio.create_task(self._beat())
+
+    @property
+    def selector(self) -> Json:
+        """Return what selects them."""
+        return {"matchLabels": {"pool": self.name}}
+
+    async def add(self, count: int, *, cpu: str = "8", **labels: str) -> list[str]:
+        """Make more nodes, which are ready: nothing here tells otherwise.
+
+        They have room for no pod: one of another test that waits for any node would come, and without a kubelet stay.
+        """
+        first = len(self.nodes)
+        made = [f"{self.name}-{number}" for number in range(first, first + count)]
+        capacity = {"cpu": cpu, "memory": "32Gi", "pods": "0"}
+        ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", "lastHeartbeatTime": None}
+        for each in made:
+            status = {"capacity": capacity, "allocatable": capacity, "conditions": [ready]}
+            meta = {"name": each, "labels": {"pool": self.name, "kubernetes.io/hostname": each, **labels}}
+            await self._api.create(Node.resource, {"metadata": meta, "status": status})
+            lease = {"holderIdentity": each, "leaseDurationSeconds": 40}
+            await self._api.create(LEASES, {"metadata": {"name": each}, "spec": lease}, "kube-node-lease")
+            self.nodes.append(each)
+
+        async def untainted() -> bool:
+            # Kubernetes taints each node that is made, until it has seen that it is ready.
+            return not any([(await self.node(each))["spec"].get("taints") for each in made])
+
+        await until(untainted, f"{made} can be used")
+        return made
+
+    async def node(self, name: str) -> Json:
+        """Return a node."""
+        return await self._api.get(Node.resource, name)
+
+    async def _beat(self) -> None:
+        """Have them live, as their kubelets would: a node of which nobody hears is not ready after a while."""
+        while True:
+            now = {"spec": {"renewTime": rfc3339_micro(dt.datetime.now(dt.UTC))}}
+            for each in list(self.nodes):
+                await self._api.patch(LEASES, each, now, "kube-node-lease")
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    async def end(self) -> None:
+        """Delete them."""
+        self._beating.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._beating
+        await asyncio.gather(*(self._api.delete(Node.resource, each) for each in self.nodes))
+        await asyncio.gather(*(self._api.delete(LEASES, each, "kube-node-lease") for each in self.nodes))
+
+
+async def claim(api: Api, namespace: str, name: str, **spec: object) -> None:
+    """Make a claim."""
+    await api.create(SliceClaim.resource, {"metadata": {"name": name}, "spec": spec}, namespace)
+
+
+async def state(api: Api, namespace: str, name: str, wanted: str, reason: str = "") -> Json:
+    """Wait until a claim is in a state, and return it."""
+    status: Json = {}
+
+    async def so() -> Json | None:
+        nonlocal status
+        found = await api.get(SliceClaim.resource, name, namespace)
+        status = found.get("status", {})
+        told = [each["reason"] for each in status.get("conditions", []) if each["type"] == reasons.READY]
+        current = status.get("observedGeneration") == found["metadata"]["generation"]
+        right = status.get("state") == wanted and (not reason or reason in told)
+        return found if current and right else None
+
+    try:
+        return await until(so, f"claim {namespace}/{name} is {wanted} {reason}")
+    except AssertionError as error:
+        error.add_note(f"its status: {status}")
+        raise
+
+
+def message(found: Json) -> str:
+    """Return what a claim says."""
+    told: list[str] = [each["message"] for each in found["status"]["conditions"] if each["type"] == reasons.READY]
+    return told[0]
+
+
+def slice_marks(node: Json) -> tuple[str, str, set[str]]:
+    """Return the slice that a node is set aside for, the one that it is bound to, and the effects of its taint."""
+    labels = node["metadata"].get("labels", {})
+    taints = {each["effect"] for each in node["spec"].get("taints", []) if each["key"] == marks.SLICE}
+    return labels.get(marks.SLICE_RESERVED, ""), labels.get(marks.SLICE, ""), taints
+
+
+async def free(pool: Pool, names: list[str]) -> None:
+    """Wait until nodes are everybody's."""
+
+    async def so() -> bool:
+        return all([slice_marks(await pool.node(each)) == ("", "", set()) for each in names])
+
+    await until(so, f"{names} are everybody's")
+
+
+@asynccontextmanager
+async def node_writer(api: Api, people: People, who: str, node: str) -> AsyncGenerator[Api]:
+    """Give the API server as somebody sees it who may write all nodes, as agents of clusters do."""
+    rule = {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["*"]}
+    await api.create(CLUSTER_ROLES, {"metadata": {"name": who}, "rules": [rule]})
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": who}
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": who}
+    binding = {"metadata": {"name": who}, "roleRef": reference, "subjects": [subject]}
+    await api.create(ClusterRoleBinding.resource, binding)
+    writer = await people.person(who)
+
+    async def may() -> bool:
+        try:
+            await writer.patch(Node.resource, node, {"metadata": {"labels": {"mine": "1"}}})
+        except Forbidden:
+            return False
+        return True
+
+    await until(may, f"{who} has its rights")
+    yield writer
+    await writer.patch(Node.resource, node, {"metadata": {"labels": {"mine": None}}})
+    await api.delete(ClusterRoleBinding.resource, who)
+    await api.delete(CLUSTER_ROLES, who)
