@@ -24,7 +24,7 @@ DOCUMENTS = sorted(
     if "```console" in path.read_text()
 )
 FAILED = re.compile(r"^(error|Error|tenantry: )", re.MULTILINE)
-SECONDS = 120
+SECONDS = 300
 
 
 class Session:

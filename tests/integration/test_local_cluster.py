@@ -89,7 +89,7 @@ async def test_a_client_certificate_is_signed_and_works(cluster: LocalCluster, a
     path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
     await admin.request("POST", path, body=msgspec.json.encode(body))
     assert cluster.kubectl("certificate", "approve", "ada").returncode == 0
-    done = cluster.kubectl("wait", "csr/ada", "--for=jsonpath={.status.certificate}", "--timeout=10s")
+    done = cluster.kubectl("wait", "csr/ada", "--for=jsonpath={.status.certificate}", "--timeout=50s")
     assert done.returncode == 0, done.stderr
     signed = msgspec.json.decode(await admin.request("GET", f"{path}/ada"))["status"]["certificate"]
     await admin.request("DELETE", f"{path}/ada")
@@ -163,7 +163,7 @@ async def test_nodes_become_ready_scale_and_go(cluster: LocalCluster, admin: Cli
 
     done = cluster.kubectl("run", "web", "--image=web", "--overrides={}")
     assert done.returncode == 0, done.stderr
-    done = cluster.kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=20s")
+    done = cluster.kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=50s")
     assert done.returncode == 0, done.stderr
     cluster.kubectl("delete", "pod", "web", "--now")
 

@@ -19,7 +19,7 @@ def tree(cli: Cli, name: str) -> Generator[dict[str, str]]:
     shop = cli.run("name", web, "shop").stdout.strip()
     # The status of the whole tree follows a moment after the shares.
     path = f'{{.status.tree[?(@.namespace=="{shop}")].depth}}'
-    told = cli.kubectl("wait", "trq", name, f"--for=jsonpath={path}=2", "--timeout=20s")
+    told = cli.kubectl("wait", "trq", name, f"--for=jsonpath={path}=2", "--timeout=50s")
     assert told.returncode == 0, told.stderr
     try:
         yield {name: name, "web": web, "shop": shop}

@@ -103,4 +103,4 @@ def test_an_owner_sees_the_nodes_of_its_own_claims(cli: Cli, node: str) -> None:
         assert listed[1].split()[:6] == ["mine", "fast", "Bound", "1/1", node, "mine"]
         assert "you may not list claims" in cli.run("nodes", "-n", "cli", *own, code=5, environment=no_name).stderr
         cli.run("slice", "release", "fast", *own, environment=no_name)
-        cli.kubectl("wait", "--for=delete", "slices", "--all", "--timeout=30s")
+        cli.kubectl("wait", "--for=delete", "slices", "--all", "--timeout=50s")
