@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from tenantry.local.real import cgroups, mounts, network, settings
-from tenantry.local.real.settings import AGENT, BINARIES, CONFIGURATION, FOLDERS, HOME, NodeSettings
+from tenantry.local.real.settings import AGENT, BINARIES, CLEANER, CONFIGURATION, FOLDERS, HOME, PINNED, NodeSettings
 
 IMAGES = f"{HOME}/images"
 _NOTIFY = f"{HOME}/notify"
@@ -39,6 +39,10 @@ def _programs(node: NodeSettings) -> dict[str, tuple[str, ...]]:
         ),
         "kube-proxy": (
             *(kube, "kube-proxy", f"--config={CONFIGURATION}/kube-proxy.json", f"--hostname-override={node.name}"),
+        ),
+        CLEANER: (
+            *(sys.executable, "-m", "tenantry", CLEANER, f"--kubeconfig={CONFIGURATION}/kubelet.kubeconfig"),
+            *(f"--node={node.name}", f"--ctr={BINARIES}/ctr", f"--state={CONFIGURATION}/images-before.json"),
         ),
         AGENT: (
             *(sys.executable, "-m", "tenantry", AGENT, f"--kubeconfig={CONFIGURATION}/{AGENT}.kubeconfig"),
@@ -73,6 +77,7 @@ class Node:
         self._spawn(AGENT)
         self._spawn("kube-proxy")
         self._await_ready(self._spawn("kubelet"))
+        self._spawn(CLEANER)
 
     def live(self) -> None:
         """Reap whatever ends on this node, for ever, and start again what is to run."""
@@ -120,7 +125,7 @@ def import_image(image: Path) -> None:
     mark = Path(f"{CONFIGURATION}/imported/{image.name}.{about.st_mtime_ns}.{about.st_size}")
     if mark.exists():
         return
-    command = (f"{BINARIES}/ctr", "--namespace", "k8s.io", "images", "import", "--local", str(image))
+    command = (f"{BINARIES}/ctr", "--namespace", "k8s.io", "images", "import", "--local", PINNED, str(image))
     pid = os.posix_spawn(command[0], command, {"PATH": _PATH})
     if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
         raise OSError(f"the image {image.name} could not be imported")

@@ -12,7 +12,7 @@ from tenantry.local.files import explain
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.real import images
 from tenantry.local.real.node import images_of, process_of
-from tenantry.local.real.settings import SOCKET
+from tenantry.local.real.settings import PINNED, SOCKET
 
 _SECONDS = 120.0
 
@@ -49,7 +49,7 @@ async def _import(binaries: str, name: str, pid: int, file: Path) -> None:
     address = f"/proc/{pid}/root{SOCKET}"
     process = await asyncio.create_subprocess_exec(
         *(f"{binaries}/ctr", "--address", address, "--namespace", "k8s.io"),
-        *("images", "import", "--local", str(file)),
+        *("images", "import", "--local", PINNED, str(file)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

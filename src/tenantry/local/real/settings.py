@@ -21,6 +21,10 @@ CONFIGURATION = f"{HOME}/node"
 SOCKET = "/run/containerd/containerd.sock"
 AGENT = "netpol-agent"
 """What puts NetworkPolicies in force on each node."""
+CLEANER = "node-agent"
+"""What removes what a tenant left on a node, before another comes."""
+PINNED = "--label=io.cri-containerd.pinned=pinned"
+"""Of an image that is the node's own, since no registry has it: neither the kubelet nor the cleaner removes it."""
 COVERED = ("/run", "/var/lib")
 """What of the machine's folders a node has its own of."""
 FOLDERS = {"kubelet": "/var/lib/kubelet", "containerd": "/var/lib/containerd", "log": "/var/log", "node": CONFIGURATION}
