@@ -25,6 +25,8 @@ from tenantry.controllers.hosts.controller import HostController
 from tenantry.controllers.inheritance.controller import InheritanceController
 from tenantry.controllers.nodes.addresses import AddressController, Addresses
 from tenantry.controllers.nodes.controller import NodeController
+from tenantry.controllers.parts.controller import PartController
+from tenantry.controllers.parts.nodes import SharedNodeController
 from tenantry.controllers.quota.controller import QuotaController
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.requests.roles import RoleRequestController
@@ -126,6 +128,8 @@ def controllers(cluster_uid: str) -> list[Controller]:
         TenantRequestController(),
         RoleRequestController(RoleRequest),
         SliceController(),
+        PartController(),
+        SharedNodeController(),
         RoleRequestController(ClusterRoleRequest),
     ]
 

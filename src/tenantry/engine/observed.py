@@ -14,7 +14,7 @@ import msgspec
 
 from tenantry.api.hostregister import HOSTS_MARK
 from tenantry.api.kubernetes import ResourceQuota
-from tenantry.api.marks import GIVEN_ANNOTATIONS, GIVEN_LABELS, GROUP, INHERITED_FROM, MANAGED_BY, MANAGER, SLICE
+from tenantry.api.marks import GIVEN_ANNOTATIONS, GIVEN_LABELS, GROUP, INHERITED_FROM, MANAGED_BY, MANAGER, PART, SLICE
 from tenantry.api.model import KubernetesObject, Resource, object_key
 from tenantry.api.tenancyrules import OWN_MARK
 from tenantry.world import inheritance
@@ -152,7 +152,7 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 def is_ours(key: str) -> bool:
     """Tell whether a label or annotation key is one that only what makes an object writes on it."""
     prefix, slash, _ = key.partition("/")
-    if key == SLICE:
+    if key in {SLICE, PART}:
         return False  # whoever gives a namespace nodes says so, and not what makes the namespace
     return key == MANAGED_BY or bool(slash and (prefix == GROUP or prefix.endswith(f".{GROUP}")))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tenantry.api.marks import RUNTIME, SLICE
+from tenantry.api.marks import PART_OPEN, PART_SUFFIX, PARTS, RUNTIME, SLICE
 from tenantry.policy.check import Check, one_of, quoted, told_one_of
 from tenantry.policy.items import no_pod
 from tenantry.policy.request import Finding, Judged, part, parts, texts
@@ -14,8 +14,8 @@ NODE_NAME = "scheduling.nodeName"
 NODE_SELECTORS = "scheduling.nodeSelectors"
 TOLERATIONS = "scheduling.tolerations"
 DAEMON_SETS = "system:serviceaccount:kube-system:daemon-set-controller"
-ALWAYS_TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-"""Kubernetes itself puts them into every pod."""
+ALWAYS_TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", PARTS)
+"""Kubernetes itself puts the first two into every pod, and Tenantry the last; a policy of parts sees to that."""
 
 NODE_TROUBLE = "node.kubernetes.io/"
 """What the keys begin with that its DaemonSet controller puts into pods besides."""
@@ -106,10 +106,13 @@ def _is_sandbox(judged: Judged) -> bool:
 _IN_SLICE = f"{quoted(SLICE)} in namespaceObject.metadata.labels"
 """CEL: Tenantry itself puts the slice into pods there; a policy of slices sees that it is the right one."""
 
+_OPEN = f"{PART_SUFFIX}{PART_OPEN}"
+"""The same for parts of nodes; who has none is kept away by the policies of parts."""
+
 
 def _is_slices(judged: Judged, key: str) -> bool:
     """Tell whether Tenantry itself has put a node's label, or its toleration, into a pod."""
-    return key == SLICE and SLICE in judged.request.namespace_labels
+    return key.endswith(_OPEN) or (key == SLICE and SLICE in judged.request.namespace_labels)
 
 
 # -- tolerations ----------------------------------------------------------------------------------
@@ -118,7 +121,7 @@ _KEY = "(has(t.key) ? t.key : '')"
 _TOLERATED = f"variables.allowed['{TOLERATIONS}'].values"
 _NOT_TOLERATED = (
     f"(has(variables.spec.tolerations) ? variables.spec.tolerations.map(t, {_KEY}).filter(k,"
-    f" !(k in {_TOLERATED} || k in ['{ALWAYS_TOLERATED[0]}', '{ALWAYS_TOLERATED[1]}']"
+    f" !(k in {_TOLERATED} || k in {list(ALWAYS_TOLERATED)}"
     f" || k == {quoted(SLICE)} && {_IN_SLICE} || k.startsWith('{NODE_TROUBLE}') && {_BY_DAEMON_SETS})) : [])"
 )
 
@@ -140,7 +143,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _NOT_SELECTABLE = (
     f"(has({_SELECTOR}) ? {_SELECTOR}.map(k, k).filter(k, !(k in {_LABELS} || (k + '=' + {_SELECTOR}[k]) in {_LABELS}"
-    f" || k == {quoted(SLICE)} && {_IN_SLICE}))"
+    f" || k == {quoted(SLICE)} && {_IN_SLICE} || k.endsWith({quoted(_OPEN)})))"
     " : [])"
 )
 _NOT_ATTRACTED = (

@@ -1,0 +1,288 @@
+"""Reconciles slices that have parts of nodes: the key is the slice's name, whatever is left of it.
+
+    give      nodes are chosen, one claim after the other, and each gives its part in one write of labels and resources
+              that names the version at which the node was seen: no node gives more than it has
+    open      its namespaces' pods are bound to it at admission
+    release   namespaces first, then nobody comes any more, then its pods leave, and the parts last
+
+What others do beside is theirs: nobody has to leave for a part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.errors import AlreadyExists, Conflict
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.slice import ClaimMode, Sharing, Slice, SliceClaim, SliceState
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
+from tenantry.controllers import watched
+from tenantry.controllers.nodes.controller import Node, decode_node
+from tenantry.controllers.parts import desired, writes
+from tenantry.controllers.parts.gather import BY_PART, gather, part_of_namespace, parts_of_node
+from tenantry.controllers.parts.pods import of_others, pods_on
+from tenantry.controllers.parts.release import Release
+from tenantry.controllers.parts.status import bound, degraded, in_the_way, pending, reserved
+from tenantry.controllers.slices import status
+from tenantry.controllers.slices.desired import slice_for
+from tenantry.controllers.slices.gather import BY_SLICE, Scene, slice_of_claim, users_of
+from tenantry.controllers.slices.status import Stand
+from tenantry.engine.cache import Change
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.events import EventKind
+from tenantry.engine.observed import Observed
+from tenantry.engine.runtime import Engine, Watch
+from tenantry.world.parts import Size, choose, size_of
+from tenantry.world.slices import Choice
+
+LOOK_AGAIN_SECONDS = 5.0
+"""When to look again at what no watch tells of: pods of others that have left a node."""
+
+_HELD = frozenset({SliceState.RESERVED, SliceState.BOUND})
+
+Json = dict[str, Any]
+Indexes = dict[str, Callable[[Any], Iterable[str]]]
+
+
+class PartController:
+    """Reconciles slices that have parts of nodes."""
+
+    name = "parts"
+
+    def __init__(self) -> None:
+        # Claims are served one after the other: each sees what the one before it has got.
+        self._giving = asyncio.Lock()
+        # Slices that wait for room.
+        self._waiting: set[str] = set()
+        # Slice to the tenant and the namespace of its claim.
+        self._places: dict[str, tuple[str, str]] = {}
+        self._releasing = Release()
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what wakes this controller."""
+        claims = msgspec.json.Decoder(SliceClaim).decode
+        by_place: Indexes = {BY_SLICE: slice_of_claim, watched.BY_NAMESPACE: _namespace_of}
+        namespaces = watched.watch(Namespace.resource, self._of_namespace)
+        indexes = {**(namespaces.indexes or {}), BY_PART: part_of_namespace}
+        return [
+            Watch(resource=SliceClaim.resource, decode=claims, keys=self._of_claim, indexes=by_place),
+            Watch(resource=Slice.resource, decode=msgspec.json.Decoder(Slice).decode, keys=watched.own_key),
+            Watch(resource=Node.resource, decode=decode_node, keys=self._of_node, indexes={BY_PART: parts_of_node}),
+            msgspec.structs.replace(namespaces, indexes=indexes),
+            watched.subnamespaces(self._of_subnamespace),
+            watched.tenants(self._of_tenant),
+            watched.defaults(lambda _: list(self._places)),
+        ]
+
+    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+        """Bring one slice one stage further; return in how many seconds to look again, None for never.
+
+        Raises:
+            ApiError: Something failed; the queue tries again.
+        """
+        now = engine.clock.now()
+        scene = gather(engine, key, now)
+        if not scene.is_part and not scene.nodes and not scene.labelled:
+            self._forget(engine, key)
+            return None
+        if scene.claim is not None and scene.tenant is not None:
+            self._places[key] = (scene.tenant.metadata.name, scene.claim.metadata.namespace)
+        stand, again = await (self._release(engine, scene, now) if _ends(scene) else self._keep(engine, scene, now))
+        await _tell(engine, key, stand, now)
+        turns = [seconds for seconds in (again, scene.lease.next_seconds) if seconds is not None]
+        return min(turns, default=None)
+
+    # -- keeping ----------------------------------------------------------------------------------
+
+    async def _keep(self, engine: Engine, scene: Scene, now: dt.datetime) -> tuple[Stand, float | None]:
+        problem = in_the_way(scene)
+        if problem is not None and not scene.nodes:
+            return problem, LOOK_AGAIN_SECONDS
+        async with self._giving:
+            choice = await self._give(engine, gather(engine, scene.name, now))
+        scene = gather(engine, scene.name, now)
+        if not choice.short:
+            self._waiting.discard(scene.name)
+        else:
+            self._waiting.add(scene.name)
+            if not _was_held(scene):
+                # Whatever it got of what it needs altogether stands in the way of others only.
+                await self._releasing.take_back(engine, scene, scene.nodes)
+                return pending(choice.short), LOOK_AGAIN_SECONDS
+        wrong = degraded(scene, choice.short)
+        again = LOOK_AGAIN_SECONDS if choice.short else None
+        users = users_of(engine, scene, now)
+        wanted = {each.name for each in users}
+        await writes.label(engine, [each for each in scene.labelled if each.name not in wanted], None)
+        if not users:
+            return reserved(scene, wrong), again
+        names = {each.name for each in scene.labelled}
+        await writes.label(engine, [each for each in users if each.name not in names], scene.name)
+        return bound(scene, users, wrong), again
+
+    async def _give(self, engine: Engine, scene: Scene) -> Choice:
+        """Choose what parts are missing, and have nodes give them."""
+        if scene.claim is None or scene.tenant is None:
+            return Choice(nodes=(), refused={})
+        size = size_of(scene.claim.spec.per_node)
+        choice, others = await _choose(engine, scene)
+        if choice.short:
+            return choice
+        if scene.slice is None and scene.claim.spec.mode is ClaimMode.DYNAMIC:
+            await _make(engine, scene)
+        nodes = engine.cache(Node.resource)
+
+        def give(node: Node) -> Json:
+            found = desired.facts(node, others.get(node.metadata.name, Size()))
+            patch = desired.give(node, scene.name, size)
+            if patch and scene.name not in parts_of_node(node) and not found.left.holds(size):
+                raise Conflict(f"node {node.metadata.name!r} has given away meanwhile what was left of it")
+            return patch
+
+        for name in choice.nodes:
+            node: Node | None = nodes.get(name)
+            if node is not None:
+                await writes.change(engine, node, give)
+        for node in scene.nodes:
+            await writes.change(engine, node, give)  # what somebody changed by hand is put back
+        return choice
+
+    # -- giving back ------------------------------------------------------------------------------
+
+    async def _release(self, engine: Engine, scene: Scene, now: dt.datetime) -> tuple[Stand, float | None]:
+        """Take the parts back, and tell those that wait for some."""
+        self._waiting.discard(scene.name)
+        stand, again = await self._releasing.go_on(engine, scene, now)
+        if stand is not None:
+            return stand, again
+        for waiting in self._waiting:
+            engine.wake(self.name, waiting)
+        ended, why = (reasons.EXPIRED, "it has ended") if scene.claim is not None else (reasons.CLAIM_ENDED, "it ended")
+        problem = in_the_way(scene) if not scene.lease.is_expired else None
+        return problem or pending(why, ended), None
+
+    def _forget(self, engine: Engine, key: str) -> None:
+        self._waiting.discard(key)
+        self._places.pop(key, None)
+        self._releasing.forget(key)
+        engine.forget(self.name, key)
+
+    # -- who is concerned -------------------------------------------------------------------------
+
+    def _of_claim(self, change: Change[SliceClaim]) -> Iterable[str]:
+        """Return the slice of a claim, and those beside it: which of several a namespace uses may be another now."""
+        found = [each for each in (change.before, change.after) if each is not None]
+        own = {name for each in found for name in slice_of_claim(each) if each.spec.sharing is Sharing.PART}
+        places = {each.metadata.namespace for each in found}
+        return own | {key for key, (_, place) in self._places.items() if place in places}
+
+    def _of_node(self, change: Change[Node]) -> Iterable[str]:
+        """Return the slices of a node that is another now, and those that wait for one."""
+        before, after = change.before, change.after
+        old = desired.facts(before) if before is not None else None
+        new = desired.facts(after) if after is not None else None
+        if old == new:
+            return ()  # a heartbeat
+        held = {name for each in (before, after) if each is not None for name in parts_of_node(each)}
+        return held | self._waiting
+
+    def _of_namespace(self, change: Change[Observed]) -> Iterable[str]:
+        before, after = change.before, change.after
+        value = after or before
+        if value is None or (before is not None and after is not None and before.labels == after.labels):
+            return ()
+        tenants = {name for each in (before, after) if each is not None for name in watched.tenant_of(each)}
+        found = [key for key, (tenant, _) in self._places.items() if tenant in tenants]
+        return [*found, *part_of_namespace(value)]
+
+    def _of_subnamespace(self, change: Change[Subnamespace]) -> Iterable[str]:
+        before, after = change.before, change.after
+        value = after or before
+        if value is None or (before is not None and after is not None and _use(before) == _use(after)):
+            return ()
+        return [key for key, (_, place) in self._places.items() if place == value.metadata.namespace]
+
+    def _of_tenant(self, change: Change[Tenant]) -> Iterable[str]:
+        before, after = change.before, change.after
+        value = after or before
+        if value is None or (before is not None and after is not None and before.spec == after.spec):
+            return ()
+        return [key for key, (tenant, _) in self._places.items() if tenant == value.metadata.name]
+
+
+async def _choose(engine: Engine, scene: Scene) -> tuple[Choice, dict[str, Size]]:
+    """Return the nodes that a claim lacks, and what pods of others have on those that were looked at.
+
+    Only nodes that would be taken are looked at: to list the pods of all would cost more than all else.
+    """
+    if scene.claim is None:
+        return Choice(nodes=(), refused={}), {}
+    others: dict[str, Size] = {}
+    nodes: list[Node] = list(engine.cache(Node.resource))
+    while True:
+        facts = (desired.facts(node, others.get(node.metadata.name, Size())) for node in nodes)
+        choice = choose(scene.claim.spec, facts, scene.name)
+        unseen = [name for name in choice.nodes if name not in others]
+        if not unseen:
+            return choice, others
+        found = await asyncio.gather(*(pods_on(engine.client, name) for name in unseen))
+        others |= {name: of_others(pods) for name, pods in zip(unseen, found, strict=True)}
+
+
+async def _make(engine: Engine, scene: Scene) -> None:
+    if scene.claim is None or scene.tenant is None:
+        return
+    wanted = slice_for(scene.claim, scene.tenant, scene.name, scene.grace_seconds)
+    wanted = msgspec.structs.replace(wanted, spec=msgspec.structs.replace(wanted.spec, sharing=Sharing.PART))
+    with suppress(AlreadyExists):
+        data = await engine.client.create(wanted)
+        engine.cache(Slice.resource).put(msgspec.json.decode(data, type=Slice))
+
+
+async def _tell(engine: Engine, key: str, stand: Stand, now: dt.datetime) -> None:
+    """Write both statuses, where they change, and an event where the state does."""
+    scene = gather(engine, key, now)
+    moment = rfc3339(now)
+    if scene.slice is not None:
+        told = status.of_slice(scene.slice, stand, moment)
+        if told != scene.slice.status:
+            await engine.write_status(msgspec.structs.replace(scene.slice, status=told))
+    claim = scene.claim
+    if claim is None:
+        return
+    said = msgspec.structs.replace(status.of_claim(claim, stand, scene.lease, moment), slice=key)
+    if said == claim.status:
+        return
+    before = claim.status.state
+    await engine.write_status(msgspec.structs.replace(claim, status=said))
+    if before is not stand.state:
+        engine.recorder.say(claim, EventKind.NORMAL, stand.state.value, stand.message)
+
+
+def _namespace_of(claim: SliceClaim) -> list[str]:
+    return [claim.metadata.namespace]
+
+
+def _use(found: Subnamespace) -> object:
+    return found.spec.slice_claim_name, found.status.namespace
+
+
+def _ends(scene: Scene) -> bool:
+    """Tell whether parts are to be given back."""
+    if scene.claim is None or scene.lease.is_expired:
+        return True
+    taken_back = scene.claim.spec.mode is ClaimMode.MANUAL and scene.slice is None
+    return bool(scene.nodes) and (taken_back or scene.tenant is None)
+
+
+def _was_held(scene: Scene) -> bool:
+    """Tell whether a slice has had all of its parts before."""
+    return scene.slice is not None and scene.slice.status.state in _HELD

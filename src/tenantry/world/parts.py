@@ -1,0 +1,222 @@
+"""Which nodes a slice gets parts of: pure.
+
+    all nodes ─► why each one does not do ─► those that do, fullest first ─► as many as are asked for
+
+A part is so much CPU and memory of one node. How much a node has of which slice stands in its labels, and the sum is
+never more than what the node can give. Of the nodes that do, those are taken where least is left over, so that large
+rooms stay for large parts; then by name. The same world gives the same nodes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from fractions import Fraction
+from math import ceil, floor
+
+import msgspec
+
+from tenantry.api.marks import CPU_MILLI, MEMORY_MIB, PART_OPEN, PART_SUFFIX, PARTS
+from tenantry.api.slice import SliceClaimSpec
+from tenantry.world.quantity import parse, write
+from tenantry.world.slices import CONTROL_PLANE, MOST_TOLD, Choice, unlike
+
+MIB = 2**20
+
+
+class Size(msgspec.Struct, frozen=True):
+    """Of a part: thousandths of a CPU, and MiB of memory."""
+
+    cpu: int = 0
+    memory: int = 0
+
+    def __add__(self, other: Size) -> Size:
+        """Return both together."""
+        return Size(self.cpu + other.cpu, self.memory + other.memory)
+
+    def __sub__(self, other: Size) -> Size:
+        """Return what is left; less than nothing where the other is larger."""
+        return Size(self.cpu - other.cpu, self.memory - other.memory)
+
+    def holds(self, other: Size) -> bool:
+        """Tell whether the other has room in it."""
+        return self.cpu >= other.cpu and self.memory >= other.memory
+
+    def __str__(self) -> str:
+        """Return it as a person writes it."""
+        cpu, memory = Fraction(max(0, self.cpu), 1000), Fraction(max(0, self.memory) * MIB)
+        return f"cpu {write(cpu)}, memory {write(memory, binary=True)}"
+
+
+class PartNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node, as far as parts go.
+
+    Args:
+        name: Of the node.
+        labels: Of the node: they say which parts it has given.
+        room: What pods can have there altogether.
+        others: What pods have there that are in no part.
+        set_aside: Pods of no part are kept away.
+        ready: Pods can run there.
+        cordoned: No new pods come there.
+        tainted: The key of a taint, not of parts, that keeps pods away; "" for none.
+        taken_by: The slice that has the whole node; "" for none.
+    """
+
+    name: str
+    labels: Mapping[str, str] = {}
+    room: Size = Size()
+    others: Size = Size()
+    set_aside: bool = True
+    ready: bool = True
+    cordoned: bool = False
+    tainted: str = ""
+    taken_by: str = ""
+
+    @property
+    def left(self) -> Size:
+        """Return what it can give yet."""
+        return self.room - self.others - sum(parts_of(self.labels).values(), Size())
+
+
+# -- how a part is written down -------------------------------------------------------------------
+
+
+def size_of(resources: Mapping[str, str | int]) -> Size:
+    """Return the size of a part that holds so much, in whole thousandths and MiB.
+
+    Raises:
+        InputError: One is no quantity.
+    """
+    return Size(ceil(parse(resources.get("cpu", "0")) * 1000), ceil(parse(resources.get("memory", "0")) / MIB))
+
+
+def room_of(allocatable: Mapping[str, str]) -> Size:
+    """Return what pods can have on a node, in whole thousandths and MiB."""
+    return Size(floor(parse(allocatable.get("cpu", "0")) * 1000), floor(parse(allocatable.get("memory", "0")) / MIB))
+
+
+def key(name: str, what: str) -> str:
+    """Return the key of what a node has of a slice's part.
+
+    Args:
+        name: Of the slice.
+        what: CPU_MILLI, MEMORY_MIB or PART_OPEN.
+    """
+    return f"{name}{PART_SUFFIX}{what}"
+
+
+def resources_of(name: str, size: Size) -> dict[str, str]:
+    """Return the extended resources of a part, which are labels, too."""
+    return {key(name, CPU_MILLI): str(size.cpu), key(name, MEMORY_MIB): str(size.memory)}
+
+
+def parts_of(labels: Mapping[str, str]) -> dict[str, Size]:
+    """Return the parts that a node has given: slice to size."""
+    found: dict[str, Size] = {}
+    for label, value in labels.items():
+        name, suffix, what = label.partition(PART_SUFFIX)
+        if suffix and value.isascii() and value.isdigit():
+            if what == CPU_MILLI:
+                found[name] = found.get(name, Size()) + Size(cpu=int(value))
+            elif what == MEMORY_MIB:
+                found[name] = found.get(name, Size()) + Size(memory=int(value))
+    return found
+
+
+def is_open(labels: Mapping[str, str], name: str) -> bool:
+    """Tell whether pods of a slice may come to its part of a node."""
+    return key(name, PART_OPEN) in labels
+
+
+def is_shared(labels: Mapping[str, str]) -> bool:
+    """Tell whether an administrator has said that a node is given out in parts."""
+    return labels.get(PARTS) == "true"
+
+
+# -- selection ------------------------------------------------------------------------------------
+
+
+def choose(spec: SliceClaimSpec, nodes: Iterable[PartNode], name: str) -> Choice:
+    """Return the nodes that a claim gets parts of, besides those where it has one.
+
+    Args:
+        spec: Of the claim.
+        nodes: All nodes of the cluster.
+        name: Of the slice.
+    """
+    size = size_of(spec.per_node)
+    held: set[str] = set()
+    refused: dict[str, str] = {}
+    fitting: list[PartNode] = []
+    for node in nodes:
+        if name in parts_of(node.labels):
+            held.add(node.name)
+            continue
+        why = _why_not(node, spec, size)
+        if why:
+            refused[node.name] = why
+        else:
+            fitting.append(node)
+    fitting.sort(key=lambda node: _left_over(node, size))
+    count = max(0, spec.count - len(held))
+    if len(fitting) < count:
+        there = {node.name for node in fitting} | held
+        return Choice(nodes=(), refused=refused, short=_short(spec, there, refused))
+    refused |= {node.name: "others have less left over" for node in fitting[count:]}
+    return Choice(nodes=tuple(node.name for node in fitting[:count]), refused=refused)
+
+
+def _left_over(node: PartNode, size: Size) -> tuple[int, int, str]:
+    left = node.left - size
+    return left.cpu, left.memory, node.name
+
+
+def _why_not(node: PartNode, spec: SliceClaimSpec, size: Size) -> str:
+    """Return why a node does not do; "" where it does. What lasts is said before what passes."""
+    if spec.node_names and node.name not in spec.node_names:
+        return "not among spec.nodeNames"
+    if any(label in node.labels for label in CONTROL_PLANE):
+        return "runs the control plane"
+    if not is_shared(node.labels):
+        return f"not given out in parts: no label {PARTS}"
+    return unlike(node.labels, spec.selector) or _not_now(node, size)
+
+
+def _not_now(node: PartNode, size: Size) -> str:
+    if node.taken_by:
+        return f"in slice '{node.taken_by}'"
+    if not node.ready:
+        return "not ready"
+    if node.cordoned:
+        return "cordoned"
+    if node.tainted:
+        return f"kept for others by taint '{node.tainted}'"
+    if not node.set_aside:
+        return "not set aside yet"
+    return "" if node.left.holds(size) else f"has left {node.left}"
+
+
+def _short(spec: SliceClaimSpec, fitting: AbstractSet[str], refused: Mapping[str, str]) -> str:
+    """Return what a person should know who does not get the parts: how many would fit, and what stops more."""
+    size, can_have = size_of(spec.per_node), len(fitting)
+    parts = [
+        f"{spec.count} parts of {size} are asked for, each on a node of its own, and {can_have} can be had"
+        + (f": spec.count {can_have} would fit" if can_have else "")
+    ]
+    unknown = sorted(set(spec.node_names) - set(refused) - fitting)
+    if unknown:
+        parts.append(f"there is no node {_named(unknown)}")
+    whys = Counter(refused.values())
+    told = sorted(whys.items(), key=lambda item: (-item[1], item[0]))
+    if told:
+        some = "; ".join(f"{number} {why}" for why, number in told[:MOST_TOLD])
+        more = f" and {len(told) - MOST_TOLD} more reasons" if len(told) > MOST_TOLD else ""
+        parts.append(f"not taken: {some}{more}")
+    return "; ".join(parts)
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_TOLD} more" if len(names) > MOST_TOLD else ""
+    return ", ".join(f"'{name}'" for name in names[:MOST_TOLD]) + more
