@@ -52,5 +52,5 @@ def netpol_agent(  # noqa: PLR0917 - click gives them by name
     connection = kubeconfig.in_cluster() if path is None else kubeconfig.load([path], context)
     if connection is None:
         raise ConfigError("this is no pod with a service account; name the cluster with --kubeconfig")
-    guarded = Guarded(node=node, interfaces=interfaces)
-    uvloop.run(guard(connection, Options(guarded=guarded, netns=netns, ready_file=ready_file, is_routed=routed)))
+    guarded = Guarded(node=node, interfaces=interfaces, is_routed=routed)
+    uvloop.run(guard(connection, Options(guarded=guarded, netns=netns, ready_file=ready_file)))

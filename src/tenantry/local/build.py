@@ -166,7 +166,7 @@ _CONTAINERD = "github.com/containerd/containerd/v2"
 _PLUGINS = "github.com/containernetworking/plugins/plugins"
 _RUNC = "github.com/opencontainers/runc"
 _GVISOR = "gvisor.dev/gvisor"
-_CNI = ("main/bridge", "main/loopback", "ipam/host-local", "meta/portmap", "meta/bandwidth")
+_CNI = ("main/ptp", "main/loopback", "ipam/host-local", "meta/portmap", "meta/bandwidth")
 
 
 def _node_targets(root: Path) -> tuple[_Target, ...]:

@@ -44,13 +44,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         guarded: The node and its pods' interfaces.
         netns: The node's network namespace, None for our own.
         ready_file: Is there from the first table on, but while one cannot be loaded; None for nowhere.
-        is_routed: Pods of a node have no bridge in common: packets between them are forwarded in any case.
     """
 
     guarded: Guarded
     netns: Path | None = None
     ready_file: Path | None = None
-    is_routed: bool = False
 
 
 class Agent:
@@ -110,7 +108,7 @@ class Agent:
         if not await self._nft.has(TABLE):
             await self._nft.load(closed(self._options.guarded))
         # nftables sees packets between pods of one bridge only when the kernel is told to show them.
-        passing = [] if self._options.is_routed else await self._nft.unfiltered()
+        passing = [] if self._options.guarded.is_routed else await self._nft.unfiltered()
         if passing:
             raise RetryableError(f"packets between pods of one bridge are not filtered: set {', '.join(passing)} to 1")
 

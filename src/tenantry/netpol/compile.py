@@ -2,6 +2,7 @@
 
 ::
 
+    source       (prerouting) from a pod's own cable under another's address ──► drop
     forward-out  (forward)    known? ── by source ──► out-SET ──► jump each policy's chain ──► drop
     forward-in   (forward, 1) known? ── by target ──► in-SET  ──► jump each policy's chain ──► drop
     local-out    (input)      known? ── by source ──► out-SET   what the pods send to their own node
@@ -15,7 +16,8 @@ excepts the other way, too; we do not, since tenants are not to reach nodes.
 
 What comes from or goes to a pod interface under an address that is no known pod's is dropped: a pod that the agent has
 not seen yet, other addresses that a pod gave itself, link-local ones between pods of one bridge, and broadcasts. A pod
-that forges the source of another one on its node is not told from it.
+that forges the source of another one is found out where each pod has a cable of its own: the way back to the source
+must be the cable that the packet came out of. Pods with a common bridge are not told apart so.
 
 Source: Kubernetes, "Network Policies"; nft(8).
 """
@@ -51,10 +53,12 @@ class Guarded(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         node: The node's name.
         interfaces: Where its pods are, as nft reads it: the bridge, or "veth*".
+        is_routed: Each pod has an interface of its own there, and a route to it.
     """
 
     node: str
     interfaces: tuple[str, ...] = ("cni0",)
+    is_routed: bool = False
 
 
 def compile_rules(world: World, guarded: Guarded) -> Ruleset:
@@ -246,6 +250,10 @@ class _Compiler:
         own = [f"{word} saddr . {word} daddr @self{n} accept" for n, (word, _) in families]
         out = [f"{word} saddr vmap @out{n}" for n, (word, _) in families]
         in_ = [f"{word} daddr vmap @in{n}" for n, (word, _) in families]
+        if self._guarded.is_routed:
+            # Before conntrack: a forged answer must not be taken for one of a connection that there is.
+            forged = tuple(f'iifname "{i}" fib saddr . iif oif 0 counter drop' for i in pods)
+            self._chains["source"] = Chain((_NEIGHBOURS, *forged), _header("prerouting", -300))
         self._chains |= {
             "forward-out": Chain((*first, *from_known, *own, *out), _header("forward", 0)),
             "forward-in": Chain((*first, *to_known, *own, *in_), _header("forward", 1)),

@@ -151,9 +151,14 @@ class Fabric:
     """Nodes on a common network, each with a bridge for its pods; the network itself is outside, at `OUTSIDE`.
 
     Node N (from 0) has the address 10.89.0.1N and pods 10.90.N.2 and up, fd90:N::2 and up.
+
+    Args:
+        nodes: How many.
+        is_routed: Pods have a cable of their own each, veth2 and up, as the CNI plugin ptp lays it, and no bridge.
     """
 
-    def __init__(self, nodes: int = 2) -> None:
+    def __init__(self, nodes: int = 2, *, is_routed: bool = False) -> None:
+        self._is_routed = is_routed
         self._prefix = f"tn-{uuid.uuid4().hex[:6]}"
         self._spaces: list[Netns] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -207,8 +212,26 @@ class Fabric:
         number = self._pods[node] + 1
         v4, v6 = f"10.90.{node}.{number}", str(ipaddress.ip_address(f"fd90:{node}::{number:x}"))
         place = self._add(f"p{node}-{number}")
-        bridge = self.nodes[node]
-        bridge.configure(
+        gateways = f"10.90.{node}.1", f"fd90:{node}::1"
+        if self._is_routed:
+            self._route(self.nodes[node], number, place, (v4, v6), gateways)
+        else:
+            self._bridge(self.nodes[node], number, place)
+        place.configure(
+            [
+                f"addr add {v4}/24 dev eth0",
+                f"addr add {v6}/64 dev eth0 nodad",
+                "link set eth0 up",
+                *(self._only(gateways) if self._is_routed else ()),
+                f"route add default via {gateways[0]}",
+                f"route add ::/0 via {gateways[1]}",
+            ]
+        )
+        return Endpoint(place, (v4, v6))
+
+    @staticmethod
+    def _bridge(node: Netns, number: int, place: Netns) -> None:
+        node.configure(
             [
                 f"link add v{number} type veth peer name eth0 netns {place.name}",
                 f"link set v{number} master cni0",
@@ -217,16 +240,29 @@ class Fabric:
                 f"link set v{number} up",
             ]
         )
-        place.configure(
+
+    @staticmethod
+    def _route(node: Netns, number: int, place: Netns, own: Iterable[str], gateways: Iterable[str]) -> None:
+        cable = f"veth{number}"
+        node.configure(
             [
-                f"addr add {v4}/24 dev eth0",
-                f"addr add {v6}/64 dev eth0 nodad",
-                "link set eth0 up",
-                f"route add default via 10.90.{node}.1",
-                f"route add ::/0 via fd90:{node}::1",
+                f"link add {cable} type veth peer name eth0 netns {place.name}",
+                f"link set {cable} up",
+                *(f"addr add {each} dev {cable} {'nodad' if ':' in each else ''}" for each in gateways),
+                *(f"route add {each} dev {cable}" for each in own),
             ]
         )
-        return Endpoint(place, (v4, v6))
+
+    @staticmethod
+    def _only(gateways: Iterable[str]) -> list[str]:
+        """Return the commands by which a pod finds its neighbours behind its gateway, too."""
+        v4, v6 = gateways
+        return [
+            f"route del {v4.rsplit('.', 1)[0]}.0/24 dev eth0",
+            f"route del {v6.removesuffix('1')}/64 dev eth0",
+            f"route add {v4} dev eth0",
+            f"route add {v6} dev eth0",
+        ]
 
     async def serve(self, endpoint: Endpoint, ports: Iterable[int]) -> None:
         """Answer at ports of TCP and UDP, at all addresses of an endpoint."""
@@ -266,10 +302,7 @@ class Fabric:
                 f"addr add 10.89.0.1{number}/24 dev eth0",
                 f"addr add fd89::1{number}/64 dev eth0 nodad",
                 "link set eth0 up",
-                "link add cni0 type bridge",
-                f"addr add 10.90.{number}.1/24 dev cni0",
-                f"addr add fd90:{number}::1/64 dev cni0 nodad",
-                "link set cni0 up",
+                *([] if self._is_routed else _bridge_of(number)),
                 # What is not a pod of ours is found by the hub.
                 "route add default via 10.89.0.1",
                 "route add ::/0 via fd89::1",
@@ -281,6 +314,15 @@ class Fabric:
         space = Netns(f"{self._prefix}-{name}")
         self._spaces.append(space)
         return space
+
+
+def _bridge_of(number: int) -> list[str]:
+    return [
+        "link add cni0 type bridge",
+        f"addr add 10.90.{number}.1/24 dev cni0",
+        f"addr add fd90:{number}::1/64 dev cni0 nodad",
+        "link set cni0 up",
+    ]
 
 
 async def connects(source: Endpoint, attempt: Connection, *, seconds: float) -> bool:

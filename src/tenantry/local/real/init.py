@@ -18,7 +18,18 @@ from pathlib import Path
 import msgspec
 
 from tenantry.local.real import cgroups, mounts, network, settings
-from tenantry.local.real.settings import AGENT, BINARIES, CLEANER, CONFIGURATION, FOLDERS, HOME, PINNED, NodeSettings
+from tenantry.local.real.settings import (
+    AGENT,
+    BINARIES,
+    CLEANER,
+    CONFIGURATION,
+    FOLDERS,
+    HOME,
+    PINNED,
+    POD_INTERFACES,
+    NodeSettings,
+)
+from tenantry.netpol.compile import Guarded, closed
 
 IMAGES = f"{HOME}/images"
 _NOTIFY = f"{HOME}/notify"
@@ -46,7 +57,8 @@ def _programs(node: NodeSettings) -> dict[str, tuple[str, ...]]:
         ),
         AGENT: (
             *(sys.executable, "-m", "tenantry", AGENT, f"--kubeconfig={CONFIGURATION}/{AGENT}.kubeconfig"),
-            *(f"--node={node.name}", "--pod-interface=cni0", f"--ready-file={HOME}/{AGENT}-ready"),
+            *(f"--node={node.name}", f"--pod-interface={POD_INTERFACES}", "--routed"),
+            f"--ready-file={HOME}/{AGENT}-ready",
         ),
     }
 
@@ -73,7 +85,6 @@ class Node:
         self._await_ready(self._spawn("containerd"))
         for image in sorted(Path(IMAGES).glob("*.tar")):
             import_image(image)
-        # Before any pod: what its rules do not know has no network.
         self._spawn(AGENT)
         self._spawn("kube-proxy")
         self._await_ready(self._spawn("kubelet"))
@@ -150,6 +161,8 @@ def prepare(folder: Path, images: Path, binaries: Path, node: NodeSettings) -> N
     mounts.share()
     socket.sethostname(node.name)
     network.configure(node.addresses, node.number)
+    # Before anything that could run a pod: until the agent knows what is allowed, pods have no network.
+    network.load(closed(Guarded(node=node.name, interfaces=(POD_INTERFACES,), is_routed=True)))
 
 
 def main() -> None:

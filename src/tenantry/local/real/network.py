@@ -205,6 +205,15 @@ def configure(addresses: Addresses, number: int) -> None:
         Path(f"/proc/sys/net/ipv4/{path}").write_text("1")
 
 
+def load(rules: str) -> None:
+    """Carry out commands of nft(8) in the namespace that this process is in, all of them or none.
+
+    Raises:
+        LocalError: nft refuses.
+    """
+    _run("nft", "-f", "-", text=rules)
+
+
 def _routed() -> list[Network]:
     listed: list[dict[str, Any]] = json.loads(_run("ip", "-4", "-j", "route", "show", "table", "all") or "[]")
     found: list[Network] = []

@@ -21,6 +21,8 @@ CONFIGURATION = f"{HOME}/node"
 SOCKET = "/run/containerd/containerd.sock"
 AGENT = "netpol-agent"
 """What puts NetworkPolicies in force on each node."""
+POD_INTERFACES = "veth*"
+"""Where a node's pods are, as nft reads it."""
 CLEANER = "node-agent"
 """What removes what a tenant left on a node, before another comes."""
 PINNED = "--label=io.cri-containerd.pinned=pinned"
@@ -113,12 +115,11 @@ ConfigPath = '{CONFIGURATION}/runsc.toml'
 
 def _cni(settings: NodeSettings) -> dict[str, Any]:
     pods = settings.addresses.pods_of(settings.number)
-    bridge = {
-        "type": "bridge",
-        "bridge": "cni0",
-        "isGateway": True,
+    # Each pod has a cable of its own, not one bridge with all others: so what comes out of a cable can be held against
+    # the one address behind it (tenantry.netpol.compile), and no pod answers for another.
+    cable = {
+        "type": "ptp",
         "ipMasq": False,
-        "hairpinMode": True,
         "ipam": {
             "type": "host-local",
             "ranges": [[{"subnet": pods}]],
@@ -131,7 +132,7 @@ def _cni(settings: NodeSettings) -> dict[str, Any]:
         "cniVersion": "1.0.0",
         "name": "pods",
         "plugins": [
-            bridge,
+            cable,
             {"type": "bandwidth", "capabilities": {"bandwidth": True}},
             {"type": "portmap", "capabilities": {"portMappings": True}, "backend": "nftables"},
         ],
