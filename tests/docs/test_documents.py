@@ -20,7 +20,7 @@ from sybil.parsers.markdown import CodeBlockParser
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(
     path
-    for path in [*(ROOT / "docs").glob("tutorial*.md"), *(ROOT / "docs" / "how-to").glob("*.md")]
+    for path in [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md")]
     if "```console" in path.read_text()
 )
 FAILED = re.compile(r"^(error|Error|tenantry: )", re.MULTILINE)

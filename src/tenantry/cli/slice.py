@@ -22,8 +22,10 @@ from tenantry.api.slice import (
     Users,
     slice_name,
 )
-from tenantry.cli import flags, kinds, nodes_view, output, place, session
+from tenantry.cli import durations, flags, kinds, nodes_view, output, place, session
+from tenantry.cli.kinds import Asked
 from tenantry.cli.target import Target, takes_target
+from tenantry.cli.wait import parse_goal, wait_for_all
 from tenantry.engine.conditions import find
 
 if TYPE_CHECKING:
@@ -57,6 +59,10 @@ def slice_() -> None:
     "--grace", default=60, show_default=True, type=click.IntRange(0), metavar="SECONDS", help="For others' pods."
 )
 @click.option("--expires", default="", metavar="DURATION|TIME", help="When they are given back: 72h, or a time.")
+@click.option("--wait", "waits", is_flag=True, help="Wait until they are set aside and, where they are used, Bound.")
+@click.option(
+    "--timeout", default="5m", show_default=True, type=durations.DURATION, help="With --wait: as in 30s or 5m."
+)
 @flags.dry_run_option
 @output.output_option("json", "yaml", "name")
 def claim(
@@ -74,13 +80,15 @@ def claim(
     for_everybody: bool,
     grace: int,
     expires: str,
+    waits: bool,
+    timeout: int,
     dry_run: bool,
     form: str | None,
 ) -> None:
     r"""Claim nodes: pods of others leave them, and nobody else's come.
 
     \b
-      tenantry slice claim fast -n acme --count 2 --selector disk=ssd --for-everybody
+      tenantry slice claim fast -n acme --count 2 --selector disk=ssd --for-everybody --wait
       tenantry slice claim ml -n acme --per-node nvidia.com/gpu=4 --for training --expires 72h
     """
     spec = SliceClaimSpec(
@@ -103,10 +111,39 @@ def claim(
     if dry_run:
         flags.print_one(wanted, whole, form or "yaml")
         return
-    made: Json = msgspec.json.decode(session.run(target, lambda client: client.create(wanted)))
-    output.talk(f"{kinds.told_key(SliceClaim, wanted.key)} created; `tenantry slice list` tells how far it is")
+    made = session.run(target, lambda client: _claim(client, wanted, seconds=timeout if waits else None))
     if form:
         flags.print_one(wanted, made, form)
+
+
+async def _claim(client: Client, wanted: SliceClaim, *, seconds: int | None) -> Json:
+    made: Json = msgspec.json.decode(await client.create(wanted))
+    told = f"{kinds.told_key(SliceClaim, wanted.key)} created"
+    if seconds is None:
+        output.talk(f"{told}; `tenantry slice list` tells how far it is")
+        return made
+    output.talk(told)
+    asked = Asked(SliceClaim, (wanted.metadata.name,), wanted.metadata.namespace)
+    await wait_for_all(client, [asked], parse_goal("ready"), seconds=seconds)
+    found = await client.get(SliceClaim, wanted.metadata.name, wanted.metadata.namespace)
+    return {"apiVersion": made["apiVersion"], "kind": made["kind"], **msgspec.to_builtins(found)}
+
+
+@slice_.command()
+@takes_target
+@_called
+@_in_tenant
+@flags.renewal_option
+def renew(target: Target, *, called: str, namespace: str, until: str) -> None:
+    r"""Let a claim last longer, or end sooner.
+
+    \b
+      tenantry slice renew fast -n acme --for 72h
+      tenantry slice renew fast -n acme --for never
+    """
+    expires_at = flags.parse_renewal(until)
+    asked = Asked(SliceClaim, (called,), _place(target, namespace))
+    session.run(target, lambda client: flags.renew(client, asked, expires_at))
 
 
 @slice_.command()

@@ -62,8 +62,8 @@ def test_nodes_are_claimed_shown_explained_and_released(cli: Cli, node: str) -> 
     """E12, E13: from claim to release; who waits is told why, and `explain slice` tells of each node."""
     with tenant(cli, "slices"):
         flags = ["-n", "slices", "--selector", "pool=cli", "--for-everybody"]
-        cli.run("slice", "claim", "fast", *flags)
-        _state(cli, "fast", "Bound")
+        claimed = cli.json("slice", "claim", "fast", *flags, "--wait", "-o", "json")
+        assert (claimed["kind"], claimed["status"]["state"]) == ("SliceClaim", "Bound")
         (seen,) = [each for each in cli.json("nodes", "-o", "json")["nodes"] if each["name"] == node]
         assert (seen["state"], seen["tenant"], seen["claim"]) == ("Bound", "slices", "slices/fast")
         assert seen["allocatable"]["cpu"] == "8"
@@ -78,6 +78,8 @@ def test_nodes_are_claimed_shown_explained_and_released(cli: Cli, node: str) -> 
         assert f"in slice '{seen['slice']}'" in said
         assert "lacks: 1 nodes are asked for, and 0 can be had" in said
         assert "is Dynamic" in cli.run("slice", "approve", "more", "-n", "slices", code=2).stderr
+        assert "ends at" in cli.run("slice", "renew", "fast", "-n", "slices", "--for", "2h").stderr
+        assert "in 1h" in cli.run("slice", "list", "-n", "slices").stdout
         cli.run("slice", "release", "fast", "-n", "slices")
         _state(cli, "more", "Bound")
         cli.run("slice", "release", "more", "-n", "slices")
