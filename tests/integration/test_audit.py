@@ -14,13 +14,14 @@ from tenantry.api import marks
 from tenantry.api.errors import Forbidden, InputError
 from tenantry.api.isolationreport import LATEST, IsolationReport
 from tenantry.api.kubernetes import RBAC_GROUP, Namespace, ResourceQuota, RoleBinding
-from tenantry.audit import kinds, report, runner
+from tenantry.audit import kinds, probing, report, runner
 from tenantry.audit.attempts import create, pod
 from tenantry.audit.catalog import CHECKS
 from tenantry.audit.check import Alone, Result, Verdict
 from tenantry.audit.checks import network
 from tenantry.audit.gather import MOST_OTHERS, gather
-from tenantry.audit.place import Place
+from tenantry.audit.place import Node, Place
+from tenantry.audit.stage import Image
 from tenantry.audit.verdict import Audit, Outcome
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
@@ -49,6 +50,8 @@ QUOTA = {
 }
 NOT_YET = {"TNT-NET-011", "TNT-NET-012"}
 """What no rule refuses yet: hosts."""
+
+PROBES = tuple(check for check in CHECKS if check.probe is not None)
 
 
 @pytest_asyncio.fixture
@@ -159,11 +162,12 @@ async def test_what_fails_on_a_plain_namespace_passes_on_a_guarded_tenant(
     plain = await impersonating(api, plain_name, f"{name}-mallory")
 
     found, alone = verdicts(plain), {check.id: check.alone for check in CHECKS}
-    # No cluster of the tests has a sandbox.
+    # No cluster of these tests has a sandbox, or nodes that run the probes' pods.
+    untried = {"TNT-POD-023", *(check.id for check in PROBES)}
     wrong = [
         each
         for each in plain.checks
-        if each.id != "TNT-POD-023"
+        if each.id not in untried
         and (
             (alone[each.id] is Alone.OPEN and each.verdict is not Verdict.FAILED)
             or (alone[each.id] is Alone.REFUSED and each.verdict is not Verdict.PASSED)
@@ -338,3 +342,24 @@ async def test_the_gap_in_dns_is_named(api: Api, alice: Api, name: str) -> None:
         await api.delete(kinds.CONFIG_MAPS, "coredns", "kube-system")
     assert result.verdict is Verdict.FAILED
     assert "answers every pod" in result.message
+
+
+@pytest.mark.usefixtures("operator")
+async def test_probes_that_cannot_be_set_up_say_why(api: Api, alice: Api, name: str) -> None:
+    """X06: no nodes, no image, or no right to make a namespace; and nothing is left."""
+    await api.make_tenant(name)
+    seen = await gather(api.client, namespace=name, user="alice", tenant=name, image=IMAGE)
+    played = msgspec.structs.replace(seen, real_nodes=())
+    real = msgspec.structs.replace(seen, real_nodes=(Node(name="n1"),))
+    image = Image(reference="tenantry.local/probe:1", is_there=True)
+    for admin, place, runs, expected in (
+        (api.client, played, image, "kwok only plays nodes"),
+        (api.client, real, "no image", "no image"),
+        (alice.client, real, image, "whoever asked may not set the probes up"),
+    ):
+        findings = await probing.probe(admin, alice.client, place, runs)
+        audit = await runner.audit(alice.client, place, PROBES, findings)
+        assert {each.verdict for each in audit.checks} == {Verdict.SKIPPED}
+        assert all(expected in each.message for each in audit.checks), told(list(audit.checks))
+    assert not [each for each in await api.list(Namespace.resource) if each["metadata"]["name"] == seen.name]
+    assert await api.list(kinds.PODS, name) == []

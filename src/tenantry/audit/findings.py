@@ -112,7 +112,8 @@ PUBLIC = ("open-address", "open-service")
 
 def nothing(message: str) -> Findings:
     """Return the findings of nothing, and why."""
-    return Findings(own=Missed(message), other=Missed(message))
+    missed = Missed(message)
+    return Findings(own=missed, other=missed, eaten=missed, pid_limits=missed)
 
 
 def outwards(*prefixes: str, needs: tuple[str, ...] = OWN, by: str = "the network") -> Probed:
@@ -234,7 +235,9 @@ def looks(what: str, wrong: Callable[[Inside, Place, Run], str], by: str = "") -
         found = wrong(own.report.inside, place, own)
         if found:
             return [Tried(what=what, outcome=Outcome.THROUGH, message=found)]
-        return [Tried(what=what, outcome=Outcome.REFUSED, by=by, message=f"{what}: nothing is open")]
+        # Where the careless pod was refused, the rules have made it what it is.
+        kept = by if own.is_bare else "the rules"
+        return [Tried(what=what, outcome=Outcome.REFUSED, by=kept, message=f"{what}: nothing is open")]
 
     return probed
 

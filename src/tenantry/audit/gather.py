@@ -103,11 +103,14 @@ def _name(value: Json) -> str:
 
 def _node(value: Json) -> Node:
     found = [str(each["address"]) for each in rows(value, "status", "addresses") if each.get("type") == "InternalIP"]
+    ready = [each.get("status") for each in rows(value, "status", "conditions") if each.get("type") == "Ready"]
+    keeps_off = [each for each in rows(value, "spec", "taints") if each.get("effect") != "PreferNoSchedule"]
     return Node(
         name=_name(value),
         addresses=tuple(found),
         boot_id=str(table(value, "status", "nodeInfo").get("bootID", "")),
         kubelet_port=int(table(value, "status", "daemonEndpoints", "kubeletEndpoint").get("Port") or 10250),
+        is_open=ready == ["True"] and not keeps_off and not table(value, "spec").get("unschedulable"),
     )
 
 

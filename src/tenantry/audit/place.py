@@ -42,12 +42,14 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         addresses: Where it is reached inside the cluster.
         boot_id: The kernel's own number of its start.
         kubelet_port: Where its kubelet answers.
+        is_open: It is ready, and takes pods that tolerate nothing.
     """
 
     name: str
     addresses: tuple[str, ...] = ()
     boot_id: str = ""
     kubelet_port: int = 10250
+    is_open: bool = True
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):

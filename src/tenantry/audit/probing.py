@@ -16,7 +16,7 @@ from tenantry.api.model import Resource
 from tenantry.audit import kinds, stage
 from tenantry.audit.attempts import Json, rows, table
 from tenantry.audit.findings import OWN, OWN_NAME, Eaten, Findings, Missed, Report, Run, nothing
-from tenantry.audit.place import Place
+from tenantry.audit.place import Node, Place
 from tenantry.audit.stage import Address, Image
 from tenantry.audit.verdict import NO_NODES
 from tenantry.kube import wire
@@ -34,6 +34,9 @@ LEFT_SECONDS = 900
 """What is older was left by an audit that died."""
 ACCOUNT_SECONDS = 20.0
 LOOK_SECONDS = 0.3
+CORE_EVENTS = Resource("", "v1", "events", "Event")
+"""Events as the API v1 has them: only there they are found by what they are about."""
+
 ENDED = ("Succeeded", "Failed")
 PEER = "peer"
 OPEN, CLOSED = "open", "closed"
@@ -55,7 +58,7 @@ async def probe(admin: Client, person: Client, place: Place, image: Image | str)
         place: Where.
         image: What the pods run; or why there is nothing that they could run.
     """
-    if not place.real_nodes:
+    if not any(node.is_open for node in place.real_nodes):
         return nothing(NO_NODES)
     if isinstance(image, str):
         return nothing(image)
@@ -83,7 +86,7 @@ class _Stage:
         self._image = image
         self._word = place.name
         self._foreign = place.name
-        self._own_why = ""
+        self._nodes = [each for each in place.real_nodes if each.is_open]
 
     # -- the play ---------------------------------------------------------------------------------
 
@@ -92,10 +95,11 @@ class _Stage:
         await self._create(self._admin, Namespace.resource, stage.namespace(self._place))
         await self._create(self._admin, NetworkPolicy.resource, stage.closing(), self._foreign)
         limits = asyncio.create_task(self._pid_limits())
-        servers = [asyncio.create_task(self._server(name)) for name in (OPEN, CLOSED)]
+        opened = asyncio.create_task(self._server(OPEN))
+        closed = asyncio.create_task(self._closed())
         own = asyncio.create_task(self._peer())
         try:
-            found = [await each for each in servers]
+            found = [await opened, *await closed]
             peer = await own
             if isinstance(peer, Address):
                 found.append(peer)
@@ -107,22 +111,41 @@ class _Stage:
             own_run, other_run, eater = await asyncio.gather(mine, theirs, eaten)
             return Findings(own=own_run, other=other_run, told=told, eaten=eater, pid_limits=await limits)
         finally:
-            tasks: list[asyncio.Task[Any]] = [*servers, own, limits]
+            tasks: list[asyncio.Task[Any]] = [opened, closed, own, limits]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _server(self, role: str) -> Address:
         value = stage.pod(role, role, self._image, stage.serving(self._word), bare=True)
-        async with asyncio.TaskGroup() as group:
-            made = group.create_task(
-                self._pod(self._admin, stage.on_real(value, self._place.real_nodes), self._foreign)
-            )
-            service = group.create_task(
-                self._create(self._admin, kinds.SERVICES, stage.service(role, role), self._foreign)
-            )
-        del made
-        return await self._address(role, role, self._foreign, service.result())
+        service = await self._create(self._admin, kinds.SERVICES, stage.service(role, role), self._foreign)
+        await self._pod(self._admin, stage.on_real(value, self._nodes), self._foreign)
+        return await self._address(role, role, self._foreign, service)
+
+    async def _closed(self) -> list[Address]:
+        """Make closed pods on several nodes; a node that does not run its pod is left out, while there is another.
+
+        Raises:
+            _NotReady: None runs.
+        """
+        service = await self._create(self._admin, kinds.SERVICES, stage.service(CLOSED, CLOSED), self._foreign)
+
+        async def one(number: int, node: Node) -> Address:
+            name = f"{CLOSED}-{number}"
+            value = stage.pod(name, CLOSED, self._image, stage.serving(self._word), bare=True)
+            await self._pod(self._admin, stage.on_real(value, [node]), self._foreign)
+            about = await self._address(CLOSED, name, self._foreign, service)
+            return msgspec.structs.replace(about, dns=self._dns(CLOSED, self._foreign))
+
+        nodes = self._nodes[: stage.MOST_NODES]
+        found = await asyncio.gather(*(one(*each) for each in enumerate(nodes)), return_exceptions=True)
+        for each in found:
+            if isinstance(each, BaseException) and not isinstance(each, _NotReady):
+                raise each
+        ready = [each for each in found if isinstance(each, Address)]
+        if not ready:
+            raise _NotReady("; ".join(sorted(str(each) for each in found)))
+        return ready
 
     async def _peer(self) -> Address | Missed:
         name = self._named(PEER)
@@ -156,7 +179,7 @@ class _Stage:
         controls = (OPEN, CLOSED, "node", "api")
         value = stage.pod("witness", "witness", self._image, stage.trying(attempts, controls), bare=True)
         try:
-            await self._pod(self._admin, stage.on_real(value, self._place.real_nodes), self._foreign)
+            await self._pod(self._admin, stage.on_real(value, self._nodes), self._foreign)
             return await self._report("witness", self._foreign, is_bare=True)
         except (ApiError, _NotReady) as error:
             return Missed(str(error))
@@ -233,8 +256,12 @@ class _Stage:
             pod=str(table(pod, "status")["podIP"]),
             node=str(table(pod, "spec")["nodeName"]),
             service=str(table(service, "spec")["clusterIP"]),
-            dns=f"{name}.{namespace}.svc.{stage.CLUSTER_DOMAIN}",
+            dns=self._dns(name, namespace),
         )
+
+    @staticmethod
+    def _dns(service: str, namespace: str) -> str:
+        return f"{service}.{namespace}.svc.{stage.CLUSTER_DOMAIN}"
 
     async def _until(self, name: str, namespace: str, is_so: Callable[[Json], bool], seconds: float) -> Json:
         """Return a pod once it is so.
@@ -255,7 +282,18 @@ class _Stage:
                         return pod
                     if _has_ended(pod):
                         break
-        raise _NotReady(f"the pod {name!r} in {namespace!r} does not run: {_why(last)}")
+        why = "; ".join(filter(None, (_why(last), await self._warned(name, namespace))))
+        raise _NotReady(f"the pod {name!r} in {namespace!r} does not run: {why}")
+
+    async def _warned(self, name: str, namespace: str) -> str:
+        """Return the last warning about a pod, "" for none: what keeps a container from being made is nowhere else."""
+        query = {"fieldSelector": f"involvedObject.name={name},type=Warning"}
+        with contextlib.suppress(ApiError):
+            data = await self._admin.request("GET", wire.path(CORE_EVENTS, namespace), query=query)
+            found = rows(msgspec.json.decode(data, type=dict[str, Any]), "items")
+            if found:
+                return str(found[-1].get("message", ""))
+        return ""
 
     async def _versions(self, name: str, namespace: str) -> AsyncGenerator[Json]:
         selectors = {"fieldSelector": f"metadata.name={name}"}

@@ -26,7 +26,7 @@ LIMIT_MIB = 64
 EATEN_MIB = 3 * LIMIT_MIB
 METADATA = "169.254.169.254:80"
 MOST_NODES = 4
-"""So many nodes' kubelets are tried, beside the pod's own."""
+"""On so many nodes others are tried, and so many kubelets beside the pod's own."""
 MOST_PLACES = 32
 """So many nodes are named to the scheduler."""
 SECRETS = "/api/v1/secrets?limit=1"
@@ -169,21 +169,19 @@ def attempts(place: Place, servers: Iterable[Address], word: str) -> list[Attemp
 
     Args:
         place: Where.
-        servers: The pods that answer: open, closed, peer.
+        servers: The pods that answer: open, peer, and one closed for each node.
         word: What they answer.
     """
-    found: list[Attempt] = []
+    found: dict[str, Attempt] = {}
     for each in servers:
-        whose = f"of the tenant (on {each.node})" if each.name == "peer" else f"of another namespace (on {each.node})"
-        if each.name == "closed":
-            whose = f"that a NetworkPolicy closes to others (on {each.node})"
-        found += [
+        whose, several = _WHOSE[each.name], each.name == "closed"
+        for one in (
             Attempt(
-                id=f"{each.name}-address",
+                id=f"{each.name}-address" + (f"-{each.node}" if several else ""),
                 kind="hello",
                 target=f"{_host(each.pod)}:{PORT}",
                 word=word,
-                told=f"connect to a pod {whose}",
+                told=f"connect to a pod {whose} (on {each.node})",
             ),
             Attempt(
                 id=f"{each.name}-service",
@@ -193,11 +191,22 @@ def attempts(place: Place, servers: Iterable[Address], word: str) -> list[Attemp
                 told=f"connect to the Service of a pod {whose}",
             ),
             Attempt(id=f"{each.name}-name", kind="name", target=f"{each.dns}.", told=f"resolve {each.dns!r}"),
-        ]
-        if each.name == "closed":
-            told = "resolve the name that belongs to the address of another namespace's Service"
-            found.append(Attempt(id="closed-reverse", kind="reverse", target=each.service, told=told))
-    return [*found, *_nodes(place), *_api()]
+            *([_reverse(each)] if several else []),
+        ):
+            found.setdefault(one.id, one)
+    return [*found.values(), *_nodes(place), *_api()]
+
+
+_WHOSE = {
+    "peer": "of the tenant",
+    "open": "of another namespace",
+    "closed": "that a NetworkPolicy closes to other namespaces",
+}
+
+
+def _reverse(server: Address) -> Attempt:
+    told = "resolve the name that belongs to the address of another namespace's Service"
+    return Attempt(id="closed-reverse", kind="reverse", target=server.service, told=told)
 
 
 def _nodes(place: Place) -> list[Attempt]:

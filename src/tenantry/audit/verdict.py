@@ -12,7 +12,7 @@ from tenantry.audit.check import Check, Result, Seen, Severity, Tried, Verdict
 
 MOST_NAMED = 3
 NEEDS_PROBE = "it needs pods that run: give --probe"
-NO_NODES = "no node is seen that runs containers (kwok only plays nodes)"
+NO_NODES = "no node is seen that runs containers and takes pods (kwok only plays nodes)"
 NO_IMAGE = (
     "there is no image of the probe for the pods to run: `--probe-image` names one "
     "(docs/how-to/audit.md tells how it is made)"

@@ -147,6 +147,7 @@ async def _audited(client: Client, subject: Subject, *, image: str, ran: Image |
     from tenantry.audit import probing, report, runner
     from tenantry.audit.catalog import CHECKS
     from tenantry.audit.gather import gather
+    from tenantry.audit.stage import Image
     from tenantry.kube.client import Client
 
     connection = client.connection
@@ -159,7 +160,11 @@ async def _audited(client: Client, subject: Subject, *, image: str, ran: Image |
         place = await gather(
             client, namespace=subject.namespace, user=found, groups=groups, tenant=subject.tenant, image=image
         )
-        findings = await probing.probe(client, person, place, ran) if ran is not None else None
+        findings = None
+        if ran is not None:
+            if isinstance(ran, Image) and place.real_nodes:
+                output.talk(f"running pods in {subject.namespace!r} and beside it, for about half a minute")
+            findings = await probing.probe(client, person, place, ran)
         done = await runner.audit(person, place, CHECKS, findings)
     if writes:
         await report.write(client, done)

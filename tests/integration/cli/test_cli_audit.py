@@ -39,6 +39,13 @@ def test_json_and_the_report_say_the_same(cli: Cli, acme: str) -> None:
     assert [each["id"] for each in status["failed"]] == failed
 
 
+def test_probes_need_nodes_that_run_containers(cli: Cli, acme: str) -> None:
+    """X06: simulated ones never count, and what was not tried is no pass."""
+    checks = {each["id"]: each for each in cli.json("audit", acme, "--probe", "-o", "json", code=1)["checks"]}
+    for id_ in ("TNT-NET-020", "TNT-NET-021", "TNT-NET-022", "TNT-POD-031", "TNT-QTA-008"):
+        assert (checks[id_]["verdict"], "runs containers" in checks[id_]["message"]) == ("Skipped", True)
+
+
 def test_all_tenants_are_audited_where_none_is_named(cli: Cli, acme: str) -> None:
     (run,) = [run for run in cli.json("audit", "-o", "sarif", code=1)["runs"] if run["properties"]["tenant"] == acme]
     assert len(run["results"]) == len(run["tool"]["driver"]["rules"])
@@ -70,6 +77,7 @@ def test_owners_of_every_kind_are_played(cli: Cli, owner: str) -> None:
         (("audited", "--self"), 2, "is an administrator, to whom everything is allowed"),
         (("audited", "--self", "--as", "ada"), 2, "either --as or --self"),
         (("audited", "--as-group", "devs"), 2, "--as-group needs --as"),
+        (("audited", "--probe-image", "registry.example/probe:1"), 2, "--probe-image needs --probe"),
         (("-n", "kube-system"), 2, "is an administrator, to whom everything is allowed"),
         (("audited", "-n", "kube-system"), 2, "is not of the tenant 'audited'"),
         (("no-such-tenant",), 5, "not found"),
