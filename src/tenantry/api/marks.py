@@ -62,6 +62,16 @@ SLICE_RESERVED = "tenantry.dev/slice-reserved"
 SLICE_CLAIM = "tenantry.dev/slice-claim"
 """On the same node: the claim, as NAMESPACE/NAME/UID."""
 
+CONTRIBUTED_BY = "tenantry.dev/contributed-by"
+"""On a node that its owner has contributed: the tenant that has the first claim on it."""
+
+OWNER = "tenantry.dev/owner"
+LOCATION = "tenantry.dev/location"
+DEVICE = "tenantry.dev/device"
+"""On the same node: whose it is, where it stands, and what it is."""
+
+OF_CONTRIBUTIONS = (CONTRIBUTED_BY, OWNER, LOCATION, DEVICE)
+
 NODE_AGENT = "tenantry.dev/node-agent"
 """On a node, by itself: it has an agent that cleans it between tenants. The value is the agent's version."""
 

@@ -7,7 +7,7 @@ import asyncio
 import click
 import msgspec
 
-from tenantry.cli import durations, output
+from tenantry.cli import contribution, durations, output
 from tenantry.cli.local_name import name_option
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.real import fleet
@@ -24,7 +24,11 @@ _timeout = click.option(
 
 @click.group()
 def node() -> None:
-    """Add, remove, crash and restart the real nodes of a local cluster (`tenantry up --runtime real`)."""
+    """Add, remove, crash and restart the real nodes of a local cluster; let those of others join."""
+
+
+for _command in (contribution.contribute, contribution.join, contribution.cleaned):
+    node.add_command(_command)
 
 
 @node.command()

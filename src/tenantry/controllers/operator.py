@@ -19,6 +19,7 @@ from tenantry.api.errors import ApiError, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.requests import ClusterRoleRequest, RoleRequest
 from tenantry.api.tenant import Tenant
+from tenantry.controllers.contributions.controller import ContributionController
 from tenantry.controllers.fairness.controller import FairnessController
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.hosts.controller import HostController
@@ -128,6 +129,7 @@ def controllers(cluster_uid: str) -> list[Controller]:
         TenantRequestController(),
         RoleRequestController(RoleRequest),
         SliceController(),
+        ContributionController(),
         PartController(),
         SharedNodeController(),
         RoleRequestController(ClusterRoleRequest),

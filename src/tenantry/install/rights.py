@@ -74,6 +74,13 @@ def operator_role() -> Json:
         allow([""], ["nodes"], [*READ, "patch"]),
         allow([""], ["pods"], [*READ, "delete"]),
         allow([""], ["pods/eviction"], ["create"]),
+        # The certificates of nodes that their owners contribute.
+        allow(["certificates.k8s.io"], ["certificatesigningrequests"], READ),
+        allow(["certificates.k8s.io"], ["certificatesigningrequests/approval"], ["patch"]),
+        {
+            **allow(["certificates.k8s.io"], ["signers"], ["approve"]),
+            "resourceNames": ["kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"],
+        },
         allow(["node.k8s.io"], ["runtimeclasses"], READ),
         allow([""], ["nodes/status"], ["patch"]),
         allow(["apiextensions.k8s.io"], ["customresourcedefinitions"], READ),

@@ -172,6 +172,7 @@ def _apiserver(spec: ClusterSpec, paths: ClusterPaths) -> Component:
             f"--etcd-keyfile={pki / 'apiserver-etcd-client.key'}",
             *(f"--client-ca-file={pki / 'ca.crt'}", f"--authentication-config={paths.authentication}"),
             *("--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction"),
+            "--enable-bootstrap-token-auth",
             f"--service-account-key-file={pki / 'service-account.pub'}",
             f"--service-account-signing-key-file={pki / 'service-account.key'}",
             *("--service-account-issuer=https://kubernetes.default.svc", f"--service-cluster-ip-range={SERVICE_RANGE}"),
@@ -213,6 +214,8 @@ def _controller_manager(spec: ClusterSpec, paths: ClusterPaths) -> Component:
             *(_program(spec, "controlplane"), CONTROLLER_MANAGER, f"--kubeconfig={own}"),
             *(f"--authentication-kubeconfig={own}", f"--authorization-kubeconfig={own}"),
             *(f"--bind-address={LOOPBACK}", f"--secure-port={spec.ports.controller_manager}", *_tls(paths, "server")),
+            # Left out by default, it deletes the tokens by which nodes join once they have expired.
+            "--controllers=*,tokencleaner",
             # An identity for each controller, so that policies can tell them apart.
             *("--use-service-account-credentials", "--leader-elect=false", "--profiling=false"),
             f"--service-account-private-key-file={pki / 'service-account.key'}",

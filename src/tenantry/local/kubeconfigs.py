@@ -21,8 +21,7 @@ clusters:
 users:
 - name: {user}
   user:
-    client-certificate-data: {certificate}
-    client-key-data: {key}
+{credentials}
 contexts:
 - name: {cluster}
   context:
@@ -30,6 +29,9 @@ contexts:
     user: {user}
 current-context: {cluster}
 """
+_CERTIFICATE = """\
+    client-certificate-data: {certificate}
+    client-key-data: {key}"""
 
 
 def write_all(paths: ClusterPaths, name: str, port: int) -> None:
@@ -61,8 +63,20 @@ def text(paths: ClusterPaths, name: str, identity: str, server: str) -> str:
         server=server,
         authority=_base64(paths, "ca.crt"),
         user=f"tenantry-{name}-{identity}",
-        certificate=_base64(paths, f"{identity}.crt"),
-        key=_base64(paths, f"{identity}.key"),
+        credentials=_CERTIFICATE.format(
+            certificate=_base64(paths, f"{identity}.crt"), key=_base64(paths, f"{identity}.key")
+        ),
+    )
+
+
+def bootstrap(paths: ClusterPaths, name: str, token: str, server: str) -> str:
+    """Return the kubeconfig by which the kubelet of a node asks for a certificate."""
+    return _TEXT.format(
+        cluster=f"tenantry-{name}",
+        server=server,
+        authority=_base64(paths, "ca.crt"),
+        user=f"tenantry-{name}-join",
+        credentials=f"    token: {token}",
     )
 
 

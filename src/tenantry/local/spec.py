@@ -25,10 +25,17 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class RealNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One real node: its name, and the number from which its addresses follow."""
+    """One real node: its name, and the number from which its addresses follow.
+
+    Args:
+        name: Its name.
+        number: From 1 on.
+        token: By which it joined; "" where this machine has its certificate made.
+    """
 
     name: str
     number: int
+    token: str = ""
 
 
 class RealNodes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -48,16 +55,22 @@ class RealNodes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     def node(self, name: str, cluster: str) -> NodeSettings | None:
         """Return what a node is to be, None where there is none of this name."""
-        number = next((each.number for each in self.nodes if each.name == name), 0)
-        if not number:
+        found = next((each for each in self.nodes if each.name == name), None)
+        if found is None:
             return None
-        reserved = self.memory_reserved_mib
-        return NodeSettings(name=name, number=number, block=self.block, cluster=cluster, memory_reserved_mib=reserved)
+        return NodeSettings(
+            name=name,
+            number=found.number,
+            block=self.block,
+            cluster=cluster,
+            memory_reserved_mib=self.memory_reserved_mib,
+            token=found.token,
+        )
 
     def addressed(self) -> tuple[tuple[str, str], ...]:
-        """Return name and IP address of each."""
+        """Return name and IP address of each that has its certificate made here."""
         addresses = Addresses(self.block)
-        return tuple((each.name, addresses.node(each.number)) for each in self.nodes)
+        return tuple((each.name, addresses.node(each.number)) for each in self.nodes if not each.token)
 
 
 class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -45,18 +45,19 @@ def _programs(node: NodeSettings) -> dict[str, tuple[str, ...]]:
         "containerd": (f"{BINARIES}/containerd", "--config", f"{CONFIGURATION}/containerd.toml", "--log-level", "warn"),
         "kubelet": (
             *(kube, "kubelet", f"--config={CONFIGURATION}/kubelet.json"),
-            *(f"--kubeconfig={CONFIGURATION}/kubelet.kubeconfig", "--cert-dir=/var/lib/kubelet/pki"),
+            *(f"--kubeconfig={node.kubeconfig('kubelet')}", "--cert-dir=/var/lib/kubelet/pki"),
+            *((f"--bootstrap-kubeconfig={CONFIGURATION}/bootstrap.kubeconfig",) if node.token else ()),
             *(f"--hostname-override={node.name}", f"--node-ip={node.addresses.node(node.number)}"),
         ),
         "kube-proxy": (
             *(kube, "kube-proxy", f"--config={CONFIGURATION}/kube-proxy.json", f"--hostname-override={node.name}"),
         ),
         CLEANER: (
-            *(sys.executable, "-m", "tenantry", CLEANER, f"--kubeconfig={CONFIGURATION}/kubelet.kubeconfig"),
+            *(sys.executable, "-m", "tenantry", CLEANER, f"--kubeconfig={node.kubeconfig('kubelet')}"),
             *(f"--node={node.name}", f"--ctr={BINARIES}/ctr", f"--state={CONFIGURATION}/images-before.json"),
         ),
         AGENT: (
-            *(sys.executable, "-m", "tenantry", AGENT, f"--kubeconfig={CONFIGURATION}/{AGENT}.kubeconfig"),
+            *(sys.executable, "-m", "tenantry", AGENT, f"--kubeconfig={node.kubeconfig(AGENT)}"),
             *(f"--node={node.name}", f"--pod-interface={POD_INTERFACES}", "--routed"),
             f"--ready-file={HOME}/{AGENT}-ready",
         ),
@@ -72,6 +73,7 @@ class Node:
 
     def __init__(self, node: NodeSettings) -> None:
         self._programs = _programs(node)
+        self._joins = bool(node.token)
         self._running: dict[int, str] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._listener.bind(_NOTIFY)
@@ -85,9 +87,13 @@ class Node:
         self._await_ready(self._spawn("containerd"))
         for image in sorted(Path(IMAGES).glob("*.tar")):
             import_image(image)
+        if self._joins:
+            # All others need what the kubelet gets.
+            self._await_ready(self._spawn("kubelet"))
         self._spawn(AGENT)
         self._spawn("kube-proxy")
-        self._await_ready(self._spawn("kubelet"))
+        if not self._joins:
+            self._await_ready(self._spawn("kubelet"))
         self._spawn(CLEANER)
 
     def live(self) -> None:

@@ -61,14 +61,25 @@ def write_files(paths: ClusterPaths, spec: ClusterSpec, node: NodeSettings) -> P
     for name, text in settings.texts(node).items():
         write_private(configuration / name, text.encode())
     shutil.copyfile(paths.pki / "ca.crt", configuration / "ca.crt")
+    server = f"https://{node.addresses.bridge}:{spec.ports.apiserver}"
+    if node.token:
+        text = kubeconfigs.bootstrap(paths, spec.name, node.token, server)
+        write_private(configuration / "bootstrap.kubeconfig", text.encode())
+    else:
+        _write_identities(paths, spec, node, server, configuration)
+    write_private(folder / "node.json", msgspec.json.encode(node))
+    return folder
+
+
+def _write_identities(
+    paths: ClusterPaths, spec: ClusterSpec, node: NodeSettings, server: str, configuration: Path
+) -> None:
+    """Give the programs of a node credentials that are made here."""
     for suffix in ("crt", "key"):
         write_private(configuration / f"kubelet.{suffix}", (paths.pki / f"{node.name}.{suffix}").read_bytes())
-    server = f"https://{node.addresses.bridge}:{spec.ports.apiserver}"
     for file, identity in (("kubelet", node.name), ("kube-proxy", "kube-proxy"), (AGENT, AGENT)):
         text = kubeconfigs.text(paths, spec.name, identity, server)
         write_private(configuration / f"{file}.kubeconfig", text.encode())
-    write_private(folder / "node.json", msgspec.json.encode(node))
-    return folder
 
 
 def process_of(paths: ClusterPaths, name: str) -> int:

@@ -25,6 +25,8 @@ POD_INTERFACES = "veth*"
 """Where a node's pods are, as nft reads it."""
 CLEANER = "node-agent"
 """What removes what a tenant left on a node, before another comes."""
+JOINED = "/var/lib/kubelet/kubeconfig"
+"""What the kubelet of a node that has joined writes when it has its certificate."""
 PINNED = "--label=io.cri-containerd.pinned=pinned"
 """Of an image that is the node's own, since no registry has it: neither the kubelet nor the cleaner removes it."""
 COVERED = ("/run", "/var/lib")
@@ -55,6 +57,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
         block: The cluster's addresses.
         cluster: The `network.identity` of the cluster.
         memory_reserved_mib: What of the machine's memory is not this node's.
+        token: By which its kubelet gets a certificate; "" where it is given one.
     """
 
     name: str
@@ -62,11 +65,20 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     block: int
     cluster: str
     memory_reserved_mib: int = 0
+    token: str = ""
+
+    def kubeconfig(self, program: str) -> str:
+        """Return the path of a program's credentials; on a node that has joined, all speak as the node."""
+        return JOINED if self.token else f"{CONFIGURATION}/{program}.kubeconfig"
 
     @property
     def addresses(self) -> Addresses:
         """The cluster's addresses."""
         return Addresses(self.block)
+
+
+_SERVING = {"tlsCertFile": f"{CONFIGURATION}/kubelet.crt", "tlsPrivateKeyFile": f"{CONFIGURATION}/kubelet.key"}
+_JOINED_SERVING = {"serverTLSBootstrap": True, "rotateCertificates": True}
 
 
 def texts(settings: NodeSettings) -> dict[str, str]:
@@ -152,8 +164,7 @@ def _kubelet(settings: NodeSettings) -> dict[str, Any]:
             "x509": {"clientCAFile": f"{CONFIGURATION}/ca.crt"},
         },
         "authorization": {"mode": "Webhook"},
-        "tlsCertFile": f"{CONFIGURATION}/kubelet.crt",
-        "tlsPrivateKeyFile": f"{CONFIGURATION}/kubelet.key",
+        **(_JOINED_SERVING if settings.token else _SERVING),
         "clusterDNS": [DNS_ADDRESS],
         "clusterDomain": "cluster.local",
         # The machine's own servers are not reached from here.
@@ -177,7 +188,7 @@ def _proxy(settings: NodeSettings) -> dict[str, Any]:
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
-        "clientConnection": {"kubeconfig": f"{CONFIGURATION}/kube-proxy.kubeconfig"},
+        "clientConnection": {"kubeconfig": settings.kubeconfig("kube-proxy")},
         "mode": "nftables",
         "clusterCIDR": settings.addresses.pods,
         "detectLocalMode": "ClusterCIDR",

@@ -1,0 +1,85 @@
+"""Nodes that their owners contribute: what is agreed on before a node comes, and how it is called.
+
+    contribute   an administrator writes down what is agreed on (a ConfigMap), and makes a token that ends soon
+    join         the kubelet asks with the token for a certificate; the operator grants that of this one node
+    the node     gets its labels from what was written down, not from what it says of itself
+
+The name of the node follows from the token's id, so that a token is worth nothing but one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
+
+import msgspec
+from msgspec import Meta
+
+from tenantry.api.marks import CONTRIBUTED_BY, DEVICE, LOCATION, MANAGED_BY, MANAGER, OWNER
+from tenantry.api.model import KubernetesObject, ObjectMeta, Resource
+
+PREFIX = "contributed-"
+"""Of the names of contributed nodes."""
+
+GROUP = "system:bootstrappers:tenantry"
+"""Whoever has a token of ours."""
+
+TOKEN_ID = "[a-z0-9]{6}"  # noqa: S105 - how one looks
+TOKEN = rf"({TOKEN_ID})\.([a-z0-9]{{16}})"
+
+_TEXT = Annotated[str, Meta(max_length=63, pattern=r"^([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?$")]
+
+
+class Contribution(msgspec.Struct, frozen=True, kw_only=True):
+    """What is agreed on; each field is the value of a label of the node, "" for none.
+
+    Args:
+        tenant: Has the first claim on it.
+        owner: Whose it is.
+        location: Where it stands.
+        device: What it is.
+    """
+
+    tenant: _TEXT = ""
+    owner: _TEXT = ""
+    location: _TEXT = ""
+    device: _TEXT = ""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Return the labels of the node."""
+        pairs = {CONTRIBUTED_BY: self.tenant, OWNER: self.owner, LOCATION: self.location, DEVICE: self.device}
+        return {key: value for key, value in pairs.items() if value}
+
+
+class Record(KubernetesObject, frozen=True, kw_only=True):
+    """The ConfigMap in which it is written down."""
+
+    resource: ClassVar[Resource] = Resource("", "v1", "configmaps", "ConfigMap")
+
+    data: dict[str, str] = {}
+
+
+def node_of(token_id: str) -> str:
+    """Return the name of the node that joins with a token."""
+    return PREFIX + token_id
+
+
+def record_of(node: str) -> str:
+    """Return the name of a node's record, in Tenantry's own namespace; "" where the node is not called so."""
+    return f"contribution-{node.removeprefix(PREFIX)}" if node.startswith(PREFIX) else ""
+
+
+def write(token_id: str, namespace: str, what: Contribution) -> Record:
+    """Return the record of a contribution."""
+    metadata = ObjectMeta(name=record_of(node_of(token_id)), namespace=namespace, labels={MANAGED_BY: MANAGER})
+    return Record(metadata=metadata, data=msgspec.to_builtins(what))
+
+
+def read(data: Mapping[str, str]) -> Contribution:
+    """Return what a record says.
+
+    Raises:
+        msgspec.ValidationError: A value cannot be a label's.
+    """
+    return msgspec.convert(dict(data), Contribution)

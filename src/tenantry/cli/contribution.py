@@ -1,0 +1,154 @@
+"""`tenantry node contribute`, `join`, `cleaned`: nodes that people bring, and what administrators say of nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import string
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from tenantry.api import contribution, marks
+from tenantry.api.cleaning import BY_HAND
+from tenantry.api.contribution import Contribution
+from tenantry.api.errors import InputError, NotFound
+from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding
+from tenantry.api.model import Resource
+from tenantry.api.tenant import Tenant
+from tenantry.cli import durations, output, session
+from tenantry.cli.local_name import name_option
+from tenantry.cli.target import Target, takes_target
+from tenantry.local.cluster import LocalCluster
+from tenantry.local.real import fleet
+from tenantry.local.spec import RealNodes
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+_ALPHABET = string.ascii_lowercase + string.digits
+_LONGEST_SECONDS = 86_400
+_SECRETS = Resource("", "v1", "secrets", "Secret")
+_NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+_SYSTEM = "kube-system"
+# What kube-proxy and the NetworkPolicy agent of a local cluster's node read; elsewhere they are pods.
+_ROLES = ("system:node-proxier", "tenantry:netpol-agent")
+
+
+@click.command()
+@takes_target
+@click.option("--tenant", default="", help="The tenant that has the first claim on the node.")
+@click.option("--owner", default="", help="Whose it is; becomes the label tenantry.dev/owner.")
+@click.option("--location", default="", help="Where it stands; becomes the label tenantry.dev/location.")
+@click.option("--device", default="", help="What it is; becomes the label tenantry.dev/device.")
+@click.option(
+    "--valid", default="1h", show_default=True, type=durations.DURATION, help="How long the token is good, at most 24h."
+)
+def contribute(target: Target, *, tenant: str, owner: str, location: str, device: str, valid: int) -> None:
+    """Print the command by which one node joins the cluster, with a token that ends soon."""
+    if not 0 < valid <= _LONGEST_SECONDS:
+        raise InputError(f"--valid {durations.text(valid)} must be from 1s to 24h")
+    agreed = _checked(tenant=tenant, owner=owner, location=location, device=device)
+    token_id, secret = (("".join(secrets.choice(_ALPHABET) for _ in range(size))) for size in (6, 16))
+    ends = datetime.now(UTC) + timedelta(seconds=valid)
+    session.run(target, lambda client: _offer(client, agreed, token_id, secret, ends))
+    named = f" --name {target.local_name}" if target.local_name not in {None, "default"} else ""
+    click.echo(f"tenantry node join{named} --token {token_id}.{secret}")
+    node = contribution.node_of(token_id)
+    output.talk(f'the token is good for {durations.text(valid)} and for the one node "{node}"')
+
+
+def _checked(**values: str) -> Contribution:
+    for key, value in values.items():
+        try:
+            contribution.read({key: value})
+        except msgspec.ValidationError as error:
+            raise InputError(
+                f"--{key} {value!r} must be at most 63 letters, digits, -, _ and ., and begin and end with a letter or"
+                " a digit, as labels are"
+            ) from error
+    return contribution.read(values)
+
+
+async def _offer(client: Client, agreed: Contribution, token_id: str, secret: str, ends: datetime) -> None:
+    if agreed.tenant:
+        try:
+            await client.get(Tenant, agreed.tenant)
+        except NotFound as error:
+            raise InputError(f"--tenant {agreed.tenant!r}: there is no such tenant") from error
+    node = contribution.node_of(token_id)
+    # Written down before anybody can come.
+    await client.create(contribution.write(token_id, marks.SYSTEM_NAMESPACE, agreed))
+    for role in _ROLES:
+        await client.apply(ClusterRoleBinding.resource, "", _binding_name(node, role), _binding(node, role))
+    name = f"bootstrap-token-{token_id}"
+    data = {
+        "token-id": token_id,
+        "token-secret": secret,
+        "expiration": ends.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "usage-bootstrap-authentication": "true",
+        "auth-extra-groups": contribution.GROUP,
+        "description": f"for the node {node}, by `tenantry node contribute`",
+    }
+    token = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name},
+        "type": "bootstrap.kubernetes.io/token",
+        "stringData": data,
+    }
+    await client.apply(_SECRETS, _SYSTEM, name, token)
+
+
+def _binding_name(node: str, role: str) -> str:
+    return f"tenantry:{node}:{role.rpartition(':')[2]}"
+
+
+def _binding(node: str, role: str) -> dict[str, object]:
+    return {
+        "apiVersion": f"{RBAC_GROUP}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": _binding_name(node, role), "labels": {marks.MANAGED_BY: marks.MANAGER}},
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": RBAC_GROUP, "kind": "User", "name": f"system:node:{node}"}],
+    }
+
+
+@click.command()
+@name_option
+@click.option("--token", required=True, envvar="TENANTRY_JOIN_TOKEN", help="As `tenantry node contribute` prints it.")
+@click.option(
+    "--timeout",
+    default="60s",
+    show_default=True,
+    type=durations.DURATION,
+    help="Give up after this long without a step forward.",
+)
+def join(*, name: str, token: str, timeout: int) -> None:
+    """Run a real node on this machine that joins a cluster with a token alone. Prints its name."""
+    found = re.fullmatch(contribution.TOKEN, token)
+    if found is None:
+        raise InputError("--token must be what `tenantry node contribute` prints, as in abcdef.0123456789abcdef")
+    node = contribution.node_of(found[1])
+
+    def change(real: RealNodes) -> RealNodes:
+        if any(each.name == node for each in real.nodes):
+            raise InputError(f'the node "{node}" is there: a token is good for one node')
+        new = msgspec.structs.replace(fleet.new(real.nodes), name=node, token=token)
+        return msgspec.structs.replace(real, nodes=(*real.nodes, new))
+
+    asyncio.run(LocalCluster(name).change_nodes(change, timeout))
+    click.echo(node)
+
+
+@click.command()
+@takes_target
+@click.argument("node", metavar="NODE")
+def cleaned(target: Target, *, node: str) -> None:
+    """Say that nothing of its last tenant is left on a node that nobody else cleans: it goes back to all."""
+    patch = {"metadata": {"annotations": {marks.CLEANED: BY_HAND}}}
+    session.run(target, lambda client: client.merge_patch(_NODES, "", node, patch))
+    output.talk(f'node "{node}" is said to be clean')

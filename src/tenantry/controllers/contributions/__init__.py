@@ -1,0 +1,1 @@
+"""Lets nodes in that their owners contribute, and says whose they are."""

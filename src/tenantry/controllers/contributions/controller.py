@@ -1,0 +1,111 @@
+"""Approves the certificates of contributed nodes, and labels the nodes with what was agreed on.
+
+The key is "csr/NAME" or "node/NAME".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from tenantry.api import marks
+from tenantry.api.contribution import PREFIX, Contribution, Record, read, record_of
+from tenantry.api.errors import Conflict, NotFound
+from tenantry.controllers.contributions import signing
+from tenantry.controllers.contributions.signing import SigningRequest
+from tenantry.controllers.nodes.controller import Node, decode_node
+from tenantry.engine.cache import Cache, Change
+from tenantry.engine.runtime import Engine, Watch
+
+log = logging.getLogger(__name__)
+
+_CSR, _NODE = "csr/", "node/"
+
+
+class ContributionController:
+    """Reconciles contributed nodes and what they ask for."""
+
+    name = "contributions"
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what wakes this controller."""
+        return [
+            Watch(resource=SigningRequest.resource, decode=signing.decode, keys=_of_request),
+            Watch(resource=Node.resource, decode=decode_node, keys=_of_node),
+        ]
+
+    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+        """Decide a request, or label a node; return in how many seconds to look again, None for never.
+
+        Raises:
+            ApiError: Something failed; the queue tries again.
+        """
+        if key.startswith(_CSR):
+            return await self._decide(engine, key.removeprefix(_CSR))
+        node: Node | None = engine.cache(Node.resource).get(key.removeprefix(_NODE))
+        if node is None:
+            engine.forget(self.name, key)
+            return None
+        agreed = await _agreed(engine, node.metadata.name)
+        lacking = _lacking(node, agreed) if agreed is not None else {}
+        if lacking:
+            await engine.client.merge_patch(Node.resource, "", node.metadata.name, {"metadata": {"labels": lacking}})
+        return None
+
+    async def _decide(self, engine: Engine, name: str) -> float | None:
+        request: SigningRequest | None = engine.cache(SigningRequest.resource).get(name)
+        if request is None or not signing.concerned(request):
+            engine.forget(self.name, _CSR + name)
+            return None
+        node = signing.concerned(request)
+        nodes: Cache[Node] = engine.cache(Node.resource)
+        addresses = {each.metadata.name: frozenset(a.address for a in each.status.addresses) for each in nodes}
+        if await _agreed(engine, node) is None or not signing.may_have(request, addresses):
+            log.warning("certificate not approved", extra={"key": name, "node": node})
+            return None
+        condition = {
+            "type": "Approved",
+            "status": "True",
+            "reason": "Contributed",
+            "message": f"the node {node!r} is contributed",
+        }
+        patch = {
+            "metadata": {"resourceVersion": request.metadata.resource_version},
+            "status": {"conditions": [condition]},
+        }
+        try:
+            await engine.client.merge_patch(SigningRequest.resource, "", name, patch, subresource="approval")
+        except (Conflict, NotFound):
+            return 0.0  # somebody else has decided, or it has gone
+        return None
+
+
+async def _agreed(engine: Engine, node: str) -> Contribution | None:
+    """Return what is written down of a contributed node; None for nothing that can be read."""
+    try:
+        record = await engine.client.get(Record, record_of(node), marks.SYSTEM_NAMESPACE)
+        return read(record.data)
+    except (NotFound, msgspec.ValidationError):
+        return None
+
+
+def _lacking(node: Node, agreed: Contribution) -> dict[str, str | None]:
+    """Return which labels of a node are others than agreed on: to what they must change, None for away."""
+    wanted: dict[str, str | None] = {**dict.fromkeys(marks.OF_CONTRIBUTIONS), **agreed.labels}
+    return {key: value for key, value in wanted.items() if node.metadata.labels.get(key) != value}
+
+
+def _of_request(change: Change[SigningRequest]) -> Iterable[str]:
+    after = change.after
+    return [_CSR + after.metadata.name] if after is not None and signing.concerned(after) else []
+
+
+def _of_node(change: Change[Node]) -> Iterable[str]:
+    before, after = change.before, change.after
+    if after is None or not after.metadata.name.startswith(PREFIX):
+        return []
+    if before is not None and before.metadata.labels == after.metadata.labels:
+        return []
+    return [_NODE + after.metadata.name]

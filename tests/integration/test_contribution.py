@@ -1,0 +1,132 @@
+"""Nodes that their owners bring: let in by a token, one node for each, and labelled with what was agreed on."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import sys
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+from tenantry.api import contribution, marks
+from tenantry.api.errors import Forbidden, NotFound, Unauthorized
+from tenantry.api.kubernetes import ClusterRoleBinding
+from tenantry.controllers.contributions.signing import CLIENT, SigningRequest
+from tenantry.controllers.nodes.controller import Node
+from tenantry.kube import kubeconfig
+from tenantry.kube.client import Client
+from tenantry.local.cluster import LocalCluster
+from tenantry.testing.api import CONFIG_MAPS, SECRETS, Api, until
+from tenantry.testing.requests import People
+
+pytest_plugins = ["tenantry.testing.fixtures"]
+
+# Every test needs the operator that leads.
+pytestmark = pytest.mark.usefixtures("operator")
+
+Json = dict[str, Any]
+
+
+async def offer(cluster: LocalCluster, tenant: str, *more: str) -> tuple[str, str]:
+    """Have a node contributed by the command; its name and the token are returned."""
+    command = (sys.executable, "-m", "tenantry", "node", "contribute", f"--kubeconfig={cluster.kubeconfig_path}")
+    child = await asyncio.create_subprocess_exec(
+        *command,
+        *(f"--tenant={tenant}", "--owner=ada", *more),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await child.communicate()
+    assert child.returncode == 0, err.decode()
+    token = out.decode().split()[-1]
+    return contribution.node_of(token.partition(".")[0]), token
+
+
+async def ask(token: str, cluster: LocalCluster, name: str, node: str) -> None:
+    """Ask with a token for the certificate of a node, as a kubelet does."""
+    subject = [
+        x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),
+        x509.NameAttribute(NameOID.COMMON_NAME, f"system:node:{node}"),
+    ]
+    builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(subject))
+    pem = builder.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256()).public_bytes(Encoding.PEM)
+    spec = {
+        "request": base64.b64encode(pem).decode(),
+        "signerName": CLIENT,
+        "usages": ["digital signature", "client auth"],
+    }
+    own = kubeconfig.load([cluster.kubeconfig_path])
+    connection = msgspec.structs.replace(own, certificate=None, key=None, token=token)
+    async with Client(connection) as client:
+        await Api(client).create(SigningRequest.resource, {"metadata": {"name": name}, "spec": spec})
+
+
+async def clean_up(api: Api, node: str, *requests: str) -> None:
+    """Delete what of a contribution is not the test's namespace."""
+    token_id = node.removeprefix(contribution.PREFIX)
+    for each in requests:
+        await api.delete(SigningRequest.resource, each)
+    with suppress(NotFound):
+        await api.delete(Node.resource, node)
+    await api.delete(SECRETS, f"bootstrap-token-{token_id}", "kube-system")
+    await api.delete(CONFIG_MAPS, contribution.record_of(node), marks.SYSTEM_NAMESPACE)
+    for role in ("node-proxier", "netpol-agent"):
+        await api.delete(ClusterRoleBinding.resource, f"tenantry:{node}:{role}")
+
+
+async def test_a_token_lets_one_node_in(api: Api, tenancy: LocalCluster, name: str) -> None:
+    """E19: with it a kubelet gets the certificate of the node that it is for; another node's nobody gets with it."""
+    await api.make_tenant(name)
+    node, token = await offer(tenancy, name)
+    with pytest.raises(Unauthorized):
+        await ask(f"{token[:-1]}{'a' if token[-1] != 'a' else 'b'}", tenancy, f"{name}-forged", node)
+    await ask(token, tenancy, f"{name}-other", "somebody-elses")
+    await ask(token, tenancy, f"{name}-own", node)
+
+    async def issued() -> bool:
+        found = await api.get(SigningRequest.resource, f"{name}-own")
+        return bool(found["status"].get("certificate"))
+
+    await until(issued, "the node has its certificate")
+    assert "conditions" not in (await api.get(SigningRequest.resource, f"{name}-other")).get("status", {})
+    await clean_up(api, node, f"{name}-own", f"{name}-other")
+
+
+async def test_a_node_is_labelled_with_what_was_agreed_on(
+    api: Api, tenancy: LocalCluster, people: People, name: str
+) -> None:
+    """E19: owner, location, device and tenant come from the contribution, and from nothing that the node says."""
+    await api.make_tenant(name)
+    node, _ = await offer(tenancy, name, "--location=rome", "--device=raspberry-pi")
+    itself = await people.node(node)
+    lies = {marks.CONTRIBUTED_BY: "another", marks.LOCATION: "moon"}
+    with pytest.raises(Forbidden, match="must not come from a node itself"):
+        await itself.create(Node.resource, {"metadata": {"name": node, "labels": lies}})
+    # No pods of other tests come: nothing runs there.
+    await itself.create(Node.resource, {"metadata": {"name": node}, "spec": {"unschedulable": True}})
+    agreed = {
+        marks.CONTRIBUTED_BY: name,
+        marks.OWNER: "ada",
+        marks.LOCATION: "rome",
+        marks.DEVICE: "raspberry-pi",
+    }
+
+    async def labelled() -> bool:
+        labels = (await api.get(Node.resource, node))["metadata"].get("labels", {})
+        return {key: labels.get(key) for key in marks.OF_CONTRIBUTIONS} == agreed
+
+    await until(labelled, "the node has its labels")
+    with pytest.raises(Forbidden, match="must not come from a node itself"):
+        await itself.patch(Node.resource, node, {"metadata": {"labels": {marks.LOCATION: "moon"}}})
+    # Whatever an administrator does to them by hand is put back.
+    await api.patch(Node.resource, node, {"metadata": {"labels": {marks.LOCATION: None}}})
+    await until(labelled, "the node has its labels again")
+    await clean_up(api, node)

@@ -1,0 +1,96 @@
+"""Which certificates a contributed node gets, decided on requests as kubelets make them."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+from tenantry.api.contribution import read
+from tenantry.api.model import ObjectMeta
+from tenantry.controllers.contributions.signing import (
+    CLIENT,
+    SERVING,
+    SigningCondition,
+    SigningRequest,
+    SigningSpec,
+    SigningStatus,
+    concerned,
+    may_have,
+)
+
+NODE = "contributed-abc123"
+THERE = {NODE: frozenset({"10.0.0.5"}), "other": frozenset({"10.0.0.6"})}
+
+
+def request(signer: str, user: str, name: str, *hosts: str, group: str = "system:nodes") -> SigningRequest:
+    """Return what a kubelet asks for."""
+    subject = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group), x509.NameAttribute(NameOID.COMMON_NAME, name)]
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(subject))
+    if hosts:
+        names = [
+            x509.IPAddress(ipaddress.ip_address(each)) if each[0].isdigit() else x509.DNSName(each) for each in hosts
+        ]
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    pem = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    spec = SigningSpec(request=base64.b64encode(pem).decode(), signer_name=signer, username=user)
+    return SigningRequest(metadata=ObjectMeta(name="csr"), spec=spec)
+
+
+def test_a_token_gives_the_certificate_of_its_own_node_and_of_no_other() -> None:
+    """E19: a token is worth one node that is not there yet: neither another's name, nor another group, nor hosts."""
+    holder = "system:bootstrap:abc123"
+    own = request(CLIENT, holder, f"system:node:{NODE}")
+    assert concerned(own) == NODE
+    assert may_have(own, {})
+    assert not may_have(own, THERE)
+    assert not may_have(request(CLIENT, holder, "system:node:other"), {})
+    assert not may_have(request(CLIENT, holder, f"system:node:{NODE}", group="system:masters"), {})
+    assert not may_have(request(CLIENT, holder, f"system:node:{NODE}", "10.0.0.5"), {})
+
+
+def test_a_node_serves_under_its_own_addresses_only() -> None:
+    """E19: not under the address of another node, nor one that it does not have, nor on behalf of another."""
+    itself = f"system:node:{NODE}"
+    assert may_have(request(SERVING, itself, itself, NODE, "10.0.0.5"), THERE)
+    assert not may_have(request(SERVING, itself, itself, NODE, "10.0.0.6"), THERE)
+    assert not may_have(request(SERVING, itself, itself, "kubernetes"), THERE)
+    assert not may_have(request(SERVING, itself, itself), THERE)
+    assert not may_have(request(SERVING, itself, "system:node:other", NODE), THERE)
+    stolen = {**THERE, NODE: frozenset({"10.0.0.6"})}
+    assert not may_have(request(SERVING, itself, itself, "10.0.0.6"), stolen)
+
+
+@pytest.mark.parametrize(
+    ("signer", "user"),
+    [
+        (CLIENT, "system:serviceaccount:acme:default"),
+        (SERVING, "system:node:other"),
+        ("kubernetes.io/kube-apiserver-client", "system:bootstrap:abc123"),
+    ],
+)
+def test_what_others_ask_for_is_left_to_others(signer: str, user: str) -> None:
+    """E19: only what comes with a token, or from a contributed node, and nothing that is decided already."""
+    asked = request(signer, user, user)
+    assert concerned(asked) == ""
+    assert not may_have(asked, {})
+    decided = SigningStatus(conditions=(SigningCondition(type="Denied"),))
+    own = request(CLIENT, "system:bootstrap:abc123", f"system:node:{NODE}")
+    assert concerned(SigningRequest(metadata=own.metadata, spec=own.spec, status=decided)) == ""
+
+
+def test_what_is_agreed_on_becomes_labels() -> None:
+    """E19: owner, location and device are the node's labels; what was left out is none."""
+    found = read({"tenant": "acme", "owner": "ada", "location": "rome", "device": ""})
+    assert found.labels == {
+        "tenantry.dev/contributed-by": "acme",
+        "tenantry.dev/owner": "ada",
+        "tenantry.dev/location": "rome",
+    }
