@@ -6,23 +6,36 @@ It needs what `test_real_nodes` needs, and is asked for in the same way: TENANTR
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 import socket
+import time
 import uuid
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import pytest_asyncio
 
+from tenantry.api.errors import Forbidden
+from tenantry.api.kubernetes import Namespace, NetworkPolicy
+from tenantry.api.marks import TENANT_UID, ZONE
 from tenantry.api.model import Resource
+from tenantry.api.tenant import Tenant
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
+from tenantry.local.real import addons
 from tenantry.local.real.network import Addresses
-from tenantry.testing.api import Api
+from tenantry.testing.api import Api, until
 from tenantry.testing.fixtures import install
-from tenantry.testing.realpods import PORT, RealPods, Spot, missing
+from tenantry.testing.realpods import PORT, START_SECONDS, RealPods, Spot, missing
+from tenantry.testing.requests import People
+from tenantry.testing.trees import Trees, subtenant
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
@@ -145,3 +158,121 @@ async def test_nothing_passes_between_tenants_nor_to_nodes_and_machine(pods: Rea
     rows += [(plain, each.address, PORT, "http", False) for each in (*own, *others)]
 
     assert await pods.mismatches(rows) == []
+
+
+def policy(name: str, direction: str, selector: Json, **labels: str) -> Json:
+    """Return a NetworkPolicy of pods of a namespace, by which those of namespaces with labels are let in, or to."""
+    side = {"Ingress": "from", "Egress": "to"}[direction]
+    rule = {side: [{"namespaceSelector": {"matchLabels": labels}}]}
+    spec = {"podSelector": selector, "policyTypes": [direction], direction.lower(): [rule]}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+async def test_policies_of_owners_open_their_own_tree_and_nothing_else(pods: RealPods, tmp_path: Path) -> None:
+    """H06, E06: provider and customer reach each other where both say so, one way; another tenant stays out."""
+    ours, other = await make_tenant(pods), await make_tenant(pods)
+    customer = await Trees(pods.api).make(ours, "customer", subtenant("carl"))
+    labels = (await pods.api.get(Namespace.resource, customer))["metadata"]["labels"]
+    uid = (await pods.api.get(Tenant.resource, ours))["metadata"]["uid"]
+    stranger = (await pods.api.get(Tenant.resource, other))["metadata"]["uid"]
+    provider, client, outsider = await asyncio.gather(
+        pods.make(ours, "provider", NODES[0], "runc"),
+        pods.make(customer, "client", NODES[1], "gvisor"),
+        pods.make(other, "outsider", NODES[0], "runc"),
+    )
+    async with AsyncExitStack() as stack:
+        people = People(pods.cluster, tmp_path, stack)
+        alice, carl = await people.person("alice"), await people.person("carl")
+        everybody: Json = {}
+        foreign = policy("open", "Ingress", everybody, **{TENANT_UID: stranger})
+        with pytest.raises(Forbidden, match="tenantry-networkpolicies"):
+            await alice.create(NetworkPolicy.resource, foreign, ours)
+        into = policy("from-provider", "Ingress", everybody, **{TENANT_UID: uid})
+        await carl.create(NetworkPolicy.resource, into, customer)
+        rows = [(one, to.address, PORT, "http", False) for one in (provider, outsider) for to in (client,)]
+        assert await pods.mismatches([*rows, (client, provider.address, PORT, "http", False)]) == []
+
+        out = policy("to-customer", "Egress", everybody, **{TENANT_UID: uid, ZONE: labels[ZONE]})
+        await alice.create(NetworkPolicy.resource, out, ours)
+
+        await until(lambda: pods.reaches(provider, client.address, PORT), "the provider is let out")
+        rows = [(outsider, each.address, PORT, "http", False) for each in (client, provider)]
+        assert await pods.mismatches([*rows, (client, provider.address, PORT, "http", False)]) == []
+
+
+async def test_while_its_agent_is_away_a_node_keeps_its_rules_and_closes_what_is_new(pods: RealPods) -> None:
+    """H06: a stopped agent opens nothing; who comes meanwhile has no network until one is in step again."""
+    ours, theirs = await make_tenant(pods), await make_tenant(pods)
+    one, two, foreign = await asyncio.gather(
+        pods.make(ours, "one", NODES[0], "runc"),
+        pods.make(ours, "two", NODES[0], "runc"),
+        pods.make(theirs, "foreign", NODES[0], "runc"),
+    )
+    allowed, denied = (one, two.address, PORT, "http", True), (one, foreign.address, PORT, "http", False)
+    assert await pods.mismatches([allowed, denied]) == []
+    agent = pods.agent(NODES[0])
+
+    os.kill(agent, signal.SIGSTOP)
+    new = await pods.make(ours, "new", NODES[0], "runc")
+    closed = [(new, one.address, PORT, "http", False), (one, new.address, PORT, "http", False)]
+    assert await pods.mismatches([allowed, denied, *closed]) == []
+    os.kill(agent, signal.SIGKILL)
+
+    assert await pods.mismatches([allowed, denied]) == []
+    await until(lambda: pods.reaches(one, new.address, PORT), "another agent knows the pod", seconds=START_SECONDS)
+    assert await pods.mismatches([allowed, denied, (new, one.address, PORT, "http", True)]) == []
+
+
+async def test_a_node_is_closed_until_its_agent_knows_what_is_allowed(pods: RealPods) -> None:
+    """H06: pods start on a node whose agent may not read policies, but none gets anywhere until it may."""
+    ours = await make_tenant(pods)
+    far, near = await asyncio.gather(
+        pods.make(ours, "far", NODES[0], "runc"), pods.make("default", f"near-{ours}", NODES[1], "runc")
+    )
+    plain = await pods.make("default", f"far-{ours}", NODES[0], "runc")
+    assert await pods.mismatches([(near, plain.address, PORT, "http", True)]) == []
+    binding = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
+    await pods.api.delete(binding, "tenantry:netpol-agent")
+    try:
+        await pods.cluster.restart_node(NODES[1], 180.0)
+        fresh = await pods.make("default", f"fresh-{ours}", NODES[1], "runc")
+        rows = [(fresh, plain.address, PORT, "http", False), (far, fresh.address, PORT, "http", False)]
+        assert await pods.mismatches([*rows, (plain, fresh.address, PORT, "http", False)]) == []
+    finally:
+        await addons.apply(pods.cluster.kubeconfig_path)
+
+    await until(lambda: pods.reaches(fresh, plain.address, PORT), "the agent may read", seconds=START_SECONDS)
+    assert await pods.mismatches([(plain, fresh.address, PORT, "http", True)]) == []
+
+
+async def megabits(pods: RealPods, asker: Spot, server: Spot) -> float:
+    """Return at how many Mbit/s what one pod echoes gets to another; several connections, a hundred times 100 kB."""
+    request = urlencode({"msg": "x" * 100_000})
+    query = urlencode({"host": server.address, "port": PORT, "request": f"echo?{request}", "tries": 25})
+    began = time.monotonic()
+    answers = await asyncio.gather(*(pods.ask(asker, f"/dial?{query}") for _ in range(4)))
+    seconds = time.monotonic() - began
+    received = sum(len(each) for _, body in answers for each in json.loads(body)["responses"])
+    assert received == 10_000_000
+    return received * 8 / seconds / 1e6
+
+
+async def test_bandwidth_that_a_pod_asks_for_is_all_that_it_gets(pods: RealPods) -> None:
+    """E09: 10 Mbit/s in either direction are 10 Mbit/s between two real pods, and without the annotation far more."""
+    ours = await make_tenant(pods)
+    limit = {"kubernetes.io/ingress-bandwidth": "10M"}, {"kubernetes.io/egress-bandwidth": "10M"}
+    server, free, narrow_in, narrow_out = await asyncio.gather(
+        pods.make(ours, "server", NODES[0], "runc"),
+        pods.make(ours, "free", NODES[1], "runc"),
+        pods.make(ours, "narrow-in", NODES[1], "runc", annotations=limit[0]),
+        pods.make(ours, "narrow-out", NODES[1], "runc", annotations=limit[1]),
+    )
+    everybody = [(one, each.address, PORT, "http", True) for one in (free, narrow_in) for each in (server, narrow_out)]
+    assert await pods.mismatches(everybody) == []
+
+    unlimited = await megabits(pods, free, server)
+    found = [await megabits(pods, narrow_in, server), await megabits(pods, free, narrow_out)]
+
+    # A bucket lets something through at once, and headers are counted, too.
+    assert all(4.0 < each < 13.0 for each in found), (found, unlimited)
+    assert unlimited > 30.0, (found, unlimited)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tenantry.api.errors import InputError, LocalError
-from tenantry.local.real import fleet, limits, network, settings
+from tenantry.local.real import fleet, limits, network, settings, shaping
 from tenantry.local.real.settings import NodeSettings
 from tenantry.local.spec import RealNode, RealNodes
 
@@ -84,3 +84,17 @@ def test_the_limit_of_inotify_is_raised_and_never_lowered(tmp_path: Path) -> Non
     limits.raise_them(told.append, file)
     assert (file.read_text(), len(told)) == ("99999\n", 1)
     assert limits.lacking(file) == ""
+
+
+def test_buckets_fit_the_rates_that_they_are_for() -> None:
+    """E09: a tenth of a second's worth, so that a limit is one from the first second on; no limit stays none."""
+    asked = {"IngressRate": 100_000_000, "IngressBurst": 2**32 - 1, "EgressRate": 10_000, "EgressBurst": 2**32 - 1}
+    found = shaping.shaped({"type": "shaping", "runtimeConfig": {"bandwidth": asked, "ips": []}})
+    limits = {
+        "ingressRate": 100_000_000,
+        "ingressBurst": 10_000_000,
+        "egressRate": 10_000,
+        "egressBurst": shaping.SMALLEST_BITS,
+    }
+    assert found == {"type": "shaping", "runtimeConfig": {"bandwidth": limits, "ips": []}}
+    assert shaping.shaped({"type": "shaping"}) == {"type": "shaping"}

@@ -7,6 +7,7 @@ whatever policies say, as kubelet's probes must.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import json
 import os
@@ -25,7 +26,7 @@ import msgspec
 from tenantry.local import build
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.progress import Silent
-from tenantry.local.real import images, loading, node, requirements
+from tenantry.local.real import images, loading, network, node, requirements
 from tenantry.local.real.images import Recipe
 from tenantry.testing.api import PODS, Api, until
 
@@ -154,6 +155,16 @@ class RealPods:
         if not found:
             raise AssertionError(f"the node {place} does not run")
         return found
+
+    def agent(self, place: str) -> int:
+        """Return the process of the NetworkPolicy agent of a node."""
+        cluster = network.identity(self.cluster.paths.folder)
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                groups, command = (entry / "cgroup").read_text(), (entry / "cmdline").read_bytes()
+                if f"/{cluster}/{place}" in groups and b"netpol-agent" in command.split(b"\0"):
+                    return int(entry.name)
+        raise AssertionError(f"the node {place} has no agent")
 
     def inside(self, place: str, act: Callable[[], T]) -> T:
         """Return what a function returns that is called in a thread in the network namespace of a node."""

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 
 import msgspec
 
@@ -25,7 +25,7 @@ from tenantry.local import kubeconfigs
 from tenantry.local.files import make_private_folder, write_private
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.process import die_with, start_ticks
-from tenantry.local.real import cgroups, network, settings
+from tenantry.local.real import cgroups, network, settings, shaping
 from tenantry.local.real.settings import AGENT, FOLDERS, NodeSettings
 from tenantry.local.spec import ClusterSpec, RealNodes, read_spec
 
@@ -60,6 +60,7 @@ def write_files(paths: ClusterPaths, spec: ClusterSpec, node: NodeSettings) -> P
     (configuration / "cni").mkdir(exist_ok=True)
     for name, text in settings.texts(node).items():
         write_private(configuration / name, text.encode())
+    _write_script(configuration / "scripts" / "shaping", shaping)
     shutil.copyfile(paths.pki / "ca.crt", configuration / "ca.crt")
     server = f"https://{node.addresses.bridge}:{spec.ports.apiserver}"
     if node.token:
@@ -80,6 +81,15 @@ def _write_identities(
     for file, identity in (("kubelet", node.name), ("kube-proxy", "kube-proxy"), (AGENT, AGENT)):
         text = kubeconfigs.text(paths, spec.name, identity, server)
         write_private(configuration / f"{file}.kubeconfig", text.encode())
+
+
+def _write_script(target: Path, module: ModuleType) -> None:
+    """Make a program of a module that needs nothing but Python's own."""
+    target.parent.mkdir(exist_ok=True)
+    source = Path(str(module.__file__)).read_text()
+    # Without site-packages, since it starts for each pod.
+    write_private(target, f"#!{sys.executable} -IS\n{source}".encode())
+    target.chmod(0o700)
 
 
 def process_of(paths: ClusterPaths, name: str) -> int:

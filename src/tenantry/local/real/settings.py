@@ -18,6 +18,8 @@ HOME = "/run/tenantry"
 """Where a node finds its configuration and its programs: a folder that only it has."""
 BINARIES = f"{HOME}/bin"
 CONFIGURATION = f"{HOME}/node"
+SCRIPTS = f"{CONFIGURATION}/scripts"
+"""Programs that are no binaries: CNI plugins of our own."""
 SOCKET = "/run/containerd/containerd.sock"
 AGENT = "netpol-agent"
 """What puts NetworkPolicies in force on each node."""
@@ -111,7 +113,7 @@ sandbox = '{PAUSE}'
 disable_apparmor = true
 restrict_oom_score_adj = true
 [{cri}.runtime'.cni]
-bin_dirs = ['{BINARIES}']
+bin_dirs = ['{BINARIES}', '{SCRIPTS}']
 conf_dir = '{CONFIGURATION}/cni'
 [{cri}.runtime'.containerd.runtimes.runc]
 runtime_type = 'io.containerd.runc.v2'
@@ -145,7 +147,7 @@ def _cni(settings: NodeSettings) -> dict[str, Any]:
         "name": "pods",
         "plugins": [
             cable,
-            {"type": "bandwidth", "capabilities": {"bandwidth": True}},
+            {"type": "shaping", "capabilities": {"bandwidth": True}},
             {"type": "portmap", "capabilities": {"portMappings": True}, "backend": "nftables"},
         ],
     }
