@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tenantry.cli.forest import Style
-from tenantry.cli.nodes_view import NodesView, NodeView, WaitingView, bar, in_order, lines
+from tenantry.cli.nodes_view import NodesView, NodeView, PartView, WaitingView, bar, in_order, lines
 from tenantry.cli.pod_requests import PodSeen, together
 from tenantry.world.quantity import parse
 
@@ -38,6 +38,32 @@ MIXED = NodesView(
     ),
     waiting=(WaitingView(claim="globex/ml", since="2026-11-21T11:57:00Z", count=2, why="too few"),),
 )
+
+
+def test_the_map_says_who_has_parts_of_a_node() -> None:
+    """E20: how large each is; a node that is given out in parts is not free, and no tenant's."""
+    parts = (
+        PartView(tenant="acme", claim="acme/web", slice="web-1", cpu="2", memory="4Gi"),
+        PartView(tenant="globex", claim="globex-dev/db", slice="db-2", cpu="500m", memory="1Gi"),
+    )
+    view = NodesView(
+        nodes=(
+            NodeView(name="n1", state="Shared", ready=True, parts=parts),
+            NodeView(name="n2", state="Shared", ready=True),
+            NodeView(name="n3", ready=True),
+        )
+    )
+    assert lines(view, PLAIN, NOW) == [
+        "NODE   STATE    TENANT         CLAIM                                     CPU   MEMORY   PODS OF",
+        "n1     Shared   acme, globex   web (2, 4Gi), globex-dev/db (500m, 1Gi)   ?     ?        ?",
+        "n2     Shared   -              -                                         ?     ?        ?",
+        "n3     Free     -              -                                         ?     ?        ?",
+        "",
+        "2 of 3 nodes taken, 1 free",
+        "TENANT       NODES   CLAIMS",
+        "(in parts)   2       acme/web 1, globex-dev/db 1",
+        "(free)       1       -",
+    ]
 
 
 def test_the_map_says_whose_each_node_is_what_is_used_and_who_is_next() -> None:

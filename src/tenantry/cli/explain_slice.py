@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from tenantry.api.slice import SliceClaim, slice_name
+from tenantry.api.slice import Sharing, SliceClaim, slice_name
 from tenantry.cli import output, place, session
+from tenantry.cli.seen import PODS
 from tenantry.cli.target import Target, takes_target
 from tenantry.world.slices import select, sum_of
 
 if TYPE_CHECKING:
+    from tenantry.controllers.nodes.controller import Node
     from tenantry.kube.client import Client
 
 
@@ -70,6 +73,8 @@ async def explain(client: Client, name: str, namespace: str) -> SliceAnswer:
     claim = await client.get(SliceClaim, name, namespace)
     own = slice_name(name, claim.metadata.uid)
     nodes = await client.list(Node)
+    if claim.spec.sharing is Sharing.PART:
+        return await _explain_parts(client, claim, own, nodes)
     leaving: Counter[str] = Counter()
     async for page in client.pages(pods.Pod.resource, msgspec.Raw):
         leaving.update(node for raw in page.items for node in pods.leaving_of(pods.observe(raw)))
@@ -79,6 +84,27 @@ async def explain(client: Client, name: str, namespace: str) -> SliceAnswer:
         claim=claim.key,
         state=claim.status.state.value,
         has=tuple(sorted(each.name for each in facts if each.taken_by == own)),
+        would_take=tuple(sorted(choice.nodes)),
+        short=choice.short,
+        refused=dict(sorted(choice.refused.items())),
+    )
+
+
+async def _explain_parts(client: Client, claim: SliceClaim, own: str, nodes: Sequence[Node]) -> SliceAnswer:
+    from tenantry.controllers.parts import desired, pods
+    from tenantry.world.parts import Size, choose, parts_of
+
+    on: defaultdict[str, list[pods.PodOnNode]] = defaultdict(list)
+    async for page in client.pages(PODS, msgspec.Raw, selectors=pods.RUNNING):
+        for pod in map(pods.read, page.items):
+            on[pod.facts.node].append(pod)
+    others = {node: pods.of_others(found) for node, found in on.items()}
+    facts = [desired.facts(node, others.get(node.metadata.name, Size())) for node in nodes]
+    choice = choose(claim.spec, facts, own)
+    return SliceAnswer(
+        claim=claim.key,
+        state=claim.status.state.value,
+        has=tuple(sorted(each.name for each in facts if own in parts_of(each.labels))),
         would_take=tuple(sorted(choice.nodes)),
         short=choice.short,
         refused=dict(sorted(choice.refused.items())),

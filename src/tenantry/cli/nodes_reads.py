@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -13,13 +14,15 @@ from tenantry.api import reasons
 from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import SLICE, SLICE_CLAIM, SLICE_RESERVED, TENANT
-from tenantry.api.slice import Slice, SliceClaim, SliceState
-from tenantry.cli.nodes_view import FREE, NodesView, NodeView, WaitingView, in_order
+from tenantry.api.model import object_key
+from tenantry.api.slice import Sharing, Slice, SliceClaim, SliceState
+from tenantry.cli.nodes_view import FREE, SHARED, NodesView, NodeView, PartView, WaitingView, in_order
 from tenantry.cli.pod_requests import PodSeen, together
 from tenantry.cli.seen import PODS
 from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices import desired
 from tenantry.engine.conditions import find
+from tenantry.world.parts import MIB, is_shared, parts_of
 from tenantry.world.quantity import write
 from tenantry.world.slices import NodeFacts, select
 
@@ -60,8 +63,13 @@ async def look(client: Client, namespace: str, own: str) -> NodesView:
     ahead = _next(nodes, waiting)
     found = [msgspec.structs.replace(each, next=ahead.get(each.name, "")) for each in shown]
     if namespace:
-        found = [each for each in found if each.claim.partition("/")[0] == namespace]
+        found = [each for each in found if namespace in _places(each)]
     return NodesView(nodes=tuple(found), waiting=_waiting(waiting), partial=bool(namespace))
+
+
+def _places(view: NodeView) -> set[str]:
+    """Return the namespaces of the claims that have a node, or parts of it."""
+    return {claim.partition("/")[0] for claim in (view.claim, *(part.claim for part in view.parts))}
 
 
 async def read_claims(client: Client, namespace: str, own: str) -> list[SliceClaim]:
@@ -140,8 +148,28 @@ def _view(
         ready=node.is_ready,
         cordoned=node.spec.unschedulable,
         allocatable={key: has[key] for key in (*_COUNTED, "pods") if key in has},
+        parts=_parts(marks, slices),
     )
+    if not name and (view.parts or is_shared(marks)):
+        view = msgspec.structs.replace(view, state=SHARED)
     return msgspec.structs.replace(view, **_use(pods, owners))
+
+
+def _parts(labels: Mapping[str, str], slices: Mapping[str, Slice]) -> tuple[PartView, ...]:
+    """Return what a node has given, by slice; of one whose Slice is gone nobody knows whose it was."""
+    found: list[PartView] = []
+    for name, size in sorted(parts_of(labels).items()):
+        spec = slices[name].spec if name in slices else None
+        found.append(
+            PartView(
+                tenant=spec.tenant if spec is not None else "",
+                claim=object_key(spec.claim.namespace, spec.claim.name) if spec is not None else name,
+                slice=name,
+                cpu=write(Fraction(size.cpu, 1000)),
+                memory=write(Fraction(size.memory * MIB), binary=True),
+            )
+        )
+    return tuple(found)
 
 
 def _state(labels: Mapping[str, str], owner: Slice | None) -> str:
@@ -157,7 +185,8 @@ def _state(labels: Mapping[str, str], owner: Slice | None) -> str:
 def _next(nodes: Sequence[Node], waiting: Sequence[SliceClaim]) -> dict[str, str]:
     """Return who would get each node that is taken: the oldest claim that it fits and that can be satisfied at all."""
     empty = [msgspec.structs.replace(desired.facts(node, 0), taken_by="") for node in nodes]
-    hopeful = [each for each in waiting if not select(each.spec, empty).short]
+    whole = [each for each in waiting if each.spec.sharing is Sharing.WHOLE]
+    hopeful = [each for each in whole if not select(each.spec, empty).short]
     taken = {node.metadata.name for node in nodes if desired.slice_of(node)}
     found: dict[str, str] = {}
     for facts in empty:

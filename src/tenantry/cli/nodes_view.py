@@ -15,6 +15,12 @@ from tenantry.cli.forest import Style
 from tenantry.world.quantity import parse
 
 FREE = "Free"
+SHARED = "Shared"
+"""Of a node that is given out in parts."""
+
+IN_PARTS = "(in parts)"
+"""Who has it, where nodes are counted."""
+
 BAR = 8
 """How many characters a node's bar has."""
 
@@ -25,7 +31,24 @@ NOBODY = "-"
 MOST_TOLD = 2
 """How many tenants of a node's pods are named where there are more than one more."""
 
-_COLORS = {"Free": "green", "Reserved": "yellow", "Draining": "yellow", "Releasing": "yellow", "Bound": "cyan"}
+_COLORS = {
+    "Free": "green",
+    "Shared": "cyan",
+    "Reserved": "yellow",
+    "Draining": "yellow",
+    "Releasing": "yellow",
+    "Bound": "cyan",
+}
+
+
+class PartView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A part of a node, and whose it is: `cpu` and `memory` are its size, the claim is NAMESPACE/NAME."""
+
+    tenant: str
+    claim: str
+    slice: str
+    cpu: str
+    memory: str
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -33,7 +56,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     Args:
         name: Of the node.
-        state: Free, Reserved, Draining, Bound or Releasing.
+        state: Free, Shared, Reserved, Draining, Bound or Releasing.
         tenant: Whose; "" for everybody's.
         slice: Which slice; "" for none.
         claim: NAMESPACE/NAME; "" for none.
@@ -44,6 +67,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         allocatable: Resource to what pods can have.
         requested: Resource to what pods there ask for.
         pods: Tenant to how many of its pods are there; "" for pods of no tenant.
+        parts: What it has given, by slice.
     """
 
     name: str
@@ -58,6 +82,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     allocatable: Mapping[str, str] | None = None
     requested: Mapping[str, str] | None = None
     pods: Mapping[str, int] | None = None
+    parts: tuple[PartView, ...] = ()
 
 
 class WaitingView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -111,8 +136,8 @@ def _map(view: NodesView, style: Style, now: datetime) -> list[str]:
     columns: list[tuple[str, list[str]]] = [
         ("NODE", [node.name for node in view.nodes]),
         ("STATE", [_state(node) for node in view.nodes]),
-        ("TENANT", [node.tenant or NOBODY for node in view.nodes]),
-        ("CLAIM", [node.claim.removeprefix(f"{node.tenant}/") or NOBODY for node in view.nodes]),
+        ("TENANT", [node.tenant or _together(part.tenant for part in node.parts) for node in view.nodes]),
+        ("CLAIM", [_claims(node) for node in view.nodes]),
     ]
     if any(node.ends for node in view.nodes):
         columns.append(("ENDS", [ends(node.ends, now) for node in view.nodes]))
@@ -125,6 +150,21 @@ def _map(view: NodesView, style: Style, now: datetime) -> list[str]:
     )
     at = head.index("STATE")
     return [head, *(_painted(row, at, node.state, style) for row, node in zip(rows, view.nodes, strict=True))]
+
+
+def _claims(node: NodeView) -> str:
+    """Return who has a node, or how much of it; a claim in its tenant's own namespace goes by its name."""
+    if node.parts:
+        return ", ".join(f"{_short(part.claim, part.tenant)} ({part.cpu}, {part.memory})" for part in node.parts)
+    return _short(node.claim, node.tenant) or NOBODY
+
+
+def _short(claim: str, tenant: str) -> str:
+    return claim.removeprefix(f"{tenant}/")
+
+
+def _together(tenants: Iterable[str]) -> str:
+    return ", ".join(sorted({each for each in tenants if each})) or NOBODY
 
 
 def _painted(row: str, at: int, state: str, style: Style) -> str:
@@ -186,7 +226,7 @@ def sums(nodes: Sequence[NodeView], style: Style) -> list[str]:
         return []
     taken = sum(node.state != FREE for node in nodes)
     said = f"{taken} of {len(nodes)} nodes taken, {len(nodes) - taken} free"
-    owners = Counter(node.tenant for node in nodes if node.state != FREE)
+    owners = Counter(_owner(node) for node in nodes if node.state != FREE)
     ordered = [*sorted(owners.items(), key=lambda item: (-item[1], item[0])), ("", len(nodes) - taken)]
     rows = [_sum(tenant, number, nodes, style) for tenant, number in ordered if number]
     return [said, *output.table(("TENANT", "NODES", "CLAIMS"), rows)]
@@ -198,9 +238,14 @@ def _sum(tenant: str, number: int, nodes: Sequence[NodeView], style: Style) -> t
         shown = f"{number:>3} {length}"
     else:
         shown = str(number)
-    claims = Counter(node.claim for node in nodes if node.tenant == tenant and node.claim)
+    mine = [node for node in nodes if _owner(node) == tenant]
+    claims = Counter(claim for node in mine for claim in (node.claim, *(part.claim for part in node.parts)) if claim)
     told = ", ".join(f"{claim} {count}" for claim, count in sorted(claims.items()))
     return tenant or "(free)", shown, told or NOBODY
+
+
+def _owner(node: NodeView) -> str:
+    return IN_PARTS if node.state == SHARED else node.tenant
 
 
 def _queue(waiting: Iterable[WaitingView], now: datetime) -> list[str]:

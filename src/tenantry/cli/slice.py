@@ -15,6 +15,7 @@ from tenantry.api.slice import (
     ClaimMode,
     ClaimReference,
     NodeSelector,
+    Sharing,
     Slice,
     SliceClaim,
     SliceClaimSpec,
@@ -51,6 +52,12 @@ def slice_() -> None:
 @click.option("--selector", "labels", multiple=True, metavar="KEY=VALUE,...", help="Labels of the nodes.")
 @click.option("--node", "nodes", multiple=True, metavar="NODE", help="Only this node does. May be repeated.")
 @click.option("--per-node", multiple=True, metavar="RESOURCE=QUANTITY,...", help="What each node has at least.")
+@click.option(
+    "--part",
+    multiple=True,
+    metavar="cpu=QUANTITY,memory=QUANTITY",
+    help="Not whole nodes: of each a part of this size, beside the parts of others.",
+)
 @click.option("--total", multiple=True, metavar="RESOURCE=QUANTITY,...", help="What they have together at least.")
 @flags.choice_option("--mode", ClaimMode.DYNAMIC, "Manual: an administrator decides, with `tenantry slice approve`.")
 @click.option("--for", "subnamespaces", multiple=True, metavar="NAME", help="A Subnamespace that runs on them.")
@@ -74,6 +81,7 @@ def claim(
     labels: tuple[str, ...],
     nodes: tuple[str, ...],
     per_node: tuple[str, ...],
+    part: tuple[str, ...],
     total: tuple[str, ...],
     mode: str,
     subnamespaces: tuple[str, ...],
@@ -90,15 +98,19 @@ def claim(
     \b
       tenantry slice claim fast -n acme --count 2 --selector disk=ssd --for-everybody --wait
       tenantry slice claim ml -n acme --per-node nvidia.com/gpu=4 --for training --expires 72h
+      tenantry slice claim web -n acme --part cpu=2,memory=4Gi --for-everybody
     """
+    if part and (per_node or total):
+        raise InputError("--part may not be given together with --per-node or --total: it says how large each part is")
     spec = SliceClaimSpec(
         mode=ClaimMode(mode),
+        sharing=Sharing.PART if part else Sharing.WHOLE,
         count=count,
         selector=NodeSelector(
             match_labels=flags.parse_pairs("--selector", [part for text in labels for part in text.split(",")])
         ),
         node_names=nodes,
-        per_node=flags.parse_quota(per_node, "--per-node"),
+        per_node=flags.parse_quota(part, "--part") if part else flags.parse_quota(per_node, "--per-node"),
         total=flags.parse_quota(total, "--total"),
         users=Users.EVERYBODY if for_everybody else Users.SUBNAMESPACES,
         subnamespaces=subnamespaces,
@@ -185,7 +197,12 @@ async def _approve(client: Client, name: str, namespace: str) -> str:
         raise InputError(f"{kinds.told_key(SliceClaim, found.key)} is Dynamic: it gets nodes without anybody's word")
     tenant = (await client.get(Namespace, namespace)).metadata.labels.get(TENANT, "")
     reference = ClaimReference(namespace=namespace, name=name, uid=found.metadata.uid)
-    spec = SliceSpec(claim=reference, tenant=tenant, grace_period_seconds=found.spec.grace_period_seconds)
+    spec = SliceSpec(
+        claim=reference,
+        tenant=tenant,
+        sharing=found.spec.sharing,
+        grace_period_seconds=found.spec.grace_period_seconds,
+    )
     wanted = Slice(metadata=ObjectMeta(name=slice_name(name, found.metadata.uid)), spec=spec)
     await client.create(wanted)
     return wanted.metadata.name
@@ -229,7 +246,7 @@ def _row(found: SliceClaim, now: datetime) -> tuple[str, ...]:
         meta.namespace,
         meta.name,
         status.state.value + (",Degraded" if worse is not None else ""),
-        f"{len(status.nodes)}/{found.spec.count}",
+        f"{len(status.nodes)}/{found.spec.count}{_size(found)}",
         output.some(sorted(status.nodes, key=nodes_view.in_order)),
         output.some(status.namespaces),
         nodes_view.ends(found.spec.expires_at, now),
@@ -243,3 +260,10 @@ def _place(target: Target, namespace: str) -> str:
     if not chosen:
         raise InputError("name the tenant's namespace with -n, as in `-n acme`: the context names none")
     return chosen
+
+
+def _size(found: SliceClaim) -> str:
+    """Return how large each part is; "" for whole nodes."""
+    if found.spec.sharing is Sharing.WHOLE:
+        return ""
+    return " (" + ", ".join(str(found.spec.per_node[key]) for key in ("cpu", "memory")) + ")"

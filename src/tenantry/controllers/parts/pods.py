@@ -13,6 +13,10 @@ from tenantry.world.parts import Size, size_of
 
 Requests = Mapping[str, str | int]
 
+_NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
+RUNNING = {"fieldSelector": f"spec.nodeName!=,{_NOT_ENDED}"}
+"""Selects the pods that have something of a node: those that have ended have nothing."""
+
 
 class _Resources(msgspec.Struct, frozen=True):
     requests: Requests | None = None
@@ -65,8 +69,8 @@ def read(data: msgspec.Raw) -> PodOnNode:
 
 
 async def pods_on(client: Client, node: str) -> list[PodOnNode]:
-    """Return the pods that have something of a node: those that have ended have nothing."""
-    selectors = {"fieldSelector": f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"}
+    """Return the pods that have something of a node."""
+    selectors = {"fieldSelector": f"spec.nodeName={node},{_NOT_ENDED}"}
     found: list[PodOnNode] = []
     async for page in client.pages(Pod.resource, msgspec.Raw, selectors=selectors):
         found += [read(raw) for raw in page.items]
