@@ -26,11 +26,32 @@ _MINE = {"name": "mine", "expression": f"{_NAME} + '{PART_SUFFIX}'"}
 _POD: Json = {**rule("", ["pods"], "CREATE"), "apiVersions": ["v1"]}
 _NOT_MIRROR = {"name": "not-a-mirror", "expression": NOT_MIRRORED}
 
-# In whole units, rounded up; a double holds each of them exactly, and what it adds in the last digits must not count.
-_AMOUNTS = {
-    CPU_MILLI: ("cpu", "quantity(c.resources.limits.cpu).asApproximateFloat() * 1000.0 + 0.999"),
-    MEMORY_MIB: ("memory", "(quantity(c.resources.limits.memory).asApproximateFloat() + 1048575.0) / 1048576.0"),
-}
+_CONTAINERS, _FIRST = "containers", "initContainers"
+_RESOURCES = {CPU_MILLI: "cpu", MEMORY_MIB: "memory"}
+
+
+def _amount(what: str, over: str) -> str:
+    """Return how much of a part the container `c` takes: its limit, and what the sandbox needs besides.
+
+    In whole units, rounded up; a double holds each of them exactly, and what it adds in the last digits must not count.
+
+    Args:
+        what: CPU_MILLI or MEMORY_MIB.
+        over: Whether this one counts for the sandbox; an expression, "" for always.
+    """
+    resource = _RESOURCES[what]
+    beside = f"({over} ? variables.over_{resource} : 0.0)" if over else f"variables.over_{resource}"
+    whole = f"quantity(c.resources.limits.{resource}).asApproximateFloat() + {beside}"
+    return f"({whole}) * 1000.0 + 0.999" if what == CPU_MILLI else f"({whole} + 1048575.0) / 1048576.0"
+
+
+_OVERHEADS = [
+    {
+        "name": f"over_{resource}",
+        "expression": f"quantity(object.?spec.overhead.{resource}.orValue('0')).asApproximateFloat()",
+    }
+    for resource in _RESOURCES.values()
+]
 
 
 def everything(subject: Json) -> list[Json]:
@@ -55,36 +76,53 @@ def _bound() -> list[Json]:
         f" : object.spec.tolerations.exists(t, t.?key.orValue('') == '{PARTS}') ? []"
         f" : [JSONPatch{{op: 'add', path: '/spec/tolerations/-', value: {toleration}}}]"
     )
-    takes = [_takes(among, what) for among in ("containers", "initContainers") for what in _AMOUNTS]
-    policy = mutating(PODS, [_POD], [selector, tolerations, *takes], conditions=[_NOT_MIRROR], where=_IN_PARTS)
-    policy["spec"]["variables"] = [_MINE]
+    takes = [_takes(among, what) for among in (_CONTAINERS, _FIRST) for what in _RESOURCES]
+    # Again, once Kubernetes has put in what the sandbox needs that another policy has chosen.
+    policy = mutating(
+        PODS,
+        [_POD],
+        [selector, tolerations, *takes],
+        conditions=[_NOT_MIRROR],
+        where=_IN_PARTS,
+        reinvoked="IfNeeded",
+    )
+    policy["spec"]["variables"] = [_MINE, *_OVERHEADS]
     return [policy, binding(PODS, "Mutating")]
 
 
 def _takes(among: str, what: str) -> str:
-    """Return the patch by which containers take of the part what their limits are; requests follow from limits."""
-    resource, amount = _AMOUNTS[what]
-    path = f"'/spec/{among}/' + string(i) + '/resources/limits/' + jsonpatch.escapeKey(variables.mine + '{what}')"
-    return (
-        f"object.spec.?{among}.orValue([]).transformList(i, c, '{resource}' in c.?resources.limits.orValue({{}}),"
-        f" JSONPatch{{op: 'add', path: {path}, value: string(int({amount}))}})"
+    """Return the patch by which containers take of the part what their limits are."""
+    # As for the scheduler: the sandbox comes to the containers together, or to the largest one that runs before them.
+    amount = _amount(what, "i == 0" if among == _CONTAINERS else "")
+    limited = f"'{_RESOURCES[what]}' in c.?resources.limits.orValue({{}})"
+    path = f"'/resources/' + jsonpatch.escapeKey(variables.mine + '{what}')"
+    sides = (
+        f"object.spec.?{among}.orValue([]).transformList(i, c, {limited}, JSONPatch{{op: 'add',"
+        f" path: '/spec/{among}/' + string(i) + {path.replace('/resources/', f'/resources/{side}/')},"
+        f" value: string(int({amount}))}})"
+        for side in ("limits", "requests")
     )
+    return " + ".join(sides)
 
 
 def _kept() -> list[Json]:
     """Return what sees that pods keep within their part, whatever came after it was put in (E20)."""
-    containers = "(object.spec.containers + object.spec.?initContainers.orValue([]))"
+    containers, first = f"object.spec.{_CONTAINERS}", f"object.spec.?{_FIRST}.orValue([])"
     limits = "c.?resources.limits"
     some = f"quantity({limits}[k].orValue('0')).isGreaterThan(quantity('0'))"
-    limited = f"{containers}.all(c, ['cpu', 'memory'].all(k, {some}))"
-    counted = " && ".join(
-        f"{limits}[variables.mine + '{what}'].orValue('') == string(int({amount}))"
-        for what, (_, amount) in _AMOUNTS.items()
-    )
+    limited = f"({containers} + {first}).all(c, ['cpu', 'memory'].all(k, {some}))"
     no_others = f"{limits}.orValue({{}}).all(k, !k.contains('{PART_SUFFIX}') || k.startsWith(variables.mine))"
+
+    def counted(over: str) -> str:
+        return " && ".join(
+            f"{limits}[variables.mine + '{what}'].orValue('') == string(int({_amount(what, over)}))"
+            for what in _RESOURCES
+        )
+
     within = (
-        f"object.?spec.nodeSelector[variables.mine + '{PART_OPEN}'].orValue('') == 'true'"
-        f" && (!variables.limited || {containers}.all(c, {counted} && {no_others}))"
+        f"object.?spec.nodeSelector[variables.mine + '{PART_OPEN}'].orValue('') == 'true' && (!variables.limited"
+        f" || {containers}.all(i, c, {counted('i == 0')} && {no_others})"
+        f" && {first}.all(c, {counted('')} && {no_others}))"
     )
     policy = validating(
         PODS,
@@ -108,7 +146,7 @@ def _kept() -> list[Json]:
         ],
         conditions=[_NOT_MIRROR],
         where=_IN_PARTS,
-        variables=[_MINE, {"name": "limited", "expression": limited}],
+        variables=[_MINE, *_OVERHEADS, {"name": "limited", "expression": limited}],
     )
     resizes = validating(
         RESIZES,
