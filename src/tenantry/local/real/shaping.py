@@ -22,9 +22,9 @@ _PART_OF_A_SECOND = 10
 
 def shaped(configuration: dict[str, Any]) -> dict[str, Any]:
     """Return a configuration of the plugin with buckets that fit the rates."""
-    runtime = configuration.get("runtimeConfig", {})
+    runtime: dict[str, Any] = configuration.get("runtimeConfig", {})
     # containerd writes them with a capital letter, the plugin reads them with any.
-    given = runtime.get("bandwidth") or {}
+    given: dict[str, int] = runtime.get("bandwidth") or {}
     limits = {key[0].lower() + key[1:]: value for key, value in given.items()}
     for side in ("ingress", "egress"):
         rate = limits.get(f"{side}Rate", 0)
