@@ -178,6 +178,8 @@ def _kubelet(settings: NodeSettings) -> dict[str, Any]:
         # The node's disk is the machine's: its images are not the kubelet's to remove because the machine is full.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        # A pod that makes processes without end does not take those of the machine.
+        "podPidsLimit": 4096,
         "systemReserved": {"memory": f"{settings.memory_reserved_mib}Mi"},
         "serializeImagePulls": False,
         "nodeStatusUpdateFrequency": "5s",
