@@ -23,7 +23,7 @@ from tenantry.api.crd import Column, Names, Rule, list_map
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import Condition, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
-from tenantry.api.quota import ContainerResources
+from tenantry.api.quota import ContainerResources, Quantities
 from tenantry.api.times import Instant
 
 MAX_NAME = 46
@@ -33,6 +33,12 @@ MAX_NODES = 500
 DEFAULT_GRACE_SECONDS = 60
 MAX_GRACE_SECONDS = 86400
 """A day: more than this no administrator can allow."""
+
+LIMITS_MAP = "tenantry-slices"
+"""The ConfigMap in Tenantry's namespace by which policies know what TenancyDefaults say of slices."""
+
+MAX_GRACE = "maxGracePeriodSeconds"
+"""Its key, a whole number."""
 
 _NAMES = Annotated[tuple[Annotated[str, Meta(max_length=253)], ...], Meta(max_length=MAX_NODES)]
 
@@ -241,6 +247,13 @@ class SliceSpec(Model, frozen=True, kw_only=True):
     grace_period_seconds: Annotated[
         int, Meta(ge=0, le=MAX_GRACE_SECONDS, description="How long pods may take to leave, also at the end.")
     ] = DEFAULT_GRACE_SECONDS
+    charge: Annotated[
+        Quantities,
+        Meta(
+            description="What its nodes have, by quota key: as much of the tenant's quota is the claim's, of the keys"
+            " that the quota has. Nothing for a Manual claim."
+        ),
+    ] = {}
 
 
 class SliceStatus(Model, frozen=True, kw_only=True):
@@ -253,6 +266,10 @@ class SliceStatus(Model, frozen=True, kw_only=True):
         SliceState.PENDING
     )
     nodes: Annotated[_NAMES, Meta(description="The nodes.")] = ()
+    charged: Annotated[
+        dict[str, str],
+        Meta(max_length=64, description="What of spec.charge the tenant's quota has given; it takes no more nodes."),
+    ] = {}
     leaving_since: Annotated[Instant, Meta(description="Since when pods have to leave; none while no pod has to.")] = ""
     conditions: Annotated[tuple[Condition, ...], Meta(max_length=16, extra_json_schema=list_map("type"))] = ()
 

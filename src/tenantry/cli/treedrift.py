@@ -17,6 +17,7 @@ from tenantry.api.kubernetes import Namespace, ResourceQuota, ResourceQuotaSpec
 from tenantry.api.marks import MANAGED_BY, MANAGER, TENANT
 from tenantry.api.model import ObjectMeta, Resource, object_key
 from tenantry.api.runtime import RuntimeClass
+from tenantry.api.slice import Slice
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
@@ -35,7 +36,7 @@ from tenantry.controllers.subnamespace import checks, desired
 from tenantry.controllers.subnamespace import gather as child_gather
 from tenantry.controllers.subnamespace.gather import Inputs
 from tenantry.controllers.tenant.desired import QUOTA
-from tenantry.controllers.watched import BY_NAMESPACE
+from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked, Child, Plan, Step, plan
@@ -52,6 +53,7 @@ class Reading(msgspec.Struct, frozen=True):
         tenants: As they are to be looked at.
         subnamespaces: All of them.
         books: The quotas of trees, by the tenant's name.
+        slices: Which claims are charged against them.
         observed: What else there is, by kind.
         cluster_uid: The uid of the namespace kube-system.
         now: When it was read, with an offset.
@@ -63,6 +65,7 @@ class Reading(msgspec.Struct, frozen=True):
     tenants: Cache[Tenant]
     subnamespaces: Cache[Subnamespace]
     books: Cache[TenantResourceQuota]
+    slices: Cache[Slice]
     now: dt.datetime
     observed: dict[Resource, Cache[Observed]] = {}
     cluster_uid: str = ""
@@ -72,7 +75,8 @@ class Reading(msgspec.Struct, frozen=True):
 
     def has_tree(self, tenant: str) -> bool:
         """Tell whether a tenant's quota is divided, or about to be."""
-        return self.books.get(tenant) is not None or self.subnamespaces.count(BY_NAMESPACE, tenant) > 0
+        charged = any(found.spec.charge for found in self.slices.by_index(BY_TENANT, tenant))
+        return charged or self.books.get(tenant) is not None or self.subnamespaces.count(BY_NAMESPACE, tenant) > 0
 
 
 async def read(client: Client, tenants: list[Tenant], wanted: Mapping[str, Subnamespace]) -> Reading:
@@ -83,13 +87,16 @@ async def read(client: Client, tenants: list[Tenant], wanted: Mapping[str, Subna
         tenants: As they are to be looked at.
         wanted: Subnamespaces as they are to be looked at, by key; the others are as they are.
     """
-    found = Reading(Cache(), Cache(watched.subnamespaces(lambda _: ()).indexes), Cache(), dt.datetime.now(dt.UTC))
+    indexes = [each(lambda _: ()).indexes for each in (watched.subnamespaces, watched.slices)]
+    found = Reading(Cache(), Cache(indexes[0]), Cache(), Cache(indexes[1]), dt.datetime.now(dt.UTC))
     for tenant in tenants:
         found.tenants.put(tenant)
     live = {each.key: each for each in await client.list(Subnamespace)}
     for subnamespace in ({**live, **wanted}).values():
         # Listed: what is not in the cluster yet has no version.
         found.subnamespaces.put(subnamespace, listed=True)
+    for slice_ in await client.list(Slice):
+        found.slices.put(slice_)
     for book in await client.list(TenantResourceQuota):
         found.books.put(book)
     defaults: Cache[TenancyDefaults] = Cache()
@@ -139,6 +146,7 @@ def _divided(reading: Reading, tenant: Tenant) -> Tree:
     caches = quota_index.Caches(
         tenants=reading.tenants,
         books=reading.books,
+        slices=reading.slices,
         subnamespaces=reading.subnamespaces,
         namespaces=reading.observed[Namespace.resource],
         quotas=reading.observed[ResourceQuota.resource],

@@ -128,7 +128,7 @@ def controllers(cluster_uid: str) -> list[Controller]:
         AddressController(addresses),
         TenantRequestController(),
         RoleRequestController(RoleRequest),
-        SliceController(),
+        SliceController(verdicts),
         ContributionController(),
         PartController(),
         SharedNodeController(),

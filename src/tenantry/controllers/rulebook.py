@@ -12,7 +12,9 @@ from tenantry.api.errors import InputError
 from tenantry.api.model import KubernetesObject, ObjectMeta
 from tenantry.api.rules import Rules
 from tenantry.api.runtime import Runtime
+from tenantry.api.slice import LIMITS_MAP, MAX_GRACE
 from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenancydefaults import SliceDefaults
 from tenantry.api.tenancyrules import (
     AUDIT_MARK,
     MAPS,
@@ -154,6 +156,14 @@ def shared(defaults: Rules, sandbox: Sandbox = NO_SANDBOX) -> tuple[Child, ...]:
     """
     meta = ObjectMeta(name=NAME, namespace=marks.SYSTEM_NAMESPACE, labels={marks.MANAGED_BY: marks.MANAGER})
     return _children(_with_sandbox(effective([Layer(DEFAULTS_SOURCE, defaults)]), sandbox, "the Tenant"), meta)
+
+
+def of_slices(defaults: SliceDefaults) -> Child:
+    """Return what policies know of what may be asked of slices."""
+    labels = {marks.MANAGED_BY: marks.MANAGER, OWN_MARK: "slices"}
+    meta = ObjectMeta(name=LIMITS_MAP, namespace=marks.SYSTEM_NAMESPACE, labels=labels)
+    data = {MAX_GRACE: str(defaults.max_grace_period_seconds)}
+    return Child(object=RulesMap(metadata=meta, data=data), wave=interior.WAVE_LIMITS)
 
 
 def refuser(defaults: Rules, tenant: Tenant, lineage: Sequence[Subnamespace] = ()) -> str:

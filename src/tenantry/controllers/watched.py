@@ -11,6 +11,7 @@ from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.marks import MANAGED_BY, MANAGER, SUBNAMESPACE_UID, TENANT
 from tenantry.api.model import Resource, object_key
 from tenantry.api.runtime import RuntimeClass
+from tenantry.api.slice import Slice
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import OWN_MARK, RulesMap
@@ -33,6 +34,7 @@ OURS = {"labelSelector": f"{MANAGED_BY}={MANAGER}"}
 _decode_tenant = msgspec.json.Decoder(Tenant)
 _decode_defaults = msgspec.json.Decoder(TenancyDefaults)
 _decode_runtime_class = msgspec.json.Decoder(RuntimeClass)
+_decode_slice = msgspec.json.Decoder(Slice)
 _decode_subnamespace = msgspec.json.Decoder(Subnamespace)
 
 _SELECTORS = {
@@ -86,6 +88,13 @@ def subnamespaces(keys: Callable[[Change[Subnamespace]], Iterable[str]]) -> Watc
         decode=_decode_subnamespace.decode,
         keys=keys,
         indexes={BY_NAMESPACE: _parent_of, BY_ADOPTION: _adopted_by},
+    )
+
+
+def slices(keys: Callable[[Change[Slice]], Iterable[str]]) -> Watch:
+    """Return how a controller watches Slices, found by their tenant."""
+    return Watch(
+        resource=Slice.resource, decode=_decode_slice.decode, keys=keys, indexes={BY_TENANT: lambda s: [s.spec.tenant]}
     )
 
 

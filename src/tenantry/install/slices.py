@@ -8,8 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenantry.api.marks import CLEANED, CLEANING, NODE_AGENT, SLICE, SLICE_CLAIM, SLICE_RESERVED, TENANT_UID
-from tenantry.api.slice import SliceClaim
+from tenantry.api.marks import (
+    CLEANED,
+    CLEANING,
+    NODE_AGENT,
+    SLICE,
+    SLICE_CLAIM,
+    SLICE_RESERVED,
+    SYSTEM_NAMESPACE,
+    TENANT_UID,
+)
+from tenantry.api.slice import LIMITS_MAP, MAX_GRACE, MAX_GRACE_SECONDS, SliceClaim
 from tenantry.install.policy import (
     ADMINISTER,
     IN_A_TENANTS_NAMESPACE,
@@ -20,6 +29,7 @@ from tenantry.install.policy import (
     says,
     validating,
 )
+from tenantry.install.rules import PARAM_KIND
 from tenantry.policy.sandbox import NOT_MIRRORED
 
 Json = dict[str, Any]
@@ -29,6 +39,7 @@ TOLERATIONS = "tenantry-slice-tolerations"
 NODES = "tenantry-slice-nodes"
 CLEANERS = "tenantry-slice-cleaners"
 CLAIMS = "tenantry-slice-claims"
+GRACE = "tenantry-slice-grace-periods"
 
 _SLICED: Json = {"matchExpressions": [{"key": SLICE, "operator": "Exists"}]}
 _NAME = f"namespaceObject.metadata.labels['{SLICE}']"
@@ -40,7 +51,7 @@ def everything(subject: Json) -> list[Json]:
     Args:
         subject: The operator, as RBAC names it.
     """
-    return [*_bound(), *_tolerations(), *_nodes(subject), *_cleaners(subject), *_claims(subject)]
+    return [*_bound(), *_tolerations(), *_nodes(subject), *_cleaners(subject), *_claims(subject), *_grace(subject)]
 
 
 def _bound() -> list[Json]:
@@ -194,3 +205,35 @@ def _claims(subject: Json) -> list[Json]:
     about = [rule(resource.group, [resource.plural], "CREATE", "UPDATE")]
     operator = {"name": "not-the-operator", "expression": f"!({by(subject)})"}
     return [validating(CLAIMS, about, validations, conditions=[operator]), binding(CLAIMS)]
+
+
+def _grace(subject: Json) -> list[Json]:
+    """Return what keeps grace periods below what an administrator allows (E12); a claim that has one keeps it.
+
+    Where the operator has not written yet what is allowed, its condition says what is wrong.
+    """
+    resource = SliceClaim.resource
+    place: Json = {"name": LIMITS_MAP, "namespace": SYSTEM_NAMESPACE, "parameterNotFoundAction": "Allow"}
+    most = f"params.?data['{MAX_GRACE}'].orValue('{MAX_GRACE_SECONDS}')"
+    policy = validating(
+        GRACE,
+        [rule(resource.group, [resource.plural], "CREATE", "UPDATE")],
+        [
+            says(
+                f"object.spec.gracePeriodSeconds <= int({most})",
+                f"'spec.gracePeriodSeconds must be at most ' + {most} + ', which is spec.slices.{MAX_GRACE} of"
+                " TenancyDefaults'",
+                told=True,
+            )
+        ],
+        conditions=[
+            {
+                "name": "asks-for-one",
+                "expression": f"!({by(subject)}) && has(object.spec.gracePeriodSeconds)"
+                " && (request.operation == 'CREATE' || !has(oldObject.spec.gracePeriodSeconds)"
+                " || object.spec.gracePeriodSeconds != oldObject.spec.gracePeriodSeconds)",
+            }
+        ],
+        paramKind=PARAM_KIND,
+    )
+    return [policy, binding(GRACE, paramRef=place)]

@@ -10,7 +10,7 @@ from tenantry.world.shares import Amounts
 from tenantry.world.shares_words import Shortage
 
 ROOT = ""
-"""The key of the core namespace; the others are known by the uid of their Subnamespace."""
+"""The key of the core namespace; the others are known by the uid of their Subnamespace, or of their claim's Slice."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +26,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         deleting: It keeps what it has until its namespace is gone.
         problem: Why what it asks for cannot be read; it keeps what it has.
         blind: Its parent's people are not told who is inside.
+        slice: It is no Subnamespace but a claim, and this its slice.
+        charged: What a claim is known to hold.
     """
 
     uid: str
@@ -37,6 +39,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     deleting: bool = False
     problem: Shortage | None = None
     blind: bool = False
+    slice: str = ""
+    charged: Amounts = {}
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +52,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
         key: The uid of the Subnamespace that it is bound to; ROOT for the core namespace.
         parent: The namespace above it.
         terminating: It is going.
+        slice: What its pods run on; "" for any node.
     """
 
     namespace: str
@@ -55,6 +60,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     key: str = ROOT
     parent: str = ""
     terminating: bool = False
+    slice: str = ""
 
 
 class Node:
@@ -63,6 +69,7 @@ class Node:
     __slots__ = (
         "asked",
         "blocked",
+        "claims",
         "given",
         "granted",
         "kept",
@@ -74,6 +81,7 @@ class Node:
         "reserved",
         "revoked",
         "room",
+        "slice",
         "unsettled",
         "used_below",
         "waiting",
@@ -85,6 +93,8 @@ class Node:
         self.parent = parent
         self.asked: Asked | None = None
         self.room: Room | None = None
+        self.slice = ""  # of a claim, which has no namespace of its own
+        self.claims: set[Node] = set()  # those in its namespace
         self.granted = zero  # what it and everything below may have
         self.given = dict(zero)  # of that, its children's
         self.reserved = dict(zero)  # of that, of children whose namespace is not there yet
@@ -111,6 +121,11 @@ class Node:
         if self.asked is not None:
             return self.asked.name
         return self.room.namespace if self.room is not None else self.key
+
+    @property
+    def is_claim(self) -> bool:
+        """Tell whether it is a claim of nodes, not a Subnamespace."""
+        return self.slice != ""
 
     @property
     def lasts(self) -> bool:

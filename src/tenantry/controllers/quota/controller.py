@@ -11,6 +11,7 @@ from tenantry.api.errors import InputError, RetryableError
 from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.marks import QUOTA_BATCH, SUBNAMESPACE, TENANT
 from tenantry.api.model import object_key
+from tenantry.api.slice import Slice
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
@@ -77,6 +78,7 @@ class QuotaController:
             watched.tenants(_by_spec),
             Watch(resource=TenantResourceQuota.resource, decode=_decode_book.decode, keys=watched.own_key),
             watched.subnamespaces(self._by_subnamespace),
+            watched.slices(self._by_slice),
             watched.watch(Namespace.resource, self._by_namespace),
             watched.watch(ResourceQuota.resource, self._by_quota),
         ]
@@ -94,6 +96,18 @@ class QuotaController:
             found.add(tenant)
             if tenant in self._indexes:
                 self._indexes[tenant].changes.subnamespaces.add((value.key, value.metadata.uid))
+        return found
+
+    def _by_slice(self, change: Change[Slice]) -> Iterable[str]:
+        before, after = change.before, change.after
+        if before is not None and after is not None and _same_to_us(before, after):
+            return ()
+        found: set[str] = set()
+        for value in (before, after):
+            if value is not None and value.spec.charge:
+                found.add(value.spec.tenant)
+                if value.spec.tenant in self._indexes:
+                    self._indexes[value.spec.tenant].changes.slices.add((value.key, value.metadata.uid))
         return found
 
     def _by_namespace(self, change: Change[Observed]) -> Iterable[str]:
@@ -149,6 +163,8 @@ class QuotaController:
         """Tell whether there is more to divide over than one namespace, or ever was."""
         name = tenant.metadata.name
         if name in self._indexes or caches.books.get(name) is not None:
+            return True
+        if any(found.spec.charge for found in caches.slices.by_index(BY_TENANT, name)):
             return True
         if caches.subnamespaces.count(BY_NAMESPACE, name) or caches.namespaces.count(BY_TENANT, name) > 1:
             return True
@@ -237,7 +253,15 @@ class QuotaController:
         for uid in index.gone:
             self._verdicts.drop(uid)
         index.gone = set()
-        for node in stirred:
+        is_moving = self._is_moving(index, name)
+        for node in tree.claims:
+            # Whether it is in force hangs on others, too.
+            before, after = self._verdicts.get(node.key), status.verdict(tree, node)
+            after = msgspec.structs.replace(after, in_force=after.in_force and not is_moving)
+            if before is None or status.is_news(before, after):
+                self._verdicts.set(node.key, after)
+                engine.wake("slices", node.slice)
+        for node in stirred - tree.claims:
             if node.asked is None or tree.parent_of(node) is None:
                 waiting.discard(node)
                 self._point_out(engine, node)
@@ -252,6 +276,14 @@ class QuotaController:
                 engine.wake("subnamespace", object_key(node.parent, node.asked.name))
             else:
                 waiting.add(node)
+
+    def _is_moving(self, index: Index, name: str) -> bool:
+        """Tell whether shares are on their way, maybe by the hand of somebody who led before."""
+        found = self._caches.books.get(name) if self._caches is not None else None
+        if found is None:
+            return True
+        book = book_of(found)
+        return any(not index.mover.is_done(aim, book.number) for aim in book.aims)
 
     def _point_out(self, engine: Engine, node: Node) -> None:
         """Have somebody look at a namespace whose Subnamespace is not there."""
@@ -276,7 +308,7 @@ class QuotaController:
         book = caches.books.get(name)
         if book is None:
             return 0.0
-        moving = any(not index.mover.is_done(aim, book.status.batch.number) for aim in book_of(book).aims)
+        moving = self._is_moving(index, name)
         at = rfc3339(engine.clock.now())
         written = status.compute(book, index.tree, whole, moving=moving, now=at)
         if written != book.status:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import cast
 
 import msgspec
@@ -9,8 +10,9 @@ import msgspec
 from tenantry.api import reasons
 from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import Namespace, ResourceQuota
-from tenantry.api.marks import KIND, KIND_CORE, PARENT, QUOTA_BATCH, SUBNAMESPACE_UID, TENANT_UID
+from tenantry.api.marks import KIND, KIND_CORE, PARENT, QUOTA_BATCH, SLICE, SUBNAMESPACE_UID, TENANT_UID
 from tenantry.api.model import object_key
+from tenantry.api.slice import Slice
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
@@ -35,11 +37,12 @@ class Caches(msgspec.Struct, frozen=True):
     subnamespaces: Cache[Subnamespace]
     namespaces: Cache[Observed]
     quotas: Cache[Observed]
+    slices: Cache[Slice]
 
     @classmethod
     def of(cls, engine: Engine) -> Caches:
         """Return the engine's."""
-        kinds = (Tenant, TenantResourceQuota, Subnamespace, Namespace, ResourceQuota)
+        kinds = (Tenant, TenantResourceQuota, Subnamespace, Namespace, ResourceQuota, Slice)
         return cls(*(engine.cache(kind.resource) for kind in kinds))
 
 
@@ -56,7 +59,14 @@ def room_of(found: Observed, tenant: Tenant) -> Room | None:
         key, parent = labels.get(SUBNAMESPACE_UID, ""), labels.get(PARENT, "")
         if not key or not parent:
             return None
-    return Room(namespace=found.name, uid=found.uid, key=key, parent=parent, terminating=found.deleting)
+    return Room(
+        namespace=found.name,
+        uid=found.uid,
+        key=key,
+        parent=parent,
+        terminating=found.deleting,
+        slice=labels.get(SLICE, ""),
+    )
 
 
 def held_of(found: ObservedQuota) -> Held:
@@ -95,6 +105,21 @@ def asked_of(found: Subnamespace) -> Asked:
     )
 
 
+def claim_of(found: Slice) -> Asked:
+    """Return what a claim holds of its tenant's quota, or is to hold: with it goes its Slice."""
+    meta, claim = found.metadata, found.spec.claim
+    return Asked(
+        uid=meta.uid,
+        name=f"claim {claim.name}",
+        parent=claim.namespace,
+        created=meta.creation_timestamp,
+        generation=meta.generation,
+        hard=read(found.spec.charge),
+        slice=meta.name,
+        charged=read(found.status.charged),
+    )
+
+
 def book_of(found: TenantResourceQuota) -> Book:
     """Return a TenantResourceQuota in numbers."""
     status = found.status
@@ -115,6 +140,7 @@ class Changes:
         self.namespaces: set[str] = set()
         self.quotas: set[str] = set()
         self.subnamespaces: set[tuple[str, str]] = set()
+        self.slices: set[tuple[str, str]] = set()
 
 
 class Index:
@@ -177,10 +203,20 @@ class Index:
                     self.gone.add(uid)
             if found is not None and self.tree.room(found.metadata.namespace) is not None:
                 self.tree.put_child(asked_of(found))
+        self._follow_slices(changes.slices)
         for node in list(self.tree.pending):
             # Namespaces that we made ourselves are no news.
             for room in self._caches.namespaces.by_index(BY_BINDING, node.key):
                 self._put_namespace(room)
+
+    def _follow_slices(self, changed: Iterable[tuple[str, str]]) -> None:
+        for name, uid in changed:
+            found = self._caches.slices.get(name)
+            if found is None or found.metadata.uid != uid:
+                self.tree.drop_child(uid)
+                self.gone.add(uid)
+            if found is not None:
+                self._put_slice(found)
 
     def _read_quota(self, namespace: str) -> None:
         found = self._caches.quotas.get(object_key(namespace, QUOTA))
@@ -208,3 +244,11 @@ class Index:
             self._read_quota(room.namespace)
             for child in self._caches.subnamespaces.by_index(BY_NAMESPACE, room.namespace):
                 self.tree.put_child(asked_of(child))
+            for made in self._caches.slices.by_index(BY_TENANT, self._tenant.metadata.name):
+                self._put_slice(made)
+
+    def _put_slice(self, found: Slice) -> None:
+        """Take in a claim's Slice, once the namespace of the claim is there; a Manual one is charged nothing."""
+        is_ours = any(owner.uid == self.uid for owner in found.metadata.owner_references)
+        if is_ours and found.spec.charge and self.tree.room(found.spec.claim.namespace) is not None:
+            self.tree.put_child(claim_of(found))

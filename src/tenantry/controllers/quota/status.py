@@ -14,7 +14,7 @@ from tenantry.controllers.quota.verdicts import Verdict
 from tenantry.controllers.quota.whole import Whole
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked
-from tenantry.world.shares import Amounts, spelled
+from tenantry.world.shares import Amounts, fits, spelled
 from tenantry.world.shares_nodes import Node
 from tenantry.world.shares_tree import Tree
 from tenantry.world.shares_words import Shortage, exceeded
@@ -35,8 +35,18 @@ def _sums(tree: Tree, node: Node) -> tuple[Amounts, Amounts, Amounts]:
 
 
 def verdict(tree: Tree, node: Node) -> Verdict:
-    """Return what is said of a Subnamespace."""
+    """Return what is said of a Subnamespace, or of a claim."""
     found = trouble_of(node)
+    if node.is_claim:
+        is_given = node.asked is not None and fits(node.asked.hard, node.granted)
+        free = is_given and tree.has_yielded
+        return Verdict(
+            generation=node.asked.generation if node.asked is not None else 0,
+            blocked=Blocked(reason=found.reason, message=found.message) if found is not None else None,
+            in_force=free,
+            settled=free,
+            totals=SubnamespaceQuota(assigned=spelled(node.granted)),
+        )
     return Verdict(
         generation=node.asked.generation if node.asked is not None else 0,
         blocked=Blocked(reason=found.reason, message=found.message) if found is not None else None,

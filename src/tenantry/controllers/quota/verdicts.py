@@ -1,4 +1,4 @@
-"""What the division of quota says of each Subnamespace: the word of the quota controller to the subnamespace one."""
+"""What the division of quota says of Subnamespaces and claims: the word of the quota controller to theirs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from tenantry.engine.plan import Blocked
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one Subnamespace's share.
+    """What is known of the share of one Subnamespace, or one claim.
 
     Args:
         generation: The generation of its spec that this is about.
         blocked: Why it may not be made or grown; None where it may.
-        in_force: Its namespace's ResourceQuota is in force for every key that the tenant limits.
+        in_force: Its namespace's ResourceQuota is in force for every key that the tenant limits; of a claim: nobody
+            else can use what it has.
         settled: Its own share is what it should be, and in force: nothing of it is on the way.
         totals: Of it and everything below.
     """
@@ -27,7 +28,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdicts:
-    """The verdicts, by the uid of the Subnamespace."""
+    """The verdicts, by the uid of the Subnamespace, or of the claim's Slice."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, Verdict] = {}

@@ -12,7 +12,7 @@ from tenantry.api.model import Resource
 from tenantry.api.rules import Rules
 from tenantry.api.runtime import RuntimeClass
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
-from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
 from tenantry.api.tenancyrules import MAPS, RulesMap, TenancyRules
 from tenantry.controllers import rulebook, watched
 from tenantry.controllers.runtime import sandbox_of
@@ -56,6 +56,8 @@ class RulesController:
             wanted = rulebook.shared(rules, sandbox_of(defaults, engine.cache(RuntimeClass.resource)))
         except InputError:
             return None  # its condition says so; what is in force stays
+        slices = defaults.spec.slices if defaults is not None else SliceDefaults()
+        wanted = (*wanted, rulebook.of_slices(slices))
 
         def lookup(resource: Resource, name: str) -> Observed | None:
             return caches[resource].get(name)

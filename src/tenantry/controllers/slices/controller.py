@@ -14,21 +14,21 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.errors import AlreadyExists
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.slice import ClaimMode, Slice, SliceClaim, SliceState
+from tenantry.api.slice import ClaimMode, SliceClaim, SliceState
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
 from tenantry.controllers.nodes.controller import Node, decode_node
-from tenantry.controllers.slices import cleaning, desired, pods, status, writes
+from tenantry.controllers.quota.verdicts import Verdicts
+from tenantry.controllers.slices import charge, cleaning, desired, pods, status, writes
+from tenantry.controllers.slices.charge import Charges
 from tenantry.controllers.slices.departures import Departures, end_of, on_node, send
 from tenantry.controllers.slices.gather import (
     BY_SLICE,
@@ -60,11 +60,16 @@ _HELD = frozenset({SliceState.RESERVED, SliceState.DRAINING, SliceState.BOUND})
 
 
 class SliceController:
-    """Reconciles slices."""
+    """Reconciles slices.
+
+    Args:
+        verdicts: What the quota controller says of claims.
+    """
 
     name = "slices"
 
-    def __init__(self) -> None:
+    def __init__(self, verdicts: Verdicts) -> None:
+        self._charges = Charges(verdicts)
         # Node to the slice that is about to take it: what this process has chosen, and no cache knows yet.
         self._picked: dict[str, str] = {}
         self._book = NodeBook()
@@ -86,7 +91,7 @@ class SliceController:
                 keys=_of_claim,
                 indexes={BY_SLICE: slice_of_claim, watched.BY_NAMESPACE: _namespace_of},
             ),
-            Watch(resource=Slice.resource, decode=msgspec.json.Decoder(Slice).decode, keys=watched.own_key),
+            watched.slices(watched.own_key),
             Watch(resource=Node.resource, decode=decode_node, keys=self._of_node, indexes={BY_SLICE: slice_of_node}),
             _namespaces(self._of_namespace),
             watched.subnamespaces(self._of_subnamespace),
@@ -125,19 +130,24 @@ class SliceController:
     ) -> tuple[Stand, float | None]:
         problem = _in_the_way(scene)
         if problem is not None and not scene.nodes:
+            await charge.give_up(engine, scene)
             return problem, LOOK_AGAIN_SECONDS
         news = self._news
-        choice = await self._reserve(engine, scene, there, now)
+        choice, waits = await self._reserve(engine, scene, there, now)
         scene = gather(engine, scene.name, now)
+        if waits is not None and not _was_held(scene) and not scene.nodes:
+            self._waiting.discard(scene.name)
+            return waits, None
         if choice.short and not _was_held(scene):
             # Whatever it got of what it needs altogether stands in the way of others only.
             await self._releasing.free(engine, scene.name, scene.nodes)
+            await charge.give_up(engine, gather(engine, scene.name, now))
             self._waiting.add(scene.name)
             # What others gave back since the choice has woken only those that waited then.
             again = 0.0 if self._news != news and not scene.nodes else None
             return Stand(state=SliceState.PENDING, reason=reasons.NODES_INSUFFICIENT, message=choice.short), again
         users = users_of(engine, scene, now)
-        degraded = _degraded(scene.nodes, choice)
+        degraded = _degraded(scene.nodes, choice.short or (waits.message if waits is not None else ""))
         if degraded:
             self._waiting.add(scene.name)
         else:
@@ -159,39 +169,48 @@ class SliceController:
             stand = msgspec.structs.replace(stand, namespaces=tuple(each.name for each in users))
         return msgspec.structs.replace(stand, degraded=degraded), again
 
-    async def _reserve(self, engine: Engine, scene: Scene, there: Cache[PodFacts], now: dt.datetime) -> Choice:
-        """Set aside the nodes that a claim lacks, and put back what somebody changed of those that it has."""
+    async def _reserve(
+        self, engine: Engine, scene: Scene, there: Cache[PodFacts], now: dt.datetime
+    ) -> tuple[Choice, Stand | None]:
+        """Set aside the nodes that a claim lacks, and put back what somebody changed of those that it has.
+
+        Returns:
+            What was chosen, and what stands in the way of taking it.
+        """
+        nothing = Choice(nodes=(), refused={})
         if scene.claim is None or scene.tenant is None:
-            return Choice(nodes=(), refused={})
+            return nothing, None
         if is_enough(scene.claim.spec, _held(scene)):
-            await self._take(engine, scene, Choice(nodes=(), refused={}))
-            return Choice(nodes=(), refused={})
+            return nothing, await self._take(engine, scene, nothing)
         async with self._gate:
             scene = gather(engine, scene.name, now)
             choice = self.choose(engine, scene, there)
-            await self._take(engine, scene, choice)
-        return choice
+            return choice, await self._take(engine, scene, choice)
 
-    async def _take(self, engine: Engine, scene: Scene, choice: Choice) -> None:
-        """Mark what was chosen; between the choice and the note of it nothing else runs."""
+    async def _take(self, engine: Engine, scene: Scene, choice: Choice) -> Stand | None:
+        """Mark what was chosen, once it is paid for; between the choice and the note of it nothing else runs."""
         if scene.claim is None or scene.tenant is None:
-            return
+            return None
         picked = dict.fromkeys(choice.nodes, scene.name)
         self._picked |= picked
         try:
-            if not choice.short and scene.slice is None and scene.claim.spec.mode is ClaimMode.DYNAMIC:
-                await self._make(engine, scene)
             nodes: Cache[Node] = engine.cache(Node.resource)
-            note = desired.note_of(scene.claim)
             chosen = [node for name in choice.nodes if (node := nodes.get(name)) is not None]
+            if not choice.short or scene.nodes:
+                waits = await self._charges.settle(engine, scene, [*scene.nodes, *chosen])
+                chosen = chosen if waits is None else []
+            else:
+                waits = None
             # What is bound stays so.
             kept = [node for node in scene.nodes if not node.metadata.labels.get(desired.SLICE)]
+            note = desired.note_of(scene.claim)
             await writes.mark(engine, scene.name, [*chosen, *kept], desired.reserve(scene.name, note))
         finally:
             for name in picked:
                 self._picked.pop(name, None)
-        if choice.nodes:
+        if chosen:
             self._departures.closed(engine, scene.name)
+        return waits
 
     def choose(self, engine: Engine, scene: Scene, there: Cache[PodFacts]) -> Choice:
         """Return the nodes that a claim lacks; see `world.slices`."""
@@ -200,14 +219,6 @@ class SliceController:
         nodes: Cache[Node] = engine.cache(Node.resource)
         found = self._book.read(nodes, partial(there.count, BY_NODE), self._picked)
         return select(scene.claim.spec, found, _held(scene))
-
-    async def _make(self, engine: Engine, scene: Scene) -> None:
-        if scene.claim is None or scene.tenant is None:
-            return
-        wanted = desired.slice_for(scene.claim, scene.tenant, scene.name, scene.grace_seconds)
-        with suppress(AlreadyExists):
-            data = await engine.client.create(wanted)
-            engine.cache(Slice.resource).put(msgspec.json.decode(data, type=Slice))
 
     async def _bind(
         self, engine: Engine, scene: Scene, there: Cache[PodFacts], now: dt.datetime
@@ -419,10 +430,10 @@ def _was_held(scene: Scene) -> bool:
     return scene.slice is not None and scene.slice.status.state in _HELD
 
 
-def _degraded(nodes: Sequence[Node], choice: Choice) -> str:
+def _degraded(nodes: Sequence[Node], lacks: str) -> str:
     """Return what is wrong with the nodes of a slice; "" for nothing."""
     bad = sorted(node.metadata.name for node in nodes if not node.is_ready)
     told = [f"not ready: {status.named(bad)}"] if bad else []
-    if choice.short:
-        told.append(choice.short)
+    if lacks:
+        told.append(lacks)
     return "; ".join(told)

@@ -10,6 +10,7 @@ import msgspec
 from tenantry.api import marks
 from tenantry.api.marks import CLEANED, CLEANING, MANAGED_BY, MANAGER, SLICE, SLICE_CLAIM, SLICE_RESERVED, TENANT
 from tenantry.api.model import ObjectMeta, OwnerReference
+from tenantry.api.quota import Quantity
 from tenantry.api.slice import ClaimReference, Slice, SliceClaim, SliceSpec
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.nodes.controller import Node, Taint
@@ -157,8 +158,10 @@ def others(pods: Sequence[PodFacts], name: str) -> list[PodFacts]:
 # -- the Slice ------------------------------------------------------------------------------------
 
 
-def slice_for(claim: SliceClaim, tenant: Tenant, name: str, grace_seconds: int) -> Slice:
-    """Return the Slice of a claim."""
+def slice_for(
+    claim: SliceClaim, tenant: Tenant, name: str, grace_seconds: int, charge: Mapping[str, Quantity] | None = None
+) -> Slice:
+    """Return the Slice of a claim; charged is one whose nodes are the tenant's alone."""
     owner = OwnerReference(
         api_version=Tenant.resource.api_version,
         kind=Tenant.resource.kind,
@@ -172,6 +175,7 @@ def slice_for(claim: SliceClaim, tenant: Tenant, name: str, grace_seconds: int) 
             claim=ClaimReference(namespace=claim.metadata.namespace, name=claim.metadata.name, uid=claim.metadata.uid),
             tenant=tenant.metadata.name,
             grace_period_seconds=grace_seconds,
+            charge=dict(charge or {}),
         ),
     )
 

@@ -74,6 +74,7 @@ def of_slice(found: Slice, stand: Stand, now: str) -> SliceStatus:
         observed_generation=generation,
         state=stand.state,
         nodes=stand.nodes,
+        charged=found.status.charged,
         leaving_since=stand.leaving_since,
         conditions=conditions,
     )

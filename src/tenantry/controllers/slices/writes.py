@@ -87,7 +87,9 @@ async def label(engine: Engine, namespaces: Sequence[Observed], name: str | None
             data = await engine.client.merge_patch(Namespace.resource, "", namespace.name, patch)
         except NotFound:
             continue  # it was deleted meanwhile
-        cache.put(observe(Namespace.resource, data))
+        change = cache.put(observe(Namespace.resource, data))
+        if change is not None:
+            engine.news(Namespace.resource, change)  # its share of the quota is another now
 
 
 async def send_away(engine: Engine, what: Leave, why: Mapping[str, str]) -> None:

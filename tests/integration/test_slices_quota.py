@@ -1,0 +1,106 @@
+"""Slices and quotas in one tree: claims are charged, their users not twice, and it ends with the claim."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tenantry.api import reasons
+from tenantry.api.kubernetes import ResourceQuota
+from tenantry.api.slice import Slice, SliceClaim
+from tenantry.api.tenant import Tenant
+from tenantry.controllers.tenant.desired import QUOTA
+from tenantry.testing.api import Api, until
+from tenantry.testing.pool import Pool, claim, message, state
+from tenantry.testing.trees import Trees
+
+pytest_plugins = ["tenantry.testing.fixtures"]
+
+# Every test needs the operator that leads.
+pytestmark = pytest.mark.usefixtures("operator")
+
+Json = dict[str, Any]
+OWNER = {"kind": "User", "name": "bob"}
+
+
+@pytest_asyncio.fixture
+async def pool(api: Api, name: str) -> AsyncGenerator[Pool]:
+    """Nodes of the test's own, of 8 CPUs and 32 GiB each."""
+    made = Pool(api, name)
+    yield made
+    await made.end()
+
+
+async def shares(api: Api, **wanted: str) -> None:
+    """Wait until namespaces have these CPUs in force, by name with _ for -."""
+
+    async def so() -> bool:
+        found = {place: await api.find(ResourceQuota.resource, QUOTA, place.replace("_", "-")) for place in wanted}
+        return all(
+            each is not None
+            and each["spec"]["hard"]["requests.cpu"] == wanted[place]
+            and each.get("status", {}).get("hard", {}).get("requests.cpu") == wanted[place]
+            for place, each in found.items()
+        )
+
+    await until(so, f"shares are {wanted}")
+
+
+async def test_a_claim_is_charged_until_it_ends(api: Api, pool: Pool, name: str) -> None:
+    """X03, E13: nodes come out of the tenant's quota; its own namespace has the rest, and then all of it again."""
+    await pool.add(3)
+    await api.make_tenant(name, quota={"hard": {"cpu": 20, "pods": 50}})
+    await claim(api, name, "fast", selector=pool.selector, count=2)
+    reserved = await state(api, name, "fast", "Reserved")
+    made = await api.get(Slice.resource, reserved["status"]["slice"])
+    assert made["spec"]["charge"]["requests.cpu"] == "16"
+    assert made["status"]["charged"]["requests.cpu"] == "16"
+    assert "pods" not in made["spec"]["charge"]
+    await shares(api, **{name.replace("-", "_"): "4"})
+    await claim(api, name, "more", selector=pool.selector)
+    blocked = await state(api, name, "more", "Pending", reasons.QUOTA_INSUFFICIENT)
+    told = message(blocked)
+    assert "requests.cpu: asked 8, free 4" in told
+    assert "'claim fast' has 16" in told
+    assert "nodes" not in blocked["status"]
+    await api.delete(SliceClaim.resource, "fast", name)
+    await state(api, name, "more", "Reserved")
+    await shares(api, **{name.replace("-", "_"): "12"})
+    await api.delete(SliceClaim.resource, "more", name)
+    await shares(api, **{name.replace("-", "_"): "20"})
+
+
+async def test_users_of_a_claim_have_its_share(api: Api, pool: Pool, name: str) -> None:
+    """X03: a namespace that runs on the slice may use what its nodes have; what it had before is the tree's again."""
+    await pool.add(2)
+    trees = Trees(api)
+    await api.make_tenant(name, quota={"hard": {"cpu": 20}})
+    spec = {"mode": "Workspace", "owners": [OWNER], "quota": {"hard": {"cpu": 3}}}
+    web = await trees.make(name, "web", spec)
+    place, below = name.replace("-", "_"), web.replace("-", "_")
+    await shares(api, **{place: "17", below: "3"})
+    await claim(api, name, "fast", selector=pool.selector, count=2, subnamespaces=["web"])
+    await state(api, name, "fast", "Bound")
+    await shares(api, **{place: "4", below: "16"})
+    await api.delete(SliceClaim.resource, "fast", name)
+    await shares(api, **{place: "17", below: "3"})
+
+
+async def test_the_claims_own_namespace_has_its_share(api: Api, pool: Pool, name: str) -> None:
+    """X03: what is left of the quota is there for its children; a larger quota lets a waiting claim in."""
+    await pool.add(2)
+    trees = Trees(api)
+    await api.make_tenant(name, quota={"hard": {"cpu": 4}})
+    await claim(api, name, "fast", selector=pool.selector, users="Everybody")
+    blocked = await state(api, name, "fast", "Pending", reasons.QUOTA_INSUFFICIENT)
+    assert "requests.cpu: asked 8, free 4" in message(blocked)
+    await api.patch(Tenant.resource, name, {"spec": {"quota": {"hard": {"cpu": 14}}}})
+    await state(api, name, "fast", "Bound")
+    place = name.replace("-", "_")
+    await shares(api, **{place: "8"})
+    spec = {"mode": "Subtenant", "owners": [OWNER], "quota": {"hard": {"cpu": 6}}}
+    sub = await trees.make(name, "sub", spec)
+    await shares(api, **{place: "8", sub.replace("-", "_"): "6"})

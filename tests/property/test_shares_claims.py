@@ -1,0 +1,246 @@
+"""Claims of nodes in a tree of shares: charged once, whoever uses them, and never more than there is."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tenantry.world.shares import Amounts, Held, add, fits
+from tenantry.world.shares_claims import users, uses
+from tenantry.world.shares_nodes import Asked, Node, Room
+from tenantry.world.shares_tree import Tree
+
+WHOLE: Amounts = {"cpu": 40, "pods": 40}
+CORE = "core"
+
+
+class World:
+    """A tenant whose ResourceQuotas follow at once.
+
+    Args:
+        whole: Its quota.
+    """
+
+    def __init__(self, whole: Amounts) -> None:
+        self.tree = Tree(whole)
+        self.rooms: dict[str, Room] = {}
+        self.claims: dict[str, Asked] = {}
+        self._version = 0
+        self.put(Room(namespace=CORE, uid="u-core"))
+        self.tree.start(())
+        self.settle()
+
+    def put(self, room: Room) -> None:
+        """Make a namespace, or have it use a slice."""
+        self.rooms[room.namespace] = room
+        self.tree.put_room(room)
+
+    def child(self, name: str, parent: str, **hard: int) -> None:
+        """Ask for a Subnamespace and make its namespace."""
+        self.tree.put_child(Asked(uid=name, name=name, parent=parent, hard=hard, created=str(self.tick())))
+        if name not in self.rooms:
+            self.put(Room(namespace=name, uid=f"u-{name}", key=name, parent=parent))
+        self.settle()
+
+    def claim(self, name: str, parent: str, cpu: int) -> None:
+        """Claim nodes."""
+        created = self.claims[name].created if name in self.claims else str(self.tick())
+        self.claims[name] = Asked(uid=name, name=name, parent=parent, hard={"cpu": cpu}, created=created, slice=name)
+        self.tree.put_child(self.claims[name])
+        self.settle()
+
+    def release(self, name: str) -> None:
+        """End a claim that nobody uses."""
+        del self.claims[name]
+        self.tree.drop_child(name)
+        self.settle()
+
+    def use(self, namespace: str, slice_: str) -> None:
+        """Have a namespace's pods run on a slice, or on any node."""
+        old = self.rooms[namespace]
+        self.put(Room(namespace=namespace, uid=old.uid, key=old.key, parent=old.parent, slice=slice_))
+        self.settle()
+
+    def run(self, namespace: str, cpu: int) -> None:
+        """Have a namespace use so much, as far as it may."""
+        self._write(namespace, {"cpu": cpu})
+        self.settle()
+
+    def tick(self) -> int:
+        """Return the next resourceVersion."""
+        self._version += 1
+        return 1000 + self._version
+
+    def settle(self) -> None:
+        """Bring every ResourceQuota to what it should be."""
+        for _ in range(20):
+            self.tree.plan()
+            wrong = [name for name in self.rooms if name in self.tree.bare | self.tree.differing]
+            if not wrong:
+                return
+            for name in wrong:
+                self._write(name, {})
+        raise AssertionError("the shares do not come to rest")
+
+    def _write(self, namespace: str, used: Amounts) -> None:
+        node = self.node(namespace)
+        known = self.tree.quotas.get(namespace)
+        before = known.used if known is not None else {}
+        in_use = {key: min(used.get(key, before.get(key, 0)), max(node.own[key], before.get(key, 0))) for key in WHOLE}
+        hard = dict(node.own)
+        held = Held(uid=f"q-{namespace}", version=self.tick(), hard=hard, in_force=hard, used=in_use)
+        self.tree.put_quota(namespace, held)
+
+    def node(self, namespace: str) -> Node:
+        """Return a namespace's node."""
+        node = self.tree.at(namespace)
+        assert node is not None
+        return node
+
+    def own(self, namespace: str) -> int:
+        """Return the CPUs that a namespace's ResourceQuota has."""
+        return self.node(namespace).own["cpu"]
+
+    def granted(self, claim: str) -> int:
+        """Return the CPUs that a claim is charged with."""
+        return self.tree.nodes[claim].granted["cpu"]
+
+    def charged(self) -> Amounts:
+        """Return what namespaces and claims hold together, what they hold in each other's stead once."""
+        sums: Amounts = {}
+        for name in self.rooms:
+            add(sums, self.node(name).own)
+        for claim in self.tree.claims:
+            parent = self.tree.parent_of(claim)
+            assert parent is not None
+            for key, value in claim.granted.items():
+                instead = sum(user.granted[key] for user in users(self.tree.children_of(parent), claim))
+                instead += parent.own[key] if uses(parent, claim) else 0
+                add(sums, {key: max(0, value - instead)})
+        return sums
+
+
+def test_a_claim_is_charged_and_given_back() -> None:
+    """X03: its nodes' CPUs are nobody else's, also not its own namespace's, until it ends."""
+    world = World(WHOLE)
+    world.child("web", CORE, cpu=10)
+    world.claim("fast", CORE, 16)
+    assert (world.granted("fast"), world.own(CORE), world.own("web")) == (16, 14, 10)
+    world.claim("large", CORE, 20)
+    blocked = world.tree.nodes["large"].blocked
+    assert world.granted("large") == 0
+    assert blocked is not None
+    assert "cpu: asked 20m, free 14m" in blocked.message
+    assert "'fast' has 16m" in blocked.message
+    world.release("fast")
+    assert (world.granted("large"), world.own(CORE)) == (20, 10)
+
+
+def test_the_namespace_of_a_claim_has_its_share_and_no_other() -> None:
+    """X03: its pods are not charged twice, and what it had before is free for its children."""
+    world = World(WHOLE)
+    world.claim("fast", CORE, 16)
+    world.run(CORE, 4)
+    world.use(CORE, "fast")
+    assert world.own(CORE) == 16
+    world.run(CORE, 16)
+    world.child("web", CORE, cpu=24)
+    assert (world.own(CORE), world.own("web")) == (16, 24)
+    assert world.charged()["cpu"] == 40
+    assert world.node(CORE).own["pods"] == 40
+
+
+def test_a_subnamespace_has_the_claims_share_in_its_stead() -> None:
+    """X03: the oldest that uses it has all but what others ask for; what it had before goes back to the tree."""
+    world = World(WHOLE)
+    world.child("web", CORE, cpu=4)
+    world.child("shop", CORE, cpu=6)
+    world.claim("fast", CORE, 16)
+    assert world.own(CORE) == 14
+    world.use("web", "fast")
+    assert (world.own("web"), world.own(CORE)) == (16, 18)
+    world.use("shop", "fast")
+    assert (world.own("web"), world.own("shop"), world.own(CORE)) == (10, 6, 24)
+    assert world.charged()["cpu"] == 40
+    world.use("web", "")
+    world.use("shop", "")
+    assert (world.own("web"), world.own("shop"), world.own(CORE)) == (4, 6, 14)
+
+
+def test_a_child_that_uses_the_claim_of_its_parent_has_its_share_of_it() -> None:
+    """X03: also where all of the tenant's quota is claimed."""
+    world = World(WHOLE)
+    world.claim("fast", CORE, 40)
+    world.use(CORE, "fast")
+    assert world.own(CORE) == 40
+    world.tree.put_child(Asked(uid="web", name="web", parent=CORE, hard={"cpu": 8}, created="2"))
+    world.put(Room(namespace="web", uid="u-web", key="web", parent=CORE, slice="fast"))
+    world.settle()
+    assert (world.own(CORE), world.own("web")) == (32, 8)
+    assert world.charged()["cpu"] == 40
+
+
+def test_a_tree_that_is_read_anew_knows_what_claims_hold() -> None:
+    """X03: a restart gives nothing away that a claim has, and charges nothing twice."""
+    for user in ("", CORE, "web"):
+        world = World(WHOLE)
+        world.child("web", CORE, cpu=4)
+        world.claim("fast", CORE, 16)
+        if user:
+            world.use(user, "fast")
+        before = {name: world.own(name) for name in world.rooms}
+        anew = Tree(WHOLE)
+        for name, held in world.tree.quotas.items():
+            anew.put_quota(name, held)
+        for room in world.rooms.values():
+            anew.put_room(room)
+        anew.put_child(Asked(uid="web", name="web", parent=CORE, hard={"cpu": 4}, created="1"))
+        fast = world.claims["fast"]
+        late = Asked(uid="late", name="late", parent=CORE, hard={"cpu": 30}, created="0", slice="late")
+        charged = Asked(uid="fast", name="fast", parent=CORE, hard=fast.hard, slice="fast", charged={"cpu": 16})
+        anew.put_child(late)
+        anew.put_child(charged)
+        anew.start(())
+        anew.plan()
+        assert anew.nodes["fast"].granted["cpu"] == 16
+        assert anew.nodes["late"].granted["cpu"] == 0
+        assert {name: node.own["cpu"] for name in world.rooms if (node := anew.at(name))} == before
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(5, 40))
+def test_what_is_held_is_never_more_than_there_is(chance: random.Random, steps: int) -> None:
+    """X03: namespaces and claims together, whatever is asked for and whoever uses what; and it comes to rest."""
+    world = World(WHOLE)
+    for _ in range(steps):
+        spaces = list(world.rooms)
+        match chance.randint(0, 5):
+            case 0 | 1:
+                name = chance.choice("abcd")
+                old = world.rooms.get(name)
+                parent = old.parent if old is not None else chance.choice(spaces)
+                world.child(name, parent, cpu=chance.randint(0, 20), pods=chance.randint(0, 5))
+            case 2:
+                name = chance.choice("xyz")
+                known = world.claims.get(name)
+                world.claim(name, known.parent if known else chance.choice(spaces), chance.randint(1, 30))
+            case 3:
+                world.run(chance.choice(spaces), chance.randint(0, 30))
+            case 4:
+                _use_some(world, chance)
+            case _:
+                idle = [name for name in world.claims if all(room.slice != name for room in world.rooms.values())]
+                if idle:
+                    world.release(chance.choice(idle))
+        assert fits(world.charged(), WHOLE), world.charged()
+
+
+def _use_some(world: World, chance: random.Random) -> None:
+    """Have a namespace use a claim that has its nodes, in its own namespace or the one above."""
+    room = world.rooms[chance.choice(list(world.rooms))]
+    near = [name for name, claim in world.claims.items() if claim.parent in {room.namespace, room.parent}]
+    mine = [name for name in near if world.granted(name)]
+    if mine and not room.slice:
+        world.use(room.namespace, chance.choice(mine))
