@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -117,9 +118,36 @@ def main() -> None:
         click.echo("tenantry: stopped", err=True)
         sys.exit(130)
     except TenantryError as error:
-        click.echo(f"tenantry: {error}", err=True)
-        sys.exit(error.exit_code)
+        _end_with([error])
+    except ExceptionGroup as group:
+        told = told_by(group)
+        if not told:
+            raise
+        _end_with(told)
     except BrokenPipeError:
         # The reader went away (`tenantry … | head`): leave without the interpreter's complaint about stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+
+
+def told_by(group: ExceptionGroup[Exception]) -> list[TenantryError]:
+    """Return what a person should hear of errors that came together, each message once; [] where one is a bug."""
+    ours, others = group.split(TenantryError)
+    found: dict[str, TenantryError] = {}
+    for error in _leaves(ours) if ours is not None and others is None else ():
+        found.setdefault(str(error), error)
+    return list(found.values())
+
+
+def _leaves(group: ExceptionGroup[TenantryError]) -> Iterator[TenantryError]:
+    for error in group.exceptions:
+        if isinstance(error, ExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+def _end_with(errors: Sequence[TenantryError]) -> NoReturn:
+    for error in errors:
+        click.echo(f"tenantry: {error}", err=True)
+    sys.exit(errors[0].exit_code)
