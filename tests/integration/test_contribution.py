@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import datetime as dt
 import sys
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pytest
+import pytest_asyncio
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -19,12 +22,15 @@ from cryptography.x509.oid import NameOID
 from tenantry.api import contribution, marks
 from tenantry.api.errors import Forbidden, NotFound, Unauthorized
 from tenantry.api.kubernetes import ClusterRoleBinding
+from tenantry.api.slice import SliceClaim
 from tenantry.controllers.contributions.signing import CLIENT, SigningRequest
 from tenantry.controllers.nodes.controller import Node
+from tenantry.engine.clock import rfc3339
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
 from tenantry.testing.api import CONFIG_MAPS, SECRETS, Api, until
+from tenantry.testing.pool import Pool, claim, free, state
 from tenantry.testing.requests import People
 
 pytest_plugins = ["tenantry.testing.fixtures"]
@@ -35,18 +41,30 @@ pytestmark = pytest.mark.usefixtures("operator")
 Json = dict[str, Any]
 
 
-async def offer(cluster: LocalCluster, tenant: str, *more: str) -> tuple[str, str]:
-    """Have a node contributed by the command; its name and the token are returned."""
-    command = (sys.executable, "-m", "tenantry", "node", "contribute", f"--kubeconfig={cluster.kubeconfig_path}")
+@pytest_asyncio.fixture
+async def pool(api: Api, name: str) -> AsyncGenerator[Pool]:
+    """Nodes of the test's own."""
+    made = Pool(api, name)
+    yield made
+    await made.end()
+
+
+async def command(cluster: LocalCluster, *arguments: str) -> str:
+    """Run a command of `tenantry node`; its stdout is returned."""
     child = await asyncio.create_subprocess_exec(
-        *command,
-        *(f"--tenant={tenant}", "--owner=ada", *more),
+        *(sys.executable, "-m", "tenantry", "node", *arguments, f"--kubeconfig={cluster.kubeconfig_path}"),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     out, err = await child.communicate()
     assert child.returncode == 0, err.decode()
-    token = out.decode().split()[-1]
+    return out.decode()
+
+
+async def offer(cluster: LocalCluster, tenant: str, *more: str) -> tuple[str, str]:
+    """Have a node contributed by the command; its name and the token are returned."""
+    said = await command(cluster, "contribute", f"--tenant={tenant}", "--owner=ada", *more)
+    token = said.split()[-1]
     return contribution.node_of(token.partition(".")[0]), token
 
 
@@ -130,3 +148,62 @@ async def test_a_node_is_labelled_with_what_was_agreed_on(
     await api.patch(Node.resource, node, {"metadata": {"labels": {marks.LOCATION: None}}})
     await until(labelled, "the node has its labels again")
     await clean_up(api, node)
+
+
+async def test_the_owners_tenant_has_the_first_claim(api: Api, pool: Pool, name: str) -> None:
+    """E19: of nodes that do, a tenant gets those that were contributed for it, and others get them last."""
+    first, _, third = await pool.add(3)
+    other = f"{name}-o"
+    await api.make_tenant(name)
+    await api.make_tenant(other)
+    await api.patch(Node.resource, third, {"metadata": {"labels": {marks.CONTRIBUTED_BY: name}}})
+    await api.patch(Node.resource, first, {"metadata": {"labels": {marks.CONTRIBUTED_BY: "nobody-here"}}})
+    await claim(api, name, "web", selector=pool.selector)
+    assert (await state(api, name, "web", "Reserved"))["status"]["nodes"] == [third]
+    await claim(api, other, "web", selector=pool.selector, count=2)
+    assert (await state(api, other, "web", "Reserved"))["status"]["nodes"] == sorted(pool.nodes[:2])
+    for each in (name, other):
+        await api.delete(SliceClaim.resource, "web", each)
+    await free(pool, pool.nodes)
+
+
+async def test_a_slice_gives_up_a_node_that_its_owner_takes_back(api: Api, pool: Pool, name: str) -> None:
+    """E19: the node goes back to all, and the slice has another one instead."""
+    first, second = await pool.add(2)
+    await api.make_tenant(name)
+    await claim(api, name, "web", selector=pool.selector, users="Everybody", nodeNames=[first, second])
+    assert (await state(api, name, "web", "Bound"))["status"]["nodes"] == [first]
+    now = rfc3339(dt.datetime.now(dt.UTC))
+    patch = {"metadata": {"annotations": {marks.TAKEN_BACK: now}}, "spec": {"unschedulable": True}}
+    await api.patch(Node.resource, first, patch)
+    await free(pool, [first])
+
+    async def replaced() -> bool:
+        found = await api.get(SliceClaim.resource, "web", name)
+        return bool(found["status"]["nodes"] == [second] and found["status"]["state"] == "Bound")
+
+    await until(replaced, "the slice has the other node")
+    await api.delete(SliceClaim.resource, "web", name)
+    await free(pool, [second])
+
+
+async def test_a_contributed_node_is_taken_back(api: Api, tenancy: LocalCluster, people: People, name: str) -> None:
+    """E19: nobody comes any more, the cluster forgets it, and when it comes again without being asked, nobody comes."""
+    await api.make_tenant(name)
+    node, token = await offer(tenancy, name)
+    itself = await people.node(node)
+    # A taint of the test's own: nobody's pods come, whoever waits for a node.
+    spec = {"taints": [{"key": "test", "effect": "NoSchedule"}]}
+    await api.create(Node.resource, {"metadata": {"name": node}, "spec": spec})
+    await command(tenancy, "take-back", node)
+    assert await api.find(Node.resource, node) is None
+    assert await api.find(CONFIG_MAPS, contribution.record_of(node), marks.SYSTEM_NAMESPACE) is None
+    with pytest.raises(Unauthorized):
+        await ask(token, tenancy, f"{name}-again", node)
+    await itself.create(Node.resource, {"metadata": {"name": node}, "spec": spec})
+
+    async def cordoned() -> bool:
+        return bool((await api.get(Node.resource, node))["spec"].get("unschedulable"))
+
+    await until(cordoned, "nobody comes to a node that was taken back")
+    await api.delete(Node.resource, node)

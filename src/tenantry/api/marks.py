@@ -70,6 +70,9 @@ LOCATION = "tenantry.dev/location"
 DEVICE = "tenantry.dev/device"
 """On the same node: whose it is, where it stands, and what it is."""
 
+TAKEN_BACK = "tenantry.dev/taken-back"
+"""On the same node: since when its owner wants it back, in RFC 3339."""
+
 OF_CONTRIBUTIONS = (CONTRIBUTED_BY, OWNER, LOCATION, DEVICE)
 
 NODE_AGENT = "tenantry.dev/node-agent"

@@ -6,6 +6,7 @@ import asyncio
 import re
 import secrets
 import string
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ import msgspec
 from tenantry.api import contribution, marks
 from tenantry.api.cleaning import BY_HAND
 from tenantry.api.contribution import Contribution
-from tenantry.api.errors import InputError, NotFound
+from tenantry.api.errors import InputError, NotFound, RetryableError
 from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
@@ -142,6 +143,54 @@ def join(*, name: str, token: str, timeout: int) -> None:
 
     asyncio.run(LocalCluster(name).change_nodes(change, timeout))
     click.echo(node)
+
+
+@click.command("take-back")
+@takes_target
+@click.argument("node", metavar="NODE")
+@click.option(
+    "--timeout", default="5m", show_default=True, type=durations.DURATION, help="How long to wait for its pods."
+)
+def take_back(target: Target, *, node: str, timeout: int) -> None:
+    """Have everybody leave a contributed node as a slice's pods do, and wait until the cluster has it no more."""
+    if not contribution.record_of(node):
+        raise InputError(
+            f'"{node}" was not contributed: only nodes that `tenantry node contribute` let in are taken back'
+        )
+    session.run(target, lambda client: _take_back(client, node, timeout))
+    output.talk(f'node "{node}" is taken back')
+
+
+async def _take_back(client: Client, node: str, timeout_seconds: int) -> None:
+    token = f"bootstrap-token-{node.removeprefix(contribution.PREFIX)}"
+    with suppress(NotFound):
+        await client.delete(_SECRETS, _SYSTEM, token)
+    patch = {"metadata": {"annotations": {marks.TAKEN_BACK: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}}}
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            with suppress(NotFound):
+                await client.merge_patch(_NODES, "", node, patch)
+                await _until_gone(client, node)
+    except TimeoutError as error:
+        raise RetryableError(
+            f'node "{node}" still has pods after {durations.text(timeout_seconds)}; they go on leaving: run this again'
+        ) from error
+    # Its programs needed them until now.
+    for role in _ROLES:
+        with suppress(NotFound):
+            await client.delete(ClusterRoleBinding.resource, "", _binding_name(node, role))
+    with suppress(NotFound):
+        await client.delete(contribution.Record.resource, marks.SYSTEM_NAMESPACE, contribution.record_of(node))
+
+
+async def _until_gone(client: Client, node: str) -> None:
+    from tenantry.cli.following import follow, only
+    from tenantry.controllers.nodes.controller import Node
+
+    async with aclosing(follow(client, Node, selectors=only((node,)))) as states:
+        async for found in states:
+            if not found:
+                return
 
 
 @click.command()

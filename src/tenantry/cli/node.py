@@ -27,7 +27,7 @@ def node() -> None:
     """Add, remove, crash and restart the real nodes of a local cluster; let those of others join."""
 
 
-for _command in (contribution.contribute, contribution.join, contribution.cleaned):
+for _command in (contribution.contribute, contribution.join, contribution.take_back, contribution.cleaned):
     node.add_command(_command)
 
 

@@ -71,7 +71,8 @@ def operator_role() -> Json:
         allow([marks.GROUP], ["slices"], [*READ, "create", "delete"]),
         allow([marks.GROUP], ["sliceclaims/status", "slices/status"], ["update"]),
         # A node becomes a slice's by its labels and taints, and pods of others leave it.
-        allow([""], ["nodes"], [*READ, "patch"]),
+        # One that its owner takes back is deleted.
+        allow([""], ["nodes"], [*READ, "patch", "delete"]),
         allow([""], ["pods"], [*READ, "delete"]),
         allow([""], ["pods/eviction"], ["create"]),
         # The certificates of nodes that their owners contribute.

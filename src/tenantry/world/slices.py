@@ -2,8 +2,9 @@
 
     all nodes ─► why each one does not do ─► those that do, least disturbance first ─► as many as are asked for
 
-Of the nodes that do, those are taken where the fewest pods have to leave; of those the smallest, so that large nodes
-stay for claims that need them; then by name. The same world gives the same nodes, whoever asks and however often.
+Nodes that were contributed for the tenant come first, those for other tenants last. Then those are taken where the
+fewest pods have to leave; of those the smallest, so that large nodes stay for claims that need them; then by name. The
+same world gives the same nodes, whoever asks and however often.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from fractions import Fraction
 
 import msgspec
 
-from tenantry.api.marks import PARTS
+from tenantry.api.marks import CONTRIBUTED_BY, PARTS
 from tenantry.api.slice import NodeSelector, SelectorOperator, SelectorRequirement, SliceClaimSpec
 from tenantry.world.quantity import parse, write
 
@@ -71,13 +72,19 @@ class Choice(msgspec.Struct, frozen=True):
     short: str = ""
 
 
-def select(spec: SliceClaimSpec, nodes: Iterable[NodeFacts], held: Held = Held()) -> Choice:  # noqa: B008 - frozen
+def select(
+    spec: SliceClaimSpec,
+    nodes: Iterable[NodeFacts],
+    held: Held = Held(),  # noqa: B008 - frozen
+    tenant: str = "",
+) -> Choice:
     """Return the nodes that a claim gets.
 
     Args:
         spec: Of the claim.
         nodes: All nodes of the cluster.
         held: What it has already.
+        tenant: Whose claim it is: nodes that were contributed for it come first, those for others last.
     """
     needs = {key: parse(value) for key, value in spec.per_node.items()}
     wanted_names = frozenset(spec.node_names)
@@ -91,7 +98,7 @@ def select(spec: SliceClaimSpec, nodes: Iterable[NodeFacts], held: Held = Held()
             refused[node.name] = why
         else:
             fitting.append(node)
-    fitting.sort(key=_disturbance)
+    fitting.sort(key=lambda node: (_claimed_first_by(node, tenant), *_disturbance(node)))
     total = {key: parse(value) for key, value in spec.total.items()}
     left = {key: value - held.sum.get(key, _NOTHING) for key, value in total.items()}
     count = max(0, spec.count - len(held.names))
@@ -124,7 +131,7 @@ def _enough(fitting: Sequence[NodeFacts], count: int, left: Mapping[str, Fractio
     """Return the first nodes that are enough, without those that the total does not need; None where all are too few.
 
     Args:
-        fitting: Least disturbance first.
+        fitting: Those that are to be taken first, first.
         count: How many at least.
         left: Resource to what is needed of it together.
     """
@@ -139,12 +146,18 @@ def _enough(fitting: Sequence[NodeFacts], count: int, left: Mapping[str, Fractio
         missing = {key: value - _has(node, key) for key, value in missing.items()}
     if any(value > 0 for value in missing.values()):
         return None
-    # A large one that came last may have made smaller ones needless: the most disturbing first.
-    for node in sorted(taken, key=_disturbance, reverse=True):
+    # A large one that came last may have made smaller ones needless: the last in order first.
+    for node in list(reversed(taken)):
         if len(taken) > count and all(value + _has(node, key) <= 0 for key, value in missing.items()):
             taken.remove(node)
             missing = {key: value + _has(node, key) for key, value in missing.items()}
     return taken
+
+
+def _claimed_first_by(node: NodeFacts, tenant: str) -> int:
+    """Return 0 for a node that was contributed for a tenant, 2 for one of others', 1 for one of nobody's."""
+    first = node.labels.get(CONTRIBUTED_BY, "")
+    return 1 if not first else 0 if first == tenant else 2
 
 
 def _disturbance(node: NodeFacts) -> tuple[int, Fraction, Fraction, str]:

@@ -1,4 +1,4 @@
-"""Approves the certificates of contributed nodes, and labels the nodes with what was agreed on.
+"""Approves the certificates of contributed nodes, labels the nodes with what was agreed on, and takes them back.
 
 The key is "csr/NAME" or "node/NAME".
 """
@@ -13,7 +13,9 @@ import msgspec
 from tenantry.api import marks
 from tenantry.api.contribution import PREFIX, Contribution, Record, read, record_of
 from tenantry.api.errors import Conflict, NotFound
+from tenantry.api.marks import TAKEN_BACK
 from tenantry.controllers.contributions import signing
+from tenantry.controllers.contributions.leaving import take_back
 from tenantry.controllers.contributions.signing import SigningRequest
 from tenantry.controllers.nodes.controller import Node, decode_node
 from tenantry.engine.cache import Cache, Change
@@ -52,6 +54,8 @@ class ContributionController:
         lacking = _lacking(node, agreed) if agreed is not None else {}
         if lacking:
             await engine.client.merge_patch(Node.resource, "", node.metadata.name, {"metadata": {"labels": lacking}})
+        if agreed is None or node.metadata.annotations.get(TAKEN_BACK):
+            return await take_back(engine, node, engine.clock.now())
         return None
 
     async def _decide(self, engine: Engine, name: str) -> float | None:
@@ -102,10 +106,14 @@ def _of_request(change: Change[SigningRequest]) -> Iterable[str]:
     return [_CSR + after.metadata.name] if after is not None and signing.concerned(after) else []
 
 
+def _seen(node: Node) -> object:
+    return node.metadata.labels, node.metadata.annotations.get(TAKEN_BACK), node.spec.unschedulable
+
+
 def _of_node(change: Change[Node]) -> Iterable[str]:
     before, after = change.before, change.after
     if after is None or not after.metadata.name.startswith(PREFIX):
         return []
-    if before is not None and before.metadata.labels == after.metadata.labels:
+    if before is not None and _seen(before) == _seen(after):
         return []
     return [_NODE + after.metadata.name]

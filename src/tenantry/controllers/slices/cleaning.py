@@ -11,7 +11,7 @@ import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.cleaning import BY_HAND, Answer, asked_at, request_of, slice_of_request
-from tenantry.api.marks import CLEANED, CLEANING, NODE_AGENT, SLICE
+from tenantry.api.marks import CLEANED, CLEANING, NODE_AGENT, SLICE, TAKEN_BACK
 from tenantry.api.tenancydefaults import CleaningPolicy
 from tenantry.controllers.nodes.controller import Node, NodeCondition
 from tenantry.controllers.slices.status import named
@@ -93,10 +93,9 @@ def _answered(said: str, request: str) -> Finding | None:
     return Finding(stage=Stage.CLEAN, message=_removed(answer))
 
 
-def word(node: Node) -> tuple[str, str, str]:
-    """Return what a node and the operator say to each other: where it changes there is something to do."""
-    notes = node.metadata.annotations
-    return notes.get(CLEANING, ""), notes.get(CLEANED, ""), notes.get(NODE_AGENT, "")
+def word(node: Node) -> tuple[str, ...]:
+    """Return what a node, its owner and the operator say to each other: where it changes there is something to do."""
+    return tuple(node.metadata.annotations.get(key, "") for key in (CLEANING, CLEANED, NODE_AGENT, TAKEN_BACK))
 
 
 def ask(name: str, now: dt.datetime) -> Callable[[Node], Json]:

@@ -107,7 +107,7 @@ class SliceController:
         """
         now = engine.clock.now()
         scene = gather(engine, key, now)
-        if scene.claim is None and scene.slice is None and not scene.nodes:
+        if scene.claim is None and scene.slice is None and not scene.nodes and not scene.going:
             self._forget(engine, key)
             return None
         if scene.is_part:
@@ -119,8 +119,9 @@ class SliceController:
         stand, again = await (
             self._release(engine, scene, there, now) if _ends(scene) else self._keep(engine, scene, there, now)
         )
+        later = None if _ends(scene) else await self._releasing.give_up(engine, scene, there, now)
         await self._tell(engine, key, stand, now)
-        turns = [seconds for seconds in (again, scene.lease.next_seconds) if seconds is not None]
+        turns = [seconds for seconds in (again, later, scene.lease.next_seconds) if seconds is not None]
         return min(turns, default=None)
 
     # -- keeping ----------------------------------------------------------------------------------
@@ -218,7 +219,7 @@ class SliceController:
             return Choice(nodes=(), refused={})
         nodes: Cache[Node] = engine.cache(Node.resource)
         found = self._book.read(nodes, partial(there.count, BY_NODE), self._picked)
-        return select(scene.claim.spec, found, _held(scene))
+        return select(scene.claim.spec, found, _held(scene), scene.tenant.metadata.name)
 
     async def _bind(
         self, engine: Engine, scene: Scene, there: Cache[PodFacts], now: dt.datetime
@@ -385,7 +386,7 @@ def _ends(scene: Scene) -> bool:
     if scene.claim is None or scene.lease.is_expired:
         return True
     taken_back = scene.claim.spec.mode is ClaimMode.MANUAL and scene.slice is None
-    return (taken_back and bool(scene.nodes)) or (scene.tenant is None and bool(scene.nodes))
+    return (taken_back or scene.tenant is None) and bool(scene.nodes or scene.going)
 
 
 def _in_the_way(scene: Scene) -> Stand | None:

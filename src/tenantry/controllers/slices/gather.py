@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import SLICE, TENANT_UID, ZONE
+from tenantry.api.marks import SLICE, TAKEN_BACK, TENANT_UID, ZONE
 from tenantry.api.slice import DEFAULT_GRACE_SECONDS, Sharing, Slice, SliceClaim, Users, slice_name
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
@@ -44,6 +44,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         lease: Of the claim.
         suspended: The tenant is closed.
         nodes: Those that are set aside for it, by name.
+        going: Of them those that their owners take back, which are not among `nodes`.
         labelled: Namespaces whose pods are bound to it.
         max_grace_seconds: Of TenancyDefaults.
     """
@@ -55,6 +56,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     lease: Lease
     suspended: bool
     nodes: tuple[Node, ...]
+    going: tuple[Node, ...]
     labelled: tuple[Observed, ...]
     max_grace_seconds: int
 
@@ -97,6 +99,7 @@ def gather(engine: Engine, name: str, now: dt.datetime) -> Scene:
     claim = next((each for each in claims if not each.metadata.deletion_timestamp), None)
     defaults: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(DEFAULTS)
     tenant = tenant_of(engine, claim.metadata.namespace) if claim is not None else None
+    nodes: list[Node] = engine.cache(Node.resource).by_index(BY_SLICE, name)
     return Scene(
         name=name,
         claim=claim,
@@ -104,7 +107,8 @@ def gather(engine: Engine, name: str, now: dt.datetime) -> Scene:
         tenant=tenant,
         lease=lease(claim.spec.expires_at, now) if claim is not None else ENDLESS,
         suspended=tenant is not None and with_lease(tenant, now).spec.suspended,
-        nodes=tuple(engine.cache(Node.resource).by_index(BY_SLICE, name)),
+        nodes=tuple(node for node in nodes if not node.metadata.annotations.get(TAKEN_BACK)),
+        going=tuple(node for node in nodes if node.metadata.annotations.get(TAKEN_BACK)),
         labelled=tuple(engine.cache(Namespace.resource).by_index(BY_SLICE_LABEL, name)),
         max_grace_seconds=(defaults.spec.slices if defaults is not None else SliceDefaults()).max_grace_period_seconds,
     )

@@ -9,8 +9,11 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from tenantry.api import reasons
 from tenantry.api.errors import NotFound
+from tenantry.api.marks import TAKEN_BACK
 from tenantry.api.slice import SliceState
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
@@ -23,6 +26,7 @@ from tenantry.controllers.slices.pods import PodFacts
 from tenantry.controllers.slices.status import Stand
 from tenantry.engine.cache import Cache
 from tenantry.engine.runtime import Engine
+from tenantry.world.leases import instant
 
 
 class Release:
@@ -46,11 +50,9 @@ class Release:
             How far it is, None where everything is given back; and when to look again.
         """
         await writes.label(engine, scene.labelled, None)
-        scene = await self._close(engine, scene, now)
-        # Of a slice that was never bound, the pods are others', who may stay.
-        own = {
-            node.metadata.name: [pod for pod in on_node(there, node) if pod.slice == scene.name] for node in scene.nodes
-        }
+        await self._close(engine, scene.name, (*scene.nodes, *scene.going))
+        scene = _whole(engine, scene.name, now)
+        own = _own(there, scene.nodes, scene.name)
         leaving = [pod for found in own.values() for pod in found]
         self._departures.watch_over(scene.name, [name for name, found in own.items() if found])
         since = self._departures.since(scene, leaving, now)
@@ -61,7 +63,7 @@ class Release:
         else:
             empty = [node for node in scene.nodes if not own[node.metadata.name]]
             findings, later = await self._clean(engine, scene.name, empty, now)
-            scene = gather(engine, scene.name, now)
+            scene = _whole(engine, scene.name, now)
             again = min((turn for turn in (again, later) if turn is not None), default=None)
             if scene.nodes and not leaving:
                 return _cleaning(scene, findings), again
@@ -76,6 +78,26 @@ class Release:
         if scene.slice is not None:
             await engine.delete(scene.slice)
         return None, None
+
+    async def give_up(self, engine: Engine, scene: Scene, there: Cache[PodFacts], now: dt.datetime) -> float | None:
+        """Give back those nodes of a slice that goes on which their owners take back; return when to look again."""
+        if not scene.going:
+            return None
+        await self._close(engine, scene.name, scene.going)
+        settles = self._departures.settles(engine, scene.name)
+        if settles > 0:
+            return settles
+        own = _own(there, scene.going, scene.name)
+        turns: list[float] = []
+        for node in scene.going:
+            left = (instant(node.metadata.annotations[TAKEN_BACK]) - now).total_seconds() + scene.grace_seconds
+            what = desired.leave(own[node.metadata.name], left)
+            why = f"the owner of node {node.metadata.name!r} takes it back: the pod leaves"
+            await writes.send_away(engine, what, {pod.key: why for pod in (*what.ask, *what.end)})
+            turns += [what.next_seconds] if what.next_seconds is not None else []
+        empty = [node for node in scene.going if not own[node.metadata.name]]
+        _, later = await self._clean(engine, scene.name, empty, now)
+        return min([*turns, *([later] if later is not None else [])], default=None)
 
     async def free(self, engine: Engine, name: str, nodes: Sequence[Node]) -> None:
         """Give nodes back to everybody.
@@ -107,14 +129,23 @@ class Release:
         waits = at[Stage.TO_ASK] or at[Stage.ASKED]
         return findings, cleaning.ANSWER_SECONDS if waits else None
 
-    async def _close(self, engine: Engine, scene: Scene, now: dt.datetime) -> Scene:
-        """Let no more pods of the slice come to its nodes; they are nobody else's yet."""
-        closing = [node for node in scene.nodes if node.metadata.labels.get(desired.SLICE)]
-        if not closing:
-            return scene
-        await writes.mark(engine, scene.name, closing, desired.bind(scene.name, leaving=True))
-        self._departures.closed(engine, scene.name)
-        return gather(engine, scene.name, now)
+    async def _close(self, engine: Engine, name: str, nodes: Sequence[Node]) -> None:
+        """Let no more pods of a slice come to nodes of it; they are nobody else's yet."""
+        closing = [node for node in nodes if node.metadata.labels.get(desired.SLICE)]
+        if closing:
+            await writes.mark(engine, name, closing, desired.bind(name, leaving=True))
+            self._departures.closed(engine, name)
+
+
+def _whole(engine: Engine, name: str, now: dt.datetime) -> Scene:
+    """Return what is known of a slice that ends: whoever takes nodes back, all of them go."""
+    scene = gather(engine, name, now)
+    return replace(scene, nodes=(*scene.nodes, *scene.going), going=())
+
+
+def _own(there: Cache[PodFacts], nodes: Sequence[Node], name: str) -> dict[str, list[PodFacts]]:
+    """Return the pods of a slice on each node: of one that was never bound, the pods are others', who may stay."""
+    return {node.metadata.name: [pod for pod in on_node(there, node) if pod.slice == name] for node in nodes}
 
 
 async def _say(engine: Engine, node: Node, finding: Finding, now: dt.datetime) -> None:
