@@ -1,5 +1,5 @@
 // Command probe is what the pods of `tenantry audit --probe` run: it answers others, tries what it was given and says
-// as one line of JSON what came of it. It changes nothing.
+// as one line of JSON what came of it. It changes nothing but the volume that it is told to leave a word in.
 package main
 
 import (
@@ -27,14 +27,14 @@ func main() {
 
 func run(arguments []string) error {
 	if len(arguments) < 2 {
-		return errors.New("needs `serve WORD PORT`, `try JSON` or `eat MIB`")
+		return errors.New("needs `serve WORD PORT`, `try JSON`, `eat MIB`, `leave FOLDER WORD` or `find FOLDER WORD`")
 	}
 	switch arguments[0] {
-	case "serve":
+	case "serve", "leave", "find":
 		if len(arguments) != 3 {
-			return errors.New("needs `serve WORD PORT`")
+			return fmt.Errorf("needs two words after `%s`", arguments[0])
 		}
-		return serve(arguments[1], arguments[2])
+		return runWith(arguments[0], arguments[1], arguments[2])
 	case "try":
 		var attempts []Attempt
 		if err := json.Unmarshal([]byte(arguments[1]), &attempts); err != nil {
@@ -49,6 +49,16 @@ func run(arguments []string) error {
 		return eat(mib)
 	}
 	return fmt.Errorf("does not know %q", arguments[0])
+}
+
+func runWith(verb, one, two string) error {
+	switch verb {
+	case "leave":
+		return leave(one, two)
+	case "find":
+		return tell(lookThrough(one, two))
+	}
+	return serve(one, two)
 }
 
 // Report is what a pod says.

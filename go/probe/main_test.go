@@ -2,6 +2,8 @@ package main
 
 import (
 	"net"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -68,7 +70,7 @@ func serveAt(target string, after time.Duration) error {
 }
 
 func TestWhatIsWrongIsSaid(t *testing.T) {
-	for _, arguments := range [][]string{{}, {"try"}, {"try", "{"}, {"eat", "much"}, {"sing", "it"}, {"serve", "word"}} {
+	for _, arguments := range [][]string{{}, {"try"}, {"try", "{"}, {"eat", "much"}, {"leave", "x"}, {"find", "x"}, {"sing", "it"}, {"serve", "word"}} {
 		if run(arguments) == nil {
 			t.Errorf("%v goes through", arguments)
 		}
@@ -79,5 +81,27 @@ func TestItSeesItself(t *testing.T) {
 	inside := lookInside()
 	if inside.CapBnd == "" || inside.Version == "" || inside.NoNewPrivs == "" {
 		t.Errorf("%+v", inside)
+	}
+}
+
+func TestWhatOneLeavesTheNextFinds(t *testing.T) {
+	folder := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(folder, "lost+found", "x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if found := lookThrough(folder, "word"); found.Count != 0 || found.Found || found.Unread != "" {
+		t.Errorf("an empty volume: %+v", found)
+	}
+	if err := run([]string{"leave", folder, "word"}); err != nil {
+		t.Fatal(err)
+	}
+	if found := lookThrough(folder, "word"); found.Count != 1 || !found.Found || found.Files[0] != "word" {
+		t.Errorf("a used volume: %+v", found)
+	}
+	if found := lookThrough(folder, "another"); found.Count != 1 || found.Found {
+		t.Errorf("somebody else's: %+v", found)
+	}
+	if found := lookThrough(filepath.Join(folder, "nowhere"), "word"); found.Unread == "" {
+		t.Errorf("nothing: %+v", found)
 	}
 }

@@ -10,7 +10,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest_asyncio
 
 from tenantry.audit import stage
 from tenantry.audit.check import Alone, Verdict
-from tenantry.audit.checks.probes import NETWORK, PODS, QUOTA
+from tenantry.audit.checks.probes import NETWORK, PODS, QUOTA, STORAGE
 from tenantry.local import build
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.real import requirements
@@ -27,7 +28,7 @@ from tenantry.testing.api import until
 
 NAME = "probed"
 TENANTRY = (sys.executable, "-m", "tenantry")
-PROBES = {each.id: each for each in (*NETWORK, *PODS, *QUOTA)}
+PROBES = {each.id: each for each in (*NETWORK, *PODS, *QUOTA, *STORAGE)}
 Json = dict[str, Any]
 
 
@@ -79,20 +80,45 @@ async def real(tenantry_home: Path) -> AsyncIterator[LocalCluster]:
         await cluster.down(purge=True)
 
 
-async def make_tenant(name: str, owner: str, **spec: object) -> None:
-    """Make a tenant and wait until it is Ready."""
-    value = {
-        "apiVersion": "tenantry.dev/v1alpha1",
-        "kind": "Tenant",
-        "metadata": {"name": name},
-        "spec": {"owners": [{"kind": "User", "name": owner}], **spec},
-    }
+async def make(value: Json) -> None:
+    """Make an object, or change it."""
     child = await asyncio.create_subprocess_exec(
         *(*TENANTRY, "kubectl", f"--name={NAME}", "--", "apply", "-f", "-"), stdin=asyncio.subprocess.PIPE
     )
     await child.communicate(json.dumps(value).encode())
     assert child.returncode == 0
+
+
+async def make_tenant(name: str, owner: str, **spec: object) -> None:
+    """Make a tenant and wait until it is Ready."""
+    whole = {"owners": [{"kind": "User", "name": owner}], **spec}
+    await make({"apiVersion": "tenantry.dev/v1alpha1", "kind": "Tenant", "metadata": {"name": name}, "spec": whole})
     await kubectl("wait", f"tenant/{name}", "--for=condition=Ready", "--timeout=60s")
+
+
+@asynccontextmanager
+async def volumes(*folders: str) -> AsyncGenerator[None]:
+    """Have a default StorageClass with a volume for each of these folders of one node, for as long as the block."""
+    kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass"}
+    about = {"name": "static", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
+    mode = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+    await make({**kind, "metadata": about, **mode})
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["real-1"]}]}
+    for number, folder in enumerate(folders):
+        spec = {
+            "capacity": {"storage": "32Mi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "static",
+            "hostPath": {"path": f"/var/lib/{folder}", "type": "DirectoryOrCreate"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+        }
+        about = {"name": f"{folder}-{number}", "labels": {"static": "true"}}
+        await make({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": about, "spec": spec})
+    try:
+        yield
+    finally:
+        await kubectl("delete", "storageclass/static")
+        await kubectl("delete", "persistentvolumes", "-l", "static=true", "--wait=false")
 
 
 async def probed(*arguments: str) -> dict[str, Json]:
@@ -105,7 +131,9 @@ async def probed(*arguments: str) -> dict[str, Json]:
 async def left_of_audits() -> list[str]:
     """Return what audits have made and not taken away."""
     label = ",".join(f"{key}={value}" for key, value in stage.MARK.items())
-    return (await kubectl("get", "pods,services,namespaces", "-A", "-l", label, "-o", "name")).split()
+    return (
+        await kubectl("get", "pods,services,persistentvolumeclaims,namespaces", "-A", "-l", label, "-o", "name")
+    ).split()
 
 
 async def is_clean() -> bool:
@@ -122,7 +150,8 @@ def told(results: dict[str, Json], ids: set[str]) -> str:
 async def test_an_isolated_tenant_in_the_sandbox_lets_nothing_through() -> None:
     """X06, H06, H03: what was tried was refused, out of reach of a tenant whose own pods reach each other."""
     await make_tenant("guarded", "gina", rules={"podSecurity": {"level": "Restricted"}})
-    results = await probed("guarded")
+    async with volumes("one", "two"):
+        results = await probed("guarded")
     wrong = {id_ for id_, each in results.items() if each["verdict"] != Verdict.PASSED}
     assert not wrong, told(results, wrong)
     assert results["TNT-POD-031"]["by"] == "gVisor"
@@ -143,7 +172,8 @@ async def test_a_plain_namespace_shows_what_is_open() -> None:
     """X06: each probe fails of which Kubernetes leaves it open, and what NetworkPolicies close stays closed."""
     await kubectl("create", "namespace", "plain")
     await kubectl("create", "rolebinding", "admin", "-n", "plain", "--clusterrole=admin", "--user=bob")
-    results = await probed("--namespace=plain", "--as=bob")
+    async with volumes("again", "again"):
+        results = await probed("--namespace=plain", "--as=bob")
     expected = {Alone.OPEN: Verdict.FAILED, Alone.REFUSED: Verdict.PASSED}
     wrong = {
         id_
@@ -152,6 +182,9 @@ async def test_a_plain_namespace_shows_what_is_open() -> None:
     }
     assert not wrong, told(results, wrong)
     assert (results["TNT-NET-020"]["verdict"], results["TNT-NET-027"]["verdict"]) == (Verdict.PASSED, Verdict.PASSED)
+    # Both claims had the same folder of the node.
+    left = results["TNT-STO-009"]
+    assert (left["verdict"], "what another namespace has written" in left["message"]) == (Verdict.FAILED, True)
 
 
 @pytest.mark.usefixtures("real")

@@ -8,8 +8,8 @@ import pytest
 from tenantry.audit import stage, verdict
 from tenantry.audit.check import Check, Nothing, Result, Verdict
 from tenantry.audit.checks import probes
-from tenantry.audit.checks.probes import NETWORK, PODS, QUOTA, capabilities
-from tenantry.audit.findings import WITHOUT_TOKEN, Eaten, Findings, Inside, Missed, Report, Run, Said, nothing
+from tenantry.audit.checks.probes import NETWORK, PODS, QUOTA, STORAGE, capabilities
+from tenantry.audit.findings import WITHOUT_TOKEN, Eaten, Findings, Inside, Missed, Report, Run, Said, Volume, nothing
 from tenantry.audit.place import Node, Place
 from tenantry.audit.stage import Address, Image
 
@@ -57,7 +57,7 @@ def found(own: Run | Missed, other: Run | Missed | None = None, **more: object) 
 
 def check(id_: str) -> Check:
     """Return a check by its id."""
-    return next(each for each in (*NETWORK, *PODS, *QUOTA) if each.id == f"TNT-{id_}")
+    return next(each for each in (*NETWORK, *PODS, *QUOTA, *STORAGE) if each.id == f"TNT-{id_}")
 
 
 def judged(id_: str, findings: Findings, place: Place = PLACE) -> Result:
@@ -106,7 +106,7 @@ def test_a_network_that_works_for_nobody_passes_nothing(id_: str) -> None:
         assert (alone.verdict, "what must work does not" in alone.message) == (Verdict.SKIPPED, True)
 
 
-@pytest.mark.parametrize("id_", [each.id.removeprefix("TNT-") for each in (*NETWORK, *PODS, *QUOTA)])
+@pytest.mark.parametrize("id_", [each.id.removeprefix("TNT-") for each in (*NETWORK, *PODS, *QUOTA, *STORAGE)])
 def test_without_pods_nothing_is_known(id_: str) -> None:
     """X06: and it is said why."""
     result = judged(id_, nothing("no reason"))
@@ -226,6 +226,21 @@ def test_memory_and_processes_are_kept_by_the_node() -> None:
     assert judged("QTA-009", found(run(OWN), pid_limits={"n1": 4096, "n2": 100})).verdict is Verdict.PASSED
     result = judged("QTA-009", found(run(OWN), pid_limits={"n1": 4096, "n2": -1}))
     assert (result.verdict, "'n2'" in result.message, "'n1'" in result.message) == (Verdict.FAILED, True, False)
+
+
+@pytest.mark.parametrize(
+    ("volume", "expected"),
+    [
+        (Volume(), Verdict.PASSED),
+        (Volume(files=("word",), count=1, found=True), Verdict.FAILED),
+        (Volume(files=("accounts.db",), count=1), Verdict.FAILED),
+        (Volume(unread="permission denied"), Verdict.SKIPPED),
+        (Volume(files=("a",), count=1, unread="permission denied"), Verdict.FAILED),
+    ],
+)
+def test_a_new_volume_is_empty(volume: Volume, expected: Verdict) -> None:
+    """X06, H06: what could not be looked through is no pass."""
+    assert judged("STO-009", found(run(OWN), volume=volume)).verdict is expected
 
 
 def test_every_attempt_is_of_a_check() -> None:

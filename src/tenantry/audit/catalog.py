@@ -13,6 +13,7 @@ CHECKS: tuple[Check, ...] = (
     *network.CHECKS,
     *probes.NETWORK,
     *storage.CHECKS,
+    *probes.STORAGE,
     *quota.CHECKS,
     *probes.QUOTA,
     *own.CHECKS,

@@ -80,6 +80,22 @@ class Eaten(msgspec.Struct, frozen=True, kw_only=True):
     end: str
 
 
+class Volume(msgspec.Struct, frozen=True, kw_only=True):
+    """What was in a new volume; see go/probe/volume.go.
+
+    Args:
+        files: The names of the first files.
+        count: How many there are.
+        found: One has what somebody else wrote.
+        unread: Why it was not looked through, "" where it was.
+    """
+
+    files: tuple[str, ...] = ()
+    count: int = 0
+    found: bool = False
+    unread: str = ""
+
+
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
     """All that pods have seen.
 
@@ -88,6 +104,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
         other: The pod in a namespace of nobody's.
         told: By the id of an attempt, what is tried, as in "connect to the Service of another namespace".
         eaten: Of memory.
+        volume: Of a claim that the tenant made after somebody else had used one of the same StorageClass.
         pid_limits: By the name of a node, how many processes a pod may have there; -1 for any number.
     """
 
@@ -95,6 +112,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     other: Run | Missed
     told: Mapping[str, str] = {}
     eaten: Eaten | Missed = Missed("it was not tried")
+    volume: Volume | Missed = Missed("it was not tried")
     pid_limits: Mapping[str, int] | Missed = Missed("they were not read")
 
 
@@ -113,7 +131,7 @@ PUBLIC = ("open-address", "open-service")
 def nothing(message: str) -> Findings:
     """Return the findings of nothing, and why."""
     missed = Missed(message)
-    return Findings(own=missed, other=missed, eaten=missed, pid_limits=missed)
+    return Findings(own=missed, other=missed, eaten=missed, volume=missed, pid_limits=missed)
 
 
 def outwards(*prefixes: str, needs: tuple[str, ...] = OWN, by: str = "the network") -> Probed:

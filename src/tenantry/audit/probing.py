@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-from collections.abc import AsyncGenerator, Callable
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
-from tenantry.api.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
+from tenantry.api.errors import ApiError, Forbidden, Invalid, NotFound
 from tenantry.api.kubernetes import Namespace, NetworkPolicy
 from tenantry.api.model import Resource
-from tenantry.audit import kinds, stage
+from tenantry.audit import kinds, stage, volumes
 from tenantry.audit.attempts import Json, rows, table
 from tenantry.audit.findings import OWN, OWN_NAME, Eaten, Findings, Missed, Report, Run, nothing
 from tenantry.audit.place import Node, Place
+from tenantry.audit.podrunner import NotReady, Pods, create, create_pod, end, has_ended, why
 from tenantry.audit.stage import Address, Image
 from tenantry.audit.verdict import NO_NODES
+from tenantry.audit.volumes import READER
 from tenantry.kube import wire
 from tenantry.kube.client import Client
-from tenantry.kube.watch import EventType, watch
 
 READY_SECONDS = 90.0
 """How long pods may take until they answer: an image may have to come."""
@@ -32,18 +32,8 @@ DONE_SECONDS = 120.0
 CLEANING_SECONDS = 30.0
 LEFT_SECONDS = 900
 """What is older was left by an audit that died."""
-ACCOUNT_SECONDS = 20.0
-LOOK_SECONDS = 0.3
-CORE_EVENTS = Resource("", "v1", "events", "Event")
-"""Events as the API v1 has them: only there they are found by what they are about."""
-
-ENDED = ("Succeeded", "Failed")
 PEER = "peer"
 OPEN, CLOSED = "open", "closed"
-
-
-class _NotReady(Exception):
-    """A pod that does not come to where it should, and why."""
 
 
 async def probe(admin: Client, person: Client, place: Place, image: Image | str) -> Findings:
@@ -67,7 +57,7 @@ async def probe(admin: Client, person: Client, place: Place, image: Image | str)
         return await made.play()
     except Forbidden as error:
         return nothing(f"whoever asked may not set the probes up: {error}")
-    except (ApiError, _NotReady) as error:
+    except (ApiError, NotReady) as error:
         return nothing(f"the probes could not be set up: {error}")
     finally:
         cleaning = asyncio.ensure_future(made.clean())
@@ -84,6 +74,7 @@ class _Stage:
         self._person = person
         self._place = place
         self._image = image
+        self._pods = Pods(admin, (node.name for node in place.real_nodes))
         self._word = place.name
         self._foreign = place.name
         self._nodes = [each for each in place.real_nodes if each.is_open]
@@ -92,9 +83,10 @@ class _Stage:
 
     async def play(self) -> Findings:
         await self._sweep()
-        await self._create(self._admin, Namespace.resource, stage.namespace(self._place))
-        await self._create(self._admin, NetworkPolicy.resource, stage.closing(), self._foreign)
+        await create(self._admin, Namespace.resource, stage.namespace(self._place))
+        await create(self._admin, NetworkPolicy.resource, stage.closing(), self._foreign)
         limits = asyncio.create_task(self._pid_limits())
+        volume = asyncio.create_task(volumes.probe(self._admin, self._person, self._place, self._image))
         opened = asyncio.create_task(self._server(OPEN))
         closed = asyncio.create_task(self._closed())
         own = asyncio.create_task(self._peer())
@@ -109,54 +101,61 @@ class _Stage:
             theirs = self._run_witness(attempts)
             eaten = self._eat() if isinstance(peer, Address) else _missed(peer)
             own_run, other_run, eater = await asyncio.gather(mine, theirs, eaten)
-            return Findings(own=own_run, other=other_run, told=told, eaten=eater, pid_limits=await limits)
+            return Findings(
+                own=own_run,
+                other=other_run,
+                told=told,
+                eaten=eater,
+                volume=await volume,
+                pid_limits=await limits,
+            )
         finally:
-            tasks: list[asyncio.Task[Any]] = [opened, closed, own, limits]
+            tasks: list[asyncio.Task[Any]] = [opened, closed, own, limits, volume]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _server(self, role: str) -> Address:
         value = stage.pod(role, role, self._image, stage.serving(self._word), bare=True)
-        service = await self._create(self._admin, kinds.SERVICES, stage.service(role, role), self._foreign)
-        await self._pod(self._admin, stage.on_real(value, self._nodes), self._foreign)
+        service = await create(self._admin, kinds.SERVICES, stage.service(role, role), self._foreign)
+        await create_pod(self._admin, stage.on_real(value, self._nodes), self._foreign)
         return await self._address(role, role, self._foreign, service)
 
     async def _closed(self) -> list[Address]:
         """Make closed pods on several nodes; a node that does not run its pod is left out, while there is another.
 
         Raises:
-            _NotReady: None runs.
+            NotReady: None runs.
         """
-        service = await self._create(self._admin, kinds.SERVICES, stage.service(CLOSED, CLOSED), self._foreign)
+        service = await create(self._admin, kinds.SERVICES, stage.service(CLOSED, CLOSED), self._foreign)
 
         async def one(number: int, node: Node) -> Address:
             name = f"{CLOSED}-{number}"
             value = stage.pod(name, CLOSED, self._image, stage.serving(self._word), bare=True)
-            await self._pod(self._admin, stage.on_real(value, [node]), self._foreign)
+            await create_pod(self._admin, stage.on_real(value, [node]), self._foreign)
             about = await self._address(CLOSED, name, self._foreign, service)
             return msgspec.structs.replace(about, dns=self._dns(CLOSED, self._foreign))
 
         nodes = self._nodes[: stage.MOST_NODES]
         found = await asyncio.gather(*(one(*each) for each in enumerate(nodes)), return_exceptions=True)
         for each in found:
-            if isinstance(each, BaseException) and not isinstance(each, _NotReady):
+            if isinstance(each, BaseException) and not isinstance(each, NotReady):
                 raise each
         ready = [each for each in found if isinstance(each, Address)]
         if not ready:
-            raise _NotReady("; ".join(sorted(str(each) for each in found)))
+            raise NotReady("; ".join(sorted(str(each) for each in found)))
         return ready
 
     async def _peer(self) -> Address | Missed:
         name = self._named(PEER)
         value = stage.pod(name, PEER, self._image, stage.serving(self._word))
         try:
-            await self._pod(self._person, value, self._place.namespace)
-            service = await self._create(self._person, kinds.SERVICES, stage.service(name, PEER), self._place.namespace)
+            await create_pod(self._person, value, self._place.namespace)
+            service = await create(self._person, kinds.SERVICES, stage.service(name, PEER), self._place.namespace)
             return await self._address(PEER, name, self._place.namespace, service)
         except (Forbidden, Invalid) as error:
             return Missed(f"an honest pod of the probe is refused: {error}")
-        except (ApiError, _NotReady) as error:
+        except (ApiError, NotReady) as error:
             return Missed(str(error))
 
     async def _run_own(self, attempts: list[stage.Attempt]) -> Run | Missed:
@@ -166,12 +165,12 @@ class _Stage:
         try:
             try:
                 value = stage.pod(name, "prober", self._image, arguments, bare=True)
-                await self._pod(self._person, value, namespace)
+                await create_pod(self._person, value, namespace)
             except (Forbidden, Invalid):
                 is_bare = False
-                await self._pod(self._person, stage.pod(name, "prober", self._image, arguments), namespace)
+                await create_pod(self._person, stage.pod(name, "prober", self._image, arguments), namespace)
             return await self._report(name, namespace, is_bare=is_bare)
-        except (ApiError, _NotReady) as error:
+        except (ApiError, NotReady) as error:
             return Missed(str(error))
 
     async def _run_witness(self, attempts: list[stage.Attempt]) -> Run | Missed:
@@ -179,9 +178,9 @@ class _Stage:
         controls = (OPEN, CLOSED, "node", "api")
         value = stage.pod("witness", "witness", self._image, stage.trying(attempts, controls), bare=True)
         try:
-            await self._pod(self._admin, stage.on_real(value, self._nodes), self._foreign)
+            await create_pod(self._admin, stage.on_real(value, self._nodes), self._foreign)
             return await self._report("witness", self._foreign, is_bare=True)
-        except (ApiError, _NotReady) as error:
+        except (ApiError, NotReady) as error:
             return Missed(str(error))
 
     async def _eat(self) -> Eaten | Missed:
@@ -189,23 +188,23 @@ class _Stage:
         told = f"take {stage.EATEN_MIB} MiB of memory where the limit is {stage.LIMIT_MIB} MiB"
         try:
             value = stage.pod(name, "eater", self._image, ("eat", str(stage.EATEN_MIB)))
-            await self._pod(self._person, value, namespace)
-            ended = await self._until(name, namespace, _has_ended, DONE_SECONDS)
-            words = await self._log(name, namespace)
-        except (ApiError, _NotReady) as error:
+            await create_pod(self._person, value, namespace)
+            ended = await self._pods.until(name, namespace, has_ended, DONE_SECONDS)
+            words = await self._pods.log(name, namespace)
+        except (ApiError, NotReady) as error:
             return Missed(str(error))
         if '"wants"' not in words:
-            return Missed(f"the pod {name!r} did not begin: {_why(ended)}")
+            return Missed(f"the pod {name!r} did not begin: {why(ended)}")
         survived = '"ate"' in words
-        return Eaten(told=told, survived=survived, end="it has all of it" if survived else _end(ended))
+        return Eaten(told=told, survived=survived, end="it has all of it" if survived else end(ended))
 
     async def _report(self, name: str, namespace: str, *, is_bare: bool) -> Run:
-        ended = await self._until(name, namespace, _has_ended, DONE_SECONDS)
-        words = await self._log(name, namespace)
+        ended = await self._pods.until(name, namespace, has_ended, DONE_SECONDS)
+        words = await self._pods.log(name, namespace)
         try:
             report = msgspec.json.decode(words, type=Report)
         except msgspec.MsgspecError as error:
-            raise _NotReady(f"the pod {name!r} in {namespace!r} tells nothing: {_why(ended)}") from error
+            raise NotReady(f"the pod {name!r} in {namespace!r} tells nothing: {why(ended)}") from error
         return Run(report=report, node=str(table(ended, "spec").get("nodeName", "")), is_bare=is_bare)
 
     async def _pid_limits(self) -> dict[str, int] | Missed:
@@ -219,38 +218,13 @@ class _Stage:
             found[node.name] = int(told.get("podPidsLimit", -1))
         return found
 
-    # -- objects ----------------------------------------------------------------------------------
+    # -- what is asked often ----------------------------------------------------------------------------------
 
     def _named(self, role: str) -> str:
         return f"{self._place.name}-{role}"
 
-    async def _create(self, client: Client, resource: Resource, value: Json, namespace: str = "") -> Json:
-        body = wire.encode_json({"apiVersion": resource.api_version, "kind": resource.kind, **value})
-        data = await client.request("POST", wire.path(resource, namespace), body=body)
-        return msgspec.json.decode(data, type=dict[str, Any])
-
-    async def _pod(self, client: Client, value: Json, namespace: str) -> None:
-        """Create a pod; that its service account is not there yet passes.
-
-        Raises:
-            Forbidden: It is refused.
-        """
-        deadline = asyncio.get_running_loop().time() + ACCOUNT_SECONDS
-        while True:
-            try:
-                await self._create(client, kinds.PODS, value, namespace)
-            except AlreadyExists:
-                return
-            except Forbidden as error:
-                is_early = "error looking up service account" in str(error)
-                if not is_early or asyncio.get_running_loop().time() > deadline:
-                    raise
-                await asyncio.sleep(LOOK_SECONDS)
-            else:
-                return
-
     async def _address(self, role: str, name: str, namespace: str, service: Json) -> Address:
-        pod = await self._until(name, namespace, _is_running, READY_SECONDS)
+        pod = await self._pods.until(name, namespace, _is_running, READY_SECONDS)
         return Address(
             name=role,
             pod=str(table(pod, "status")["podIP"]),
@@ -263,60 +237,14 @@ class _Stage:
     def _dns(service: str, namespace: str) -> str:
         return f"{service}.{namespace}.svc.{stage.CLUSTER_DOMAIN}"
 
-    async def _until(self, name: str, namespace: str, is_so: Callable[[Json], bool], seconds: float) -> Json:
-        """Return a pod once it is so.
-
-        Raises:
-            _NotReady: It is not in time, or on a node that plays only, or gone.
-        """
-        real = {node.name for node in self._place.real_nodes}
-        last: Json = {}
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                async for pod in self._versions(name, namespace):
-                    last = pod
-                    node = str(table(pod, "spec").get("nodeName", ""))
-                    if node and node not in real:
-                        raise _NotReady(f"the pod {name!r} was put on {node!r}, which runs no containers")
-                    if is_so(pod):
-                        return pod
-                    if _has_ended(pod):
-                        break
-        why = "; ".join(filter(None, (_why(last), await self._warned(name, namespace))))
-        raise _NotReady(f"the pod {name!r} in {namespace!r} does not run: {why}")
-
-    async def _warned(self, name: str, namespace: str) -> str:
-        """Return the last warning about a pod, "" for none: what keeps a container from being made is nowhere else."""
-        query = {"fieldSelector": f"involvedObject.name={name},type=Warning"}
-        with contextlib.suppress(ApiError):
-            data = await self._admin.request("GET", wire.path(CORE_EVENTS, namespace), query=query)
-            found = rows(msgspec.json.decode(data, type=dict[str, Any]), "items")
-            if found:
-                return str(found[-1].get("message", ""))
-        return ""
-
-    async def _versions(self, name: str, namespace: str) -> AsyncGenerator[Json]:
-        selectors = {"fieldSelector": f"metadata.name={name}"}
-        while True:
-            batches = watch(self._admin, kinds.PODS, resource_version="", selectors=selectors, namespace=namespace)
-            async with contextlib.aclosing(cast("AsyncGenerator[list[Any]]", batches)):
-                async for events in batches:
-                    for event in events:
-                        if event.type is EventType.DELETED:
-                            raise _NotReady(f"somebody deleted the pod {name!r} in {namespace!r}")
-                        if event.type is not EventType.BOOKMARK:
-                            yield msgspec.json.decode(event.object, type=dict[str, Any])
-
-    async def _log(self, name: str, namespace: str) -> str:
-        return (await self._admin.request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}/log")).decode()
-
     # -- the end ----------------------------------------------------------------------------------
 
     async def clean(self) -> None:
         """Take everything away that was made."""
         wanted = [(Namespace.resource, "", self._foreign)]
-        wanted += [(kinds.PODS, self._place.namespace, self._named(role)) for role in (PEER, "prober", "eater")]
+        wanted += [(kinds.PODS, self._place.namespace, self._named(role)) for role in (PEER, "prober", "eater", READER)]
         wanted.append((kinds.SERVICES, self._place.namespace, self._named(PEER)))
+        wanted.append((kinds.CLAIMS, self._place.namespace, self._named(READER)))
         gone = await asyncio.gather(*(self._delete(*each) for each in wanted), return_exceptions=True)
         for each in gone:
             if isinstance(each, BaseException):
@@ -334,6 +262,7 @@ class _Stage:
             (Namespace.resource, ""),
             (kinds.PODS, self._place.namespace),
             (kinds.SERVICES, self._place.namespace),
+            (kinds.CLAIMS, self._place.namespace),
         ):
             data = await self._admin.request("GET", wire.path(resource, namespace), query=selectors)
             for each in rows(msgspec.json.decode(data, type=dict[str, Any]), "items"):
@@ -347,32 +276,6 @@ async def _missed(value: Missed) -> Missed:
     return value
 
 
-def _has_ended(pod: Json) -> bool:
-    return table(pod, "status").get("phase") in ENDED
-
-
 def _is_running(pod: Json) -> bool:
     status = table(pod, "status")
     return status.get("phase") == "Running" and bool(status.get("podIP"))
-
-
-def _why(pod: Json) -> str:
-    """Return what keeps a pod, as far as its status tells."""
-    status = table(pod, "status")
-    for container in rows(status, "containerStatuses"):
-        for state in ("waiting", "terminated"):
-            found = table(container, "state", state)
-            if found:
-                return " ".join(str(found[key]) for key in ("reason", "message") if found.get(key))
-    for condition in rows(status, "conditions"):
-        if condition.get("status") == "False" and condition.get("message"):
-            return str(condition["message"])
-    return str(status.get("message") or status.get("reason") or status.get("phase") or "nothing is known of it")
-
-
-def _end(pod: Json) -> str:
-    for container in rows(pod, "status", "containerStatuses"):
-        found = table(container, "state", "terminated")
-        if found:
-            return f"it was ended with {found.get('reason', 'an error')} (exit code {found.get('exitCode')})"
-    return _why(pod)

@@ -30,6 +30,7 @@ MOST_NODES = 4
 MOST_PLACES = 32
 """So many nodes are named to the scheduler."""
 SECRETS = "/api/v1/secrets?limit=1"
+VOLUME = "/volume"
 CLUSTER_DOMAIN = "cluster.local"
 
 
@@ -125,6 +126,21 @@ def pod(name: str, role: str, image: Image, arguments: Iterable[str], *, bare: b
         }
         spec["automountServiceAccountToken"] = False
     return {"metadata": {"name": name, "labels": {**MARK, ROLE: role}}, "spec": spec}
+
+
+def claim(name: str, class_name: str = "") -> Json:
+    """Return a claim of a small volume, of the default StorageClass where none is named."""
+    spec: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "16Mi"}}}
+    if class_name:
+        spec["storageClassName"] = class_name
+    return {"metadata": {"name": name, "labels": MARK}, "spec": spec}
+
+
+def with_claim(value: Json, name: str) -> Json:
+    """Return a pod that has the volume of a claim."""
+    container = {**value["spec"]["containers"][0], "volumeMounts": [{"name": "volume", "mountPath": VOLUME}]}
+    volume = {"name": "volume", "persistentVolumeClaim": {"claimName": name}}
+    return merged(value, {"spec": {"containers": [container], "volumes": [volume]}})
 
 
 def on_real(value: Json, nodes: Iterable[Node]) -> Json:

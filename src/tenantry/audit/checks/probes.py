@@ -142,6 +142,20 @@ def _processes(_: Place, findings: Findings) -> Sequence[Tried] | Nothing:
     return found
 
 
+def _left(_: Place, findings: Findings) -> Sequence[Tried] | Nothing:
+    volume, what = findings.volume, "look through the volume of a new claim"
+    if isinstance(volume, Missed):
+        return Nothing(volume.why)
+    if volume.found:
+        return [Tried(what=what, outcome=Outcome.THROUGH, message="it has what another namespace has written")]
+    if volume.count:
+        names = f"it has {volume.count} files already: {named(volume.files)}"
+        return [Tried(what=what, outcome=Outcome.THROUGH, message=names)]
+    if volume.unread:
+        return Nothing(f"the volume could not be looked through: {volume.unread}")
+    return [Tried(what=what, outcome=Outcome.REFUSED, by="the storage", message=f"{what}: it is empty")]
+
+
 def _check(  # noqa: PLR0917 - a row of the table below
     id_: str,
     title: str,
@@ -153,7 +167,7 @@ def _check(  # noqa: PLR0917 - a row of the table below
     alone: Alone = Alone.DEPENDS,
     **more: Any,  # noqa: ANN401
 ) -> Check:
-    areas = {"NET": Area.NETWORK, "POD": Area.PODS, "QTA": Area.QUOTA}
+    areas = {"NET": Area.NETWORK, "POD": Area.PODS, "QTA": Area.QUOTA, "STO": Area.STORAGE}
     return Check(
         id=f"TNT-{id_}",
         title=title,
@@ -320,6 +334,18 @@ NETWORK: Sequence[Check] = (
         "Look at the NetworkPolicies of the namespace, and whether DNS answers.",
         works(*OWN, OWN_NAME),
         allowed=True,
+    ),
+)
+
+STORAGE: Sequence[Check] = (
+    _check(
+        "STO-009",
+        "Data that others left",
+        Severity.CRITICAL,
+        "Writes to a volume in another namespace, deletes its claim, and looks through the volume of a new claim.",
+        "Volumes come empty, and not with the data of who had them before.",
+        "Use a StorageClass that makes volumes anew, with reclaimPolicy Delete, and no volumes that are used again.",
+        _left,
     ),
 )
 
