@@ -113,12 +113,23 @@ async def kubectl(cluster: LocalCluster, *arguments: str) -> subprocess.Complete
     return await asyncio.to_thread(cluster.kubectl, *arguments)
 
 
-async def make_pod(cluster: LocalCluster, name: str, node: str, runtime: str) -> str:
-    """Make a pod that serves HTTP on 8080, wait until it is Ready, and return its address."""
+async def make_pod(
+    cluster: LocalCluster,
+    name: str,
+    place: str,
+    runtime: str,
+    *,
+    claim: str = "",
+) -> str:
+    """Make a pod that serves HTTP on 8080, wait until it is Ready, and return its address.
+
+    It has the volume of a claim at /data, where one is named, and is on any node where none is.
+    """
     container = {
         "name": "web",
         "image": AGNHOST,
         "args": ["netexec", "--http-port=8080"],
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}] if claim else [],
         "securityContext": {
             "runAsUser": 1000,
             "allowPrivilegeEscalation": False,
@@ -132,7 +143,8 @@ async def make_pod(cluster: LocalCluster, name: str, node: str, runtime: str) ->
         "kind": "Pod",
         "metadata": {"name": name, "labels": {"app": name}},
         "spec": {
-            "nodeName": node,
+            **({"nodeName": place} if place else {}),
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}] if claim else [],
             "runtimeClassName": runtime,
             "terminationGracePeriodSeconds": 0,
             "containers": [container],
@@ -202,6 +214,38 @@ async def test_names_resolve_and_network_policies_hold(real: LocalCluster) -> No
     # It is about one direction and one pod.
     assert await reaches(real, "closed", "asked.default.svc.cluster.local:80")
     await kubectl(real, "delete", "networkpolicy/deny", "pod/asked", "pod/closed", "service/asked", "service/closed")
+
+
+async def test_a_volume_stays_for_the_next_pod_and_goes_with_its_claim(real: LocalCluster) -> None:
+    """H06: what a container wrote a sandbox reads, on the node where it is; without the claim nothing of it is left."""
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
+    }
+    file = real.paths.folder / "claim.json"
+    file.write_text(json.dumps(claim))
+    assert await does(real, "create", "-f", str(file))
+
+    await make_pod(real, "writer", "", "runc", claim="data")
+    assert await does(real, "exec", "writer", "--", "/agnhost", "mounttest", "--new_file_0644=/data/f")
+    first = (await kubectl(real, "get", "pod", "writer", "-o", "jsonpath={.spec.nodeName}")).stdout
+    assert await does(real, "delete", "pod", "writer")
+    await make_pod(real, "reader", "", "gvisor", claim="data")
+
+    read = await kubectl(real, "exec", "reader", "--", "/agnhost", "mounttest", "--file_content=/data/f")
+    assert "mount-tester new file" in read.stdout
+    assert (await kubectl(real, "get", "pod", "reader", "-o", "jsonpath={.spec.nodeName}")).stdout == first
+    places = [node.folder_of(real.paths, name) / "volumes" for name in real.spec().real_names]
+    assert [each.read_text() for place in places for each in place.glob("pvc-*/f")] == ["mount-tester new file\n"]
+    assert await does(real, "delete", "pod/reader", "pvc/data")
+
+    async def is_gone() -> bool:
+        left = (await kubectl(real, "get", "pv", "-o", "name")).stdout
+        return not left and not [each for place in places for each in place.iterdir()]
+
+    await until(is_gone, "the volume and its folder are gone")
 
 
 async def test_nodes_reach_the_api_server_and_nothing_else_of_this_machine(real: LocalCluster) -> None:

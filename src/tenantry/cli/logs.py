@@ -26,7 +26,8 @@ _SUPERVISOR = "supervisor"
 def logs(*, name: str, component: str | None, follow: bool, lines: int, previous: bool) -> None:
     """Print the log of one component, of a real node, or of all."""
     cluster = LocalCluster(name)
-    known = [*components.NAMES, *cluster.spec().real_names, _SUPERVISOR]
+    real = cluster.spec().real_names
+    known = [*components.NAMES, *real, *((components.STORAGE,) if real else ()), _SUPERVISOR]
     names = [components.check_name(component, known)] if component else known
     files = [cluster.paths.log(each) for each in names]
     if previous:

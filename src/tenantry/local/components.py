@@ -26,6 +26,8 @@ KWOK = "kwok"
 OPERATOR = "operator"
 NAMES = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK, OPERATOR)
 NODE_MODULE = "tenantry.local.real.node"
+STORAGE = "local-storage"
+"""Runs where there are real nodes."""
 CONTROL_PLANE = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER)
 
 # A tenth less CPU under load for 90 MiB more in the API server and 20 MiB more in etcd [measured].
@@ -90,8 +92,8 @@ def components(spec: ClusterSpec, paths: ClusterPaths, python: str) -> tuple[Com
 
 
 def real_nodes(spec: ClusterSpec, paths: ClusterPaths, python: str) -> tuple[Component, ...]:
-    """Return the components that are real nodes."""
-    return tuple(
+    """Return the components that are real nodes, and the one that makes volumes on them."""
+    nodes = tuple(
         Component(
             name=node.name,
             command=(python, "-m", NODE_MODULE, str(paths.folder), node.name),
@@ -103,6 +105,14 @@ def real_nodes(spec: ClusterSpec, paths: ClusterPaths, python: str) -> tuple[Com
         )
         for node in (spec.real.nodes if spec.real else ())
     )
+    storage = Component(
+        name=STORAGE,
+        command=(python, "-m", "tenantry.local.real.provisioner", str(paths.folder)),
+        port=0,
+        signal=Signal.NOTIFY,
+        after=(APISERVER,),
+    )
+    return (*nodes, storage) if nodes else ()
 
 
 def check_name(name: str, names: Collection[str] = NAMES) -> str:

@@ -42,7 +42,9 @@ def write_all(paths: ClusterPaths, name: str, port: int) -> None:
         name: The cluster's; the context is called "tenantry-NAME".
         port: The API server's.
     """
-    for identity in IDENTITIES:
+    # Where there are real nodes, there is who makes volumes of their folders.
+    storage = ("local-storage",) if (paths.pki / "local-storage.crt").exists() else ()
+    for identity in (*IDENTITIES, *storage):
         data = text(paths, name, identity, f"https://127.0.0.1:{port}").encode()
         file = paths.kubeconfig(identity)
         if not file.exists() or file.read_bytes() != data:

@@ -31,6 +31,7 @@ OPERATOR_USER = "tenantry:operator"
 OPERATOR_GROUP = "tenantry:operators"
 KWOK_USER = "tenantry:kwok"
 NETPOL_AGENT_USER = "tenantry:netpol-agent"
+STORAGE_USER = "tenantry:local-storage"
 KUBELET_CLIENT_USER = "kube-apiserver-kubelet-client"
 
 
@@ -64,6 +65,7 @@ _AUTHORITIES = ("ca", "etcd-ca", "front-proxy-ca")
 _ON_NODES = {
     "kube-proxy": _Leaf(ca="ca", user="system:kube-proxy"),
     "netpol-agent": _Leaf(ca="ca", user=NETPOL_AGENT_USER),
+    "local-storage": _Leaf(ca="ca", user=STORAGE_USER),
 }
 
 

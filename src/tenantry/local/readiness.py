@@ -43,6 +43,14 @@ class Notification:
             pass
 
 
+def tell_ready() -> None:
+    """Tell the supervisor that this process, which it has started, is ready; sd_notify(3)."""
+    name = os.environ.get("NOTIFY_SOCKET", "")
+    if name:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"READY=1", name.replace("@", "\0", 1))
+
+
 def trust(authority: Path) -> ssl.SSLContext:
     """Return how to verify the components' certificates."""
     return ssl.create_default_context(cafile=authority)

@@ -13,6 +13,7 @@ from tenantry.api.errors import LocalError
 from tenantry.api.model import Resource
 from tenantry.local import build, pki
 from tenantry.local.bootstrap import connected
+from tenantry.local.real import volumes
 from tenantry.local.real.network import DNS_ADDRESS
 from tenantry.local.real.settings import coredns_image
 
@@ -27,10 +28,12 @@ _ACCOUNT = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 _CONFIG_MAP = Resource("", "v1", "configmaps", "ConfigMap")
 _SERVICE = Resource("", "v1", "services", "Service")
 _DEPLOYMENT = Resource("apps", "v1", "deployments", "Deployment")
+_STORAGE_CLASS = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 _SYSTEM = "kube-system"
 _LABELS = {"k8s-app": "kube-dns"}
 _DNS = "system:coredns"
 _AGENT = "tenantry:netpol-agent"
+_STORAGE = "tenantry:local-storage"
 _READ = ["list", "watch"]
 # Nodes have no way out of this machine, so nobody is asked for other names.
 _COREFILE = """\
@@ -59,7 +62,7 @@ async def apply(kubeconfig: Path) -> None:
         raise LocalError("CoreDNS is not built: `tenantry local build --with-dns` does it")
     image = coredns_image(dns.folder.name)
     async with connected(kubeconfig) as client, asyncio.TaskGroup() as group:
-        for resource, name, value in (*_runtimes(), *_rights(), *_dns(image)):
+        for resource, name, value in (*_runtimes(), *_rights(), *_storage(), *_dns(image)):
             kind = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
             namespace = _SYSTEM if resource.namespaced else ""
             group.create_task(client.apply(resource, namespace, name, kind | value))
@@ -84,6 +87,25 @@ def _rights() -> list[_Wanted]:
         (_BINDING, _DNS, _bound(_DNS, account)),
         (_ROLE, _AGENT, {"rules": [pods, policies]}),
         (_BINDING, _AGENT, _bound(_AGENT, agent)),
+    ]
+
+
+def _storage() -> list[_Wanted]:
+    """Return a StorageClass, that of claims that name none; volumes are made on the node that their pod gets."""
+    default = {"storageclass.kubernetes.io/is-default-class": "true"}
+    made = {
+        "metadata": {"name": volumes.CLASS, "annotations": default},
+        "provisioner": volumes.PROVISIONER,
+        "reclaimPolicy": "Delete",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    claims = {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": _READ}
+    folders = {"apiGroups": [""], "resources": ["persistentvolumes"], "verbs": [*_READ, "create", "delete"]}
+    user = {"apiGroup": _RBAC, "kind": "User", "name": pki.STORAGE_USER}
+    return [
+        (_STORAGE_CLASS, volumes.CLASS, made),
+        (_ROLE, _STORAGE, {"rules": [claims, folders]}),
+        (_BINDING, _STORAGE, _bound(_STORAGE, user)),
     ]
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +24,7 @@ from tenantry.local import kubeconfigs
 from tenantry.local.files import make_private_folder, write_private
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.process import die_with, start_ticks
+from tenantry.local.readiness import tell_ready
 from tenantry.local.real import cgroups, network, settings, shaping
 from tenantry.local.real.settings import AGENT, FOLDERS, NodeSettings
 from tenantry.local.spec import ClusterSpec, RealNodes, read_spec
@@ -127,18 +127,10 @@ def _live(paths: ClusterPaths, real: RealNodes, node: NodeSettings, folder: Path
             process.stdin.write(b"plugged\n")
             process.stdin.flush()
             if process.stdout.readline() == b"ready\n":
-                _notify()
+                tell_ready()
             return process.wait()
         finally:
             process.kill()
-
-
-def _notify() -> None:
-    """Tell the supervisor that the node runs; sd_notify(3)."""
-    name = os.environ.get("NOTIFY_SOCKET", "")
-    if name:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.sendto(b"READY=1", name.replace("@", "\0", 1))
 
 
 def _on_term(number: int, frame: FrameType | None) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from tenantry.local.real import volumes
 from tenantry.local.real.network import DNS_ADDRESS, Addresses
 
 PAUSE = "tenantry.local/pause:1"
@@ -33,7 +34,13 @@ PINNED = "--label=io.cri-containerd.pinned=pinned"
 """Of an image that is the node's own, since no registry has it: neither the kubelet nor the cleaner removes it."""
 COVERED = ("/run", "/var/lib")
 """What of the machine's folders a node has its own of."""
-FOLDERS = {"kubelet": "/var/lib/kubelet", "containerd": "/var/lib/containerd", "log": "/var/log", "node": CONFIGURATION}
+FOLDERS = {
+    "kubelet": "/var/lib/kubelet",
+    "containerd": "/var/lib/containerd",
+    "log": "/var/log",
+    "volumes": volumes.PLACE,
+    "node": CONFIGURATION,
+}
 """What of a node's folder is where it looks for it."""
 
 # Those that this kernel may not have, or that would write outside of the node's folders.

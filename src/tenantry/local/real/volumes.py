@@ -1,0 +1,153 @@
+"""Volumes that are folders of a node: which ones are to be made, and which to go; pure.
+
+A claim of the StorageClass waits for a pod; the scheduler then writes the node that it has chosen onto the claim. The
+folder is made there, and a PersistentVolume that no other node can use; both go with the claim.
+
+Source: Kubernetes, "Persistent Volumes" and "Storage Classes", local; the annotations are those that
+sigs.k8s.io/sig-storage-lib-external-provisioner reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import msgspec
+
+from tenantry.api.model import KubernetesObject, Model, ObjectMeta, Resource
+
+CLASS = "local"
+"""The StorageClass."""
+PROVISIONER = "local.tenantry.dev/folder"
+PLACE = "/var/lib/tenantry/volumes"
+"""Where a node has the folders of its volumes."""
+_CHOSEN = "volume.kubernetes.io/selected-node"
+_MADE_BY = "pv.kubernetes.io/provisioned-by"
+_HOST = "kubernetes.io/hostname"
+
+
+class Resources(Model, frozen=True, kw_only=True):
+    """How much is asked for."""
+
+    requests: dict[str, str] = {}
+
+
+class ClaimSpec(Model, frozen=True, kw_only=True):
+    """The part of a claim's spec that matters here."""
+
+    storage_class_name: str = ""
+    volume_name: str = ""
+    volume_mode: str = "Filesystem"
+    access_modes: tuple[str, ...] = ()
+    resources: Resources = Resources()
+
+
+class Claim(KubernetesObject, frozen=True, kw_only=True):
+    """A PersistentVolumeClaim."""
+
+    resource: ClassVar[Resource] = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+
+    spec: ClaimSpec = ClaimSpec()
+
+
+class Phase(Model, frozen=True, kw_only=True):
+    """What became of a volume."""
+
+    phase: str = ""
+
+
+class VolumeSpec(Model, frozen=True, kw_only=True):
+    """The part of a volume's spec that matters here; the rest is as it was."""
+
+    capacity: dict[str, str] = {}
+    access_modes: tuple[str, ...] = ()
+    persistent_volume_reclaim_policy: str = ""
+    storage_class_name: str = ""
+    claim_ref: dict[str, str] = {}
+    local: dict[str, str] = {}
+    node_affinity: dict[str, Any] = {}
+
+
+class Volume(KubernetesObject, frozen=True, kw_only=True):
+    """A PersistentVolume."""
+
+    resource: ClassVar[Resource] = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+
+    spec: VolumeSpec = VolumeSpec()
+    status: Phase = Phase()
+
+    @property
+    def node(self) -> str:
+        """The node that its folder is on, "" where the volume is none of ours."""
+        ours = self.metadata.annotations.get(_MADE_BY) == PROVISIONER
+        return self.metadata.annotations.get(_CHOSEN, "") if ours else ""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done.
+
+    Args:
+        make: Volumes; the folder of each first.
+        remove: Volumes whose claims are gone; the folder of each first.
+        forget: Folders that no volume has, as node and name.
+    """
+
+    make: tuple[Volume, ...] = ()
+    remove: tuple[Volume, ...] = ()
+    forget: tuple[tuple[str, str], ...] = ()
+
+
+def plan(
+    claims: Iterable[Claim], volumes: Iterable[Volume], nodes: frozenset[str], folders: Iterable[tuple[str, str]]
+) -> Plan:
+    """Return what is to be done.
+
+    Args:
+        claims: All of the cluster.
+        volumes: All of the cluster.
+        nodes: The real nodes. What a claim names is its owner's word: nothing is made for another node.
+        folders: Those of which it is known that their volumes would be among these, as node and name.
+    """
+    known = {each.metadata.name: each for each in volumes}
+    wanted = {volume.metadata.name: volume for each in claims if (volume := _volume(each)).node in nodes}
+    gone = [
+        each
+        for each in known.values()
+        if each.node in nodes
+        and each.status.phase == "Released"
+        and each.spec.persistent_volume_reclaim_policy == "Delete"
+    ]
+    return Plan(
+        make=tuple(volume for name, volume in sorted(wanted.items()) if name not in known),
+        remove=tuple(sorted(gone, key=lambda each: each.key)),
+        forget=tuple(sorted(each for each in folders if each[1] not in known and each[1] not in wanted)),
+    )
+
+
+def _volume(claim: Claim) -> Volume:
+    """Return the volume that a claim asks for; one of no node where it asks for none of ours, or not yet."""
+    meta, spec = claim.metadata, claim.spec
+    waits = not spec.volume_name and not meta.deletion_timestamp
+    if spec.storage_class_name != CLASS or spec.volume_mode != "Filesystem" or not waits:
+        return Volume(metadata=ObjectMeta())
+    name = f"pvc-{meta.uid}"
+    node = meta.annotations.get(_CHOSEN, "")
+    here = {"matchExpressions": [{"key": _HOST, "operator": "In", "values": [node]}]}
+    return Volume(
+        metadata=ObjectMeta(name=name, annotations={_MADE_BY: PROVISIONER, _CHOSEN: node}),
+        spec=VolumeSpec(
+            capacity={"storage": spec.resources.requests.get("storage", "0")},
+            access_modes=spec.access_modes,
+            persistent_volume_reclaim_policy="Delete",
+            storage_class_name=CLASS,
+            claim_ref={
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": meta.namespace,
+                "name": meta.name,
+                "uid": meta.uid,
+            },
+            local={"path": f"{PLACE}/{name}"},
+            node_affinity={"required": {"nodeSelectorTerms": [here]}},
+        ),
+    )
