@@ -229,7 +229,8 @@ def _short(spec: SliceClaimSpec, fitting: Sequence[NodeFacts], refused: Mapping[
     can_have = len(fitting) + len(held.names)
     parts: list[str] = []
     if can_have < spec.count:
-        parts.append(f"{spec.count} nodes are asked for, and {can_have} can be had: spec.count {can_have} would fit")
+        fits = f"{can_have} can be had: spec.count {can_have} would fit" if can_have else "none can be had"
+        parts.append(f"{counted(spec.count, 'node is', 'nodes are')} asked for, and {fits}")
     for key, value in spec.total.items():
         together = sum((_has(node, key) for node in fitting), held.sum.get(key, _NOTHING))
         if together < parse(value):
@@ -245,6 +246,11 @@ def _short(spec: SliceClaimSpec, fitting: Sequence[NodeFacts], refused: Mapping[
         more = f" and {len(told) - MOST_TOLD} more reasons" if len(told) > MOST_TOLD else ""
         parts.append(f"not taken: {some}{more}")
     return "; ".join(parts)
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """Return a number and what it counts, as in "1 node is" and "2 nodes are"."""
+    return f"{number} {one if number == 1 else many}"
 
 
 def _named(names: Sequence[str]) -> str:

@@ -76,7 +76,7 @@ def test_nodes_are_claimed_shown_explained_and_released(cli: Cli, node: str) -> 
         assert [each["next"] for each in shown["nodes"]] == ["slices/more"]
         said = cli.run("explain", "slice", "more", "-n", "slices").stdout
         assert f"in slice '{seen['slice']}'" in said
-        assert "lacks: 1 nodes are asked for, and 0 can be had" in said
+        assert "lacks: 1 node is asked for, and none can be had" in said
         assert "is Dynamic" in cli.run("slice", "approve", "more", "-n", "slices", code=2).stderr
         assert "ends at" in cli.run("slice", "renew", "fast", "-n", "slices", "--for", "2h").stderr
         assert "in 1h" in cli.run("slice", "list", "-n", "slices").stdout

@@ -48,7 +48,7 @@ from tenantry.engine.clock import rfc3339
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
 from tenantry.engine.runtime import Engine, Watch
-from tenantry.world.slices import Choice, Held, is_enough, select, sum_of
+from tenantry.world.slices import Choice, Held, counted, is_enough, select, sum_of
 
 LOOK_AGAIN_SECONDS = 5.0
 """When to look again at what no watch tells of."""
@@ -155,7 +155,7 @@ class SliceController:
             self._waiting.discard(scene.name)
         if not users:
             await writes.label(engine, scene.labelled, None)
-            message = f"{len(scene.nodes)} nodes are set aside, until a namespace uses the claim"
+            message = f"{counted(len(scene.nodes), 'node is', 'nodes are')} set aside, until a namespace uses the claim"
             names = status.names(scene.nodes)
             return Stand(
                 state=SliceState.RESERVED,
@@ -241,7 +241,7 @@ class SliceController:
         if settles > 0 and waiting:
             again = min(settles, again) if again is not None else settles
         if not waiting or was_bound:
-            message = f"{len(names)} nodes are the tenant's alone"
+            message = f"{counted(len(names), 'node is', 'nodes are')} the tenant's alone"
             return Stand(
                 state=SliceState.BOUND,
                 reason=reasons.NODES_BOUND,

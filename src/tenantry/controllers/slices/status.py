@@ -14,6 +14,7 @@ from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices.pods import PodFacts
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.world.leases import Lease
+from tenantry.world.slices import counted
 
 MOST_TOLD = 3
 
@@ -104,7 +105,7 @@ def leaving(pods: Sequence[PodFacts], until: str) -> str:
         until: RFC 3339: the end of the grace period.
     """
     alone = sorted(pod.key for pod in pods if not pod.controller)
-    told = f"{len(pods)} pods have to leave, at the latest at {until}"
+    told = f"{counted(len(pods), 'pod has', 'pods have')} to leave, at the latest at {until}"
     if alone:
         told += f"; nothing makes these anew: {named(alone)}"
     return told
