@@ -66,7 +66,9 @@ class SharedNodes:
             spec = {"taints": [taint]} if shared else {}
             meta = {"name": each, "labels": labels}
             await self._api.create(NODES, {"metadata": meta, "spec": spec, "status": status})
-            lease = {"holderIdentity": each, "leaseDurationSeconds": 40}
+            # Without a first time, Kubernetes sees no later one as news.
+            renewed = rfc3339_micro(dt.datetime.now(dt.UTC))
+            lease = {"holderIdentity": each, "leaseDurationSeconds": 40, "renewTime": renewed}
             await self._api.create(LEASES, {"metadata": {"name": each}, "spec": lease}, "kube-node-lease")
             self.nodes.append(each)
 

@@ -59,7 +59,9 @@ class Pool:
             status = {"capacity": capacity, "allocatable": capacity, "conditions": [ready]}
             meta = {"name": each, "labels": {"pool": self.name, "kubernetes.io/hostname": each, **labels}}
             await self._api.create(Node.resource, {"metadata": meta, "status": status})
-            lease = {"holderIdentity": each, "leaseDurationSeconds": 40}
+            # Without a first time, Kubernetes sees no later one as news, and takes the node for dead after a while.
+            renewed = rfc3339_micro(dt.datetime.now(dt.UTC))
+            lease = {"holderIdentity": each, "leaseDurationSeconds": 40, "renewTime": renewed}
             await self._api.create(LEASES, {"metadata": {"name": each}, "spec": lease}, "kube-node-lease")
             self.nodes.append(each)
 
