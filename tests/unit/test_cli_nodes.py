@@ -104,6 +104,23 @@ def test_who_may_not_read_nodes_gets_what_its_claims_say() -> None:
     assert lines(NodesView(nodes=()), DRAWN, NOW) == []
 
 
+def test_nodes_that_are_not_clean_and_those_that_were_contributed_are_told() -> None:
+    """E19, E20: why a node is not given back, and for whom a node was brought."""
+    nodes = (
+        NodeView(
+            name="n1", state="Releasing", tenant="acme", claim="acme/fast", ready=True, unclean="2 images are left"
+        ),
+        NodeView(name="n2", ready=True, contributed_by="lab"),
+    )
+    shown = lines(NodesView(nodes=nodes, partial=True), PLAIN, NOW)
+    assert [line.split()[:5] for line in shown[:3]] == [
+        ["NODE", "STATE", "TENANT", "CLAIM", "FROM"],
+        ["n1", "Releasing,NotClean", "acme", "fast", "-"],
+        ["n2", "Free", "-", "-", "lab"],
+    ]
+    assert shown[4:] == ["n1 is set aside until it is clean: 2 images are left"]
+
+
 @pytest.mark.parametrize(
     ("share", "drawn"),
     [("0", "░░░░"), ("1/1000", "▌░░░"), ("1/4", "█░░░"), ("3/8", "█▌░░"), ("1", "████"), ("9/8", "████")],

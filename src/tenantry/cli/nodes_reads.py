@@ -13,14 +13,14 @@ import msgspec
 from tenantry.api import reasons
 from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import SLICE, SLICE_CLAIM, SLICE_RESERVED, TENANT
+from tenantry.api.marks import CONTRIBUTED_BY, SLICE, SLICE_CLAIM, SLICE_RESERVED, TENANT
 from tenantry.api.model import object_key
 from tenantry.api.slice import Sharing, Slice, SliceClaim, SliceState
 from tenantry.cli.nodes_view import FREE, SHARED, NodesView, NodeView, PartView, WaitingView, in_order
 from tenantry.cli.pod_requests import PodSeen, together
 from tenantry.cli.seen import PODS
-from tenantry.controllers.nodes.controller import Node
-from tenantry.controllers.slices import desired
+from tenantry.controllers.nodes.controller import Node, NodeCondition
+from tenantry.controllers.slices import cleaning, desired
 from tenantry.engine.conditions import find
 from tenantry.world.parts import MIB, is_shared, parts_of
 from tenantry.world.quantity import write
@@ -147,12 +147,18 @@ def _view(
         ends=claim.spec.expires_at if claim is not None else "",
         ready=node.is_ready,
         cordoned=node.spec.unschedulable,
+        unclean=next((each.message for each in node.status.conditions if _is_unclean(each)), ""),
+        contributed_by=marks.get(CONTRIBUTED_BY, ""),
         allocatable={key: has[key] for key in (*_COUNTED, "pods") if key in has},
         parts=_parts(marks, slices),
     )
     if not name and (view.parts or is_shared(marks)):
         view = msgspec.structs.replace(view, state=SHARED)
     return msgspec.structs.replace(view, **_use(pods, owners))
+
+
+def _is_unclean(told: NodeCondition) -> bool:
+    return told.type == cleaning.CONDITION and told.status == "False"
 
 
 def _parts(labels: Mapping[str, str], slices: Mapping[str, Slice]) -> tuple[PartView, ...]:

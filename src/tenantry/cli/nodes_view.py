@@ -64,6 +64,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         next: The claim that would get it next, as NAMESPACE/NAME; "" for none.
         ready: Pods can run there.
         cordoned: No new pods come there.
+        unclean: What its last tenant left there could not be removed; "" where nothing is known of that.
+        contributed_by: The tenant for whom it was contributed, which has the first claim on it; "" for none.
         allocatable: Resource to what pods can have.
         requested: Resource to what pods there ask for.
         pods: Tenant to how many of its pods are there; "" for pods of no tenant.
@@ -79,6 +81,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     next: str = ""
     ready: bool | None = None
     cordoned: bool = False
+    unclean: str = ""
+    contributed_by: str = ""
     allocatable: Mapping[str, str] | None = None
     requested: Mapping[str, str] | None = None
     pods: Mapping[str, int] | None = None
@@ -125,6 +129,7 @@ def lines(view: NodesView, style: Style, now: datetime) -> list[str]:
     parts = [
         _map(view, style, now),
         [] if view.partial else sums(view.nodes, style),
+        [f"{node.name} is set aside until it is clean: {node.unclean}" for node in view.nodes if node.unclean],
         _queue(view.waiting, now),
     ]
     return [line for index, part in enumerate(each for each in parts if each) for line in ["", *part][not index :]]
@@ -141,6 +146,8 @@ def _map(view: NodesView, style: Style, now: datetime) -> list[str]:
     ]
     if any(node.ends for node in view.nodes):
         columns.append(("ENDS", [ends(node.ends, now) for node in view.nodes]))
+    if any(node.contributed_by for node in view.nodes):
+        columns.append(("FROM", [node.contributed_by or NOBODY for node in view.nodes]))
     if any(node.next for node in view.nodes):
         columns.append(("NEXT", [node.next or NOBODY for node in view.nodes]))
     columns += [(key.upper(), [_used(node, key, style) for node in view.nodes]) for key in ("cpu", "memory")]
@@ -172,8 +179,8 @@ def _painted(row: str, at: int, state: str, style: Style) -> str:
 
 
 def _state(node: NodeView) -> str:
-    what = [node.state, *(["NotReady"] if node.ready is False else []), *(["Cordoned"] if node.cordoned else [])]
-    return ",".join(what)
+    also = {"NotReady": node.ready is False, "Cordoned": node.cordoned, "NotClean": bool(node.unclean)}
+    return ",".join([node.state, *(word for word, is_so in also.items() if is_so)])
 
 
 def ends(at: str, now: datetime) -> str:
