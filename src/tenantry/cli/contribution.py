@@ -173,7 +173,8 @@ async def _take_back(client: Client, node: str, timeout_seconds: int) -> None:
                 await _until_gone(client, node)
     except TimeoutError as error:
         raise RetryableError(
-            f'node "{node}" still has pods after {durations.text(timeout_seconds)}; they go on leaving: run this again'
+            f'node "{node}" is still there after {durations.text(timeout_seconds)}: `tenantry nodes` shows whose it is,'
+            " and its condition TenantryClean what is left on it; then run this again"
         ) from error
     # Its programs needed them until now.
     for role in _ROLES:

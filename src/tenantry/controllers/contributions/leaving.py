@@ -14,6 +14,9 @@ from tenantry.controllers.slices.pods import Pod, leaving_of, observe
 from tenantry.engine.runtime import Engine
 from tenantry.world.leases import instant
 
+LOOK_AGAIN_SECONDS = 1.0
+"""When to look whether its slice has given a node back: what this process writes itself is no news to it."""
+
 
 async def take_back(engine: Engine, node: Node, now: dt.datetime) -> float | None:
     """Bring a node one stage nearer to its end: nobody comes, its slice gives it back, pods leave, it is deleted.
@@ -28,8 +31,10 @@ async def take_back(engine: Engine, node: Node, now: dt.datetime) -> float | Non
         await engine.client.merge_patch(Node.resource, "", name, {"spec": {"unschedulable": True}})
         return 0.0 if node.metadata.annotations.get(TAKEN_BACK) else None
     since = node.metadata.annotations.get(TAKEN_BACK, "")
-    if not since or desired.slice_of(node):
+    if not since:
         return None
+    if desired.slice_of(node):
+        return LOOK_AGAIN_SECONDS
     # Listed, since nobody else needs to know pods by nodes that are in no slice.
     found = [
         observe(raw)

@@ -1,0 +1,118 @@
+"""A real node joins a running cluster with a token alone, and leaves it; see test_real_nodes.py for where."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tenantry.api import marks
+from tenantry.api.slice import SliceClaim
+from tenantry.controllers.nodes.controller import Node
+from tenantry.kube import kubeconfig
+from tenantry.kube.client import Client
+from tenantry.local import build
+from tenantry.local.cluster import LocalCluster, UpOptions
+from tenantry.local.real import node as real_node
+from tenantry.local.real import requirements
+from tenantry.testing.api import Api, until
+from tenantry.testing.fixtures import install, name
+from tenantry.testing.pool import claim, slice_marks, state
+
+__all__ = ["name"]
+
+CLUSTER = "joined"
+SECONDS = 120.0
+
+
+def _missing() -> str:
+    if not os.environ.get("TENANTRY_TEST_REAL"):
+        return "real nodes are tried where TENANTRY_TEST_REAL=1 asks for it"
+    lacks = requirements.lacking()
+    if lacks:
+        return lacks[0]
+    built = build.built_nodes() and build.built_dns()
+    return "" if built else "`tenantry local build --with-nodes --with-dns` has not been run"
+
+
+pytestmark = pytest.mark.skipif(bool(_missing()), reason=_missing())
+
+
+@pytest_asyncio.fixture(scope="module")
+async def cluster(tenantry_home: Path) -> AsyncGenerator[LocalCluster]:
+    """A cluster with one real node and the operator."""
+    local = LocalCluster(CLUSTER, root=tenantry_home)
+    await local.up(UpOptions(throwaway=True, install=install, operator=True, real_nodes=1, timeout_seconds=240.0))
+    yield local
+    await local.down(purge=True)
+
+
+@pytest_asyncio.fixture(scope="module")
+async def api(cluster: LocalCluster) -> AsyncGenerator[Api]:
+    """An administrator of it."""
+    async with Client(kubeconfig.load([cluster.kubeconfig_path])) as client:
+        yield Api(client)
+
+
+async def command(*arguments: str) -> str:
+    """Run a command of `tenantry`; its stdout is returned."""
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tenantry", *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await child.communicate()
+    assert child.returncode == 0, err.decode()
+    return out.decode()
+
+
+async def test_a_real_node_joins_and_is_taken_back(cluster: LocalCluster, api: Api, name: str) -> None:
+    """E19, E20: by what `contribute` prints it is Ready, labelled and its tenant's first; then it is taken back."""
+    await api.make_tenant(name)
+    about = (f"--tenant={name}", "--owner=ada", "--location=rome", "--device=laptop")
+    said = (await command("node", "contribute", f"--name={CLUSTER}", *about)).split()
+    assert said[:3] == ["tenantry", "node", "join"]
+    joined = (await command(*said[1:], "--timeout=240s")).strip()
+    # Nothing was given to it but the token.
+    folder = real_node.folder_of(cluster.paths, joined) / "node"
+    given = {each.name for each in await asyncio.to_thread(lambda: list(folder.iterdir()))}
+    assert "bootstrap.kubeconfig" in given
+    assert not given & {"kubelet.key", "kubelet.kubeconfig", "kube-proxy.kubeconfig"}
+
+    async def labelled() -> bool:
+        labels = (await api.get(Node.resource, joined))["metadata"]["labels"]
+        wanted = {marks.CONTRIBUTED_BY: name, marks.OWNER: "ada", marks.LOCATION: "rome", marks.DEVICE: "laptop"}
+        return {key: labels.get(key) for key in wanted} == wanted
+
+    await until(labelled, "the node says whose it is")
+
+    async def served() -> bool:
+        # Its kubelet serves under a certificate that the cluster's authority has signed.
+        done: subprocess.CompletedProcess[str] = await asyncio.to_thread(
+            cluster.kubectl, "get", "--raw", f"/api/v1/nodes/{joined}/proxy/healthz"
+        )
+        return done.stdout == "ok"
+
+    await until(served, "the API server reaches the kubelet", seconds=SECONDS)
+    await claim(api, name, "web", users="Everybody", gracePeriodSeconds=0)
+    assert (await state(api, name, "web", "Bound"))["status"]["nodes"] == [joined]
+
+    async def has_cleaner() -> bool:
+        return marks.NODE_AGENT in (await api.get(Node.resource, joined))["metadata"]["annotations"]
+
+    await until(has_cleaner, "the node has an agent", seconds=SECONDS)
+    await command("node", "take-back", f"--name={CLUSTER}", joined, "--timeout=240s")
+    assert await api.find(Node.resource, joined) is None
+
+    async def replaced() -> bool:
+        return slice_marks(await api.get(Node.resource, "real-1"))[1] != ""
+
+    await until(replaced, "the slice has the other node")
+    await api.delete(SliceClaim.resource, "web", name)
+    await command("node", "remove", f"--name={CLUSTER}", joined)
