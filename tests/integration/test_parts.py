@@ -12,9 +12,11 @@ import pytest_asyncio
 
 from tenantry.api import marks, reasons
 from tenantry.api.errors import Forbidden, Invalid
-from tenantry.api.kubernetes import ClusterRoleBinding, Namespace
+from tenantry.api.kubernetes import ClusterRoleBinding, Namespace, ResourceQuota
 from tenantry.api.model import Resource
 from tenantry.api.slice import Slice, SliceClaim
+from tenantry.api.tenant import Tenant
+from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.testing.api import PODS, Api, until
 from tenantry.testing.parts import NODES, PartAuditor, SharedNodes, parts_of
 from tenantry.testing.requests import People
@@ -374,3 +376,65 @@ async def test_claims_of_parts_say_how_large_and_stay_so(api: Api, shared: Share
     await api.delete(Slice.resource, slice_)
     await state(api, name, "web", "Pending", reasons.AWAITING_ADMINISTRATOR)
     assert await shared.parts(shared.nodes[0]) == {}
+
+
+async def test_parts_are_charged_and_their_pods_not_twice(api: Api, shared: SharedNodes, name: str) -> None:
+    """E20, X03: what the quota does not cover is not set aside; its users have its share; it ends with the claim."""
+    await shared.add(2)
+    await api.make_tenant(name, quota={"hard": {"cpu": 6, "memory": "100Gi"}})
+
+    async def has(cpu: str) -> None:
+        async def so() -> bool:
+            quota = await api.get(ResourceQuota.resource, QUOTA, name)
+            hard = quota.get("status", {}).get("hard", {})
+            return quota["spec"]["hard"]["requests.cpu"] == hard.get("requests.cpu") == cpu
+
+        await until(so, f"the namespace may use {cpu} CPUs")
+
+    await claim(api, shared, name, "web", cpu="2", count=2, users="Subnamespaces")
+    await state(api, name, "web", "Reserved")
+    await has("2")
+    await claim(api, shared, name, "more", cpu="3", users="Subnamespaces")
+    waits = await state(api, name, "more", "Pending", reasons.QUOTA_INSUFFICIENT)
+    assert "requests.cpu: asked 3, free 2" in ready(waits)["message"]
+    assert "nodes" not in waits["status"]
+    await api.patch(SliceClaim.resource, "web", {"spec": {"users": "Everybody"}}, name)
+    await state(api, name, "web", "Bound")
+    await has("4")
+    await api.delete(SliceClaim.resource, "web", name)
+    await state(api, name, "more", "Reserved")
+    await has("3")
+    await api.delete(SliceClaim.resource, "more", name)
+    await has("6")
+
+
+async def test_a_node_that_is_gone_is_replaced_and_a_tenants_end_leaves_nothing(
+    api: Api, shared: SharedNodes, name: str
+) -> None:
+    """E20: another part where there is room, else the claim is Degraded; with the tenant its parts go."""
+    nodes = await shared.add(2)
+    await api.make_tenant(name)
+    await claim(api, shared, name, "web", cpu="2")
+    bound = await state(api, name, "web", "Bound")
+    (lost,) = bound["status"]["nodes"]
+    (left,) = [each for each in nodes if each != lost]
+    await api.delete(NODES, lost)
+
+    async def is_replaced() -> bool:
+        return (await api.get(SliceClaim.resource, "web", name))["status"]["nodes"] == [left]
+
+    await until(is_replaced, "the other node gives a part")
+    await api.patch(SliceClaim.resource, "web", {"spec": {"count": 2}}, name)
+
+    async def is_degraded() -> bool:
+        told = (await api.get(SliceClaim.resource, "web", name))["status"]["conditions"]
+        return any(each["type"] == reasons.DEGRADED and "spec.count 1 would fit" in each["message"] for each in told)
+
+    await until(is_degraded, "the claim says what it lacks")
+    await api.delete(Tenant.resource, name)
+
+    async def is_free() -> bool:
+        return await shared.parts(left) == {}
+
+    await until(is_free, "nobody has a part")
+    await api.gone(Slice.resource, bound["status"]["slice"])

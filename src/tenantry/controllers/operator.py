@@ -130,7 +130,7 @@ def controllers(cluster_uid: str) -> list[Controller]:
         RoleRequestController(RoleRequest),
         SliceController(verdicts),
         ContributionController(),
-        PartController(),
+        PartController(verdicts),
         SharedNodeController(),
         RoleRequestController(ClusterRoleRequest),
     ]

@@ -68,7 +68,7 @@ def operator_role() -> Json:
         # The end of a suspension gives every binding in the namespace its subjects back, whatever role it binds.
         allow([RBAC_GROUP], ["roles", "clusterroles"], ["bind"]),
         allow([marks.GROUP], ["sliceclaims"], READ),
-        allow([marks.GROUP], ["slices"], [*READ, "create", "delete"]),
+        allow([marks.GROUP], ["slices"], KEEP),
         allow([marks.GROUP], ["sliceclaims/status", "slices/status"], ["update"]),
         # A node becomes a slice's by its labels and taints, and pods of others leave it.
         # One that its owner takes back is deleted.

@@ -154,7 +154,7 @@ def choose(spec: SliceClaimSpec, nodes: Iterable[PartNode], name: str) -> Choice
         if name in parts_of(node.labels):
             held.add(node.name)
             continue
-        why = _why_not(node, spec, size)
+        why = why_not(node, spec, size)
         if why:
             refused[node.name] = why
         else:
@@ -173,7 +173,7 @@ def _left_over(node: PartNode, size: Size) -> tuple[int, int, str]:
     return left.cpu, left.memory, node.name
 
 
-def _why_not(node: PartNode, spec: SliceClaimSpec, size: Size) -> str:
+def why_not(node: PartNode, spec: SliceClaimSpec, size: Size) -> str:
     """Return why a node does not do; "" where it does. What lasts is said before what passes."""
     if spec.node_names and node.name not in spec.node_names:
         return "not among spec.nodeNames"

@@ -13,15 +13,14 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.errors import AlreadyExists, Conflict
+from tenantry.api.errors import Conflict
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.slice import ClaimMode, Sharing, Slice, SliceClaim, SliceState
+from tenantry.api.slice import ClaimMode, Sharing, SliceClaim, SliceState
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
@@ -31,8 +30,9 @@ from tenantry.controllers.parts.gather import BY_PART, gather, part_of_namespace
 from tenantry.controllers.parts.pods import of_others, pods_on
 from tenantry.controllers.parts.release import Release
 from tenantry.controllers.parts.status import bound, degraded, in_the_way, pending, reserved
+from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.slices import status
-from tenantry.controllers.slices.desired import slice_for
+from tenantry.controllers.slices.charge import Charges, give_up
 from tenantry.controllers.slices.gather import BY_SLICE, Scene, slice_of_claim, users_of
 from tenantry.controllers.slices.status import Stand
 from tenantry.engine.cache import Change
@@ -40,7 +40,7 @@ from tenantry.engine.clock import rfc3339
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
 from tenantry.engine.runtime import Engine, Watch
-from tenantry.world.parts import Size, choose, size_of
+from tenantry.world.parts import Size, choose, size_of, why_not
 from tenantry.world.slices import Choice
 
 LOOK_AGAIN_SECONDS = 5.0
@@ -53,11 +53,16 @@ Indexes = dict[str, Callable[[Any], Iterable[str]]]
 
 
 class PartController:
-    """Reconciles slices that have parts of nodes."""
+    """Reconciles slices that have parts of nodes.
+
+    Args:
+        verdicts: What the quota controller says of claims.
+    """
 
     name = "parts"
 
-    def __init__(self) -> None:
+    def __init__(self, verdicts: Verdicts) -> None:
+        self._charges = Charges(verdicts)
         # Claims are served one after the other: each sees what the one before it has got.
         self._giving = asyncio.Lock()
         # Slices that wait for room.
@@ -74,7 +79,7 @@ class PartController:
         indexes = {**(namespaces.indexes or {}), BY_PART: part_of_namespace}
         return [
             Watch(resource=SliceClaim.resource, decode=claims, keys=self._of_claim, indexes=by_place),
-            Watch(resource=Slice.resource, decode=msgspec.json.Decoder(Slice).decode, keys=watched.own_key),
+            watched.slices(watched.own_key),
             Watch(resource=Node.resource, decode=decode_node, keys=self._of_node, indexes={BY_PART: parts_of_node}),
             msgspec.structs.replace(namespaces, indexes=indexes),
             watched.subnamespaces(self._of_subnamespace),
@@ -105,19 +110,23 @@ class PartController:
     async def _keep(self, engine: Engine, scene: Scene, now: dt.datetime) -> tuple[Stand, float | None]:
         problem = in_the_way(scene)
         if problem is not None and not scene.nodes:
+            await give_up(engine, scene)
             return problem, LOOK_AGAIN_SECONDS
         async with self._giving:
-            choice = await self._give(engine, gather(engine, scene.name, now))
+            choice, waits = await self._give(engine, gather(engine, scene.name, now))
         scene = gather(engine, scene.name, now)
         if not choice.short:
             self._waiting.discard(scene.name)
+            if waits is not None and not _was_held(scene) and not scene.nodes:
+                return waits, None
         else:
             self._waiting.add(scene.name)
             if not _was_held(scene):
                 # Whatever it got of what it needs altogether stands in the way of others only.
                 await self._releasing.take_back(engine, scene, scene.nodes)
+                await give_up(engine, gather(engine, scene.name, now))
                 return pending(choice.short), LOOK_AGAIN_SECONDS
-        wrong = degraded(scene, choice.short)
+        wrong = degraded(scene, choice.short or (waits.message if waits is not None else ""))
         again = LOOK_AGAIN_SECONDS if choice.short else None
         users = users_of(engine, scene, now)
         wanted = {each.name for each in users}
@@ -128,32 +137,35 @@ class PartController:
         await writes.label(engine, [each for each in users if each.name not in names], scene.name)
         return bound(scene, users, wrong), again
 
-    async def _give(self, engine: Engine, scene: Scene) -> Choice:
-        """Choose what parts are missing, and have nodes give them."""
-        if scene.claim is None or scene.tenant is None:
-            return Choice(nodes=(), refused={})
-        size = size_of(scene.claim.spec.per_node)
+    async def _give(self, engine: Engine, scene: Scene) -> tuple[Choice, Stand | None]:
+        """Choose what parts are missing, and have nodes give them, once they are paid for.
+
+        Returns:
+            What was chosen, and what stands in the way of taking it.
+        """
+        claim, tenant = scene.claim, scene.tenant
+        if claim is None or tenant is None:
+            return Choice(nodes=(), refused={}), None
+        size = size_of(claim.spec.per_node)
         choice, others = await _choose(engine, scene)
-        if choice.short:
-            return choice
-        if scene.slice is None and scene.claim.spec.mode is ClaimMode.DYNAMIC:
-            await _make(engine, scene)
+        if choice.short and not scene.nodes:
+            return choice, None
+        waits = await self._charges.settle(engine, scene, desired.charged(claim))
         nodes = engine.cache(Node.resource)
 
         def give(node: Node) -> Json:
-            found = desired.facts(node, others.get(node.metadata.name, Size()))
             patch = desired.give(node, scene.name, size)
-            if patch and scene.name not in parts_of_node(node) and not found.left.holds(size):
-                raise Conflict(f"node {node.metadata.name!r} has given away meanwhile what was left of it")
+            if patch and scene.name not in parts_of_node(node):
+                why = why_not(desired.facts(node, others.get(node.metadata.name, Size())), claim.spec, size)
+                if why:
+                    raise Conflict(f"node {node.metadata.name!r} does not do any more: {why}")
             return patch
 
-        for name in choice.nodes:
-            node: Node | None = nodes.get(name)
-            if node is not None:
-                await writes.change(engine, node, give)
-        for node in scene.nodes:
-            await writes.change(engine, node, give)  # what somebody changed by hand is put back
-        return choice
+        chosen = [node for name in choice.nodes if (node := nodes.get(name)) is not None] if waits is None else []
+        # What somebody changed by hand is put back.
+        for node in (*chosen, *scene.nodes):
+            await writes.change(engine, node, give)
+        return choice, waits
 
     # -- giving back ------------------------------------------------------------------------------
 
@@ -235,16 +247,6 @@ async def _choose(engine: Engine, scene: Scene) -> tuple[Choice, dict[str, Size]
             return choice, others
         found = await asyncio.gather(*(pods_on(engine.client, name) for name in unseen))
         others |= {name: of_others(pods) for name, pods in zip(unseen, found, strict=True)}
-
-
-async def _make(engine: Engine, scene: Scene) -> None:
-    if scene.claim is None or scene.tenant is None:
-        return
-    wanted = slice_for(scene.claim, scene.tenant, scene.name, scene.grace_seconds)
-    wanted = msgspec.structs.replace(wanted, spec=msgspec.structs.replace(wanted.spec, sharing=Sharing.PART))
-    with suppress(AlreadyExists):
-        data = await engine.client.create(wanted)
-        engine.cache(Slice.resource).put(msgspec.json.decode(data, type=Slice))
 
 
 async def _tell(engine: Engine, key: str, stand: Stand, now: dt.datetime) -> None:

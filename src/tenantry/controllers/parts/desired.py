@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 
 from tenantry.api.marks import PART, PART_OPEN, PART_SUFFIX, PARTS
-from tenantry.controllers.nodes.controller import Node, Taint
+from tenantry.api.model import ObjectMeta
+from tenantry.api.slice import SliceClaim
+from tenantry.controllers.nodes.controller import Node, NodeStatus, Taint
 from tenantry.controllers.slices.desired import SAID_BY_THE_NODE, slice_of
-from tenantry.world.parts import PartNode, Size, is_open, is_shared, key, parts_of, resources_of, room_of
+from tenantry.world.parts import PartNode, Size, is_open, is_shared, key, parts_of, resources_of, room_of, size_of
 from tenantry.world.quantity import parse
 
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
@@ -121,6 +123,14 @@ def _patch(node: Node, labels: Mapping[str, str | None], resources: Mapping[str,
 
 def _metadata(node: Node, labels: Mapping[str, str | None]) -> Json:
     return {"resourceVersion": node.metadata.resource_version, "labels": labels}
+
+
+def charged(claim: SliceClaim) -> list[Node]:
+    """Return what a claim is charged with, as nodes of the size of its parts."""
+    size = size_of(claim.spec.per_node)
+    has = {"cpu": f"{size.cpu}m", "memory": f"{size.memory}Mi"}
+    part = Node(metadata=ObjectMeta(name=claim.metadata.name), status=NodeStatus(allocatable=has))
+    return [part] * claim.spec.count
 
 
 # -- namespaces -----------------------------------------------------------------------------------

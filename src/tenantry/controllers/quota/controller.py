@@ -261,6 +261,7 @@ class QuotaController:
             if before is None or status.is_news(before, after):
                 self._verdicts.set(node.key, after)
                 engine.wake("slices", node.slice)
+                engine.wake("parts", node.slice)  # each leaves the other's alone
         for node in stirred - tree.claims:
             if node.asked is None or tree.parent_of(node) is None:
                 waiting.discard(node)

@@ -10,7 +10,7 @@ import msgspec
 from tenantry.api import reasons
 from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import Namespace, ResourceQuota
-from tenantry.api.marks import KIND, KIND_CORE, PARENT, QUOTA_BATCH, SLICE, SUBNAMESPACE_UID, TENANT_UID
+from tenantry.api.marks import KIND, KIND_CORE, PARENT, PART, QUOTA_BATCH, SLICE, SUBNAMESPACE_UID, TENANT_UID
 from tenantry.api.model import object_key
 from tenantry.api.slice import Slice
 from tenantry.api.subnamespace import Mode, Subnamespace
@@ -65,7 +65,7 @@ def room_of(found: Observed, tenant: Tenant) -> Room | None:
         key=key,
         parent=parent,
         terminating=found.deleting,
-        slice=labels.get(SLICE, ""),
+        slice=labels.get(SLICE) or labels.get(PART, ""),
     )
 
 

@@ -174,6 +174,7 @@ def slice_for(
         spec=SliceSpec(
             claim=ClaimReference(namespace=claim.metadata.namespace, name=claim.metadata.name, uid=claim.metadata.uid),
             tenant=tenant.metadata.name,
+            sharing=claim.spec.sharing,
             grace_period_seconds=grace_seconds,
             charge=dict(charge or {}),
         ),

@@ -12,6 +12,7 @@ import msgspec
 from tenantry.api import reasons
 from tenantry.api.errors import Conflict, NotFound, TooManyRequests
 from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import PARTS
 from tenantry.controllers.nodes.controller import Node, decode_node
 from tenantry.controllers.slices.desired import LAST_SECONDS, Leave, label_patch, slice_of
 from tenantry.controllers.slices.pods import Pod, PodFacts
@@ -67,7 +68,7 @@ async def _mark(engine: Engine, name: str, node: Node, patch: Callable[[Node], J
             else:
                 return None
             node = await engine.client.get(Node, key)
-            if slice_of(node) not in {"", name}:
+            if slice_of(node) not in {"", name} or (not slice_of(node) and PARTS in node.metadata.labels):
                 return problem
     except NotFound:
         cache.forget(key, node.version)
