@@ -29,6 +29,7 @@ from tenantry.install import (
     network,
     parts,
     policies,
+    policy,
     rights,
     rules,
     sandbox,
@@ -100,7 +101,8 @@ def foundation(subject: Json) -> list[Json]:
         *inherited.everything(subject),
         *approval.everything(subject),
     ]
-    return [*whole, *canary.canary(whole)]
+    narrow = policy.narrowed(whole)
+    return [*narrow, *policy.narrowed(canary.canary(narrow))]
 
 
 def everything(image: str = DEFAULT_IMAGE) -> list[Json]:

@@ -1,0 +1,42 @@
+"""What policies and their bindings select."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenantry.install import manifests
+from tenantry.install.policy import IN_TENANTS, binding, narrowed, rule, says, validating
+
+Json = dict[str, Any]
+
+PODS = [rule("", ["pods"], "CREATE")]
+
+
+def test_no_policy_selects_what_its_bindings_can() -> None:
+    """E15: the API server parses a policy's selectors for each request of any kind."""
+    made = manifests.everything()
+    matches = [each["spec"]["matchConstraints"] for each in made if str(each["kind"]).endswith("AdmissionPolicy")]
+    assert matches
+    assert not [each for each in matches if set(each) != {"resourceRules"}]
+
+
+def test_every_binding_selects_what_its_policy_did_and_what_it_did_itself() -> None:
+    """E15: both selectors hold, whichever parts they have."""
+    own = {"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "b", "operator": "Exists"}]}
+    policy = validating("x", PODS, [says("false", "no")], where=IN_TENANTS)
+    bindings = [
+        binding("x"),
+        binding("x", called="x-own", matchResources={"namespaceSelector": own, "resourceRules": PODS}),
+        binding("x", "Mutating"),
+    ]
+    other = {"kind": "Namespace", "metadata": {"name": "x"}}
+    said, plain, both, mutating, namespace = narrowed([policy, *bindings, other])
+    assert said["spec"]["matchConstraints"] == {"resourceRules": PODS}
+    assert said["spec"]["validations"] == policy["spec"]["validations"]
+    assert plain["spec"]["matchResources"] == {"namespaceSelector": IN_TENANTS}
+    expressions = [*own["matchExpressions"], *IN_TENANTS["matchExpressions"]]
+    selector = {"matchLabels": {"a": "1"}, "matchExpressions": expressions}
+    assert both["spec"]["matchResources"] == {"namespaceSelector": selector, "resourceRules": PODS}
+    # Of another kind, and no policy at all.
+    assert (mutating, namespace) == (bindings[2], other)
+    assert policy["spec"]["matchConstraints"]["namespaceSelector"] == IN_TENANTS, "what is given stays as it is"
