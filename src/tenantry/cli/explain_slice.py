@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import TENANT
 from tenantry.api.slice import Sharing, SliceClaim, slice_name
 from tenantry.cli import output, place, session
 from tenantry.cli.seen import PODS
@@ -79,7 +81,8 @@ async def explain(client: Client, name: str, namespace: str) -> SliceAnswer:
     async for page in client.pages(pods.Pod.resource, msgspec.Raw):
         leaving.update(node for raw in page.items for node in pods.leaving_of(pods.observe(raw)))
     facts = [desired.facts(node, leaving[node.metadata.name]) for node in nodes]
-    choice = select(claim.spec, facts, sum_of(each for each in facts if each.taken_by == own))
+    tenant = (await client.get(Namespace, namespace)).metadata.labels.get(TENANT, "")
+    choice = select(claim.spec, facts, sum_of(each for each in facts if each.taken_by == own), tenant)
     return SliceAnswer(
         claim=claim.key,
         state=claim.status.state.value,
