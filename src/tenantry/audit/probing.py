@@ -23,10 +23,10 @@ from tenantry.audit.volumes import READER
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 
-READY_SECONDS = 90.0
+READY_SECONDS = 120.0
 """How long pods may take until they answer: an image may have to come."""
 
-DONE_SECONDS = 120.0
+DONE_SECONDS = 150.0
 """How long they may take for their attempts."""
 
 CLEANING_SECONDS = 30.0

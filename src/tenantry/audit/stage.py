@@ -17,7 +17,7 @@ from tenantry.audit.attempts import Json, merged
 from tenantry.audit.place import Node, Place
 
 PORT = 8080
-SECONDS = 180
+SECONDS = 300
 """The longest that a pod lives, whatever becomes of who made it."""
 
 ROLE = "app.kubernetes.io/component"

@@ -17,7 +17,7 @@ from tenantry.audit.stage import Image
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 
-DONE_SECONDS = 90.0
+DONE_SECONDS = 120.0
 """How long a pod may take, its volume included."""
 
 GONE_SECONDS = 20.0
