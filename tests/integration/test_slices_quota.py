@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from tenantry.api import reasons
+from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import ResourceQuota
+from tenantry.api.model import Resource
 from tenantry.api.slice import Slice, SliceClaim
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.tenant.desired import QUOTA
+from tenantry.kube import kubeconfig
+from tenantry.kube.client import Client
+from tenantry.local.cluster import LocalCluster
 from tenantry.testing.api import Api, until
+from tenantry.testing.ledger import Ledger
+from tenantry.testing.operators import Operator
 from tenantry.testing.pool import Pool, claim, message, state
 from tenantry.testing.trees import Trees
 
@@ -23,6 +34,7 @@ pytest_plugins = ["tenantry.testing.fixtures"]
 pytestmark = pytest.mark.usefixtures("operator")
 
 Json = dict[str, Any]
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 OWNER = {"kind": "User", "name": "bob"}
 
 
@@ -104,3 +116,80 @@ async def test_the_claims_own_namespace_has_its_share(api: Api, pool: Pool, name
     spec = {"mode": "Subtenant", "owners": [OWNER], "quota": {"hard": {"cpu": 6}}}
     sub = await trees.make(name, "sub", spec)
     await shares(api, **{place: "8", sub.replace("-", "_"): "6"})
+
+
+class Crowd:
+    """People of one tenant who claim nodes and make children, and take both back, all at once.
+
+    Args:
+        api: An administrator.
+        pool: The nodes.
+        tenant: Whose they are.
+        chance: What they do.
+    """
+
+    def __init__(self, api: Api, pool: Pool, tenant: str, chance: random.Random) -> None:
+        self._api = api
+        self._pool = pool
+        self._tenant = tenant
+        self._chance = chance
+        self._count = 0
+        self.made: list[tuple[Resource, str]] = []
+
+    async def act(self) -> None:
+        """Make something, or take something back."""
+        if self.made and self._chance.random() < 0.4:
+            resource, called = self.made.pop(self._chance.randrange(len(self.made)))
+            await self._api.delete(resource, called, self._tenant)
+            return
+        self._count += 1
+        called = f"c{self._count}"
+        if self._chance.random() < 0.5:
+            await claim(self._api, self._tenant, called, selector=self._pool.selector, count=self._chance.randint(1, 2))
+            self.made.append((SliceClaim.resource, called))
+            return
+        quota = {"hard": {"cpu": self._chance.randint(1, 9)}}
+        spec = {"mode": "Workspace", "owners": [OWNER], "quota": quota}
+        with suppress(Forbidden):  # a policy sees at once that its parent has too little
+            await self._api.create(Subnamespace.resource, {"metadata": {"name": called}, "spec": spec}, self._tenant)
+            self.made.append((Subnamespace.resource, called))
+
+    async def heard(self) -> None:
+        """Wait until everything that was made has been looked at."""
+
+        async def so() -> bool:
+            found = [await self._api.get(resource, called, self._tenant) for resource, called in self.made]
+            return all(each.get("status", {}).get("conditions") for each in found)
+
+        await until(so, "everything has been looked at")
+
+    async def leave(self) -> None:
+        """Take everything back."""
+        await asyncio.gather(*(self._api.delete(resource, called, self._tenant) for resource, called in self.made))
+
+
+async def test_claims_and_shares_together_are_never_more_than_the_whole(
+    api: Api, operator: Operator, tenancy: LocalCluster, pool: Pool, name: str
+) -> None:
+    """X03: at every resourceVersion, read by an auditor of its own, while the operator is killed; then all is free."""
+    seed = random.SystemRandom().randrange(1, 10**6)
+    print(f"seed {seed}")
+    await pool.add(4)
+    await api.make_tenant(name, quota={"hard": {"cpu": 24}})
+    crowd = Crowd(api, pool, name, random.Random(seed))
+    async with (
+        Client(kubeconfig.load([tenancy.kubeconfig_path])) as client,
+        Ledger(client, claims=True).watching() as ledger,
+    ):
+        for turn in range(8):
+            await asyncio.gather(*(crowd.act() for _ in range(4)))
+            if turn in {2, 5}:
+                await operator.kill()
+                await operator.start()
+                await api.delete(LEASES, "tenantry-operator", "tenantry-system")
+            await crowd.heard()
+        await crowd.leave()
+        await shares(api, **{name.replace("-", "_"): "24"})
+        await ledger.catch_up(api)
+    assert ledger.breaches() == []
+    assert ledger.checked > 20

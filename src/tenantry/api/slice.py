@@ -31,6 +31,7 @@ MAX_NAME = 46
 
 MAX_NODES = 500
 DEFAULT_GRACE_SECONDS = 60
+DEFAULT_REPLACE_SECONDS = 300
 MAX_GRACE_SECONDS = 86400
 """A day: more than this no administrator can allow."""
 
@@ -179,6 +180,15 @@ class SliceClaimSpec(Model, frozen=True, kw_only=True):
             " administrator may have set a maximum.",
         ),
     ] = DEFAULT_GRACE_SECONDS
+    replace_after_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=MAX_GRACE_SECONDS,
+            description="A node that has not been ready for so long is given back, and another that fits is taken;"
+            " where none does, it stays. 0: never. Left out: 300.",
+        ),
+    ] = DEFAULT_REPLACE_SECONDS
     expires_at: Annotated[Instant, Meta(description="When the nodes are given back; renew it by a later time.")] = ""
 
 

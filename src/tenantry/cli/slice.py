@@ -65,6 +65,14 @@ def slice_() -> None:
 @click.option(
     "--grace", default=60, show_default=True, type=click.IntRange(0), metavar="SECONDS", help="For others' pods."
 )
+@click.option(
+    "--replace-after",
+    default=300,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="SECONDS",
+    help="How long a node may be not ready before another is taken for it; 0: for ever.",
+)
 @click.option("--expires", default="", metavar="DURATION|TIME", help="When they are given back: 72h, or a time.")
 @click.option("--wait", "waits", is_flag=True, help="Wait until they are set aside and, where they are used, Bound.")
 @click.option(
@@ -87,6 +95,7 @@ def claim(
     subnamespaces: tuple[str, ...],
     for_everybody: bool,
     grace: int,
+    replace_after: int,
     expires: str,
     waits: bool,
     timeout: int,
@@ -115,6 +124,7 @@ def claim(
         users=Users.EVERYBODY if for_everybody else Users.SUBNAMESPACES,
         subnamespaces=subnamespaces,
         grace_period_seconds=grace,
+        replace_after_seconds=replace_after,
         expires_at=flags.parse_expiry("--expires", expires),
     )
     wanted = SliceClaim(metadata=ObjectMeta(name=called, namespace=_place(target, namespace)), spec=spec)

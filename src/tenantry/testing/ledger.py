@@ -1,7 +1,8 @@
 """An auditor of quotas: it watches the API server itself, and replays every resourceVersion in order.
 
 It knows nothing of how shares are moved: only that, for every key, neither the sum of what the ResourceQuotas of a tree
-say nor the sum of what is in force may ever be more than `TenantResourceQuota.status.hard`.
+say nor the sum of what is in force may ever be more than `TenantResourceQuota.status.hard`. Where it looks at claims of
+nodes, too, what these hold that nobody uses yet counts as well.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 from tenantry.api.errors import Unreachable
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.model import Resource
+from tenantry.api.slice import Slice
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.kube.client import Client
 from tenantry.kube.watch import EventType, watch
@@ -24,7 +26,7 @@ from tenantry.world.shares import Amounts, Held, read, total
 from tenantry.world.shares_nodes import Asked, Room
 
 Json = dict[str, Any]
-QUOTAS, BOOKS = ResourceQuota.resource, TenantResourceQuota.resource
+QUOTAS, BOOKS, SLICES = ResourceQuota.resource, TenantResourceQuota.resource, Slice.resource
 _TENANT = "tenantry.dev/tenant"
 
 
@@ -42,10 +44,12 @@ class Ledger:
 
     Args:
         client: Reads as an administrator; nobody else uses it.
+        claims: Look at claims of nodes, too; no namespace may use any then.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, claims: bool = False) -> None:
         self._client = client
+        self._kinds = (QUOTAS, BOOKS, SLICES) if claims else (QUOTAS, BOOKS)
         self._entries: list[Entry] = []
         self._began: dict[Resource, int] = {}
         self._seen: dict[Resource, int] = {}
@@ -54,9 +58,9 @@ class Ledger:
     @asynccontextmanager
     async def watching(self) -> AsyncGenerator[Ledger]:
         """Write down what happens while the context is open."""
-        for resource in (QUOTAS, BOOKS):
+        for resource in self._kinds:
             await self._list(resource)
-        tasks = [asyncio.create_task(self._follow(resource)) for resource in (QUOTAS, BOOKS)]
+        tasks = [asyncio.create_task(self._follow(resource)) for resource in self._kinds]
         try:
             yield self
         finally:
@@ -88,8 +92,12 @@ class Ledger:
 
     async def catch_up(self, api: Api) -> None:
         """Wait until everything has been heard that has happened until now: the last word on each kind is a mark."""
-        for resource, namespace in ((QUOTAS, "default"), (BOOKS, "")):
-            mark: Json = {"metadata": {"name": f"mark-{len(self._entries)}"}, "spec": {}}
+        for resource, namespace in ((QUOTAS, "default"), (BOOKS, ""), (SLICES, "")):
+            if resource not in self._kinds:
+                continue
+            about = {"claim": dict.fromkeys(("namespace", "name", "uid"), "mark"), "tenant": "mark"}
+            spec = about if resource == SLICES else {}
+            mark: Json = {"metadata": {"name": f"mark-{len(self._entries)}"}, "spec": spec}
             made = await api.create(resource, mark, namespace)
             version = int(made["metadata"]["resourceVersion"])
 
@@ -119,6 +127,9 @@ class Ledger:
                 quotas.setdefault(tenant, {}).pop(entry.key, None)
                 if entry.value is not None and entry.key.endswith("/tenantry-quota"):
                     quotas[tenant][entry.key] = _sides(entry.value)
+                elif entry.value is not None and entry.resource == SLICES:
+                    charged = read(entry.value.get("status", {}).get("charged", {}))
+                    quotas[tenant][entry.key] = charged, charged
             if entry.version >= begin and tenant in whole:
                 self.checked += 1
                 found += _breaches(entry, tenant, whole[tenant], list(quotas.get(tenant, {}).values()))

@@ -24,7 +24,20 @@ def tenant(cli: Cli, name: str) -> Generator[None]:
 def test_a_claim_is_printed_as_it_would_be_made(cli: Cli) -> None:
     """E13: every field has a flag; nothing is made by a dry run."""
     flags = ["--count", "2", "--selector", "disk=ssd", "--per-node", "cpu=8", "--total", "memory=64Gi"]
-    flags += ["--node", "a", "--node", "b", "--for", "web", "--grace", "30", "--mode", "manual"]
+    flags += [
+        "--node",
+        "a",
+        "--node",
+        "b",
+        "--for",
+        "web",
+        "--grace",
+        "30",
+        "--replace-after",
+        "60",
+        "--mode",
+        "manual",
+    ]
     spec = cli.json("slice", "claim", "fast", "-n", "acme", *flags, "--dry-run", "-o", "json")["spec"]
     assert spec == {
         "mode": "Manual",
@@ -35,6 +48,7 @@ def test_a_claim_is_printed_as_it_would_be_made(cli: Cli) -> None:
         "total": {"memory": "64Gi"},
         "subnamespaces": ["web"],
         "gracePeriodSeconds": 30,
+        "replaceAfterSeconds": 60,
     }
 
 

@@ -78,6 +78,12 @@ class Node(KubernetesObject, frozen=True, kw_only=True):
         """Tell whether pods can run there."""
         return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
 
+    @property
+    def unready_since(self) -> str:
+        """Return since when pods cannot run there, as RFC 3339; "" where they can, or where nobody has said."""
+        ready = next((each for each in self.status.conditions if each.type == "Ready"), None)
+        return (ready.last_transition_time or "") if ready is not None and ready.status != "True" else ""
+
 
 decode_node = msgspec.json.Decoder(Node).decode
 

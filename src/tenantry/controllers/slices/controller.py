@@ -129,20 +129,29 @@ class SliceController:
     async def _keep(
         self, engine: Engine, scene: Scene, there: Cache[PodFacts], now: dt.datetime
     ) -> tuple[Stand, float | None]:
+        stand, again = await self._hold(engine, _without_parted(scene), there, now)
+        turns = [again, await self._releasing.go_on_parting(engine, gather(engine, scene.name, now), there, now)]
+        if scene.claim is not None:
+            turns.append(desired.lost(scene.nodes, scene.claim.spec.replace_after_seconds, now)[1])
+        return stand, min((turn for turn in turns if turn is not None), default=None)
+
+    async def _hold(
+        self, engine: Engine, scene: Scene, there: Cache[PodFacts], now: dt.datetime
+    ) -> tuple[Stand, float | None]:
         problem = _in_the_way(scene)
         if problem is not None and not scene.nodes:
             await charge.give_up(engine, scene)
             return problem, LOOK_AGAIN_SECONDS
         news = self._news
         choice, waits = await self._reserve(engine, scene, there, now)
-        scene = gather(engine, scene.name, now)
+        scene = _without_parted(gather(engine, scene.name, now))
         if waits is not None and not _was_held(scene) and not scene.nodes:
             self._waiting.discard(scene.name)
             return waits, None
         if choice.short and not _was_held(scene):
             # Whatever it got of what it needs altogether stands in the way of others only.
             await self._releasing.free(engine, scene.name, scene.nodes)
-            await charge.give_up(engine, gather(engine, scene.name, now))
+            await charge.give_up(engine, _without_parted(gather(engine, scene.name, now)))
             self._waiting.add(scene.name)
             # What others gave back since the choice has woken only those that waited then.
             again = 0.0 if self._news != news and not scene.nodes else None
@@ -181,12 +190,32 @@ class SliceController:
         nothing = Choice(nodes=(), refused={})
         if scene.claim is None or scene.tenant is None:
             return nothing, None
+        lost, _ = desired.lost(scene.nodes, scene.claim.spec.replace_after_seconds, now)
+        if lost:
+            async with self._gate:
+                choice, waits = await self._replace(engine, scene, there, lost)
+            if not choice.short and waits is None:
+                return choice, None
         if is_enough(scene.claim.spec, _held(scene)):
             return nothing, await self._take(engine, scene, nothing)
         async with self._gate:
-            scene = gather(engine, scene.name, now)
+            scene = _without_parted(gather(engine, scene.name, now))
             choice = self.choose(engine, scene, there)
             return choice, await self._take(engine, scene, choice)
+
+    async def _replace(
+        self, engine: Engine, scene: Scene, there: Cache[PodFacts], lost: Sequence[Node]
+    ) -> tuple[Choice, Stand | None]:
+        """Take other nodes for those that are lost, and part with these; where others cannot be had they stay."""
+        sound = msgspec.structs.replace(scene, nodes=tuple(node for node in scene.nodes if node not in lost))
+        choice = self.choose(engine, sound, there)
+        waits = await self._take(engine, sound, choice) if not choice.short else None
+        if not choice.short and waits is None:
+            await self._releasing.part(engine, scene, lost)
+            if scene.claim is not None:
+                told = f"not ready for too long, and given back: {status.named(status.names(lost))}"
+                engine.recorder.say(scene.claim, EventKind.WARNING, reasons.NODES_LOST, told)
+        return choice, waits
 
     async def _take(self, engine: Engine, scene: Scene, choice: Choice) -> Stand | None:
         """Mark what was chosen, once it is paid for; between the choice and the note of it nothing else runs."""
@@ -424,6 +453,12 @@ def _idle(scene: Scene) -> Stand:
 
 def _held(scene: Scene) -> Held:
     return sum_of(desired.facts(node, 0) for node in scene.nodes)
+
+
+def _without_parted(scene: Scene) -> Scene:
+    """Leave out the nodes that a slice has parted with: they are not everybody's yet."""
+    kept = tuple(node for node in scene.nodes if not desired.is_parted(node, scene.name))
+    return msgspec.structs.replace(scene, nodes=kept)
 
 
 def _was_held(scene: Scene) -> bool:

@@ -20,6 +20,8 @@ from tenantry.world.leases import instant
 SETTLE_SECONDS = 0.5
 """How long after nodes are closed their pods are looked at: a scheduler may not have seen it at once."""
 
+_PARTED = "/parted"
+
 
 class Departures:
     """What is remembered between two reconciles of pods that have to leave."""
@@ -48,6 +50,14 @@ class Departures:
         said = scene.slice.status.leaving_since if scene.slice is not None else ""
         return said or self._leaving.setdefault(scene.name, rfc3339(now))
 
+    def parted_since(self, name: str, leaving: Sequence[PodFacts], now: dt.datetime) -> str:
+        """Return since when pods have to leave nodes that a slice goes on without; "" while none has to."""
+        key = f"{name}{_PARTED}"
+        if not leaving:
+            self._leaving.pop(key, None)
+            return ""
+        return self._leaving.setdefault(key, rfc3339(now))
+
     def watch_over(self, name: str, nodes: Iterable[str]) -> None:
         """Have the end of pods on these nodes wake the slice, and on no others of it."""
         for node in [node for node, owner in self._emptied.items() if owner == name]:
@@ -62,6 +72,7 @@ class Departures:
         """Drop what is remembered of a slice."""
         self._closed_at.pop(name, None)
         self._leaving.pop(name, None)
+        self._leaving.pop(f"{name}{_PARTED}", None)
         self.watch_over(name, ())
 
 

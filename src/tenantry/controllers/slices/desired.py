@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from tenantry.api.slice import ClaimReference, Slice, SliceClaim, SliceSpec
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.nodes.controller import Node, Taint
 from tenantry.controllers.slices.pods import PodFacts
+from tenantry.world.leases import instant
 from tenantry.world.slices import NodeFacts
 
 ASK_AGAIN_SECONDS = 5.0
@@ -66,6 +68,34 @@ def slice_of(node: Node) -> str:
 def is_bound(node: Node, name: str) -> bool:
     """Tell whether a node is the slice's alone, with every mark that says so."""
     return node.metadata.labels.get(SLICE) == name and not patch_of(node, name, bound=True, claim="")
+
+
+def is_parted(node: Node, name: str) -> bool:
+    """Tell whether a slice has parted with a node that is not everybody's yet: no more of its pods come there."""
+    closed = Taint(key=SLICE, value=name, effect="NoExecute")
+    taints = {msgspec.structs.replace(each, time_added="") for each in node.spec.taints}
+    return SLICE not in node.metadata.labels and closed in taints
+
+
+def lost(nodes: Sequence[Node], after_seconds: int, now: dt.datetime) -> tuple[list[Node], float | None]:
+    """Return the nodes that have not been ready for too long, and in how many seconds the next one has.
+
+    Args:
+        nodes: Of a slice.
+        after_seconds: How long is too long; 0 for never.
+        now: The time, with an offset.
+    """
+    found: list[Node] = []
+    turns: list[float] = []
+    for node in nodes:
+        if not node.unready_since or not after_seconds:
+            continue
+        left = (instant(node.unready_since) - now).total_seconds() + after_seconds
+        if left <= 0:
+            found.append(node)
+        else:
+            turns.append(left)
+    return found, min(turns, default=None)
 
 
 def patch_of(node: Node, name: str, *, bound: bool, claim: str, leaving: bool = False) -> Json:

@@ -99,6 +99,32 @@ class Release:
         _, later = await self._clean(engine, scene.name, empty, now)
         return min([*turns, *([later] if later is not None else [])], default=None)
 
+    async def part(self, engine: Engine, scene: Scene, nodes: Sequence[Node]) -> None:
+        """Begin to give back nodes that a slice goes on without.
+
+        Raises:
+            Conflict: Another slice has one of them.
+        """
+        bound = [node for node in nodes if desired.is_bound(node, scene.name)]
+        await writes.mark(engine, scene.name, bound, desired.bind(scene.name, leaving=True))
+        # Where others' pods were not sent away, they stay.
+        await self.free(engine, scene.name, [node for node in nodes if node not in bound])
+
+    async def go_on_parting(
+        self, engine: Engine, scene: Scene, there: Cache[PodFacts], now: dt.datetime
+    ) -> float | None:
+        """Bring nodes that a slice goes on without one stage further; return when to look again."""
+        nodes = [node for node in scene.nodes if desired.is_parted(node, scene.name)]
+        own = _own(there, nodes, scene.name)
+        leaving = [pod for found in own.values() for pod in found]
+        since = self._departures.parted_since(scene.name, leaving, now)
+        again = await send(engine, replace(scene, slice=None), leaving, since, now)
+        empty = [node for node in nodes if not own[node.metadata.name]]
+        if not empty:
+            return again
+        _, later = await self._clean(engine, scene.name, empty, now)
+        return min((turn for turn in (again, later) if turn is not None), default=None)
+
     async def free(self, engine: Engine, name: str, nodes: Sequence[Node]) -> None:
         """Give nodes back to everybody.
 
