@@ -276,3 +276,36 @@ async def test_bandwidth_that_a_pod_asks_for_is_all_that_it_gets(pods: RealPods)
     # A bucket lets something through at once, and headers are counted, too.
     assert all(4.0 < each < 13.0 for each in found), (found, unlimited)
     assert unlimited > 30.0, (found, unlimited)
+
+
+async def test_a_pod_with_all_rights_over_its_network_sends_as_itself_alone(pods: RealPods) -> None:
+    """H06: root in a pod's network cannot take the address of a pod beside it; what it sends as itself arrives."""
+    name = f"p{uuid.uuid4().hex[:8]}"
+    liar, victim, target = await asyncio.gather(
+        pods.make("default", f"{name}-liar", NODES[0], "runc"),
+        pods.make("default", f"{name}-victim", NODES[0], "runc"),
+        pods.make("default", f"{name}-target", NODES[1], "runc"),
+    )
+    assert await pods.mismatches([(liar, target.address, PORT, "http", True)]) == []
+    port = PORT + 1
+
+    def opened() -> socket.socket:
+        return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+    with (
+        await pods.inside_pod(target, opened) as receiver,
+        await pods.inside_pod(liar, opened) as forger,
+        await pods.inside_pod(liar, opened) as honest,
+    ):
+        receiver.bind((target.address, port))
+        receiver.settimeout(60.0)
+        # IP_TRANSPARENT, linux/in.h: bind to an address that is another's; it takes CAP_NET_ADMIN.
+        forger.setsockopt(socket.SOL_IP, 19, 1)
+        forger.bind((victim.address, 0))
+        forger.sendto(b"?", (target.address, port))
+        honest.sendto(b"?", (target.address, port))
+        heard = await asyncio.to_thread(receiver.recvfrom, 16)
+
+    assert heard[1][0] == liar.address
+    dropped = pods.run(NODES[0], "nft", "list", "chain", "inet", "tenantry-netpol", "source")
+    assert "counter packets 0 " not in dropped, dropped

@@ -12,6 +12,7 @@ from tenantry.local import trouble
 from tenantry.local.nodes import Node, NodeCondition, NodeStatus
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.patience import Patience
+from tenantry.local.state import ClusterState, ComponentState, Phase, ended, write_state
 
 LOG = """\
 time="2026-11-21T16:33:32Z" level=warning msg="an old one"
@@ -30,7 +31,9 @@ def test_a_node_that_is_not_ready_is_told_with_its_own_words_and_its_programs_co
     paths = ClusterPaths(tmp_path)
     paths.logs.mkdir()
     paths.log("real-1").write_text(LOG)
-    told = trouble.what_is_late("rn", paths, 60.0, {"real-1": "cni plugin not initialized"})
+    patience = Patience()
+    patience.tell_nodes({"real-1": "cni plugin not initialized"})
+    told = trouble.what_is_late("rn", paths, 60.0, patience)
     first, reason, *lines = told.splitlines()
     assert "waiting for real-1 (not Ready)" in first
     assert reason.startswith('the node "real-1" is not Ready: cni plugin not initialized. ')
@@ -63,3 +66,20 @@ async def test_what_goes_forward_is_waited_for_and_what_stands_still_is_not() ->
         async with patience.of(0.01):
             await asyncio.Event().wait()
     patience.renew()
+
+
+def test_what_was_late_is_told_after_everything_was_stopped(tmp_path: Path) -> None:
+    """H06: a start that is given up ends what it started; the message is about what was there before."""
+    paths = ClusterPaths(tmp_path)
+    before = ClusterState(
+        name="rn",
+        boot_id="",
+        supervisor_pid=0,
+        supervisor_ticks=0,
+        phase=Phase.STARTING,
+        components=(ComponentState(name="kube-apiserver", phase=Phase.STARTING),),
+    )
+    write_state(paths, ended(before, Phase.STOPPED))
+    patience = Patience()
+    patience.seen = before
+    assert "waiting for kube-apiserver (Starting)" in trouble.what_is_late("rn", paths, 60.0, patience)

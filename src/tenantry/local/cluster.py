@@ -274,7 +274,7 @@ class LocalCluster:
             async with self._patience.of(seconds), self._changing(seconds):
                 yield
         except TimeoutError as error:
-            raise LocalError(what_is_late(self.name, self.paths, seconds, self._patience.late_nodes)) from error
+            raise LocalError(what_is_late(self.name, self.paths, seconds, self._patience)) from error
 
     def _check_same(self, options: UpOptions) -> None:
         if options.throwaway and not self.spec().throwaway:
@@ -350,11 +350,13 @@ class LocalCluster:
         write_private(self.paths.authentication, authentication.text(spec.oidc).encode())
         write_spec(self.paths, spec)
         progress.update("starting the control plane")
+        self._patience.renew()
         await start_supervisor(self.paths, self.name)
         try:
             await self._furnish(options, progress)
         except BaseException:
             # Half a cluster is worse than none: what was started ends with the error, Ctrl-C included.
+            self._patience.seen = read_state(self.paths)
             await self._shut_down()
             raise
 
@@ -393,6 +395,8 @@ class LocalCluster:
         # Imported here: aiohttp is not needed for anything else of this file, and now there is time.
         from tenantry.local import bootstrap
 
+        # What is imported takes long on a busy machine, and nothing else goes on meanwhile.
+        self._patience.renew()
         await self._wait_up((components.ETCD, components.APISERVER), progress)
         progress.update("making nodes and installing Tenantry")
         async with asyncio.TaskGroup() as group:

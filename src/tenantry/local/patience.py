@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
+from tenantry.local.state import ClusterState
+
 
 class Patience:
     """How long is waited without a step forward, and what is known of the nodes that are waited for."""
@@ -13,6 +15,8 @@ class Patience:
     def __init__(self) -> None:
         self.late_nodes: Mapping[str, str] = {}
         """From the name of a node that is not Ready to what it says about itself."""
+        self.seen: ClusterState | None = None
+        """The state of the cluster when it was given up, before it was stopped; None where it was not."""
         self._deadline: asyncio.Timeout | None = None
         self._seconds = 0.0
 
@@ -23,7 +27,7 @@ class Patience:
         Raises:
             TimeoutError: It was given up.
         """
-        self._seconds, self.late_nodes = seconds, {}
+        self._seconds, self.late_nodes, self.seen = seconds, {}, None
         async with asyncio.timeout(seconds) as self._deadline:
             yield
 

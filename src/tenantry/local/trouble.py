@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from tenantry.local.files import tail
 from tenantry.local.paths import ClusterPaths
+from tenantry.local.patience import Patience
 from tenantry.local.state import ClusterState, Phase, read_state
 
 _LINES = 5
@@ -36,18 +37,18 @@ def crash_of(name: str, paths: ClusterPaths, state: ClusterState, component: str
     return f'{component} of the cluster "{name}" crashed ({end}){drop}. The end of "{paths.log(component)}":\n{lines}'
 
 
-def what_is_late(name: str, paths: ClusterPaths, timeout_seconds: float, nodes: Mapping[str, str] | None = None) -> str:
+def what_is_late(name: str, paths: ClusterPaths, timeout_seconds: float, patience: Patience | None = None) -> str:
     """Return what a cluster was waited for in vain; arguments as `crash_of`.
 
     Args:
         name: The cluster's.
         paths: Its files.
         timeout_seconds: How long nothing has come forward.
-        nodes: From the name of a real node that is not Ready to what it says about itself.
+        patience: What was seen while it was waited for.
     """
-    state = read_state(paths)
+    state = (patience.seen if patience else None) or read_state(paths)
     waiting = [each for each in state.components if each.phase not in (Phase.READY, Phase.STOPPED)] if state else []
-    late: Mapping[str, str] = nodes or {}
+    late: Mapping[str, str] = patience.late_nodes if patience else {}
     found = [*(f"{each.name} ({each.phase})" for each in waiting), *(f"{each} (not Ready)" for each in sorted(late))]
     crashed = next((each.name for each in waiting if each.last_exit), "")
     more = f"\n{crash_of(name, paths, state, crashed)}" if state and crashed else ""

@@ -76,6 +76,27 @@ class Spot(msgspec.Struct, frozen=True):
     address: str
 
 
+def _process_with(group: str) -> int:
+    """Return a process in whose cgroups' path a text is."""
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if group in (entry / "cgroup").read_text():
+                return int(entry.name)
+    raise AssertionError(f"no process is in a cgroup {group}")
+
+
+def _in_network_of(pid: int, act: Callable[[], T]) -> T:
+    def call() -> T:
+        with Path(f"/proc/{pid}/ns/net").open("rb") as file:
+            if _libc.setns(file.fileno(), _CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), f"setns to that of {pid}")
+        return act()
+
+    # The thread ends here, and with it its place in the namespace.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(call).result()
+
+
 class RealPods:
     """The pods of a cluster with real nodes.
 
@@ -168,16 +189,12 @@ class RealPods:
 
     def inside(self, place: str, act: Callable[[], T]) -> T:
         """Return what a function returns that is called in a thread in the network namespace of a node."""
+        return _in_network_of(self.pid(place), act)
 
-        def call() -> T:
-            # Its first process is a child of the one that has made its namespaces.
-            with Path(f"/proc/{self.pid(place)}/ns/net").open("rb") as file:
-                if _libc.setns(file.fileno(), _CLONE_NEWNET):
-                    raise OSError(ctypes.get_errno(), f"setns to {place}")
-            return act()
-
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(call).result()
+    async def inside_pod(self, spot: Spot, act: Callable[[], T]) -> T:
+        """Return what a function returns that is called as root in the network namespace of a pod (of runc)."""
+        uid = (await self.api.get(PODS, spot.name, spot.namespace))["metadata"]["uid"]
+        return _in_network_of(_process_with(f"/pod{uid}/"), act)
 
     def run(self, place: str, *command: str) -> str:
         """Run a command in the namespaces of a node and return what it says."""
