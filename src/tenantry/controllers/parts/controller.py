@@ -17,36 +17,31 @@ from typing import Any
 
 import msgspec
 
-from tenantry.api import reasons
 from tenantry.api.errors import Conflict
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.slice import ClaimMode, Sharing, SliceClaim, SliceState
-from tenantry.api.subnamespace import Subnamespace
-from tenantry.api.tenant import Tenant
+from tenantry.api.slice import Sharing, SliceClaim
 from tenantry.controllers import watched
 from tenantry.controllers.nodes.controller import Node, decode_node
 from tenantry.controllers.parts import desired, writes
 from tenantry.controllers.parts.gather import BY_PART, gather, part_of_namespace, parts_of_node
 from tenantry.controllers.parts.pods import of_others, pods_on
 from tenantry.controllers.parts.release import Release
-from tenantry.controllers.parts.status import bound, degraded, in_the_way, pending, reserved
+from tenantry.controllers.parts.status import bound, pending, reserved
 from tenantry.controllers.quota.verdicts import Verdicts
-from tenantry.controllers.slices import status
+from tenantry.controllers.slices import standing
 from tenantry.controllers.slices.charge import Charges, give_up
 from tenantry.controllers.slices.gather import BY_SLICE, Scene, slice_of_claim, users_of
+from tenantry.controllers.slices.places import Places, claim_namespace
 from tenantry.controllers.slices.status import Stand
+from tenantry.controllers.slices.writes import tell
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
-from tenantry.engine.events import EventKind
-from tenantry.engine.observed import Observed
 from tenantry.engine.runtime import Engine, Watch
 from tenantry.world.parts import Size, choose, size_of, why_not
 from tenantry.world.slices import Choice
 
 LOOK_AGAIN_SECONDS = 5.0
 """When to look again at what no watch tells of: pods of others that have left a node."""
-
-_HELD = frozenset({SliceState.RESERVED, SliceState.BOUND})
 
 Json = dict[str, Any]
 Indexes = dict[str, Callable[[Any], Iterable[str]]]
@@ -67,23 +62,22 @@ class PartController:
         self._giving = asyncio.Lock()
         # Slices that wait for room.
         self._waiting: set[str] = set()
-        # Slice to the tenant and the namespace of its claim.
-        self._places: dict[str, tuple[str, str]] = {}
+        self._places = Places(part_of_namespace)
         self._releasing = Release()
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         claims = msgspec.json.Decoder(SliceClaim).decode
-        by_place: Indexes = {BY_SLICE: slice_of_claim, watched.BY_NAMESPACE: _namespace_of}
-        namespaces = watched.watch(Namespace.resource, self._of_namespace)
+        by_place: Indexes = {BY_SLICE: slice_of_claim, watched.BY_NAMESPACE: claim_namespace}
+        namespaces = watched.watch(Namespace.resource, self._places.by_namespace)
         indexes = {**(namespaces.indexes or {}), BY_PART: part_of_namespace}
         return [
             Watch(resource=SliceClaim.resource, decode=claims, keys=self._of_claim, indexes=by_place),
             watched.slices(watched.own_key),
             Watch(resource=Node.resource, decode=decode_node, keys=self._of_node, indexes={BY_PART: parts_of_node}),
             msgspec.structs.replace(namespaces, indexes=indexes),
-            watched.subnamespaces(self._of_subnamespace),
-            watched.tenants(self._of_tenant),
+            watched.subnamespaces(self._places.by_subnamespace),
+            watched.tenants(self._places.by_tenant),
             watched.defaults(lambda _: list(self._places)),
         ]
 
@@ -98,17 +92,17 @@ class PartController:
         if not scene.is_part and not scene.nodes and not scene.labelled:
             self._forget(engine, key)
             return None
-        if scene.claim is not None and scene.tenant is not None:
-            self._places[key] = (scene.tenant.metadata.name, scene.claim.metadata.namespace)
-        stand, again = await (self._release(engine, scene, now) if _ends(scene) else self._keep(engine, scene, now))
-        await _tell(engine, key, stand, now)
+        self._places.note(scene)
+        go_on = self._release if standing.ends(scene) else self._keep
+        stand, again = await go_on(engine, scene, now)
+        await tell(engine, gather(engine, key, now), stand, rfc3339(now))
         turns = [seconds for seconds in (again, scene.lease.next_seconds) if seconds is not None]
         return min(turns, default=None)
 
     # -- keeping ----------------------------------------------------------------------------------
 
     async def _keep(self, engine: Engine, scene: Scene, now: dt.datetime) -> tuple[Stand, float | None]:
-        problem = in_the_way(scene)
+        problem = standing.in_the_way(scene)
         if problem is not None and not scene.nodes:
             await give_up(engine, scene)
             return problem, LOOK_AGAIN_SECONDS
@@ -117,16 +111,16 @@ class PartController:
         scene = gather(engine, scene.name, now)
         if not choice.short:
             self._waiting.discard(scene.name)
-            if waits is not None and not _was_held(scene) and not scene.nodes:
+            if waits is not None and not standing.was_held(scene) and not scene.nodes:
                 return waits, None
         else:
             self._waiting.add(scene.name)
-            if not _was_held(scene):
+            if not standing.was_held(scene):
                 # Whatever it got of what it needs altogether stands in the way of others only.
                 await self._releasing.take_back(engine, scene, scene.nodes)
                 await give_up(engine, gather(engine, scene.name, now))
                 return pending(choice.short), LOOK_AGAIN_SECONDS
-        wrong = degraded(scene, choice.short or (waits.message if waits is not None else ""))
+        wrong = standing.degraded(scene.nodes, choice.short or (waits.message if waits is not None else ""))
         again = LOOK_AGAIN_SECONDS if choice.short else None
         users = users_of(engine, scene, now)
         wanted = {each.name for each in users}
@@ -177,13 +171,11 @@ class PartController:
             return stand, again
         for waiting in self._waiting:
             engine.wake(self.name, waiting)
-        ended, why = (reasons.EXPIRED, "it has ended") if scene.claim is not None else (reasons.CLAIM_ENDED, "it ended")
-        problem = in_the_way(scene) if not scene.lease.is_expired else None
-        return problem or pending(why, ended), None
+        return standing.idle(scene), None
 
     def _forget(self, engine: Engine, key: str) -> None:
         self._waiting.discard(key)
-        self._places.pop(key, None)
+        self._places.forget(key)
         self._releasing.forget(key)
         engine.forget(self.name, key)
 
@@ -194,7 +186,7 @@ class PartController:
         found = [each for each in (change.before, change.after) if each is not None]
         own = {name for each in found for name in slice_of_claim(each) if each.spec.sharing is Sharing.PART}
         places = {each.metadata.namespace for each in found}
-        return own | {key for key, (_, place) in self._places.items() if place in places}
+        return own | set(self._places.claimed_in(places))
 
     def _of_node(self, change: Change[Node]) -> Iterable[str]:
         """Return the slices of a node that is another now, and those that wait for one."""
@@ -205,29 +197,6 @@ class PartController:
             return ()  # a heartbeat
         held = {name for each in (before, after) if each is not None for name in parts_of_node(each)}
         return held | self._waiting
-
-    def _of_namespace(self, change: Change[Observed]) -> Iterable[str]:
-        before, after = change.before, change.after
-        value = after or before
-        if value is None or (before is not None and after is not None and before.labels == after.labels):
-            return ()
-        tenants = {name for each in (before, after) if each is not None for name in watched.tenant_of(each)}
-        found = [key for key, (tenant, _) in self._places.items() if tenant in tenants]
-        return [*found, *part_of_namespace(value)]
-
-    def _of_subnamespace(self, change: Change[Subnamespace]) -> Iterable[str]:
-        before, after = change.before, change.after
-        value = after or before
-        if value is None or (before is not None and after is not None and _use(before) == _use(after)):
-            return ()
-        return [key for key, (_, place) in self._places.items() if place == value.metadata.namespace]
-
-    def _of_tenant(self, change: Change[Tenant]) -> Iterable[str]:
-        before, after = change.before, change.after
-        value = after or before
-        if value is None or (before is not None and after is not None and before.spec == after.spec):
-            return ()
-        return [key for key, (tenant, _) in self._places.items() if tenant == value.metadata.name]
 
 
 async def _choose(engine: Engine, scene: Scene) -> tuple[Choice, dict[str, Size]]:
@@ -247,44 +216,3 @@ async def _choose(engine: Engine, scene: Scene) -> tuple[Choice, dict[str, Size]
             return choice, others
         found = await asyncio.gather(*(pods_on(engine.client, name) for name in unseen))
         others |= {name: of_others(pods) for name, pods in zip(unseen, found, strict=True)}
-
-
-async def _tell(engine: Engine, key: str, stand: Stand, now: dt.datetime) -> None:
-    """Write both statuses, where they change, and an event where the state does."""
-    scene = gather(engine, key, now)
-    moment = rfc3339(now)
-    if scene.slice is not None:
-        told = status.of_slice(scene.slice, stand, moment)
-        if told != scene.slice.status:
-            await engine.write_status(msgspec.structs.replace(scene.slice, status=told))
-    claim = scene.claim
-    if claim is None:
-        return
-    said = msgspec.structs.replace(status.of_claim(claim, stand, scene.lease, moment), slice=key)
-    if said == claim.status:
-        return
-    before = claim.status.state
-    await engine.write_status(msgspec.structs.replace(claim, status=said))
-    if before is not stand.state:
-        engine.recorder.say(claim, EventKind.NORMAL, stand.state.value, stand.message)
-
-
-def _namespace_of(claim: SliceClaim) -> list[str]:
-    return [claim.metadata.namespace]
-
-
-def _use(found: Subnamespace) -> object:
-    return found.spec.slice_claim_name, found.status.namespace
-
-
-def _ends(scene: Scene) -> bool:
-    """Tell whether parts are to be given back."""
-    if scene.claim is None or scene.lease.is_expired:
-        return True
-    taken_back = scene.claim.spec.mode is ClaimMode.MANUAL and scene.slice is None
-    return bool(scene.nodes) and (taken_back or scene.tenant is None)
-
-
-def _was_held(scene: Scene) -> bool:
-    """Tell whether a slice has had all of its parts before."""
-    return scene.slice is not None and scene.slice.status.state in _HELD

@@ -21,13 +21,11 @@ import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.slice import ClaimMode, SliceClaim, SliceState
-from tenantry.api.subnamespace import Subnamespace
-from tenantry.api.tenant import Tenant
+from tenantry.api.slice import SliceClaim, SliceState
 from tenantry.controllers import watched
 from tenantry.controllers.nodes.controller import Node, decode_node
 from tenantry.controllers.quota.verdicts import Verdicts
-from tenantry.controllers.slices import charge, cleaning, desired, pods, status, writes
+from tenantry.controllers.slices import charge, cleaning, desired, pods, standing, status, writes
 from tenantry.controllers.slices.charge import Charges
 from tenantry.controllers.slices.departures import Departures, end_of, on_node, send
 from tenantry.controllers.slices.gather import (
@@ -40,12 +38,12 @@ from tenantry.controllers.slices.gather import (
     slice_of_node,
     users_of,
 )
+from tenantry.controllers.slices.places import Places, claim_namespace
 from tenantry.controllers.slices.pods import BY_NODE, Pod, PodFacts
-from tenantry.controllers.slices.release import Release, ended
+from tenantry.controllers.slices.release import Release
 from tenantry.controllers.slices.status import Stand
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
-from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
 from tenantry.engine.runtime import Engine, Watch
 from tenantry.world.slices import Choice, Held, counted, is_enough, select, sum_of
@@ -55,8 +53,6 @@ LOOK_AGAIN_SECONDS = 5.0
 
 AT_ONCE = 8
 """How many claims take nodes at once: the first have all of theirs before the last begin."""
-
-_HELD = frozenset({SliceState.RESERVED, SliceState.DRAINING, SliceState.BOUND})
 
 
 class SliceController:
@@ -77,8 +73,7 @@ class SliceController:
         # Slices that wait for nodes, and how often there was news of nodes for them.
         self._waiting: set[str] = set()
         self._news = 0
-        # Slice to the tenant and the namespace of its claim.
-        self._places: dict[str, tuple[str, str]] = {}
+        self._places = Places(slice_of_namespace)
         self._departures = Departures()
         self._releasing = Release(self._departures, self._on_free)
 
@@ -89,13 +84,13 @@ class SliceController:
                 resource=SliceClaim.resource,
                 decode=msgspec.json.Decoder(SliceClaim).decode,
                 keys=_of_claim,
-                indexes={BY_SLICE: slice_of_claim, watched.BY_NAMESPACE: _namespace_of},
+                indexes={BY_SLICE: slice_of_claim, watched.BY_NAMESPACE: claim_namespace},
             ),
             watched.slices(watched.own_key),
             Watch(resource=Node.resource, decode=decode_node, keys=self._of_node, indexes={BY_SLICE: slice_of_node}),
-            _namespaces(self._of_namespace),
-            watched.subnamespaces(self._of_subnamespace),
-            watched.tenants(self._of_tenant),
+            _namespaces(self._places.by_namespace),
+            watched.subnamespaces(self._places.by_subnamespace),
+            watched.tenants(self._places.by_tenant),
             watched.defaults(lambda _: list(self._places)),
         ]
 
@@ -112,15 +107,14 @@ class SliceController:
             return None
         if scene.is_part:
             return None
-        if scene.claim is not None and scene.tenant is not None:
-            self._places[key] = (scene.tenant.metadata.name, scene.claim.metadata.namespace)
+        self._places.note(scene)
         there: Cache[PodFacts] = await engine.require(self.name, self._pods())
         scene = gather(engine, key, now)
         stand, again = await (
-            self._release(engine, scene, there, now) if _ends(scene) else self._keep(engine, scene, there, now)
+            self._release(engine, scene, there, now) if standing.ends(scene) else self._keep(engine, scene, there, now)
         )
-        later = None if _ends(scene) else await self._releasing.give_up(engine, scene, there, now)
-        await self._tell(engine, key, stand, now)
+        later = None if standing.ends(scene) else await self._releasing.give_up(engine, scene, there, now)
+        await writes.tell(engine, gather(engine, key, now), stand, rfc3339(now))
         turns = [seconds for seconds in (again, later, scene.lease.next_seconds) if seconds is not None]
         return min(turns, default=None)
 
@@ -138,17 +132,17 @@ class SliceController:
     async def _hold(
         self, engine: Engine, scene: Scene, there: Cache[PodFacts], now: dt.datetime
     ) -> tuple[Stand, float | None]:
-        problem = _in_the_way(scene)
+        problem = standing.in_the_way(scene)
         if problem is not None and not scene.nodes:
             await charge.give_up(engine, scene)
             return problem, LOOK_AGAIN_SECONDS
         news = self._news
         choice, waits = await self._reserve(engine, scene, there, now)
         scene = _without_parted(gather(engine, scene.name, now))
-        if waits is not None and not _was_held(scene) and not scene.nodes:
+        if waits is not None and not standing.was_held(scene) and not scene.nodes:
             self._waiting.discard(scene.name)
             return waits, None
-        if choice.short and not _was_held(scene):
+        if choice.short and not standing.was_held(scene):
             # Whatever it got of what it needs altogether stands in the way of others only.
             await self._releasing.free(engine, scene.name, scene.nodes)
             await charge.give_up(engine, _without_parted(gather(engine, scene.name, now)))
@@ -157,7 +151,7 @@ class SliceController:
             again = 0.0 if self._news != news and not scene.nodes else None
             return Stand(state=SliceState.PENDING, reason=reasons.NODES_INSUFFICIENT, message=choice.short), again
         users = users_of(engine, scene, now)
-        degraded = _degraded(scene.nodes, choice.short or (waits.message if waits is not None else ""))
+        degraded = standing.degraded(scene.nodes, choice.short or (waits.message if waits is not None else ""))
         if degraded:
             self._waiting.add(scene.name)
         else:
@@ -300,7 +294,7 @@ class SliceController:
         self, engine: Engine, scene: Scene, there: Cache[PodFacts], now: dt.datetime
     ) -> tuple[Stand, float | None]:
         stand, again = await self._releasing.go_on(engine, scene, there, now)
-        return stand or _idle(scene), again
+        return stand or standing.idle(scene), again
 
     def _on_free(self, engine: Engine) -> None:
         """Tell those that wait that there are nodes for everybody."""
@@ -320,29 +314,9 @@ class SliceController:
 
     # -- saying -----------------------------------------------------------------------------------
 
-    async def _tell(self, engine: Engine, key: str, stand: Stand, now: dt.datetime) -> None:
-        """Write both statuses, where they change, and an event where the state does."""
-        scene = gather(engine, key, now)
-        moment = rfc3339(now)
-        if scene.slice is not None:
-            told = status.of_slice(scene.slice, stand, moment)
-            if told != scene.slice.status:
-                await engine.write_status(msgspec.structs.replace(scene.slice, status=told))
-        claim = scene.claim
-        if claim is None:
-            return
-        said = status.of_claim(claim, stand, scene.lease, moment)
-        said = msgspec.structs.replace(said, slice=key)
-        if said == claim.status:
-            return
-        before = claim.status.state
-        await engine.write_status(msgspec.structs.replace(claim, status=said))
-        if before is not stand.state:
-            engine.recorder.say(claim, EventKind.NORMAL, stand.state.value, stand.message)
-
     def _forget(self, engine: Engine, key: str) -> None:
         self._waiting.discard(key)
-        self._places.pop(key, None)
+        self._places.forget(key)
         self._departures.forget(key)
         engine.forget(self.name, key)
 
@@ -367,29 +341,6 @@ class SliceController:
         waiting = self._departures.waiting_for(before.node)
         return [waiting] if waiting else ()
 
-    def _of_namespace(self, change: Change[Observed]) -> Iterable[str]:
-        before, after = change.before, change.after
-        value = after or before
-        if value is None or (before is not None and after is not None and before.labels == after.labels):
-            return ()
-        tenants = {name for each in (before, after) if each is not None for name in watched.tenant_of(each)}
-        found = [key for key, (tenant, _) in self._places.items() if tenant in tenants]
-        return [*found, *slice_of_namespace(value)]
-
-    def _of_subnamespace(self, change: Change[Subnamespace]) -> Iterable[str]:
-        before, after = change.before, change.after
-        value = after or before
-        if value is None or (before is not None and after is not None and _use(before) == _use(after)):
-            return ()
-        return [key for key, (_, place) in self._places.items() if place == value.metadata.namespace]
-
-    def _of_tenant(self, change: Change[Tenant]) -> Iterable[str]:
-        before, after = change.before, change.after
-        value = after or before
-        if value is None or (before is not None and after is not None and before.spec == after.spec):
-            return ()
-        return [key for key, (tenant, _) in self._places.items() if tenant == value.metadata.name]
-
 
 def _namespaces(keys: Any) -> Watch:  # noqa: ANN401 - as `Watch` has it
     """Return how namespaces are watched, found by their slice besides."""
@@ -402,55 +353,6 @@ def _of_claim(change: Change[SliceClaim]) -> Iterable[str]:
     return {name for each in (change.before, change.after) if each is not None for name in slice_of_claim(each)}
 
 
-def _namespace_of(claim: SliceClaim) -> list[str]:
-    return [claim.metadata.namespace]
-
-
-def _use(found: Subnamespace) -> object:
-    return found.spec.slice_claim_name, found.status.namespace
-
-
-def _ends(scene: Scene) -> bool:
-    """Tell whether nodes are to be given back."""
-    if scene.claim is None or scene.lease.is_expired:
-        return True
-    taken_back = scene.claim.spec.mode is ClaimMode.MANUAL and scene.slice is None
-    return (taken_back or scene.tenant is None) and bool(scene.nodes or scene.going)
-
-
-def _in_the_way(scene: Scene) -> Stand | None:
-    """Return why a claim that has nothing gets nothing; None where nothing is in the way."""
-    claim = scene.claim
-    if claim is None:
-        return None
-    reason, message = "", ""
-    if scene.tenant is None:
-        reason = reasons.NOT_A_TENANTS_NAMESPACE
-        message = f"namespace {claim.metadata.namespace!r} is no tenant's: claim in a namespace of a tenant"
-    elif scene.suspended:
-        reason = reasons.TENANT_SUSPENDED
-        message = f"tenant {scene.tenant.metadata.name!r} is suspended: nodes are given when that ends"
-    elif claim.spec.grace_period_seconds > scene.max_grace_seconds:
-        reason = reasons.INVALID_SPEC
-        message = (
-            f"spec.gracePeriodSeconds must be at most {scene.max_grace_seconds}, which is"
-            " spec.slices.maxGracePeriodSeconds of TenancyDefaults"
-        )
-    elif claim.spec.mode is ClaimMode.MANUAL and scene.slice is None:
-        reason = reasons.AWAITING_ADMINISTRATOR
-        message = f"an administrator has to make Slice {scene.name!r}: `tenantry slice approve` does"
-    if not reason:
-        return None
-    return Stand(state=SliceState.PENDING, reason=reason, message=message, stalled=reason == reasons.INVALID_SPEC)
-
-
-def _idle(scene: Scene) -> Stand:
-    """Return how a claim stands that has given everything back."""
-    waits = _in_the_way(scene) if not scene.lease.is_expired else None
-    why = "it has ended" if scene.claim is not None else "it ended"
-    return waits or Stand(state=SliceState.PENDING, reason=ended(scene), message=why)
-
-
 def _held(scene: Scene) -> Held:
     return sum_of(desired.facts(node, 0) for node in scene.nodes)
 
@@ -459,17 +361,3 @@ def _without_parted(scene: Scene) -> Scene:
     """Leave out the nodes that a slice has parted with: they are not everybody's yet."""
     kept = tuple(node for node in scene.nodes if not desired.is_parted(node, scene.name))
     return msgspec.structs.replace(scene, nodes=kept)
-
-
-def _was_held(scene: Scene) -> bool:
-    """Tell whether a slice has had all of its nodes before."""
-    return scene.slice is not None and scene.slice.status.state in _HELD
-
-
-def _degraded(nodes: Sequence[Node], lacks: str) -> str:
-    """Return what is wrong with the nodes of a slice; "" for nothing."""
-    bad = sorted(node.metadata.name for node in nodes if not node.is_ready)
-    told = [f"not ready: {status.named(bad)}"] if bad else []
-    if lacks:
-        told.append(lacks)
-    return "; ".join(told)

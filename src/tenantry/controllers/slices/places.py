@@ -1,0 +1,85 @@
+"""Which slices the news of a tenant, a namespace or a Subnamespace concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from tenantry.api.slice import SliceClaim
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
+from tenantry.controllers import watched
+from tenantry.controllers.slices.gather import Scene
+from tenantry.engine.cache import Change
+from tenantry.engine.observed import Observed
+
+
+class Places:
+    """Where the claims are that a controller has looked at.
+
+    Args:
+        of_label: Returns the slices that a namespace's labels name.
+    """
+
+    def __init__(self, of_label: Callable[[Observed], Iterable[str]]) -> None:
+        self._of_label = of_label
+        # Slice to the tenant and the namespace of its claim.
+        self._places: dict[str, tuple[str, str]] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        """Return the names of all their slices, as they are now."""
+        return iter(list(self._places))
+
+    def note(self, scene: Scene) -> None:
+        """Learn where a slice's claim is."""
+        if scene.claim is not None and scene.tenant is not None:
+            self._places[scene.name] = (scene.tenant.metadata.name, scene.claim.metadata.namespace)
+
+    def forget(self, name: str) -> None:
+        """Forget a slice."""
+        self._places.pop(name, None)
+
+    def claimed_in(self, namespaces: Iterable[str]) -> list[str]:
+        """Return the slices whose claims are in these namespaces."""
+        wanted = set(namespaces)
+        return [key for key, (_, place) in self._places.items() if place in wanted]
+
+    def of_tenants(self, tenants: Iterable[str]) -> list[str]:
+        """Return the slices of these tenants."""
+        wanted = set(tenants)
+        return [key for key, (tenant, _) in self._places.items() if tenant in wanted]
+
+    # -- news -------------------------------------------------------------------------------------
+
+    def by_namespace(self, change: Change[Observed]) -> Iterable[str]:
+        """Return the slices that a namespace's other labels concern."""
+        before, after = change.before, change.after
+        value = after or before
+        if value is None or (before is not None and after is not None and before.labels == after.labels):
+            return ()
+        tenants = {name for each in (before, after) if each is not None for name in watched.tenant_of(each)}
+        return [*self.of_tenants(tenants), *self._of_label(value)]
+
+    def by_subnamespace(self, change: Change[Subnamespace]) -> Iterable[str]:
+        """Return the slices that a Subnamespace's other use of claims concerns."""
+        before, after = change.before, change.after
+        value = after or before
+        if value is None or (before is not None and after is not None and _use(before) == _use(after)):
+            return ()
+        return self.claimed_in([value.metadata.namespace])
+
+    def by_tenant(self, change: Change[Tenant]) -> Iterable[str]:
+        """Return the slices that a Tenant's other spec concerns."""
+        before, after = change.before, change.after
+        value = after or before
+        if value is None or (before is not None and after is not None and before.spec == after.spec):
+            return ()
+        return self.of_tenants([value.metadata.name])
+
+
+def claim_namespace(claim: SliceClaim) -> list[str]:
+    """Return where a claim is, as an index has it."""
+    return [claim.metadata.namespace]
+
+
+def _use(found: Subnamespace) -> object:
+    return found.spec.slice_claim_name, found.status.namespace
