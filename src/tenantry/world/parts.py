@@ -9,8 +9,7 @@ rooms stay for large parts; then by name. The same world gives the same nodes.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from fractions import Fraction
 from math import ceil, floor
@@ -20,7 +19,7 @@ import msgspec
 from tenantry.api.marks import CPU_MILLI, MEMORY_MIB, PART_OPEN, PART_SUFFIX, PARTS
 from tenantry.api.slice import SliceClaimSpec
 from tenantry.world.quantity import parse, write
-from tenantry.world.slices import CONTROL_PLANE, MOST_TOLD, Choice, unlike
+from tenantry.world.slices import CONTROL_PLANE, Choice, unlike, why_no_more
 
 MIB = 2**20
 
@@ -205,18 +204,4 @@ def _short(spec: SliceClaimSpec, fitting: AbstractSet[str], refused: Mapping[str
         f"{spec.count} parts of {size} are asked for, each on a node of its own, and {can_have} can be had"
         + (f": spec.count {can_have} would fit" if can_have else "")
     ]
-    unknown = sorted(set(spec.node_names) - set(refused) - fitting)
-    if unknown:
-        parts.append(f"there is no node {_named(unknown)}")
-    whys = Counter(refused.values())
-    told = sorted(whys.items(), key=lambda item: (-item[1], item[0]))
-    if told:
-        some = "; ".join(f"{number} {why}" for why, number in told[:MOST_TOLD])
-        more = f" and {len(told) - MOST_TOLD} more reasons" if len(told) > MOST_TOLD else ""
-        parts.append(f"not taken: {some}{more}")
-    return "; ".join(parts)
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_TOLD} more" if len(names) > MOST_TOLD else ""
-    return ", ".join(f"'{name}'" for name in names[:MOST_TOLD]) + more
+    return "; ".join([*parts, *why_no_more(spec, fitting, refused)])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from fractions import Fraction
 
 import msgspec
@@ -236,7 +237,20 @@ def _short(spec: SliceClaimSpec, fitting: Sequence[NodeFacts], refused: Mapping[
         if together < parse(value):
             nearest = write(together, binary=key in BINARY)
             parts.append(f"total {key} {value} is asked for, and all that fit have {nearest}")
-    unknown = sorted(set(spec.node_names) - set(refused) - {node.name for node in fitting} - held.names)
+    there = {node.name for node in fitting} | held.names
+    return "; ".join([*parts, *why_no_more(spec, there, refused)])
+
+
+def why_no_more(spec: SliceClaimSpec, fitting: AbstractSet[str], refused: Mapping[str, str]) -> list[str]:
+    """Return what stops a claim from getting more nodes, the most frequent reason first.
+
+    Args:
+        spec: Of the claim.
+        fitting: The names of the nodes that do.
+        refused: Why each other node does not do, by its name.
+    """
+    parts: list[str] = []
+    unknown = sorted(set(spec.node_names) - set(refused) - fitting)
     if unknown:
         parts.append(f"there is no node {_named(unknown)}")
     whys = Counter(refused.values())
@@ -245,7 +259,7 @@ def _short(spec: SliceClaimSpec, fitting: Sequence[NodeFacts], refused: Mapping[
         some = "; ".join(f"{number} {why}" for why, number in told[:MOST_TOLD])
         more = f" and {len(told) - MOST_TOLD} more reasons" if len(told) > MOST_TOLD else ""
         parts.append(f"not taken: {some}{more}")
-    return "; ".join(parts)
+    return parts
 
 
 def counted(number: int, one: str, many: str) -> str:
