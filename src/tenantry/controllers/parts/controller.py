@@ -33,6 +33,7 @@ from tenantry.controllers.slices.charge import Charges, give_up
 from tenantry.controllers.slices.gather import BY_SLICE, Scene, slice_of_claim, users_of
 from tenantry.controllers.slices.places import Places, claim_namespace
 from tenantry.controllers.slices.status import Stand
+from tenantry.controllers.slices.waiting import Waiting
 from tenantry.controllers.slices.writes import tell
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
@@ -61,7 +62,7 @@ class PartController:
         # Claims are served one after the other: each sees what the one before it has got.
         self._giving = asyncio.Lock()
         # Slices that wait for room.
-        self._waiting: set[str] = set()
+        self._waiting = Waiting()
         self._places = Places(part_of_namespace)
         self._releasing = Release()
 
@@ -114,7 +115,7 @@ class PartController:
             if waits is not None and not standing.was_held(scene) and not scene.nodes:
                 return waits, None
         else:
-            self._waiting.add(scene.name)
+            self._waiting.add(scene)
             if not standing.was_held(scene):
                 # Whatever it got of what it needs altogether stands in the way of others only.
                 await self._releasing.take_back(engine, scene, scene.nodes)
@@ -196,7 +197,7 @@ class PartController:
         if old == new:
             return ()  # a heartbeat
         held = {name for each in (before, after) if each is not None for name in parts_of_node(each)}
-        return held | self._waiting
+        return [*held, *self._waiting]
 
 
 async def _choose(engine: Engine, scene: Scene) -> tuple[Choice, dict[str, Size]]:

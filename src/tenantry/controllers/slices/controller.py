@@ -42,8 +42,10 @@ from tenantry.controllers.slices.places import Places, claim_namespace
 from tenantry.controllers.slices.pods import BY_NODE, Pod, PodFacts
 from tenantry.controllers.slices.release import Release
 from tenantry.controllers.slices.status import Stand
+from tenantry.controllers.slices.waiting import Waiting
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
+from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
 from tenantry.engine.runtime import Engine, Watch
 from tenantry.world.slices import Choice, Held, counted, is_enough, select, sum_of
@@ -71,7 +73,7 @@ class SliceController:
         self._book = NodeBook()
         self._gate = asyncio.Semaphore(AT_ONCE)
         # Slices that wait for nodes, and how often there was news of nodes for them.
-        self._waiting: set[str] = set()
+        self._waiting = Waiting()
         self._news = 0
         self._places = Places(slice_of_namespace)
         self._departures = Departures()
@@ -146,14 +148,14 @@ class SliceController:
             # Whatever it got of what it needs altogether stands in the way of others only.
             await self._releasing.free(engine, scene.name, scene.nodes)
             await charge.give_up(engine, _without_parted(gather(engine, scene.name, now)))
-            self._waiting.add(scene.name)
+            self._waiting.add(scene)
             # What others gave back since the choice has woken only those that waited then.
             again = 0.0 if self._news != news and not scene.nodes else None
             return Stand(state=SliceState.PENDING, reason=reasons.NODES_INSUFFICIENT, message=choice.short), again
         users = users_of(engine, scene, now)
         degraded = standing.degraded(scene.nodes, choice.short or (waits.message if waits is not None else ""))
         if degraded:
-            self._waiting.add(scene.name)
+            self._waiting.add(scene)
         else:
             self._waiting.discard(scene.name)
         if not users:
@@ -332,7 +334,7 @@ class SliceController:
             return slice_of_node(after) if cleaning.word(before) != cleaning.word(after) else ()
         self._news += 1
         held = {facts.taken_by for facts in (old, new) if facts is not None and facts.taken_by}
-        return held | self._waiting if new is not None else held
+        return [*held, *self._waiting] if new is not None else held
 
     def _of_pod(self, change: Change[PodFacts]) -> Iterable[str]:
         before, after = change.before, change.after
