@@ -18,10 +18,10 @@ import msgspec
 import pytest
 
 from tenantry.api.reasons import PODS_LEAVING
-from tenantry.local import build, toolchain
+from tenantry.local import toolchain
 from tenantry.local.progress import Silent
-from tenantry.local.real import requirements
 from tenantry.testing.api import until
+from tenantry.testing.realpods import missing
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "slices"
@@ -31,16 +31,6 @@ SECONDS = 180.0
 """How long anything may take on a busy machine."""
 
 Json = dict[str, Any]
-
-
-def _missing() -> str:
-    if not os.environ.get("TENANTRY_TEST_REAL"):
-        return "real nodes are tried where TENANTRY_TEST_REAL=1 asks for it"
-    lacks = requirements.lacking()
-    if lacks:
-        return lacks[0]
-    built = build.built_nodes() and build.built_dns()
-    return "" if built else "`tenantry local build --with-nodes --with-dns` has not been run"
 
 
 class Said(NamedTuple):
@@ -114,8 +104,8 @@ class Cluster:
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The example's cluster of three nodes, with the shop's pods on all of them."""
     is_real = request.param == "real"
-    if is_real and _missing():
-        pytest.skip(_missing())
+    if is_real and missing():
+        pytest.skip(missing())
     found = Cluster(f"slices-{request.param}", is_real=is_real)
     kind = "real" if is_real else "kwok"
     found.run("up", "--nodes", "3", "--runtime", kind, "--throwaway", f"--timeout={SECONDS:.0f}")

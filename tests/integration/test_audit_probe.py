@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -21,10 +20,9 @@ import pytest_asyncio
 from tenantry.audit import stage
 from tenantry.audit.check import Alone, Verdict
 from tenantry.audit.checks.probes import NETWORK, PODS, QUOTA, STORAGE
-from tenantry.local import build
 from tenantry.local.cluster import LocalCluster
-from tenantry.local.real import requirements
 from tenantry.testing.api import until
+from tenantry.testing.realpods import missing
 
 NAME = "probed"
 TENANTRY = (sys.executable, "-m", "tenantry")
@@ -32,18 +30,8 @@ PROBES = {each.id: each for each in (*NETWORK, *PODS, *QUOTA, *STORAGE)}
 Json = dict[str, Any]
 
 
-def _missing() -> str:
-    if not os.environ.get("TENANTRY_TEST_REAL"):
-        return "real nodes are tried where TENANTRY_TEST_REAL=1 asks for it"
-    lacks = requirements.lacking()
-    if lacks:
-        return lacks[0]
-    built = build.built_nodes() and build.built_dns()
-    return "" if built else "`tenantry local build --with-nodes --with-dns` has not been run"
-
-
 pytestmark = [
-    pytest.mark.skipif(bool(_missing()), reason=_missing()),
+    pytest.mark.skipif(bool(missing()), reason=missing()),
     # Pods on two cores that others use, too.
     pytest.mark.timeout(900),
 ]

@@ -20,12 +20,13 @@ from tenantry.kube.client import Client
 from tenantry.local import build
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.progress import Silent
-from tenantry.local.real import images, loading, node, requirements
+from tenantry.local.real import images, loading, node
 from tenantry.local.real.images import Recipe
 from tenantry.local.real.settings import SOCKET
 from tenantry.testing.api import PODS, Api, until
 from tenantry.testing.fixtures import install, name
 from tenantry.testing.pool import claim, slice_marks, state
+from tenantry.testing.realpods import missing
 
 __all__ = ["name"]
 
@@ -38,17 +39,7 @@ SECONDS = 120.0
 """A kubelet looks at some things once a minute."""
 
 
-def _missing() -> str:
-    if not os.environ.get("TENANTRY_TEST_REAL"):
-        return "real nodes are tried where TENANTRY_TEST_REAL=1 asks for it"
-    lacks = requirements.lacking()
-    if lacks:
-        return lacks[0]
-    built = build.built_nodes() and build.built_dns()
-    return "" if built else "`tenantry local build --with-nodes --with-dns` has not been run"
-
-
-pytestmark = pytest.mark.skipif(bool(_missing()), reason=_missing())
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
 
 class Inside:

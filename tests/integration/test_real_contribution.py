@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
@@ -17,13 +16,12 @@ from tenantry.api.slice import SliceClaim
 from tenantry.controllers.nodes.controller import Node
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
-from tenantry.local import build
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.real import node as real_node
-from tenantry.local.real import requirements
 from tenantry.testing.api import Api, until
 from tenantry.testing.fixtures import install, name
 from tenantry.testing.pool import claim, slice_marks, state
+from tenantry.testing.realpods import missing
 
 __all__ = ["name"]
 
@@ -31,17 +29,7 @@ CLUSTER = "joined"
 SECONDS = 120.0
 
 
-def _missing() -> str:
-    if not os.environ.get("TENANTRY_TEST_REAL"):
-        return "real nodes are tried where TENANTRY_TEST_REAL=1 asks for it"
-    lacks = requirements.lacking()
-    if lacks:
-        return lacks[0]
-    built = build.built_nodes() and build.built_dns()
-    return "" if built else "`tenantry local build --with-nodes --with-dns` has not been run"
-
-
-pytestmark = pytest.mark.skipif(bool(_missing()), reason=_missing())
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
 
 @pytest_asyncio.fixture(scope="module")

@@ -26,25 +26,16 @@ from tenantry.api.errors import InputError
 from tenantry.local import build, process
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.progress import Silent
-from tenantry.local.real import cgroups, images, network, node, requirements
+from tenantry.local.real import cgroups, images, network, node
 from tenantry.local.real.images import Recipe
 from tenantry.testing.api import until
+from tenantry.testing.realpods import missing
 
 AGNHOST = "tenantry.local/agnhost:1"
 TENANTRY = (sys.executable, "-m", "tenantry")
 
 
-def _missing() -> str:
-    if not os.environ.get("TENANTRY_TEST_REAL"):
-        return "real nodes are tried where TENANTRY_TEST_REAL=1 asks for it"
-    lacks = requirements.lacking()
-    if lacks:
-        return lacks[0]
-    built = build.built_nodes() and build.built_dns()
-    return "" if built else "`tenantry local build --with-nodes --with-dns` has not been run"
-
-
-pytestmark = pytest.mark.skipif(bool(_missing()), reason=_missing())
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
 
 def left_behind(cluster: LocalCluster) -> list[str]:
