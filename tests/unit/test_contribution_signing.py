@@ -36,7 +36,7 @@ def request(signer: str, user: str, name: str, *hosts: str, group: str = "system
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(subject))
     if hosts:
         names = [
-            x509.IPAddress(ipaddress.ip_address(each)) if each[0].isdigit() else x509.DNSName(each) for each in hosts
+            x509.DNSName(each) if each[0].isalpha() else x509.IPAddress(ipaddress.ip_address(each)) for each in hosts
         ]
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     pem = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
@@ -57,13 +57,16 @@ def test_a_token_gives_the_certificate_of_its_own_node_and_of_no_other() -> None
 
 
 def test_a_node_serves_under_its_own_addresses_only() -> None:
-    """E19: not under the address of another node, nor one that it does not have, nor on behalf of another."""
+    """E19: not another node's or the API server's, whatever it says of itself, nor one that it does not have."""
     itself = f"system:node:{NODE}"
     assert may_have(request(SERVING, itself, itself, NODE, "10.0.0.5"), THERE)
     assert not may_have(request(SERVING, itself, itself, NODE, "10.0.0.6"), THERE)
     assert not may_have(request(SERVING, itself, itself, "kubernetes"), THERE)
     assert not may_have(request(SERVING, itself, itself), THERE)
     assert not may_have(request(SERVING, itself, "system:node:other", NODE), THERE)
+    for address in ("127.0.0.1", "169.254.169.254", "::", "kubernetes.default.svc", "localhost", "10.96.0.1"):
+        lying = {**THERE, NODE: frozenset({"10.0.0.5", address})}
+        assert not may_have(request(SERVING, itself, itself, NODE, address), lying, frozenset({"10.96.0.1"}))
     stolen = {**THERE, NODE: frozenset({"10.0.0.6"})}
     assert not may_have(request(SERVING, itself, itself, "10.0.0.6"), stolen)
 

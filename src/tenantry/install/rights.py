@@ -82,6 +82,9 @@ def operator_role() -> Json:
             **allow(["certificates.k8s.io"], ["signers"], ["approve"]),
             "resourceNames": ["kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"],
         },
+        # No node serves under an address of the API server.
+        {**allow([""], ["services"], ["get"]), "resourceNames": ["kubernetes"]},
+        {**allow(["discovery.k8s.io"], ["endpointslices"], ["get"]), "resourceNames": ["kubernetes"]},
         allow(["node.k8s.io"], ["runtimeclasses"], READ),
         allow([""], ["nodes/status"], ["patch"]),
         allow(["apiextensions.k8s.io"], ["customresourcedefinitions"], READ),

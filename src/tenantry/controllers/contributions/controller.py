@@ -14,7 +14,7 @@ from tenantry.api import marks
 from tenantry.api.contribution import PREFIX, Contribution, Record, read, record_of
 from tenantry.api.errors import Conflict, NotFound
 from tenantry.api.marks import TAKEN_BACK
-from tenantry.controllers.contributions import signing
+from tenantry.controllers.contributions import apiserver, signing
 from tenantry.controllers.contributions.leaving import take_back
 from tenantry.controllers.contributions.signing import SigningRequest
 from tenantry.controllers.nodes.controller import Node, decode_node
@@ -66,7 +66,8 @@ class ContributionController:
         node = signing.concerned(request)
         nodes: Cache[Node] = engine.cache(Node.resource)
         addresses = {each.metadata.name: frozenset(a.address for a in each.status.addresses) for each in nodes}
-        if await _agreed(engine, node) is None or not signing.may_have(request, addresses):
+        reserved = await apiserver.addresses(engine.client)
+        if await _agreed(engine, node) is None or not signing.may_have(request, addresses, reserved):
             log.warning("certificate not approved", extra={"key": name, "node": node})
             return None
         condition = {

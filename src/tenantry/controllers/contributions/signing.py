@@ -6,6 +6,7 @@ Source: Kubernetes, "Certificates and Certificate Signing Requests", "TLS bootst
 from __future__ import annotations
 
 import base64
+import ipaddress
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -79,12 +80,15 @@ def concerned(request: SigningRequest) -> str:
     return ""
 
 
-def may_have(request: SigningRequest, addresses: Mapping[str, frozenset[str]]) -> bool:
+def may_have(
+    request: SigningRequest, addresses: Mapping[str, frozenset[str]], reserved: frozenset[str] = frozenset()
+) -> bool:
     """Tell whether a node gets its certificate: its own and no other's.
 
     Args:
         request: By whom `concerned` says.
-        addresses: Of each node that there is, by its name.
+        addresses: Of each node that there is, by its name; a node says them of itself.
+        reserved: The API server's addresses, under which no node serves.
     """
     node = concerned(request)
     asked = _read(request.spec.request)
@@ -94,8 +98,17 @@ def may_have(request: SigningRequest, addresses: Mapping[str, frozenset[str]]) -
         # Who has the token may ask again as long as no node came of it.
         return not asked.hosts and node not in addresses
     others = frozenset(address for name, found in addresses.items() if name != node for address in found)
-    own = addresses.get(node, frozenset()) - others
+    own = {each for each in addresses.get(node, frozenset()) - others - reserved if _is_of_a_node(each)}
     return bool(asked.hosts) and asked.hosts <= own | {node}
+
+
+def _is_of_a_node(address: str) -> bool:
+    """Tell whether a node may have an address: names other than the node's own, as a Service's, are nobody's to say."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return not (found.is_loopback or found.is_link_local or found.is_multicast or found.is_unspecified)
 
 
 def _read(text: str) -> _Asked | None:
