@@ -18,7 +18,8 @@ from tenantry.api.slice import Slice, SliceClaim
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.testing.api import PODS, Api, until
-from tenantry.testing.parts import NODES, PartAuditor, SharedNodes, parts_of
+from tenantry.testing.nodeauditor import NODES
+from tenantry.testing.parts import PartAuditor, SharedNodes, parts_of
 from tenantry.testing.requests import People
 
 pytest_plugins = ["tenantry.testing.fixtures"]
@@ -112,7 +113,7 @@ def _body(value: Json) -> bytes:
 
 async def test_a_part_is_given_kept_within_and_taken_back(api: Api, shared: SharedNodes, name: str) -> None:
     """E20: two tenants on one node each have their part, more than it the scheduler gives to none, and it ends."""
-    (node,) = await shared.add(cpu="8")
+    (node,) = await shared.share(cpu="8")
     other = f"{name}-b"
     await asyncio.gather(api.make_tenant(name), api.make_tenant(other))
     for place in (name, other):
@@ -148,7 +149,7 @@ async def test_a_part_is_given_kept_within_and_taken_back(api: Api, shared: Shar
 
 async def test_pods_of_a_part_take_their_limits_of_it_and_no_others(api: Api, shared: SharedNodes, name: str) -> None:
     """E20: whatever a pod says, it takes what its containers may use at most; without limits it is refused."""
-    await shared.add()
+    await shared.share()
     await asyncio.gather(api.make_tenant(name), api.make_tenant(f"{name}-b"))
     await claim(api, shared, name, "web", cpu="2")
     slice_ = (await state(api, name, "web", "Bound"))["status"]["slice"]
@@ -189,7 +190,7 @@ async def test_pods_of_a_part_take_their_limits_of_it_and_no_others(api: Api, sh
 
 async def test_what_a_sandbox_needs_is_of_the_part_too(api: Api, shared: SharedNodes, name: str) -> None:
     """E20: the overhead of a RuntimeClass counts once for what runs together, and for each that runs before."""
-    await shared.add()
+    await shared.share()
     await api.make_tenant(name)
     await claim(api, shared, name, "web", cpu="2")
     slice_ = (await state(api, name, "web", "Bound"))["status"]["slice"]
@@ -221,7 +222,7 @@ async def test_what_a_sandbox_needs_is_of_the_part_too(api: Api, shared: SharedN
 
 async def test_many_claims_at_once_never_get_more_than_there_is(api: Api, shared: SharedNodes, name: str) -> None:
     """E20: an auditor that watches by itself sees no node give more than it has; all that fits is given."""
-    nodes = await shared.add(4, cpu="8")
+    nodes = await shared.share(4, cpu="8")
     tenants = [f"{name}-{number}" for number in range(3)]
     await asyncio.gather(*(api.make_tenant(each) for each in tenants))
     async with PartAuditor(api.client).watching() as auditor:
@@ -257,7 +258,7 @@ async def test_many_claims_at_once_never_get_more_than_there_is(api: Api, shared
 
 async def test_what_others_have_on_a_node_is_not_given_away(api: Api, shared: SharedNodes, name: str) -> None:
     """E20: agents that run on every node count as they ask; when they go, who waits gets the room."""
-    (node,) = await shared.add(cpu="8")
+    (node,) = await shared.share(cpu="8")
     await api.make_tenant(name)
     agent = pod("agent", "1", nodeName=node, tolerations=[{"operator": "Exists"}])
     agent["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "700m", "memory": "1Gi"}
@@ -273,7 +274,7 @@ async def test_what_others_have_on_a_node_is_not_given_away(api: Api, shared: Sh
 
 async def test_nodes_become_shared_and_keep_their_parts(api: Api, shared: SharedNodes, name: str) -> None:
     """E20: a label sets a node aside; whole nodes are others; what a kubelet resets is put back; labels' end waits."""
-    (node,) = await shared.add(shared=False)
+    (node,) = await shared.add(1)
     await api.make_tenant(name)
     await claim(api, shared, name, "web", cpu="2", memory="1Gi")
     waits = await state(api, name, "web", "Pending", reasons.NODES_INSUFFICIENT)
@@ -310,7 +311,7 @@ async def test_a_kubelet_does_not_change_who_has_parts_of_its_node(
     api: Api, people: People, shared: SharedNodes, name: str
 ) -> None:
     """E20: labels and taints of parts are the operator's and administrators' alone, on nodes that are made, too."""
-    (node,) = await shared.add()
+    (node,) = await shared.share()
     await api.make_tenant(name)
     await claim(api, shared, name, "web", cpu="2")
     slice_ = (await state(api, name, "web", "Bound"))["status"]["slice"]
@@ -350,7 +351,7 @@ async def test_a_kubelet_does_not_change_who_has_parts_of_its_node(
 
 async def test_claims_of_parts_say_how_large_and_stay_so(api: Api, shared: SharedNodes, name: str) -> None:
     """E20: cpu and memory, no total, and neither changes; a Manual claim waits for an administrator."""
-    await shared.add()
+    await shared.share()
     await api.make_tenant(name)
     bad: list[tuple[Json, str]] = [
         ({"perNode": {"cpu": "1"}}, "must be cpu and memory"),
@@ -380,7 +381,7 @@ async def test_claims_of_parts_say_how_large_and_stay_so(api: Api, shared: Share
 
 async def test_parts_are_charged_and_their_pods_not_twice(api: Api, shared: SharedNodes, name: str) -> None:
     """E20, X03: what the quota does not cover is not set aside; its users have its share; it ends with the claim."""
-    await shared.add(2)
+    await shared.share(2)
     await api.make_tenant(name, quota={"hard": {"cpu": 6, "memory": "100Gi"}})
 
     async def has(cpu: str) -> None:
@@ -412,7 +413,7 @@ async def test_a_node_that_is_gone_is_replaced_and_a_tenants_end_leaves_nothing(
     api: Api, shared: SharedNodes, name: str
 ) -> None:
     """E20: another part where there is room, else the claim is Degraded; with the tenant its parts go."""
-    nodes = await shared.add(2)
+    nodes = await shared.share(2)
     await api.make_tenant(name)
     await claim(api, shared, name, "web", cpu="2")
     bound = await state(api, name, "web", "Bound")

@@ -21,7 +21,8 @@ from tenantry.local.real import images, loading
 from tenantry.local.real.images import Recipe
 from tenantry.testing.api import PODS, Api, until
 from tenantry.testing.fixtures import install, name
-from tenantry.testing.parts import NODES, parts_of
+from tenantry.testing.nodeauditor import NODES
+from tenantry.testing.parts import parts_of
 from tenantry.testing.pool import state
 from tenantry.testing.realpods import AGNHOST, CAREFUL, START_SECONDS, missing
 

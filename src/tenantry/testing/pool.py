@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from tenantry.api import marks, reasons
@@ -14,7 +14,7 @@ from tenantry.api.kubernetes import ClusterRoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.slice import SliceClaim
 from tenantry.controllers.nodes.controller import Node
-from tenantry.engine.clock import rfc3339_micro
+from tenantry.engine.clock import rfc3339, rfc3339_micro
 from tenantry.testing.api import Api, until
 from tenantry.testing.requests import People
 
@@ -36,10 +36,10 @@ class Pool:
     """
 
     def __init__(self, api: Api, name: str) -> None:
-        self._api = api
+        self.api = api
         self.name = name
         self.nodes: list[str] = []
-        self._beating = asyncio.create_task(self._beat())
+        self.living = [asyncio.create_task(self._beat())]
 
     @property
     def selector(self) -> Json:
@@ -51,46 +51,55 @@ class Pool:
 
         They have room for no pod: one of another test that waits for any node would come, and without a kubelet stay.
         """
+        return await self.make(count, {"cpu": cpu, "memory": "32Gi", "pods": "0"}, labels)
+
+    async def make(
+        self, count: int, capacity: Mapping[str, str], labels: Mapping[str, str], taints: Sequence[Json] = ()
+    ) -> list[str]:
+        """Make nodes, and return their names once they can be used."""
         first = len(self.nodes)
         made = [f"{self.name}-{number}" for number in range(first, first + count)]
-        capacity = {"cpu": cpu, "memory": "32Gi", "pods": "0"}
-        ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", "lastHeartbeatTime": None}
+        now = rfc3339(dt.datetime.now(dt.UTC))
+        ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", "lastTransitionTime": now}
         for each in made:
             status = {"capacity": capacity, "allocatable": capacity, "conditions": [ready]}
             meta = {"name": each, "labels": {"pool": self.name, "kubernetes.io/hostname": each, **labels}}
-            await self._api.create(Node.resource, {"metadata": meta, "status": status})
+            node = {"metadata": meta, "spec": {"taints": list(taints)}, "status": status}
+            await self.api.create(Node.resource, node)
             # Without a first time, Kubernetes sees no later one as news, and takes the node for dead after a while.
             renewed = rfc3339_micro(dt.datetime.now(dt.UTC))
             lease = {"holderIdentity": each, "leaseDurationSeconds": 40, "renewTime": renewed}
-            await self._api.create(LEASES, {"metadata": {"name": each}, "spec": lease}, "kube-node-lease")
+            await self.api.create(LEASES, {"metadata": {"name": each}, "spec": lease}, "kube-node-lease")
             self.nodes.append(each)
+        own = {taint["key"] for taint in taints}
 
-        async def untainted() -> bool:
+        async def usable() -> bool:
             # Kubernetes taints each node that is made, until it has seen that it is ready.
-            return not any([(await self.node(each))["spec"].get("taints") for each in made])
+            found = [await self.node(each) for each in made]
+            return own.issuperset(taint["key"] for node in found for taint in node["spec"].get("taints", []))
 
-        await until(untainted, f"{made} can be used")
+        await until(usable, f"{made} can be used")
         return made
 
     async def node(self, name: str) -> Json:
         """Return a node."""
-        return await self._api.get(Node.resource, name)
+        return await self.api.get(Node.resource, name)
 
     async def _beat(self) -> None:
         """Have them live, as their kubelets would: a node of which nobody hears is not ready after a while."""
         while True:
             now = {"spec": {"renewTime": rfc3339_micro(dt.datetime.now(dt.UTC))}}
             for each in list(self.nodes):
-                await self._api.patch(LEASES, each, now, "kube-node-lease")
+                await self.api.patch(LEASES, each, now, "kube-node-lease")
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def end(self) -> None:
         """Delete them."""
-        self._beating.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._beating
-        await asyncio.gather(*(self._api.delete(Node.resource, each) for each in self.nodes))
-        await asyncio.gather(*(self._api.delete(LEASES, each, "kube-node-lease") for each in self.nodes))
+        for task in self.living:
+            task.cancel()
+        await asyncio.gather(*self.living, return_exceptions=True)
+        await asyncio.gather(*(self.api.delete(Node.resource, each) for each in self.nodes))
+        await asyncio.gather(*(self.api.delete(LEASES, each, "kube-node-lease") for each in self.nodes))
 
 
 async def claim(api: Api, namespace: str, name: str, **spec: object) -> None:
