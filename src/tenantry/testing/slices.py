@@ -6,12 +6,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from tenantry.api.model import Resource
 from tenantry.kube.client import Client
 from tenantry.testing.nodeauditor import NodeAuditor
 
 Json = dict[str, Any]
-NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 KEY = "tenantry.dev/slice"
 
 
