@@ -17,7 +17,6 @@ Json = dict[str, Any]
 
 PODS = "tenantry-part-pods"
 RESIZES = "tenantry-part-resizes"
-TOLERATIONS = "tenantry-part-tolerations"
 NODES = "tenantry-part-nodes"
 
 _IN_PARTS: Json = {"matchExpressions": [{"key": PART, "operator": "Exists"}]}
@@ -60,7 +59,7 @@ def everything(subject: Json) -> list[Json]:
     Args:
         subject: The operator, as RBAC names it.
     """
-    return [*_bound(), *_kept(), *_tolerations(), *_nodes(subject)]
+    return [*_bound(), *_kept(), *_nodes(subject)]
 
 
 def _bound() -> list[Json]:
@@ -155,33 +154,6 @@ def _kept() -> list[Json]:
         where=_IN_PARTS,
     )
     return [policy, binding(PODS), resizes, binding(RESIZES)]
-
-
-def _tolerations() -> list[Json]:
-    """Return what keeps pods of no part from tolerating nodes that are given out in parts (E20)."""
-    is_new = (
-        "(request.operation == 'CREATE' || !has(oldObject.spec.tolerations)"
-        " || object.spec.tolerations != oldObject.spec.tolerations)"
-    )
-    tolerates = f"object.spec.tolerations.exists(t, t.?key.orValue('') == '{PARTS}')"
-    policy = validating(
-        TOLERATIONS,
-        [rule("", ["pods"], "CREATE", "UPDATE")],
-        [
-            says(
-                f"'{PART}' in namespaceObject.?metadata.labels.orValue({{}})",
-                f"spec.tolerations must not tolerate {PARTS}: those nodes are given out in parts, and pods of a part"
-                " get the toleration by themselves",
-            )
-        ],
-        conditions=[
-            {
-                "name": "tolerates-parts",
-                "expression": f"has(object.spec.tolerations) && {NOT_MIRRORED} && {is_new} && {tolerates}",
-            }
-        ],
-    )
-    return [policy, binding(TOLERATIONS)]
 
 
 def _nodes(subject: Json) -> list[Json]:

@@ -12,6 +12,8 @@ from tenantry.api.marks import (
     CLEANED,
     CLEANING,
     NODE_AGENT,
+    PART,
+    PARTS,
     SLICE,
     SLICE_CLAIM,
     SLICE_RESERVED,
@@ -35,7 +37,7 @@ from tenantry.policy.sandbox import NOT_MIRRORED
 Json = dict[str, Any]
 
 PODS = "tenantry-slice-pods"
-TOLERATIONS = "tenantry-slice-tolerations"
+TOLERATIONS = "tenantry-node-tolerations"
 NODES = "tenantry-slice-nodes"
 CLEANERS = "tenantry-slice-cleaners"
 CLAIMS = "tenantry-slice-claims"
@@ -83,7 +85,10 @@ def _bound() -> list[Json]:
 
 
 def _tolerations() -> list[Json]:
-    """Return what keeps pods of others from tolerating a slice's nodes, whatever the rules allow them (E12)."""
+    """Return what keeps pods of others from tolerating a slice's nodes, and those given out in parts (E12, E20).
+
+    One policy for both: the API server converts a pod anew for each policy that it asks about it.
+    """
     key = "t.?key.orValue('')"
     is_new = (
         "(request.operation == 'CREATE' || !has(oldObject.spec.tolerations)"
@@ -91,7 +96,7 @@ def _tolerations() -> list[Json]:
     )
     of_tenant = f"'{TENANT_UID}' in namespaceObject.?metadata.labels.orValue({{}})"
     # Whoever tolerates everything tolerates slices, which only agents of the cluster may.
-    some = f"object.spec.tolerations.exists(t, {key} in ['', '{SLICE}'])"  # conditions know no namespace
+    some = f"object.spec.tolerations.exists(t, {key} in ['', '{SLICE}', '{PARTS}'])"  # conditions know no namespace
     own = f"namespaceObject.?metadata.labels['{SLICE}'].orValue('')"
     all_own = (
         f"object.spec.tolerations.all(t, {key} == '{SLICE}' ? t.?operator.orValue('Equal') == 'Equal'"
@@ -105,11 +110,17 @@ def _tolerations() -> list[Json]:
                 all_own,
                 f"spec.tolerations must not tolerate {SLICE}: those nodes are a tenant's alone, and its pods get the"
                 " toleration by themselves",
-            )
+            ),
+            says(
+                f"'{PART}' in namespaceObject.?metadata.labels.orValue({{}})"
+                f" || !object.spec.tolerations.exists(t, {key} == '{PARTS}')",
+                f"spec.tolerations must not tolerate {PARTS}: those nodes are given out in parts, and pods of a part"
+                " get the toleration by themselves",
+            ),
         ],
         conditions=[
             {
-                "name": "tolerates-slices",
+                "name": "tolerates-some",
                 "expression": f"has(object.spec.tolerations) && {NOT_MIRRORED} && {is_new} && {some}",
             }
         ],
