@@ -193,7 +193,8 @@ class SubnamespaceController:
             await engine.delete(old)
         if limited and (verdict is None or not verdict.in_force):
             engine.wake("quota", tenant.metadata.name)
-            return Made(outcome=_waiting(outcome), waits=True)
+            # Where this process has not looked at the quota yet, what was said before stands.
+            return Made(outcome=outcome if verdict is None else _waiting(outcome), waits=True)
         last = [child for child in children if child.wave >= interior.WAVE_PEOPLE]
         made = await self._let_in(engine, inputs, last, outcome)
         done = made.outcome.error is None and not made.outcome.blocked

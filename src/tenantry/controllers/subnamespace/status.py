@@ -72,12 +72,18 @@ def compute(
         observed_generation=generation,
         namespace=inputs.namespace if done or inputs.bound is not None else before.namespace,
         depth=len(inputs.ancestors),
-        quota=verdict.totals if verdict is not None else SubnamespaceQuota(),
+        quota=verdict.totals if verdict is not None else _before(inputs),
         children=len(names),
         first_children=() if blind else tuple(names[:FIRST]),
         copied=inherited.copied if inherited is not None else before.copied,
         conditions=merge(before.conditions, conditions, generation=generation, now=now),
     )
+
+
+def _before(inputs: Inputs) -> SubnamespaceQuota:
+    """Return the totals as they were told last, where this process has not looked at them yet."""
+    limited = inputs.tenant is not None and bool(inputs.tenant.spec.quota.hard)
+    return inputs.subnamespace.status.quota if limited else SubnamespaceQuota()
 
 
 def _sandboxed(inputs: Inputs) -> list[Wanted]:
