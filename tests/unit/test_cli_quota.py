@@ -67,6 +67,22 @@ def test_the_tree_is_a_table() -> None:
     ]
 
 
+def test_a_child_stands_behind_its_own_parent() -> None:
+    """E09: the status has a tree level by level; what is indented must be what is inside."""
+    shares = [
+        Share(namespace=name, parent=parent, depth=depth)
+        for name, parent, depth in (
+            ("acme", "", 0),
+            ("web-1", "acme", 1),
+            ("shop-1", "acme", 1),
+            ("inner-1", "web-1", 2),
+            ("till-1", "shop-1", 2),
+        )
+    ]
+    view = quota.view_of("acme", trq(*shares), {})
+    assert [each.namespace for each in view.tree] == ["acme", "web-1", "inner-1", "shop-1", "till-1"]
+
+
 @pytest.mark.parametrize("tree", [None, trq(adjustments=(SALE,))])
 def test_where_nothing_is_divided_yet_the_core_namespace_is_all(tree: TenantResourceQuota | None) -> None:
     """E09: what Kubernetes counts there."""

@@ -160,7 +160,7 @@ def view_of(tenant: str, tree: TenantResourceQuota | None, quotas: Mapping[str, 
             tenant=tenant,
             hard=status.hard,
             used=status.used,
-            tree=tuple(_share(share, quotas.get(share.namespace)) for share in status.tree),
+            tree=tuple(_share(share, quotas.get(share.namespace)) for share in _as_drawn(status.tree)),
             omitted=status.omitted,
             adjustments=adjustments,
         )
@@ -191,6 +191,20 @@ def _share(share: Share, own: QuotaSeen | None) -> ShareView:
 
 def _free(own: QuotaSeen | None) -> dict[str, str]:
     return {use.key: _less(use.hard, use.used) for use in own.uses()} if own is not None else {}
+
+
+def _as_drawn(tree: Sequence[Share]) -> list[Share]:
+    """Return shares with each behind its parent, as a tree is drawn; the status has them level by level."""
+    below: dict[str, list[Share]] = {}
+    for share in tree:
+        below.setdefault(share.parent if share.depth else "", []).append(share)
+    found: list[Share] = []
+    waiting = below.get("", [])[::-1]
+    while waiting:
+        share = waiting.pop()
+        found.append(share)
+        waiting += reversed(below.get(share.namespace, []))
+    return found
 
 
 def _less(hard: str, used: str) -> str:
