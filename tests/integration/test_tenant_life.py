@@ -365,20 +365,18 @@ async def test_a_changed_spec_changes_what_is_there_and_removes_what_is_not_want
 async def test_a_tenant_that_is_as_it_should_be_is_left_alone(api: Api, operator: Operator, name: str) -> None:
     """E01: a second look writes nothing; neither do changes that are not ours to mind."""
     await api.make_tenant(name, quota=QUOTA)
-    await asyncio.sleep(0.3)
-    before = await operator.quiet_writes()
-    reconciles = await operator.sample("controller_runtime_reconcile_total")
+    since = await operator.calm(name)
     await api.patch(Tenant.resource, name, {"metadata": {"annotations": {"note": "n"}}})
     await api.patch(Namespace.resource, name, {"metadata": {"annotations": {"note": "n"}}})
     await api.create(CONFIG_MAPS, {"metadata": {"name": "theirs"}}, name)
 
     async def looked() -> bool:
-        return await operator.sample("controller_runtime_reconcile_total") > reconciles
+        return bool(operator.looks(since, name, controller="tenant"))
 
     await until(looked, "the change of the Tenant was looked at")
 
     async def is_silent() -> bool:
-        return await operator.writes() == before
+        return not operator.written(since, name)
 
     await stays(is_silent, "nothing is written", seconds=0.5)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -70,10 +69,11 @@ async def test_the_policy_comes_and_goes_with_its_kind_while_the_operator_runs(
         live = await api.get(ClusterNetworkPolicy.resource, policy)
         assert live["spec"]["subject"]["namespaces"]["matchLabels"] == {"tenantry.dev/tenant-uid": tenant.metadata.uid}
         assert [rule["action"] for rule in live["spec"]["ingress"]] == ["Pass", "Deny"]
-        writes = await operator.quiet_writes()
+        since = await operator.calm(name)
         await api.patch(Tenant.resource, name, {"metadata": {"annotations": {"note": "n"}}})
-        await asyncio.sleep(0.3)
-        assert await operator.writes() == writes, "what is stored is what was written"
+        await until(lambda: _looked(operator, name, since), "the change was looked at")
+        await operator.calm(name)
+        assert not operator.written(since, name), "what is stored is what was written"
 
         await api.patch(ClusterNetworkPolicy.resource, policy, {"spec": {"ingress": None, "priority": 1}})
 
@@ -140,13 +140,19 @@ async def test_the_zones_of_an_open_tenant_are_kept_apart_from_above(
             foreign: {foreign},
             "default": {*core, *theirs, "default"},
         }
-        writes = await operator.quiet_writes()
+        ours = (name, team, customer, inner)
+        since = await operator.calm(*ours)
         await api.patch(Tenant.resource, name, {"metadata": {"annotations": {"note": "n"}}})
-        await asyncio.sleep(0.3)
-        assert await operator.writes() == writes, "what is stored is what was written"
+        await until(lambda: _looked(operator, name, since), "the change was looked at")
+        await operator.calm(*ours)
+        assert not operator.written(since, *ours), "what is stored is what was written"
         await api.patch(Subnamespace.resource, "customer", {"spec": {"allowCascadingDeletion": True}}, name)
         await api.delete(Subnamespace.resource, "customer", name)
         await until(lambda: _zones(api, name, 0), "there is one zone, which needs none", seconds=2 * SECONDS)
+
+
+async def _looked(operator: Operator, name: str, since: int) -> bool:
+    return bool(operator.looks(since, name, controller="tenant"))
 
 
 async def _zones(api: Api, tenant: str, count: int) -> bool:

@@ -280,6 +280,7 @@ class Engine:
             self._fail(key, error)
         finally:
             self._metrics.observe_reconcile(name, result, self.clock.monotonic() - began)
+            log.debug("reconciled", extra={"controller": name, "key": item, "result": result})
             self._wake.set()
 
     def _fail(self, key: Key, error: Exception) -> None:

@@ -173,8 +173,7 @@ class Client:
         finally:
             if self._observer is not None:
                 self._observer(asked.method, status, time.perf_counter() - began)
-            if asked.body is not None:
-                log.debug("wrote", extra={"method": asked.method, "path": asked.path, "status": status})
+            log.debug("asked", extra={"method": asked.method, "path": asked.path, "status": status})
         if status < 400:  # noqa: PLR2004
             return response
         async with response:

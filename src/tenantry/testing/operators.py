@@ -18,7 +18,6 @@ from tenantry.testing.api import SECONDS, until
 
 _SAMPLE = re.compile(r"^([a-zA-Z_:]+)(\{[^}]*\})? ([0-9.e+-]+)$", re.MULTILINE)
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
-MOST_TOLD = 30
 
 
 class Operator:
@@ -106,21 +105,56 @@ class Operator:
         """Return how many writes it has sent, its lease's not counted."""
         return sum([await self.sample("rest_client_requests_total", f'method="{verb}"') for verb in WRITES])
 
-    def written(self) -> str:
-        """Return its last writes, for a test that did not expect them."""
-        lines = self.log.read_text().splitlines()
-        return "\n".join([line for line in lines if '"wrote"' in line and "/leases" not in line][-MOST_TOLD:])
+    def written(self, since: int, *names: str) -> list[str]:
+        """Return its writes as its log has them, its lease's left out.
 
-    async def quiet_writes(self) -> float:
-        """Return how many writes it has sent, once nothing is under way.
+        Other tests share the operator, and what they left behind comes to its end in its own time: a test that expects
+        nothing to be written, or so much, means its own objects.
 
-        A write is counted when its answer begins, which can be after a test saw its effect.
+        Args:
+            since: Where in the log to begin; see `calm`.
+            names: What their paths have in them, one of these; all writes, where none is given.
         """
-        before = -1.0
-        while (now := await self.writes()) != before:
-            before = now
-            await asyncio.sleep(0.3)
-        return now
+        return [each for each in self.asked(since, *names) if any(f'"method": "{verb}"' in each for verb in WRITES)]
+
+    def asked(self, since: int, *names: str) -> list[str]:
+        """Return its requests, as `written`, those that read with them."""
+        return [each for each in self._told(since, *names) if '"message": "asked"' in each and "/leases" not in each]
+
+    def looks(self, since: int, *names: str, controller: str = "") -> list[str]:
+        """Return its looks at what has one of some names in its key, as its log has them.
+
+        Args:
+            since: Where in the log to begin; see `calm`.
+            names: As of `written`.
+            controller: Whose looks; everybody's, where none is given.
+        """
+        by = f'"controller": "{controller}"' if controller else ""
+        return [each for each in self._told(since, *names) if '"message": "reconciled"' in each and by in each]
+
+    def _told(self, since: int, *names: str) -> list[str]:
+        with self.log.open("rb") as log:
+            log.seek(since)
+            lines = log.read().decode().splitlines()
+        return [line for line in lines if not names or any(name in line for name in names)]
+
+    async def calm(self, *names: str, seconds: float = 0.5) -> int:
+        """Wait until it has had nothing to do for a while with what has one of some names in its path or key.
+
+        Returns:
+            Where its log ends, for `written`, `asked` and `looks`.
+        """
+        since = -1
+
+        async def so() -> bool:
+            nonlocal since
+            begin = self.log.stat().st_size
+            await asyncio.sleep(seconds)
+            since = self.log.stat().st_size
+            return not self.asked(begin, *names) and not self.looks(begin, *names)
+
+        await until(so, f"nothing is left to do for {names or 'anybody'}")
+        return since
 
     async def _answers(self, path: str) -> bool:
         try:
