@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import random
-import socket
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self, cast
@@ -16,6 +13,7 @@ import dns.message
 import dns.rdata
 import yaml
 
+from tenantry.testing import ports
 from tenantry.testing.api import SECONDS, until
 
 Json = dict[str, Any]
@@ -85,7 +83,7 @@ class CoreDns:
 
     def __init__(self, binary: Path, kubeconfig: Path, folder: Path, *, wait: str) -> None:
         names = ("main", "autopath", "elsewhere", "ready")
-        self.ports: dict[str, int] = dict(zip(names, _free_ports(len(names)), strict=True))
+        self.ports: dict[str, int] = dict(zip(names, ports.free(len(names)), strict=True))
         self.log = folder / "log"
         self._binary = binary
         self._corefile = folder / "Corefile"
@@ -161,25 +159,3 @@ def _acting(kubeconfig: Path) -> str:
     for user in loaded["users"]:
         user["user"]["as"] = USER
     return yaml.safe_dump(loaded)
-
-
-def _free_ports(count: int) -> list[int]:
-    """Choose ports that nobody has, for UDP and TCP, below those of outgoing connections."""
-    # By process, so that tests at the same time seldom try the same ones.
-    order = random.Random(os.getpid())  # noqa: S311 - nobody is to be surprised
-    found: list[int] = []
-    while len(found) < count:
-        port = order.randrange(26000, 32768)
-        if port not in found and _is_free(port):
-            found.append(port)
-    return found
-
-
-def _is_free(port: int) -> bool:
-    try:
-        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
-            with socket.socket(socket.AF_INET, kind) as probe:
-                probe.bind((_LOCALHOST, port))
-    except OSError:
-        return False
-    return True

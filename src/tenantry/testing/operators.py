@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import signal
-import socket
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import aiohttp
 
+from tenantry.testing import ports
 from tenantry.testing.api import SECONDS, until
 
 _SAMPLE = re.compile(r"^([a-zA-Z_:]+)(\{[^}]*\})? ([0-9.e+-]+)$", re.MULTILINE)
@@ -41,7 +41,7 @@ class Operator:
 
     async def start(self) -> None:
         """Start it; see `leads` for when it does something."""
-        self._address = f"127.0.0.1:{_free_port()}"
+        self._address = f"127.0.0.1:{ports.free(1)[0]}"
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "tenantry", "operator", "--kubeconfig", str(self._kubeconfig)),
@@ -173,10 +173,3 @@ async def running(kubeconfig: Path, log: Path) -> AsyncGenerator[Operator]:
         yield operator
     finally:
         await operator.stop()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
