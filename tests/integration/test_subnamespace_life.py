@@ -11,6 +11,7 @@ import pytest
 from tenantry.api import reasons
 from tenantry.api.errors import Forbidden, Invalid
 from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding
+from tenantry.api.marks import FINALIZER
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
@@ -61,6 +62,33 @@ async def test_every_namespace_of_a_tree_says_where_it_is(api: Api, trees: Trees
     assert labels["tenantry.dev/tenant-uid"] == tenant.metadata.uid
     assert labels["tenantry.dev/parent"] == top
     assert labels[f"{name}.tenantry.dev/team"] == "red"
+
+
+async def test_it_is_held_from_the_start_and_again_where_it_is_not(
+    api: Api, trees: Trees, operator: Operator, name: str
+) -> None:
+    """E07: the API server keeps it until its namespace is gone, at no write of the operator's; who undoes it is undone."""
+    await api.make_tenant(name)
+    since = await operator.calm(name)
+    value = subnamespace_json("team", WORKSPACE)
+    made = await api.create(Subnamespace.resource, value, name)
+    assert made["metadata"]["finalizers"] == [FINALIZER]
+    value = subnamespace_json("own", WORKSPACE)
+    value["metadata"]["finalizers"] = ["example.com/mine"]
+    made = await api.create(Subnamespace.resource, value, name)
+    assert made["metadata"]["finalizers"] == ["example.com/mine", FINALIZER]
+    await trees.ready(name, "team")
+    await trees.ready(name, "own")
+    written = operator.written(since, f"/namespaces/{name}/subnamespaces/")
+    assert written
+    assert all("/status" in each for each in written)
+
+    await api.patch(Subnamespace.resource, "own", {"metadata": {"finalizers": None}}, name)
+
+    async def held() -> bool:
+        return (await api.get(Subnamespace.resource, "own", name))["metadata"].get("finalizers") == [FINALIZER]
+
+    await until(held, "it is held again")
 
 
 async def test_two_tenants_use_the_same_name(api: Api, trees: Trees, name: str) -> None:
