@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
 
 from tenantry.api import marks, reasons
 from tenantry.api.cleaning import BY_HAND, Answer
@@ -25,14 +23,6 @@ pytest_plugins = ["tenantry.testing.fixtures"]
 pytestmark = pytest.mark.usefixtures("operator")
 
 Json = dict[str, Any]
-
-
-@pytest_asyncio.fixture
-async def pool(api: Api, name: str) -> AsyncGenerator[Pool]:
-    """Nodes of the test's own."""
-    made = Pool(api, name)
-    yield made
-    await made.end()
 
 
 async def note(who: Api, node: str, **annotations: str | None) -> None:

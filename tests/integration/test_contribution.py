@@ -6,13 +6,11 @@ import asyncio
 import base64
 import datetime as dt
 import sys
-from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -39,14 +37,6 @@ pytest_plugins = ["tenantry.testing.fixtures"]
 pytestmark = pytest.mark.usefixtures("operator")
 
 Json = dict[str, Any]
-
-
-@pytest_asyncio.fixture
-async def pool(api: Api, name: str) -> AsyncGenerator[Pool]:
-    """Nodes of the test's own."""
-    made = Pool(api, name)
-    yield made
-    await made.end()
 
 
 async def command(cluster: LocalCluster, *arguments: str) -> str:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from tenantry.api import marks, reasons
 from tenantry.api.errors import Forbidden, Invalid
@@ -32,14 +30,6 @@ pytestmark = pytest.mark.usefixtures("operator")
 Json = dict[str, Any]
 
 SUBTENANT = {"mode": "Subtenant", "owners": [{"kind": "User", "name": "bob"}]}
-
-
-@pytest_asyncio.fixture
-async def pool(api: Api, name: str) -> AsyncGenerator[Pool]:
-    """Nodes of the test's own."""
-    made = Pool(api, name)
-    yield made
-    await made.end()
 
 
 async def test_a_claim_is_bound_and_given_back(api: Api, pool: Pool, name: str) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from tenantry.api import reasons
 from tenantry.api.slice import Slice, SliceClaim
@@ -22,14 +20,6 @@ pytest_plugins = ["tenantry.testing.fixtures"]
 pytestmark = pytest.mark.usefixtures("operator")
 
 Json = dict[str, Any]
-
-
-@pytest_asyncio.fixture
-async def pool(api: Api, name: str) -> AsyncGenerator[Pool]:
-    """Nodes of the test's own."""
-    made = Pool(api, name)
-    yield made
-    await made.end()
 
 
 async def fail(api: Api, node: str, *, seconds: int) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from tenantry.api import reasons
 from tenantry.api.errors import Forbidden
@@ -36,14 +34,6 @@ pytestmark = pytest.mark.usefixtures("operator")
 Json = dict[str, Any]
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 OWNER = {"kind": "User", "name": "bob"}
-
-
-@pytest_asyncio.fixture
-async def pool(api: Api, name: str) -> AsyncGenerator[Pool]:
-    """Nodes of the test's own, of 8 CPUs and 32 GiB each."""
-    made = Pool(api, name)
-    yield made
-    await made.end()
 
 
 async def shares(api: Api, **wanted: str) -> None:

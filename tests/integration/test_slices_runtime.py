@@ -27,14 +27,6 @@ Json = dict[str, Any]
 
 
 @pytest_asyncio.fixture
-async def pool(api: Api, name: str) -> AsyncGenerator[Pool]:
-    """Nodes of the test's own."""
-    made = Pool(api, name)
-    yield made
-    await made.end()
-
-
-@pytest_asyncio.fixture
 async def runtimes(api: Api, name: str) -> AsyncGenerator[tuple[str, str]]:
     """The cluster's sandbox, and a runtime that shares the node's kernel."""
     both = (f"{name}-sandbox", f"{name}-plain")

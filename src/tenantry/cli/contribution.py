@@ -121,13 +121,7 @@ def _binding(node: str, role: str) -> dict[str, object]:
 @click.command()
 @name_option
 @click.option("--token", required=True, envvar="TENANTRY_JOIN_TOKEN", help="As `tenantry node contribute` prints it.")
-@click.option(
-    "--timeout",
-    default="60s",
-    show_default=True,
-    type=durations.DURATION,
-    help="Give up after this long without a step forward.",
-)
+@durations.patience_option
 def join(*, name: str, token: str, timeout: int) -> None:
     """Run a real node on this machine that joins a cluster with a token alone. Prints its name."""
     found = re.fullmatch(contribution.TOKEN, token)

@@ -85,3 +85,11 @@ class Duration(click.ParamType[int]):
 
 
 DURATION = Duration()
+
+patience_option = click.option(
+    "--timeout",
+    default="60s",
+    show_default=True,
+    type=DURATION,
+    help="Give up after this long without a step forward.",
+)

@@ -13,14 +13,6 @@ from tenantry.local.cluster import LocalCluster
 from tenantry.local.real import fleet
 from tenantry.local.spec import RealNodes
 
-_timeout = click.option(
-    "--timeout",
-    default="60s",
-    show_default=True,
-    type=durations.DURATION,
-    help="Give up after this long without a step forward.",
-)
-
 
 @click.group()
 def node() -> None:
@@ -33,7 +25,7 @@ for _command in (contribution.contribute, contribution.join, contribution.take_b
 
 @node.command()
 @name_option
-@_timeout
+@durations.patience_option
 def add(*, name: str, timeout: int) -> None:
     """Add a node, and wait until it is Ready. Prints its name."""
     cluster = LocalCluster(name)
@@ -51,7 +43,7 @@ def add(*, name: str, timeout: int) -> None:
 
 @node.command()
 @name_option
-@_timeout
+@durations.patience_option
 @click.argument("node_name", metavar="NODE")
 def remove(*, name: str, node_name: str, timeout: int) -> None:
     """End a node and delete it, its files included. Its pods go with it."""
@@ -71,7 +63,7 @@ def crash(*, name: str, node_name: str) -> None:
 
 @node.command()
 @name_option
-@_timeout
+@durations.patience_option
 @click.argument("node_name", metavar="NODE")
 def restart(*, name: str, node_name: str, timeout: int) -> None:
     """End a node if it runs, start it, and wait until it is Ready. Its pods start again."""

@@ -46,13 +46,7 @@ Runtime = Literal["kwok", "real", "auto"]
 @click.option("--no-operator", is_flag=True, help="Install Tenantry's kinds and rights, but do not run its operator.")
 @takes_oidc
 @click.option("--no-oidc", is_flag=True, help="Believe no OIDC provider any more.")
-@click.option(
-    "--timeout",
-    default="60s",
-    show_default=True,
-    type=durations.DURATION,
-    help="Give up after this long without a step forward.",
-)
+@durations.patience_option
 def up(
     oidc: Oidc | None,
     *,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -18,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from tenantry.api.errors import RetryableError
+from tenantry.engine.agent import until_told_to_stop
 from tenantry.engine.cache import Change
 from tenantry.engine.informer import Informer
 from tenantry.kube.client import Client
@@ -188,11 +188,6 @@ async def guard(connection: Connection, options: Options) -> None:
     Raises:
         ConfigError: The credentials are wrong.
     """
-    loop = asyncio.get_running_loop()
     async with Client(connection, field_manager="tenantry-netpol", max_connections=4) as client:
-        running = asyncio.create_task(Agent(client, options).run())
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, running.cancel)
-        with suppress(asyncio.CancelledError):
-            await running
+        await until_told_to_stop(Agent(client, options).run())
         log.info("stopped: the rules stay as they are")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +22,7 @@ from tenantry import __version__
 from tenantry.api.cleaning import MAX_TEXT, MOST_LEFT, Answer, slice_of_request
 from tenantry.api.errors import ApiError, RetryableError
 from tenantry.api.marks import CLEANED, CLEANING, NODE_AGENT, SLICE, SLICE_RESERVED
+from tenantry.engine.agent import until_told_to_stop
 from tenantry.engine.cache import Change
 from tenantry.engine.informer import Informer
 from tenantry.kube.client import Client
@@ -192,10 +192,5 @@ async def serve(connection: Connection, options: Options) -> None:
     Raises:
         ConfigError: The credentials are wrong.
     """
-    loop = asyncio.get_running_loop()
     async with Client(connection, field_manager="tenantry-node-agent", max_connections=4) as client:
-        running = asyncio.create_task(Agent(client, options).run())
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, running.cancel)
-        with suppress(asyncio.CancelledError):
-            await running
+        await until_told_to_stop(Agent(client, options).run())

@@ -28,6 +28,7 @@ from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.testing.api import Api
 from tenantry.testing.clock import ManualClock
 from tenantry.testing.operators import Operator
+from tenantry.testing.pool import Pool
 from tenantry.testing.requests import People
 from tenantry.testing.trees import Trees
 
@@ -86,6 +87,14 @@ def name() -> str:
 def trees(api: Api) -> Trees:
     """Trees, as an administrator sees them."""
     return Trees(api)
+
+
+@pytest_asyncio.fixture
+async def pool(api: Api, name: str) -> AsyncGenerator[Pool]:
+    """Nodes of the test's own, of 8 CPUs and 32 GiB each."""
+    made = Pool(api, name)
+    yield made
+    await made.end()
 
 
 @pytest_asyncio.fixture

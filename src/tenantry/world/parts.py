@@ -19,7 +19,7 @@ import msgspec
 from tenantry.api.marks import CPU_MILLI, MEMORY_MIB, PART_OPEN, PART_SUFFIX, PARTS
 from tenantry.api.slice import SliceClaimSpec
 from tenantry.world.quantity import parse, write
-from tenantry.world.slices import CONTROL_PLANE, Choice, unlike, why_no_more
+from tenantry.world.slices import CONTROL_PLANE, Choice, NodeState, unlike, why_no_more
 
 MIB = 2**20
 
@@ -48,30 +48,18 @@ class Size(msgspec.Struct, frozen=True):
         return f"cpu {write(cpu)}, memory {write(memory, binary=True)}"
 
 
-class PartNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node, as far as parts go.
+class PartNode(NodeState, frozen=True, kw_only=True):
+    """A node, as far as parts go: its labels say which it has given.
 
     Args:
-        name: Of the node.
-        labels: Of the node: they say which parts it has given.
         room: What pods can have there altogether.
         others: What pods have there that are in no part.
         set_aside: Pods of no part are kept away.
-        ready: Pods can run there.
-        cordoned: No new pods come there.
-        tainted: The key of a taint, not of parts, that keeps pods away; "" for none.
-        taken_by: The slice that has the whole node; "" for none.
     """
 
-    name: str
-    labels: Mapping[str, str] = {}
     room: Size = Size()
     others: Size = Size()
     set_aside: bool = True
-    ready: bool = True
-    cordoned: bool = False
-    tainted: str = ""
-    taken_by: str = ""
 
     @property
     def left(self) -> Size:
@@ -184,14 +172,8 @@ def why_not(node: PartNode, spec: SliceClaimSpec, size: Size) -> str:
 
 
 def _not_now(node: PartNode, size: Size) -> str:
-    if node.taken_by:
-        return f"in slice '{node.taken_by}'"
-    if not node.ready:
-        return "not ready"
-    if node.cordoned:
-        return "cordoned"
-    if node.tainted:
-        return f"kept for others by taint '{node.tainted}'"
+    if node.not_now:
+        return node.not_now
     if not node.set_aside:
         return "not set aside yet"
     return "" if node.left.holds(size) else f"has left {node.left}"

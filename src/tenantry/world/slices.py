@@ -28,27 +28,46 @@ MOST_TOLD = 3
 _NOTHING = Fraction(0)
 
 
-class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A node, as far as slices go.
+class NodeState(msgspec.Struct, frozen=True, kw_only=True):
+    """A node, as anybody sees it who may get it or a part of it.
 
     Args:
         name: Of the node.
         labels: Of the node.
-        allocatable: Resource to quantity.
         ready: Pods can run there.
         cordoned: No new pods come there.
-        tainted: The key of a taint, not a slice's, that keeps pods away; "" for none.
-        taken_by: The slice that it is set aside for; "" for none.
-        disturbed: How many pods would have to leave.
+        tainted: The key of a taint, not of slices or parts, that keeps pods away; "" for none.
+        taken_by: The slice that all of it is set aside for; "" for none.
     """
 
     name: str
     labels: Mapping[str, str] = {}
-    allocatable: Mapping[str, str] = {}
     ready: bool = True
     cordoned: bool = False
     tainted: str = ""
     taken_by: str = ""
+
+    @property
+    def not_now(self) -> str:
+        """Return why nobody can get it now; "" where somebody can."""
+        if self.taken_by:
+            return f"in slice '{self.taken_by}'"
+        if not self.ready:
+            return "not ready"
+        if self.cordoned:
+            return "cordoned"
+        return f"kept for others by taint '{self.tainted}'" if self.tainted else ""
+
+
+class NodeFacts(NodeState, frozen=True, kw_only=True):
+    """A node, as far as slices go.
+
+    Args:
+        allocatable: Resource to quantity.
+        disturbed: How many pods would have to leave.
+    """
+
+    allocatable: Mapping[str, str] = {}
     disturbed: int = 0
 
 
@@ -180,7 +199,7 @@ def _why_not(node: NodeFacts, selector: NodeSelector, names: frozenset[str], nee
         return "runs the control plane"
     if PARTS in node.labels:
         return "given out in parts"
-    return unlike(node.labels, selector) or _too_small(node, needs) or _not_now(node)
+    return unlike(node.labels, selector) or _too_small(node, needs) or node.not_now
 
 
 def _too_small(node: NodeFacts, needs: Mapping[str, Fraction]) -> str:
@@ -188,16 +207,6 @@ def _too_small(node: NodeFacts, needs: Mapping[str, Fraction]) -> str:
         if _has(node, key) < need:
             return f"has too little {key}: {node.allocatable.get(key, '0')}"
     return ""
-
-
-def _not_now(node: NodeFacts) -> str:
-    if node.taken_by:
-        return f"in slice '{node.taken_by}'"
-    if not node.ready:
-        return "not ready"
-    if node.cordoned:
-        return "cordoned"
-    return f"kept for others by taint '{node.tainted}'" if node.tainted else ""
 
 
 def unlike(labels: Mapping[str, str], selector: NodeSelector) -> str:

@@ -76,21 +76,41 @@ class Departures:
         self.watch_over(name, ())
 
 
-async def send(engine: Engine, scene: Scene, leaving: Sequence[PodFacts], since: str, now: dt.datetime) -> float | None:
-    """Send pods away, and return when to look again; nobody goes before the status has said who has to."""
+async def send(
+    engine: Engine,
+    scene: Scene,
+    leaving: Sequence[PodFacts],
+    since: str,
+    now: dt.datetime,
+    *,
+    what: str = "node",
+) -> float | None:
+    """Send pods away; nobody goes before the status has said who has to.
+
+    Args:
+        engine: What asks the API server.
+        scene: The slice.
+        leaving: The pods.
+        since: Since when they have to leave.
+        now: The time.
+        what: What of their node changes hands, as their owners are told.
+
+    Returns:
+        When to look again, in seconds; None where nobody has to be sent again.
+    """
     if not leaving:
         return None
     if scene.slice is not None and not scene.slice.status.leaving_since:
         return 0.0
     left = (instant(since) - now).total_seconds() + scene.grace_seconds
-    what = desired.leave(leaving, left)
+    due = desired.leave(leaving, left)
     end = end_of(since, scene)
     why = {
-        pod.key: f"node {pod.node!r} changes hands, slice {scene.name!r}: the pod leaves at the latest at {end}"
-        for pod in (*what.ask, *what.end)
+        pod.key: f"{what} {pod.node!r} changes hands, slice {scene.name!r}: the pod leaves at the latest at {end}"
+        for pod in (*due.ask, *due.end)
     }
-    await writes.send_away(engine, what, why)
-    return what.next_seconds
+    await writes.send_away(engine, due, why)
+    return due.next_seconds
 
 
 def end_of(since: str, scene: Scene) -> str:

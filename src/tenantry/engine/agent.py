@@ -1,0 +1,18 @@
+"""Runs what works on a node of its own, without a lease: nobody else does its work."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from contextlib import suppress
+
+
+async def until_told_to_stop(work: Coroutine[object, object, object]) -> None:
+    """Run something until it ends, or SIGTERM or SIGINT comes."""
+    loop = asyncio.get_running_loop()
+    running = asyncio.create_task(work)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, running.cancel)
+    with suppress(asyncio.CancelledError):
+        await running
