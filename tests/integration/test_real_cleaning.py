@@ -25,7 +25,7 @@ from tenantry.local.real.images import Recipe
 from tenantry.local.real.settings import SOCKET
 from tenantry.testing.api import PODS, Api, until
 from tenantry.testing.fixtures import install, name
-from tenantry.testing.pool import claim, slice_marks, state
+from tenantry.testing.pool import claim, give_every_node, slice_marks, state
 from tenantry.testing.realpods import missing
 
 __all__ = ["name"]
@@ -83,7 +83,9 @@ async def cluster(tenantry_home: Path) -> AsyncGenerator[LocalCluster]:
 async def api(cluster: LocalCluster) -> AsyncGenerator[Api]:
     """An administrator of it."""
     async with Client(kubeconfig.load([cluster.kubeconfig_path])) as client:
-        yield Api(client)
+        api = Api(client)
+        await give_every_node(api)
+        yield api
 
 
 @pytest_asyncio.fixture(scope="module")

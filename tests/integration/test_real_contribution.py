@@ -20,7 +20,7 @@ from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.real import node as real_node
 from tenantry.testing.api import Api, until
 from tenantry.testing.fixtures import install, name
-from tenantry.testing.pool import claim, slice_marks, state
+from tenantry.testing.pool import claim, give_every_node, slice_marks, state
 from tenantry.testing.realpods import missing
 
 __all__ = ["name"]
@@ -45,7 +45,9 @@ async def cluster(tenantry_home: Path) -> AsyncGenerator[LocalCluster]:
 async def api(cluster: LocalCluster) -> AsyncGenerator[Api]:
     """An administrator of it."""
     async with Client(kubeconfig.load([cluster.kubeconfig_path])) as client:
-        yield Api(client)
+        api = Api(client)
+        await give_every_node(api)
+        yield api
 
 
 async def command(*arguments: str) -> str:

@@ -13,10 +13,11 @@ from tenantry.api.errors import Forbidden, Invalid
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.slice import Slice, SliceClaim
 from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.nodes.controller import Node
 from tenantry.engine.clock import rfc3339
-from tenantry.testing.api import PODS, Api, until
+from tenantry.testing.api import PODS, Api, stays, until
 from tenantry.testing.clock import ManualClock
 from tenantry.testing.pool import Pool, claim, free, message, node_writer, slice_marks, state
 from tenantry.testing.requests import People
@@ -125,6 +126,31 @@ async def test_a_grace_period_is_at_most_what_an_administrator_allows(api: Api, 
     await state(api, name, "slow", "Reserved")
     with pytest.raises(Forbidden, match=r"must be at most 3600"):
         await api.patch(SliceClaim.resource, "slow", {"spec": {"gracePeriodSeconds": 3601}}, name)
+
+
+async def test_the_last_node_stays_everybodys_unless_an_administrator_says_otherwise(
+    api: Api, pool: Pool, name: str
+) -> None:
+    """H06: a tenant without a quota of CPU does not drive all others, and the cluster's DNS, from the last node."""
+    await pool.add(2)
+    others = [node["metadata"]["name"] for node in await api.list(Node.resource)]
+    for each in set(others).difference(pool.nodes):
+        await api.patch(Node.resource, each, {"spec": {"unschedulable": True}})
+    await api.make_tenant(name)
+    await claim(api, name, "all", count=2, selector=pool.selector)
+    waits = await state(api, name, "all", "Pending", reasons.NODES_INSUFFICIENT)
+    assert "1 kept for everybody, by spec.slices.sharedNodes of TenancyDefaults: 1" in message(waits)
+    spec = {"slices": {"sharedNodes": 0}}
+    await api.create(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": spec})
+    try:
+        await state(api, name, "all", "Reserved")
+    finally:
+        await api.delete(TenancyDefaults.resource, "default")
+
+    async def kept() -> bool:
+        return (await api.get(SliceClaim.resource, "all", name))["status"]["nodes"] == sorted(pool.nodes)
+
+    await stays(kept, "what a claim has is its own, however few are left", seconds=0.5)
 
 
 async def test_a_manual_claim_waits_for_an_administrator(api: Api, pool: Pool, name: str) -> None:

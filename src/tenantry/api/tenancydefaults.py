@@ -98,6 +98,16 @@ class SliceDefaults(Model, frozen=True, kw_only=True):
             description="The longest spec.gracePeriodSeconds of a SliceClaim. Left out: 3600.",
         ),
     ] = 3600
+    shared_nodes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=10_000,
+            description="How many nodes stay everybody's, whatever tenants claim: of those that any pod can run on, and"
+            " that nobody contributed. 0: a tenant whose quota allows it can have them all, and pods of the cluster"
+            " itself, as those of its DNS, have nowhere to run. Left out: 1.",
+        ),
+    ] = 1
     cleaning: Annotated[
         CleaningPolicy,
         Meta(

@@ -2,8 +2,8 @@
 
     round:  POST N claims over N/10 tenants ─► until each is Bound or Reserved ─► delete, wait until no node is taken
 
-The claims ask for all of the nodes together. The oldest claim of a tenant is the one that its namespace uses, so one in
-ten is Bound and the others stay Reserved.
+The claims ask together for all nodes but those that stay everybody's. The oldest claim of a tenant is the one that its
+namespace uses, so one in ten is Bound and the others stay Reserved.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tenantry.bench.load import GONE_SECONDS, RUN_LABEL, clean_up, ready_times, 
 from tenantry.bench.objects import deadline, events
 from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices import desired
+from tenantry.controllers.slices.gather import slice_defaults
 from tenantry.kube.client import Client
 from tenantry.kube.watch import EventType
 from tenantry.world.slices import NodeFacts, select
@@ -86,11 +87,12 @@ async def slices(client: Client, *, claims: int, quota: bool, rounds: int, talk:
         InputError: There are fewer free nodes than claims.
         RetryableError: Something takes too long.
     """
-    free = await _free(client)
+    shared = (await slice_defaults(client)).shared_nodes
+    free = await _free(client, shared)
     if len(free) < claims:
         raise InputError(
             f"--claims {claims} are more than the {len(free)} nodes that can be taken; on a local cluster"
-            f" `tenantry up --nodes {claims}` makes enough"
+            f" `tenantry up --nodes {claims + shared}` makes enough"
         )
     run = f"{int(time.time()):x}"
     names = [f"bench-{run}-{number}" for number in range(-(-claims // CLAIMS_OF_A_TENANT))]
@@ -121,10 +123,10 @@ def _middle(values: Sequence[float]) -> float:
     return round(statistics.median(values), 3)
 
 
-async def _free(client: Client) -> list[NodeFacts]:
-    """Return the nodes that a claim could take."""
+async def _free(client: Client, shared: int) -> list[NodeFacts]:
+    """Return the nodes that a claim could take, where so many stay everybody's."""
     found = [desired.facts(node, 0) for node in await client.list(Node)]
-    choice = select(SliceClaimSpec(), found)
+    choice = select(SliceClaimSpec(), found, shared=shared)
     # One is taken; the others are refused for that alone.
     fits = {*choice.nodes, *(name for name, why in choice.refused.items() if why.startswith("others"))}
     return [each for each in found if each.name in fits]

@@ -16,6 +16,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import CONTRIBUTED_BY, SLICE, SLICE_CLAIM, SLICE_RESERVED, TENANT
 from tenantry.api.model import object_key
 from tenantry.api.slice import Sharing, Slice, SliceClaim, SliceState
+from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
 from tenantry.cli.nodes_view import FREE, SHARED, NodesView, NodeView, PartView, WaitingView, in_order
 from tenantry.cli.pod_requests import PodSeen, together
 from tenantry.cli.seen import PODS
@@ -60,7 +61,9 @@ async def look(client: Client, namespace: str, own: str) -> NodesView:
         _view(node, by_slice, by_key, None if by_node is None else by_node.get(node.metadata.name, ()), owners)
         for node in sorted(nodes, key=lambda each: in_order(each.metadata.name))
     ]
-    ahead = _next(nodes, waiting)
+    defaults = await _list(client, TenancyDefaults)
+    shared = (defaults[0].spec.slices if defaults else SliceDefaults()).shared_nodes
+    ahead = _next(nodes, waiting, shared)
     found = [msgspec.structs.replace(each, next=ahead.get(each.name, "")) for each in shown]
     if namespace:
         found = [each for each in found if namespace in _places(each)]
@@ -188,11 +191,11 @@ def _state(labels: Mapping[str, str], owner: Slice | None) -> str:
     return told.value if told in {SliceState.DRAINING, SliceState.RELEASING} else SliceState.RESERVED.value
 
 
-def _next(nodes: Sequence[Node], waiting: Sequence[SliceClaim]) -> dict[str, str]:
+def _next(nodes: Sequence[Node], waiting: Sequence[SliceClaim], shared: int) -> dict[str, str]:
     """Return who would get each node that is taken: the oldest claim that it fits and that can be satisfied at all."""
     empty = [msgspec.structs.replace(desired.facts(node, 0), taken_by="") for node in nodes]
     whole = [each for each in waiting if each.spec.sharing is Sharing.WHOLE]
-    hopeful = [each for each in whole if not select(each.spec, empty).short]
+    hopeful = [each for each in whole if not select(each.spec, empty, shared=shared).short]
     taken = {node.metadata.name for node in nodes if desired.slice_of(node)}
     found: dict[str, str] = {}
     for facts in empty:

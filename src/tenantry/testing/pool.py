@@ -13,6 +13,8 @@ from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import ClusterRoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.slice import SliceClaim
+from tenantry.api.tenancydefaults import NAME as DEFAULTS
+from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.controllers.nodes.controller import Node
 from tenantry.engine.clock import rfc3339, rfc3339_micro
 from tenantry.testing.api import Api, until
@@ -28,7 +30,7 @@ CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "Clu
 
 
 class Pool:
-    """Nodes that no other test has, told from others by a label.
+    """Nodes that no other test has, told from others by a label; and one that stays everybody's, without it.
 
     Args:
         api: An administrator.
@@ -39,6 +41,7 @@ class Pool:
         self.api = api
         self.name = name
         self.nodes: list[str] = []
+        self.spare = f"{name}-spare"
         self.living = [asyncio.create_task(self._beat())]
 
     @property
@@ -57,29 +60,41 @@ class Pool:
         self, count: int, capacity: Mapping[str, str], labels: Mapping[str, str], taints: Sequence[Json] = ()
     ) -> list[str]:
         """Make nodes, and return their names once they can be used."""
+        if not self.nodes:
+            # Claims may have all others: see spec.slices.sharedNodes of TenancyDefaults.
+            await self._create(self.spare, {"cpu": "1", "memory": "1Gi", "pods": "0"}, {}, ())
         first = len(self.nodes)
         made = [f"{self.name}-{number}" for number in range(first, first + count)]
-        now = rfc3339(dt.datetime.now(dt.UTC))
-        ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", "lastTransitionTime": now}
         for each in made:
-            status = {"capacity": capacity, "allocatable": capacity, "conditions": [ready]}
-            meta = {"name": each, "labels": {"pool": self.name, "kubernetes.io/hostname": each, **labels}}
-            node = {"metadata": meta, "spec": {"taints": list(taints)}, "status": status}
-            await self.api.create(Node.resource, node)
-            # Without a first time, Kubernetes sees no later one as news, and takes the node for dead after a while.
-            renewed = rfc3339_micro(dt.datetime.now(dt.UTC))
-            lease = {"holderIdentity": each, "leaseDurationSeconds": 40, "renewTime": renewed}
-            await self.api.create(LEASES, {"metadata": {"name": each}, "spec": lease}, "kube-node-lease")
+            await self._create(each, capacity, {"pool": self.name, **labels}, taints)
             self.nodes.append(each)
         own = {taint["key"] for taint in taints}
 
         async def usable() -> bool:
             # Kubernetes taints each node that is made, until it has seen that it is ready.
-            found = [await self.node(each) for each in made]
+            found = [await self.node(each) for each in (*made, self.spare)]
             return own.issuperset(taint["key"] for node in found for taint in node["spec"].get("taints", []))
 
         await until(usable, f"{made} can be used")
         return made
+
+    async def _create(
+        self, name: str, capacity: Mapping[str, str], labels: Mapping[str, str], taints: Sequence[Json]
+    ) -> None:
+        now = dt.datetime.now(dt.UTC)
+        ready = {
+            "type": "Ready",
+            "status": "True",
+            "reason": "Test",
+            "message": "",
+            "lastTransitionTime": rfc3339(now),
+        }
+        status = {"capacity": capacity, "allocatable": capacity, "conditions": [ready]}
+        meta = {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}}
+        await self.api.create(Node.resource, {"metadata": meta, "spec": {"taints": list(taints)}, "status": status})
+        # Without a first time, Kubernetes sees no later one as news, and takes the node for dead after a while.
+        lease = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": rfc3339_micro(now)}
+        await self.api.create(LEASES, {"metadata": {"name": name}, "spec": lease}, "kube-node-lease")
 
     async def node(self, name: str) -> Json:
         """Return a node."""
@@ -89,17 +104,26 @@ class Pool:
         """Have them live, as their kubelets would: a node of which nobody hears is not ready after a while."""
         while True:
             now = {"spec": {"renewTime": rfc3339_micro(dt.datetime.now(dt.UTC))}}
-            for each in list(self.nodes):
+            for each in self._all():
                 await self.api.patch(LEASES, each, now, "kube-node-lease")
             await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    def _all(self) -> list[str]:
+        return [*self.nodes, self.spare] if self.nodes else []
 
     async def end(self) -> None:
         """Delete them."""
         for task in self.living:
             task.cancel()
         await asyncio.gather(*self.living, return_exceptions=True)
-        await asyncio.gather(*(self.api.delete(Node.resource, each) for each in self.nodes))
-        await asyncio.gather(*(self.api.delete(LEASES, each, "kube-node-lease") for each in self.nodes))
+        await asyncio.gather(*(self.api.delete(Node.resource, each) for each in self._all()))
+        await asyncio.gather(*(self.api.delete(LEASES, each, "kube-node-lease") for each in self._all()))
+
+
+async def give_every_node(api: Api) -> None:
+    """Let claims have every node of a cluster that is the test's own: nobody else needs one."""
+    value = {"metadata": {"name": DEFAULTS}, "spec": {"slices": {"sharedNodes": 0}}}
+    await api.create(TenancyDefaults.resource, value)
 
 
 async def claim(api: Api, namespace: str, name: str, **spec: object) -> None:

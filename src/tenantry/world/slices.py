@@ -58,6 +58,11 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
             return "cordoned"
         return f"kept for others by taint '{self.tainted}'" if self.tainted else ""
 
+    @property
+    def is_everybodys(self) -> bool:
+        """Tell whether anybody's pods can run there, and nobody has the first claim on it."""
+        return not self.not_now and PARTS not in self.labels and CONTRIBUTED_BY not in self.labels
+
 
 class NodeFacts(NodeState, frozen=True, kw_only=True):
     """A node, as far as slices go.
@@ -97,6 +102,7 @@ def select(
     nodes: Iterable[NodeFacts],
     held: Held = Held(),  # noqa: B008 - frozen
     tenant: str = "",
+    shared: int = 0,
 ) -> Choice:
     """Return the nodes that a claim gets.
 
@@ -105,20 +111,26 @@ def select(
         nodes: All nodes of the cluster.
         held: What it has already.
         tenant: Whose claim it is: nodes that were contributed for it come first, those for others last.
+        shared: How many nodes stay everybody's, whoever claims.
     """
     needs = {key: parse(value) for key, value in spec.per_node.items()}
     wanted_names = frozenset(spec.node_names)
     refused: dict[str, str] = {}
     fitting: list[NodeFacts] = []
+    kept = 0
     for node in nodes:
         if node.name in held.names:
             continue
         why = _why_not(node, spec.selector, wanted_names, needs)
         if why:
             refused[node.name] = why
+            kept += node.is_everybodys
         else:
             fitting.append(node)
     fitting.sort(key=lambda node: (_claimed_first_by(node, tenant), *_disturbance(node)))
+    for node in _last_shared(fitting, shared - kept):
+        refused[node.name] = f"kept for everybody, by spec.slices.sharedNodes of TenancyDefaults: {shared}"
+        fitting.remove(node)
     total = {key: parse(value) for key, value in spec.total.items()}
     left = {key: value - held.sum.get(key, _NOTHING) for key, value in total.items()}
     count = max(0, spec.count - len(held.names))
@@ -172,6 +184,12 @@ def _enough(fitting: Sequence[NodeFacts], count: int, left: Mapping[str, Fractio
             taken.remove(node)
             missing = {key: value + _has(node, key) for key, value in missing.items()}
     return taken
+
+
+def _last_shared(fitting: Sequence[NodeFacts], count: int) -> list[NodeFacts]:
+    """Return so many of everybody's nodes, of those that would be taken last."""
+    everybodys = [node for node in fitting if node.is_everybodys]
+    return everybodys[-count:] if count > 0 else []
 
 
 def _claimed_first_by(node: NodeFacts, tenant: str) -> int:

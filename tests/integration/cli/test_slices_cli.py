@@ -59,17 +59,18 @@ def _state(cli: Cli, name: str, wanted: str) -> None:
 
 @pytest.fixture
 def node(cli: Cli, tmp_path: Path) -> Iterator[str]:
-    """A node of the test's own."""
+    """A node of the test's own, and one that stays everybody's."""
     ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", "lastHeartbeatTime": None}
     has = {"cpu": "8", "memory": "32Gi", "pods": "110"}
     status = {"capacity": has, "allocatable": has, "conditions": [ready]}
-    meta = {"name": "slices-1", "labels": {"pool": "cli"}}
-    file = tmp_path / "node.json"
-    file.write_bytes(msgspec.json.encode({"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": status}))
-    made = cli.kubectl("create", "-f", str(file))
-    assert made.returncode == 0, made.stderr
+    for name, labels in (("slices-1", {"pool": "cli"}), ("slices-spare", {})):
+        meta = {"name": name, "labels": labels}
+        file = tmp_path / f"{name}.json"
+        file.write_bytes(msgspec.json.encode({"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": status}))
+        made = cli.kubectl("create", "-f", str(file))
+        assert made.returncode == 0, made.stderr
     yield "slices-1"
-    cli.kubectl("delete", "node", "slices-1")
+    cli.kubectl("delete", "node", "slices-1", "slices-spare")
 
 
 def test_nodes_are_claimed_shown_explained_and_released(cli: Cli, node: str) -> None:

@@ -244,7 +244,9 @@ class SliceController:
             return Choice(nodes=(), refused={})
         nodes: Cache[Node] = engine.cache(Node.resource)
         found = self._book.read(nodes, partial(there.count, BY_NODE), self._picked)
-        return select(scene.claim.spec, found, _held(scene), scene.tenant.metadata.name)
+        return select(
+            scene.claim.spec, found, _held(scene), scene.tenant.metadata.name, shared=scene.defaults.shared_nodes
+        )
 
     async def _bind(
         self, engine: Engine, scene: Scene, there: Cache[PodFacts], now: dt.datetime

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from msgspec.structs import replace
 
+from tenantry.api.errors import NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import SLICE, TAKEN_BACK, TENANT_UID, ZONE
 from tenantry.api.slice import DEFAULT_GRACE_SECONDS, Sharing, Slice, SliceClaim, Users, slice_name
@@ -22,6 +23,7 @@ from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed
 from tenantry.engine.runtime import Engine
+from tenantry.kube.client import Client
 from tenantry.world.leases import ENDLESS, Lease, lease, with_lease
 from tenantry.world.slice_users import Root, users
 from tenantry.world.slices import NodeFacts
@@ -46,7 +48,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         nodes: Those that are set aside for it, by name.
         going: Of them those that their owners take back, which are not among `nodes`.
         labelled: Namespaces whose pods are bound to it.
-        max_grace_seconds: Of TenancyDefaults.
+        defaults: Of TenancyDefaults.
     """
 
     name: str
@@ -58,7 +60,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[Node, ...]
     going: tuple[Node, ...]
     labelled: tuple[Observed, ...]
-    max_grace_seconds: int
+    defaults: SliceDefaults
 
     @property
     def is_part(self) -> bool:
@@ -73,7 +75,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         asked = self.slice.spec.grace_period_seconds if self.slice is not None else DEFAULT_GRACE_SECONDS
         if self.claim is not None:
             asked = self.claim.spec.grace_period_seconds
-        return min(asked, self.max_grace_seconds)
+        return min(asked, self.defaults.max_grace_period_seconds)
 
 
 def slice_of_claim(claim: SliceClaim) -> list[str]:
@@ -110,8 +112,20 @@ def gather(engine: Engine, name: str, now: dt.datetime) -> Scene:
         nodes=tuple(node for node in nodes if not node.metadata.annotations.get(TAKEN_BACK)),
         going=tuple(node for node in nodes if node.metadata.annotations.get(TAKEN_BACK)),
         labelled=tuple(engine.cache(Namespace.resource).by_index(BY_SLICE_LABEL, name)),
-        max_grace_seconds=(defaults.spec.slices if defaults is not None else SliceDefaults()).max_grace_period_seconds,
+        defaults=defaults.spec.slices if defaults is not None else SliceDefaults(),
     )
+
+
+async def slice_defaults(client: Client) -> SliceDefaults:
+    """Return what an administrator says of all slices, as somebody reads it who is not the operator.
+
+    Raises:
+        Forbidden: TenancyDefaults may not be read.
+    """
+    try:
+        return (await client.get(TenancyDefaults, DEFAULTS)).spec.slices
+    except NotFound:
+        return SliceDefaults()
 
 
 def tenant_of(engine: Engine, namespace: str) -> Tenant | None:

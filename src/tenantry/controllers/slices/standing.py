@@ -39,10 +39,10 @@ def in_the_way(scene: Scene) -> Stand | None:
     elif scene.suspended:
         reason = reasons.TENANT_SUSPENDED
         message = f"tenant {scene.tenant.metadata.name!r} is suspended: nodes are given when that ends"
-    elif claim.spec.grace_period_seconds > scene.max_grace_seconds:
+    elif claim.spec.grace_period_seconds > scene.defaults.max_grace_period_seconds:
         reason = reasons.INVALID_SPEC
         message = (
-            f"spec.gracePeriodSeconds must be at most {scene.max_grace_seconds}, which is"
+            f"spec.gracePeriodSeconds must be at most {scene.defaults.max_grace_period_seconds}, which is"
             " spec.slices.maxGracePeriodSeconds of TenancyDefaults"
         )
     elif claim.spec.mode is ClaimMode.MANUAL and scene.slice is None:
