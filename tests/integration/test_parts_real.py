@@ -20,13 +20,13 @@ from tenantry.local.progress import Silent
 from tenantry.local.real import images, loading
 from tenantry.local.real.images import Recipe
 from tenantry.testing.api import PODS, Api, until
-from tenantry.testing.fixtures import install, name
+from tenantry.testing.installation import install
 from tenantry.testing.nodeauditor import NODES
 from tenantry.testing.parts import parts_of
 from tenantry.testing.pool import state
 from tenantry.testing.realpods import AGNHOST, CAREFUL, START_SECONDS, missing
 
-__all__ = ["name"]
+pytest_plugins = ["tenantry.testing.fixtures"]
 
 Json = dict[str, Any]
 NODE = "real-1"

@@ -24,11 +24,11 @@ from tenantry.local.real import images, loading, node
 from tenantry.local.real.images import Recipe
 from tenantry.local.real.settings import SOCKET
 from tenantry.testing.api import PODS, Api, until
-from tenantry.testing.fixtures import install, name
+from tenantry.testing.installation import install
 from tenantry.testing.pool import claim, give_every_node, slice_marks, state
 from tenantry.testing.realpods import missing
 
-__all__ = ["name"]
+pytest_plugins = ["tenantry.testing.fixtures"]
 
 Json = dict[str, Any]
 

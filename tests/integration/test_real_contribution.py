@@ -19,11 +19,11 @@ from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.real import node as real_node
 from tenantry.testing.api import Api, until
-from tenantry.testing.fixtures import install, name
+from tenantry.testing.installation import install
 from tenantry.testing.pool import claim, give_every_node, slice_marks, state
 from tenantry.testing.realpods import missing
 
-__all__ = ["name"]
+pytest_plugins = ["tenantry.testing.fixtures"]
 
 CLUSTER = "joined"
 SECONDS = 120.0

@@ -32,7 +32,7 @@ from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.real import addons
 from tenantry.local.real.network import Addresses
 from tenantry.testing.api import Api, until
-from tenantry.testing.fixtures import install
+from tenantry.testing.installation import install
 from tenantry.testing.realpods import PORT, START_SECONDS, RealPods, Spot, missing
 from tenantry.testing.requests import People
 from tenantry.testing.trees import Trees, subtenant

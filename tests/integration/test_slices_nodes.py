@@ -21,10 +21,10 @@ from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.nodes import NodeGroup, NodePlan
 from tenantry.testing.api import EVENTS, PODS, SECONDS, Api, until
-from tenantry.testing.fixtures import install, name
+from tenantry.testing.installation import install
 from tenantry.testing.slices import SliceAuditor
 
-__all__ = ["name"]
+pytest_plugins = ["tenantry.testing.fixtures"]
 
 Json = dict[str, Any]
 

@@ -21,24 +21,16 @@ from tenantry.controllers.operator import controllers
 from tenantry.engine.events import Recorder
 from tenantry.engine.metrics import Metrics
 from tenantry.engine.runtime import Engine
-from tenantry.install import apply, manifests
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.testing.api import Api
 from tenantry.testing.clock import ManualClock
+from tenantry.testing.installation import install
 from tenantry.testing.operators import Operator
 from tenantry.testing.pool import Pool
 from tenantry.testing.requests import People
 from tenantry.testing.trees import Trees
-
-
-async def install(path: Path) -> None:
-    """Put Tenantry into the cluster of a kubeconfig."""
-    async with Client(kubeconfig.load([path])) as client:
-        objects = manifests.foundation(manifests.LOCAL_USER)
-        await apply.apply(client, objects)
-        await apply.in_force(client)
 
 
 @pytest_asyncio.fixture(scope="session")
