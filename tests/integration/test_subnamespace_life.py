@@ -67,7 +67,7 @@ async def test_every_namespace_of_a_tree_says_where_it_is(api: Api, trees: Trees
 async def test_it_is_held_from_the_start_and_again_where_it_is_not(
     api: Api, trees: Trees, operator: Operator, name: str
 ) -> None:
-    """E07: the API server keeps it until its namespace is gone, with no write of the operator's; or the operator does."""
+    """E07: the API server keeps it until its namespace is gone, with no write of the operator's, which does it else."""
     await api.make_tenant(name)
     since = await operator.calm(name)
     value = subnamespace_json("team", WORKSPACE)
