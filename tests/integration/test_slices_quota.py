@@ -16,6 +16,7 @@ from tenantry.api.model import Resource
 from tenantry.api.slice import Slice, SliceClaim
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
+from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
@@ -62,6 +63,12 @@ async def test_a_claim_is_charged_until_it_ends(api: Api, pool: Pool, name: str)
     assert made["status"]["charged"]["requests.cpu"] == "16"
     assert "pods" not in made["spec"]["charge"]
     await shares(api, **{name.replace("-", "_"): "4"})
+
+    async def told_of() -> bool:
+        tree = (await api.get(TenantResourceQuota.resource, name))["status"].get("tree", [{}])
+        return tree[0].get("claims") == [{"claim": "fast", "assigned": {"requests.cpu": "16"}}]
+
+    await until(told_of, "the tree of shares tells of the claim")
     await claim(api, name, "more", selector=pool.selector)
     blocked = await state(api, name, "more", "Pending", reasons.QUOTA_INSUFFICIENT)
     told = message(blocked)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from tenantry.api.errors import Forbidden, InputError
@@ -11,6 +12,7 @@ from tenantry.api.model import ObjectMeta
 from tenantry.api.subnamespace import Inheritance, InheritanceMode, Mode, OtherInheritance
 from tenantry.api.tenantresourcequota import (
     Adjustment,
+    ClaimShare,
     Share,
     TenantResourceQuota,
     TenantResourceQuotaSpec,
@@ -65,6 +67,19 @@ def test_the_tree_is_a_table() -> None:
         "TENANT   ADJUSTMENT   BY                        EXPIRES",
         "acme     sale         pods=-5,requests.cpu=+2   2026-01-03T03:04:05Z (in 1d)",
     ]
+
+
+def test_what_claims_have_is_a_line_below_their_namespace() -> None:
+    """X03: nodes come out of the same quota."""
+    claims = (ClaimShare(claim="fast", assigned={"requests.cpu": "4", "requests.memory": "8Gi"}),)
+    tree = (msgspec.structs.replace(TREE[0], claims=claims), TREE[1])
+    view = quota.view_of("acme", trq(*tree), {})
+    assert [line.rstrip() for line in quota.lines([view], NOW)[3:6]] == [
+        "  claim fast   requests.cpu      4          <none>   <none>   <none>",
+        "               requests.memory   8Gi        <none>   <none>   <none>",
+        "  web-1        requests.cpu      2          <none>   <none>   <none>",
+    ]
+    assert view.tree[0].claims == claims
 
 
 def test_a_child_stands_behind_its_own_parent() -> None:

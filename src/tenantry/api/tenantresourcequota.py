@@ -13,6 +13,8 @@ from tenantry.api.names import DNS_LABEL
 from tenantry.api.quota import QUOTA_KEY
 from tenantry.api.times import Instant
 
+MAX_CLAIMS = 64
+
 SignedQuantity = Annotated[
     int | str,
     Meta(
@@ -60,6 +62,13 @@ class TenantResourceQuotaSpec(Model, frozen=True, kw_only=True):
     ] = ()
 
 
+class ClaimShare(Model, frozen=True, kw_only=True):
+    """The part of a SliceClaim; a map from quota key to canonical quantity."""
+
+    claim: str
+    assigned: Annotated[dict[str, str], Meta(max_length=64)] = {}
+
+
 class Share(Model, frozen=True, kw_only=True):
     """The part of one namespace and everything below it; maps from quota key to canonical quantity."""
 
@@ -69,6 +78,14 @@ class Share(Model, frozen=True, kw_only=True):
     assigned: Annotated[dict[str, str], Meta(max_length=64)] = {}
     used: Annotated[dict[str, str], Meta(max_length=64)] = {}
     free: Annotated[dict[str, str], Meta(max_length=64)] = {}
+    claims: Annotated[
+        tuple[ClaimShare, ...],
+        Meta(
+            max_length=MAX_CLAIMS,
+            description="What SliceClaims in the namespace itself have, the oldest first: namespaces whose pods run on"
+            " their nodes hold it in their stead.",
+        ),
+    ] = ()
 
 
 class Target(Model, frozen=True, kw_only=True):

@@ -15,7 +15,13 @@ from typing_extensions import override
 from tenantry.api.errors import AlreadyExists, Conflict, InputError, NotFound
 from tenantry.api.model import ObjectMeta
 from tenantry.api.tenant import Tenant
-from tenantry.api.tenantresourcequota import Adjustment, Share, TenantResourceQuota, TenantResourceQuotaSpec
+from tenantry.api.tenantresourcequota import (
+    Adjustment,
+    ClaimShare,
+    Share,
+    TenantResourceQuota,
+    TenantResourceQuotaSpec,
+)
 from tenantry.cli import complete, flags, kinds, output, refusals, session
 from tenantry.cli.kinds import Asked
 from tenantry.cli.page import expiry
@@ -78,6 +84,7 @@ class ShareView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         used: What all that uses.
         free: What is left of it.
         own_free: What is free in the namespace itself: what can be used there, or given to another child.
+        claims: What SliceClaims in the namespace have.
     """
 
     namespace: str
@@ -87,6 +94,7 @@ class ShareView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     used: Mapping[str, str]
     free: Mapping[str, str]
     own_free: Mapping[str, str]
+    claims: tuple[ClaimShare, ...] = ()
 
 
 class QuotaView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -116,7 +124,8 @@ class QuotaView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def show(target: Target, *, names: tuple[str, ...], form: str | None) -> None:
     """Print what each namespace with all below it is assigned and uses, and what is free.
 
-    OWN FREE is what can be used in the namespace itself, or given to another child.
+    OWN FREE is what can be used in the namespace itself, or given to another child. What a claim of nodes is
+    assigned, the namespaces hold in its stead whose pods run there.
     """
     views = session.run(target, lambda client: read(client, names))
     if form:
@@ -186,6 +195,7 @@ def _share(share: Share, own: QuotaSeen | None) -> ShareView:
         used=share.used,
         free=share.free,
         own_free=_free(own),
+        claims=share.claims,
     )
 
 
@@ -222,6 +232,7 @@ def lines(views: Sequence[QuotaView], now: datetime) -> list[str]:
                 rest = (output.cell(part.get(key)) for part in (share.used, share.free, share.own_free))
                 rows.append((name, key, amount, *rest))
                 name = ""
+            rows += _claims(share)
     changes = [
         (view.tenant, each.name, _signed(each.resources), expiry(each.expires_at, now))
         for view in views
@@ -231,6 +242,16 @@ def lines(views: Sequence[QuotaView], now: datetime) -> list[str]:
     shares = output.table(headers, rows) if rows else []
     table = output.table(("TENANT", "ADJUSTMENT", "BY", "EXPIRES"), changes) if changes else []
     return [*shares, *([""] if shares and table else []), *table]
+
+
+def _claims(share: ShareView) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for claim in share.claims:
+        name = "  " * (share.depth + 1) + f"claim {claim.claim}"
+        for key, amount in sorted(claim.assigned.items()):
+            rows.append((name, key, amount, *[output.cell(None)] * 3))
+            name = ""
+    return rows
 
 
 def _signed(resources: Mapping[str, str | int]) -> str:

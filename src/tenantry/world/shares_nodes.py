@@ -13,12 +13,16 @@ ROOT = ""
 """The key of the core namespace; the others are known by the uid of their Subnamespace, or of their claim's Slice."""
 
 
+CLAIM = "claim "
+"""What the name of a claim begins with where names of Subnamespaces are told, too."""
+
+
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What a Subnamespace asks for.
 
     Args:
         uid: Its uid.
-        name: Its name.
+        name: Its name, a claim's behind CLAIM.
         parent: The namespace that it is in.
         created: Its creationTimestamp: the older is served first.
         generation: Of its spec.

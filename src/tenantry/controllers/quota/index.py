@@ -24,7 +24,7 @@ from tenantry.engine.runtime import Engine
 from tenantry.world import quota
 from tenantry.world.shares import Aim, Amounts, Book, Held, read, read_mark
 from tenantry.world.shares_moves import Mover
-from tenantry.world.shares_nodes import ROOT, Asked, Room
+from tenantry.world.shares_nodes import CLAIM, ROOT, Asked, Room
 from tenantry.world.shares_tree import Tree
 from tenantry.world.shares_words import Shortage
 
@@ -110,7 +110,7 @@ def claim_of(found: Slice) -> Asked:
     meta, claim = found.metadata, found.spec.claim
     return Asked(
         uid=meta.uid,
-        name=f"claim {claim.name}",
+        name=f"{CLAIM}{claim.name}",
         parent=claim.namespace,
         created=meta.creation_timestamp,
         generation=meta.generation,

@@ -8,14 +8,21 @@ import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.subnamespace import SubnamespaceQuota
-from tenantry.api.tenantresourcequota import Batch, Share, TenantResourceQuota, TenantResourceQuotaStatus
+from tenantry.api.tenantresourcequota import (
+    MAX_CLAIMS,
+    Batch,
+    ClaimShare,
+    Share,
+    TenantResourceQuota,
+    TenantResourceQuotaStatus,
+)
 from tenantry.controllers.conclusion import ready, trouble
 from tenantry.controllers.quota.verdicts import Verdict
 from tenantry.controllers.quota.whole import Whole
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked
 from tenantry.world.shares import Amounts, fits, spelled
-from tenantry.world.shares_nodes import Node
+from tenantry.world.shares_nodes import CLAIM, Node
 from tenantry.world.shares_tree import Tree
 from tenantry.world.shares_words import Shortage, exceeded
 
@@ -146,10 +153,22 @@ def _rows(tree: Tree) -> tuple[tuple[Share, ...], int]:
             assigned=spelled(assigned),
             used=spelled(used),
             free=spelled(free),
+            claims=_claims(node),
         )
         rows.append(row)
         waiting.extend((child, depth + 1) for child in tree.children_of(node))
     return tuple(rows), max(0, tree.count - len(rows))
+
+
+def _claims(node: Node) -> tuple[ClaimShare, ...]:
+    ordered = sorted(node.claims, key=lambda claim: claim.order)
+    has = [(claim, {key: value for key, value in claim.granted.items() if value > 0}) for claim in ordered]
+    shares = [
+        ClaimShare(claim=claim.asked.name.removeprefix(CLAIM), assigned=spelled(amounts))
+        for claim, amounts in has
+        if amounts and claim.asked is not None
+    ]
+    return tuple(shares[:MAX_CLAIMS])
 
 
 def is_news(before: Verdict, after: Verdict) -> bool:
