@@ -151,7 +151,6 @@ async def tree(client: Client, *, shape: Shape, rounds: int, probe: Probe | None
             )
             async with held_operator(client):
                 raw.append(await _write_alone(client, name, shape, made.objects))
-                await _let_go(client, made.objects)
                 await clean_up(client, name, everything=True)
             talk(f"{number}/{rounds}: the same {len(made.objects)} objects written alone in {raw[-1]:.2f} s")
     finally:
@@ -367,12 +366,3 @@ async def _write_alone(client: Client, name: str, shape: Shape, objects: Sequenc
         await saturate(lambda each: client.request("POST", each[0], body=each[1]), requests)
         seconds += time.perf_counter() - began
     return seconds
-
-
-async def _let_go(client: Client, objects: Sequence[Json]) -> None:
-    """Take the finalizers off Subnamespaces, as the operator does that is held."""
-    places = [value["metadata"] for value in objects if value["kind"] == "Subnamespace"]
-    nothing: Json = {"metadata": {"finalizers": None}}
-    await saturate(
-        lambda each: client.merge_patch(Subnamespace.resource, each["namespace"], each["name"], nothing), places
-    )

@@ -14,7 +14,6 @@ from tenantry.install.policy import (
     IN_A_TENANTS_NAMESPACE,
     binding,
     by,
-    mutating,
     not_administrator,
     rule,
     says,
@@ -24,7 +23,6 @@ from tenantry.install.policy import (
 Json = dict[str, Any]
 
 RULES = "tenantry-subnamespaces"
-HELD = "tenantry-subnamespace-finalizer"
 SUBTENANTS = "tenantry-subtenants"
 OWNERS = "tenantry-subtenant-owners"
 QUOTA = "tenantry-subnamespace-quota"
@@ -47,28 +45,12 @@ def everything(subject: Json) -> list[Json]:
     # It writes to every one that is made, and ends what has moved, with its children elsewhere by then.
     other = {"name": "not-the-operator", "expression": f"!({by(subject)})"}
     ruled = not_administrator(subject)
-    return [*_held(), *_rules(other), *_subtenants(ruled), *_owners(ruled), *_quota(other)]
+    return [*_rules(other), *_subtenants(ruled), *_owners(ruled), *_quota(other)]
 
 
 def _about(*operations: str) -> list[Json]:
     resource = Subnamespace.resource
     return [rule(resource.group, [resource.plural], *operations)]
-
-
-def _held() -> list[Json]:
-    """Return what keeps a Subnamespace from the start until its namespace is gone.
-
-    The operator would do it, and does for one that came past admission: that costs a write for each.
-    """
-    finalizer = f"'{marks.FINALIZER}'"
-    patch = (
-        "has(object.metadata.finalizers)"
-        f' ? [JSONPatch{{op: "add", path: "/metadata/finalizers/-", value: {finalizer}}}]'
-        f' : [JSONPatch{{op: "add", path: "/metadata/finalizers", value: [{finalizer}]}}]'
-    )
-    lacks = f"!has(object.metadata.finalizers) || !({finalizer} in object.metadata.finalizers)"
-    policy = mutating(HELD, _about("CREATE"), [patch], conditions=[{"name": "not-held-yet", "expression": lacks}])
-    return [policy, binding(HELD, "Mutating")]
 
 
 def _rules(other: Json) -> list[Json]:
