@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +29,12 @@ TOGETHER = 4
 PROBLEM = "problem"
 """The variable that holds the message of what is wrong."""
 
+SUSPICIOUS = "is-suspicious"
+"""The one condition of a policy on what there are many of."""
+
+_VARIABLE = re.compile(r"\bvariables\.(\w+)")
+_EXCUSE = re.compile(r"'[^']*' in namespaceObject\.metadata\.labels")
+
 SUBJECTS: tuple[Subject, ...] = (PODS, SANDBOX, SERVICES, *WRITTEN, CLAIMS, *HOSTNAMES)
 """Everything that is checked; another kind is added here."""
 
@@ -44,8 +51,12 @@ def compiled(subject: Subject) -> Compiled:
     """Return the parts of the policy of a kind of object, whose parameters are one section of the rules."""
     used = {name: cel for name, cel in forms().items() if _uses(subject, name)}
     variables = {**used, **subject.variables, **problem(subject.checks)}
+    conditions = dict(subject.conditions)
+    if subject.many:
+        # All conditions are evaluated, also where the first says no.
+        conditions = {SUSPICIOUS: " && ".join(f"({cel})" for cel in (*conditions.values(), glance(subject)))}
     return Compiled(
-        conditions=[{"name": name, "expression": cel} for name, cel in subject.conditions.items()],
+        conditions=[{"name": name, "expression": cel} for name, cel in conditions.items()],
         variables=[{"name": name, "expression": cel} for name, cel in variables.items()],
         validations=[only_validation()],
     )
@@ -84,6 +95,24 @@ def _suspects(checks: Sequence[Check]) -> str:
         if check.each:
             items.setdefault(check.each, []).append(f"({check.suspects})")
     return " || ".join([*alone, *(f"{each}.exists(c, {' || '.join(parts)})" for each, parts in items.items())])
+
+
+def glance(subject: Subject) -> str:
+    """Return CEL for a condition: whether anything may be wrong with an object.
+
+    Where the conditions of a policy hold, the API server turns the object into what CEL reads once for them and three
+    times more: for validations, messages and audit annotations, whether there are any or not. For an honest object only
+    the first is left, and half of the looking.
+
+    A condition has parameters, but no variables, which are bound here one inside the other; and it does not see the
+    labels of the namespace. These only excuse: where they would, the policy itself decides.
+    """
+    cel = _suspects(subject.checks)
+    available = {**forms(), **subject.variables}
+    for name, value in reversed(available.items()):
+        if f"variables.{name}" in cel:
+            cel = f"[{value}].exists(_{name}, {cel})"
+    return _EXCUSE.sub("false", _VARIABLE.sub(r"_\1", cel))
 
 
 def only_validation() -> Json:

@@ -57,5 +57,6 @@ PODS = Subject(
     },
     checks=(*POD_SECURITY, *IMAGES, *SCHEDULING, *RESOURCES),
     concerns=_is_new,
+    many=True,
     templates=TEMPLATES,
 )
