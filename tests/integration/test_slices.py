@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
 from tenantry.api import marks, reasons
-from tenantry.api.errors import Forbidden, Invalid
+from tenantry.api.errors import Forbidden, Invalid, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.slice import Slice, SliceClaim
 from tenantry.api.subnamespace import Subnamespace
@@ -133,10 +135,32 @@ async def test_the_last_node_stays_everybodys_unless_an_administrator_says_other
 ) -> None:
     """H06: a tenant without a quota of CPU does not drive all others, and the cluster's DNS, from the last node."""
     await pool.add(2)
-    others = [node["metadata"]["name"] for node in await api.list(Node.resource)]
-    for each in set(others).difference(pool.nodes):
-        await api.patch(Node.resource, each, {"spec": {"unschedulable": True}})
     await api.make_tenant(name)
+    # Were the pool's two not the last ones, they could be had.
+    async with _cordoned(api, pool):
+        await _last_two(api, pool, name)
+
+
+@asynccontextmanager
+async def _cordoned(api: Api, pool: Pool) -> AsyncGenerator[None]:
+    """Cordon every node that is not the pool's to be claimed."""
+    found = await api.list(Node.resource)
+    usable = {node["metadata"]["name"] for node in found if not node["spec"].get("unschedulable")}
+    others = usable.difference(pool.nodes)
+    try:
+        await _cordon(api, others, value=True)
+        yield
+    finally:
+        await _cordon(api, others, value=None)
+
+
+async def _cordon(api: Api, nodes: Iterable[str], *, value: bool | None) -> None:
+    for each in nodes:
+        with suppress(NotFound):
+            await api.patch(Node.resource, each, {"spec": {"unschedulable": value}})
+
+
+async def _last_two(api: Api, pool: Pool, name: str) -> None:
     await claim(api, name, "all", count=2, selector=pool.selector)
     waits = await state(api, name, "all", "Pending", reasons.NODES_INSUFFICIENT)
     assert "1 kept for everybody, by spec.slices.sharedNodes of TenancyDefaults: 1" in message(waits)

@@ -8,6 +8,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenantry.api.contribution import PREFIX as CONTRIBUTED
 from tenantry.api.marks import CONTRIBUTED_BY, TREE_SUFFIX, ZONE
 from tenantry.api.slice import NodeSelector, SelectorOperator, SelectorRequirement, SliceClaimSpec
 from tenantry.world.quantity import parse
@@ -125,11 +126,18 @@ def test_so_many_nodes_stay_everybodys(nodes: list[NodeFacts], spec: SliceClaimS
     without = select(spec, [node for node in nodes if node.name not in kept])
     assert without.nodes == choice.nodes
     assert select(spec, nodes, shared=0) == select(spec, nodes)
+    if choice.short and len(spec.total) < 2:
+        # However else so many were left, the others would be too few, or too small.
+        for left in itertools.combinations(before, min(shared, len(before))):
+            assert select(spec, [node for node in nodes if node.name not in left]).short
 
 
 def test_what_somebody_contributed_is_theirs_to_the_last_node() -> None:
     """E19: such a node is not everybody's: whom it is for can have it, and it keeps no other one from being claimed."""
     own = NodeFacts(name="own", labels={CONTRIBUTED_BY: "lab"})
+    new = NodeFacts(name=f"{CONTRIBUTED}x")
+    assert not own.is_everybodys
+    assert not new.is_everybodys
     one, two = NodeFacts(name="one"), NodeFacts(name="two")
     assert select(SliceClaimSpec(), [own, one], tenant="lab", shared=1).nodes == ("own",)
     choice = select(SliceClaimSpec(count=2), [one, two], tenant="lab", shared=1)

@@ -103,9 +103,9 @@ class SliceDefaults(Model, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=10_000,
-            description="How many nodes stay everybody's, whatever tenants claim: of those that any pod can run on, and"
-            " that nobody contributed. 0: a tenant whose quota allows it can have them all, and pods of the cluster"
-            " itself, as those of its DNS, have nowhere to run. Left out: 1.",
+            description="How many nodes stay everybody's when nodes are taken for a claim: of those that any pod can"
+            " run on, and that nobody contributed. 0: a tenant whose quota allows it can have them all, and pods of the"
+            " cluster itself, as those of its DNS, have nowhere to run. Left out: 1.",
         ),
     ] = 1
     cleaning: Annotated[

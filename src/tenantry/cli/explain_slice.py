@@ -68,11 +68,11 @@ async def explain(client: Client, name: str, namespace: str) -> SliceAnswer:
 
     Raises:
         NotFound: There is no such claim.
-        Forbidden: The claim, nodes, pods or TenancyDefaults may not be read.
+        Forbidden: The claim, nodes or pods may not be read.
     """
+    from tenantry.cli.nodes_reads import shared_nodes
     from tenantry.controllers.nodes.controller import Node
     from tenantry.controllers.slices import desired, pods
-    from tenantry.controllers.slices.gather import slice_defaults
 
     claim = await client.get(SliceClaim, name, namespace)
     own = slice_name(name, claim.metadata.uid)
@@ -85,7 +85,7 @@ async def explain(client: Client, name: str, namespace: str) -> SliceAnswer:
     facts = [desired.facts(node, leaving[node.metadata.name]) for node in nodes]
     tenant = (await client.get(Namespace, namespace)).metadata.labels.get(TENANT, "")
     held = sum_of(each for each in facts if each.taken_by == own)
-    choice = select(claim.spec, facts, held, tenant, shared=(await slice_defaults(client)).shared_nodes)
+    choice = select(claim.spec, facts, held, tenant, shared=await shared_nodes(client))
     return SliceAnswer(
         claim=claim.key,
         state=claim.status.state.value,

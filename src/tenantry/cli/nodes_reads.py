@@ -16,12 +16,14 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import CONTRIBUTED_BY, SLICE, SLICE_CLAIM, SLICE_RESERVED, TENANT
 from tenantry.api.model import object_key
 from tenantry.api.slice import Sharing, Slice, SliceClaim, SliceState
-from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
+from tenantry.api.tenancydefaults import SliceDefaults
+from tenantry.cli import output
 from tenantry.cli.nodes_view import FREE, SHARED, NodesView, NodeView, PartView, WaitingView, in_order
 from tenantry.cli.pod_requests import PodSeen, together
 from tenantry.cli.seen import PODS
 from tenantry.controllers.nodes.controller import Node, NodeCondition
 from tenantry.controllers.slices import cleaning, desired
+from tenantry.controllers.slices.gather import slice_defaults
 from tenantry.engine.conditions import find
 from tenantry.world.parts import MIB, is_shared, parts_of
 from tenantry.world.quantity import write
@@ -61,9 +63,7 @@ async def look(client: Client, namespace: str, own: str) -> NodesView:
         _view(node, by_slice, by_key, None if by_node is None else by_node.get(node.metadata.name, ()), owners)
         for node in sorted(nodes, key=lambda each: in_order(each.metadata.name))
     ]
-    defaults = await _list(client, TenancyDefaults)
-    shared = (defaults[0].spec.slices if defaults else SliceDefaults()).shared_nodes
-    ahead = _next(nodes, waiting, shared)
+    ahead = _next(nodes, waiting, await shared_nodes(client))
     found = [msgspec.structs.replace(each, next=ahead.get(each.name, "")) for each in shown]
     if namespace:
         found = [each for each in found if namespace in _places(each)]
@@ -85,6 +85,16 @@ async def read_claims(client: Client, namespace: str, own: str) -> list[SliceCla
     if found is None:
         raise Forbidden(f"you may not list claims in namespace {namespace or own!r}", status=403)
     return sorted(found, key=lambda each: (each.metadata.creation_timestamp, each.key))
+
+
+async def shared_nodes(client: Client) -> int:
+    """Return how many nodes stay everybody's; who may not read it is told what is assumed."""
+    try:
+        return (await slice_defaults(client)).shared_nodes
+    except Forbidden:
+        assumed = SliceDefaults().shared_nodes
+        output.talk(f"you may not read TenancyDefaults: spec.slices.sharedNodes is taken to be {assumed}")
+        return assumed
 
 
 async def _list(client: Client, kind: type[K], namespace: str = "") -> list[K] | None:

@@ -16,6 +16,7 @@ from fractions import Fraction
 
 import msgspec
 
+from tenantry.api.contribution import PREFIX as CONTRIBUTED
 from tenantry.api.marks import CONTRIBUTED_BY, PARTS
 from tenantry.api.slice import NodeSelector, SelectorOperator, SelectorRequirement, SliceClaimSpec
 from tenantry.world.quantity import parse, write
@@ -61,7 +62,9 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_everybodys(self) -> bool:
         """Tell whether anybody's pods can run there, and nobody has the first claim on it."""
-        return not self.not_now and PARTS not in self.labels and CONTRIBUTED_BY not in self.labels
+        # A node that was contributed has its label a moment after it came; its name from the first on.
+        contributed = CONTRIBUTED_BY in self.labels or self.name.startswith(CONTRIBUTED)
+        return not self.not_now and PARTS not in self.labels and not contributed
 
 
 class NodeFacts(NodeState, frozen=True, kw_only=True):
@@ -128,13 +131,12 @@ def select(
         else:
             fitting.append(node)
     fitting.sort(key=lambda node: (_claimed_first_by(node, tenant), *_disturbance(node)))
-    for node in _last_shared(fitting, shared - kept):
-        refused[node.name] = f"kept for everybody, by spec.slices.sharedNodes of TenancyDefaults: {shared}"
-        fitting.remove(node)
     total = {key: parse(value) for key, value in spec.total.items()}
     left = {key: value - held.sum.get(key, _NOTHING) for key, value in total.items()}
     count = max(0, spec.count - len(held.names))
-    taken = _enough(fitting, count, left)
+    taken, back = _enough_but(fitting, shared - kept, count, left)
+    refused |= dict.fromkeys(back, f"kept for everybody, by spec.slices.sharedNodes of TenancyDefaults: {shared}")
+    fitting = [node for node in fitting if node.name not in back]
     if taken is None:
         return Choice(nodes=(), refused=refused, short=_short(spec, fitting, refused, held))
     names = {node.name for node in taken}
@@ -157,6 +159,25 @@ def sum_of(nodes: Iterable[NodeFacts]) -> Held:
         for key, value in node.allocatable.items():
             total[key] = total.get(key, _NOTHING) + parse(value)
     return Held(frozenset(names), total)
+
+
+def _enough_but(
+    fitting: Sequence[NodeFacts], kept: int, count: int, left: Mapping[str, Fraction]
+) -> tuple[list[NodeFacts] | None, frozenset[str]]:
+    """Return what `_enough` does, and which nodes were kept back for that: so many of everybody's.
+
+    Those are kept back that would be taken last, or, where all others are too small, the smallest.
+    """
+    everybodys = [node for node in fitting if node.is_everybodys]
+    if kept <= 0 or not everybodys:
+        return _enough(fitting, count, left), frozenset()
+    smallest = sorted(everybodys, key=lambda node: [_has(node, key) for key in left])
+    last = frozenset(node.name for node in everybodys[-kept:])
+    for back in (last, frozenset(node.name for node in smallest[:kept])):
+        taken = _enough([node for node in fitting if node.name not in back], count, left)
+        if taken is not None:
+            return taken, back
+    return None, last
 
 
 def _enough(fitting: Sequence[NodeFacts], count: int, left: Mapping[str, Fraction]) -> list[NodeFacts] | None:
@@ -184,12 +205,6 @@ def _enough(fitting: Sequence[NodeFacts], count: int, left: Mapping[str, Fractio
             taken.remove(node)
             missing = {key: value + _has(node, key) for key, value in missing.items()}
     return taken
-
-
-def _last_shared(fitting: Sequence[NodeFacts], count: int) -> list[NodeFacts]:
-    """Return so many of everybody's nodes, of those that would be taken last."""
-    everybodys = [node for node in fitting if node.is_everybodys]
-    return everybodys[-count:] if count > 0 else []
 
 
 def _claimed_first_by(node: NodeFacts, tenant: str) -> int:
