@@ -116,7 +116,8 @@ def audit(
         return [await _audited(client, each, image=image, ran=ran, writes=report) for each in subjects]
 
     if probe:
-        # Whoever ends this has nothing left behind, as with Ctrl-C.
+        # Whoever ends this has nothing left behind, as with Ctrl-C; which a shell has its background jobs ignore.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _interrupt)
     audits = session.run(target, work)
