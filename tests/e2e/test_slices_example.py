@@ -2,7 +2,7 @@
 
 Everything is as its users have it: the local cluster of `tenantry up`, the files of examples/slices, the commands of
 docs/slices.md. On simulated nodes it runs everywhere; on real ones, with containers, sandboxes and a node that loses
-power, where TENANTRY_TEST_REAL=1 asks for it.
+power, where nodes can be real and what runs on them is built.
 """
 
 from __future__ import annotations

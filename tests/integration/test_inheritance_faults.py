@@ -150,7 +150,11 @@ async def test_what_happens_elsewhere_costs_nothing(api: Api, trees: Trees, oper
     await stays(is_still, "the controller has nothing to do", seconds=0.5)
     await api.create(CONFIG_MAPS, _value("mine", "b25l"), name)
     await until(lambda: api.find(CONFIG_MAPS, "mine", child), "it works, though")
-    assert operator.looks(since, name, child, controller="inheritance")
+
+    async def looked() -> bool:
+        return bool(operator.looks(since, name, child, controller="inheritance"))
+
+    await until(looked, "it is told")
 
 
 async def test_one_change_reaches_many_children_with_one_write_each(

@@ -141,6 +141,8 @@ class Operator:
     async def calm(self, *names: str, seconds: float = 0.5) -> int:
         """Wait until it has had nothing to do for a while with what has one of some names in its path or key.
 
+        A request that is not answered yet is not seen.
+
         Returns:
             Where its log ends, for `written`, `asked` and `looks`.
         """
