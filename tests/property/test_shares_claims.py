@@ -182,6 +182,20 @@ def test_a_child_that_uses_the_claim_of_its_parent_has_its_share_of_it() -> None
     assert world.charged()["cpu"] == 40
 
 
+def test_what_is_held_twice_below_a_namespace_is_no_more_than_its_share() -> None:
+    """X03: a claim and its user in a Subnamespace hold one share; whoever looks at it anew gives it no second one."""
+    world = World(WHOLE)
+    world.child("a", CORE, cpu=13)
+    world.claim("fast", "a", 13)
+    world.child("b", "a", cpu=0)
+    world.use("b", "fast")
+    world.claim("fast", "a", 25)
+    world.claim("other", CORE, 3)
+    assert (world.granted("fast"), world.own("b"), world.own("a"), world.own(CORE)) == (13, 13, 0, 24)
+    assert world.node("a").granted["cpu"] == 13
+    assert world.charged()["cpu"] == 40
+
+
 def test_a_tree_that_is_read_anew_knows_what_claims_hold() -> None:
     """X03: a restart gives nothing away that a claim has, and charges nothing twice."""
     for user in ("", CORE, "web"):

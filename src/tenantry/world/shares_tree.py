@@ -121,7 +121,7 @@ class Tree(Shape):
 
     def _set(self, node: Node, child: Node, hard: Amounts) -> None:
         """Give a child what it asks for, and as much more as its own children hold."""
-        held = {key: self._placed(child, key) for key in self.keys}
+        held = self._placed(child)
         self._grant(node, child, {key: max(hard[key], held[key]) for key in self.keys})
         lack = {key: held[key] - hard[key] for key in self.keys if held[key] > hard[key]}
         blind = child.asked is not None and child.asked.blind
@@ -177,7 +177,8 @@ class Tree(Shape):
     def _need(self, node: Node, child: Node) -> Amounts:
         """Return what a node is to give to a child beyond what it has; negative where it gets something back."""
         wanted = self._wants(node, child)
-        need = {key: max(wanted[key], self._placed(child, key)) - child.granted[key] for key in self.keys}
+        placed = self._placed(child)
+        need = {key: max(wanted[key], placed[key]) - child.granted[key] for key in self.keys}
         if not node.claims:
             return need
         # What a claim and its users hold twice is not given twice.
@@ -186,8 +187,10 @@ class Tree(Shape):
         before, after = claims.credit(node, children), claims.credit(node, children, soon)
         return {key: need[key] - after.get(key, 0) + before.get(key, 0) for key in self.keys}
 
-    def _placed(self, child: Node, key: str) -> int:
-        return child.given[key] - child.reserved[key]
+    def _placed(self, child: Node) -> Amounts:
+        """Return what the children of a child hold of it, what claims and their users hold twice counted once."""
+        twice = claims.credit(child, self._children(child)) if child.claims else {}
+        return {key: child.given[key] - child.reserved[key] - twice.get(key, 0) for key in self.keys}
 
     def _lacking(self, node: Node, child: Node, key: str, free: Amounts, known: dict[str, str]) -> str:
         asked = self._wants(node, child)[key]
