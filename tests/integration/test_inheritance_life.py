@@ -9,13 +9,14 @@ import pytest
 
 from tenantry.api import reasons
 from tenantry.api.errors import NotFound
-from tenantry.api.kubernetes import LimitRange, NetworkPolicy, RoleBinding
+from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.testing.api import CONFIG_MAPS, ROLES, SECRETS, SERVICE_ACCOUNTS, Api, stays, until
 from tenantry.testing.operators import Operator
 from tenantry.testing.trees import Trees, subtenant
+from tenantry.world.naming import child_name
 
 pytest_plugins = ["tenantry.testing.fixtures"]
 
@@ -426,3 +427,19 @@ async def test_the_end_of_a_child_leaves_the_source(api: Api, trees: Trees, name
     with pytest.raises(NotFound):
         await api.get(SECRETS, "thing", child)
     assert (await api.get(SECRETS, "thing", name))["data"] == {"a": "Yg=="}
+
+
+async def test_who_comes_early_has_what_comes_to_its_parent(api: Api, trees: Trees, name: str) -> None:
+    """E06: what is copied once is there first, also where the parent is made at the same moment."""
+    tenant = await api.make_tenant(name)
+    secrets = [f"s{number}" for number in range(8)]
+    await asyncio.gather(*(api.create(SECRETS, thing("secrets", each), name) for each in secrets))
+
+    async def pair(number: int) -> set[str]:
+        await trees.ask(name, f"p{number}", workspace(secrets="Sync"))
+        parent = child_name(tenant.metadata.uid, name, f"p{number}")
+        await until(lambda: api.find(Namespace.resource, parent), "the parent's namespace is there")
+        child = await trees.make(parent, "low", workspace(secrets="Copy"))
+        return {each["metadata"]["name"] for each in await api.list(SECRETS, child)}
+
+    assert await asyncio.gather(*(pair(number) for number in range(12))) == [set(secrets)] * 12

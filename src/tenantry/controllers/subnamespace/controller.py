@@ -207,6 +207,9 @@ class SubnamespaceController:
         tenant, applier = inputs.tenant, engine.applier
         if tenant is None:
             return Made(outcome=outcome)
+        if inputs.is_early:
+            # What is copied once, and not there yet, would be missing for good.
+            return Made(outcome=outcome, waits=True)
         inherited = await self._inherit(engine, inputs, tenant)
         blind = inputs.subnamespace.spec.mode is Mode.SUBTENANT
         if isinstance(inherited.error, PASSING) or (blind and inherited.error is not None):

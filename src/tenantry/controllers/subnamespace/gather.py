@@ -121,6 +121,14 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     defaults: Rules = Rules()
     sandbox: Sandbox = NO_SANDBOX
 
+    @property
+    def is_early(self) -> bool:
+        """Tell whether the child is made while its parent, a child itself, does not have yet what it inherits."""
+        above = self.above[-2] if len(self.above) > 1 else None
+        if above is None or above.metadata.deletion_timestamp or self.subnamespace.status.namespace:
+            return False
+        return above.status.namespace != self.subnamespace.metadata.namespace
+
 
 def gather(
     subnamespace: Subnamespace,

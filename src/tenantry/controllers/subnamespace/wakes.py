@@ -42,6 +42,9 @@ def by_subnamespace(change: Change[Subnamespace], caches: Caches) -> Iterable[st
         keys.update(found.key for found in caches.subnamespaces.by_index(BY_ADOPTION, value.key))
     elif after.status.namespace and _handed_down(before) != _handed_down(after):
         keys.update(below(caches, after.status.namespace))
+    elif after.status.namespace != before.status.namespace:
+        # Those that were made early wait for it.
+        keys.update(found.key for found in caches.subnamespaces.by_index(BY_NAMESPACE, after.status.namespace))
     return keys
 
 
