@@ -114,6 +114,9 @@ async def gateway_api(api: Api) -> AsyncGenerator[None]:
     yield
     for resource in (ROUTES, GATEWAYS):
         await api.delete(CRDS, resource.full_name)
+    for resource in (ROUTES, GATEWAYS):
+        # Who wants them next would be told that they are being deleted.
+        await api.gone(CRDS, resource.full_name)
     await api.delete(CLUSTER_ROLES, "gateways")
 
 
