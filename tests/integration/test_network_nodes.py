@@ -121,7 +121,8 @@ async def test_a_heartbeat_of_a_node_is_no_work(api: Api, operator: Operator, na
             await api.client.request("PATCH", path, body=patch, content_type="application/merge-patch+json")
 
         async def silent() -> bool:
-            return not any(operator.looks(since, controller=each) for each in ("nodes", "addresses"))
+            looks = [each for by in ("nodes", "addresses") for each in operator.looks(since, controller=by)]
+            return not looks and not operator.written(since, name, "tenancydefaults")
 
         await stays(silent, "nothing is done")
 

@@ -278,7 +278,8 @@ async def test_nodes_become_shared_and_keep_their_parts(api: Api, shared: Shared
     await api.make_tenant(name)
     await claim(api, shared, name, "web", cpu="2", memory="1Gi")
     waits = await state(api, name, "web", "Pending", reasons.NODES_INSUFFICIENT)
-    assert "not given out in parts: no label tenantry.dev/parts" in ready(waits)["message"]
+    # And the pool's spare one.
+    assert "2 not given out in parts: no label tenantry.dev/parts" in ready(waits)["message"]
     await api.patch(NODES, node, {"metadata": {"labels": {marks.PARTS: "true"}}})
     slice_ = (await state(api, name, "web", "Bound"))["status"]["slice"]
     taints = (await shared.node(node))["spec"]["taints"]
