@@ -10,8 +10,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenantry.api.kubernetes import LimitRange, NetworkPolicy, ResourceQuota, ResourceQuotaSpec, RoleBinding
+from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, ResourceQuotaSpec, RoleBinding
 from tenantry.api.model import KubernetesObject, ObjectMeta
+from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.controllers.tenant import desired
 from tenantry.engine.observed import is_ours, observe
 from tenantry.engine.plan import Action, Child, Step, merge_patch, plan, update_patch
@@ -127,3 +128,31 @@ def test_what_is_going_is_not_deleted_again() -> None:
     going = {"metadata": {"name": "o", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
     found = observe(ResourceQuota.resource, json.dumps(going).encode())
     assert plan([], lambda _resource, _key: None, stale=[(ResourceQuota.resource, found)]).is_empty
+
+
+@given(st.sampled_from(["there", "missing", "theirs", "going"]), st.booleans())
+def test_rules_come_with_the_label_that_points_at_them(namespace: str, shared: bool) -> None:  # noqa: FBT001
+    """X02: where rules come to be a namespace's own, it is without rules at no moment; elsewhere it is made first."""
+    room = Namespace(metadata=ObjectMeta(name="acme", labels={OWN_MARK: "own"}))
+    rules = RulesMap(metadata=ObjectMeta(name="rules", namespace="acme"), data={})
+    children = [
+        Child(object=room, wave=0, owner_uid="u"),
+        Child(object=rules, wave=1, with_namespace=not shared),
+    ]
+    metadata: Json = {"name": "acme", "ownerReferences": [_owner("u" if namespace != "theirs" else "other")]}
+    if namespace == "going":
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    found = observe(Namespace.resource, json.dumps({"metadata": metadata}).encode())
+    made = plan(
+        children, lambda resource, _key: found if resource == room.resource and namespace != "missing" else None
+    )
+    kinds = [[step.resource.kind for step in wave] for wave in made.waves]
+    expected = {
+        "there": [["Namespace"], ["ConfigMap"]] if shared else [["Namespace", "ConfigMap"]],
+        "missing": [["Namespace"], ["ConfigMap"]],
+    }
+    assert kinds == expected.get(namespace, [])
+
+
+def _owner(uid: str) -> Json:
+    return {"apiVersion": "tenantry.dev/v1alpha1", "kind": "Tenant", "name": "acme", "uid": uid, "controller": True}

@@ -115,7 +115,7 @@ def rulebook(
 
 
 def _children(rules: TenancyRulesSpec, meta: ObjectMeta) -> tuple[Child, ...]:
-    return tuple(Child(object=each, wave=interior.WAVE_LIMITS) for each in objects(rules, meta))
+    return tuple(Child(object=each, wave=interior.WAVE_LIMITS, with_namespace=True) for each in objects(rules, meta))
 
 
 def objects(rules: TenancyRulesSpec, meta: ObjectMeta) -> list[KubernetesObject]:

@@ -37,6 +37,8 @@ class Child(msgspec.Struct, frozen=True, kw_only=True):
             are ours too.
         marks: Labels and the values of which one must be there, likewise: how what has no owner is known as ours.
         once: An Applier that finds it there when it would make it sees to its labels, and leaves the rest as it is.
+        with_namespace: Where its namespace is there already, it is written in the namespace's wave: the namespace's
+            labels say where to look for it, and should say so neither long before it is there, nor only if it is.
     """
 
     object: KubernetesObject
@@ -44,6 +46,7 @@ class Child(msgspec.Struct, frozen=True, kw_only=True):
     owner_uid: str = ""
     marks: Mapping[str, frozenset[str]] | None = None
     once: bool = False
+    with_namespace: bool = False
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,10 +147,11 @@ def plan(
     """
     waves: list[tuple[Step, ...]] = []
     blocked: list[Blocked] = []
-    for wave in sorted({child.wave for child in children}):
+    order = _waves(children, lookup)
+    for wave in sorted(set(order)):
         steps: list[Step] = []
-        for child in children:
-            if child.wave != wave:
+        for child, its_wave in zip(children, order, strict=True):
+            if its_wave != wave:
                 continue
             outcome = step_for(child, lookup(child.object.resource, child.object.key), equivalent)
             if isinstance(outcome, Blocked):
@@ -164,6 +168,27 @@ def plan(
         if not found.deleting
     )
     return Plan(waves=(*waves, deletions) if deletions else tuple(waves))
+
+
+def _waves(children: Sequence[Child], lookup: Lookup) -> list[int]:
+    """Return the wave of each child."""
+    there = {
+        child.object.metadata.name: child.wave
+        for child in children
+        if _is_namespace(child.object.resource) and _is_usable(child, lookup(child.object.resource, child.object.key))
+    }
+    return [
+        there.get(child.object.metadata.namespace, child.wave) if child.with_namespace else child.wave
+        for child in children
+    ]
+
+
+def _is_usable(namespace: Child, found: Observed | None) -> bool:
+    return found is not None and not found.deleting and _belongs(namespace, found)
+
+
+def _is_namespace(resource: Resource) -> bool:
+    return resource.plural == "namespaces"
 
 
 def step_for(child: Child, found: Observed | None, equivalent: Equivalent = same) -> Step | Blocked | None:
@@ -201,7 +226,7 @@ def _belongs(child: Child, found: Observed) -> bool:
 
 
 def _exists_reason(resource: Resource) -> str:
-    return reasons.NAMESPACE_EXISTS if resource.plural == "namespaces" else reasons.OBJECT_EXISTS
+    return reasons.NAMESPACE_EXISTS if _is_namespace(resource) else reasons.OBJECT_EXISTS
 
 
 def _foreign(resource: Resource, key: str) -> str:

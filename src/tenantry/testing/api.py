@@ -22,7 +22,6 @@ T = TypeVar("T")
 
 SECONDS = 60.0
 """For what an event ends much earlier: how long a machine may take on which everything else runs, too."""
-"""How long anything may take in a test."""
 
 PODS = Resource("", "v1", "pods", "Pod")
 SECRETS = Resource("", "v1", "secrets", "Secret")

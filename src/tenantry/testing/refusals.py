@@ -10,9 +10,11 @@ from tenantry.api.errors import ApiError
 from tenantry.api.model import Resource
 from tenantry.kube import wire
 from tenantry.kube.client import JSON, MERGE_PATCH
-from tenantry.testing.api import Api
+from tenantry.testing.api import Api, until
 
 Json = dict[str, Any]
+
+_UNKNOWN = "no params found for policy binding"
 
 
 async def refusal(person: Api, resource: Resource, value: Json, namespace: str, *, patch: str = "") -> str:
@@ -33,11 +35,27 @@ async def refusal(person: Api, resource: Resource, value: Json, namespace: str, 
 
 
 async def tried(person: Api, resource: Resource, value: Json, namespace: str, *, patch: str = "") -> Json:
-    """Return what would be stored.
+    """Return what would be stored, once the API server knows the rules of the namespace.
+
+    Its policies learn of rules a moment after they were written, as of every object, and refuse all until then.
 
     Raises:
         ApiError: Nothing would.
     """
+
+    async def known() -> tuple[Json, ApiError | None] | None:
+        try:
+            return await _tried(person, resource, value, namespace, patch=patch), None
+        except ApiError as error:
+            return None if _UNKNOWN in str(error) else ({}, error)
+
+    stored, error = await until(known, f"the API server knows the rules of {namespace}")
+    if error is not None:
+        raise error
+    return stored
+
+
+async def _tried(person: Api, resource: Resource, value: Json, namespace: str, *, patch: str) -> Json:
     whole = value if patch else {"apiVersion": resource.api_version, "kind": resource.kind, **value}
     answer = await person.client.request(
         "PATCH" if patch else "POST",
