@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tenantry.api import reasons
+from tenantry.api import marks, reasons
 from tenantry.api.errors import NotFound
+from tenantry.api.kubernetes import RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
 from tenantry.engine.conditions import find, is_true
@@ -32,6 +33,7 @@ CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob")
 JOBS = Resource("batch", "v1", "jobs", "Job")
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
+_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
 
 
 class Api:
@@ -92,9 +94,41 @@ class Api:
         return await self.client.get(Tenant, name)
 
     async def make_tenant(self, name: str, **spec: object) -> Tenant:
-        """Create a tenant of alice's, wait until it is ready, and return it."""
+        """Create a tenant of alice's, wait until it is ready and can be worked in, and return it."""
         await self.create(Tenant.resource, tenant_json(name, **spec))
-        return await self.ready(name)
+        tenant = await self.ready(name)
+        await self.open(name)
+        return tenant
+
+    async def open(self, namespace: str) -> None:
+        """Wait until those who own a namespace of a tenant can work in it, unless nobody may.
+
+        The API server looks at the bindings that it knows: it is told of a new one a moment after that was written.
+        Pods have to wait for the ServiceAccount that the controller-manager makes in each namespace.
+        """
+        subjects = (await self.get(RoleBinding.resource, marks.OWNER_ROLE, namespace)).get("subjects", [])
+
+        async def so() -> bool:
+            for subject in subjects:
+                # What an owner may is put together of two roles, by the controller-manager.
+                for group, plural in (("", "pods"), (marks.GROUP, "subnamespaces")):
+                    if not await self.may(subject, "create", group, plural, namespace):
+                        return False
+            return not subjects or await self.find(SERVICE_ACCOUNTS, "default", namespace) is not None
+
+        await until(so, f"the owners of {namespace} have their rights")
+
+    async def may(self, subject: Json, verb: str, group: str, plural: str, namespace: str = "") -> bool:
+        """Tell whether the API server knows that somebody, as RBAC names them, may do something."""
+        whole = f"system:serviceaccount:{subject.get('namespace')}:{subject['name']}"
+        who: Json = {
+            "User": {"user": subject["name"]},
+            "Group": {"groups": [subject["name"]]},
+            "ServiceAccount": {"user": whole},
+        }[subject["kind"]]
+        asked = {"verb": verb, "group": group, "resource": plural, "namespace": namespace}
+        review = await self.create(_REVIEWS, {"metadata": {}, "spec": {**who, "resourceAttributes": asked}})
+        return bool(review["status"]["allowed"])
 
     async def ready(self, name: str) -> Tenant:
         """Wait until a tenant is ready as its spec is now, and return it."""

@@ -13,7 +13,7 @@ from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
 from tenantry.kube import wire
 from tenantry.kube.client import APPLY_PATCH, JSON, MERGE_PATCH
-from tenantry.testing.api import Api, tenant_json
+from tenantry.testing.api import Api, tenant_json, until
 
 Json = dict[str, Any]
 
@@ -102,7 +102,20 @@ async def make_careless(api: Api, name: str, user: str, **spec: object) -> Tenan
     await api.create(CLUSTER_ROLES, {"metadata": {"name": f"{name}-namespaces"}, "rules": [namespaces]})
     await api.create(RoleBinding.resource, _binding("careless", f"{name}-all", subjects), name)
     await api.create(CLUSTER_ROLE_BINDINGS, _binding(f"{name}-namespaces", f"{name}-namespaces", subjects))
+    await api.open(name)
+    await careless(api, name, user)
     return tenant
+
+
+async def careless(api: Api, namespace: str, user: str) -> None:
+    """Wait until the API server knows that somebody has every right in a namespace, and on all namespaces."""
+    subject = {"kind": "User", "name": user}
+
+    async def so() -> bool:
+        inside = await api.may(subject, "*", "*", "*", namespace)
+        return inside and await api.may(subject, "*", "", "namespaces")
+
+    await until(so, f"{user} has too many rights in {namespace}")
 
 
 def _binding(name: str, role: str, subjects: list[dict[str, str]]) -> Json:
