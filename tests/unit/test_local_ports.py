@@ -13,6 +13,12 @@ from tenantry.api.errors import LocalError
 from tenantry.local import ports
 from tenantry.local.spec import Ports
 
+# Clusters of other tests start meanwhile, and take the first ports that are free; from 26000 on see testing/ports.py.
+THEIRS = frozenset(range(20000, 25000))
+OURS = Ports(
+    etcd=25500, etcd_peer=25501, apiserver=25502, controller_manager=25503, scheduler=25504, kwok=25505, operator=25506
+)
+
 
 def test_ports_are_below_the_ephemeral_range_and_differ() -> None:
     chosen = ports.choose(7, (), frozenset())
@@ -21,19 +27,19 @@ def test_ports_are_below_the_ephemeral_range_and_differ() -> None:
 
 
 def test_a_cluster_keeps_its_free_ports_in_place() -> None:
-    before = ports.choose(3, (), frozenset())
+    before = ports.choose(3, (), THEIRS)
     assert ports.choose(3, before, frozenset()) == before
 
 
 def test_ports_of_others_are_left_alone() -> None:
-    before = ports.choose(3, (), frozenset())
+    before = ports.choose(3, (), THEIRS)
     after = ports.choose(3, before, frozenset(before[1:2]))
     assert (after[0], after[2]) == (before[0], before[2])
     assert after[1] not in before
 
 
 def test_a_port_that_somebody_listens_on_is_not_chosen() -> None:
-    wanted = ports.choose(1, (), frozenset())
+    wanted = ports.choose(1, (), THEIRS)
     with socket.socket() as other:
         # Connections of a cluster that another test just stopped may linger there.
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -73,7 +79,7 @@ def test_a_reservation_outlives_a_stopped_cluster_but_not_its_folder(tmp_path: P
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()
-    kept = ports.reserve(first, None)
+    kept = ports.reserve(first, OURS)
     other = ports.reserve(second, kept)
     assert not set(msgspec.structs.astuple(kept)) & set(msgspec.structs.astuple(other))
     first.rmdir()

@@ -5,21 +5,30 @@ from __future__ import annotations
 import os
 import random
 import socket
+from collections.abc import Iterator
+from itertools import cycle, islice
 
 # Clusters take theirs from 20000 on, see local/ports.py; from the end on, Linux gives them to outgoing connections.
 _FIRST, _END = 26000, 32768
-# By process, so that tests at the same time seldom try the same ones.
-_chance = random.Random(os.getpid())  # noqa: S311 - nobody is to be surprised
+_WORKERS = 4
+
+
+def _all() -> Iterator[int]:
+    """Yield ports for ever, from anywhere on: what was chosen is not listened on at once, so it comes last again.
+
+    Workers of one run have ports of their own.
+    """
+    share = range(_FIRST + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % _WORKERS, _END, _WORKERS)
+    begin = random.Random(os.getpid()).randrange(len(share))  # noqa: S311 - nobody is to be surprised
+    yield from cycle((*share[begin:], *share[:begin]))
+
+
+_ports = _all()
 
 
 def free(count: int) -> list[int]:
     """Choose ports that nobody has, for UDP and TCP."""
-    found: list[int] = []
-    while len(found) < count:
-        port = _chance.randrange(_FIRST, _END)
-        if port not in found and _is_free(port):
-            found.append(port)
-    return found
+    return list(islice(filter(_is_free, _ports), count))
 
 
 def _is_free(port: int) -> bool:
