@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -146,12 +147,15 @@ def values(answer: dns.message.Message) -> list[str]:
 async def _get_ready(port: int) -> bytes:
     """Return the first line of what a server answers to an HTTP request; one of DNS answers nothing."""
     reader, writer = await asyncio.open_connection(_LOCALHOST, port)
-    writer.write(b"GET /ready HTTP/1.0\r\n\r\n")
-    writer.write_eof()
-    answer = await reader.readline()
-    writer.close()
-    await writer.wait_closed()
-    return answer
+    try:
+        writer.write(b"GET /ready HTTP/1.0\r\n\r\n")
+        writer.write_eof()
+        return await reader.readline()
+    finally:
+        # One of DNS may break the connection off: a socket that nobody closes fails whatever test runs later.
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
 
 
 def _acting(kubeconfig: Path) -> str:

@@ -24,7 +24,7 @@ from tenantry.engine.runtime import Engine
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
-from tenantry.testing.api import Api
+from tenantry.testing.api import SECONDS, Api
 from tenantry.testing.clock import ManualClock
 from tenantry.testing.installation import install
 from tenantry.testing.operators import Operator
@@ -39,7 +39,7 @@ async def tenancy(tenantry_home: Path) -> AsyncGenerator[LocalCluster]:
     local = LocalCluster("tenancy", root=tenantry_home)
     await local.up(UpOptions(throwaway=True, install=install))
     # The garbage collector looks for new kinds every 30 s only: until then it would not follow the end of a tenant.
-    await local.restart_component("kube-controller-manager")
+    await local.restart_component("kube-controller-manager", timeout_seconds=2 * SECONDS)
     yield local
     await local.down(purge=True)
 
