@@ -22,6 +22,7 @@ from tenantry.local.cluster import LocalCluster
 from tenantry.testing.api import PODS, Api, tenant_json, until
 from tenantry.testing.operators import Operator
 from tenantry.testing.people import as_person
+from tenantry.testing.refusals import refusal
 from tenantry.testing.trees import WORKSPACE, Trees, subnamespace_json
 
 pytest_plugins = ["tenantry.testing.fixtures"]
@@ -83,7 +84,7 @@ async def test_tenants_without_rules_of_their_own_share_one_object(api: Api, ali
 
     async def shares() -> bool:
         # The API server may learn of the object's end before it learns of the namespace's label.
-        return not await refusal_of(alice, pod("evil.example/x"), name)
+        return not await refusal(alice, PODS, pod("evil.example/x"), name)
 
     await api.make_tenant(name)
     assert await api.find(TenancyRules.resource, NAME, name) is None
@@ -93,7 +94,7 @@ async def test_tenants_without_rules_of_their_own_share_one_object(api: Api, ali
     await api.patch(Tenant.resource, name, {"spec": {"rules": OURS}})
 
     async def own() -> bool:
-        return bool(await refusal_of(alice, pod("evil.example/x"), name))
+        return "rule images.allowed" in await refusal(alice, PODS, pod("evil.example/x"), name)
 
     await until(own, "the tenant's own rules are in force")
     await api.patch(Tenant.resource, name, {"spec": {"rules": None}})
@@ -104,20 +105,6 @@ async def test_tenants_without_rules_of_their_own_share_one_object(api: Api, ali
     await until(gone, "its own object is gone")
 
     await until(shares, "it shares the rules of all again")
-
-
-async def refusal_of(person: Api, value: Json, namespace: str) -> str:
-    """Return why a person may not make a pod, "" where they may; nothing is made."""
-    try:
-        await person.client.request(
-            "POST",
-            f"/api/v1/namespaces/{namespace}/pods",
-            query={"dryRun": "All"},
-            body=msgspec.json.encode({"apiVersion": "v1", "kind": "Pod", **value}),
-        )
-    except Forbidden as error:
-        return str(error)
-    return ""
 
 
 @pytest.mark.usefixtures("operator")
@@ -175,19 +162,24 @@ async def test_a_subnamespace_is_never_looser_than_its_parent(api: Api, alice: A
         with pytest.raises(Forbidden) as refused:
             await alice.create(Subnamespace.resource, subnamespace_json("web", {**WORKSPACE, "rules": rules}), name)
         assert f"spec.rules.{path} must not be looser than what Tenant '{name}' says: " in str(refused.value)
-    child = await Trees(alice).make(name, "web", {**WORKSPACE, "rules": TIGHTER})
+    await alice.create(Subnamespace.resource, subnamespace_json("web", {**WORKSPACE, "rules": TIGHTER}), name)
+    child = (await Trees(api).ready(name, "web")).status.namespace
+    # What is above a child is known to the API server by the child's own rules; before, nothing is.
+    await in_force(alice, child)
     larger = subnamespace_json("front", {**WORKSPACE, "rules": {"containers": {"max": {"cpu": 2}}}})
     with pytest.raises(Forbidden, match=rf"Subnamespace '{name}/web' says: must be at most 1500m"):
         await alice.create(Subnamespace.resource, larger, child)
     # What is only warned of loosens nothing.
     milder: Json = {"podSecurity": {"action": "Warn", "level": "Baseline"}}
-    await Trees(alice).make(child, "front", {**WORKSPACE, "rules": milder})
+    await alice.create(Subnamespace.resource, subnamespace_json("front", {**WORKSPACE, "rules": milder}), child)
+    await Trees(api).ready(child, "front")
 
 
 @pytest.mark.usefixtures("operator")
 async def test_a_tenant_is_never_looser_than_the_defaults(api: Api, name: str) -> None:
     """E15: it may decide what is only the standard, and not loosen what TenancyDefaults say."""
     await api.make_tenant(name, rules={"podSecurity": {"level": "Privileged"}})
+    await api.make_tenant(f"{name}-3")
     defaults: Json = {"metadata": {"name": "default"}, "spec": {"rules": {"podSecurity": {"level": "Baseline"}}}}
     await api.create(TenancyDefaults.resource, defaults)
     try:
@@ -218,6 +210,13 @@ async def test_a_tenant_is_never_looser_than_the_defaults(api: Api, name: str) -
     finally:
         await api.delete(TenancyDefaults.resource, "default")
 
+        async def standard() -> bool:
+            told = await refusal(api, PODS, pod(hostNetwork=True), f"{name}-3")
+            return "podSecurity.hostNamespaces of Tenantry's standard" in told
+
+        # Whoever comes next has the rules of all, too.
+        await until(standard, "the defaults are no longer in force")
+
 
 @pytest.mark.usefixtures("operator")
 @pytest.mark.parametrize("pattern", ["a[", "a)|(b", "\\Qa", "(?<x"])
@@ -245,11 +244,14 @@ async def test_warnings_and_audit_do_not_refuse(api: Api, alice: Api, name: str)
         async with alice.client.open("POST", path, query={"dryRun": "All"}, body=body) as response:
             return " ".join(response.headers.getall("Warning", []))
 
+    async def enforced() -> bool:
+        return "podSecurity.hostNamespaces" in await refusal(alice, PODS, pod(hostNetwork=True), name)
+
+    await until(enforced, "the standard is in force, for one who has rights")
     told = await until(warned, "the rules warn")
     for rule in ("runAsRoot", "privilegeEscalation", "defaultCapabilities", "seccompUnset"):
         assert f"podSecurity.{rule} of Tenant '{name}'" in told
     assert "images.allowed" not in told
-    await until(lambda: refusal_of(alice, pod(hostNetwork=True), name), "the standard is in force")
     with pytest.raises(Forbidden, match=r"podSecurity\.hostNamespaces of Tenantry's standard"):
         await alice.create(PODS, pod(hostNetwork=True), name)
 
@@ -274,7 +276,7 @@ async def test_what_runs_is_looked_at_when_its_spec_changes(api: Api, alice: Api
     await api.patch(Tenant.resource, name, {"spec": {"rules": {"images": {"allowed": ["other"]}}}})
 
     async def so() -> bool:
-        return bool(await refusal_of(alice, pod("busybox"), name))
+        return "rule images.allowed" in await refusal(alice, PODS, pod("busybox"), name)
 
     await until(so, "the new rules are in force")
     await alice.patch(PODS, "p", {"metadata": {"labels": {"a": "b"}}}, name)
@@ -283,8 +285,9 @@ async def test_what_runs_is_looked_at_when_its_spec_changes(api: Api, alice: Api
 async def in_force(person: Api, namespace: str) -> None:
     """Wait until the API server goes by the rules: the policies may be a second old."""
 
-    async def so() -> str:
-        return await refusal_of(person, pod("evil.example/x"), namespace)
+    async def so() -> bool:
+        # Who has no rights yet is refused, too.
+        return "(rule " in await refusal(person, PODS, pod("evil.example/x"), namespace)
 
     await until(so, "the rules are in force")
 
