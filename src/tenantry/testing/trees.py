@@ -42,9 +42,15 @@ class Trees:
         return await self.get(parent, name)
 
     async def make(self, parent: str, name: str, spec: Json | None = None) -> str:
-        """Create a Subnamespace, wait until it is ready, and return its namespace."""
+        """Create a Subnamespace, wait until it is ready and can be worked in, and return its namespace."""
         await self.ask(parent, name, spec)
-        return (await self.ready(parent, name)).status.namespace
+        return await self.open(parent, name)
+
+    async def open(self, parent: str, name: str) -> str:
+        """Wait until a Subnamespace is ready and its owners can work in its namespace, and return that."""
+        namespace = (await self.ready(parent, name)).status.namespace
+        await self.api.open(namespace)
+        return namespace
 
     async def get(self, parent: str, name: str) -> Subnamespace:
         """Return a Subnamespace."""
