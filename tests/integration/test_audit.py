@@ -54,11 +54,21 @@ NOT_YET = {"TNT-NET-011", "TNT-NET-012"}
 PROBES = tuple(check for check in CHECKS if check.probe is not None)
 
 
+def owner_of(tenant: str) -> str:
+    """Return the owner of a test's tenant: what other tests gave to theirs, an audit would find."""
+    return f"{tenant}-alice"
+
+
 @pytest_asyncio.fixture
-async def alice(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[Api]:
+async def alice(tenancy: LocalCluster, tmp_path: Path, name: str) -> AsyncGenerator[Api]:
     """The owner, with a certificate of her own."""
-    async with as_person(tenancy, tmp_path, "alice") as person:
+    async with as_person(tenancy, tmp_path, owner_of(name)) as person:
         yield person
+
+
+async def make_tenant(api: Api, name: str, **spec: object) -> None:
+    """Make a tenant of alice's, and wait until it is ready."""
+    await api.make_tenant(name, owners=[{"kind": "User", "name": owner_of(name)}], **spec)
 
 
 @pytest_asyncio.fixture
@@ -102,6 +112,20 @@ async def make_plain(api: Api, namespace: str, user: str) -> None:
         "subjects": [{"kind": "User", "name": user, "apiGroup": RBAC_GROUP}],
     }
     await api.create(RoleBinding.resource, binding, namespace)
+    await takes_pods(api, namespace, user)
+
+
+async def takes_pods(api: Api, namespace: str, user: str) -> None:
+    """Wait until an honest pod of somebody's is taken: of bindings and quotas the API server hears a moment later."""
+    seen = Place(namespace=namespace, user=user, tenant="", suffix="early", image=IMAGE)
+    async with Client(msgspec.structs.replace(api.client.connection, impersonate=user)) as person:
+        await until(lambda: is_taken(person, seen), f"{user} may make pods in {namespace}")
+
+
+async def is_taken(person: Client, seen: Place) -> bool:
+    """Tell whether an honest pod is taken."""
+    honest = create(kinds.PODS, pod(seen), seen.namespace)
+    return (await runner.attempted(person, honest)).outcome == Outcome.THROUGH
 
 
 async def audited(api: Api, person: Client, namespace: str, tenant: str = "") -> Audit:
@@ -118,8 +142,11 @@ async def impersonating(api: Api, namespace: str, user: str, tenant: str = "") -
 
 
 async def in_force(person: Api, namespace: str) -> None:
-    """Wait until the API server keeps all rules: it takes up policies some seconds after they are installed."""
-    seen = Place(namespace=namespace, user="alice", tenant=namespace, suffix="early", image=IMAGE)
+    """Wait until the API server keeps all rules: it takes up policies some seconds after they are installed.
+
+    It refuses everything where it does not know what the rules of a namespace are, or how much of its quota is used.
+    """
+    seen = Place(namespace=namespace, user=owner_of(namespace), tenant=namespace, suffix="early", image=IMAGE)
     marked = {"metadata": {"name": seen.name, "labels": {marks.INHERITED_FROM: "x"}}}
     attempts = (
         create(kinds.PODS, pod(seen, {"hostPID": True}), namespace),
@@ -129,7 +156,8 @@ async def in_force(person: Api, namespace: str) -> None:
     )
 
     async def so() -> bool:
-        return all([(await runner.attempted(person.client, each)).outcome == Outcome.REFUSED for each in attempts])
+        closed = all([(await runner.attempted(person.client, each)).outcome == Outcome.REFUSED for each in attempts])
+        return closed and await is_taken(person.client, seen)
 
     await until(so, "the policies are in force")
 
@@ -153,7 +181,7 @@ async def test_what_fails_on_a_plain_namespace_passes_on_a_guarded_tenant(
     api: Api, alice: Api, operator: Operator, name: str, fast: str
 ) -> None:
     """X06, H06: check by check; and it holds when the operator is down."""
-    await api.make_tenant(name, **guarded(fast))
+    await make_tenant(api, name, **guarded(fast))
     plain_name = f"{name}-plain"
     await make_plain(api, plain_name, f"{name}-mallory")
     await in_force(alice, name)
@@ -189,6 +217,12 @@ async def test_it_makes_and_changes_nothing(api: Api, name: str) -> None:
     """X06: not even where everything goes through."""
     await make_plain(api, name, f"{name}-mallory")
     await api.create(ResourceQuota.resource, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "9"}}}, name)
+
+    async def counted() -> bool:
+        return bool((await api.get(ResourceQuota.resource, "q", name)).get("status", {}).get("used"))
+
+    await until(counted, "Kubernetes has counted the quota")
+    await takes_pods(api, name, f"{name}-mallory")
     some = (kinds.PODS, kinds.SERVICES, kinds.CONFIG_MAPS, kinds.SECRETS, kinds.CLAIMS, kinds.INGRESSES)
     some = (*some, kinds.ROLES, RoleBinding.resource, kinds.ENDPOINT_SLICES)
 
@@ -227,15 +261,20 @@ async def test_it_is_never_made_as_an_administrator(api: Api) -> None:
 @pytest.mark.usefixtures("operator")
 async def test_it_finds_what_an_administrator_gave_by_mistake(api: Api, alice: Api, name: str) -> None:
     """X06: a ClusterRoleBinding to view shows as what it opens."""
-    await api.make_tenant(name)
+    await make_tenant(api, name)
     carol = f"{name}-carol"
-    careless = {
+    careless: Json = {
         "metadata": {"name": carol},
         "roleRef": {"kind": "ClusterRole", "name": "view", "apiGroup": RBAC_GROUP},
         "subjects": [{"kind": "User", "name": carol, "apiGroup": RBAC_GROUP}],
     }
     await api.create(kinds.CLUSTER_ROLE_BINDINGS, careless)
+
+    async def known() -> bool:
+        return await api.may(careless["subjects"][0], "list", "", "pods")
+
     try:
+        await until(known, "the API server knows of the binding")
         found = verdicts(await impersonating(api, name, carol, name))
     finally:
         await api.delete(kinds.CLUSTER_ROLE_BINDINGS, carol)
@@ -255,12 +294,17 @@ async def test_it_finds_what_another_tenant_gave(api: Api, name: str) -> None:
     for number in range(MOST_OTHERS + 1):
         await api.create(Namespace.resource, {"metadata": {"name": f"{name}-{number}"}})
     last = f"{name}-{MOST_OTHERS}"
-    binding = {
+    binding: Json = {
         "metadata": {"name": "friends"},
         "roleRef": {"kind": "ClusterRole", "name": "view", "apiGroup": RBAC_GROUP},
         "subjects": [{"kind": "User", "name": carol, "apiGroup": RBAC_GROUP}],
     }
     await api.create(RoleBinding.resource, binding, last)
+
+    async def known() -> bool:
+        return await api.may(binding["subjects"][0], "list", "", "pods", last)
+
+    await until(known, "the API server knows of the binding")
     result = of(await impersonating(api, name, carol, name), "TNT-API-002")
     assert {attempt.what for attempt in result.attempts if attempt.outcome == Outcome.THROUGH} >= {
         f"list pods in {last!r}",
@@ -272,7 +316,13 @@ async def test_it_finds_what_another_tenant_gave(api: Api, name: str) -> None:
 @pytest.mark.usefixtures("operator")
 async def test_a_refusal_for_another_reason_is_no_pass(api: Api, alice: Api, name: str) -> None:
     """X06: where an honest pod is refused as well, nothing is known of the others."""
-    await api.make_tenant(name, quota={"hard": {"pods": "0"}})
+    await make_tenant(api, name, quota={"hard": {"pods": "0"}})
+    seen = Place(namespace=name, user=owner_of(name), tenant=name, suffix="early", image=IMAGE)
+
+    async def counted() -> bool:
+        return "exceeded quota" in (await runner.attempted(alice.client, create(kinds.PODS, pod(seen), name))).message
+
+    await until(counted, "the quota counts")
     audit = await audited(api, alice.client, name, name)
     result = of(audit, "TNT-POD-001")
     assert result.verdict is Verdict.SKIPPED
@@ -283,11 +333,11 @@ async def test_a_refusal_for_another_reason_is_no_pass(api: Api, alice: Api, nam
 @pytest.mark.usefixtures("operator")
 async def test_the_report_is_read_by_owners_and_written_by_administrators(api: Api, alice: Api, name: str) -> None:
     """X06: with score, counts and what failed; the next one takes its place."""
-    await api.make_tenant(name)
+    await make_tenant(api, name)
     audit = await audited(api, alice.client, name, name)
     await report.write(api.client, audit)
     found = await alice.get(IsolationReport.resource, LATEST, name)
-    assert (found["spec"]["user"], found["status"]["score"]) == ("alice", audit.score)
+    assert (found["spec"]["user"], found["status"]["score"]) == (owner_of(name), audit.score)
     assert found["status"]["summary"]["failed"] == audit.summary.failed == len(found["status"]["failed"])
     with pytest.raises(Forbidden):
         await alice.patch(IsolationReport.resource, LATEST, {"spec": {"user": "nobody"}}, name)
@@ -300,7 +350,7 @@ async def test_the_report_is_read_by_owners_and_written_by_administrators(api: A
 @pytest.mark.usefixtures("operator")
 async def test_a_tenant_of_which_nothing_is_said_is_guarded(api: Api, alice: Api, name: str) -> None:
     """X02, X06: pod security is Baseline, the network closed, and nodes are the scheduler's."""
-    await api.make_tenant(name)
+    await make_tenant(api, name)
     await in_force(alice, name)
     audit = await audited(api, alice.client, name, name)
     standard = [f"TNT-POD-{number:03}" for number in range(1, 15)] + ["TNT-NODE-004"]
@@ -312,7 +362,7 @@ async def test_a_tenant_of_which_nothing_is_said_is_guarded(api: Api, alice: Api
 @pytest.mark.usefixtures("operator")
 async def test_parents_and_subtenants_are_foreign_to_each_other(api: Api, alice: Api, trees: Trees, name: str) -> None:
     """E05, X06: a workspace is at home, a Subtenant is another tenant."""
-    await api.make_tenant(name)
+    await make_tenant(api, name)
     bob = f"{name}-bob"
     work = await trees.make(name, "work")
     apart = await trees.make(name, "apart", {"mode": "Subtenant", "owners": [{"kind": "User", "name": bob}]})
@@ -330,7 +380,7 @@ async def test_parents_and_subtenants_are_foreign_to_each_other(api: Api, alice:
 @pytest.mark.usefixtures("operator")
 async def test_the_gap_in_dns_is_named(api: Api, alice: Api, name: str) -> None:
     """H06: where CoreDNS is told to answer everybody."""
-    await api.make_tenant(name)
+    await make_tenant(api, name)
     assert of(await audited(api, alice.client, name, name), "TNT-NET-023").verdict is Verdict.SKIPPED
     corefile = ".:53 {\n    kubernetes cluster.local\n}\n"
     await api.create(
@@ -347,8 +397,8 @@ async def test_the_gap_in_dns_is_named(api: Api, alice: Api, name: str) -> None:
 @pytest.mark.usefixtures("operator")
 async def test_probes_that_cannot_be_set_up_say_why(api: Api, alice: Api, name: str) -> None:
     """X06: no nodes, no image, or no right to make a namespace; and nothing is left."""
-    await api.make_tenant(name)
-    seen = await gather(api.client, namespace=name, user="alice", tenant=name, image=IMAGE)
+    await make_tenant(api, name)
+    seen = await gather(api.client, namespace=name, user=owner_of(name), tenant=name, image=IMAGE)
     played = msgspec.structs.replace(seen, real_nodes=())
     real = msgspec.structs.replace(seen, real_nodes=(Node(name="n1"),))
     image = Image(reference="tenantry.local/probe:1", is_there=True)
