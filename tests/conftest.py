@@ -1,4 +1,7 @@
-"""What all tests share: a home of local clusters that is nobody's, and gone afterwards."""
+"""What all tests share: a home of local clusters that is nobody's, and gone afterwards; and how properties are tried.
+
+These have no deadline, wherever they stand, since the machine that runs them may be busy.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("tenantry", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tenantry")
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ from tenantry.local import authentication, issuer, x509
 from tenantry.local.authentication import Oidc, check
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.spec import ClusterSpec, Ports, read_spec, write_spec
+from tenantry.testing.api import SECONDS
 from tenantry.testing.oidc import Provider, provider
 
 Json = dict[str, Any]
@@ -209,7 +210,7 @@ def settings(idp: Provider, **changes: object) -> Oidc:
 
 async def test_a_provider_that_answers_is_no_trouble(tmp_path: Path) -> None:
     async with provider(tmp_path) as idp:
-        assert await issuer.trouble(settings(idp)) == ""
+        assert await issuer.trouble(settings(idp), SECONDS) == ""
 
 
 async def test_what_keeps_a_provider_from_being_believed_is_told(tmp_path: Path) -> None:
@@ -219,14 +220,17 @@ async def test_what_keeps_a_provider_from_being_believed_is_told(tmp_path: Path)
     async with provider(tmp_path) as idp:
         oidc = settings(idp)
         other = (tmp_path / "other.crt").read_text()
-        assert "not trusted" in await issuer.trouble(msgspec.structs.replace(oidc, ca=other))
-        assert "must be exactly that" in await issuer.trouble(msgspec.structs.replace(oidc, issuer=f"{idp.issuer}/"))
-        assert "the status 404" in await issuer.trouble(msgspec.structs.replace(oidc, issuer=f"{idp.issuer}/realm"))
-    assert "cannot be reached" in await issuer.trouble(oidc)
+        for changes, told in (
+            ({"ca": other}, "not trusted"),
+            ({"issuer": f"{idp.issuer}/"}, "must be exactly that"),
+            ({"issuer": f"{idp.issuer}/realm"}, "the status 404"),
+        ):
+            assert told in await issuer.trouble(msgspec.structs.replace(oidc, **changes), SECONDS)
+    assert "cannot be reached" in await issuer.trouble(oidc, SECONDS)
 
 
 async def test_a_provider_that_says_nothing_is_not_waited_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         oidc = changed(issuer=f"https://127.0.0.1:{silent.getsockname()[1]}")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SECONDS):
             assert "does not answer in" in await issuer.trouble(oidc, timeout_seconds=0.2)
