@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
+from collections.abc import AsyncGenerator
 
 import pytest
+import pytest_asyncio
 
 from tenantry.api import reasons
 from tenantry.api.errors import Forbidden
@@ -21,6 +24,21 @@ pytest_plugins = ["tenantry.testing.fixtures"]
 
 HOUR = 3600.0
 DAY = 24 * HOUR
+TICK_SECONDS = 0.05
+
+
+@pytest_asyncio.fixture
+async def clock(clock: ManualClock) -> AsyncGenerator[ManualClock]:
+    """The engine's clock, which besides goes on by itself: by it the engine tries again and sees what has settled."""
+
+    async def go_on() -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            clock.advance(TICK_SECONDS)
+
+    going = asyncio.create_task(go_on())
+    yield clock
+    going.cancel()
 
 
 def _in(clock: ManualClock, seconds: float) -> str:
