@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from tenantry.api import marks, reasons
-from tenantry.api.errors import Forbidden
+from tenantry.api.errors import ApiError, Forbidden
 from tenantry.api.kubernetes import ClusterRoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.slice import SliceClaim
@@ -17,7 +17,8 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.controllers.nodes.controller import Node
 from tenantry.engine.clock import rfc3339, rfc3339_micro
-from tenantry.testing.api import Api, until
+from tenantry.testing.api import PODS, Api, until
+from tenantry.testing.refusals import tried
 from tenantry.testing.requests import People
 
 Json = dict[str, Any]
@@ -42,6 +43,7 @@ class Pool:
         self.name = name
         self.nodes: list[str] = []
         self.spare = f"{name}-spare"
+        self._words = 0
         self.living = [asyncio.create_task(self._beat())]
 
     @property
@@ -76,7 +78,23 @@ class Pool:
             return own.issuperset(taint["key"] for node in found for taint in node["spec"].get("taints", []))
 
         await until(usable, f"{made} can be used")
+        await self.heard()
         return made
+
+    async def heard(self) -> None:
+        """Wait until the operator has heard of everything that was done to nodes until now.
+
+        It is told of nodes in the order of their changes, but of claims beside: one that it hears of before is decided
+        on by the nodes as they were. The last change is one that it answers.
+        """
+        self._words += 1
+        said = str(self._words)
+        await self.api.patch(Node.resource, self.spare, {"metadata": {"labels": {marks.INGRESS_MBPS: said}}})
+
+        async def so() -> bool:
+            return (await self.node(self.spare))["status"]["capacity"].get(marks.INGRESS_MBPS) == said
+
+        await until(so, "the operator has heard of the nodes")
 
     async def _create(
         self, name: str, capacity: Mapping[str, str], labels: Mapping[str, str], taints: Sequence[Json]
@@ -105,7 +123,8 @@ class Pool:
         while True:
             now = {"spec": {"renewTime": rfc3339_micro(dt.datetime.now(dt.UTC))}}
             for each in self._all():
-                await self.api.patch(LEASES, each, now, "kube-node-lease")
+                with suppress(ApiError):  # as a kubelet, it goes on when the API server is not there for a moment
+                    await self.api.patch(LEASES, each, now, "kube-node-lease")
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     def _all(self) -> list[str]:
@@ -149,6 +168,16 @@ async def state(api: Api, namespace: str, name: str, wanted: str, reason: str = 
     except AssertionError as error:
         error.add_note(f"its status: {status}")
         raise
+
+
+async def is_let_in(api: Api, namespace: str, slice_: str, pod: Json) -> None:
+    """Wait until a namespace's pods are bound to a slice: policies see its label a moment after we do."""
+
+    async def so() -> bool:
+        made = await tried(api, PODS, pod, namespace)
+        return bool(made["spec"].get("nodeSelector", {}).get(marks.SLICE) == slice_)
+
+    await until(so, f"pods of {namespace} are bound to {slice_}")
 
 
 def message(found: Json) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tenantry.api.errors import ApiError
+from tenantry.api.errors import ApiError, Forbidden
 from tenantry.api.model import Resource
 from tenantry.kube import wire
 from tenantry.kube.client import JSON, MERGE_PATCH
@@ -15,6 +15,7 @@ from tenantry.testing.api import Api, until
 Json = dict[str, Any]
 
 _UNKNOWN = "no params found for policy binding"
+_UNCOUNTED = "status unknown for quota"
 
 
 async def refusal(person: Api, resource: Resource, value: Json, namespace: str, *, patch: str = "") -> str:
@@ -53,6 +54,26 @@ async def tried(person: Api, resource: Resource, value: Json, namespace: str, *,
     if error is not None:
         raise error
     return stored
+
+
+async def counted(person: Api, resource: Resource, value: Json, namespace: str) -> Json:
+    """Make an object, once the API server knows what the namespace's ResourceQuotas have counted so far.
+
+    Kubernetes counts a moment after one was made or has limited more; until then it refuses what that limits.
+
+    Raises:
+        ApiError: It is refused for another reason.
+    """
+
+    async def made() -> Json | None:
+        try:
+            return await person.create(resource, value, namespace)
+        except Forbidden as error:
+            if _UNCOUNTED not in str(error):
+                raise
+            return None
+
+    return await until(made, f"the quotas of {namespace} are counted")
 
 
 async def _tried(person: Api, resource: Resource, value: Json, namespace: str, *, patch: str) -> Json:
