@@ -10,13 +10,14 @@ import pytest_asyncio
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
+from tenantry.testing.api import SECONDS
 
 
 @pytest_asyncio.fixture(scope="session")
 async def cluster(tenantry_home: Path) -> AsyncIterator[LocalCluster]:
     """A running throwaway cluster: no nodes, no operator, nothing of Tenantry in it."""
     local = LocalCluster("shared", root=tenantry_home)
-    await local.up(UpOptions(throwaway=True))
+    await local.up(UpOptions(throwaway=True, timeout_seconds=2 * SECONDS))
     yield local
     await local.down(purge=True)
 

@@ -22,7 +22,7 @@ from tenantry.local.cluster import LocalCluster, UpOptions, list_clusters
 from tenantry.local.state import ClusterState, ComponentState, Phase, write_state
 from tenantry.testing.api import SECONDS, until
 
-THROWAWAY = UpOptions(throwaway=True)
+THROWAWAY = UpOptions(throwaway=True, timeout_seconds=2 * SECONDS)
 TENANTRY = (sys.executable, "-m", "tenantry")
 
 

@@ -37,7 +37,8 @@ from tenantry.testing.trees import Trees
 async def tenancy(tenantry_home: Path) -> AsyncGenerator[LocalCluster]:
     """A throwaway cluster with Tenantry in it, and no operator."""
     local = LocalCluster("tenancy", root=tenantry_home)
-    await local.up(UpOptions(throwaway=True, install=install))
+    # What is installed counts as one step, which takes 40 s where fifteen processes want each processor [measured].
+    await local.up(UpOptions(throwaway=True, install=install, timeout_seconds=3 * SECONDS))
     # The garbage collector looks for new kinds every 30 s only: until then it would not follow the end of a tenant.
     await local.restart_component("kube-controller-manager", timeout_seconds=2 * SECONDS)
     yield local
