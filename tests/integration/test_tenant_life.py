@@ -17,7 +17,7 @@ from tenantry.engine.conditions import find
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import CONFIG_MAPS, EVENTS, PODS, SECRETS, Api, stays, tenant_json, until
+from tenantry.testing.api import CONFIG_MAPS, EVENTS, SECONDS, SECRETS, Api, stays, tenant_json, until
 from tenantry.testing.operators import Operator
 
 pytest_plugins = ["tenantry.testing.fixtures"]
@@ -116,8 +116,10 @@ async def test_a_tenant_made_again_at_once_waits_for_the_old_namespace(api: Api,
     """E01: the old tenant's namespace is never given to the new one."""
     first = await api.make_tenant(name)
     await api.create(CONFIG_MAPS, {"metadata": {"name": "secret-of-the-first"}}, name)
+    uid = (await api.get(Namespace.resource, name))["metadata"]["uid"]
     await api.delete(Tenant.resource, name)
     await api.create(Tenant.resource, tenant_json(name, owners=[{"kind": "User", "name": "bob"}]))
+    await _replaced(api, name, uid)
     second = await api.ready(name)
     assert second.metadata.uid != first.metadata.uid
     namespace = await api.get(Namespace.resource, name)
@@ -139,6 +141,7 @@ async def test_a_namespace_that_exists_is_never_taken_over(api: Api, operator: O
     assert await api.get(Namespace.resource, name) == before
     assert await api.list(RoleBinding.resource, name) == []
     await api.delete(Namespace.resource, name)
+    await _replaced(api, name, before["metadata"]["uid"])
     await api.ready(name)
     assert find((await api.tenant(name)).status.conditions, reasons.STALLED) is None
     assert operator.is_running
@@ -149,27 +152,24 @@ async def test_a_namespace_that_goes_is_said_and_made_again(api: Api, operator: 
     await api.make_tenant(name)
     uid = (await api.get(Namespace.resource, name))["metadata"]["uid"]
     # A finalizer holds the namespace until the test has seen what is said meanwhile.
-    pod = {"metadata": {"name": "keeps", "finalizers": ["example.com/keep"]}, "spec": {"containers": [CONTAINER]}}
-    await until(lambda: _made(api, name, pod), "the pod is admitted")
+    await api.create(CONFIG_MAPS, {"metadata": {"name": "keeps", "finalizers": ["example.com/keep"]}}, name)
     await api.delete(Namespace.resource, name)
     await api.condition(name, reasons.READY, holds=False, reason=reasons.NAMESPACE_TERMINATING)
-    await api.patch(PODS, "keeps", {"metadata": {"finalizers": None}}, name)
+    await api.patch(CONFIG_MAPS, "keeps", {"metadata": {"finalizers": None}}, name)
+    await _replaced(api, name, uid)
     await api.ready(name)
     assert (await api.get(Namespace.resource, name))["metadata"]["uid"] != uid
     assert operator.is_running
 
 
-CONTAINER: Json = {"name": "main", "image": "example.com/app:1"}
+async def _replaced(api: Api, name: str, uid: str) -> None:
+    """Wait until a namespace has gone, whether or not another one of its name is there: that takes Kubernetes long."""
 
+    async def so() -> bool:
+        found = await api.find(Namespace.resource, name)
+        return found is None or found["metadata"]["uid"] != uid
 
-async def _made(api: Api, namespace: str, pod: Json) -> bool:
-    try:
-        await api.create(PODS, pod, namespace)
-    except Forbidden as error:
-        if "serviceaccount" not in str(error):
-            raise
-        return False  # the controller-manager has not made the default service account yet
-    return True
+    await until(so, f"the namespace {name} has gone", seconds=2 * SECONDS)
 
 
 # -- hand edits -----------------------------------------------------------------------------------
