@@ -14,7 +14,7 @@ import yaml
 
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, Forbidden
-from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, NetworkPolicy
+from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, NetworkPolicy, ResourceQuota
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.engine.conditions import find, is_true
@@ -121,7 +121,8 @@ async def test_the_zones_of_an_open_tenant_are_kept_apart_from_above(
     async with _installed(api, definition):
         await api.make_tenant(name, clusterNetworkPolicy="Enabled", isolation={"network": "Open"})
         other = await api.make_tenant(f"{name}-b", clusterNetworkPolicy="Enabled")
-        await api.condition(name, reasons.CLUSTER_NETWORK_POLICY, holds=True, reason=reasons.IN_FORCE)
+        for each in (name, other.metadata.name):
+            await api.condition(each, reasons.CLUSTER_NETWORK_POLICY, holds=True, reason=reasons.IN_FORCE)
         team, customer = await trees.make(name, "team"), await trees.make(name, "customer", subtenant("carl"))
         inner = await trees.make(customer, "inner")
         await until(lambda: _zones(api, name, 2), "both zones have a policy")
@@ -219,6 +220,13 @@ async def _admitted(api: Api, namespace: str, pod: Json) -> bool:
 async def test_pods_are_refused_beyond_the_quota_and_not_before(api: Api, operator: Operator, name: str) -> None:
     """E01: Kubernetes itself enforces what the tenant may use."""
     await api.make_tenant(name, quota={"hard": {"pods": 2}})
+
+    async def is_counted() -> bool:
+        found = await api.get(ResourceQuota.resource, "tenantry-quota", name)
+        return "pods" in found.get("status", {}).get("used", {})
+
+    # A pod that is made before Kubernetes has come to the quota is not counted.
+    await until(is_counted, "the quota is counted")
     pod: Json = {"metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "a", "image": "example.com/a"}]}}
     for _ in range(2):
         await until(lambda: _admitted(api, name, pod), "the pod is admitted")
