@@ -16,6 +16,7 @@ from tenantry.engine.conditions import is_true
 from tenantry.local.cluster import LocalCluster
 from tenantry.testing.api import CONFIG_MAPS, CRDS, SECRETS, Api, stays, until
 from tenantry.testing.people import as_person
+from tenantry.testing.refusals import refusal
 from tenantry.testing.trees import Trees
 
 pytest_plugins = ["tenantry.testing.fixtures"]
@@ -102,6 +103,10 @@ async def test_nobody_takes_secrets_out_by_way_of_a_child(
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "sub-maker"}
     subjects = [{"kind": "User", "name": "mallory", "apiGroup": "rbac.authorization.k8s.io"}]
     await api.create(bindings, {"metadata": {"name": "m"}, "roleRef": reference, "subjects": subjects}, name)
+    # The API server is told of a new binding a moment after it was written.
+    await until(
+        lambda: api.may(subjects[0], "create", "tenantry.dev", "subnamespaces", name), "mallory's rights are known"
+    )
     async with as_person(tenancy, tmp_path, "mallory") as mallory:
 
         def child(called: str, **modes: object) -> Json:
@@ -231,8 +236,10 @@ async def test_a_quota_that_is_full_is_told_and_the_copy_comes_when_there_is_roo
 
     async def counts() -> bool:
         status: Json = (await api.get(quotas, "none", child)).get("status", {})
-        return "secrets" in status.get("hard", {})
+        told = await refusal(api, SECRETS, {"metadata": {"name": "any"}}, child)
+        return "secrets" in status.get("hard", {}) and "exceeded quota" in told
 
+    # Its status comes first: the API server itself is told of it a moment later.
     await until(counts, "the quota is in force")
     await api.create(SECRETS, {"metadata": {"name": "thing"}, "data": {"a": "Yg=="}}, name)
 

@@ -16,9 +16,10 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import CONFIG_MAPS, PODS, SECRETS, Api, stays, until
+from tenantry.testing.api import CONFIG_MAPS, PODS, SECONDS, SECRETS, Api, stays, until
 from tenantry.testing.operators import Operator
 from tenantry.testing.people import as_person
+from tenantry.testing.refusals import refusal
 from tenantry.testing.trees import WORKSPACE, Trees, subnamespace_json, subtenant
 from tenantry.world.naming import child_name
 
@@ -39,6 +40,7 @@ async def test_a_workspace_is_a_namespace_that_the_parents_owners_manage(
     async with as_person(tenancy, tmp_path, "alice") as alice:
         await alice.create(Subnamespace.resource, subnamespace_json("team", WORKSPACE), name)
         made = await trees.ready(name, "team")
+        await trees.open(name, "team")
         digits = hashlib.sha256(f"{tenant.metadata.uid}/{name}/team".encode()).hexdigest()[:16]
         assert made.status.namespace == f"team-{digits}"
         assert made.status.depth == 1
@@ -110,7 +112,7 @@ async def test_a_namespace_that_is_there_is_never_taken_over(api: Api, trees: Tr
     await trees.condition(name, "squat", reasons.STALLED, holds=True, reason=reasons.NAMESPACE_EXISTS)
     assert set(await trees.labels(taken)) == {"kubernetes.io/metadata.name"}
     await api.delete(Namespace.resource, taken)
-    made = await trees.condition(name, "squat", reasons.READY, holds=True)
+    made = await trees.condition(name, "squat", reasons.READY, holds=True, seconds=2 * SECONDS)
     assert made.status.namespace == taken
 
 
@@ -162,7 +164,7 @@ async def test_a_parent_is_blind_to_its_subtenant_and_can_delete_it(
         await carl.create(SECRETS, {"metadata": {"name": "own"}, "stringData": {"a": "b"}}, inside)
         deeper = subnamespace_json("below", WORKSPACE)
         await carl.create(Subnamespace.resource, deeper, inside)
-    below = (await trees.ready(inside, "below")).status.namespace
+    below = await trees.open(inside, "below")
     async with as_person(tenancy, tmp_path, "alice") as alice:
         for namespace in (inside, below):
             for resource in (SECRETS, CONFIG_MAPS, PODS, RoleBinding.resource, Subnamespace.resource):
@@ -199,11 +201,16 @@ async def test_a_parent_cannot_be_its_subtenants_owner(  # noqa: PLR0917 - fixtu
     """E05: nobody of the parent's becomes an owner below."""
     both = [{"kind": "User", "name": "alice"}, {"kind": "User", "name": "bob"}]
     await api.make_tenant(name, owners=both)
+    mine = subnamespace_json("mine", {"mode": "Subtenant", "owners": owners})
     async with as_person(tenancy, tmp_path, "alice") as alice:
+
+        async def told() -> bool:
+            return message in await refusal(alice, Subnamespace.resource, mine, name)
+
+        # The policy reads the parent's owners from their binding, of which it is told a moment after it was written.
+        await until(told, "the policy knows the parent's owners")
         with pytest.raises((Forbidden, Invalid), match=message):
-            await alice.create(
-                Subnamespace.resource, subnamespace_json("mine", {"mode": "Subtenant", "owners": owners}), name
-            )
+            await alice.create(Subnamespace.resource, mine, name)
 
 
 async def test_the_owners_of_a_subtenant_cannot_be_changed_by_its_parent(
@@ -314,6 +321,12 @@ async def test_a_suspension_closes_the_whole_tree_and_its_end_opens_it(
     await api.patch(Tenant.resource, name, {"spec": {"suspended": True}})
     await api.condition(name, reasons.SUSPENDED, holds=True, reason=reasons.SUSPENDED_BY_SPEC)
     async with as_person(tenancy, tmp_path, "carl") as carl:
+
+        async def is_seen() -> bool:
+            return not await api.may({"kind": "User", "name": "carl"}, "list", "", "secrets", inside)
+
+        # The API server is told of a changed binding a moment after it was written.
+        await until(is_seen, "the API server knows that carl is out")
         with pytest.raises(Forbidden):
             await carl.list(SECRETS, inside)
         await api.patch(Tenant.resource, name, {"spec": {"suspended": False}})
@@ -379,7 +392,7 @@ async def test_nothing_is_written_twice(api: Api, trees: Trees, operator: Operat
         nonlocal before
         last, before = before, await _versions(api, name, top, low, *others)
         await asyncio.sleep(0.5)
-        return last == before
+        return last == before and await _counted(api, name, top, low, *others)
 
     await until(settled, "nobody else writes here any more")
     since = operator.log.stat().st_size
@@ -398,6 +411,16 @@ async def test_nothing_is_written_twice(api: Api, trees: Trees, operator: Operat
     except AssertionError as error:
         error.add_note(f"changed: {sorted(changed)}; {operator.written(since, name, top, low, *others)}")
         raise
+
+
+async def _counted(api: Api, *namespaces: str) -> bool:
+    """Tell whether Kubernetes has come to every quota: it counts what each of its keys is about."""
+    quotas = [each for namespace in namespaces for each in await api.list(ResourceQuota.resource, namespace)]
+    return all(
+        each.get("status", {}).get("hard") == each["spec"]["hard"]
+        and each["status"].get("used", {}).keys() == each["spec"]["hard"].keys()
+        for each in quotas
+    )
 
 
 async def _versions(api: Api, tenant: str, *children: str) -> dict[str, str]:
