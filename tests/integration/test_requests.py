@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,10 @@ from tenantry.install import apply, manifests
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
-from tenantry.testing.api import CONFIG_MAPS, EVENTS, ROLES, Api, stays, tenant_json, until
+from tenantry.testing.api import CONFIG_MAPS, EVENTS, ROLES, Api, stays, until
 from tenantry.testing.clock import ManualClock
 from tenantry.testing.operators import Operator
+from tenantry.testing.refusals import tried
 from tenantry.testing.requests import People, ask, decide, member, role_request, said
 
 pytest_plugins = ["tenantry.testing.fixtures"]
@@ -56,6 +58,7 @@ async def test_a_tenant_is_asked_for_approved_and_made(api: Api, operator: Opera
     tenant = await api.ready(name)
     assert [owner.name for owner in tenant.spec.owners] == ["bob"]
     assert tenant.spec.quota.hard == {"cpu": "4"}
+    await api.open(name)
     await bob.create(CONFIG_MAPS, {"metadata": {"name": "mine"}}, name)
 
     await api.delete(TenantRequest.resource, name)
@@ -98,7 +101,7 @@ async def test_a_role_is_asked_for_and_the_owner_approves(
     await decide(alice, RoleRequest, "more", name)
     request = await said(api, RoleRequest, "more", name, holds=True, reason=reasons.GRANTED)
     assert request.status.decided_by == "alice"
-    await bob.create(CONFIG_MAPS, {"metadata": {"name": "mine"}}, name)
+    await until(partial(_writes, bob, name), "bob is in")
 
     await alice.delete(RoleBinding.resource, request.status.granted, name)
 
@@ -108,8 +111,11 @@ async def test_a_role_is_asked_for_and_the_owner_approves(
     await until(back, "the binding is put back")
     await bob.delete(RoleRequest.resource, "more", name)
     await api.gone(RoleBinding.resource, request.status.granted, name)
-    with pytest.raises(Forbidden):
-        await bob.create(CONFIG_MAPS, {"metadata": {"name": "another"}}, name)
+
+    async def out() -> bool:
+        return not await _writes(bob, name)
+
+    await until(out, "bob is out")
 
 
 async def test_a_cluster_role_is_asked_for_and_an_administrator_approves(
@@ -130,7 +136,14 @@ async def test_a_cluster_role_is_asked_for_and_an_administrator_approves(
         await decide(api, ClusterRoleRequest, name)
         request = await said(api, ClusterRoleRequest, name, holds=True, reason=reasons.GRANTED)
         assert request.status.expires_at
-        assert await bob.list(CONFIG_MAPS, "kube-system")
+
+        async def reads() -> bool:
+            try:
+                return bool(await bob.list(CONFIG_MAPS, "kube-system"))
+            except Forbidden:
+                return False
+
+        await until(reads, "bob reads what is the cluster's")
         await bob.delete(ClusterRoleRequest.resource, name)
         await api.gone(ClusterRoleBinding.resource, request.status.granted)
     finally:
@@ -275,12 +288,13 @@ async def test_a_suspended_tenants_grants_rest(api: Api, operator: Operator, peo
     await api.condition(name, reasons.SUSPENDED, holds=True)
     await api.patch(Tenant.resource, name, {"spec": {"suspended": False}})
     await said(api, RoleRequest, "more", name, holds=True, reason=reasons.GRANTED)
-    await until(lambda: _sees(bob, name), "bob is back")
+    await until(partial(_writes, bob, name), "bob is back")
 
 
-async def _sees(who: Api, namespace: str) -> bool:
+async def _writes(who: Api, namespace: str) -> bool:
+    """Tell whether somebody may: of a binding that comes or goes the API server knows a moment later."""
     try:
-        await who.create(CONFIG_MAPS, {"metadata": {"name": "back"}}, namespace)
+        await tried(who, CONFIG_MAPS, {"metadata": {"name": "theirs"}}, namespace)
     except Forbidden:
         return False
     return True
@@ -289,7 +303,8 @@ async def _sees(who: Api, namespace: str) -> bool:
 async def test_a_tenants_name_that_is_taken_is_told(api: Api, operator: Operator, people: People, name: str) -> None:
     """E16: nobody else's tenant is touched."""
     del operator
-    await api.create(Tenant.resource, tenant_json(name))
+    # The operator knows it: it hears of tenants and of requests apart.
+    await api.make_tenant(name)
     bob = await people.person("bob")
     await bob.create(TenantRequest.resource, {"metadata": {"name": name}, "spec": {"tenant": name}})
     await said(api, TenantRequest, name, holds=False, reason=reasons.TENANT_EXISTS)
