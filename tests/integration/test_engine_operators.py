@@ -39,7 +39,6 @@ async def _make_all(api: Api, name: str) -> list[str]:
 async def test_a_restarted_operator_writes_nothing(api: Api, operator: Operator, name: str) -> None:
     """E01: what is as it should be is left alone, whatever kind of tenant it is; its Lease is all that it writes."""
     names = await _make_all(api, name)
-    before = [(await api.tenant(each)).metadata.resource_version for each in names]
 
     async def looked_at_all() -> bool:
         waiting = await operator.sample("workqueue_depth") + await operator.sample("controller_runtime_active_workers")
@@ -48,6 +47,7 @@ async def test_a_restarted_operator_writes_nothing(api: Api, operator: Operator,
     # It may have begun a moment ago, and what other tests left not be done.
     await until(looked_at_all, "nothing is left to do")
     await operator.calm()
+    before = [(await api.tenant(each)).metadata.resource_version for each in names]
     told = await _told(api, names)
     await operator.stop()
     since = operator.log.stat().st_size
