@@ -22,6 +22,7 @@ from tenantry.testing.hosts import (
     gateway_api,
     ingress,
     known,
+    may_have_gateways,
     route,
     taken,
 )
@@ -58,6 +59,7 @@ async def tenants(api: Api, operator: Operator, names: tuple[str, str]) -> None:
     await api.make_tenant(names[0])
     await api.create(Tenant.resource, tenant_json(names[1], owners=[{"kind": "User", "name": "mallory"}]))
     await api.ready(names[1])
+    await api.open(names[1])
 
 
 @pytest.mark.usefixtures("tenants")
@@ -66,11 +68,13 @@ async def test_no_host_has_two_tenants(
 ) -> None:
     """E15, H06: who has a host first keeps it, and what lies below a wildcard; also while the operator is down."""
     ours, theirs = names
-    web, wild = f"web.{ours}.example", f"*.{ours}.example.org"
+    # All below a domain of this test's alone: who asks for a wildcard above is refused for anybody's hosts there.
+    web, domain = f"web.{ours}.example", f"{ours}-wild.example"
+    wild = f"*.a.{domain}"
     await alice.create(INGRESSES, ingress(web, wild), ours)
     await known(api, web, wild)
     await operator.stop()
-    wanted = [web, wild, f"a.{ours}.example.org", f"b.a.{ours}.example.org", "*.example.org", f"*.{ours}.example"]
+    wanted = [web, wild, f"b.a.{domain}", f"c.b.a.{domain}", f"*.{domain}", f"*.{ours}.example"]
 
     async def all_refused() -> bool:
         return await taken(mallory, theirs, *wanted) == wanted
@@ -78,7 +82,7 @@ async def test_no_host_has_two_tenants(
     await until(all_refused, "the policy knows the register")
     alias = {"nginx.ingress.kubernetes.io/server-alias": f"free.example, {web}"}
     assert TAKEN in await refusal(mallory, INGRESSES, ingress("free.example", annotations=alias), theirs)
-    free = [f"{ours}.example", f"{ours}.example.org", f"x{web}", f"www.{theirs}.example"]
+    free = [f"{ours}.example", f"a.{domain}", f"x{web}", f"www.{theirs}.example"]
     assert not await taken(mallory, theirs, *free)
     assert not await taken(alice, ours, *wanted)
     await mallory.create(INGRESSES, ingress(free[0]), theirs)
@@ -90,9 +94,9 @@ async def test_no_host_has_two_tenants(
 async def test_nobody_keeps_the_api_server_busy_with_hosts(api: Api, mallory: Api, names: tuple[str, str]) -> None:
     """H06: an object has a few wildcards, and some hundred hosts."""
     _, theirs = names
-    await api.create(INGRESSES, ingress(f"any.{theirs}.example"), "default")
+    await api.create(INGRESSES, ingress(f"any.{theirs}.example", name=theirs), "default")
     await known(api, f"any.{theirs}.example")
-    for most, form in ((MOST_WILDCARDS, "*.h{}.example"), (MOST_HOSTS, "h{}.example")):
+    for most, form in ((MOST_WILDCARDS, f"*.h{{}}.{theirs}.test"), (MOST_HOSTS, f"h{{}}.{theirs}.test")):
         hosts = [form.format(number) for number in range(most + 1)]
 
         async def refused(hosts: list[str] = hosts) -> bool:
@@ -100,7 +104,7 @@ async def test_nobody_keeps_the_api_server_busy_with_hosts(api: Api, mallory: Ap
 
         await until(refused, f"{len(hosts)} are too many")
         assert not await refusal(mallory, INGRESSES, ingress(*hosts[1:]), theirs)
-    await api.delete(INGRESSES, "i", "default")
+    await api.delete(INGRESSES, theirs, "default")
 
 
 @pytest.mark.usefixtures("tenants")
@@ -156,6 +160,8 @@ async def test_gateways_and_routes_have_hosts_too(api: Api, alice: Api, mallory:
     ours, theirs = names
     async with gateway_api(api):
         host, wild = f"web.{ours}.example", f"*.{ours}.example.org"
+        await may_have_gateways(api, "alice", ours)
+        await may_have_gateways(api, "mallory", theirs)
         await alice.create(ROUTES, route(host), ours)
         await alice.create(GATEWAYS, gateway(wild), ours)
 
@@ -177,6 +183,8 @@ async def test_what_the_clusters_gateways_offer_is_theirs_who_take_it(
     infra = f"{ours}-infra"
     await api.create(Namespace.resource, {"metadata": {"name": infra}})
     async with gateway_api(api):
+        await may_have_gateways(api, "alice", ours)
+        await may_have_gateways(api, "mallory", theirs)
         kept, offered = f"own.{ours}.example", f"apps.{ours}.example"
         own = {**gateway(kept), "metadata": {"name": "own"}}
         await api.create(GATEWAYS, own, infra)

@@ -11,7 +11,17 @@ import pytest_asyncio
 
 from tenantry.local.cluster import LocalCluster
 from tenantry.testing.api import Api
-from tenantry.testing.hosts import GATEWAYS, INGRESSES, ROUTES, gateway, gateway_api, ingress, path, route
+from tenantry.testing.hosts import (
+    GATEWAYS,
+    INGRESSES,
+    ROUTES,
+    gateway,
+    gateway_api,
+    ingress,
+    may_have_gateways,
+    path,
+    route,
+)
 from tenantry.testing.operators import Operator
 from tenantry.testing.people import as_person
 from tenantry.testing.refusals import refusal
@@ -93,6 +103,7 @@ async def test_gateways_and_routes_go_by_the_same_rules(api: Api, alice: Api, na
     """E15: listeners and routes have hosts, which match; a route at one's own Gateway may leave them out."""
     rules = {"hostnames": {"allowed": ["(.*[.])?acme[.]example"], "gatewayClasses": ["public"]}}
     await api.make_tenant(name, rules=rules)
+    await may_have_gateways(api, "alice", name)
     assert not await refusal(alice, GATEWAYS, gateway("acme.example", "*.acme.example"), name)
     assert not await refusal(alice, ROUTES, route("www.acme.example", at="infra"), name)
     assert not await refusal(alice, ROUTES, route(), name)

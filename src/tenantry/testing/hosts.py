@@ -120,6 +120,15 @@ async def gateway_api(api: Api) -> AsyncGenerator[None]:
     await api.delete(CLUSTER_ROLES, "gateways")
 
 
+async def may_have_gateways(api: Api, user: str, namespace: str) -> None:
+    """Wait until an owner may make what the Gateway API has: the controller-manager gives owners what admins may."""
+    subject = {"kind": "User", "name": user}
+    await until(
+        lambda: api.may(subject, "create", GATEWAY_GROUP, GATEWAYS.plural, namespace),
+        f"{user} may make Gateways in {namespace}",
+    )
+
+
 def _definition(resource: Resource) -> Json:
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     names = {"plural": resource.plural, "singular": resource.kind.lower(), "kind": resource.kind}
