@@ -12,7 +12,6 @@ from typing import Any
 import pytest_asyncio
 
 from tenantry.api import marks
-from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Subnamespace
@@ -25,6 +24,7 @@ from tenantry.testing.attempts import Attempt, apply, merge, post, steps, strate
 from tenantry.testing.hosts import INGRESSES, ingress
 from tenantry.testing.operators import Operator
 from tenantry.testing.people import as_person
+from tenantry.testing.refusals import refusal
 
 pytest_plugins = ["tenantry.testing.fixtures"]
 
@@ -276,19 +276,20 @@ async def test_what_the_cluster_writes_is_not_written_by_tenants(
     """E15, X02: on which node a pod is, what a quota counts, which address a Service has, and our own kinds' status."""
     rules = {"services": {"types": ["ClusterIP", "LoadBalancer"]}}
     await attempts.make_careless(api, name, "mallory", quota={"hard": {"cpu": "1"}}, rules=rules)
-    await mallory.create(PODS, pod("mine"), name)
     balanced = {"metadata": {"name": "mine"}, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}}
-
-    async def made() -> bool:
-        try:
-            await mallory.create(SERVICES, balanced, name)
-        except Forbidden:
-            return False  # the policies see the tenant's rules a moment after they are written
-        return True
-
-    await until(made, "the Service is made")
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    await api.create(CLAIMS, {"metadata": {"name": "mine"}, "spec": claim}, name)
+    for person, kind, value in (
+        (mallory, PODS, pod("mine")),
+        (mallory, SERVICES, balanced),
+        (api, CLAIMS, {"metadata": {"name": "mine"}, "spec": claim}),
+    ):
+
+        async def may(person: Api = person, kind: Resource = kind, value: Json = value) -> bool:
+            # Policies see the tenant's rules, and Kubernetes counts by a quota, a moment after they are written.
+            return not await refusal(person, kind, value, name)
+
+        await until(may, f"a {kind.kind} can be made")
+        await person.create(kind, value, name)
     await mallory.create(INGRESSES, ingress(f"{name}.example", name="mine"), name)
     spec = {"mode": "Workspace", "inheritance": {"roleBindings": "Sync"}}
     await mallory.create(Subnamespace.resource, {"metadata": {"name": "team"}, "spec": spec}, name)

@@ -133,6 +133,8 @@ async def test_nothing_inherited_is_changed_or_removed(api: Api, mallory: Api, o
     spec = {"mode": "Workspace", "owners": people, "inheritance": {"configMaps": "Sync", "roleBindings": "Sync"}}
     child = await Trees(api).make(name, "team", spec)
     await until(lambda: api.find(RoleBinding.resource, "careless", child), "she has too much there, too")
+    await attempts.careless(api, child, "mallory")
+    await until(lambda: api.find(CONFIG_MAPS, "thing", child), "the ConfigMap is inherited")
     await operator.stop()
     before = await api.get(CONFIG_MAPS, "thing", child)
     path = wire.path(CONFIG_MAPS, child, "thing")
