@@ -55,6 +55,15 @@ async def make_class(api: Api, name: str, policy: str, annotations: Mapping[str,
     await api.create(CLASSES, {"metadata": metadata, "provisioner": provisioner, "reclaimPolicy": policy})
 
 
+async def known(person: Api, namespace: str) -> None:
+    """Wait until the API server knows the StorageClasses: it learns of them in order, a moment after they are made."""
+
+    async def so() -> bool:
+        return "'kept', whose reclaimPolicy is Retain" in await refusal(person, CLAIMS, of_class("kept"), namespace)
+
+    await until(so, "the StorageClasses are known")
+
+
 def claim(annotations: Mapping[str, str] | None = None, **spec: object) -> Json:
     """Return a claim."""
     metadata = {"name": "c", "annotations": dict(annotations or {})}
@@ -70,6 +79,7 @@ def of_class(name: str) -> Json:
 async def test_nobody_takes_a_volume_that_is_there(api: Api, alice: Api, operator: Operator, name: str) -> None:
     """E15, H06: not by name, by label, without a class, nor of a class that keeps volumes; nobody runs."""
     await api.make_tenant(name)
+    await known(alice, name)
     await operator.stop()
     told = "(rule storageClasses.existingVolumes of Tenantry's standard)"
     for value in (
@@ -134,6 +144,7 @@ async def test_claims_get_the_class_of_the_rules(api: Api, alice: Api, name: str
 async def test_claims_of_pods_go_by_the_rules_too(api: Api, alice: Api, name: str) -> None:
     """E15, H06: a volume that a pod brings along is claimed by Kubernetes, in the tenant's name."""
     await api.make_tenant(name)
+    await known(alice, name)
     volume = {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": of_class("kept")["spec"]}}}
     spec = {"containers": [{"name": "c", "image": "busybox"}], "volumes": [volume]}
     await alice.create(PODS, {"metadata": {"name": "p"}, "spec": spec}, name)
