@@ -18,6 +18,7 @@ from tenantry.local.cluster import LocalCluster
 from tenantry.testing.api import Api, until
 from tenantry.testing.operators import Operator
 from tenantry.testing.people import as_person
+from tenantry.testing.refusals import refusal
 
 pytest_plugins = ["tenantry.testing.fixtures"]
 
@@ -168,9 +169,15 @@ async def test_a_policy_that_is_open_from_before_can_be_labelled_and_deleted(api
     await _write(alice, name, "wide", {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{}]})
     await api.patch(Tenant.resource, name, {"spec": {"isolation": {"network": "Isolated"}}})
     await api.ready(name)
+    changed: Json = {"spec": {"podSelector": {"matchLabels": {"a": "b"}}}}
+
+    async def closed() -> bool:
+        return "spec.ingress" in await refusal(alice, NetworkPolicy.resource, changed, name, patch="wide")
+
+    await until(closed, "a change is refused, once the API server has seen the namespace")
     await alice.patch(NetworkPolicy.resource, "wide", {"metadata": {"labels": {"a": "b"}}}, name)
     with pytest.raises(Forbidden, match=r"spec\.ingress"):
-        await alice.patch(NetworkPolicy.resource, "wide", {"spec": {"podSelector": {"matchLabels": {"a": "b"}}}}, name)
+        await alice.patch(NetworkPolicy.resource, "wide", changed, name)
     await alice.delete(NetworkPolicy.resource, "wide", name, propagation="Foreground")
     await api.gone(NetworkPolicy.resource, "wide", name)
 
