@@ -24,8 +24,12 @@ Json = dict[str, Any]
 
 async def fail(api: Api, node: str, *, seconds: int) -> None:
     """Have a node say that it has not been ready for so long."""
+    await _say(api, node, "False", seconds=seconds)
+
+
+async def _say(api: Api, node: str, is_ready: str, *, seconds: int = 0) -> None:
     since = rfc3339(dt.datetime.now(dt.UTC) - dt.timedelta(seconds=seconds))
-    told = {"type": "Ready", "status": "False", "reason": "Test", "message": "", "lastTransitionTime": since}
+    told = {"type": "Ready", "status": is_ready, "reason": "Test", "message": "", "lastTransitionTime": since}
     patch = {"status": {"conditions": [told]}}
     await api.client.merge_patch(Node.resource, "", node, patch, subresource="status")
 
@@ -39,6 +43,16 @@ async def degraded(api: Api, namespace: str, *parts: str) -> None:
         return bool(told) and all(part in told[0]["message"] for part in parts)
 
     await until(so, f"the claim is degraded: {parts}")
+
+
+async def sound(api: Api, namespace: str) -> None:
+    """Wait until a claim does not say that it is degraded."""
+
+    async def so() -> bool:
+        found = await api.get(SliceClaim.resource, "fast", namespace)
+        return reasons.DEGRADED not in [each["type"] for each in found["status"]["conditions"]]
+
+    await until(so, "the claim is not degraded")
 
 
 async def alone(pool: Pool, node: str, slice_: str) -> None:
@@ -62,12 +76,15 @@ async def test_a_node_that_is_not_ready_for_long_is_replaced(api: Api, pool: Poo
     await degraded(api, name, f"not ready: '{first}'")
     found = await api.get(SliceClaim.resource, "fast", name)
     assert found["status"]["nodes"] == [first, second]
+    # A node that has not been ready for long was ready before: of when it says that this ended nobody is told alone.
+    await _say(api, first, "True")
+    await sound(api, name)
     await fail(api, first, seconds=900)
 
     async def replaced() -> bool:
         now = (await api.get(SliceClaim.resource, "fast", name))["status"]
         told = [each["type"] for each in now["conditions"]]
-        return now["nodes"] == [second, third] and now["state"] == "Bound" and reasons.DEGRADED not in told
+        return now.get("nodes") == [second, third] and now["state"] == "Bound" and reasons.DEGRADED not in told
 
     await until(replaced, "another node is taken")
     await free(pool, [first])
@@ -90,7 +107,7 @@ async def test_a_node_stays_where_no_other_fits_or_the_claim_says_never(api: Api
     await api.patch(SliceClaim.resource, "fast", {"spec": {"replaceAfterSeconds": 1}}, name)
 
     async def replaced() -> bool:
-        return (await api.get(SliceClaim.resource, "fast", name))["status"]["nodes"] == [other]
+        return (await api.get(SliceClaim.resource, "fast", name))["status"].get("nodes") == [other]
 
     await until(replaced, "the other node is taken")
     await alone(pool, other, bound["status"]["slice"])

@@ -21,7 +21,7 @@ from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import Api, until
+from tenantry.testing.api import SECONDS, Api, until
 from tenantry.testing.ledger import Ledger
 from tenantry.testing.operators import Operator
 from tenantry.testing.pool import Pool, claim, message, state
@@ -49,7 +49,8 @@ async def shares(api: Api, **wanted: str) -> None:
             for place, each in found.items()
         )
 
-    await until(so, f"shares are {wanted}")
+    # Others' shares may have to come back first, with the end of their namespaces.
+    await until(so, f"shares are {wanted}", seconds=2 * SECONDS)
 
 
 async def test_a_claim_is_charged_until_it_ends(api: Api, pool: Pool, name: str) -> None:
