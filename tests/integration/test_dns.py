@@ -21,7 +21,7 @@ from tenantry.api.model import Resource
 from tenantry.local import build
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.progress import Silent
-from tenantry.testing.api import PODS, Api, until
+from tenantry.testing.api import PODS, SERVICE_ACCOUNTS, Api, until
 from tenantry.testing.coredns import USER, CoreDns, values
 from tenantry.testing.operators import Operator
 from tenantry.testing.trees import Trees, subtenant
@@ -134,6 +134,7 @@ async def set_pod(api: Api, namespace: str, name: str, address: str, phase: str 
 
 async def furnish(api: Api, namespace: str, address: str, number: int) -> Place:
     """Put a pod and Services into a namespace."""
+    await until(lambda: api.find(SERVICE_ACCOUNTS, "default", namespace), f"pods can be made in {namespace}")
     await add_pod(api, namespace, "first")
     await set_pod(api, namespace, "first", address)
     ports = [{"name": "http", "port": 80}]
