@@ -246,7 +246,8 @@ async def place(api: Api, namespace: str, spec: TenancyRulesSpec | None, *, clos
             await try_(
                 api, namespace, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
             )
-        except Forbidden as error:
+        except (Forbidden, Invalid) as error:
+            # That there are no rules yet is told, too, as what is invalid.
             return "(rule " in str(error)
         return not closed and await api.find(SERVICE_ACCOUNTS, "default", namespace) is not None
 
