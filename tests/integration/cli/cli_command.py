@@ -19,6 +19,26 @@ from tenantry.local.cluster import LocalCluster
 
 NAME = "cli"
 SECONDS = 120.0
+PATIENCE = f"--timeout={SECONDS - 20:.0f}s"
+"""For `kubectl wait`, which gives up after 30 s else: it ends before whoever runs it does."""
+
+_POD = msgspec.json.encode(
+    {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "honest"},
+        "spec": {
+            "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "registry.example.com/web",
+                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                }
+            ],
+        },
+    }
+).decode()
 
 
 class Said(NamedTuple):
@@ -107,6 +127,30 @@ class Cli:
         end = time.monotonic() + SECONDS
         while self.kubectl(*asked).returncode:  # it tells nobody
             assert time.monotonic() < end, f"{user!r} may not {verb} {resource} in {namespace!r}"
+
+    def await_pods(self, user: str, namespace: str, *groups: str) -> None:
+        """Wait until the API server would take a user's pod in a namespace that was just made.
+
+        It learns of rights, rules and quotas a moment after they were written, and the pod's account is made by others.
+        """
+        who = ("--as", user, *(word for group in groups for word in ("--as-group", group)))
+        tried = ("create", "--dry-run=server", "-f", "-", "-n", namespace, *who)
+        end = time.monotonic() + SECONDS
+        while (done := self.kubectl(*tried, stdin=_POD)).returncode:
+            assert time.monotonic() < end, done.stderr
+
+    def completed(self, words: str) -> list[str]:
+        """Return what the shell is offered for words, of which the last is being typed."""
+        count = str(len(words.split(" ")) - 1)
+        asked = {"_TENANTRY_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": count}
+        return self.run(environment=asked).stdout.split()
+
+    def offered(self, words: str) -> list[str]:
+        """Return the same, once there is something: a cluster that does not answer in a second offers nothing."""
+        end = time.monotonic() + SECONDS
+        while not (found := self.completed(words)):
+            assert time.monotonic() < end, f"nothing is offered for {words!r}"
+        return found
 
 
 def _text(stream: io.TextIOWrapper) -> str:

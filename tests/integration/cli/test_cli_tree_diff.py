@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
-from cli_command import Cli
+from cli_command import PATIENCE, Cli
 
 from tenantry.bench.hold import held_operator
 from tenantry.kube.client import Client
@@ -146,4 +146,4 @@ def _settled(cli: Cli, name: str, new: str) -> None:
     cli.run("wait", "trq", name)
     for namespace, cpu in ((name, "4"), (new, "1")):
         path = f"--for=jsonpath={{.spec.hard.requests\\.cpu}}={cpu}"
-        assert cli.kubectl("wait", "resourcequota", "tenantry-quota", "-n", namespace, path).returncode == 0
+        assert cli.kubectl("wait", "resourcequota", "tenantry-quota", "-n", namespace, path, PATIENCE).returncode == 0

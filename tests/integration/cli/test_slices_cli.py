@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-import msgspec
 import pytest
-from cli_command import Cli
+from cli_command import PATIENCE, Cli
+from cli_nodes import living
 
 
 @contextmanager
@@ -53,37 +52,30 @@ def test_a_claim_is_printed_as_it_would_be_made(cli: Cli) -> None:
 
 
 def _state(cli: Cli, name: str, wanted: str) -> None:
-    told = cli.kubectl("wait", "sliceclaim", name, "-n", "slices", f"--for=jsonpath={{.status.state}}={wanted}")
+    path = f"--for=jsonpath={{.status.state}}={wanted}"
+    told = cli.kubectl("wait", "sliceclaim", name, "-n", "slices", path, PATIENCE)
     assert told.returncode == 0, told.stderr
 
 
 @pytest.fixture
-def node(cli: Cli, tmp_path: Path) -> Iterator[str]:
-    """A node of the test's own, and one that stays everybody's."""
-    ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", "lastHeartbeatTime": None}
-    has = {"cpu": "8", "memory": "32Gi", "pods": "110"}
-    status = {"capacity": has, "allocatable": has, "conditions": [ready]}
-    for name, labels in (("slices-1", {"pool": "cli"}), ("slices-spare", {})):
-        meta = {"name": name, "labels": labels}
-        file = tmp_path / f"{name}.json"
-        file.write_bytes(msgspec.json.encode({"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": status}))
-        made = cli.kubectl("create", "-f", str(file))
-        assert made.returncode == 0, made.stderr
-    yield "slices-1"
-    cli.kubectl("delete", "node", "slices-1", "slices-spare")
+def node(cli: Cli) -> Iterator[tuple[str, str]]:
+    """A node of the test's own, beside one that stays everybody's, and what selects it."""
+    with living(cli, lambda pool: pool.add(1)) as (pool, name):
+        yield name, f"pool={pool.name}"
 
 
-def test_nodes_are_claimed_shown_explained_and_released(cli: Cli, node: str) -> None:
+def test_nodes_are_claimed_shown_explained_and_released(cli: Cli, node: tuple[str, str]) -> None:
     """E12, E13: from claim to release; who waits is told why, and `explain slice` tells of each node."""
+    name, selector = node
     with tenant(cli, "slices"):
-        flags = ["-n", "slices", "--selector", "pool=cli", "--for-everybody"]
+        flags = ["-n", "slices", "--selector", selector, "--for-everybody"]
         claimed = cli.json("slice", "claim", "fast", *flags, "--wait", "-o", "json")
         assert (claimed["kind"], claimed["status"]["state"]) == ("SliceClaim", "Bound")
-        (seen,) = [each for each in cli.json("nodes", "-o", "json")["nodes"] if each["name"] == node]
+        (seen,) = [each for each in cli.json("nodes", "-o", "json")["nodes"] if each["name"] == name]
         assert (seen["state"], seen["tenant"], seen["claim"]) == ("Bound", "slices", "slices/fast")
         assert seen["allocatable"]["cpu"] == "8"
         cli.run("slice", "claim", "more", *flags)
-        told = cli.kubectl("wait", "sliceclaim", "more", "-n", "slices", "--for=condition=Pending")
+        told = cli.kubectl("wait", "sliceclaim", "more", "-n", "slices", "--for=condition=Pending", PATIENCE)
         assert told.returncode == 0, told.stderr
         assert "1 in slice" in cli.run("slice", "list", "-n", "slices").stdout
         shown = cli.json("nodes", "-n", "slices", "-o", "json")
@@ -101,23 +93,24 @@ def test_nodes_are_claimed_shown_explained_and_released(cli: Cli, node: str) -> 
         assert "not found" in cli.run("slice", "release", "none", "-n", "slices", code=5).stderr
 
 
-def test_an_owner_sees_the_nodes_of_its_own_claims(cli: Cli, node: str) -> None:
+def test_an_owner_sees_the_nodes_of_its_own_claims(cli: Cli, node: tuple[str, str]) -> None:
     """E12, H06: with no more rights than an owner has, and nothing of others; without a namespace it is asked for."""
+    name, selector = node
     with tenant(cli, "mine"):
         file = cli.folder / "mine.kubeconfig"
         file.write_text(cli.run("kubeconfig", "--tenant", "mine", "--expires", "10m").stdout)
         own, no_name = ("--kubeconfig", str(file)), {"TENANTRY_NAME": ""}
         cli.await_right("ada", "list", "sliceclaims.tenantry.dev", "mine")
         assert "no claims" in cli.run("slice", "list", *own, environment=no_name).stderr
-        flags = ("claim", "fast", "--selector", "pool=cli", "--for-everybody", "--expires", "2h")
+        flags = ("claim", "fast", "--selector", selector, "--for-everybody", "--expires", "2h")
         cli.run("slice", *flags, *own, environment=no_name)
-        told = cli.kubectl("wait", "sliceclaim", "fast", "-n", "mine", "--for=jsonpath={.status.state}=Bound")
+        told = cli.kubectl("wait", "sliceclaim", "fast", "-n", "mine", "--for=jsonpath={.status.state}=Bound", PATIENCE)
         assert told.returncode == 0, told.stderr
         said = cli.run("nodes", *own, environment=no_name)
-        assert [line.split()[:5] for line in said.stdout.splitlines()[1:]] == [[node, "Bound", "mine", "fast", "in"]]
+        assert [line.split()[:5] for line in said.stdout.splitlines()[1:]] == [[name, "Bound", "mine", "fast", "in"]]
         assert "you may not read nodes" in said.stderr
         listed = cli.run("slice", "list", *own, environment=no_name).stdout.splitlines()
-        assert listed[1].split()[:6] == ["mine", "fast", "Bound", "1/1", node, "mine"]
+        assert listed[1].split()[:6] == ["mine", "fast", "Bound", "1/1", name, "mine"]
         assert "you may not list claims" in cli.run("nodes", "-n", "cli", *own, code=5, environment=no_name).stderr
         cli.run("slice", "release", "fast", *own, environment=no_name)
         cli.kubectl("wait", "--for=delete", "slices", "--all", "--timeout=50s")
