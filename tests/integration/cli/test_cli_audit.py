@@ -15,6 +15,7 @@ NO_NAME = {"TENANTRY_NAME": ""}
 def acme(cli: Cli) -> Iterator[str]:
     """A tenant of ada's."""
     cli.run("tenant", "create", "audited", "--owner", "ada", "--wait")
+    cli.await_pods("ada", "audited")
     yield "audited"
     cli.run("delete", "tenant", "audited", "--yes", "--no-wait")
 
@@ -61,11 +62,18 @@ def test_an_owner_audits_itself(cli: Cli, acme: str) -> None:
     assert checks["TNT-API-019"] == "Skipped"
 
 
-@pytest.mark.parametrize("owner", ["Group:audited-devs", "ServiceAccount:default/audited-ci"])
-def test_owners_of_every_kind_are_played(cli: Cli, owner: str) -> None:
+@pytest.mark.parametrize(
+    ("owner", "played"),
+    [
+        ("Group:audited-devs", ("tenantry-audit-member", "audited-devs")),
+        ("ServiceAccount:default/audited-ci", ("system:serviceaccount:default:audited-ci",)),
+    ],
+)
+def test_owners_of_every_kind_are_played(cli: Cli, owner: str, played: tuple[str, ...]) -> None:
     """X06: who is audited has an owner's rights, and no more."""
     name = owner.partition(":")[0].lower()
     cli.run("tenant", "create", f"of-{name}", "--owner", owner, "--wait")
+    cli.await_pods(played[0], f"of-{name}", *played[1:])
     checks = {each["id"]: each["verdict"] for each in cli.json("audit", f"of-{name}", "-o", "json", code=1)["checks"]}
     cli.run("delete", "tenant", f"of-{name}", "--yes", "--no-wait")
     assert [checks[f"TNT-API-{number}"] for number in ("000", "001", "010", "021")] == ["Passed"] * 4

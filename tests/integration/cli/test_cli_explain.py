@@ -58,7 +58,7 @@ def denied(cli: Cli, *manifests: Json, namespace: str = TENANT, user: str = "ada
 def settled(cli: Cli, manifest: Json, namespace: str = TENANT) -> None:
     """Wait until the API server goes by the rules that were written last."""
     end = time.monotonic() + SECONDS
-    while any(each["agrees"] is False for each in denied(cli, manifest, namespace=namespace)[0]["servers"]):
+    while not all(each["agrees"] for each in denied(cli, manifest, namespace=namespace)[0]["servers"]):
         assert time.monotonic() < end
 
 
@@ -69,7 +69,7 @@ def tenant(cli: Cli) -> Iterator[None]:
     patch = msgspec.json.encode({"spec": {"rules": RULES}}).decode()
     assert not cli.kubectl("patch", "tenant", TENANT, "--type=merge", "-p", patch).returncode
     cli.run("wait", "tenant", TENANT)
-    cli.await_right("ada", "create", "pods", TENANT)
+    cli.await_pods("ada", TENANT)
     settled(cli, POD)
     yield
     cli.run("delete", "tenant", TENANT, "--yes", "--no-wait")
@@ -207,7 +207,7 @@ def test_what_is_only_warned_of_is_no_denial(cli: Cli) -> None:
         patch = msgspec.json.encode({"spec": {"rules": rules}}).decode()
         assert not cli.kubectl("patch", "sub", "web", "-n", name, "--type=merge", "-p", patch).returncode
         cli.run("wait", "sub", "web", "-n", name)
-        cli.await_right("ada", "create", "pods", child)
+        cli.await_pods("ada", child)
         file = cli.folder / "warned.kubeconfig"
         file.write_text(cli.run("kubeconfig", "-n", child, "--expires", "10m").stdout)
         pod = {**POD, "spec": {"containers": [{"name": "c", "image": "i"}]}}

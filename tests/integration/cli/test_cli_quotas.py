@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
 import pytest
-from cli_command import Cli
+from cli_command import PATIENCE, SECONDS, Cli
 
 
 @contextmanager
@@ -17,10 +18,11 @@ def tree(cli: Cli, name: str) -> Generator[dict[str, str]]:
     web = cli.run("name", name, "web").stdout.strip()
     cli.run("sub", "create", "shop", "-n", web, "--mode", "subtenant", "--owner", "bob", "--quota", "cpu=1", "--wait")
     shop = cli.run("name", web, "shop").stdout.strip()
-    # The status of the whole tree follows a moment after the shares.
-    path = f'{{.status.tree[?(@.namespace=="{shop}")].depth}}'
-    told = cli.kubectl("wait", "trq", name, f"--for=jsonpath={path}=2", "--timeout=50s")
+    # The status of the whole tree follows a moment after the shares, and before it is ready tells of some on their way.
+    path = f'{{.status.tree[?(@.namespace=="{shop}")].assigned.requests\\.cpu}}'
+    told = cli.kubectl("wait", "trq", name, f"--for=jsonpath={path}=1", PATIENCE)
     assert told.returncode == 0, told.stderr
+    cli.run("wait", "trq", name)
     try:
         yield {name: name, "web": web, "shop": shop}
     finally:
@@ -68,8 +70,12 @@ def test_an_explanation_can_be_carried_out(cli: Cli) -> None:
         assert (answer["fits"], answer["fitsNow"], answer["couldFit"]) == (False, "1", "10")
         for each in answer["raises"]:
             patch = f'{{"spec":{{"quota":{{"hard":{{"{each["key"]}":"{each["after"]}"}}}}}}}}'
-            done = cli.kubectl("patch", "sub", each["name"], "-n", each["namespace"], "--type=merge", "-p", patch)
-            assert done.returncode == 0, done.stderr
+            asked_for = ("patch", "sub", each["name"], "-n", each["namespace"], "--type=merge", "-p", patch)
+            end = time.monotonic() + SECONDS
+            while (done := cli.kubectl(*asked_for)).returncode:
+                # What the parent was given just now, the API server's policy learns of a moment later.
+                assert "can give" in done.stderr, done.stderr
+                assert time.monotonic() < end, done.stderr
             cli.run("wait", "sub", each["name"], "-n", each["namespace"])
         assert cli.json(*asked)["keys"][0]["fits"] is True
 

@@ -15,6 +15,7 @@ def acme(cli: Cli) -> Iterator[str]:
     cli.run("tenant", "create", "asked", "--owner", "ada", "--wait")
     made = cli.kubectl("create", "rolebinding", "bob", "-n", "asked", "--clusterrole", "view", "--user", "bob")
     assert made.returncode == 0, made.stderr
+    cli.await_right("bob", "create", "rolerequests.tenantry.dev", "asked")
     yield "asked"
     cli.run("delete", "tenant", "asked", "--yes", "--no-wait")
 
@@ -48,6 +49,7 @@ def test_a_role_is_asked_for_shown_and_approved(cli: Cli, acme: str, who: dict[s
     run_as(cli, who["ada"], "approve", f"rreq/{name}", "-n", acme, "--reason", "fine", "--wait")
     (found,) = cli.json("requests", "-n", acme, "-o", "json")["items"]
     assert (found["status"]["decidedBy"], found["status"]["reason"]) == ("ada", "fine")
+    cli.await_right("bob", "create", "configmaps", acme)
     made = cli.kubectl("create", "configmap", "mine", "-n", acme, kubeconfig=who["bob"])
     assert made.returncode == 0, made.stderr
     assert "never changes" in run_as(cli, who["ada"], "deny", f"rreq/{name}", "-n", acme, code=5).stderr
