@@ -20,6 +20,7 @@ import pytest_asyncio
 
 from tenantry.api.errors import ApiError
 from tenantry.api.model import Resource
+from tenantry.install import apply
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
@@ -48,17 +49,20 @@ def command(*arguments: str) -> str:
 
 
 @pytest_asyncio.fixture(scope="module")
-async def cluster() -> AsyncGenerator[LocalCluster]:
+async def cluster(tenantry_home: Path) -> AsyncGenerator[LocalCluster]:
     """The example's cluster, with its tenants, and the shop's application as its owner applies it."""
     command("up", "--name", NAME, "--nodes", "2", "--throwaway")
+    found = LocalCluster(NAME, root=tenantry_home)
     try:
+        async with Client(kubeconfig.load([found.kubeconfig_path])) as client:
+            await apply.in_force(client)  # `up` does not wait until Ingresses are let through
         for file in ("1-cluster.yaml", "2-tenants.yaml"):
             command("kubectl", "--name", NAME, "--", "apply", "-f", str(EXAMPLE / file))
         tenants = ["tenant/mallory", "tenant/eve", "tenant/shop"]
-        command("kubectl", "--name", NAME, "--", "wait", "--for=condition=Ready", "--timeout=60s", *tenants)
+        command("kubectl", "--name", NAME, "--", "wait", "--for=condition=Ready", "--timeout=100s", *tenants)
         shop = ["apply", "--as", "olivia@shop.example", "-f", str(EXAMPLE / "3-shop.yaml")]
         command("kubectl", "--name", NAME, "--", *shop)
-        yield LocalCluster(NAME)
+        yield found
     finally:
         command("down", "--name", NAME, "--purge", "--yes")
 
@@ -131,6 +135,7 @@ async def test_every_attack_is_refused_while_the_operator_is_down(
 
         await until(counted, "the quota has counted a pod")
         await mallory.delete(PODS, "attack", OWN)
+        await admin.gone(PODS, "attack", OWN)
     finally:
         await cluster.start_component("operator")
     await works(admin)
