@@ -10,6 +10,7 @@ from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.controllers.nodes.controller import Node
 from tenantry.testing.api import PODS, Api, until
+from tenantry.testing.refusals import counted
 
 pytest_plugins = ["tenantry.testing.fixtures"]
 
@@ -34,7 +35,7 @@ async def test_what_a_pod_asks_for_is_counted_and_more_than_the_quota_is_refused
         return bool((await api.get(ResourceQuota.resource, "tenantry-quota", name)).get("status", {}).get("hard"))
 
     await until(in_force, "the quota is in force")
-    made = await api.create(PODS, _pod("one", ingress="59500k", egress="5M"), name)
+    made = await counted(api, PODS, _pod("one", ingress="59500k", egress="5M"), name)
     resources = made["spec"]["containers"][0]["resources"]
     for side in ("requests", "limits"):
         assert resources[side]["tenantry.dev/ingress-mbps"] == "60"

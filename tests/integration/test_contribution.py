@@ -26,6 +26,7 @@ from tenantry.controllers.nodes.controller import Node
 from tenantry.engine.clock import rfc3339
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
+from tenantry.kube.kubeconfig import Connection
 from tenantry.local.cluster import LocalCluster
 from tenantry.testing.api import CONFIG_MAPS, SECRETS, Api, until
 from tenantry.testing.pool import Pool, claim, free, state
@@ -58,6 +59,25 @@ async def offer(cluster: LocalCluster, tenant: str, *more: str) -> tuple[str, st
     return contribution.node_of(token.partition(".")[0]), token
 
 
+async def is_known(token: str, cluster: LocalCluster, *, holds: bool) -> None:
+    """Wait until a token lets somebody in, or nobody: the API server learns of one, and of its end, a moment later."""
+    async with Client(_with_token(token, cluster)) as client:
+
+        async def so() -> bool:
+            try:
+                await client.request("GET", "/version")
+            except Unauthorized:
+                return not holds
+            return holds
+
+        await until(so, f"the token lets somebody in: {holds}")
+
+
+def _with_token(token: str, cluster: LocalCluster) -> Connection:
+    own = kubeconfig.load([cluster.kubeconfig_path])
+    return msgspec.structs.replace(own, certificate=None, key=None, token=token)
+
+
 async def ask(token: str, cluster: LocalCluster, name: str, node: str) -> None:
     """Ask with a token for the certificate of a node, as a kubelet does."""
     subject = [
@@ -71,9 +91,7 @@ async def ask(token: str, cluster: LocalCluster, name: str, node: str) -> None:
         "signerName": CLIENT,
         "usages": ["digital signature", "client auth"],
     }
-    own = kubeconfig.load([cluster.kubeconfig_path])
-    connection = msgspec.structs.replace(own, certificate=None, key=None, token=token)
-    async with Client(connection) as client:
+    async with Client(_with_token(token, cluster)) as client:
         await Api(client).create(SigningRequest.resource, {"metadata": {"name": name}, "spec": spec})
 
 
@@ -96,6 +114,7 @@ async def test_a_token_lets_one_node_in(api: Api, tenancy: LocalCluster, name: s
     node, token = await offer(tenancy, name)
     with pytest.raises(Unauthorized):
         await ask(f"{token[:-1]}{'a' if token[-1] != 'a' else 'b'}", tenancy, f"{name}-forged", node)
+    await is_known(token, tenancy, holds=True)
     await ask(token, tenancy, f"{name}-other", "somebody-elses")
     await ask(token, tenancy, f"{name}-own", node)
 
@@ -148,6 +167,7 @@ async def test_the_owners_tenant_has_the_first_claim(api: Api, pool: Pool, name:
     await api.make_tenant(other)
     await api.patch(Node.resource, third, {"metadata": {"labels": {marks.CONTRIBUTED_BY: name}}})
     await api.patch(Node.resource, first, {"metadata": {"labels": {marks.CONTRIBUTED_BY: "nobody-here"}}})
+    await pool.heard()
     await claim(api, name, "web", selector=pool.selector)
     assert (await state(api, name, "web", "Reserved"))["status"]["nodes"] == [third]
     await claim(api, other, "web", selector=pool.selector, count=2)
@@ -170,7 +190,7 @@ async def test_a_slice_gives_up_a_node_that_its_owner_takes_back(api: Api, pool:
 
     async def replaced() -> bool:
         found = await api.get(SliceClaim.resource, "web", name)
-        return bool(found["status"]["nodes"] == [second] and found["status"]["state"] == "Bound")
+        return bool(found["status"].get("nodes") == [second] and found["status"]["state"] == "Bound")
 
     await until(replaced, "the slice has the other node")
     await api.delete(SliceClaim.resource, "web", name)
@@ -188,6 +208,7 @@ async def test_a_contributed_node_is_taken_back(api: Api, tenancy: LocalCluster,
     await command(tenancy, "take-back", node)
     assert await api.find(Node.resource, node) is None
     assert await api.find(CONFIG_MAPS, contribution.record_of(node), marks.SYSTEM_NAMESPACE) is None
+    await is_known(token, tenancy, holds=False)
     with pytest.raises(Unauthorized):
         await ask(token, tenancy, f"{name}-again", node)
     await itself.create(Node.resource, {"metadata": {"name": node}, "spec": spec})
