@@ -146,6 +146,7 @@ BAD: dict[str, Json] = {
     "expires in no month": document(expiresAt="2127-13-31T18:00:00Z"),
     "expires with a space": document(expiresAt="2127-01-31 18:00:00Z"),
     "expires in lower case": document(expiresAt="2127-01-31t18:00:00z"),
+    "expires with an offset of 99 minutes": document(expiresAt="2127-01-31T18:00:00+02:99"),
     "expires too long": document(expiresAt=f"2127-01-31T18:00:00.{'0' * 60}Z"),
     "adopts a long name": document(adopt={"namespace": "a" * 64}),
     "moves nothing": document(adopt={"parent": "old-parent"}),
@@ -217,9 +218,11 @@ kinds = st.sampled_from(
     ["roles", "roleBindings", "networkPolicies", "limitRanges", "secrets", "configMaps", "serviceAccounts"]
 )
 resources = st.sampled_from(["widgets.example.com", "pods", "deployments.apps", "secrets", "x.tenantry.dev", "Pods"])
+# The server alone also takes offsets of 24 hours, and of 60 minutes, against RFC 3339.
+_offset = r"[+-]([01][0-9]|2[0-35-9]|[3-9][0-9]):([0-57-9][0-9]|6[1-9])"
 times = st.one_of(
     st.just(FAR),
-    st.from_regex(r"21[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(Z|[+-][0-9]{2}:[0-9]{2})", fullmatch=True),
+    st.from_regex(rf"21[0-9]{{2}}-[0-9]{{2}}-[0-9]{{2}}T[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(Z|{_offset})", fullmatch=True),
 )
 
 

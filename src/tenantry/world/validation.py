@@ -36,7 +36,9 @@ _SUBDOMAIN = re.compile(DNS_SUBDOMAIN, re.ASCII)
 _RESOURCE = re.compile(CONTAINER_RESOURCE, re.ASCII)
 _NEVER_INHERITED = re.compile(NEVER_INHERITED, re.ASCII)
 _RUNS_PODS = re.compile(RUNS_PODS, re.ASCII)
-_INSTANT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})")
+# Python reads offsets of 99 minutes, which CEL does not, nor RFC 3339.
+_OFFSET = r"[+-]([01][0-9]|2[0-3]):[0-5][0-9]"
+_INSTANT = re.compile(rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}([.][0-9]+)?(Z|{_OFFSET})")
 _LABEL_LENGTH = 63
 _MOST_KEYS = 64
 """maxItems and maxProperties of the models."""
