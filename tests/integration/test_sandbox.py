@@ -34,6 +34,7 @@ from tenantry.testing.operators import Operator
 from tenantry.testing.people import as_person
 from tenantry.testing.refusals import refusal, tried
 from tenantry.testing.trees import WORKSPACE, Trees, subnamespace_json
+from tenantry.world.rules import RUNTIME_CLASS
 
 pytest_plugins = ["tenantry.testing.fixtures"]
 
@@ -62,9 +63,10 @@ async def alice(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[Api]:
 
 
 @pytest_asyncio.fixture
-async def runtime(api: Api) -> AsyncGenerator[Made]:
-    """Make a RuntimeClass, which is gone after the test."""
+async def runtime(api: Api, operator: Operator) -> AsyncGenerator[Made]:
+    """Make a RuntimeClass, which is gone after the test, and known to be."""
     made: list[str] = []
+    await forgotten(api)
 
     async def make(name: str, handler: str, labels: dict[str, str] | None = None, **more: object) -> None:
         made.append(name)
@@ -74,6 +76,20 @@ async def runtime(api: Api) -> AsyncGenerator[Made]:
     for name in made:
         await api.delete(CLASSES, name)
     await api.delete(TenancyDefaults.resource, "default")
+    if not operator.is_running:
+        await operator.start()
+        await operator.leads()
+    await forgotten(api)
+
+
+async def forgotten(api: Api) -> None:
+    """Wait until the rules of all know of no sandbox: a new tenant would get that of the test before, and no pod."""
+
+    async def so() -> bool:
+        shared = await api.find(TenancyRules.resource, NAME, marks.SYSTEM_NAMESPACE)
+        return shared is not None and RUNTIME_CLASS not in shared["spec"]["enforce"].get("chosen", {})
+
+    await until(so, "the rules of all know of no sandbox")
 
 
 def pod(**spec: object) -> Json:
@@ -365,8 +381,13 @@ async def test_python_says_what_the_api_server_says(api: Api, alice: Api, runtim
     rules: Json = {"runtimeClasses": {"allowed": [], "action": "Warn"}}
     await api.make_tenant(name, isolation=SANDBOXED, rules=rules)
     await runs_in(alice, name, "sbx")
-    (drift,) = await find(api.client, [name], None)
-    assert not drift.changes
+
+    async def as_it_should_be() -> bool:
+        # Policies may know the sandbox before the rules that people read have it: both are written at once.
+        (drift,) = await find(api.client, [name], None)
+        return not drift.changes
+
+    await until(as_it_should_be, "what is as it should be is no drift")
     labels = (await api.get(Namespace.resource, name))["metadata"]["labels"]
     spec = (await api.client.get(TenancyRules, NAME, name)).spec
     for runtime_class in ("sbx", "plain"):
