@@ -17,6 +17,7 @@ from test_rules_verdicts import (
 )
 
 from tenantry.api.kubernetes import Namespace, ResourceQuota
+from tenantry.api.model import Resource
 from tenantry.api.rules import Images, Rules
 from tenantry.api.tenant import Tenant
 from tenantry.cli.documents import Document
@@ -26,18 +27,26 @@ from tenantry.policy.explain import By
 from tenantry.policy.explain_parts import PODS, Part, filled_in, usage
 from tenantry.testing.api import Api, until
 from tenantry.testing.draws import drawn
+from tenantry.testing.refusals import refusal
 from tenantry.world import quantity
 from tenantry.world.rules import Layer, effective
 
 pytest_plugins = ["tenantry.testing.fixtures"]
 
 RULEBOOKS, TRIED = 6, EXAMPLES // 2
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 
 
 async def tell(api: Api, manifest: Json, namespace: str) -> Explained:
     """Return what is told of a manifest."""
     async with asking(api.client, "", ()) as asker:
         return await explained(asker, Document("-", manifest), namespace, "")
+
+
+async def known(api: Api, namespace: str) -> None:
+    """Wait until the API server knows the rules of a tenant, those of all: the first is ready before they are."""
+    claim: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    await refusal(api, CLAIMS, {"metadata": {"name": "c"}, "spec": claim}, namespace)
 
 
 @pytest.mark.usefixtures("classes")
@@ -90,6 +99,7 @@ async def test_it_says_what_the_api_server_says(api: Api, name: str) -> None:
 async def test_other_kinds_than_pods(api: Api, name: str, kind: str, spec: Json, rule: str, *, mends: bool) -> None:
     """X07: Services and claims under Tenantry's standard."""
     await api.make_tenant(name)
+    await known(api, name)
     manifest: Json = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}, "spec": spec}
     answer = await tell(api, manifest, name)
     assert [(each.rule, each.source) for each in answer.causes] == [(rule, "Tenantry's standard")]
@@ -123,6 +133,7 @@ async def test_a_suspended_tenant_is_told(api: Api, name: str) -> None:
 async def test_endpoints_of_an_administrator(api: Api, name: str) -> None:
     """X07: the cluster's machinery may write endpoints, and is not told otherwise."""
     await api.make_tenant(name)
+    await known(api, name)
     subsets = [{"addresses": [{"ip": "192.0.2.1"}], "ports": [{"port": 80}]}]
     manifest: Json = {"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "x"}, "subsets": subsets}
     answer = await tell(api, manifest, name)

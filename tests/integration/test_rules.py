@@ -88,7 +88,11 @@ async def test_tenants_without_rules_of_their_own_share_one_object(api: Api, ali
 
     await api.make_tenant(name)
     assert await api.find(TenancyRules.resource, NAME, name) is None
-    shared = await alice.get(TenancyRules.resource, NAME, marks.SYSTEM_NAMESPACE)
+    shared = await until(
+        # The first tenant of a cluster may be ready before they are.
+        lambda: alice.find(TenancyRules.resource, NAME, marks.SYSTEM_NAMESPACE),
+        "there are rules of all",
+    )
     assert shared["spec"]["enforce"]["refused"]["scheduling.nodeName"] == "Tenantry's standard"
     await until(shares, "its owner has rights, and it shares the rules of all")
     await api.patch(Tenant.resource, name, {"spec": {"rules": OURS}})
