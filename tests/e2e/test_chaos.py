@@ -159,7 +159,7 @@ async def _differences(client: Client, wanted: KubernetesObject) -> tuple[str, .
     return differences(wanted, observe(wanted.resource, await client.request("GET", path)))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("tenantry_home")
 async def test_the_world_is_right_after_everything_was_killed_at_random() -> None:
     """E01, E02: nothing is made twice, nothing is left over, and what is not ours is not touched."""
@@ -175,7 +175,8 @@ async def test_the_world_is_right_after_everything_was_killed_at_random() -> Non
         killing = asyncio.create_task(kill_at_random(cluster, chance, end))
         await asyncio.gather(*(writer.run() for writer in writers))
         killed = await killing
-        await cluster.wait_ready("etcd", "kube-apiserver", "kube-controller-manager", "operator")
+        everything = ("etcd", "kube-apiserver", "kube-controller-manager", "operator")
+        await cluster.wait_ready(*everything, timeout_seconds=120)
 
         async def so() -> bool:
             try:
@@ -184,7 +185,7 @@ async def test_the_world_is_right_after_everything_was_killed_at_random() -> Non
                 return False
 
         context = f"CHAOS_SEED={SEED}, killed {killed}"
-        await until(so, f"every tenant is settled ({context})", seconds=120)
+        await until(so, f"every tenant is settled ({context})", seconds=240)
         assert await wrong(client, cluster_uid) == [], context
         after = {name: (await client.get(Namespace, name)).metadata for name in FOREIGN}
         assert {name: (meta.uid, meta.labels) for name, meta in after.items()} == {
