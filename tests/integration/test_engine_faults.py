@@ -31,7 +31,7 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.kube.watch import EventType, watch
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import CONFIG_MAPS, Api, tenant_json, until
+from tenantry.testing.api import CONFIG_MAPS, Api, stays, tenant_json, until
 from tenantry.testing.faults import Fault, FaultyProxy, Rule, operating
 from tenantry.testing.operators import Operator
 
@@ -389,3 +389,29 @@ async def test_a_holder_that_cannot_renew_stops_before_anybody_else_may_begin(
     ticking.cancel()
     # Counted apart it would be 4 * 0.6 s more.
     assert ticks < 42
+
+
+async def test_a_holder_keeps_the_lease_until_it_has_ended_what_is_under_way(
+    api: Api, client: Client, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E01: another one is preferred, and begins once the lease is let go of, not before."""
+    monkeypatch.setattr(leases, "RENEW_SECONDS", 0.1)
+    await api.create(Namespace.resource, {"metadata": {"name": name}})
+    one, two = (Election(client, SystemClock(), namespace=name, identity=each) for each in ("one", "two"))
+    await one.acquire()
+    await two.request()
+    await one.hold()
+    waiting = asyncio.create_task(two.acquire())
+
+    async def is_held() -> bool:
+        return not waiting.done() and one.holder == one.identity == await holder(api, name)
+
+    await stays(is_held, "the first one has the lease")
+    await one.release()
+    await waiting
+    assert await holder(api, name) == two.identity
+
+
+async def holder(api: Api, namespace: str) -> str | None:
+    """Return who has the lease."""
+    return (await api.get(leases.Lease.resource, leases.NAME, namespace))["spec"].get("holderIdentity")

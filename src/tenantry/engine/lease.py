@@ -77,12 +77,14 @@ class Election:
                 if await self._try():
                     log.info("became the leader", extra={"identity": self.identity})
                     return
+                if self.holder == self.identity:
+                    await self.release()  # it is not ours to have any more, and was not let go of when it was lost
             except ApiError as error:
                 log.warning("lease not read", extra={"error": str(error)})
             await asyncio.sleep(RENEW_SECONDS * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
 
     async def hold(self) -> None:
-        """Renew the lease; returns once it is lost or another holder is preferred."""
+        """Renew the lease; returns once it is lost, or another holder is preferred, and it is to be released."""
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             left = DEADLINE_SECONDS - (self._clock.monotonic() - self._renewed)
@@ -122,9 +124,7 @@ class Election:
         if self._seen is None or self._seen[0] != lease.spec:
             self._seen = (lease.spec, now)
         if not self._may_hold(lease, now):
-            if self._mine(lease):
-                await self.release()
-            return False
+            return False  # who has it lets go of it once what is under way is ended; see `release`
         return await self._take(lease, now)
 
     def _may_hold(self, lease: Lease, now: float) -> bool:
