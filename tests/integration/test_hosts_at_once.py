@@ -71,6 +71,7 @@ async def test_of_two_who_ask_at_once_one_has_the_host_and_the_other_is_told(
     await operator.stop()
     made = [await api.create(INGRESSES, ingress(host), each.metadata.name) for each in tenants]
     await operator.start()
+    await operator.leads()
     older = min(made, key=_age)["metadata"]["namespace"]
     winner, loser = sorted(tenants, key=lambda each: each.metadata.name != older)
     its = next(each for each in made if each["metadata"]["namespace"] == loser.metadata.name)
@@ -106,12 +107,14 @@ async def test_a_clash_that_ends_while_nobody_looks_is_no_longer_told(
     await operator.stop()
     made = [await api.create(INGRESSES, ingress(host), each.metadata.name) for each in tenants]
     await operator.start()
+    await operator.leads()
     older, younger = sorted(made, key=_age)
     loser = younger["metadata"]["namespace"]
     await api.condition(loser, reasons.HOSTS_TAKEN, holds=True)
     await operator.stop()
     await api.delete(INGRESSES, "i", older["metadata"]["namespace"])
     await operator.start()
+    await operator.leads()
     await api.condition(loser, reasons.HOSTS_TAKEN, holds=False)
     uid = next(each.metadata.uid for each in tenants if each.metadata.name == loser)
 
@@ -140,6 +143,7 @@ async def test_a_parent_is_told_that_a_host_is_taken_and_not_which(
 
     second = await until(younger, "a second has passed")
     await operator.start()
+    await operator.leads()
     await trees.condition(top, "shop", reasons.HOSTS_TAKEN, holds=True)
     message = await trees.message(top, "shop", reasons.HOSTS_TAKEN)
     assert message == "hosts inside that another tenant had first: 1; events in the namespace name them"
