@@ -25,7 +25,7 @@ from tenantry.local.real.images import Recipe
 from tenantry.local.real.settings import SOCKET
 from tenantry.testing.api import PODS, Api, until
 from tenantry.testing.installation import install
-from tenantry.testing.pool import claim, give_every_node, slice_marks, state
+from tenantry.testing.pool import claim, give_every_node, is_let_in, slice_marks, state
 from tenantry.testing.realpods import missing
 
 pytest_plugins = ["tenantry.testing.fixtures"]
@@ -100,8 +100,8 @@ async def inside(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory
     return Inside(cluster)
 
 
-async def run_pod(api: Api, namespace: str, called: str, *arguments: str) -> Json:
-    """Make a pod with an emptyDir that writes there and goes on, or ends; the pod is returned once it runs or did."""
+def pod(called: str, *arguments: str) -> Json:
+    """Return a pod with an emptyDir that writes there and goes on, or ends."""
     mount = {"name": "scratch", "mountPath": "/scratch"}
     security = {
         "runAsUser": 1000,
@@ -124,7 +124,12 @@ async def run_pod(api: Api, namespace: str, called: str, *arguments: str) -> Jso
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 0,
     }
-    await api.create(PODS, {"metadata": {"name": called}, "spec": spec}, namespace)
+    return {"metadata": {"name": called}, "spec": spec}
+
+
+async def run_pod(api: Api, namespace: str, called: str, *arguments: str) -> Json:
+    """Make a pod, see `pod`; it is returned once it runs or did."""
+    await api.create(PODS, pod(called, *arguments), namespace)
 
     async def so() -> Json | None:
         found = await api.get(PODS, called, namespace)
@@ -163,7 +168,8 @@ async def test_nothing_of_a_tenant_is_there_for_the_next(api: Api, inside: Insid
     before = await inside.images()
     assert OURS in before
     await claim(api, name, "web", users="Everybody", gracePeriodSeconds=0)
-    await state(api, name, "web", "Bound")
+    bound = await state(api, name, "web", "Bound")
+    await is_let_in(api, name, bound["status"]["slice"], pod("probe", "help"))
     await pull(inside, tmp_path)
     assert THEIRS in await inside.images()
     lives = await run_pod(api, name, "lives", "netexec", "--http-port=8080")

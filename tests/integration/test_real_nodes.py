@@ -28,8 +28,8 @@ from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.progress import Silent
 from tenantry.local.real import cgroups, images, network, node
 from tenantry.local.real.images import Recipe
-from tenantry.testing.api import until
-from tenantry.testing.realpods import missing
+from tenantry.testing.api import SECONDS, until
+from tenantry.testing.realpods import START_SECONDS, missing
 
 AGNHOST = "tenantry.local/agnhost:1"
 TENANTRY = (sys.executable, "-m", "tenantry")
@@ -145,7 +145,7 @@ async def make_pod(
     file.write_text(json.dumps(pod))
     # A pod needs the service account of its namespace, which is made some time after it.
     await until(lambda: does(cluster, "create", "-f", str(file)), f"the pod {name} is made")
-    ready = await kubectl(cluster, "wait", "--for=condition=Ready", f"pod/{name}", "--timeout=50s")
+    ready = await kubectl(cluster, "wait", "--for=condition=Ready", f"pod/{name}", f"--timeout={START_SECONDS:.0f}s")
     assert ready.returncode == 0, (await kubectl(cluster, "describe", "pod", name)).stdout
     return (await kubectl(cluster, "get", "pod", name, "-o", "jsonpath={.status.podIP}")).stdout
 
@@ -279,7 +279,7 @@ async def test_nothing_of_nodes_stays_when_everything_is_killed(tenantry_home: P
         assert inside
         state = cluster.status()
         assert process.kill_if_same(state.supervisor_pid, state.supervisor_ticks, signal.SIGKILL)
-        await process.wait_gone(state.supervisor_pid, state.supervisor_ticks, 10.0)
+        await process.wait_gone(state.supervisor_pid, state.supervisor_ticks, SECONDS)
         await cluster.down()
         assert left_behind(cluster) == []
         assert inside.isdisjoint(namespaces())
