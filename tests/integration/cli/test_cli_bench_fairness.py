@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from cli_command import Cli
+from cli_command import SECONDS, Cli
 
 SMALL = ("--connections", "8", "--objects", "20", "--seconds", "0.5", "--rounds", "1")
 
@@ -34,7 +34,7 @@ def test_an_interrupted_one_cleans_up(cli: Cli) -> None:
     """X12: Ctrl-C while the flood rises."""
     process = cli.start("bench", "fairness", "--seconds", "60", *SMALL[:4])
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + SECONDS
         while (
             "bench-"
             not in cli.kubectl(
@@ -51,7 +51,7 @@ def test_an_interrupted_one_cleans_up(cli: Cli) -> None:
             assert time.monotonic() < end
             time.sleep(0.2)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=SECONDS)
     finally:
         process.kill()
     assert process.returncode == 130

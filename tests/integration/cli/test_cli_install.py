@@ -100,7 +100,9 @@ def test_install_tells_what_changed_and_uninstall_takes_it_all_back(cli: Cli, ba
     assert "Deployment tenantry-system/tenantry-operator changed" in newer
 
     with operator(cli, bare):
-        run(cli, bare, "tenant", "create", "dear", "--owner", "ada", "--quota", "cpu=1", "--wait")
+        # The operator has begun to start only.
+        patient = ("--wait", "--timeout", "2m")
+        run(cli, bare, "tenant", "create", "dear", "--owner", "ada", "--quota", "cpu=1", *patient)
         run(cli, bare, "tenant", "suspend", "dear", "--wait")
         run(cli, bare, "tenant", "resume", "dear", "--wait")
     refused = run(cli, bare, "uninstall", "--yes", code=2)
