@@ -17,7 +17,7 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local import components
 from tenantry.local.cluster import LocalCluster, UpOptions
-from tenantry.testing.api import EVENTS, Api, tenant_json, until
+from tenantry.testing.api import EVENTS, SECONDS, Api, tenant_json, until
 from tenantry.testing.hosts import INGRESSES, TAKEN, ingress, known, register, taken
 from tenantry.testing.operators import Operator, running
 from tenantry.testing.refusals import refusal
@@ -157,7 +157,7 @@ async def test_an_api_server_that_has_just_started_takes_ingresses_and_knows_who
 ) -> None:
     """E15, H06: nobody waits for it to learn of custom kinds, with the operator down."""
     local = LocalCluster("hosts", root=tenantry_home)
-    await local.up(UpOptions(throwaway=True, install=_install))
+    await local.up(UpOptions(throwaway=True, install=_install, timeout_seconds=3 * SECONDS))
     ours, theirs = names
     host, free = f"web.{ours}.example", f"web.{theirs}.example"
     async with Client(kubeconfig.load([local.kubeconfig_path])) as client:
@@ -168,7 +168,7 @@ async def test_an_api_server_that_has_just_started_takes_ingresses_and_knows_who
             await api.make_tenant(theirs)
             await api.create(INGRESSES, ingress(host), ours)
             await known(api, host)
-        await local.restart_component(components.APISERVER)
+        await local.restart_component(components.APISERVER, timeout_seconds=2 * SECONDS)
         made = await api.create(INGRESSES, ingress(free), theirs)
         assert made["metadata"]["uid"]
 
