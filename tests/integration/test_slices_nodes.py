@@ -80,7 +80,6 @@ async def claim(api: Api, namespace: str, called: str, pool: str, **spec: object
 
 async def state(api: Api, namespace: str, called: str, wanted: str, *, seconds: float = SECONDS) -> Json:
     """Wait until a claim is in a state, and return it."""
-
     status: Json = {}
 
     async def so() -> Json | None:
