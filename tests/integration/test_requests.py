@@ -313,6 +313,18 @@ async def test_a_tenants_name_that_is_taken_is_told(api: Api, operator: Operator
     assert [owner.name for owner in (await api.ready(name)).spec.owners] == ["alice"]
 
 
+@pytest.mark.usefixtures("operator")
+async def test_a_tenants_name_that_is_taken_meanwhile_is_told(api: Api, people: People, name: str) -> None:
+    """E16: as soon as it is taken, and as soon as it is free again."""
+    bob = await people.person("bob")
+    await bob.create(TenantRequest.resource, {"metadata": {"name": name}, "spec": {"tenant": name}})
+    await said(api, TenantRequest, name, holds=False, reason=reasons.AWAITING_DECISION)
+    await api.make_tenant(name)
+    await said(api, TenantRequest, name, holds=False, reason=reasons.TENANT_EXISTS)
+    await api.delete(Tenant.resource, name)
+    await said(api, TenantRequest, name, holds=False, reason=reasons.AWAITING_DECISION)
+
+
 # -- ends -----------------------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from tenantry.controllers import watched
 from tenantry.controllers.conclusion import PATIENCE, problem_of
 from tenantry.controllers.requests import desired, pending, status
 from tenantry.engine.apply import Outcome
-from tenantry.engine.cache import Change
+from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
@@ -29,7 +29,10 @@ from tenantry.engine.plan import Blocked, plan
 from tenantry.engine.runtime import Engine, Watch
 
 LOOK_AGAIN_SECONDS = 30.0
-"""When to look again whether a tenant that is in the way has gone."""
+"""When to look again whether what is in the way has gone."""
+
+BY_NAME = "tenant"
+"""Requests, by the name of the tenant that they ask for."""
 
 RULES = "rules:"
 """The key that means which rules there are, and every request that nobody has decided; no request has such a name."""
@@ -40,6 +43,10 @@ class TenantRequestController:
 
     name = "tenantrequest"
 
+    def __init__(self) -> None:
+        # Known from the first reconcile on; a tenant that is there before that is seen then.
+        self._requests: Cache[TenantRequest] | None = None
+
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         decoder = msgspec.json.Decoder(TenantRequest)
@@ -48,14 +55,21 @@ class TenantRequestController:
                 resource=TenantRequest.resource,
                 decode=decoder.decode,
                 keys=watched.own_key,
-                indexes=dict(pending.INDEX),
+                indexes={**pending.INDEX, BY_NAME: lambda request: (request.spec.tenant,)},
             ),
             watched.defaults(lambda _: [RULES]),
             watched.watch(RulesMap.resource, _concerned),
             # It is there in every cluster, and so are the approvals then, with or without TenancyDefaults.
             watched.watch(Namespace.resource, _concerned),
-            watched.tenants(lambda _: ()),
+            watched.tenants(self._by_name),
         ]
+
+    def _by_name(self, change: Change[Tenant]) -> Iterable[str]:
+        """Return the requests whose name is taken now, or free again."""
+        tenant = change.after or change.before
+        if self._requests is None or tenant is None or (change.before and change.after):
+            return ()
+        return [request.key for request in self._requests.by_index(BY_NAME, tenant.metadata.name)]
 
     async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:
         """Bring one request to what was decided; return in how many seconds to look again, None for never.
@@ -63,7 +77,7 @@ class TenantRequestController:
         Raises:
             ApiError: Something failed; the status says what, and the queue tries again.
         """
-        requests = engine.cache(TenantRequest.resource)
+        requests = self._requests = engine.cache(TenantRequest.resource)
         if key == RULES:
             await self._tell(engine)
             for found in requests:
