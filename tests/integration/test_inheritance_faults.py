@@ -129,6 +129,34 @@ async def test_a_tree_agrees_in_the_end_whatever_fails_and_whoever_is_killed(
         assert "Traceback" not in behind.log.read_text()
 
 
+async def test_what_is_copied_once_comes_also_where_a_watch_is_behind(
+    api: Api, operator: Operator, tenancy: LocalCluster, name: str, tmp_path: Path
+) -> None:
+    """E06: what is there before a child is asked for, though its watch has not told yet, by the spec or annotated."""
+    trees = Trees(api)
+    await api.make_tenant(name)
+    async with operating(tenancy, operator, tmp_path) as (proxy, _):
+        await trees.make(name, "first", SPEC)  # kinds are watched from the first child on
+        rules = [
+            proxy.fail(Rule(fault=Fault.LOSE_REQUEST, path=rf"/{kind.plural}[?].*watch=true", times=10**6))
+            for kind in KINDS
+        ]
+        proxy.cut_watches()
+
+        async def behind() -> bool:
+            return all(rule.hits for rule in rules)
+
+        await until(behind, "the watches are cut")
+        await api.create(SECRETS, _value("thing", "b25l"), name)
+        given = {"name": "given", "annotations": {"tenantry.dev/inherit": "all"}}
+        await api.create(CONFIG_MAPS, {"metadata": given, "data": {"a": "one"}}, name)
+        copied = await trees.make(name, "copied", {**SPEC, "inheritance": {"secrets": "Copy"}})
+        carl = [{"kind": "User", "name": "carl"}]
+        customer = await trees.make(name, "customer", {"mode": "Subtenant", "owners": carl})
+        assert (await api.get(SECRETS, "thing", copied))["data"] == {"a": "b25l"}
+        assert (await api.get(CONFIG_MAPS, "given", customer))["data"] == {"a": "one"}
+
+
 async def _cut(proxy: FaultyProxy) -> int:
     return proxy.cut_watches()
 

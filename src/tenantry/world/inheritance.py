@@ -121,10 +121,10 @@ def mode_for(spec: SubnamespaceSpec, kind: str) -> InheritanceMode:
         asked = next((other.mode for other in spec.inheritance.others if other.resource == kind), InheritanceMode.NONE)
     if spec.mode is Mode.WORKSPACE or asked is InheritanceMode.NONE:
         return asked
-    return _for_subtenants(kind)
+    return for_subtenants(kind)
 
 
-def _for_subtenants(kind: str) -> InheritanceMode:
+def for_subtenants(kind: str) -> InheritanceMode:
     """Return the most that becomes of a kind in a Subtenant: what lets people in, or runs there, does not come."""
     if kind in PEOPLE or _runs_pods.fullmatch(kind):
         return InheritanceMode.NONE
@@ -158,7 +158,7 @@ def verdict(
         return mode
     if spec.mode is Mode.WORKSPACE:
         return InheritanceMode.SYNC
-    return _for_subtenants(kind)
+    return for_subtenants(kind)
 
 
 def selects(annotation: str, labels: Callable[[], Mapping[str, str]]) -> bool:

@@ -146,6 +146,19 @@ def is_done(resource: Resource, heir: Heir) -> bool:
     return (kind if by_spec else EXCEPTIONS) in heir.copied
 
 
+def due(kinds: Iterable[Resource], subnamespace: Subnamespace) -> list[Resource]:
+    """Return the kinds of which a child is to have copies that are made once, and has not had them yet."""
+    spec, copied = subnamespace.spec, subnamespace.status.copied
+    by_annotation = spec.mode is Mode.SUBTENANT and EXCEPTIONS not in copied
+
+    def is_due(kind: str) -> bool:
+        if inheritance.mode_for(spec, kind) is InheritanceMode.COPY and kind not in copied:
+            return True
+        return by_annotation and inheritance.for_subtenants(kind) is InheritanceMode.COPY
+
+    return [kind for kind in kinds if is_due(kind.full_name)]
+
+
 def decide(  # noqa: PLR0911 - a return for each thing that can be so
     resource: Resource, name: str, source: Observed | None, found: Observed | None, heir: Heir, *, is_like: IsLike
 ) -> Step | None:

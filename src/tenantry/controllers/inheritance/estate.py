@@ -21,6 +21,7 @@ from tenantry.controllers.inheritance.desired import (
     Step,
     clash,
     decide,
+    due,
     finished,
     is_closed,
     is_copy,
@@ -30,6 +31,7 @@ from tenantry.controllers.inheritance.desired import (
     not_understood,
 )
 from tenantry.controllers.inheritance.kinds import Kinds
+from tenantry.controllers.inheritance.sources import Sources
 from tenantry.controllers.watched import BY_BINDING, BY_NAMESPACE
 from tenantry.engine.cache import Cache
 from tenantry.engine.conditions import find
@@ -88,6 +90,7 @@ class Estate:
         self._controller = controller
         self._copier = Copier(engine)
         self._contents = Contents(self._copier, engine.clock)
+        self._sources = Sources(engine)
         self._subnamespaces: Cache[Subnamespace] = engine.cache(Subnamespace.resource)
         self._namespaces: Cache[Observed] = engine.cache(Namespace.resource)
         self._writing = asyncio.Semaphore(WRITES)
@@ -131,8 +134,16 @@ class Estate:
     # -- everything into one child --------------------------------------------------------------
 
     async def bring(self, subnamespace: Subnamespace, namespace: Observed) -> Inherited:
-        """Bring everything of the parent into one child; nothing is asked or written where nothing differs."""
+        """Bring everything of the parent into one child.
+
+        Nothing is written where nothing differs, and nothing asked but for what is copied once.
+        """
         kinds = await self.kinds.get()
+        missing = due(kinds, subnamespace)
+        try:
+            await asyncio.gather(*(self._sources.look(kind, subnamespace.metadata.namespace) for kind in missing))
+        except ApiError as error:
+            return Inherited(copied=subnamespace.status.copied, error=error)
         current = self._namespaces.get(namespace.name) or namespace
         heir = Heir(subnamespace=subnamespace, namespace=current, copied=subnamespace.status.copied)
         if self.is_going(heir.parent) or current.deleting:
