@@ -11,6 +11,7 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.conclusion import warned_of, was_said
 from tenantry.engine.apply import Outcome
+from tenantry.engine.conditions import find
 from tenantry.engine.events import EventKind, Recorder
 from tenantry.engine.plan import Action, Blocked, Step
 
@@ -26,8 +27,10 @@ def announce(
         outcome: What came of it.
         clashes: What else stands in the way.
     """
-    # What a changed spec asked for is said by the conditions; an event is for what nobody asked for.
-    asked_for = about.status.observed_generation != about.metadata.generation
+    # What a changed spec asked for is said by the conditions; an event is for what nobody asked for. What failed in
+    # passing is what was asked for, as a rule, and is made now.
+    is_new = about.status.observed_generation != about.metadata.generation
+    asked_for = is_new or find(about.status.conditions, reasons.RECONCILING) is not None
     for step in outcome.done if not asked_for else ():
         recorder.say(about, EventKind.NORMAL, reasons.CORRECTED, told(step))
     for blocked in (*outcome.blocked, *clashes):
