@@ -45,7 +45,7 @@ def main() -> None:
     print(f"""
 {time.monotonic() - started:.1f} s. To try next:
 
-  {TENANTRY} describe{name} {first}
+  {TENANTRY} describe{name} tenant {first}
   {TENANTRY} tenant create{name} mine --owner User:me@example.com --quota cpu=2,memory=4Gi
   {TENANTRY} kubectl{name} -- get namespaces,resourcequotas -A
   {TENANTRY} down --purge

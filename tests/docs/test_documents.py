@@ -23,6 +23,9 @@ DOCUMENTS = sorted(
     for path in [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md")]
     if "```console" in path.read_text()
 )
+TELLS = re.compile(r"tenantry (explain|audit) ")
+"""Commands that say with exit code 1 that something is in the way, or open."""
+
 FAILED = re.compile(r"^(error|Error|tenantry: )", re.MULTILINE)
 SECONDS = 300
 
@@ -108,5 +111,35 @@ def test_commands_do_what_the_document_says(path: Path, tmp_path: Path) -> None:
     try:
         for example in document.examples():
             example.evaluate()
+    finally:
+        session.run("tenantry down --all --purge --yes")
+
+
+def test_the_commands_of_the_readme_work_one_after_the_other(tmp_path: Path) -> None:
+    """What a stranger tries first; not what builds, nor what installs into a cluster of the reader's own."""
+    blocks = re.findall(r"^```console\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    lines = [line for block in blocks for line in block.splitlines()]
+    tried = [line for line in lines if not line.startswith(("make ", "tenantry install "))]
+    session = Session(tmp_path)
+    try:
+        for command in tried:
+            code, output = session.run(command)
+            assert code == 0 or (code == 1 and TELLS.match(command)), f"$ {command}\nexit code {code}\n{output}"
+    finally:
+        session.run("tenantry down --all --purge --yes")
+
+
+def test_what_the_demo_says_to_try_next_works(tmp_path: Path) -> None:
+    session = Session(tmp_path)
+    try:
+        code, output = session.run(f"cd {ROOT} && {sys.executable} tools/demo.py")
+        assert code == 0, output
+        hints = output.partition("To try next:")[2].split("\n  ")[1:]
+        assert len(hints) > 2, output
+        for hint in hints:
+            # A person is asked before data is deleted.
+            command = hint.strip() + (" --yes" if "--purge" in hint else "")
+            code, output = session.run(f"cd {ROOT} && {command}")
+            assert code == 0, f"$ {command}\nexit code {code}\n{output}"
     finally:
         session.run("tenantry down --all --purge --yes")
