@@ -116,7 +116,8 @@ class Api:
                         return False
             return not subjects or await self.find(SERVICE_ACCOUNTS, "default", namespace) is not None
 
-        await until(so, f"the owners of {namespace} have their rights")
+        # The controller-manager tries again after up to a minute where the API server was made anew several times.
+        await until(so, f"the owners of {namespace} have their rights", seconds=3 * SECONDS)
 
     async def may(self, subject: Json, verb: str, group: str, plural: str, namespace: str = "") -> bool:
         """Tell whether the API server knows that somebody, as RBAC names them, may do something."""
