@@ -6,7 +6,7 @@ What is kept the same comes with its own event, whenever that is.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -34,7 +34,8 @@ class Sources:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._turns: defaultdict[tuple[Resource, str], _Turns] = defaultdict(_Turns)
+        # For as long as somebody looks.
+        self._turns: WeakValueDictionary[tuple[Resource, str], _Turns] = WeakValueDictionary()
 
     async def look(self, resource: Resource, namespace: str) -> None:
         """Have the cache hold whatever can be inherited of a kind, as it was when this was called or later.
@@ -42,7 +43,7 @@ class Sources:
         Raises:
             ApiError: The API server refuses or fails.
         """
-        turns = self._turns[resource, namespace]
+        turns = self._turns.setdefault((resource, namespace), _Turns())
         before = turns.begun
         async with turns.lock:
             if turns.done > before:
