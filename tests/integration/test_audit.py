@@ -28,6 +28,7 @@ from tenantry.local.cluster import LocalCluster
 from tenantry.testing.api import Api, until
 from tenantry.testing.operators import Operator
 from tenantry.testing.people import as_person
+from tenantry.testing.requests import granted
 from tenantry.testing.trees import Trees
 
 pytest_plugins = ["tenantry.testing.fixtures"]
@@ -184,6 +185,10 @@ async def test_what_fails_on_a_plain_namespace_passes_on_a_guarded_tenant(
     await make_tenant(api, name, **guarded(fast))
     plain_name = f"{name}-plain"
     await make_plain(api, plain_name, f"{name}-mallory")
+    await granted(alice, api, "more", name)
+    ref = {"kind": "ClusterRole", "name": "view", "apiGroup": RBAC_GROUP}
+    mine = {"name": "mine", "labels": {marks.MANAGED_BY: marks.MANAGER}}  # it says so, but is hers to change
+    await alice.create(RoleBinding.resource, {"metadata": mine, "roleRef": ref}, name)
     await in_force(alice, name)
     await operator.stop()
     safe = await audited(api, alice.client, name, name)

@@ -29,6 +29,7 @@ from tenantry.testing.refusals import refusal
 pytest_plugins = ["tenantry.testing.fixtures"]
 
 Json = dict[str, Any]
+NOBODY = "00000000-0000-0000-0000-000000000000"
 NAMESPACES = Namespace.resource
 SERVICES = Resource("", "v1", "services", "Service")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
@@ -350,6 +351,7 @@ async def test_nothing_of_a_tenants_holds_the_end_of_what_is_tenantrys(
         "the tenant": (Tenant.resource, name, tenant.metadata.uid),
         "the namespace": (NAMESPACES, name, namespace["metadata"]["uid"]),
         "the binding": (RoleBinding.resource, "tenantry-owner", binding["metadata"]["uid"]),
+        "a grant": (RoleBinding.resource, "request-more", NOBODY),
     }
     table = {
         what: post(maps, CONFIG_MAPS, {"metadata": {"name": "holds", "ownerReferences": [_owner(*owner)]}})

@@ -23,6 +23,7 @@ from tenantry.testing.api import CONFIG_MAPS, Api, until
 from tenantry.testing.attempts import Attempt, apply, merge, post, steps, strategic
 from tenantry.testing.operators import Operator
 from tenantry.testing.people import as_person
+from tenantry.testing.requests import granted
 from tenantry.testing.trees import Trees
 
 pytest_plugins = ["tenantry.testing.fixtures"]
@@ -64,7 +65,7 @@ async def made(api: Api, namespace: str) -> dict[str, tuple[Resource, Json]]:
     found: dict[str, tuple[Resource, Json]] = {}
     for resource in KINDS:
         for value in await api.list(resource, namespace):
-            if value["metadata"]["name"].startswith("tenantry-"):
+            if value["metadata"].get("labels", {}).get(marks.MANAGED_BY) == marks.MANAGER:
                 found[wire.path(resource, namespace, value["metadata"]["name"])] = (resource, value)
     return found
 
@@ -72,11 +73,13 @@ async def made(api: Api, namespace: str) -> dict[str, tuple[Resource, Json]]:
 async def test_nothing_that_tenantry_made_is_changed_or_removed(
     api: Api, mallory: Api, operator: Operator, name: str
 ) -> None:
-    """E15, X02: quota, limits, network policies and bindings, by any verb, one by one and in a collection."""
+    """E15, X02: quota, limits, network policies, bindings and what a request gave, by any verb, one by one and in a collection."""
     await attempts.make_careless(api, name, "mallory", quota=QUOTA)
+    await granted(mallory, api, "more", name)
     await operator.stop()
     before = await made(api, name)
     assert {resource for resource, _ in before.values()} == set(KINDS)
+    assert wire.path(RoleBinding.resource, name, "request-more") in before
     # Finalizers on any RoleBinding are refused by a policy of their own, too.
     closable = "metadata.finalizers of a RoleBinding must not be set"
     wrong: list[str] = []

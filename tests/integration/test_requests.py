@@ -90,7 +90,7 @@ async def test_a_tenant_that_was_deleted_is_not_made_again(
 async def test_a_role_is_asked_for_and_the_owner_approves(
     api: Api, operator: Operator, people: People, name: str
 ) -> None:
-    """E16: it lets in, is put back when changed by hand, and ends with the request."""
+    """E16: it lets in, is put back when an administrator deletes it, and ends with the request."""
     del operator
     await api.make_tenant(name)
     await member(api, "bob", name)
@@ -103,7 +103,7 @@ async def test_a_role_is_asked_for_and_the_owner_approves(
     assert request.status.decided_by == "alice"
     await until(partial(_writes, bob, name), "bob is in")
 
-    await alice.delete(RoleBinding.resource, request.status.granted, name)
+    await api.delete(RoleBinding.resource, request.status.granted, name)
 
     async def back() -> bool:
         return await api.find(RoleBinding.resource, request.status.granted, name) is not None

@@ -26,6 +26,10 @@ REQUEST = "tenantry.dev/request"
 REQUEST_UID = "tenantry.dev/request-uid"
 """On what an approved request has become."""
 
+ROLE_BINDING_PREFIX = "request-"
+CLUSTER_ROLE_BINDING_PREFIX = "tenantry-request-"
+"""With the request's name, the name of the binding that it becomes."""
+
 APPROVALS = "tenantry-automatic-approval"
 """The ConfigMap that says which TenantRequests the operator may approve, for the policy of the same name.
 

@@ -158,14 +158,18 @@ async def _corefile(client: Client) -> str | None:
 
 
 async def _made(client: Client, namespace: str) -> tuple[Made, ...] | None:
-    """Return what Tenantry made in a namespace; None where it may not be read."""
+    """Return what Tenantry made in a namespace; None where it may not be read.
+
+    Who manages an object, anybody may write on their own; whose tenant it is, Tenantry alone.
+    """
+    selector = f"{marks.MANAGED_BY}={marks.MANAGER},{marks.TENANT}"
     found: list[Made] = []
     for kind in MADE:
         try:
             page = await client.request(
                 "GET",
                 wire.path(kind.resource, namespace),
-                query={"labelSelector": f"{marks.MANAGED_BY}={marks.MANAGER}"},
+                query={"labelSelector": selector},
             )
         except NotFound:
             continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenantry.api.kubernetes import RBAC_GROUP
+from tenantry.api.requests import REQUEST, REQUEST_UID
 from tenantry.install.marks import protection
 from tenantry.install.policy import ADMINISTER, IN_TENANTS, KUBERNETES, binding, by, rule, says, validating
 
@@ -26,7 +27,10 @@ def guards(subject: Json) -> list[Json]:
 
 
 def _made(subject: Json) -> list[Json]:
-    """Return what protects the objects that Tenantry makes in a namespace, which are known by their names."""
+    """Return what protects the objects that Tenantry makes in a namespace.
+
+    They are known by their names, and what a request gave by its mark, which tenants can neither set nor take away.
+    """
     rules = [
         rule(group, resources, "CREATE", "UPDATE", "DELETE")
         for group, resources in (
@@ -37,12 +41,14 @@ def _made(subject: Json) -> list[Json]:
     ]
     # A deletion has no object, and one of a collection names none in the request.
     which = "(object != null ? object : oldObject).metadata.name"
+    granted = f"(oldObject != null && '{REQUEST_UID}' in oldObject.?metadata.labels.orValue({{}}))"
     # In one expression, because all conditions are evaluated, and to ask what somebody may do is what costs.
-    asked = f"!({by(subject)}) && {which}.startsWith('tenantry-') && !{KUBERNETES} && !{ADMINISTER}"
+    asked = f"!({by(subject)}) && ({which}.startsWith('tenantry-') || {granted}) && !{KUBERNETES} && !{ADMINISTER}"
     conditions = [{"name": "of-ours-and-not-by-an-administrator", "expression": asked}]
     told = (
-        f"\"'\" + {which} + \"' is Tenantry's: what it says comes from the Tenant or the Subnamespace; change it there,"
-        ' and give objects of your own another name"'
+        f'"\'" + {which} + "\' is Tenantry\'s: what it says comes from " + ({granted}'
+        f" ? \"RoleRequest '\" + oldObject.metadata.labels[?'{REQUEST}'].orValue('') + \"'; to end it, delete the request\""
+        ' : "the Tenant or the Subnamespace; change it there, and give objects of your own another name")'
     )
     policy = validating(MADE, rules, [says("false", told, told=True)], conditions=conditions, where=IN_TENANTS)
     return [policy, binding(MADE)]

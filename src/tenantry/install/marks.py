@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenantry.api import marks
-from tenantry.api.requests import REQUESTS
+from tenantry.api.requests import REQUESTS, ROLE_BINDING_PREFIX
 from tenantry.install.bandwidth import ANNOTATIONS as BANDWIDTH
 from tenantry.install.policy import ADMINISTER, IN_TENANTS, KUBERNETES, binding, by, rule, says, validating
 
@@ -203,6 +203,7 @@ def _holds(of: str) -> str:
     ours = (
         f"o.apiVersion.startsWith('{marks.GROUP}/') || (o.kind == 'Namespace' && o.apiVersion == 'v1')"
         f" || (o.kind in [{made}] && o.name.startsWith('tenantry-'))"
+        f" || (o.kind == 'RoleBinding' && o.name.startsWith('{ROLE_BINDING_PREFIX}'))"
     )
     return f"{_owners(of)}.exists(o, o.?blockOwnerDeletion.orValue(false) && ({ours}))"
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
+from tenantry.api import reasons
 from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import RoleBinding
-from tenantry.api.requests import Request
+from tenantry.api.requests import Request, RoleRequest
 from tenantry.engine.conditions import find, is_true
 from tenantry.local.cluster import LocalCluster
 from tenantry.testing.api import Api, until
@@ -61,6 +62,13 @@ async def said(
         return found if right and condition is not None and condition.reason == reason else None
 
     return await until(so, f"{kind.__name__} {name} has {type_}={holds} {reason}")
+
+
+async def granted(who: Api, administrator: Api, name: str, namespace: str) -> None:
+    """Have somebody ask for the role edit in a namespace, an administrator approve, and the operator give it."""
+    await ask(who, RoleRequest, role_request(name), namespace)
+    await decide(administrator, RoleRequest, name, namespace)
+    await said(administrator, RoleRequest, name, namespace, holds=True, reason=reasons.GRANTED)
 
 
 async def member(api: Api, user: str, namespace: str, role: str = "view") -> None:

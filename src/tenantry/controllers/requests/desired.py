@@ -13,9 +13,11 @@ from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.requests import (
     APPROVALS,
     APPROVALS_MARK,
+    CLUSTER_ROLE_BINDING_PREFIX,
     REASONS,
     REQUEST,
     REQUEST_UID,
+    ROLE_BINDING_PREFIX,
     AutoApproval,
     ClusterRoleRequest,
     Decision,
@@ -28,10 +30,6 @@ from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.api.tenant import Tenant, TenantQuota, TenantSpec
 from tenantry.engine.plan import Child
 from tenantry.world import quantity, quota
-
-ROLE_BINDING_PREFIX = "request-"
-CLUSTER_ROLE_BINDING_PREFIX = "tenantry-request-"
-
 
 MOST_PENDING = 20
 """How many requests of one kind somebody may have that nobody has decided."""
