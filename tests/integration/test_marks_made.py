@@ -73,7 +73,7 @@ async def made(api: Api, namespace: str) -> dict[str, tuple[Resource, Json]]:
 async def test_nothing_that_tenantry_made_is_changed_or_removed(
     api: Api, mallory: Api, operator: Operator, name: str
 ) -> None:
-    """E15, X02: quota, limits, network policies, bindings and what a request gave, by any verb, one by one and in a collection."""
+    """E15, X02: quota, limits, policies, bindings, what a request gave; by any verb, one by one and in a collection."""
     await attempts.make_careless(api, name, "mallory", quota=QUOTA)
     await granted(mallory, api, "more", name)
     await operator.stop()

@@ -45,9 +45,10 @@ def _made(subject: Json) -> list[Json]:
     # In one expression, because all conditions are evaluated, and to ask what somebody may do is what costs.
     asked = f"!({by(subject)}) && ({which}.startsWith('tenantry-') || {granted}) && !{KUBERNETES} && !{ADMINISTER}"
     conditions = [{"name": "of-ours-and-not-by-an-administrator", "expression": asked}]
+    request = f"RoleRequest '\" + oldObject.metadata.labels[?'{REQUEST}'].orValue('') + \"'"
     told = (
         f'"\'" + {which} + "\' is Tenantry\'s: what it says comes from " + ({granted}'
-        f" ? \"RoleRequest '\" + oldObject.metadata.labels[?'{REQUEST}'].orValue('') + \"'; to end it, delete the request\""
+        f' ? "{request}; to end it, delete the request"'
         ' : "the Tenant or the Subnamespace; change it there, and give objects of your own another name")'
     )
     policy = validating(MADE, rules, [says("false", told, told=True)], conditions=conditions, where=IN_TENANTS)
