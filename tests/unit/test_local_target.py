@@ -15,9 +15,10 @@ OTHER = Target(kubeconfig=ROOT / "clusters/other/admin.kubeconfig", local_name="
 FILE = Path("/etc/my.kubeconfig")
 
 
-def around(*running: str, kubeconfig: str = "", in_pod: bool = False) -> Surroundings:
+def around(*running: str, name: str = "", kubeconfig: str = "", in_pod: bool = False) -> Surroundings:
     return Surroundings(
         root=ROOT,
+        name=name,
         kubeconfig=kubeconfig,
         is_running=lambda name: name in running,
         exists=lambda name: name in (*running, "stopped"),
@@ -31,7 +32,10 @@ def around(*running: str, kubeconfig: str = "", in_pod: bool = False) -> Surroun
         ((FILE, None, None), around("default", kubeconfig="k", in_pod=True), Target(kubeconfig=FILE)),
         ((FILE, "c", None), around("default"), Target(kubeconfig=FILE, context="c")),
         ((None, "c", None), around("default", kubeconfig="k"), Target(context="c")),
-        ((None, None, "other"), around("default", "other", kubeconfig="k", in_pod=True), OTHER),
+        ((None, None, "other"), around("default", "other", name="default", kubeconfig="k", in_pod=True), OTHER),
+        ((None, None, None), around("default", "other", name="other", kubeconfig="k", in_pod=True), OTHER),
+        ((FILE, None, None), around("default", name="default"), Target(kubeconfig=FILE)),
+        ((None, "c", None), around("default", name="default"), Target(context="c")),
         ((None, None, None), around("default", kubeconfig="k", in_pod=True), Target()),
         ((None, None, None), around("default", in_pod=True), LOCAL),
         ((None, None, None), around("other", in_pod=True), Target(in_cluster=True)),

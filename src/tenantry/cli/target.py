@@ -1,6 +1,7 @@
 """Which cluster a command talks to, decided once and the same for every verb.
 
-    --kubeconfig, --context  >  --name  >  $KUBECONFIG  >  the local cluster "default", if it runs  >  the pod's own
+    --kubeconfig, --context  >  --name, $TENANTRY_NAME  >  $KUBECONFIG  >  the local cluster "default", if it runs
+    >  the pod's own
 
 ~/.kube/config is used only when --context or --kubeconfig asks for it: a command that deletes tenants must not find its
 cluster by accident.
@@ -70,6 +71,7 @@ class Surroundings:
 
     Args:
         root: The home of the local clusters.
+        name: $TENANTRY_NAME, "" where it is not set.
         kubeconfig: $KUBECONFIG, "" where it is not set.
         is_running: Whether the local cluster of a name runs.
         exists: Whether there is one, running or not.
@@ -77,6 +79,7 @@ class Surroundings:
     """
 
     root: Path
+    name: str
     kubeconfig: str
     is_running: Callable[[str], bool]
     exists: Callable[[str], bool]
@@ -92,6 +95,7 @@ def look_around(environment: Mapping[str, str] = os.environ) -> Surroundings:
 
     return Surroundings(
         root=root,
+        name=environment.get("TENANTRY_NAME", ""),
         kubeconfig=environment.get("KUBECONFIG", ""),
         is_running=lambda name: locks.is_held(paths(name).supervisor_lock),
         exists=lambda name: paths(name).spec.exists(),
@@ -117,7 +121,7 @@ def resolve(kubeconfig: Path | None, context: str | None, name: str | None, arou
         if name:
             raise InputError("--name is about a local cluster and may not be given with --kubeconfig or --context")
         return Target(kubeconfig=kubeconfig, context=context)
-    if name:
+    if name := name or around.name:
         check_name(name)
         if not around.is_running(name):
             what = "is not running" if around.exists(name) else "does not exist"
@@ -130,8 +134,8 @@ def resolve(kubeconfig: Path | None, context: str | None, name: str | None, arou
     if around.in_pod:
         return Target(in_cluster=True)
     raise ConfigError(
-        "no cluster to talk to: start a local one with `tenantry up`, or name yours with --kubeconfig, --context or "
-        "KUBECONFIG"
+        "no cluster to talk to: start a local one with `tenantry up`, or name yours with --name, --kubeconfig, "
+        "--context or KUBECONFIG"
     )
 
 
@@ -158,7 +162,7 @@ def may_take_target(command: Callable[Concatenate[Callable[[], Target], P], R]) 
     @click.option(
         "--context", help="Talk to the cluster of this context (of --kubeconfig, KUBECONFIG, ~/.kube/config)."
     )
-    @click.option("--name", envvar="TENANTRY_NAME", help="Talk to the local cluster of this name.")
+    @click.option("--name", help="Talk to the local cluster of this name (or of TENANTRY_NAME).")
     @functools.wraps(command)
     def resolving(*args: P.args, **kwargs: P.kwargs) -> R:
         kubeconfig, context, name = (kwargs.pop(key, None) for key in ("kubeconfig", "context", "name"))
