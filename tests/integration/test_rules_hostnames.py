@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tenantry.api.tenant import Tenant
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import Api
+from tenantry.testing.api import Api, until
 from tenantry.testing.hosts import (
     GATEWAYS,
     INGRESSES,
@@ -25,6 +26,7 @@ from tenantry.testing.hosts import (
 from tenantry.testing.operators import Operator
 from tenantry.testing.people import as_person
 from tenantry.testing.refusals import refusal
+from tenantry.testing.trees import WORKSPACE, Trees
 
 pytest_plugins = ["tenantry.testing.fixtures"]
 
@@ -132,3 +134,21 @@ async def test_each_tenant_has_its_part_of_a_domain(api: Api, alice: Api, name: 
             f"ingress 'i' has the host '{host}' (rule hostnames.domain of Tenant '{name}'): must be"
             f" {name}.apps.example or below it"
         ) in await refusal(alice, INGRESSES, ingress(host), name)
+
+
+@pytest.mark.usefixtures("operator")
+async def test_a_domain_that_was_written_below_first_keeps_nobody_out_of_the_tenants(
+    api: Api, alice: Api, name: str
+) -> None:
+    """E15: never looser below: of two domains the upper one holds, whichever was there first."""
+    await api.make_tenant(name)
+    mine: Json = {**WORKSPACE, "rules": {"hostnames": {"domain": "evil.example"}}}
+    child = await Trees(api).make(name, "web", mine)
+    await api.patch(Tenant.resource, name, {"spec": {"rules": {"hostnames": {"domain": "apps.example"}}}})
+
+    async def holds() -> bool:
+        told = await refusal(alice, INGRESSES, ingress(f"{name}.evil.example"), child)
+        return f"(rule hostnames.domain of Tenant '{name}'): must be {name}.apps.example" in told
+
+    await until(holds, "the tenant's domain holds in the child, too")
+    assert not await refusal(alice, INGRESSES, ingress(f"{name}.apps.example"), child)

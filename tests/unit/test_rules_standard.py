@@ -62,6 +62,17 @@ def test_ranges_of_two_levels_are_what_both_allow(above: str, below: str, both: 
     assert effective(layers[:1], layers[1:]).enforce.allowed[RANGES].values == both
 
 
+def test_of_two_domains_the_upper_one_holds() -> None:
+    """E15: never looser below, also where what is below was written first."""
+    layers = [
+        Layer(source, Rules(hostnames=Hostnames(domain=domain)))
+        for source, domain in (("Tenant 'x'", "apps.example"), ("Subnamespace 'x/y'", "evil.example"))
+    ]
+    for administrators, below in ((layers[:1], layers[1:]), (layers, [])):
+        chosen = effective(administrators, below).enforce.chosen["hostnames.domain"]
+        assert (chosen.source, chosen.value) == ("Tenant 'x'", "apps.example")
+
+
 @pytest.mark.parametrize(
     "text", ["10.0.0.0", "10.0.0.0/08", "10.0.0.0/255.0.0.0", " 10.0.0.0/8", "::ffff:10.0.0.1/104", "x", "010.0.0.0/8"]
 )

@@ -113,6 +113,7 @@ RUNTIME_CLASS = "isolation.runtime"
 
 MISSING = "runtimeClasses.onMissingSandbox"
 RUNTIME_CLASSES = "runtimeClasses.allowed"
+DEFAULT_CLASS = "storageClasses.default"
 PAIRED = "scheduling.nodeSelectors"
 """The rule whose values are KEY=VALUE, or KEY for any value of it."""
 
@@ -281,7 +282,8 @@ def meet_sections(above: Section, below: Section) -> Section:
             maxima[key] = bound
     for key, bound in below.chosen.items():
         other = chosen.get(key)
-        if key != LEVEL or other is None or _rank(bound) > _rank(other):
+        # A default class only has to be one of those that are allowed. Two domains have no host in common.
+        if other is None or key == DEFAULT_CLASS or (key == LEVEL and _rank(bound) > _rank(other)):
             chosen[key] = bound
     return Section(
         refused=_sorted({**below.refused, **above.refused}),
