@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from tenantry.api import marks
 from tenantry.api.errors import Forbidden, Invalid
+from tenantry.api.kubernetes import Namespace
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import NAME, RulesMap, TenancyRules
@@ -127,6 +128,43 @@ async def test_a_changed_rule_comes_down_the_tree(api: Api, alice: Api, name: st
     await in_force(alice, grandchild)
     with pytest.raises(Forbidden, match=r"images\.allowed of Tenant"):
         await alice.create(PODS, pod("evil.example/x"), grandchild)
+
+
+async def test_no_pod_looks_for_those_of_other_tenants_or_keeps_them_away(
+    api: Api, alice: Api, operator: Operator, name: str
+) -> None:
+    """H06, E15: where a pod runs whose anti-affinity is to all namespaces, the scheduler puts nobody else's."""
+    await api.make_tenant(name)
+    own = (await api.get(Namespace.resource, name))["metadata"]["labels"][marks.ZONE]
+    await operator.stop()
+
+    def near(kind: str, field: str, **reach: object) -> Json:
+        term: Json = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}, **reach}
+        wished: Json = {"weight": 1, "podAffinityTerm": term}
+        return pod(affinity={kind: {field: [term if field.startswith("required") else wished]}})
+
+    ways = [
+        (kind, f"{field}DuringSchedulingIgnoredDuringExecution")
+        for kind in ("podAffinity", "podAntiAffinity")
+        for field in ("required", "preferred")
+    ]
+    everybodys: list[Json] = [
+        {"namespaceSelector": {}},
+        {"namespaceSelector": {"matchExpressions": [{"key": marks.ZONE, "operator": "Exists"}]}},
+        {"namespaceSelector": {"matchLabels": {marks.ZONE: "another"}}},
+        {"namespaces": [name, "kube-system"]},
+        {"namespaces": ["kube-system"], "namespaceSelector": {"matchLabels": {marks.ZONE: own}}},
+    ]
+    ours: list[Json] = [{}, {"namespaces": [name]}, {"namespaceSelector": {"matchLabels": {marks.ZONE: own}}}]
+    for kind, field in ways:
+        for reach in everybodys:
+            told = await refusal(alice, PODS, near(kind, field, **reach), name)
+            assert (
+                "pod has affinity or anti-affinity to pods of other tenants (rule scheduling.otherTenants of Tenantry's"
+                " standard): leave out namespaces and namespaceSelector"
+            ) in told
+        for reach in ours:
+            assert not await refusal(alice, PODS, near(kind, field, **reach), name)
 
 
 # -- looser than above ----------------------------------------------------------------------------

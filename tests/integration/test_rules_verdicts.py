@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tenantry.api.errors import ApiError, Forbidden, Invalid
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import TENANT_UID
+from tenantry.api.marks import TENANT_UID, ZONE
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.rules import Images, Rules
 from tenantry.api.tenancyrules import NAME, OWN_MARK, TenancyRulesSpec
@@ -60,6 +60,7 @@ RULES = some(
     priorityClasses=some(allowed=few(one(*CLASSES))),
     scheduling=some(
         nodeName=PERMISSION,
+        otherTenants=PERMISSION,
         nodeSelectors=few(one("disk", "disk=ssd", "zone=a", "zone=b"), 4),
         tolerations=few(one("gpu", "spot")),
     ),
@@ -134,6 +135,17 @@ AFFINITY = st.one_of(
         {PREFERRED: st.lists(st.fixed_dictionaries({"weight": one(1), "preference": TERM}), max_size=2)}
     ),
 )
+NEAR = some(
+    namespaces=st.just(["kube-system"]),
+    namespaceSelector=one({}, {"matchLabels": {ZONE: "other"}}, {"matchExpressions": []}),
+    labelSelector=one({}, {"matchLabels": {"a": "b"}}),
+).map(lambda o: {"topologyKey": "zone", **o})
+NEIGHBOURS = some(
+    **{
+        REQUIRED: st.lists(NEAR, max_size=2),
+        PREFERRED: st.lists(st.fixed_dictionaries({"weight": one(1), "podAffinityTerm": NEAR}), max_size=2),
+    }
+)
 TAINTS = one("gpu", "spot", "node.kubernetes.io/not-ready", "node.kubernetes.io/disk-pressure")
 # One without a key tolerates slices, too, which another policy refuses first, or last.
 TOLERATION = st.fixed_dictionaries({"key": TAINTS, "operator": one("Exists")})
@@ -147,7 +159,7 @@ SPEC = some(
     nodeName=one("n"),
     os=st.fixed_dictionaries({"name": one("linux", "windows")}),
     nodeSelector=st.dictionaries(one("disk", "zone", "other"), one("ssd", "a"), max_size=2),
-    affinity=some(nodeAffinity=AFFINITY),
+    affinity=some(nodeAffinity=AFFINITY, podAffinity=NEIGHBOURS, podAntiAffinity=NEIGHBOURS),
     tolerations=few(TOLERATION, 2),
     priorityClassName=one(*CLASSES),
     runtimeClassName=one(*CLASSES),

@@ -193,6 +193,16 @@ class Scheduling(RuleModel, frozen=True, kw_only=True):
     node_name: (
         Annotated[Permission, Meta(description="Pods that name their node, past the scheduler and taints.")] | UnsetType
     ) = UNSET
+    other_tenants: (
+        Annotated[
+            Permission,
+            Meta(
+                description="Pod affinity and anti-affinity to pods of other tenants: it finds out where they run, goes"
+                " there, or keeps them away from a node."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     node_selectors: (
         Annotated[
             _Pairs,

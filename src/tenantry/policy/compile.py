@@ -33,7 +33,10 @@ SUSPICIOUS = "is-suspicious"
 """The one condition of a policy on what there are many of."""
 
 _VARIABLE = re.compile(r"\bvariables\.(\w+)")
-_EXCUSE = re.compile(r"'[^']*' in namespaceObject\.metadata\.labels")
+_EXCUSE = re.compile(
+    r"'[^']*' in namespaceObject\.metadata\.labels"
+    r"|[\w.\[\]'/]+ == namespaceObject\.metadata\.labels\[\?'[^']*'\]\.orValue\(''\)"
+)
 
 SUBJECTS: tuple[Subject, ...] = (PODS, SANDBOX, SERVICES, *WRITTEN, CLAIMS, *HOSTNAMES)
 """Everything that is checked; another kind is added here."""

@@ -190,6 +190,16 @@ def _class(field: str, rule: str) -> Mend:
     return mend
 
 
+def _look_nowhere_else(spec: Json, _: Section) -> None:
+    for kind in ("podAffinity", "podAntiAffinity"):
+        affinity = part(spec, "affinity", kind)
+        wishes = [part(each, "podAffinityTerm") for each in parts(affinity, _PREFERRED)]
+        for term in (*parts(affinity, _REQUIRED), *wishes):
+            # Then it means the namespace of the pod.
+            term.pop("namespaces", None)
+            term.pop("namespaceSelector", None)
+
+
 def _tolerate_less(spec: Json, rules: Section) -> None:
     allowed = (*rules.allowed["scheduling.tolerations"].values, *ALWAYS_TOLERATED)
     spec["tolerations"] = [each for each in parts(spec, "tolerations") if each.get("key", "") in allowed]
@@ -261,6 +271,7 @@ _OF_PODS: Mapping[str, Mend] = {
     "podSecurity.runAsRoot": _no_root,
     "isolation.runtime": _drops(("runtimeClassName",)),
     "scheduling.nodeName": _drops(("nodeName",)),
+    "scheduling.otherTenants": _look_nowhere_else,
     "runtimeClasses.allowed": _class("runtimeClassName", "runtimeClasses.allowed"),
     "priorityClasses.allowed": _class("priorityClassName", "priorityClasses.allowed"),
     "scheduling.tolerations": _tolerate_less,

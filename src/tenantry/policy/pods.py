@@ -8,7 +8,7 @@ from tenantry.policy.objects import KUBERNETES
 from tenantry.policy.podsecurity import POD_SECURITY, has
 from tenantry.policy.request import Request
 from tenantry.policy.resources import POD_LIMITS, RESOURCES
-from tenantry.policy.scheduling import SCHEDULING, TERMS
+from tenantry.policy.scheduling import NEIGHBOURS, SCHEDULING, TERMS
 
 TEMPLATES = (
     ("apps", ("deployments", "statefulsets", "daemonsets", "replicasets")),
@@ -53,6 +53,7 @@ PODS = Subject(
         "nonRoot": f"{has('variables.spec', 'securityContext', 'runAsNonRoot')} && {_CONTEXT}.runAsNonRoot",
         "seccomp": f"{has('variables.spec', 'securityContext', 'seccompProfile')}",
         "terms": TERMS,
+        "neighbours": NEIGHBOURS,
         "podLimits": POD_LIMITS,
     },
     checks=(*POD_SECURITY, *IMAGES, *SCHEDULING, *RESOURCES),

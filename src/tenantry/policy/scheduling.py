@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tenantry.api.marks import PART_OPEN, PART_SUFFIX, PARTS, RUNTIME, SLICE
+from tenantry.api.marks import PART_OPEN, PART_SUFFIX, PARTS, RUNTIME, SLICE, ZONE
 from tenantry.policy.check import Check, one_of, quoted, told_one_of
 from tenantry.policy.items import no_pod
-from tenantry.policy.request import Finding, Judged, part, parts, texts
+from tenantry.policy.request import Finding, Json, Judged, part, parts, texts
 from tenantry.world.rules import RUNTIME_CLASS, RUNTIME_CLASSES, covers
 
 NODE_NAME = "scheduling.nodeName"
 NODE_SELECTORS = "scheduling.nodeSelectors"
+OTHER_TENANTS = "scheduling.otherTenants"
 TOLERATIONS = "scheduling.tolerations"
 DAEMON_SETS = "system:serviceaccount:kube-system:daemon-set-controller"
 ALWAYS_TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", PARTS)
@@ -186,6 +187,47 @@ def _not_attracted(judged: Judged) -> list[str]:
     return found
 
 
+# -- other pods -----------------------------------------------------------------------------------
+
+_KINDS = ("podAffinity", "podAntiAffinity")
+
+
+def _terms_of(kind: str) -> str:
+    """Return CEL for what a pod's affinity of one kind is made of."""
+    affinity = f"variables.spec.affinity.{kind}"
+    return (
+        f"(has({affinity}) ? (has({affinity}.{_REQUIRED}) ? {affinity}.{_REQUIRED} : [])"
+        f" + (has({affinity}.{_PREFERRED}) ? {affinity}.{_PREFERRED}.map(t, t.podAffinityTerm) : []) : [])"
+    )
+
+
+NEIGHBOURS = f"has(variables.spec.affinity) ? {' + '.join(map(_terms_of, _KINDS))} : []"
+"""CEL of the variable `neighbours`: to which other pods a pod wants to be near, or from which away."""
+
+# Away from is away from it, too: where such a pod runs, the scheduler puts none of those that it names. A Subtenant is
+# apart as another tenant is, so the label of the zone counts and not that of the tenant.
+_ZONED = f"'{ZONE}' in t.namespaceSelector.?matchLabels.orValue({{}})"
+_IN_ZONE = f"t.namespaceSelector.matchLabels['{ZONE}'] == namespaceObject.metadata.labels[?'{ZONE}'].orValue('')"
+_LOOKS_ELSEWHERE = (
+    "variables.neighbours.exists(t, has(t.namespaces) && t.namespaces.exists(n, n != request.namespace)"
+    f" || has(t.namespaceSelector) && !({_ZONED} && {_IN_ZONE}))"
+)
+
+
+def _looks_elsewhere(judged: Judged) -> bool:
+    zone = judged.request.namespace_labels.get(ZONE, "")
+    for kind in _KINDS:
+        affinity = part(judged.spec, "affinity", kind)
+        terms = [*parts(affinity, _REQUIRED), *(part(each, "podAffinityTerm") for each in parts(affinity, _PREFERRED))]
+        for term in terms:
+            if any(each != judged.request.namespace for each in texts(term, "namespaces")):
+                return True
+            selector: Json | None = term.get("namespaceSelector")
+            if selector is not None and part(selector, "matchLabels").get(ZONE) != zone:
+                return True
+    return False
+
+
 SCHEDULING = (
     no_pod(
         NODE_NAME,
@@ -200,6 +242,14 @@ SCHEDULING = (
             and bool(judged.spec.get("nodeName"))
             and "system:nodes" not in judged.request.groups
         ),
+    ),
+    no_pod(
+        OTHER_TENANTS,
+        bad=_LOOKS_ELSEWHERE,
+        what="has affinity or anti-affinity to pods of other tenants",
+        fix="leave out namespaces and namespaceSelector, or give namespaceSelector.matchLabels the"
+        f" {ZONE} of the namespace",
+        is_bad=_looks_elsewhere,
     ),
     _named_class(RUNTIME_CLASSES, "runtimeClassName", is_given=_IS_SANDBOX, was_given=_is_sandbox),
     _named_class("priorityClasses.allowed", "priorityClassName"),

@@ -39,7 +39,7 @@ LEVELS = (Level.PRIVILEGED, Level.BASELINE, Level.RESTRICTED)
 STANDARD = Rules(
     pod_security=PodSecurity(level=Level.BASELINE),
     runtime_classes=RuntimeClasses(on_missing_sandbox=Permission.REFUSE),
-    scheduling=Scheduling(node_name=Permission.REFUSE),
+    scheduling=Scheduling(node_name=Permission.REFUSE, other_tenants=Permission.REFUSE),
     services=Services(
         types=(ServiceType.CLUSTER_IP,),
         external_ips=Permission.REFUSE,
