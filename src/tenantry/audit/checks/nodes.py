@@ -16,6 +16,12 @@ Json = dict[str, Any]
 
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 
+_EVERYBODYS: Json = {
+    "requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}, "namespaceSelector": {}}
+    ]
+}
+
 
 def _node(place: Place) -> str:
     return place.nodes[0] if place.nodes else place.name
@@ -133,6 +139,21 @@ CHECKS: Sequence[Check] = (
         proves="The tenant does not choose beside whom it runs.",
         fix="Set spec.rules.scheduling.nodeSelectors of the Tenant to the labels that it may select; [] for none.",
         attempts=tried("that selects control planes", {"nodeSelector": {CONTROL_PLANE: ""}}),
+        control=honest,
+        alone=Alone.OPEN,
+    ),
+    Check(
+        id="TNT-NODE-008",
+        title="Pods that keep those of others away",
+        area=Area.NODES,
+        severity=Severity.HIGH,
+        tries="Creates restricted pods with affinity and anti-affinity to the pods of all namespaces (dry runs).",
+        proves="No pod shuts those of other tenants out of a node, or finds out where they run.",
+        fix="Set spec.rules.scheduling.otherTenants of the Tenant to Refuse.",
+        attempts=lambda place: [
+            create(kinds.PODS, pod(place, {"affinity": {kind: _EVERYBODYS}}), place.namespace, what=what)
+            for kind, what in (("podAffinity", "near those of all"), ("podAntiAffinity", "away from those of all"))
+        ],
         control=honest,
         alone=Alone.OPEN,
     ),
