@@ -12,6 +12,7 @@ from typing import Any
 import pytest_asyncio
 
 from tenantry.api import marks
+from tenantry.api.isolationreport import IsolationReport
 from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Subnamespace
@@ -126,6 +127,36 @@ async def test_no_name_of_tenantrys_is_taken(api: Api, mallory: Api, operator: O
     table = {"rules": post(wire.path(rules, name), rules, loose)}
     wrong += await attempts.succeeded(mallory, table, told="TenancyRules are Tenantry's")
     assert wrong == []
+
+
+async def test_what_an_audit_found_is_not_written_by_whom_it_is_about(
+    api: Api, mallory: Api, operator: Operator, name: str
+) -> None:
+    """X06: an IsolationReport is neither changed, held nor taken away by a tenant, nor another one put beside it."""
+    await attempts.make_careless(api, name, "mallory")
+    reports = IsolationReport.resource
+    report: Json = {"metadata": {"name": "latest"}, "spec": {"user": "mallory"}}
+    await api.create(reports, report, name)
+    await operator.stop()
+    before, url = await api.get(reports, "latest", name), wire.path(reports, name)
+    path = f"{url}/latest"
+    wrong = {"spec": {"user": "somebody"}}
+    held = {"metadata": {"finalizers": ["a.example/b"]}}
+    gone = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": NOBODY}
+    table = {
+        "merged": merge(path, wrong),
+        "step by step": steps(path, {"op": "replace", "path": "/spec/user", "value": "somebody"}),
+        "applied": apply(path, reports, {"metadata": {"name": "latest"}, **wrong}),
+        "replaced": Attempt("PUT", path, {**before, **wrong}),
+        "held": merge(path, held),
+        "given an owner that is gone": merge(path, {"metadata": {"ownerReferences": [gone]}}),
+        "deleted": Attempt("DELETE", path),
+        "all deleted": Attempt("DELETE", url),
+        "another one": post(url, reports, {**report, "metadata": {"name": "later"}}),
+    }
+    assert await attempts.succeeded(mallory, table, told="is Tenantry's: an administrator writes it") == []
+    assert await api.get(reports, "latest", name) == before
+    await api.patch(reports, "latest", wrong, name)
 
 
 async def test_nothing_inherited_is_changed_or_removed(api: Api, mallory: Api, operator: Operator, name: str) -> None:

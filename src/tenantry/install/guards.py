@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tenantry.api.isolationreport import IsolationReport
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.requests import REQUEST, REQUEST_UID
 from tenantry.install.marks import protection
@@ -15,6 +16,7 @@ from tenantry.install.policy import ADMINISTER, IN_TENANTS, KUBERNETES, binding,
 Json = dict[str, Any]
 
 MADE = "tenantry-made"
+REPORTS = IsolationReport.resource
 
 
 def guards(subject: Json) -> list[Json]:
@@ -30,6 +32,7 @@ def _made(subject: Json) -> list[Json]:
     """Return what protects the objects that Tenantry makes in a namespace.
 
     They are known by their names, and what a request gave by its mark, which tenants can neither set nor take away.
+    What an audit found is always Tenantry's.
     """
     rules = [
         rule(group, resources, "CREATE", "UPDATE", "DELETE")
@@ -37,19 +40,24 @@ def _made(subject: Json) -> list[Json]:
             ("", ["resourcequotas", "limitranges", "configmaps"]),
             ("networking.k8s.io", ["networkpolicies"]),
             (RBAC_GROUP, ["rolebindings"]),
+            (REPORTS.group, [REPORTS.plural]),
         )
     ]
     # A deletion has no object, and one of a collection names none in the request.
     which = "(object != null ? object : oldObject).metadata.name"
     granted = f"(oldObject != null && '{REQUEST_UID}' in oldObject.?metadata.labels.orValue({{}}))"
+    reported = f"request.resource.resource == '{REPORTS.plural}'"
+    ours = f"({which}.startsWith('tenantry-') || {granted} || {reported})"
     # In one expression, because all conditions are evaluated, and to ask what somebody may do is what costs.
-    asked = f"!({by(subject)}) && ({which}.startsWith('tenantry-') || {granted}) && !{KUBERNETES} && !{ADMINISTER}"
+    asked = f"!({by(subject)}) && {ours} && !{KUBERNETES} && !{ADMINISTER}"
     conditions = [{"name": "of-ours-and-not-by-an-administrator", "expression": asked}]
     request = f"RoleRequest '\" + oldObject.metadata.labels[?'{REQUEST}'].orValue('') + \"'"
     told = (
-        f'"\'" + {which} + "\' is Tenantry\'s: what it says comes from " + ({granted}'
-        f' ? "{request}; to end it, delete the request"'
-        ' : "the Tenant or the Subnamespace; change it there, and give objects of your own another name")'
+        f'"\'" + {which} + "\' is Tenantry\'s: " + ({reported}'
+        f' ? "an administrator writes it by `tenantry audit --report`" : {granted}'
+        f' ? "what it says comes from {request}; to end it, delete the request"'
+        ' : "what it says comes from the Tenant or the Subnamespace; change it there, and give objects of your own'
+        ' another name")'
     )
     policy = validating(MADE, rules, [says("false", told, told=True)], conditions=conditions, where=IN_TENANTS)
     return [policy, binding(MADE)]
