@@ -218,6 +218,27 @@ async def test_a_subnamespace_is_never_looser_than_its_parent(api: Api, alice: A
 
 
 @pytest.mark.usefixtures("operator")
+async def test_a_list_of_classes_has_the_default_from_above(api: Api, alice: Api, name: str) -> None:
+    """E15: otherwise each claim that names no class would get one that is refused; both places are named."""
+    await api.make_tenant(name, rules={"storageClasses": {"default": "fast"}})
+
+    async def told(**classes: object) -> str:
+        spec = {**WORKSPACE, "rules": {"storageClasses": classes}}
+        return await refusal(alice, Subnamespace.resource, subnamespace_json("web", spec), name)
+
+    async def refused() -> str:
+        return await told(allowed=["slow"])
+
+    assert (
+        f"spec.rules.storageClasses.allowed must have 'fast', which is storageClasses.default of Tenant '{name}', or"
+        " spec.rules.storageClasses.default must be one of it"
+    ) in await until(refused, "the rules above are in force")
+    assert not await told(allowed=["slow"], default="slow")
+    assert not await told(allowed=["slow", "fast"])
+    assert not await told(allowed=["slow"], action="Warn")
+
+
+@pytest.mark.usefixtures("operator")
 async def test_a_tenant_is_never_looser_than_the_defaults(api: Api, name: str) -> None:
     """E15: it may decide what is only the standard, and not loosen what TenancyDefaults say."""
     await api.make_tenant(name, rules={"podSecurity": {"level": "Privileged"}})

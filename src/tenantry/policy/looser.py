@@ -100,7 +100,16 @@ def _largest() -> str:
 
 def _default_class() -> str:
     above = f"variables.allowed[{quoted(CLASSES)}].values"
-    return _one(DEFAULT, CLASSES, "allowed", f"!({_GIVEN}[{quoted(DEFAULT)}] in {above})", one_of(above))
+    outside = _one(DEFAULT, CLASSES, "allowed", f"!({_GIVEN}[{quoted(DEFAULT)}] in {above})", one_of(above))
+    # Claims that name no class would get one that is refused.
+    default = f"variables.chosen[{quoted(DEFAULT)}]"
+    inherits = f"!({quoted(DEFAULT)} in {_GIVEN}) && {quoted(DEFAULT)} in variables.chosen"
+    left_out = f"{quoted(CLASSES)} in {_GIVEN} && {inherits} && !({default}.value in {_GIVEN}[{quoted(CLASSES)}])"
+    told = (
+        f"'spec.rules.{CLASSES} must have \\'' + {default}.value + '\\', which is {DEFAULT} of ' + {default}.source"
+        f" + ', or spec.rules.{DEFAULT} must be one of it'"
+    )
+    return f"{outside} + ({left_out} ? [{told}] : [])"
 
 
 def _texts() -> str:
