@@ -99,6 +99,25 @@ async def test_nobody_takes_a_volume_that_is_there(api: Api, alice: Api, operato
     assert not await refusal(alice, CLAIMS, {"metadata": {"labels": {"a": "b"}}}, name, patch="c")
 
 
+@pytest.mark.usefixtures("classes")
+async def test_no_claim_names_the_node_of_its_volume(  # noqa: PLR0917 - fixtures
+    api: Api, alice: Api, operator: Operator, name: str, tenancy: LocalCluster, tmp_path: Path
+) -> None:
+    """E15: a pod goes where its volume is, so that this would be to name the pod's node; the scheduler does name it."""
+    await api.make_tenant(name)
+    await known(alice, name)
+    await operator.stop()
+    told = "claim 'c' names the node of its volume (rule scheduling.nodeName of Tenantry's standard): leave out the"
+    chosen = {"volume.kubernetes.io/selected-node": "n"}
+    assert told in await refusal(alice, CLAIMS, claim(chosen, storageClassName="fast"), name)
+    await alice.create(CLAIMS, of_class("fast"), name)
+    later = {"metadata": {"annotations": chosen}}
+    assert told in await refusal(alice, CLAIMS, later, name, patch="c")
+    async with as_person(tenancy, tmp_path, "system:kube-scheduler") as scheduler:
+        await scheduler.patch(CLAIMS, "c", later, name)
+    assert not await refusal(alice, CLAIMS, {"metadata": {"labels": {"a": "b"}}}, name, patch="c")
+
+
 @pytest.mark.usefixtures("classes", "operator")
 async def test_kubernetes_still_binds_claims(api: Api, alice: Api, name: str) -> None:
     """E15: that nobody names a volume keeps nobody from getting one."""

@@ -19,6 +19,7 @@ from tenantry.api.rules import Rules
 from tenantry.api.tenancyrules import NAME, OWN_MARK, TenancyRulesSpec
 from tenantry.controllers import rulebook
 from tenantry.policy.request import Request
+from tenantry.policy.storage import CHOSEN_NODE
 from tenantry.policy.verdict import findings
 from tenantry.testing.api import Api, until
 from tenantry.testing.draws import drawn, few, one, some
@@ -63,6 +64,7 @@ RULES = some(
         externalName=PERMISSION,
         loadBalancerSourceRanges=few(one("10.0.0.0/8", "192.0.2.0/24", "2001:db8::/32", "0.0.0.0/0")),
     ),
+    scheduling=some(nodeName=PERMISSION),
     storageClasses=some(allowed=few(one("one", "two", "old")), existingVolumes=PERMISSION),
     hostnames=some(
         allowed=few(PATTERNS, 2),
@@ -99,7 +101,7 @@ CLAIM: Some = st.builds(
         selector=st.just({"matchLabels": {"a": "b"}}),
         dataSourceRef=st.just({"kind": "PersistentVolumeClaim", "name": "other"}),
     ).map(lambda spec: {**OF_ANY, **spec}),
-    some(**{"volume.beta.kubernetes.io/storage-class": one("old", "two", "")}),
+    some(**{"volume.beta.kubernetes.io/storage-class": one("old", "two", ""), CHOSEN_NODE: one("n", "")}),
 )
 
 HOST = one("a.verdict", "b.verdict", "x.t.verdict", "*.t.verdict", "*.verdict", "t.b.verdict", "*.t.b.verdict", "long")

@@ -191,7 +191,11 @@ class Scheduling(RuleModel, frozen=True, kw_only=True):
     """Where pods may ask to run."""
 
     node_name: (
-        Annotated[Permission, Meta(description="Pods that name their node, past the scheduler and taints.")] | UnsetType
+        Annotated[
+            Permission,
+            Meta(description="Pods that name their node, past the scheduler and taints, and claims that name it."),
+        ]
+        | UnsetType
     ) = UNSET
     other_tenants: (
         Annotated[

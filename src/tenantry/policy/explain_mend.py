@@ -16,6 +16,7 @@ from tenantry.policy.podsecurity import APP_ARMOR, SE_LINUX_TYPES
 from tenantry.policy.request import Finding, part, parts, texts
 from tenantry.policy.resources import UNBOUNDED
 from tenantry.policy.scheduling import ALWAYS_TOLERATED
+from tenantry.policy.storage import CHOSEN_NODE
 from tenantry.world.quantity import parse
 from tenantry.world.rules import covers
 
@@ -323,6 +324,8 @@ def _mend_claim(claim: Json, finding: Finding, rules: Section) -> None:
         if spec.get("storageClassName") == "":
             spec.pop("storageClassName")
         # From its own namespace it would be other data.
+    elif finding.rule == "scheduling.nodeName":
+        part(claim, "metadata", "annotations").pop(CHOSEN_NODE, None)
 
 
 def _mend_service(service: Json, finding: Finding, rules: Section) -> None:

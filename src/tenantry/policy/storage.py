@@ -8,6 +8,7 @@ from tenantry.api.tenancyrules import NAME
 from tenantry.policy.check import Subject
 from tenantry.policy.objects import KUBERNETES, allows, by_kubernetes, call, called, refuses
 from tenantry.policy.request import Finding, Json, Judged, Request, part
+from tenantry.policy.scheduling import NODE_NAME
 
 NOUN = "claim"
 ALLOWED = "storageClasses.allowed"
@@ -17,6 +18,10 @@ EXISTING = "storageClasses.existingVolumes"
 
 OLD_NAME = "volume.beta.kubernetes.io/storage-class"
 """The annotation that names the class, before the field, still. Source: Kubernetes, "Persistent Volumes" (class)."""
+
+CHOSEN_NODE = "volume.kubernetes.io/selected-node"
+"""The annotation by which the scheduler says where a volume is made, and so where its pod runs. Source: Kubernetes,
+"Storage Classes" (volume binding mode)."""
 
 
 def _classes(of: str) -> str:
@@ -39,6 +44,16 @@ def _volume(of: str) -> str:
     return f"{of}.?spec.volumeName.orValue('')"
 
 
+def _node(of: str) -> str:
+    return f"{of}.?metadata.annotations[?'{CHOSEN_NODE}'].orValue('')"
+
+
+_NODE_IS_NAMED = (
+    f"{_node('object')} != '' && (request.operation == 'CREATE'"
+    f" || {_node('object')} != {_node('oldObject')} && !{KUBERNETES})"
+)
+
+
 CLASSES = _classes("object")
 CONDITIONS = {
     # The class is given once: in a claim, or later by Kubernetes, where there was no default at first. The same is so
@@ -57,6 +72,14 @@ def _is_new(request: Request) -> bool:
     )
 
 
+def _names_node(request: Request) -> bool:
+    def node(of: Json) -> str:
+        return part(of, "metadata", "annotations").get(CHOSEN_NODE) or ""
+
+    by_scheduler = request.operation == "UPDATE" and by_kubernetes(request.user)
+    return bool(node(request.object)) and node(request.object) != node(request.old_object) and not by_scheduler
+
+
 def _names_volume(judged: Judged) -> bool:
     request = judged.request
     name = judged.spec.get("volumeName") or ""
@@ -68,7 +91,7 @@ CLAIMS = Subject(
     name="claims",
     group="",
     resources=("persistentvolumeclaims",),
-    conditions=CONDITIONS,
+    conditions={name: f"{cel} || {_NODE_IS_NAMED}" for name, cel in CONDITIONS.items()},
     variables={"classes": CLASSES},
     checks=(
         allows(
@@ -87,6 +110,14 @@ CLAIMS = Subject(
             what="names its volume",
             fix="leave out volumeName, and let a StorageClass make one",
             is_bad=_names_volume,
+        ),
+        refuses(
+            NOUN,
+            NODE_NAME,
+            bad=_NODE_IS_NAMED,
+            what="names the node of its volume",
+            fix=f"leave out the annotation {CHOSEN_NODE}, and let the scheduler choose",
+            is_bad=lambda judged: _names_node(judged.request),
         ),
         refuses(
             NOUN,
@@ -113,7 +144,7 @@ CLAIMS = Subject(
             is_bad=lambda judged: bool(part(judged.spec, "dataSourceRef").get("namespace")),
         ),
     ),
-    concerns=_is_new,
+    concerns=lambda request: _is_new(request) or _names_node(request),
 )
 
 
