@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest_asyncio
 
 from tenantry.api import marks
@@ -18,6 +19,7 @@ from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.kube import wire
+from tenantry.kube.client import MERGE_PATCH
 from tenantry.local.cluster import LocalCluster
 from tenantry.testing import attempts
 from tenantry.testing.api import CONFIG_MAPS, Api, until
@@ -32,6 +34,11 @@ pytest_plugins = ["tenantry.testing.fixtures"]
 Json = dict[str, Any]
 KINDS = (ResourceQuota.resource, LimitRange.resource, NetworkPolicy.resource, RoleBinding.resource)
 QUOTA: Json = {"hard": {"cpu": "2", "memory": "1Gi"}}
+SCALED = (
+    Resource("apps", "v1", "deployments", "Deployment"),
+    Resource("apps", "v1", "statefulsets", "StatefulSet"),
+    Resource("", "v1", "replicationcontrollers", "ReplicationController"),
+)
 NOBODY = "00000000-0000-0000-0000-000000000000"
 
 
@@ -39,6 +46,15 @@ NOBODY = "00000000-0000-0000-0000-000000000000"
 async def mallory(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[Api]:
     """The owner, with a certificate of her own."""
     async with as_person(tenancy, tmp_path, "mallory") as person:
+        yield person
+
+
+@pytest_asyncio.fixture
+async def autoscaler(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[Api]:
+    """Kubernetes' own."""
+    folder = tmp_path / "autoscaler"
+    folder.mkdir()
+    async with as_person(tenancy, folder, "system:serviceaccount:kube-system:horizontal-pod-autoscaler") as person:
         yield person
 
 
@@ -179,6 +195,54 @@ async def test_nothing_inherited_is_changed_or_removed(api: Api, mallory: Api, o
     }
     assert await attempts.succeeded(mallory, table, told="is inherited from namespace") == []
     assert await api.get(CONFIG_MAPS, "thing", child) == before
+
+
+async def test_nothing_inherited_is_scaled(
+    api: Api, mallory: Api, autoscaler: Api, operator: Operator, name: str
+) -> None:
+    """E15, E06: although a Scale has no labels of what it is of; what is the tenant's own is.
+
+    Nor is it by Kubernetes' autoscaler, to which a tenant may say anything.
+    """
+    await attempts.make_careless(api, name, "mallory")
+    await operator.stop()
+    for resource in SCALED:
+        await api.create(resource, workload(resource, "own"), name)
+        await api.create(resource, workload(resource, "handed", {marks.INHERITED_FROM: "above"}), name)
+        url = wire.path(resource, name)
+        scaled = {"spec": {"replicas": 3}}
+        whole = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "handed", "namespace": name}}
+        table = {
+            "merged": merge(f"{url}/handed/scale", scaled),
+            "replaced": Attempt("PUT", f"{url}/handed/scale", {**whole, **scaled}),
+        }
+        told = f"{resource.kind} 'handed' is inherited from namespace 'above': scale it there"
+        assert await succeeded_at_last(mallory, table, told) == []
+        # It has no right to patch.
+        assert await attempts.succeeded(autoscaler, {"replaced": table["replaced"]}, told=told) == []
+        path = f"{url}/own/scale"
+        await mallory.client.request("PATCH", path, body=msgspec.json.encode(scaled), content_type=MERGE_PATCH)
+        assert (await api.get(resource, "own", name))["spec"]["replicas"] == 3
+
+
+async def succeeded_at_last(person: Api, table: dict[str, Attempt], told: str) -> list[str]:
+    """Return what goes through once the API server has seen what it goes by; see `attempts.succeeded`."""
+    dry = {what: attempt._replace(query={"dryRun": "All"}) for what, attempt in table.items()}
+
+    async def seen() -> bool:
+        return not await attempts.succeeded(person, dry, told=told)
+
+    await until(seen, "it is refused", seconds=10)
+    return await attempts.succeeded(person, table, told=told)
+
+
+def workload(resource: Resource, name: str, labels: dict[str, str] | None = None) -> Json:
+    """Return something that makes pods, and makes none yet."""
+    app = {"app": name}
+    selector: Json = app if resource.plural == "replicationcontrollers" else {"matchLabels": app}
+    template = {"metadata": {"labels": app}, "spec": {"containers": [{"name": "c", "image": "example.com/c"}]}}
+    spec = {"replicas": 0, "selector": selector, "template": template}
+    return {"metadata": {"name": name, "labels": labels or {}}, "spec": spec}
 
 
 async def test_an_end_that_a_tenant_holds_is_for_an_administrator_to_free(

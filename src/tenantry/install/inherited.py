@@ -18,6 +18,7 @@ from tenantry.world import inheritance
 Json = dict[str, Any]
 
 INHERITED = "tenantry-inherited"
+SCALES = "tenantry-inherited-scale"
 READERS = "tenantry-inheriting"
 OPERATOR_INHERITS = "tenantry-operator-inherits"
 SEVEN = "tenantry-operator-inherits-seven"
@@ -32,6 +33,13 @@ _SAME_MARK = (
     f" && object.metadata.labels[{_MARK}] == oldObject.metadata.labels[{_MARK}]"
 )
 
+
+SCALED = (
+    Resource("apps", "v1", "deployments", "Deployment"),
+    Resource("apps", "v1", "statefulsets", "StatefulSet"),
+    Resource("", "v1", "replicationcontrollers", "ReplicationController"),
+)
+"""What Kubernetes itself has that is scaled, and can be inherited."""
 
 FIELDS: dict[str, Resource] = {
     "roles": inheritance.ROLES,
@@ -51,7 +59,12 @@ def everything(subject: Json) -> list[Json]:
     Args:
         subject: The operator, as RBAC names it.
     """
-    return [*_rights(subject), _guard(subject), binding(INHERITED), _readers(subject), binding(READERS)]
+    return [
+        *_rights(subject),
+        *(_guard(subject), binding(INHERITED)),
+        *(each for kind in SCALED for each in _scaled(kind, subject)),
+        *(_readers(subject), binding(READERS)),
+    ]
 
 
 def _rights(subject: Json) -> list[Json]:
@@ -93,6 +106,30 @@ def _guard(subject: Json) -> Json:
     marked = {"matchExpressions": [{"key": marks.INHERITED_FROM, "operator": "Exists"}]}
     policy["spec"]["matchConstraints"]["objectSelector"] = marked
     return policy
+
+
+def _scaled(kind: Resource, subject: Json) -> list[Json]:
+    """Return the policy by which nobody scales a copy of a workload, and its binding (E06).
+
+    A Scale has no labels of what it is of. So the policy's parameters are the copies in the namespace, each by itself.
+    Kubernetes' own autoscaler is asked, too: what it goes by a tenant may write.
+    """
+    name = f"{SCALES}-{kind.plural}"
+    source = f"params.metadata.labels[{_MARK}]"
+    told = (
+        f"'{kind.kind} \\'' + params.metadata.name + '\\' is inherited from namespace \\'' + {source}"
+        " + '\\': scale it there'"
+    )
+    policy = validating(
+        name,
+        [rule(kind.group, [f"{kind.plural}/scale"], "UPDATE")],
+        [says("params == null || params.metadata.name != request.name", told, told=True)],
+        conditions=[not_administrator(subject)],
+        where=IN_TENANTS,
+        paramKind={"apiVersion": kind.api_version, "kind": kind.kind},
+    )
+    copies: Json = {"selector": {"matchExpressions": [{"key": marks.INHERITED_FROM, "operator": "Exists"}]}}
+    return [policy, binding(name, paramRef={**copies, "parameterNotFoundAction": "Allow"})]
 
 
 def _told() -> str:
