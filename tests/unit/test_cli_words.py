@@ -139,6 +139,11 @@ NO_RULES = (
             "spec.owners[0].name: Invalid value: must not begin with system:, which names others",
             ["spec.owners[0].name must not begin with system:, which names others"],
         ),
+        (
+            "spec.owners[0].name: Invalid value: must not begin with system: or tenantry:, which name others",
+            ["spec.owners[0].name must not begin with system: or tenantry:, which name others"],
+        ),
+        ("spec: Invalid value: must not change: make a new one", ["spec must not change: make a new one"]),
         ("<nil>: Invalid value: metadata.name must be a DNS label", ["metadata.name must be a DNS label"]),
         (
             f'[spec.owners[0].kind: Unsupported value: "R": supported values: "User", "Group", {NO_RULES}]',

@@ -49,8 +49,8 @@ def _problem(field: str, type_: str, detail: str) -> Problem:
         case "Required value":
             return Problem(path, "must be given" + (f": {detail}" if detail else ""))
         case "Invalid value":
-            # "VALUE: message": the value is what the person wrote, or only its type.
-            said = re.sub(r'^(?:"(?:[^"\\]|\\.)*"|[^:]*): ', "", detail, count=1, flags=re.DOTALL)
+            # "VALUE: message": the value is what the person wrote, or only its type; of an object there is none.
+            said = re.sub(r'^(?:"(?:[^"\\]|\\.)*"|(?!must )[^:]*): ', "", detail, count=1, flags=re.DOTALL)
             if not path and said.startswith("metadata."):
                 # A rule cannot name metadata's fields as its path: its message does.
                 path, _, said = said.partition(" ")
