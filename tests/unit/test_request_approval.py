@@ -59,6 +59,7 @@ def rule(
         (asked(), rule(domains=("example",)), False),
         (asked(requester=Requester(name="uni.example")), rule(domains=("uni.example",)), False),
         (asked(requester=Requester(name="x@uni.example@evil.test")), rule(domains=("uni.example",)), False),
+        (asked(requester=Requester(name="x@ban\u212a.example")), rule(domains=("bank.example",)), False),
         (asked(), rule(groups=("staff",), domains=("uni.example",)), False),
         (asked(), rule(), False),
         (asked(cpu="2"), rule(groups=("students",), most={"requests.cpu": 2}), True),

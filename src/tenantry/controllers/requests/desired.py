@@ -150,9 +150,11 @@ def _reason(rule: AutoApproval) -> str:
 def _fits(request: TenantRequest, rule: AutoApproval) -> bool:
     spec = request.spec
     _, at, domain = spec.requester.name.rpartition("@")
+    # Capitals of ASCII alone: the lower case of some other letters is an ASCII one (the Kelvin sign's is k).
+    domains = {each.encode().lower() for each in rule.domains}
     if rule.groups and not set(rule.groups) & set(spec.requester.groups):
         return False
-    if rule.domains and not (at and domain.lower() in {each.lower() for each in rule.domains}):
+    if domains and not (at and domain.encode().lower() in domains):
         return False
     if not rule.groups and not rule.domains:
         return False
