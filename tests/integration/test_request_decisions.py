@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from tenantry.api import reasons
-from tenantry.api.errors import ApiError, Conflict, Forbidden, Invalid
-from tenantry.api.kubernetes import RoleBinding
+from tenantry.api.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
+from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding, RoleBinding
 from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.requests import APPROVALS, Decision, Request, RoleRequest, TenantRequest
 from tenantry.api.tenancydefaults import TenancyDefaults
@@ -73,6 +73,33 @@ async def test_wrong_requests_are_refused(api: Api, operator: Operator, name: st
     await api.make_tenant(name)
     with pytest.raises(Invalid, match=message):
         await api.create(RoleRequest.resource, role_request("wrong", **spec), name)
+
+
+@pytest.mark.parametrize("kind", [TenantRequest, RoleRequest])
+async def test_no_request_holds_its_own_end(
+    api: Api, operator: Operator, people: People, name: str, kind: type[Request]
+) -> None:
+    """E16: with a finalizer it would stay when it is withdrawn, and the operator could not keep them few."""
+    del operator
+    await api.make_tenant(name)
+    await member(api, "bob", name)
+    bob = await people.person("bob")
+    value = role_request(name) if kind is RoleRequest else {"metadata": {"name": name}, "spec": {"tenant": name}}
+    held = {**value, "metadata": {"name": name, "finalizers": ["x.example/hold"]}}
+    namespace = name if kind is RoleRequest else ""
+    with pytest.raises(Forbidden, match=r"metadata\.finalizers must be empty"):
+        await ask(bob, kind, held, namespace)
+
+
+async def test_who_asked_for_a_tenant_withdraws_it(api: Api, people: People, name: str) -> None:
+    """E16: as the refusal to decide it themselves says; nobody else does who may not decide it."""
+    bob, carol = await people.person("bob"), await people.person("carol")
+    await bob.create(TenantRequest.resource, {"metadata": {"name": name}, "spec": {"tenant": name}})
+    with pytest.raises(Forbidden, match="only who asked"):
+        await carol.delete(TenantRequest.resource, name)
+    await bob.delete(TenantRequest.resource, name)
+    with pytest.raises(NotFound):
+        await api.get(TenantRequest.resource, name)
 
 
 # -- who may not decide ---------------------------------------------------------------------------
@@ -149,6 +176,27 @@ async def test_a_service_account_of_ones_own_is_nobody_else(
     async with Client(msgspec.structs.replace(alice.client.connection, impersonate=puppet)) as client:
         with pytest.raises(Forbidden, match="a ServiceAccount decides nothing"):
             await decide(Api(client), RoleRequest, "own", name)
+
+
+async def test_a_program_approves_no_tenant_that_it_would_own(api: Api, people: People, name: str) -> None:
+    """E16: as people do not; another one is its to approve."""
+    bob = await people.person("bob")
+    for suffix in ("own", "other"):
+        owner = {"kind": "ServiceAccount", "namespace": name, "name": suffix}
+        spec = {"tenant": f"{name}-{suffix}", "owners": [owner]}
+        await bob.create(TenantRequest.resource, {"metadata": {"name": f"{name}-{suffix}"}, "spec": spec})
+    subject = {"kind": "ServiceAccount", "namespace": name, "name": "own"}
+    ref = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": "tenantry-admin"}
+    await api.create(ClusterRoleBinding.resource, {"metadata": {"name": name}, "roleRef": ref, "subjects": [subject]})
+    program = f"system:serviceaccount:{name}:own"
+    try:
+        async with Client(msgspec.structs.replace(api.client.connection, impersonate=program)) as client:
+            with pytest.raises(Forbidden, match="you would own the tenant"):
+                await decide(Api(client), TenantRequest, f"{name}-own")
+            decided = await decide(Api(client), TenantRequest, f"{name}-other")
+    finally:
+        await api.delete(ClusterRoleBinding.resource, name)
+    assert decided["status"]["decidedBy"] == program
 
 
 async def test_who_may_write_the_status_but_not_approve_decides_nothing(

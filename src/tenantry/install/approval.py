@@ -125,6 +125,11 @@ def _asking(resource: Resource, operator: str) -> list[Json]:
             f" || ({operator}) && {_decision('oldObject')} == 'Pending'",
             "only who asked, and who may decide, can delete a request: a grant ends with it",
         ),
+        says(
+            # Such a request stays when it is withdrawn, and so counts for nobody and has no end.
+            f"!({creates}) || size(object.?metadata.finalizers.orValue([])) == 0 || {ADMINISTER}",
+            "metadata.finalizers must be empty: whoever asks could not take them away again",
+        ),
     ]
     if resource.namespaced:
         message = "'namespace ' + request.namespace + ' is no tenant\\'s: ask in a namespace of a tenant'"
@@ -223,7 +228,7 @@ def _giving(resource: Resource) -> list[Json]:
         return [
             says(f"{unless} || {may}", "you may not make tenants, and so not approve one"),
             says(
-                f"{unless} || {_not_among(owners)}",
+                f"{unless} || {_not_among(owners, programs=True)}",
                 "you would own the tenant: somebody else must decide",
             ),
         ]
@@ -248,10 +253,18 @@ def _giving(resource: Resource) -> list[Json]:
     ]
 
 
-def _not_among(these: str) -> str:
+def _not_among(these: str, *, programs: bool = False) -> str:
+    """Return the expression for: whoever decides is none of these, nor in a group among them.
+
+    Args:
+        these: An expression: a list of subjects.
+        programs: ServiceAccounts may be among them.
+    """
+    account = "'system:serviceaccount:' + s.?namespace.orValue('') + ':' + s.name"
+    program = f" && !(s.kind == 'ServiceAccount' && {account} == request.userInfo.username)" if programs else ""
     return (
         f"{these}.all(s, !(s.kind == 'User' && s.name == request.userInfo.username)"
-        " && !(s.kind == 'Group' && has(request.userInfo.groups) && s.name in request.userInfo.groups))"
+        f" && !(s.kind == 'Group' && has(request.userInfo.groups) && s.name in request.userInfo.groups){program})"
     )
 
 
@@ -302,8 +315,8 @@ def _rights(subject: Json) -> list[Json]:
         allow([RBAC_GROUP], ["clusterrolebindings"], KEEP),
         allow([RBAC_GROUP], ["roles", "clusterroles"], ["get", "bind"]),
     )
-    # Not list: who asks for what is nobody else's to read.
-    requester = _role(REQUESTER_ROLE, allow([marks.GROUP], tenants, ["create", "get"]))
+    # Not list: who asks for what is nobody else's to read. Which one somebody may delete, the policy says.
+    requester = _role(REQUESTER_ROLE, allow([marks.GROUP], tenants, ["create", "get", "delete"]))
     staff = _role(CLUSTER_REQUESTER_ROLE, allow([marks.GROUP], cluster, ["create", *READ, "delete"]))
     people = _role("tenantry-aggregate-to-view", allow([marks.GROUP], roles, [*READ, "create", "delete"]))
     people["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] = "true"
