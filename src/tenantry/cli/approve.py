@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
-from tenantry.api.errors import InputError, NotFound
-from tenantry.api.requests import REQUESTS, Decision
+from tenantry.api.errors import Forbidden, InputError, NotFound
+from tenantry.api.requests import REQUESTS, Decision, Request
 from tenantry.cli import complete, flags, kinds, output, place, session
 from tenantry.cli.kinds import Asked
 from tenantry.cli.target import Target, takes_target
@@ -17,7 +17,9 @@ from tenantry.cli.wait import parse_goal, wait_for_all
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
 
-_words = click.argument("words", nargs=-1, required=True, metavar="KIND/NAME...", shell_complete=complete.objects)
+_words = click.argument(
+    "words", nargs=-1, required=True, metavar="NAME... | KIND/NAME...", shell_complete=complete.objects
+)
 _namespace = place.takes_namespace("Of RoleRequests: the namespace that they are in.")
 _reason = click.option("--reason", default="", metavar="TEXT", help="What to say of it, for whoever asked.")
 
@@ -35,7 +37,7 @@ def approve(target: Target, *, words: tuple[str, ...], namespace: str, reason: s
     You must not have asked for it yourself, and must be able to give it yourself: make tenants, or bind the role.
 
     \b
-      tenantry approve treq/acme-0f3a9c21
+      tenantry approve acme-0f3a9c21
       tenantry approve rreq/edit-77b1d2e4 -n acme --reason "for tonight"
     """
     _decide(target, words, namespace, Decision.APPROVED, reason, seconds=timeout if waits else None)
@@ -50,7 +52,7 @@ def deny(target: Target, *, words: tuple[str, ...], namespace: str, reason: str)
     r"""Deny requests. A decision never changes.
 
     \b
-      tenantry deny treq/acme-0f3a9c21 --reason "ask for less"
+      tenantry deny acme-0f3a9c21 --reason "ask for less"
     """
     _decide(target, words, namespace, Decision.DENIED, reason, seconds=None)
 
@@ -58,10 +60,21 @@ def deny(target: Target, *, words: tuple[str, ...], namespace: str, reason: str)
 def _decide(
     target: Target, words: Sequence[str], namespace: str, decision: Decision, reason: str, *, seconds: int | None
 ) -> None:
+    if _are_names(words):
+        chosen = namespace or place.context_namespace(target)
+        # Who says where means RoleRequests: nothing else is in a namespace.
+        among = [kind for kind in REQUESTS if kind.resource.namespaced or not namespace]
+
+        async def find_and_write(client: Client) -> None:
+            asked = [await _find(client, name, chosen, among) for name in dict.fromkeys(words)]
+            await _write(client, asked, decision, reason, seconds=seconds)
+
+        session.run(target, find_and_write)
+        return
     asked = kinds.parse(words)
     for each in asked:
         if each.kind not in REQUESTS:
-            known = ", ".join(f"{kinds.names_of(kind).short[0]}/NAME" for kind in REQUESTS)
+            known = ", ".join(f"{_short(kind)}/NAME" for kind in REQUESTS)
             raise InputError(f"{each.kind.resource.plural} are no requests; name one as {known}")
         if not each.names:
             raise InputError(
@@ -71,6 +84,50 @@ def _decide(
     session.run(target, lambda client: _write(client, settled, decision, reason, seconds=seconds))
 
 
+def _short(kind: type[Request]) -> str:
+    return kinds.names_of(kind).short[0]
+
+
+def _are_names(words: Sequence[str]) -> bool:
+    """Tell whether words name requests without saying of which kind."""
+    if any("/" in word for word in words):
+        return False
+    try:
+        kinds.find_kind(words[0])
+    except InputError:
+        return True
+    return False
+
+
+async def _find(client: Client, name: str, namespace: str, among: Sequence[type[Request]]) -> Asked:
+    """Return the one request that has a name.
+
+    Raises:
+        NotFound: There is none that may be read.
+        InputError: There are requests of several kinds.
+    """
+    found: list[Asked] = []
+    for kind in among:
+        where = namespace if kind.resource.namespaced else ""
+        if (where or not kind.resource.namespaced) and await _read(client, kind, name, where) is not None:
+            found.append(Asked(kind, (name,), where))
+    if len(found) > 1:
+        known = " or ".join(f"{kinds.names_of(each.kind).short[0]}/{name}" for each in found)
+        raise InputError(f"{name!r} is the name of {len(found)} requests: write {known}")
+    if not found:
+        where = f" in {namespace!r}" if namespace else "; for RoleRequests say where with -n"
+        raise NotFound(f"you see no request {name!r}{where}; `tenantry requests` lists them")
+    return found[0]
+
+
+async def _read(client: Client, kind: type[Request], name: str, namespace: str) -> Request | None:
+    """Return a request; None where it is not there, or may not be read."""
+    try:
+        return await client.get(kind, name, namespace)
+    except (NotFound, Forbidden):
+        return None
+
+
 async def _write(
     client: Client, asked: Sequence[Asked], decision: Decision, reason: str, *, seconds: int | None
 ) -> None:
@@ -78,6 +135,7 @@ async def _write(
     for each in asked:
         for name in each.names:
             told = kinds.told(each.kind, name, each.namespace)
+            await _refuse_decided(client, each, name)
             try:
                 await client.merge_patch(each.kind.resource, each.namespace, name, patch, subresource="status")
             except NotFound as error:
@@ -85,3 +143,19 @@ async def _write(
             output.talk(f"{told} {decision.value.lower()}")
     if seconds is not None:
         await wait_for_all(client, asked, parse_goal("ready"), seconds=seconds)
+
+
+async def _refuse_decided(client: Client, asked: Asked, name: str) -> None:
+    """Refuse what the API server takes in silence: the same decision again, which somebody else may have made.
+
+    Raises:
+        Forbidden: Somebody has decided.
+    """
+    found = await _read(client, cast("type[Request]", asked.kind), name, asked.namespace)
+    if found is not None and found.status.decision is not Decision.PENDING:
+        status, told = found.status, kinds.told(asked.kind, name, asked.namespace)
+        raise Forbidden(
+            f"{told}: status.decision is {status.decision.value} already, by {status.decided_by}, and never changes:"
+            " make a new request",
+            status=403,
+        )

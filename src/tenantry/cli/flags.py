@@ -74,7 +74,7 @@ def choice_option(flag: str, default: StrEnum, text: str) -> Callable[[F], F]:
     return click.option(flag, type=values, default=default.value, show_default=True, help=text)
 
 
-def parse_owner(text: str) -> Owner:
+def parse_owner(text: str, flag: str = "--owner") -> Owner:
     """Return the owner that `--owner` names: a User where it says no kind.
 
     A prefix that is no kind belongs to the name: identity providers give names such as oidc:ada.
@@ -87,12 +87,12 @@ def parse_owner(text: str) -> Owner:
     if kind is None:
         kind, rest = OwnerKind.USER, text
     if not rest:
-        raise InputError(f"--owner {text!r} must have a name, as in User:ada, Group:devs or ServiceAccount:ci/deployer")
+        raise InputError(f"{flag} {text!r} must have a name, as in User:ada, Group:devs or ServiceAccount:ci/deployer")
     if kind is not OwnerKind.SERVICE_ACCOUNT:
         return Owner(kind=kind, name=rest)
     namespace, slash, name = rest.partition("/")
     if not slash or not namespace or not name:
-        raise InputError(f"--owner {text!r} must name the service account's namespace: ServiceAccount:NAMESPACE/NAME")
+        raise InputError(f"{flag} {text!r} must name the service account's namespace: ServiceAccount:NAMESPACE/NAME")
     return Owner(kind=kind, name=name, namespace=namespace)
 
 

@@ -179,9 +179,9 @@ def parse_subjects(texts: Sequence[str]) -> tuple[RequestedSubject, ...]:
     """
     found: list[RequestedSubject] = []
     for text in texts:
-        owner = flags.parse_owner(text)
-        if owner.kind is OwnerKind.SERVICE_ACCOUNT:
+        if text.lower().startswith(f"{OwnerKind.SERVICE_ACCOUNT.lower()}:"):
             raise InputError(f"--subject {text!r} must be a User or a Group: roles are asked for people")
+        owner = flags.parse_owner(text, "--subject")
         found.append(RequestedSubject(kind=SubjectKind(owner.kind.value), name=owner.name))
     return tuple(found)
 

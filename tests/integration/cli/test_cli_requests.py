@@ -68,6 +68,33 @@ def test_a_tenant_is_asked_for_and_approved(cli: Cli, who: dict[str, Path]) -> N
     cli.run("delete", "tenant", "bobs", "--yes", "--no-wait")
 
 
+def test_a_request_is_decided_by_its_name_alone(cli: Cli, acme: str, who: dict[str, Path]) -> None:
+    """E16: where there is one of the name; of two it is asked which, and of none it is said."""
+    ask = ("request", "role", "edit", "--kind", "clusterrole", "-n", acme, "--as-name")
+    run_as(cli, who["bob"], *ask, "plain")
+    said = run_as(cli, who["ada"], "approve", "plain", "--reason", "fine")
+    assert said.stderr == f"rolerequest.tenantry.dev/plain in '{acme}' approved\n"
+    run_as(cli, who["bob"], *ask, "both")
+    run_as(cli, who["bob"], "request", "tenant", "both", "--as-name", "both")
+    said = run_as(cli, who["ada"], "approve", "both", code=2)
+    assert "'both' is the name of 2 requests: write treq/both or rreq/both" in said.stderr
+    run_as(cli, who["ada"], "deny", "both", "-n", acme)
+    assert (
+        f"you see no request 'none' in '{acme}'" in run_as(cli, who["ada"], "deny", "none", "-n", acme, code=5).stderr
+    )
+    cli.run("delete", "treq/both", "--yes")
+    cli.run("delete", "rreq", "plain", "both", "-n", acme, "--yes")
+
+
+def test_what_somebody_has_decided_is_not_decided_again(cli: Cli, acme: str, who: dict[str, Path]) -> None:
+    """E16: the same decision by another one is refused, too, with who made it."""
+    run_as(cli, who["bob"], "request", "role", "view", "--kind", "clusterrole", "-n", acme, "--as-name", "once")
+    run_as(cli, who["ada"], "approve", "rreq/once", "-n", acme)
+    said = cli.run("approve", "rreq/once", "-n", acme, code=5).stderr
+    assert "status.decision is Approved already, by ada, and never changes: make a new request" in said
+    cli.run("delete", "rreq/once", "-n", acme, "--yes")
+
+
 def test_nobody_approves_their_own(cli: Cli) -> None:
     """E16: an administrator does not, either; denying is not approving, but withdrawing is deleting."""
     cli.run("request", "clusterrole", "view", "--as-name", "own", "--subject", "carol")
@@ -83,6 +110,8 @@ def test_nobody_approves_their_own(cli: Cli) -> None:
         (("approve", "rreq/x"), "name one with -n"),
         (("approve", "treq/x", "-n", "acme"), "are in no namespace"),
         (("request", "role", "edit", "-n", "acme", "--subject", "ServiceAccount:ci/bot"), "must be a User or a Group"),
+        (("request", "role", "edit", "-n", "acme", "--subject", "ServiceAccount:bot"), "must be a User or a Group"),
+        (("request", "role", "edit", "-n", "acme", "--subject", "User:"), "--subject 'User:' must have a name"),
         (("request", "tenant", "acme", "--as-name", "Not_One"), "--as-name"),
         (("request", "tenant", "kube-acme"), "must not be default"),
         (("request", "tenant", "acme", "--for", "5s"), "at least 60"),
