@@ -249,6 +249,26 @@ async def test_of_too_many_pending_requests_the_newest_are_withdrawn(
     await said(api, TenantRequest, f"{name}-b0", holds=False, reason=reasons.AWAITING_DECISION)
 
 
+async def test_programs_of_one_namespace_ask_for_no_more_than_one_person(
+    api: Api, operator: Operator, name: str
+) -> None:
+    """E16: whoever may make one ServiceAccount makes a hundred."""
+    del operator
+    owners = [{"kind": "User", "name": "alice"}]
+    for index in range(MOST_PENDING + 1):
+        program = f"system:serviceaccount:{name}:{index % 2}"
+        value = {"metadata": {"name": f"{name}-{index}"}, "spec": {"tenant": name, "owners": owners}}
+        async with Client(msgspec.structs.replace(api.client.connection, impersonate=program)) as client:
+            await Api(client).create(TenantRequest.resource, value)
+
+    async def withdrawn() -> bool:
+        notes = [each["note"] for each in await api.list(EVENTS, "default") if each["reason"] == "LimitReached"]
+        left = [each for each in await api.list(TenantRequest.resource) if each["spec"]["tenant"] == name]
+        return len(left) == MOST_PENDING and any(f"'system:serviceaccounts:{name}' has 20" in note for note in notes)
+
+    await until(withdrawn, "the one too many is gone, and an event says why")
+
+
 # -- what becomes of grants -----------------------------------------------------------------------
 
 

@@ -34,10 +34,25 @@ from tenantry.world import quantity, quota
 MOST_PENDING = 20
 """How many requests of one kind somebody may have that nobody has decided."""
 
+ACCOUNTS = "system:serviceaccount:"
+"""Before the namespace and the name of a ServiceAccount in its user name; all of a namespace are a group."""
+
+
+def asker(request: Request) -> str:
+    """Return whose a request counts as: a user's, or that of all ServiceAccounts of a namespace.
+
+    Whoever may make one ServiceAccount there makes a hundred.
+    """
+    name = request.spec.requester.name
+    if not name.startswith(ACCOUNTS):
+        return name
+    namespace, _, _ = name.removeprefix(ACCOUNTS).partition(":")
+    return f"system:serviceaccounts:{namespace}"
+
 
 def requester_of(request: Request) -> list[str]:
     """Return who waits for a decision on a request: an index of what is pending."""
-    return [request.spec.requester.name] if request.status.decision is Decision.PENDING else []
+    return [asker(request)] if request.status.decision is Decision.PENDING else []
 
 
 def is_surplus(request: Request, pending: Iterable[Request]) -> bool:

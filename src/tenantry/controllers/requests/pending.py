@@ -24,7 +24,7 @@ async def withdraw(engine: Engine, request: Request) -> bool:
         ApiError: The API server refuses or fails.
     """
     cache: Cache[Request] = engine.cache(request.resource)
-    who = request.spec.requester.name
+    who = desired.asker(request)
     if request.status.decision is not Decision.PENDING or cache.count(BY_REQUESTER, who) <= desired.MOST_PENDING:
         return False
     if not desired.is_surplus(request, cache.by_index(BY_REQUESTER, who)):
