@@ -260,6 +260,14 @@ async def test_decisions_are_checked_while_the_operator_is_stopped(
     await said(api, RoleRequest, "more", name, holds=True, reason=reasons.GRANTED)
 
 
+@pytest.mark.parametrize("domain", ["", "@uni.example", "bob@uni.example"])
+async def test_a_domain_that_no_address_has_is_refused(api: Api, domain: str) -> None:
+    """E16: with an @ it would never fit; an empty one fits a name that ends with an @."""
+    rule = {"name": "wrong", "domains": ["uni.example", domain]}
+    with pytest.raises(Invalid, match="must be what stands behind the @"):
+        await api.create(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": {"autoApprove": [rule]}})
+
+
 async def test_the_operator_itself_decides_nothing(
     api: Api, operator: Operator, tenancy: LocalCluster, people: People, name: str
 ) -> None:

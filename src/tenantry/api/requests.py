@@ -286,6 +286,11 @@ class AutoApproval(Model, frozen=True, kw_only=True):
             "has(self.groups) && size(self.groups) > 0 || has(self.domains) && size(self.domains) > 0",
             "must name groups or domains; the group system:authenticated is everybody",
         ),
+        Rule(
+            "!has(self.domains) || self.domains.all(d, size(d) > 0 && !d.contains('@'))",
+            "must be what stands behind the @ of addresses, as in example.com",
+            field="domains",
+        ),
     )
 
     name: Annotated[str, Meta(min_length=1, max_length=63, description="What it is known by, in status.reason.")]
