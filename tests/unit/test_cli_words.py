@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tenantry.api.errors import InputError, Invalid
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.tenant import Tenant
-from tenantry.cli import durations, kinds, refusals
+from tenantry.cli import durations, kinds, output, refusals
 from tenantry.cli.flags import parse_owner, parse_quota
 from tenantry.cli.kinds import Asked
 from tenantry.cli.tree import owner_text
@@ -192,3 +192,24 @@ def test_a_refusal_tells_three_and_counts_the_rest() -> None:
         "  spec.f2 must be given",
         "  and 2 more",
     ]
+
+
+# -- what others have chosen ----------------------------------------------------------------------
+
+
+def test_a_table_shows_what_a_terminal_would_obey() -> None:
+    """L01: no name takes a line back, or turns what follows around."""
+    rows = [["ad\x1b[2Kmin", "a\u202eb\x07"], ["größer 語", "\x9b1A"]]
+    assert output.table(("ROLE", "WHY"), rows) == [
+        "ROLE           WHY",
+        "ad\\x1b[2Kmin   a\\u202eb\\x07",
+        "größer 語       \\x9b1A",
+    ]
+
+
+def test_what_is_said_keeps_its_lines_and_nothing_else_that_a_terminal_obeys(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """L01: messages of the API server name what people have chosen."""
+    output.talk("you may not give 'ad\x1b[2Kmin':\n  it takes the verb bind\r")
+    assert capsys.readouterr().err == "you may not give 'ad\\x1b[2Kmin':\n  it takes the verb bind\\r\n"

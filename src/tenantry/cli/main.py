@@ -148,6 +148,8 @@ def _leaves(group: ExceptionGroup[TenantryError]) -> Iterator[TenantryError]:
 
 
 def _end_with(errors: Sequence[TenantryError]) -> NoReturn:
+    from tenantry.cli.output import talk
+
     for error in errors:
-        click.echo(f"tenantry: {error}", err=True)
+        talk(f"tenantry: {error}")
     sys.exit(errors[0].exit_code)

@@ -59,7 +59,17 @@ def write_lines(lines: Iterable[str]) -> None:
 def talk(text: str) -> None:
     """Print a line on stderr: what happens, for people."""
     encoding = sys.stderr.encoding or "utf-8"
-    click.echo(text.encode(encoding, "replace").decode(encoding), err=True)
+    shown = "\n".join(visible(line) for line in text.split("\n"))
+    click.echo(shown.encode(encoding, "replace").decode(encoding), err=True)
+
+
+def visible(text: str) -> str:
+    """Return a text with what a terminal obeys, or shows in another order, written out.
+
+    Tenants choose much of what administrators read: a role's name, or why it is asked for, could take a line back and
+    write another one.
+    """
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def to_json(value: object) -> str:
@@ -103,12 +113,10 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, like: Sequen
         rows: The others.
         like: Rows whose widths count too.
     """
-    lines = (headers, *rows, *like)
+    told = [[visible(each) for each in line] for line in (headers, *rows)]
+    lines = (*told, *([visible(each) for each in line] for line in like))
     widths = [max(len(line[index]) for line in lines) for index in range(len(headers))]
-    return [
-        "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in (headers, *rows)
-    ]
+    return ["   ".join(each.ljust(width) for each, width in zip(line, widths, strict=True)).rstrip() for line in told]
 
 
 def some(names: Sequence[str]) -> str:

@@ -95,6 +95,18 @@ def test_what_somebody_has_decided_is_not_decided_again(cli: Cli, acme: str, who
     cli.run("delete", "rreq/once", "-n", acme, "--yes")
 
 
+def test_nobody_writes_on_an_administrators_terminal(cli: Cli, acme: str, who: dict[str, Path]) -> None:
+    """E16: a role's name and a reason are shown as they are, also in what the API server says."""
+    asked = ("request", "role", "ad\x1b[2Kmin", "-n", acme, "--as-name", "odd", "--because", "a \u202e b\x1b[1A")
+    run_as(cli, who["bob"], *asked)
+    (line,) = [line for line in cli.run("requests", "-n", acme).stdout.splitlines() if line.startswith("rreq/odd ")]
+    assert "Role ad\\x1b[2Kmin" in line
+    assert line.endswith("a \\u202e b\\x1b[1A")
+    assert "ad\\x1b[2Kmin" in cli.run("get", "rreq", "odd", "-n", acme).stdout
+    assert "Role ad\\x1b[2Kmin to anybody" in run_as(cli, who["ada"], "approve", "odd", "-n", acme, code=5).stderr
+    cli.run("delete", "rreq/odd", "-n", acme, "--yes")
+
+
 def test_nobody_approves_their_own(cli: Cli) -> None:
     """E16: an administrator does not, either; denying is not approving, but withdrawing is deleting."""
     cli.run("request", "clusterrole", "view", "--as-name", "own", "--subject", "carol")
