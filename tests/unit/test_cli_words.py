@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -213,3 +214,14 @@ def test_what_is_said_keeps_its_lines_and_nothing_else_that_a_terminal_obeys(
     """L01: messages of the API server name what people have chosen."""
     output.talk("you may not give 'ad\x1b[2Kmin':\n  it takes the verb bind\r")
     assert capsys.readouterr().err == "you may not give 'ad\\x1b[2Kmin':\n  it takes the verb bind\\r\n"
+
+
+def test_what_is_printed_keeps_its_colours_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L01: a tree names owners, whom tenants choose."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    output.write("acme\t\x1b[32mReady\x1b[0m User:a\x1b[2K\x1b[1Gb\r\n")
+    assert capsys.readouterr().out == "acme\t\x1b[32mReady\x1b[0m User:a\\x1b[2K\\x1b[1Gb\\r\n"

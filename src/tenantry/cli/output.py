@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -14,6 +15,9 @@ Json = Mapping[str, Any]
 F = TypeVar("F", bound=Callable[..., object])
 
 NONE = "<none>"
+_OBEYED = re.compile(r"(?!\x1b\[[0-9;]*m)[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""What a terminal obeys, but for the ends of lines, tabs, and colours, which are ours."""
+
 MOST_NAMED = 3
 """How many names a table's cell holds."""
 
@@ -47,7 +51,8 @@ def has_color() -> bool:
 def write(text: str) -> None:
     """Print text on stdout; characters that it cannot encode become "?", rather than an error."""
     encoding = sys.stdout.encoding or "utf-8"
-    click.echo(text.encode(encoding, "replace").decode(encoding), nl=not text.endswith("\n"), color=has_color())
+    shown = _OBEYED.sub(lambda found: visible(found[0]), text)
+    click.echo(shown.encode(encoding, "replace").decode(encoding), nl=not text.endswith("\n"), color=has_color())
 
 
 def write_lines(lines: Iterable[str]) -> None:
