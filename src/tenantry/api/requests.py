@@ -17,7 +17,8 @@ from tenantry.api.times import Instant
 
 SHORTEST_SECONDS = 60
 LONGEST_SECONDS = 10 * 365 * 86_400
-MAX_GROUPS = 256
+MAX_GROUPS = 1024
+"""Of whoever asks: as many as a Windows domain lets somebody have, since one more refuses the request."""
 MAX_SUBJECTS = 32
 LONGEST_NAME = 63
 """Of a request: what it becomes has it as a label."""

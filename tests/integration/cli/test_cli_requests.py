@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from cli_command import Cli, Said
 
@@ -105,6 +106,19 @@ def test_nobody_writes_on_an_administrators_terminal(cli: Cli, acme: str, who: d
     assert "ad\\x1b[2Kmin" in cli.run("get", "rreq", "odd", "-n", acme).stdout
     assert "Role ad\\x1b[2Kmin to anybody" in run_as(cli, who["ada"], "approve", "odd", "-n", acme, code=5).stderr
     cli.run("delete", "rreq/odd", "-n", acme, "--yes")
+
+
+def test_somebody_in_very_many_groups_asks_like_everybody(cli: Cli) -> None:
+    """E16: a directory puts people into a thousand, which the API server writes into what they ask for."""
+    groups = [f"--as-group=corp:team-{index}" for index in range(1000)]
+    wanted = {"apiVersion": "tenantry.dev/v1alpha1", "kind": "TenantRequest", "metadata": {"name": "thousand"}}
+    text = msgspec.json.encode({**wanted, "spec": {"tenant": "thousand"}}).decode()
+    made = cli.kubectl(
+        "create", "-f", "-", "--as=dora", "--as-group=system:authenticated", *groups, "-o", "name", stdin=text
+    )
+    assert made.stdout == "tenantrequest.tenantry.dev/thousand\n", made.stderr
+    cli.run("deny", "thousand")
+    cli.run("delete", "treq/thousand", "--yes")
 
 
 def test_nobody_approves_their_own(cli: Cli) -> None:
