@@ -163,6 +163,10 @@ NO_RULES = (
             ["spec.owners must have at least 1 items"],
         ),
         (
+            'spec.tenant: Invalid value: "A": spec.tenant in body should match \'^[a-z]+$\'',
+            ["spec.tenant must match '^[a-z]+$'"],
+        ),
+        (
             'metadata.name: Invalid value: "A": a lowercase RFC 1123 subdomain',
             ["metadata.name must be a lowercase RFC 1123 subdomain"],
         ),

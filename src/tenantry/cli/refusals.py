@@ -64,7 +64,7 @@ def _problem(field: str, type_: str, detail: str) -> Problem:
 
 def _reworded(said: str, path: str) -> str:
     """Return a schema's or a name's complaint in the words of ours: what the field must be."""
-    said = said.removeprefix(f"{path} in body ").replace("should be", "must be").replace("should have", "must have")
+    said = re.sub(r"\bshould (be|have|match)\b", r"must \1", said.removeprefix(f"{path} in body "))
     said = re.sub(r'^(must be of type [a-z,]+): "[a-z]+"$', r"\1", said)
     return f"must be {said}" if said.startswith(("a ", "an ")) else said
 
