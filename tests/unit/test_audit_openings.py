@@ -18,6 +18,10 @@ OWN = {"namespaceSelector": {"matchLabels": {"tenantry.dev/zone": "1"}}}
 DNS = {"ports": [{"port": 53, "protocol": "UDP"}], "to": [{"namespaceSelector": ALL}]}
 
 
+PODS = ("10.244.1.0/24", "fd00:10:244::/64")
+"""Where the nodes have their pods."""
+
+
 def policy(name: str = "p", **spec: object) -> Json:
     """Return a NetworkPolicy for all pods."""
     return {"metadata": {"name": name}, "spec": {"podSelector": {}, **spec}}
@@ -39,6 +43,27 @@ CLOSED = policy(policyTypes=["Ingress", "Egress"], ingress=[{"from": [OWN]}], eg
         ([CLOSED, policy(ingress=[{"from": [{"namespaceSelector": ALL}]}])], "opens Ingress of all namespaces"),
         ([CLOSED, policy(ingress=[{"from": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}])], "opens Ingress of 0.0.0.0/0"),
         ([CLOSED, policy(ingress=[{"from": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]}])], ""),
+        (
+            [CLOSED, policy(ingress=[{"from": [{"ipBlock": {"cidr": "10.244.0.0/16"}}]}])],
+            "opens Ingress of 10.244.0.0/16",
+        ),
+        (
+            [CLOSED, policy(ingress=[{"from": [{"ipBlock": {"cidr": "10.244.1.7/32"}}]}])],
+            "opens Ingress of 10.244.1.7/32",
+        ),
+        (
+            [CLOSED, policy(ingress=[{"from": [{"ipBlock": {"cidr": "fd00:10::/56"}}]}])],
+            "opens Ingress of fd00:10::/56",
+        ),
+        (
+            [CLOSED, policy(ingress=[{"from": [{"ipBlock": {"cidr": "10.244.0.0/16", "except": ["10.244.0.0/17"]}}]}])],
+            "",
+        ),
+        # Who has the label is not selected.
+        (
+            [policy(podSelector={"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]})],
+            "no NetworkPolicy of Ingress selects all pods",
+        ),
         ([CLOSED, policy(ingress=[{"from": [{"podSelector": ALL}]}])], ""),
         # One for some pods opens those.
         ([CLOSED, policy(podSelector={"matchLabels": {"a": "b"}}, ingress=[ALL])], "opens Ingress of everybody"),
@@ -65,7 +90,7 @@ CLOSED = policy(policyTypes=["Ingress", "Egress"], ingress=[{"from": [OWN]}], eg
 )
 def test_who_may_connect(policies: list[Json], expected: str) -> None:
     """H06: default deny is there, and nothing adds others to it."""
-    found = openings.ingress(policies, [RIVAL])
+    found = openings.ingress(policies, [RIVAL], PODS)
     assert found.endswith(expected) if expected else found == ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tenantry.audit import verdict
 from tenantry.audit.attempts import get, may, merged
@@ -93,6 +94,26 @@ def test_only_a_clean_audit_has_the_full_score(results: list[Result], expected: 
 )
 def test_a_refusal_names_who_refused(message: str, expected: str) -> None:
     assert verdict.refused_by(message) == expected
+
+
+@pytest.mark.parametrize(
+    ("by_quota", "by", "message", "expected"),
+    [
+        (False, "policy tenantry-rules-pods", "no", Verdict.PASSED),
+        (False, "quota q", "exceeded quota: q, requested: pods=1, used: pods=9, limited: pods=10", Verdict.SKIPPED),
+        # Of nothing there will never be one.
+        (False, "quota q", "exceeded quota: q, requested: a=1,b=1, used: a=0,b=1, limited: a=0,b=9", Verdict.PASSED),
+        (False, "quota q", "failed quota: q: must specify limits.cpu", Verdict.PASSED),
+        (True, "quota q", "exceeded quota: q, requested: cpu=1k, used: cpu=0, limited: cpu=8", Verdict.PASSED),
+        (True, "policy tenantry-rules-pods", "no", Verdict.SKIPPED),
+        (True, "Kubernetes", "maximum cpu usage per Container is 2", Verdict.SKIPPED),
+    ],
+)
+def test_a_refusal_counts_by_what_refused(*, by_quota: bool, by: str, message: str, expected: Verdict) -> None:
+    """X06: a full quota is no guard, and what one container may have is no quota."""
+    check = replace(CHECK, by_quota=by_quota)
+    tried = [Tried(what="try", outcome=Outcome.REFUSED, by=by, message=message)]
+    assert verdict.of_check(check, tried).verdict is expected
 
 
 def test_the_answer_of_a_review_is_judged_by_what_it_says() -> None:

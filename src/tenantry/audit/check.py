@@ -88,7 +88,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         query: As in the API.
         missing: What 404 means.
         judge: Looks at an answer that is a success, and returns what is wrong with it, "" for nothing; None where the
-            success itself is what is wrong.
+            success itself is what is wrong. Who may not read what it would look at is not known to be kept from it.
     """
 
     what: str
@@ -137,6 +137,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         control: An honest request of the same kind. Where that is refused too, the refusals of the attempts tell
             nothing, and the check is skipped.
         allowed: The attempts must go through, rather than be refused.
+        by_quota: A quota has to refuse the attempts: whatever else does tells nothing. Elsewhere a quota tells nothing,
+            unless it is of 0: once something is deleted, it refuses no more.
         alone: What Kubernetes does without Tenantry.
         benchmark: The check of kubectl-mtb that this one covers, "" for none.
         probe: What comes of it by what pods have seen that ran, where requests cannot tell; None where they can.
@@ -152,6 +154,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     attempts: Attempts
     control: Callable[[Place], Attempt] | None = None
     allowed: bool = False
+    by_quota: bool = False
     alone: Alone = Alone.REFUSED
     benchmark: str = ""
     probe: Callable[[Place, Findings], Sequence[Tried] | Nothing] | None = None

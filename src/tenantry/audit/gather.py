@@ -85,10 +85,11 @@ async def gather(
         real_nodes=tuple(
             _node(each) for each in nodes or () if FAKE_NODE not in table(each, "metadata", "annotations")
         ),
+        pod_cidrs=tuple(cidr for each in nodes or () for cidr in table(each, "spec").get("podCIDRs") or ()),
         storage_classes=None if classes is None else {_name(each): each.get("reclaimPolicy", "") for each in classes},
         runtime_classes=None if runtimes is None else {_name(each): _is_sandbox(each) for each in runtimes},
         priority_classes=None if priorities is None else _own_priorities(priorities),
-        hosts=None if ingresses is None else _hosts(ingresses, namespace),
+        hosts=None if ingresses is None else _hosts(ingresses, _at_home(read["namespaces"] or [], namespace)),
         levels=None if levels is None else {table(each, "metadata")["uid"]: _name(each) for each in levels},
         pods=None if running is None else tuple(_name(each) for each in running),
         made=made.result(),
@@ -226,11 +227,18 @@ def _own_priorities(found: Sequence[Json]) -> tuple[str, ...]:
     return tuple(sorted(_name(each) for each in found if not _name(each).startswith("system-")))[:8]
 
 
-def _hosts(found: Sequence[Json], own: str) -> tuple[str, ...]:
+def _at_home(namespaces: Sequence[Json], own: str) -> set[str]:
+    """Return the namespaces of the same tenant: of a whole tree a host is one tenant's."""
+    uids = {_name(each): table(each, "metadata", "labels").get(marks.TENANT_UID) for each in namespaces}
+    uid = uids.get(own)
+    return {own, *(name for name, other in uids.items() if uid and other == uid)}
+
+
+def _hosts(found: Sequence[Json], at_home: set[str]) -> tuple[str, ...]:
     hosts = {
         str(rule["host"])
         for each in found
-        if table(each, "metadata").get("namespace") != own
+        if table(each, "metadata").get("namespace") not in at_home
         for rule in rows(each, "spec", "rules")
         if rule.get("host")
     }

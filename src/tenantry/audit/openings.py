@@ -14,39 +14,52 @@ from tenantry.audit.attempts import rows, table
 from tenantry.audit.place import Foreign
 
 Json = dict[str, Any]
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 DNS_PORT = 53
-WIDE = 16
-"""An ipBlock of fewer bits of prefix is more than some hosts, and may hold pods of others."""
+WIDE = {4: 16, 6: 64}
+"""An ipBlock of fewer bits of prefix, by IP version, is more than some hosts, and may hold pods of others."""
 
 
-def ingress(policies: Sequence[Json], others: Iterable[Foreign]) -> str:
+def ingress(policies: Sequence[Json], others: Iterable[Foreign], pods: Iterable[str] = ()) -> str:
     """Return how somebody of another namespace may connect to pods of this one; "" where nobody may.
 
     Args:
         policies: The NetworkPolicies of the namespace.
         others: Namespaces of others.
+        pods: Where pods have their addresses, as CIDRs.
     """
-    return _open(policies, tuple(others), "Ingress", "from")
+    return _open(policies, tuple(others), _networks(pods), "Ingress", "from")
 
 
-def egress(policies: Sequence[Json], others: Iterable[Foreign]) -> str:
+def egress(policies: Sequence[Json], others: Iterable[Foreign], pods: Iterable[str] = ()) -> str:
     """Return how pods of this namespace may connect to others'; "" where they may not. DNS is not counted."""
-    return _open(policies, tuple(others), "Egress", "to")
+    return _open(policies, tuple(others), _networks(pods), "Egress", "to")
 
 
-def _open(policies: Sequence[Json], others: Sequence[Foreign], direction: str, side: str) -> str:
+def _networks(cidrs: Iterable[str]) -> list[Network]:
+    return [ipaddress.ip_network(each, strict=False) for each in cidrs]
+
+
+def _open(
+    policies: Sequence[Json], others: Sequence[Foreign], pods: Sequence[Network], direction: str, side: str
+) -> str:
     concerned = [each for each in policies if direction in _types(each)]
-    if not any(selects(table(each, "spec", "podSelector"), {}) for each in concerned):
+    if not any(_is_of_all(table(each, "spec", "podSelector")) for each in concerned):
         return f"no NetworkPolicy of {direction} selects all pods"
     for policy in concerned:
         for rule in rows(policy, "spec", direction.lower()):
             if direction == "Egress" and _is_dns(rule):
                 continue
-            who = _who(rule, side, others)
+            who = _who(rule, side, others, pods)
             if who:
                 return f"NetworkPolicy {table(policy, 'metadata').get('name')!r} opens {direction} of {who}"
     return ""
+
+
+def _is_of_all(selector: Json) -> bool:
+    # What is asked of labels, some pod can be without, or have.
+    return not selector.get("matchLabels") and not selector.get("matchExpressions")
 
 
 def _types(policy: Json) -> list[str]:
@@ -62,15 +75,15 @@ def _is_dns(rule: Json) -> bool:
     return bool(ports) and all(port.get("port") == DNS_PORT and "endPort" not in port for port in ports)
 
 
-def _who(rule: Json, side: str, others: Sequence[Foreign]) -> str:
+def _who(rule: Json, side: str, others: Sequence[Foreign], pods: Sequence[Network]) -> str:
     peers = rows(rule, side)
     if not peers:
         return "everybody"
     for peer in peers:
         if "ipBlock" in peer:
-            cidr = str(table(peer, "ipBlock").get("cidr"))
-            if ipaddress.ip_network(cidr, strict=False).prefixlen < WIDE:
-                return cidr
+            block = table(peer, "ipBlock")
+            if _holds_pods(block, pods):
+                return str(block.get("cidr"))
         elif "namespaceSelector" in peer:
             selector = table(peer, "namespaceSelector")
             if not selector:
@@ -79,6 +92,18 @@ def _who(rule: Json, side: str, others: Sequence[Foreign]) -> str:
             if found:
                 return f"the namespace {found!r}"
     return ""
+
+
+def _holds_pods(block: Json, pods: Sequence[Network]) -> bool:
+    network = ipaddress.ip_network(str(block.get("cidr")), strict=False)
+    if network.prefixlen < WIDE[network.version]:
+        return True
+    left_out = _networks(cast("list[str]", block.get("except") or []))
+    return any(
+        each.overlaps(network)
+        and not any(each.network_address in out and each.broadcast_address in out for out in left_out)
+        for each in pods
+    )
 
 
 def selects(selector: Json, labels: dict[str, str]) -> bool:

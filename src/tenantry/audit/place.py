@@ -65,6 +65,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         other_tenants: Names of other tenants.
         nodes: Names of nodes.
         real_nodes: Those that run containers.
+        pod_cidrs: Where nodes have the addresses of their pods.
         storage_classes: Name to reclaim policy.
         runtime_classes: Name to whether it is a sandbox.
         priority_classes: Names of those that are the cluster's own making.
@@ -86,6 +87,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     other_tenants: tuple[str, ...] = ()
     nodes: tuple[str, ...] | None = None
     real_nodes: tuple[Node, ...] = ()
+    pod_cidrs: tuple[str, ...] = ()
     storage_classes: dict[str, str] | None = None
     runtime_classes: dict[str, bool] | None = None
     priority_classes: tuple[str, ...] | None = None

@@ -136,8 +136,8 @@ async def attempted(client: Client, attempt: Attempt) -> Tried:
     """Make one attempt and return what came of it."""
     body = msgspec.json.encode(attempt.body) if attempt.body is not None else None
 
-    def came(outcome: Outcome, message: str = "", by: str = "") -> Tried:
-        return Tried(what=attempt.what, outcome=outcome, by=by, message=_short(message))
+    def came(outcome: Outcome, message: str = "") -> Tried:
+        return Tried(what=attempt.what, outcome=outcome, message=_short(message))
 
     for left in reversed(range(ATTEMPTS)):
         try:
@@ -147,7 +147,7 @@ async def attempted(client: Client, attempt: Attempt) -> Tried:
                 data = await response.read()
                 headers = {name.lower(): value for name, value in response.headers.items()}
         except (Forbidden, Unauthorized) as error:
-            return came(Outcome.REFUSED, str(error), verdict.refused_by(str(error)))
+            return _refused(attempt, str(error))
         except NotFound as error:
             if attempt.missing is Missing.SKIPPED:
                 return came(Outcome.SKIPPED, f"there is nothing to try it on: {error}")
@@ -161,6 +161,13 @@ async def attempted(client: Client, attempt: Attempt) -> Tried:
         else:
             return _judged(attempt, data, headers)
     raise AssertionError("the loop returns")
+
+
+def _refused(attempt: Attempt, said: str) -> Tried:
+    if attempt.judge is not None and attempt.method == "GET":
+        told = f"what would be looked at may not be read: {said}"
+        return Tried(what=attempt.what, outcome=Outcome.SKIPPED, message=_short(told))
+    return Tried(what=attempt.what, outcome=Outcome.REFUSED, by=verdict.refused_by(said), message=_short(said))
 
 
 def _judged(attempt: Attempt, data: bytes, headers: dict[str, str]) -> Tried:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
 
 from tenantry.audit.check import Check, Result, Seen, Severity, Tried, Verdict
 
@@ -33,6 +34,8 @@ WEIGHTS = {Severity.CRITICAL: 10, Severity.HIGH: 6, Severity.MEDIUM: 3, Severity
 
 _POLICY = re.compile(r"(Validating|Mutating)AdmissionPolicy '([^']+)'")
 _QUOTA = re.compile(r"(?:exceeded|failed) quota: ([^,\s:]+)")
+_NONE = re.compile(r"limited: \S*=0(,|$)")
+"""A quota of nothing, which is a guard: it is full for ever."""
 _WEBHOOK = re.compile(r'admission webhook "([^"]+)"')
 
 
@@ -87,6 +90,7 @@ def of_check(check: Check, tried: Sequence[Tried]) -> Result:
     """Return what came of a check, out of what came of its attempts."""
     if check.allowed:
         return _of_permission(check, tried)
+    tried = [_heard(check, each) for each in tried]
     through = [each for each in tried if each.outcome == Outcome.THROUGH]
     undecided = [each for each in tried if each.outcome == Outcome.UNDECIDED]
     refused = [each for each in tried if each.outcome == Outcome.REFUSED]
@@ -99,6 +103,20 @@ def of_check(check: Check, tried: Sequence[Tried]) -> Result:
         by = ", ".join(sorted({each.by for each in refused if each.by}))
         return result(check, Verdict.PASSED, refused[0].message, tried, by=by)
     return result(check, Verdict.SKIPPED, skipped[0].message if skipped else "there is nothing to try", tried)
+
+
+def _heard(check: Check, tried: Tried) -> Tried:
+    """Return an attempt as it counts: a refusal by what the check is not about tells nothing."""
+    if tried.outcome != Outcome.REFUSED:
+        return tried
+    if check.by_quota:
+        tells, why = tried.by.startswith("quota "), f"{tried.by} refuses it before a quota is asked"
+    else:
+        tells = "exceeded quota" not in tried.message or _NONE.search(tried.message) is not None
+        why = "a quota that is full refuses it"
+    if tells:
+        return tried
+    return replace(tried, outcome=Outcome.SKIPPED, by="", message=f"it cannot be told, because {why}: {tried.message}")
 
 
 def of_seen(check: Check, seen: Seen) -> Result:

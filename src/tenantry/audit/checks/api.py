@@ -95,6 +95,8 @@ def _inside(place: Place, other: Foreign) -> list[Attempt]:
         get(f"{pod}/portforward?ports=80"),
         get(f"{pod}/proxy/"),
         get(f"{service}/proxy/"),
+        # Clients ask for these with POST, too, which makes a right of its own of it; trying would open a shell.
+        *(may("create", "pods", namespace=other.name, subresource=each) for each in ("exec", "attach", "portforward")),
         may("patch", "pods", namespace=other.name, subresource="ephemeralcontainers"),
     ]
 

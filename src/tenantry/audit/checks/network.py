@@ -28,14 +28,14 @@ def _read(place: Place, what: str, judge: Any) -> list[Attempt]:  # noqa: ANN401
 
 def _ingress(place: Place) -> list[Attempt]:
     def judge(answer: Answer) -> str:
-        return openings.ingress(rows(answer.body, "items"), place.others)
+        return openings.ingress(rows(answer.body, "items"), place.others, place.pod_cidrs)
 
     return _read(place, "who may connect", judge)
 
 
 def _egress(place: Place) -> list[Attempt]:
     def judge(answer: Answer) -> str:
-        return openings.egress(rows(answer.body, "items"), place.neighbours)
+        return openings.egress(rows(answer.body, "items"), place.neighbours, place.pod_cidrs)
 
     return _read(place, "where pods may connect", judge)
 

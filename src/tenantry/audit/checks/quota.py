@@ -89,6 +89,7 @@ def _compute(id_: str, title: str, resource: str, severity: Severity) -> Check:
         fix=FIX.format(resource),
         attempts=_huge(resource),
         control=honest,
+        by_quota=True,
         alone=Alone.OPEN,
         benchmark="configure_ns_quotas",
     )

@@ -41,6 +41,18 @@ def _volumes(place: Place) -> list[Attempt]:
     ]
 
 
+def _existing(place: Place) -> list[Attempt]:
+    # Of no class alone they may be refused because of that; volumes that others left are of one.
+    by_label: Json = {"selector": {"matchLabels": {"audit": "x"}}}
+    return [
+        claim(place, "on a volume by name", volumeName=place.name),
+        claim(place, "on a volume by name, of no class", volumeName=place.name, storageClassName=""),
+        claim(place, "on any volume, of no class", storageClassName=""),
+        claim(place, "on volumes by label", **by_label),
+        claim(place, "on volumes by label, of no class", **by_label, storageClassName=""),
+    ]
+
+
 def _retained(place: Place) -> list[Attempt] | Nothing:
     if place.storage_classes is None:
         return Nothing("whoever asked may not read StorageClasses")
@@ -106,14 +118,11 @@ CHECKS: Sequence[Check] = (
         title="A claim on a volume by name",
         area=Area.STORAGE,
         severity=Severity.HIGH,
-        tries="Creates a claim that names a PersistentVolume, and one that selects any (dry runs).",
+        tries="Creates claims that name a PersistentVolume, select some by label, or take any, of no class and of the"
+        " default one (dry runs).",
         proves="Nobody claims a volume that others have left, or are about to bind.",
-        fix="Set spec.rules.storageClasses.allowed of the Tenant: claims name a class, and no volume.",
-        attempts=lambda place: [
-            claim(place, "on a volume by name", volumeName=place.name, storageClassName=""),
-            claim(place, "on any volume without a class", storageClassName=""),
-            claim(place, "on volumes by label", selector={"matchLabels": {"audit": "x"}}, storageClassName=""),
-        ],
+        fix="Set spec.rules.storageClasses.existingVolumes of the Tenant to Refuse.",
+        attempts=_existing,
         control=_honest,
         alone=Alone.OPEN,
     ),
@@ -176,6 +185,7 @@ CHECKS: Sequence[Check] = (
         fix="Give the Tenant a quota of requests.storage.",
         attempts=_quota_of_storage,
         control=_honest,
+        by_quota=True,
         alone=Alone.OPEN,
         benchmark="configure_ns_quotas",
     ),
