@@ -225,6 +225,37 @@ async def test_inherited_bindings_and_owners_say_so(api: Api, name: str) -> None
     assert [each.is_owner for each in access.holders if each.subject.name == "bob"] == [False]
 
 
+async def test_a_list_of_namespaces_is_in_none_of_them(
+    api: Api, tenancy: LocalCluster, name: str, tmp_path: Path
+) -> None:
+    """X07: a role in a namespace gives that one, and no list, as its user finds out."""
+    bob = f"{name}-bob"
+    await api.create(Namespace.resource, {"metadata": {"name": name}})
+    value = {
+        "metadata": {"name": "view"},
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"apiGroup": RBAC_GROUP, "kind": "User", "name": bob}],
+    }
+    await api.create(BINDINGS, value, name)
+    async with as_person(tenancy, tmp_path, bob) as person:
+
+        async def in_force() -> bool:
+            try:
+                await person.get(Namespace.resource, name)
+            except Forbidden:
+                return False
+            return True
+
+        await until(in_force, "bob reads the namespace")
+        with pytest.raises(Forbidden):
+            await person.list(Namespace.resource)
+    may = {
+        verb: bob in {each.subject.name for each in (await who_can(api.client, verb, "namespaces", "", name)).holders}
+        for verb in ("get", "list", "watch")
+    }
+    assert may == {"get": True, "list": False, "watch": False}
+
+
 async def test_nobody_without_rights_is_told_anything(
     api: Api, tenancy: LocalCluster, name: str, tmp_path: Path
 ) -> None:

@@ -44,6 +44,8 @@ CLUSTER_BINDINGS = Resource(RBAC_GROUP, "v1", "clusterrolebindings", "ClusterRol
 CLUSTER_ROLES = Resource(RBAC_GROUP, "v1", "clusterroles", "ClusterRole", namespaced=False)
 MAY_THEY = Resource("authorization.k8s.io", "v1", "localsubjectaccessreviews", "LocalSubjectAccessReview")
 NAMESPACES = "namespaces"
+OF_ALL = ("list", "watch", "create", "deletecollection")
+"""What is asked of namespaces in none of them. Source: Kubernetes, "Authorization" (request attributes)."""
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -131,16 +133,17 @@ async def who_can(client: Client, verb: str, text: str, name: str, namespace: st
     resource, subresource = await resolve(client, text)
     full = f"{resource.plural}/{subresource}" if subresource else resource.plural
     notes: list[str] = []
-    if resource.plural == NAMESPACES and not resource.group:
-        # A request about a namespace counts as one in it.
-        name = name or namespace
+    is_in = resource.namespaced
+    if resource.plural == NAMESPACES and not resource.group and verb not in OF_ALL:
+        # A request about one namespace counts as one in it.
+        name, is_in = name or namespace, True
     wanted = Wanted(verb=verb, group=resource.group, resource=full, name=name)
     bindings = _bindings(await _items(client, BINDINGS, namespace), namespace)
     roles = await _roles(client, namespace)
     wide = await _cluster_wide(client)
     if wide is None:
         notes.append("who may in the whole cluster is not shown: you may not read ClusterRoleBindings")
-    if not resource.namespaced and resource.plural != NAMESPACES:
+    if not is_in:
         bindings = []
         notes.append(f"{resource.plural} are in no namespace: only what holds in the whole cluster counts")
     every = [*bindings, *(wide or ())]
