@@ -130,6 +130,27 @@ async def test_a_suspended_tenant_is_told(api: Api, name: str) -> None:
 
 
 @pytest.mark.usefixtures("operator")
+async def test_whoever_is_kept_out_by_a_suspension_is_told_that(api: Api, name: str) -> None:
+    """X07: the owner may not even read it, and needs no role; whoever asks for them may."""
+    await api.make_tenant(name)
+    await api.patch(Tenant.resource, name, {"spec": {"suspended": True}})
+    await api.condition(name, "Suspended", holds=True)
+    manifest: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
+
+    async def kept_out() -> bool:
+        return not await api.may({"kind": "User", "name": "alice"}, "create", "", "configmaps", name)
+
+    await until(kept_out, "the owner is kept out")
+    async with asking(api.client, "alice", ()) as asker:
+        answer = await explained(asker, Document("-", manifest), name, "")
+    assert [(each.by, each.message) for each in answer.causes] == [(By.SUSPENSION, f"Tenant '{name}' is suspended")]
+    async with asking(api.client, "alice", ()) as asker, asking(asker.client, "", ()) as alone:
+        answer = await explained(alone, Document("-", manifest), name, "")
+    assert [each.by for each in answer.causes] == [By.RIGHTS]
+    assert any("suspended" in note for note in answer.notes)
+
+
+@pytest.mark.usefixtures("operator")
 async def test_endpoints_of_an_administrator(api: Api, name: str) -> None:
     """X07: the cluster's machinery may write endpoints, and is not told otherwise."""
     await api.make_tenant(name)

@@ -32,6 +32,9 @@ ROUNDS = 5
 WRITTEN = ("endpoints", "endpointslices")
 """What people rarely write."""
 
+SAID_ONCE = frozenset({By.RIGHTS, By.SUSPENSION})
+"""What is told once, however many of an object's parts the API server refuses for it."""
+
 NOT_SHAPED = (AttributeError, KeyError, TypeError, InputError)
 """What the rules in Python raise of a manifest of another shape than Kubernetes': the API server refuses those."""
 
@@ -127,7 +130,7 @@ async def explained(asker: Asker, document: Document, namespace: str, elsewhere:
         ApiError: The server does not answer.
     """
     manifest = _manifest(document)
-    resource = await asker.resource(manifest["apiVersion"], manifest["kind"])
+    resource = await _resource(asker, document, manifest)
     name = manifest["metadata"].get("name") or ""
     where = _namespace(document, manifest, resource, namespace, elsewhere)
     around = await asker.around(where) if where else Surroundings()
@@ -168,6 +171,13 @@ def _manifest(document: Document) -> Json:
     if not isinstance(metadata, dict):
         raise InputError(f"{document.where}: metadata must be an object")
     return {**manifest, "metadata": cast("Json", metadata)}
+
+
+async def _resource(asker: Asker, document: Document, manifest: Json) -> Resource:
+    try:
+        return await asker.resource(manifest["apiVersion"], manifest["kind"])
+    except InputError as error:
+        raise InputError(f"{document.where}: {error}") from error
 
 
 def _namespace(document: Document, manifest: Json, resource: Resource, given: str, elsewhere: str) -> str:
@@ -258,11 +268,11 @@ def _disagreements(looks: Sequence[Look]) -> list[str]:
 async def _causes(asker: Asker, looks: Sequence[Look], around: Surroundings) -> list[Cause]:
     whole = looks[0].part.resource
     found: list[Cause] = []
-    if around.labels.get(marks.SUSPENDED):
-        tenant = around.labels.get(marks.TENANT, "")
+    if around.suspended:
+        # It takes everybody's rights, which no request gives back.
         fix = "an administrator must set spec.suspended to false"
-        found.append(Cause(by=By.SUSPENSION, message=f"Tenant {tenant!r} is suspended", fix=fix))
-    if not await asker.may("create", whole, around.namespace):
+        found.append(Cause(by=By.SUSPENSION, message=f"Tenant {around.suspended!r} is suspended", fix=fix))
+    elif not await asker.may("create", whole, around.namespace):
         where = f" in {around.namespace!r}" if around.namespace else " in the cluster"
         message = f"{asker.user!r} may not create {whole.full_name}{where}"
         fix = "ask for a role with `tenantry request role`" if around.namespace else ""
@@ -271,7 +281,7 @@ async def _causes(asker: Asker, looks: Sequence[Look], around: Surroundings) -> 
         rules = [of_finding(each, action, look.part.told) for action in Action for each in look.found[action]]
         found += rules
         refusal = look.refusal
-        if refusal is None or (refusal.by in {By.RIGHTS, By.SUSPENSION} and any(refusal.by is c.by for c in found)):
+        if refusal is None or (refusal.by in SAID_ONCE and any(each.by in SAID_ONCE for each in found)):
             continue
         if refusal.by is By.RULE and agrees([each for each in rules if each.action is Action.ENFORCE], refusal):
             continue

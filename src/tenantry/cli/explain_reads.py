@@ -42,6 +42,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         namespace: Its name; "" for a cluster-scoped object.
         labels: The namespace's.
+        suspended: The tenant whose namespace it is, where that is suspended; "" where not, or nobody may read it.
         rules: Those in force there.
         limit_ranges: Of the namespace.
         reclaim_policies: StorageClass to what becomes of its volumes, as far as they may be read.
@@ -50,6 +51,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
     namespace: str = ""
     labels: dict[str, str] = {}
+    suspended: str = ""
     rules: TenancyRulesSpec = TenancyRulesSpec()
     limit_ranges: Sequence[Json] = ()
     reclaim_policies: dict[str, str] = {}
@@ -149,6 +151,9 @@ class Asker:
             labels = (await self.client.get(Namespace, name)).metadata.labels
         except Forbidden:
             notes.append(f"{self.user!r} may not read the namespace {name!r}: its quota is left out")
+        suspended = await self._suspended(name, labels)
+        if suspended is None:
+            notes.append(f"whether the tenant of {name!r} is suspended, which takes everybody's rights, is left out")
         rules = TenancyRulesSpec()
         try:
             rules = await self._rules(name, labels)
@@ -157,6 +162,7 @@ class Asker:
         return Surroundings(
             namespace=name,
             labels=labels or {},
+            suspended=suspended or "",
             rules=rules,
             limit_ranges=await self._listed(LimitRange.resource, name),
             reclaim_policies={
@@ -165,6 +171,22 @@ class Asker:
             },
             notes=tuple(notes),
         )
+
+    async def _suspended(self, namespace: str, labels: dict[str, str] | None) -> str | None:
+        """Return the tenant of a namespace where it is suspended, "" where not; None where nobody here may read that.
+
+        Who is kept out by a suspension may not read that it is one: whoever runs the command is asked, too.
+        """
+        if labels is None and self.own is not self.client:
+            try:
+                labels = (await self.own.get(Namespace, namespace)).metadata.labels
+            except NotFound:
+                return ""
+            except Forbidden:
+                return None
+        if labels is None:
+            return None
+        return labels.get(marks.TENANT, "") if labels.get(marks.SUSPENDED) else ""
 
     async def _rules(self, namespace: str, labels: dict[str, str] | None) -> TenancyRulesSpec:
         try:
