@@ -137,10 +137,11 @@ async def explained(asker: Asker, document: Document, namespace: str, elsewhere:
     looks = await _looks(asker, manifest, resource, around)
     causes = await _causes(asker, looks, around)
     short, unknown = await _quota(asker, looks, around)
-    if short:
-        causes = [each for each in causes if each.by is not By.QUOTA]
-    causes += short
     fixed, later = await _fixed(asker, manifest, looks, around)
+    if short:
+        # Kubernetes tells of the first quota what this tells of all.
+        causes, later = ([each for each in told if each.by is not By.QUOTA] for told in (causes, later))
+    causes = [*causes, *short]
     causes += [each for each in later if not any(is_same(each, old) for old in causes)]
     written = [await _with_author(asker, each) for each in causes]
     notes = dict.fromkeys([*around.notes, *(note for look in looks for note in look.notes), *unknown])

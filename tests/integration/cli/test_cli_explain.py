@@ -112,6 +112,9 @@ def test_what_else_would_refuse_is_told(cli: Cli) -> None:
     (answer,) = denied(cli, fixed)
     (quota,) = answer["causes"]
     assert (quota["by"], quota["fix"]) == ("Quota", f"raise spec.quota.hard[requests.cpu] of Tenant '{TENANT}' by 2")
+    # Once more where the rules are in the way, too.
+    fixed["spec"]["hostNetwork"] = True
+    assert [each["by"] for each in denied(cli, fixed)[0]["causes"]] == ["Rule", "Quota"]
     wrong = {**POD, "spec": {"containers": [{"name": "c", "image": "registry.example.com/x", "imgae": "y"}]}}
     assert any(each["by"] == "Validation" and "imgae" in each["message"] for each in denied(cli, wrong)[0]["causes"])
     (answer,) = denied(cli, POD, user="mallory")
