@@ -421,3 +421,6 @@ async def test_an_audit_tells_who_is_sandboxed(api: Api, alice: Api, runtime: Ma
 
     assert await verdict(name) is Verdict.PASSED
     assert await verdict(f"{name}-s") is Verdict.FAILED
+    await api.patch(Namespace.resource, name, {"metadata": {"labels": {marks.SLICE: "mine"}}})
+    await runs_in(alice, name, "plain", runtimeClassName="plain")
+    assert await verdict(name) is Verdict.PASSED  # on its own nodes it chooses

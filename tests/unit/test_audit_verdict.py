@@ -106,6 +106,12 @@ def test_a_refusal_names_who_refused(message: str, expected: str) -> None:
         (False, "quota q", "failed quota: q: must specify limits.cpu", Verdict.PASSED),
         (True, "quota q", "exceeded quota: q, requested: cpu=1k, used: cpu=0, limited: cpu=8", Verdict.PASSED),
         (True, "policy tenantry-rules-pods", "no", Verdict.SKIPPED),
+        (
+            False,
+            "Kubernetes",
+            "unable to create new content in namespace x because it is being terminated",
+            Verdict.SKIPPED,
+        ),
         (True, "Kubernetes", "maximum cpu usage per Container is 2", Verdict.SKIPPED),
     ],
 )

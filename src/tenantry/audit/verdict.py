@@ -36,6 +36,9 @@ _POLICY = re.compile(r"(Validating|Mutating)AdmissionPolicy '([^']+)'")
 _QUOTA = re.compile(r"(?:exceeded|failed) quota: ([^,\s:]+)")
 _NONE = re.compile(r"limited: \S*=0(,|$)")
 """A quota of nothing, which is a guard: it is full for ever."""
+_ENDING = "because it is being terminated"
+"""So Kubernetes refuses whatever would be new in a namespace that goes."""
+
 _WEBHOOK = re.compile(r'admission webhook "([^"]+)"')
 
 
@@ -109,7 +112,9 @@ def _heard(check: Check, tried: Tried) -> Tried:
     """Return an attempt as it counts: a refusal by what the check is not about tells nothing."""
     if tried.outcome != Outcome.REFUSED:
         return tried
-    if check.by_quota:
+    if _ENDING in tried.message:
+        tells, why = False, "the namespace is being deleted"
+    elif check.by_quota:
         tells, why = tried.by.startswith("quota "), f"{tried.by} refuses it before a quota is asked"
     else:
         tells = "exceeded quota" not in tried.message or _NONE.search(tried.message) is not None

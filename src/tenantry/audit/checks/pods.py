@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tenantry.api import marks
 from tenantry.audit import kinds
 from tenantry.audit.attempts import create, pod, table
 from tenantry.audit.check import (
@@ -112,6 +113,8 @@ def _sandboxed(place: Place) -> list[Attempt] | Nothing:
 
     def judge(answer: Answer) -> str:
         name = str(table(answer.body, "spec").get("runtimeClassName", ""))
+        if marks.SLICE in table(answer.body, "spec", "nodeSelector"):
+            return ""  # on nodes of its own a tenant chooses
         return "" if classes.get(name) else f"it would run with the runtime {name or 'default'!r}"
 
     found = [create(kinds.PODS, pod(place), place.namespace, what="that names no runtime", judge=judge)]
