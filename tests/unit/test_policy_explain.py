@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tenantry.policy.explain import By, Cause, lines
+import pytest
+
+from tenantry.policy.explain import By, Cause, lines, of_refusal
 
 
 def test_nothing_is_told_where_nothing_denies() -> None:
@@ -21,3 +23,24 @@ def test_who_set_the_rules_is_told_once_for_those_that_follow_each_other() -> No
         "rule services.types: wrong, too",
         "  set by Tenant 'a'",
     ]
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "by"),
+    [
+        (403, 'pods is forbidden: User "ada" cannot create resource "pods" in API group ""', By.RIGHTS),
+        (
+            403,
+            'roles "x" is forbidden: user "ada" (groups=["g"]) is attempting to grant RBAC permissions: {\n}',
+            By.RIGHTS,
+        ),
+        (403, 'pods "p" is forbidden: exceeded quota: q, requested: pods=1', By.QUOTA),
+        (422, 'Pod "p" is invalid: spec: Required value', By.VALIDATION),
+        (403, "pods is forbidden: something else", By.KUBERNETES),
+    ],
+)
+def test_a_refusal_says_what_refuses(status: int, message: str, by: By) -> None:
+    """X07: in one line, whatever the server writes."""
+    told = of_refusal(status, message)
+    assert told.by is by
+    assert "\n" not in told.message

@@ -19,7 +19,9 @@ _POLICY = re.compile(
     r"ValidatingAdmissionPolicy '(?P<policy>[^']*)' with binding '[^']*' denied request: (?P<message>.*)", re.DOTALL
 )
 _RULE = re.compile(r" \(rule ([A-Za-z.]+) of ([^)]*)\): ")
-_RIGHTS = re.compile(r"(?P<said>User \"[^\"]*\" cannot .*)", re.DOTALL)
+_RIGHTS = re.compile(
+    r"(?P<said>User \"[^\"]*\" cannot .*|user \"[^\"]*\" \(groups=.*\) is attempting to grant .*)", re.DOTALL
+)
 _QUOTA = re.compile(r"(?P<said>(?:exceeded|failed) quota: .*)", re.DOTALL)
 _SOURCE = re.compile(r"(?P<kind>[A-Za-z]+) '(?:(?P<namespace>[^/']+)/)?(?P<name>[^/']+)'")
 _SUSPENDED = "tenantry-suspended"
@@ -107,7 +109,7 @@ def of_refusal(status: int, message: str, about: str = "") -> Cause:
         return Cause(by=By.QUOTA, message=quota["said"], about=about)
     rights = _RIGHTS.search(message)
     if status == FORBIDDEN and rights is not None:
-        return Cause(by=By.RIGHTS, message=rights["said"], about=about)
+        return Cause(by=By.RIGHTS, message=" ".join(rights["said"].split()), about=about)
     by = By.VALIDATION if status in {BAD_REQUEST, INVALID} else By.KUBERNETES
     return Cause(by=by, message=message, about=about)
 
