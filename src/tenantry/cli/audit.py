@@ -12,6 +12,7 @@ import msgspec
 
 from tenantry.api import marks
 from tenantry.api.errors import Forbidden, InputError, NotFound
+from tenantry.api.isolationreport import IsolationReport
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.owner import OwnerKind
 from tenantry.api.tenant import Tenant
@@ -110,6 +111,7 @@ def audit(
 
     async def work(client: Client) -> list[Audit]:
         subjects = await _subjects(client, tenant, namespace)
+        await _may_report(client, subjects if report else ())
         if user or itself:
             subjects = [msgspec.structs.replace(each, user=user, groups=groups) for each in subjects]
         ran = await _probe_image(target, probe_image) if probe else None
@@ -126,6 +128,25 @@ def audit(
         sys.exit(SOMETHING_FAILED)
     if any(each.summary.errors for each in audits):
         sys.exit(SOMETHING_UNKNOWN)
+
+
+async def _may_report(client: Client, subjects: Sequence[Subject]) -> None:
+    """Check, before anything is tried, that whoever asks may write the reports.
+
+    Raises:
+        InputError: They may not.
+    """
+    from tenantry.audit.attempts import may
+    from tenantry.audit.runner import attempted
+    from tenantry.audit.verdict import Outcome
+
+    for each in subjects:
+        question = may("patch", IsolationReport.resource.plural, group=marks.GROUP, namespace=each.namespace)
+        if (await attempted(client, question)).outcome == Outcome.REFUSED:
+            raise InputError(
+                f"you may not write the IsolationReport in {each.namespace!r}, which is for administrators:"
+                " leave out --report"
+            )
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -212,10 +233,15 @@ async def _subjects(client: Client, tenant: str, namespace: str) -> list[Subject
     """Return whom to audit.
 
     Raises:
-        InputError: The namespace is of another tenant, or nobody owns it.
+        InputError: The namespace is of another tenant, or nobody owns it; or all tenants are not this one's to list.
     """
     if not tenant and not namespace:
-        return [_owner_of(each) for each in await client.list(Tenant)]
+        try:
+            return [_owner_of(each) for each in await client.list(Tenant)]
+        except Forbidden as error:
+            raise InputError(
+                f"you may not list all tenants: name yours, as in `tenantry audit acme` ({error})"
+            ) from error
     try:
         if not namespace:
             return [_owner_of(await client.get(Tenant, tenant))]

@@ -60,6 +60,9 @@ def test_an_owner_audits_itself(cli: Cli, acme: str) -> None:
     checks = {each["id"]: each["verdict"] for each in msgspec.json.decode(found.stdout)["checks"]}
     assert (checks["TNT-API-001"], checks["TNT-NODE-001"]) == ("Passed", "Passed")
     assert checks["TNT-API-019"] == "Skipped"
+    for arguments, told in (((), "name yours, as in"), ((acme, "--report"), "leave out --report")):
+        asked = ("audit", *arguments, "--kubeconfig", str(person))
+        assert told in cli.run(*asked, code=2, environment=NO_NAME).stderr
 
 
 @pytest.mark.parametrize(
