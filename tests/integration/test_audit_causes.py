@@ -13,9 +13,9 @@ from tenantry.audit import kinds, runner
 from tenantry.audit.catalog import CHECKS
 from tenantry.audit.check import Result, Verdict
 from tenantry.audit.gather import gather
-from tenantry.audit.verdict import Audit, Outcome
+from tenantry.audit.verdict import Audit, Outcome, score
 from tenantry.kube.client import Client
-from tenantry.testing.api import Api, until
+from tenantry.testing.api import PODS, Api, until
 from tenantry.testing.trees import Trees
 
 pytest_plugins = ["tenantry.testing.fixtures"]
@@ -73,7 +73,7 @@ async def test_what_may_not_be_looked_at_is_not_known_to_be_closed(api: Api, nam
 
 
 @pytest.mark.usefixtures("operator")
-@pytest.mark.parametrize(("most", "expected"), [("1", Verdict.SKIPPED), ("0", Verdict.PASSED)])
+@pytest.mark.parametrize(("most", "expected"), [("1", Verdict.ERROR), ("0", Verdict.PASSED)])
 async def test_a_full_quota_is_no_guard_but_one_of_nothing_is(
     api: Api, name: str, most: str, expected: Verdict
 ) -> None:
@@ -92,6 +92,20 @@ async def test_a_full_quota_is_no_guard_but_one_of_nothing_is(
 
     found = await audited(api, name, mallory, is_counted)
     assert found["TNT-NET-012"].verdict is expected, found["TNT-NET-012"].message
+
+
+@pytest.mark.usefixtures("operator")
+async def test_nobody_gets_a_better_score_by_filling_their_quota(api: Api, name: str) -> None:
+    """X06: what is no longer refused for what it is, was not shown."""
+    mallory = f"{name}-mallory"
+    await api.create(Namespace.resource, {"metadata": {"name": name}})
+    await give(api, name, mallory, MAKES_PODS)
+    await api.create(ResourceQuota.resource, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}}, name)
+    before = await audited(api, name, mallory, lambda each: each["TNT-POD-001"].verdict is Verdict.FAILED)
+    await api.create(PODS, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": IMAGE}]}}, name)
+    after = await audited(api, name, mallory, lambda each: "exceeded quota" in each["TNT-POD-001"].message)
+    assert after["TNT-POD-001"].verdict is Verdict.ERROR
+    assert score(after.values()) <= score(before.values())
 
 
 @pytest.mark.usefixtures("operator")

@@ -100,7 +100,7 @@ def test_a_refusal_names_who_refused(message: str, expected: str) -> None:
     ("by_quota", "by", "message", "expected"),
     [
         (False, "policy tenantry-rules-pods", "no", Verdict.PASSED),
-        (False, "quota q", "exceeded quota: q, requested: pods=1, used: pods=9, limited: pods=10", Verdict.SKIPPED),
+        (False, "quota q", "exceeded quota: q, requested: pods=1, used: pods=9, limited: pods=10", Verdict.ERROR),
         # Of nothing there will never be one.
         (False, "quota q", "exceeded quota: q, requested: a=1,b=1, used: a=0,b=1, limited: a=0,b=9", Verdict.PASSED),
         (False, "quota q", "failed quota: q: must specify limits.cpu", Verdict.PASSED),

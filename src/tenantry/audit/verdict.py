@@ -112,16 +112,29 @@ def _heard(check: Check, tried: Tried) -> Tried:
     """Return an attempt as it counts: a refusal by what the check is not about tells nothing."""
     if tried.outcome != Outcome.REFUSED:
         return tried
+    outcome = Outcome.SKIPPED
     if _ENDING in tried.message:
-        tells, why = False, "the namespace is being deleted"
-    elif check.by_quota:
-        tells, why = tried.by.startswith("quota "), f"{tried.by} refuses it before a quota is asked"
+        why = "the namespace is being deleted"
+    elif check.by_quota and not tried.by.startswith("quota "):
+        why = f"{tried.by} refuses it before a quota is asked"
+    elif not check.by_quota and _is_full(tried.message):
+        outcome, why = Outcome.UNDECIDED, "a quota that is full refuses it"
     else:
-        tells = "exceeded quota" not in tried.message or _NONE.search(tried.message) is not None
-        why = "a quota that is full refuses it"
-    if tells:
         return tried
-    return replace(tried, outcome=Outcome.SKIPPED, by="", message=f"it cannot be told, because {why}: {tried.message}")
+    return replace(tried, outcome=outcome, by="", message=f"it cannot be told, because {why}: {tried.message}")
+
+
+def _is_full(message: str) -> bool:
+    return "exceeded quota" in message and not _NONE.search(message)
+
+
+def without_control(check: Check, control: Tried) -> Result:
+    """Return what came of a check whose honest request does not go through either.
+
+    A quota that is full is the tenant's own doing: were that skipped, its score would rise by it.
+    """
+    why = f"it cannot be told, because what is honest is refused too: {control.what}: {control.message}"
+    return result(check, Verdict.ERROR if _is_full(control.message) else Verdict.SKIPPED, why)
 
 
 def of_seen(check: Check, seen: Seen) -> Result:
