@@ -18,6 +18,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
+from tenantry.testing import attempts
 from tenantry.testing.api import CONFIG_MAPS, ROLES, Api, until
 from tenantry.testing.operators import Operator
 from tenantry.testing.requests import People, ask, decide, member, role_request, said
@@ -75,20 +76,26 @@ async def test_wrong_requests_are_refused(api: Api, operator: Operator, name: st
         await api.create(RoleRequest.resource, role_request("wrong", **spec), name)
 
 
-@pytest.mark.parametrize("kind", [TenantRequest, RoleRequest])
-async def test_no_request_holds_its_own_end(
-    api: Api, operator: Operator, people: People, name: str, kind: type[Request]
-) -> None:
-    """E16: with a finalizer it would stay when it is withdrawn, and the operator could not keep them few."""
-    del operator
-    await api.make_tenant(name)
-    await member(api, "bob", name)
-    bob = await people.person("bob")
-    value = role_request(name) if kind is RoleRequest else {"metadata": {"name": name}, "spec": {"tenant": name}}
-    held = {**value, "metadata": {"name": name, "finalizers": ["x.example/hold"]}}
-    namespace = name if kind is RoleRequest else ""
-    with pytest.raises(Forbidden, match=r"metadata\.finalizers must be empty"):
-        await ask(bob, kind, held, namespace)
+async def test_nobody_holds_the_end_of_a_request(api: Api, operator: Operator, people: People, name: str) -> None:
+    """E16: it would outlast the limit of pending ones, and a grant its withdrawal while the operator is stopped."""
+    await attempts.make_careless(api, name, f"alice-{name}")
+    alice, bob = await people.person(f"alice-{name}"), await people.person("bob")
+    await ask(alice, RoleRequest, role_request("free"), name)
+    await operator.stop()
+    held = {"finalizers": ["a.example/b"]}
+    told = "metadata.finalizers of a request must not be set"
+    tenants, roles = TenantRequest.resource, RoleRequest.resource
+    with pytest.raises(Forbidden, match=told):
+        await bob.create(tenants, {"metadata": {"name": name, **held}, "spec": {"tenant": name}})
+    with pytest.raises(Forbidden, match=told):
+        await alice.create(roles, {**role_request("held"), "metadata": {"name": "held", **held}}, name)
+    with pytest.raises(Forbidden, match=told):
+        await alice.patch(roles, "free", {"metadata": held}, name)
+    await alice.patch(roles, "free", {"metadata": {"labels": {"a": "b"}}}, name)
+    await api.patch(roles, "free", {"metadata": held}, name)
+    await alice.patch(roles, "free", {"metadata": {"finalizers": None}}, name)
+    await alice.delete(roles, "free", name)
+    await api.gone(roles, "free", name)
 
 
 async def test_who_asked_for_a_tenant_withdraws_it(api: Api, people: People, name: str) -> None:

@@ -163,7 +163,7 @@ NO_RULES = (
             ["spec.owners must have at least 1 items"],
         ),
         (
-            'spec.tenant: Invalid value: "A": spec.tenant in body should match \'^[a-z]+$\'',
+            "spec.tenant: Invalid value: \"A\": spec.tenant in body should match '^[a-z]+$'",
             ["spec.tenant must match '^[a-z]+$'"],
         ),
         (

@@ -93,7 +93,7 @@ def _decision(of: str) -> str:
 
 def _checks(resource: Resource, operator: str) -> list[Json]:
     asking, deciding = f"tenantry-{resource.plural}", f"tenantry-{resource.plural}-decisions"
-    asked = _rule(resource.plural, operations=("CREATE", "DELETE"))
+    asked = _rule(resource.plural, operations=("CREATE", "UPDATE", "DELETE"))
     decided = _rule(f"{resource.plural}/status", operations=("UPDATE",))
     return [
         validating(asking, [asked], _asking(resource, operator)),
@@ -112,6 +112,7 @@ def _asking(resource: Resource, operator: str) -> list[Json]:
     """Return what is wrong with a request wherever it comes from, and who may take one back."""
     creates = "request.operation == 'CREATE'"
     mine = "(has(oldObject.spec.requester) && oldObject.spec.requester.name == request.userInfo.username)"
+    kept = "request.operation == 'UPDATE' && has(oldObject.metadata.finalizers) && f in oldObject.metadata.finalizers"
     found = [
         says(
             # Written a moment ago by the API server: it is missing only where that policy is.
@@ -121,14 +122,14 @@ def _asking(resource: Resource, operator: str) -> list[Json]:
             " install`",
         ),
         says(
-            f"{creates} || {mine} || {CONTROL_PLANE} || {_may_approve(resource)}"
+            f"request.operation != 'DELETE' || {mine} || {CONTROL_PLANE} || {_may_approve(resource)}"
             f" || ({operator}) && {_decision('oldObject')} == 'Pending'",
             "only who asked, and who may decide, can delete a request: a grant ends with it",
         ),
         says(
-            # Such a request stays when it is withdrawn, and so counts for nobody and has no end.
-            f"!({creates}) || size(object.?metadata.finalizers.orValue([])) == 0 || {ADMINISTER}",
-            "metadata.finalizers must be empty: whoever asks could not take them away again",
+            f"request.operation == 'DELETE' || !has(object.metadata.finalizers) || object.metadata.finalizers.all(f,"
+            f" {kept}) || ({operator}) || {CONTROL_PLANE} || {ADMINISTER}",
+            "metadata.finalizers of a request must not be set: it ends when it is withdrawn, and what it gave with it",
         ),
     ]
     if resource.namespaced:
