@@ -257,7 +257,8 @@ async def test_programs_of_one_namespace_ask_for_no_more_than_one_person(
     owners = [{"kind": "User", "name": "alice"}]
     for index in range(MOST_PENDING + 1):
         program = f"system:serviceaccount:{name}:{index % 2}"
-        value = {"metadata": {"name": f"{name}-{index}"}, "spec": {"tenant": name, "owners": owners}}
+        # Of one second the names decide which is the newest: mostly not the one that was made last.
+        value = {"metadata": {"name": f"{name}-{99 - index}"}, "spec": {"tenant": name, "owners": owners}}
         async with Client(msgspec.structs.replace(api.client.connection, impersonate=program)) as client:
             await Api(client).create(TenantRequest.resource, value)
 

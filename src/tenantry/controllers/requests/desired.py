@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from heapq import nsmallest
 
 from tenantry.api import marks
 from tenantry.api.errors import InputError
@@ -55,15 +54,13 @@ def requester_of(request: Request) -> list[str]:
     return [asker(request)] if request.status.decision is Decision.PENDING else []
 
 
-def is_surplus(request: Request, pending: Iterable[Request]) -> bool:
-    """Tell whether a request is not among the oldest that its requester may have pending.
+def surplus(pending: Iterable[Request]) -> list[Request]:
+    """Return what is not among the oldest that somebody may have pending; of one second the names decide.
 
     Args:
-        request: Pending.
-        pending: All that the requester has pending of its kind.
+        pending: All that somebody has pending of a kind.
     """
-    oldest = nsmallest(MOST_PENDING, pending, key=lambda each: (each.metadata.creation_timestamp, each.key))
-    return all(each.metadata.uid != request.metadata.uid for each in oldest)
+    return sorted(pending, key=lambda each: (each.metadata.creation_timestamp, each.key))[MOST_PENDING:]
 
 
 def binding(request: RoleRequest | ClusterRoleRequest, tenant: str = "") -> Child:

@@ -15,10 +15,15 @@ BY_REQUESTER = "requester"
 INDEX = {BY_REQUESTER: desired.requester_of}
 
 
-async def withdraw(engine: Engine, request: Request) -> bool:
+async def withdraw(engine: Engine, request: Request, controller: str) -> bool:
     """Delete a request whose requester has too many older ones pending, and tell whether that was so.
 
     Admission cannot count: without this, whoever may ask could fill the API server's storage.
+
+    Args:
+        engine: Where requests are cached.
+        request: What is looked at.
+        controller: Whose it is.
 
     Raises:
         ApiError: The API server refuses or fails.
@@ -27,7 +32,11 @@ async def withdraw(engine: Engine, request: Request) -> bool:
     who = desired.asker(request)
     if request.status.decision is not Decision.PENDING or cache.count(BY_REQUESTER, who) <= desired.MOST_PENDING:
         return False
-    if not desired.is_surplus(request, cache.by_index(BY_REQUESTER, who)):
+    surplus = desired.surplus(cache.by_index(BY_REQUESTER, who))
+    if all(each.metadata.uid != request.metadata.uid for each in surplus):
+        # Which was looked at before this one came may be too many only now: of one second the names decide.
+        for each in surplus:
+            engine.wake(controller, each.key)
         return False
     message = f"withdrawn: {who!r} has {desired.MOST_PENDING} that nobody has decided; withdraw one, or wait"
     engine.recorder.say(request, EventKind.WARNING, reasons.LIMIT_REACHED, message)

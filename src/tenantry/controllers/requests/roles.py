@@ -98,7 +98,7 @@ class RoleRequestController:
         if request is None or request.metadata.deletion_timestamp:
             await self._take_back(engine, key)
             return None
-        if await pending.withdraw(engine, request):
+        if await pending.withdraw(engine, request, self.name):
             return None
         now = engine.clock.now()
         request = await self._begin(engine, request, now)

@@ -88,7 +88,7 @@ class TenantRequestController:
         if request is None:
             engine.forget(self.name, key)
             return None
-        if request.metadata.deletion_timestamp or await pending.withdraw(engine, request):
+        if request.metadata.deletion_timestamp or await pending.withdraw(engine, request, self.name):
             return None
         now = engine.clock.now()
         request = await self._decide(engine, request, now)
