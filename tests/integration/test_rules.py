@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from tenantry.api import marks
+from tenantry.api import marks, reasons
 from tenantry.api.errors import Forbidden, Invalid
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.subnamespace import Subnamespace
@@ -165,6 +165,75 @@ async def test_no_pod_looks_for_those_of_other_tenants_or_keeps_them_away(
             ) in told
         for reach in ours:
             assert not await refusal(alice, PODS, near(kind, field, **reach), name)
+
+
+async def test_no_pod_has_the_clusters_own_priority(api: Api, alice: Api, operator: Operator, name: str) -> None:
+    """H06, E15: where nodes are full, it would throw out everybody else's; an administrator may let it."""
+    await api.make_tenant(name, rules=OURS)
+    await api.make_tenant(f"{name}-trusted", rules={**OURS, "priorityClasses": {"system": "Allow"}})
+    await in_force(alice, name)
+    await in_force(alice, f"{name}-trusted")
+    await operator.stop()
+    for priority in ("system-cluster-critical", "system-node-critical"):
+        critical = pod(priorityClassName=priority)
+        assert (
+            "pod has a PriorityClass of the cluster's own, before which all others give way (rule"
+            " priorityClasses.system of Tenantry's standard): leave out priorityClassName"
+        ) in await refusal(alice, PODS, critical, name)
+        assert not await refusal(alice, PODS, critical, f"{name}-trusted")
+
+
+async def test_labels_and_annotations_of_namespaces_go_by_rules(
+    api: Api, alice: Api, operator: Operator, name: str
+) -> None:
+    """E15: what Subnamespaces give theirs, by patterns of each level; also while the operator is down."""
+    known = {"allowed": ["team", "env", "cost.example/*"]}
+    rules = {"namespaces": {"labels": ["team", "env", "cost[.]example/[a-z]+"], "annotations": []}}
+    await api.make_tenant(name, rules=rules, namespaces={"labels": known, "annotations": known})
+    narrower = {"namespaces": {"labels": ["team|env"]}}
+    child = await Trees(api).make(name, "web", {**WORKSPACE, "labels": {"cost.example/a": "1"}, "rules": narrower})
+    await Trees(api).open(name, "web")
+    await operator.stop()
+
+    def asks(field: str, *keys: str) -> Json:
+        return subnamespace_json("front", {**WORKSPACE, field: dict.fromkeys(keys, "1")})
+
+    async def told(value: Json, namespace: str, patch: str = "") -> str:
+        return await refusal(alice, Subnamespace.resource, value, namespace, patch=patch)
+
+    of_tenant = f"of Tenant '{name}'): must match one of team, env, cost[.]example/[a-z]+"
+    for field, keys in (("labels", ("team", "cost.example/a")), ("labels", (f"{name}.tenantry.dev/x",))):
+        assert not await told(asks(field, *keys), name)
+    foreign = await told(asks("labels", "team", "cost.example/1", "a.example/b"), name)
+    assert (
+        f"subnamespace 'front' gives its namespace the label 'a.example/b' (rule namespaces.labels {of_tenant}"
+        in foreign
+    )
+    assert "label 'cost.example/1'" not in foreign  # the first alone is told
+    assert "the label 'other.tenantry.dev/x' (rule namespaces.labels" in await told(
+        asks("labels", "other.tenantry.dev/x"), name
+    )
+    assert "gives its namespace the annotation 'team' (rule namespaces.annotations" in await told(
+        asks("annotations", "team"), name
+    )
+    # Below, a key must match both levels; what is there is looked at again when it changes.
+    assert f"of Subnamespace '{name}/web'): must match one of team|env" in await told(
+        asks("labels", "cost.example/a"), child
+    )
+    assert "label 'a.example/b'" in await told({"spec": {"labels": {"a.example/b": "1"}}}, name, patch="web")
+    assert not await told({"spec": {"labels": {"cost.example/b": "1"}}}, name, patch="web")
+
+
+async def test_labels_that_come_in_behind_admissions_back_are_told(api: Api, operator: Operator, name: str) -> None:
+    """E15: of a Subnamespace that was made before there were rules, and has no namespace yet."""
+    await api.make_tenant(name, namespaces={"labels": {"allowed": ["team"]}})
+    await operator.stop()
+    await Trees(api).ask(name, "web", {**WORKSPACE, "labels": {"team": "a"}})
+    await api.patch(Tenant.resource, name, {"spec": {"rules": {"namespaces": {"labels": ["env"]}}}})
+    await operator.start()
+    await Trees(api).condition(name, "web", reasons.READY, holds=False, reason=reasons.NOT_ALLOWED)
+    told = await Trees(api).message(name, "web")
+    assert f"the label 'team' (rule namespaces.labels of Tenant '{name}'): must match one of env" in told
 
 
 # -- looser than above ----------------------------------------------------------------------------

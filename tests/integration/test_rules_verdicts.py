@@ -21,6 +21,7 @@ from tenantry.api.tenancyrules import NAME, OWN_MARK, TenancyRulesSpec
 from tenantry.controllers import rulebook
 from tenantry.policy.compile import LONGEST
 from tenantry.policy.request import Finding, Request
+from tenantry.policy.scheduling import SYSTEM_PRIORITIES
 from tenantry.policy.verdict import findings
 from tenantry.testing.api import SERVICE_ACCOUNTS, Api, until
 from tenantry.testing.draws import drawn, few, one, some
@@ -57,7 +58,7 @@ RULES = some(
     podSecurity=POD_SECURITY,
     images=some(allowed=few(one(*PATTERNS)), pullPolicies=few(one("Always", "IfNotPresent", "Never"))),
     runtimeClasses=some(allowed=few(one(*CLASSES))),
-    priorityClasses=some(allowed=few(one(*CLASSES))),
+    priorityClasses=some(allowed=few(one(*CLASSES, *SYSTEM_PRIORITIES)), system=PERMISSION),
     scheduling=some(
         nodeName=PERMISSION,
         otherTenants=PERMISSION,
@@ -161,7 +162,7 @@ SPEC = some(
     nodeSelector=st.dictionaries(one("disk", "zone", "other"), one("ssd", "a"), max_size=2),
     affinity=some(nodeAffinity=AFFINITY, podAffinity=NEIGHBOURS, podAntiAffinity=NEIGHBOURS),
     tolerations=few(TOLERATION, 2),
-    priorityClassName=one(*CLASSES),
+    priorityClassName=one(*CLASSES, *SYSTEM_PRIORITIES),
     runtimeClassName=one(*CLASSES),
     resources=some(limits=st.dictionaries(one("cpu", "memory"), one("100m", "3", "1Gi"), max_size=2)),
     securityContext=some(

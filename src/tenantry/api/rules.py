@@ -185,6 +185,16 @@ class PriorityClasses(RuleModel, frozen=True, kw_only=True):
     """Which PriorityClasses pods may have, the cluster's default among them."""
 
     allowed: Annotated[_Names, Meta(description="Names; a pod may have none.")] | UnsetType = UNSET
+    system: (
+        Annotated[
+            Permission,
+            Meta(
+                description="system-cluster-critical and system-node-critical: such pods throw out everybody else's"
+                " where nodes are full."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class Scheduling(RuleModel, frozen=True, kw_only=True):
@@ -314,6 +324,22 @@ class Hostnames(RuleModel, frozen=True, kw_only=True):
     gateway_classes: Annotated[_Names, Meta(description="GatewayClasses that a Gateway may name.")] | UnsetType = UNSET
 
 
+class Namespaces(RuleModel, frozen=True, kw_only=True):
+    """Which labels and annotations Subnamespaces may give their namespaces, beside TENANT.tenantry.dev/…."""
+
+    labels: (
+        Annotated[_Patterns, Meta(description="Regular expressions (RE2), one of which each key matches whole.")]
+        | UnsetType
+    ) = UNSET
+    annotations: (
+        Annotated[
+            _Patterns,
+            Meta(description="Regular expressions (RE2), one of which each key matches whole."),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
 class Rules(Model, frozen=True, kw_only=True):
     """What workloads may ask for; what is not said is not limited at this level."""
 
@@ -335,3 +361,4 @@ class Rules(Model, frozen=True, kw_only=True):
     storage_classes: StorageClasses | UnsetType = UNSET
     services: Services | UnsetType = UNSET
     hostnames: Hostnames | UnsetType = UNSET
+    namespaces: Namespaces | UnsetType = UNSET

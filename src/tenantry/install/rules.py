@@ -58,7 +58,13 @@ def _policy(subject: Subject) -> list[Json]:
     )
     enforced = about if templates else ()
     acted = [
-        bindings(name, section=each, about=enforced if each == ENFORCED else (), validationActions=[action])
+        bindings(
+            name,
+            section=each,
+            missing=subject.missing if each == ENFORCED else "",
+            about=enforced if each == ENFORCED else (),
+            validationActions=[action],
+        )
         for each, action in ACTIONS.items()
     ]
     if templates:

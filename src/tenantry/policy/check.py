@@ -99,6 +99,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
         operations: CREATE and UPDATE, or only one of them.
         templates: API groups and plurals of what such objects are made from: what is enforced only warns there.
         marked: The label of the namespaces that it is about; "" for all of every tenant.
+        missing: What comes of a request where there are no rules yet: Deny, or Allow where the operator goes by them,
+            too.
         many: There are so many of them that it counts what an honest one costs the API server. Then labels of the
             namespace only excuse: a check finds nothing more where one is there.
     """
@@ -112,6 +114,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     concerns: Callable[[Request], bool]
     operations: tuple[str, ...] = ("CREATE", "UPDATE")
     marked: str = ""
+    missing: str = "Deny"
     many: bool = False
     templates: tuple[tuple[str, tuple[str, ...]], ...] = ()
 

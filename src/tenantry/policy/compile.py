@@ -11,6 +11,7 @@ import msgspec
 from tenantry.policy import text
 from tenantry.policy.check import FORMS, Check, Subject
 from tenantry.policy.hostnames import HOSTNAMES
+from tenantry.policy.namespaces import NAMESPACES
 from tenantry.policy.pods import PODS
 from tenantry.policy.sandbox import SANDBOX
 from tenantry.policy.services import SERVICES, WRITTEN
@@ -38,7 +39,7 @@ _EXCUSE = re.compile(
     r"|[\w.\[\]'/]+ == namespaceObject\.metadata\.labels\[\?'[^']*'\]\.orValue\(''\)"
 )
 
-SUBJECTS: tuple[Subject, ...] = (PODS, SANDBOX, SERVICES, *WRITTEN, CLAIMS, *HOSTNAMES)
+SUBJECTS: tuple[Subject, ...] = (PODS, SANDBOX, SERVICES, *WRITTEN, CLAIMS, *HOSTNAMES, NAMESPACES)
 """Everything that is checked; another kind is added here."""
 
 

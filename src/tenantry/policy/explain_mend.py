@@ -59,6 +59,8 @@ def mended(manifest: Json, found: Sequence[tuple[Part, Finding]], rules: Section
             _mend_claim(value, finding, rules)
         elif each.resource.plural == "services":
             _mend_service(value, finding, rules)
+        elif finding.rule in _MARKS:
+            _mend_marks(value, finding)
         elif finding.rule in _CLASSES:
             _mend_class(value, finding.rule, rules)
     return out
@@ -301,6 +303,7 @@ _OF_ITEMS: Mapping[tuple[str, str], Mend] = {
 
 # -- others ---------------------------------------------------------------------------------------
 
+_MARKS = {"namespaces.labels": "labels", "namespaces.annotations": "annotations"}
 _CLASSES = {"hostnames.ingressClasses": "ingressClassName", "hostnames.gatewayClasses": "gatewayClassName"}
 
 
@@ -309,6 +312,11 @@ def _mend_class(value: Json, rule: str, rules: Section) -> None:
     if values:
         part(value, "metadata", "annotations").pop("kubernetes.io/ingress.class", None)
         _into(value, "spec")[_CLASSES[rule]] = values[0]
+
+
+def _mend_marks(subnamespace: Json, finding: Finding) -> None:
+    _, key, _ = finding.what.split("'")
+    part(subnamespace, "spec", _MARKS[finding.rule]).pop(key, None)
 
 
 def _mend_claim(claim: Json, finding: Finding, rules: Section) -> None:

@@ -13,7 +13,12 @@ from tenantry.world.rules import RUNTIME_CLASS, RUNTIME_CLASSES, covers
 NODE_NAME = "scheduling.nodeName"
 NODE_SELECTORS = "scheduling.nodeSelectors"
 OTHER_TENANTS = "scheduling.otherTenants"
+PRIORITY_CLASSES = "priorityClasses.allowed"
+SYSTEM_CLASSES = "priorityClasses.system"
 TOLERATIONS = "scheduling.tolerations"
+SYSTEM_PRIORITIES = ("system-cluster-critical", "system-node-critical")
+"""What every cluster has. Source: Kubernetes, "Guaranteed Scheduling For Critical Add-On Pods"."""
+
 DAEMON_SETS = "system:serviceaccount:kube-system:daemon-set-controller"
 ALWAYS_TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", PARTS)
 """Kubernetes itself puts the first two into every pod, and Tenantry the last; a policy of parts sees to that."""
@@ -252,7 +257,15 @@ SCHEDULING = (
         is_bad=_looks_elsewhere,
     ),
     _named_class(RUNTIME_CLASSES, "runtimeClassName", is_given=_IS_SANDBOX, was_given=_is_sandbox),
-    _named_class("priorityClasses.allowed", "priorityClassName"),
+    _named_class(PRIORITY_CLASSES, "priorityClassName"),
+    no_pod(
+        SYSTEM_CLASSES,
+        bad="has(variables.spec.priorityClassName) && variables.spec.priorityClassName in"
+        f" [{', '.join(map(quoted, SYSTEM_PRIORITIES))}]",
+        what="has a PriorityClass of the cluster's own, before which all others give way",
+        fix="leave out priorityClassName",
+        is_bad=lambda judged: judged.spec.get("priorityClassName") in SYSTEM_PRIORITIES,
+    ),
     _listed(TOLERATIONS, _NOT_TOLERATED, "tolerates", _not_tolerated),
     _listed(NODE_SELECTORS, _NOT_SELECTABLE, "selects nodes by", _not_selectable),
     _listed(NODE_SELECTORS, _NOT_ATTRACTED, "is attracted to nodes by", _not_attracted),

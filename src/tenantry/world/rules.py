@@ -20,6 +20,7 @@ from tenantry.api.rules import (
     Level,
     Permission,
     PodSecurity,
+    PriorityClasses,
     ReclaimPolicy,
     RuleModel,
     Rules,
@@ -39,6 +40,7 @@ LEVELS = (Level.PRIVILEGED, Level.BASELINE, Level.RESTRICTED)
 STANDARD = Rules(
     pod_security=PodSecurity(level=Level.BASELINE),
     runtime_classes=RuntimeClasses(on_missing_sandbox=Permission.REFUSE),
+    priority_classes=PriorityClasses(system=Permission.REFUSE),
     scheduling=Scheduling(node_name=Permission.REFUSE, other_tenants=Permission.REFUSE),
     services=Services(
         types=(ServiceType.CLUSTER_IP,),
@@ -114,6 +116,9 @@ RUNTIME_CLASS = "isolation.runtime"
 MISSING = "runtimeClasses.onMissingSandbox"
 RUNTIME_CLASSES = "runtimeClasses.allowed"
 DEFAULT_CLASS = "storageClasses.default"
+PATTERNS = ("images.allowed", "hostnames.allowed", "namespaces.labels", "namespaces.annotations")
+"""The rules whose values are regular expressions."""
+
 PAIRED = "scheduling.nodeSelectors"
 """The rule whose values are KEY=VALUE, or KEY for any value of it."""
 
@@ -221,7 +226,7 @@ def _flat(name: str, rule: RuleModel, source: str) -> Section:
             out.refused.update({path: source} if value is Permission.REFUSE else {})
         elif isinstance(value, str):
             out.chosen[path] = Bound(source=source, value=value)
-        elif path in {"images.allowed", "hostnames.allowed"}:
+        elif path in PATTERNS:
             out.patterns[path] = (Listed(source=source, values=tuple(value)),)
         else:
             out.allowed[path] = Listed(source=source, values=tuple(str(each) for each in value))

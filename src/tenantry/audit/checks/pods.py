@@ -25,11 +25,11 @@ from tenantry.audit.check import (
     Severity,
 )
 from tenantry.audit.place import Place
+from tenantry.policy.scheduling import SYSTEM_PRIORITIES
 
 Json = dict[str, Any]
 
 FOREIGN_IMAGE = "registry.invalid/tenantry/audit:latest"
-SYSTEM_PRIORITIES = ("system-node-critical", "system-cluster-critical")
 
 
 def honest(place: Place) -> Attempt:
@@ -363,7 +363,7 @@ CHECKS: Sequence[Check] = (
         "Priority over others",
         Severity.HIGH,
         "No pod of the tenant throws out others' or the cluster's own.",
-        "Set spec.rules.priorityClasses.allowed of the Tenant.",
+        "Set spec.rules.priorityClasses of the Tenant: system to Refuse, and allowed.",
         _priorities,
         tries="Creates a restricted pod of each PriorityClass, those of the system among them (dry runs).",
     ),

@@ -10,13 +10,17 @@ import re
 from collections.abc import Callable, Iterable
 
 from tenantry.api import marks, reasons
+from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import object_key
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import MarkRules, Tenant
+from tenantry.controllers.rulebook import rules_of
 from tenantry.controllers.subnamespace.gather import DEEPEST, Inputs
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
+from tenantry.policy.namespaces import NAMESPACES
+from tenantry.policy.request import Judged, Request
 
 Check = Callable[[Inputs, Tenant], Blocked | None]
 
@@ -34,7 +38,7 @@ def blocked(inputs: Inputs) -> Blocked | None:
             reason=reasons.NOT_A_TENANTS_NAMESPACE,
             message=f"namespace {where!r} is no tenant's; make the Subnamespace in a namespace of a tenant's tree",
         )
-    checks: Iterable[Check] = (_owned, _blind, _not_taken, _adoptable, _marked, _named, _limited, _given)
+    checks: Iterable[Check] = (_owned, _blind, _not_taken, _adoptable, _marked, _ruled, _named, _limited, _given)
     return next((found for check in checks if (found := check(inputs, tenant)) is not None), None)
 
 
@@ -170,6 +174,26 @@ def _marks(path: str, given: dict[str, str], rules: MarkRules, tenant: Tenant) -
             reason=reasons.NOT_ALLOWED, message=f"{path} must have {missing[0]!r}, which tenant {name!r} requires"
         )
     return None
+
+
+def _ruled(inputs: Inputs, tenant: Tenant) -> Blocked | None:
+    """Check what a new namespace is given by the rules above it, as admission does; what is there stays as it is."""
+    if inputs.bound is not None:
+        return None
+    resource, made = Subnamespace.resource, inputs.subnamespace
+    spec = {"labels": made.spec.labels, "annotations": made.spec.annotations}
+    request = Request(
+        group=resource.group,
+        resource=resource.plural,
+        object={"metadata": {"name": made.metadata.name}, "spec": spec},
+        namespace_labels={marks.TENANT: tenant.metadata.name},
+    )
+    try:
+        rules = rules_of(inputs.defaults, tenant, inputs.above[:-1])
+    except InputError:
+        return None  # said where the rules themselves are made
+    found = NAMESPACES.findings(Judged(request, rules.enforce))
+    return Blocked(reason=reasons.NOT_ALLOWED, message=str(found[0])) if found else None
 
 
 def _allows(rule: str, key: str) -> bool:
