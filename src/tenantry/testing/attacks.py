@@ -255,6 +255,8 @@ STORAGE = [
     ),
 ]
 
+_EVERYBODYS: Json = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}, "namespaceSelector": {}}
+
 NODE = [
     _pod(
         "NOD-1",
@@ -283,6 +285,10 @@ NODE = [
     _make(
         *("NOD-11", "a node of its choice, past the scheduler", _core(OWN, "pods", "attack", "binding"), "Binding"),
         {"target": {"kind": "Node", "name": "node-0"}},
+    ),
+    _pod(
+        *("NOD-12", "a node without anybody else", "scheduling.otherTenants"),
+        affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_EVERYBODYS]}},
     ),
 ]
 
