@@ -324,20 +324,14 @@ class Hostnames(RuleModel, frozen=True, kw_only=True):
     gateway_classes: Annotated[_Names, Meta(description="GatewayClasses that a Gateway may name.")] | UnsetType = UNSET
 
 
+_Keys = Annotated[_Patterns, Meta(description="Regular expressions (RE2), one of which each key matches whole.")]
+
+
 class Namespaces(RuleModel, frozen=True, kw_only=True):
     """Which labels and annotations Subnamespaces may give their namespaces, beside TENANT.tenantry.dev/…."""
 
-    labels: (
-        Annotated[_Patterns, Meta(description="Regular expressions (RE2), one of which each key matches whole.")]
-        | UnsetType
-    ) = UNSET
-    annotations: (
-        Annotated[
-            _Patterns,
-            Meta(description="Regular expressions (RE2), one of which each key matches whole."),
-        ]
-        | UnsetType
-    ) = UNSET
+    labels: _Keys | UnsetType = UNSET
+    annotations: _Keys | UnsetType = UNSET
 
 
 class Rules(Model, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from tenantry.policy.explain_parts import CLAIMS, PODS, Part, at
 from tenantry.policy.podsecurity import APP_ARMOR, SE_LINUX_TYPES
 from tenantry.policy.request import Finding, part, parts, texts
 from tenantry.policy.resources import UNBOUNDED
-from tenantry.policy.scheduling import ALWAYS_TOLERATED
+from tenantry.policy.scheduling import ALWAYS_TOLERATED, neighbours
 from tenantry.policy.storage import CHOSEN_NODE
 from tenantry.world.quantity import parse
 from tenantry.world.rules import covers
@@ -194,13 +194,10 @@ def _class(field: str, rule: str) -> Mend:
 
 
 def _look_nowhere_else(spec: Json, _: Section) -> None:
-    for kind in ("podAffinity", "podAntiAffinity"):
-        affinity = part(spec, "affinity", kind)
-        wishes = [part(each, "podAffinityTerm") for each in parts(affinity, _PREFERRED)]
-        for term in (*parts(affinity, _REQUIRED), *wishes):
-            # Then it means the namespace of the pod.
-            term.pop("namespaces", None)
-            term.pop("namespaceSelector", None)
+    for term in neighbours(spec):
+        # Then it means the namespace of the pod.
+        term.pop("namespaces", None)
+        term.pop("namespaceSelector", None)
 
 
 def _tolerate_less(spec: Json, rules: Section) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from tenantry.api.marks import PART_OPEN, PART_SUFFIX, PARTS, RUNTIME, SLICE, ZONE
 from tenantry.policy.check import Check, one_of, quoted, told_one_of
@@ -219,17 +220,22 @@ _LOOKS_ELSEWHERE = (
 )
 
 
+def neighbours(spec: Json) -> Iterator[dict[str, Any]]:
+    """Yield the same in Python: the terms of a pod's affinity and anti-affinity, as they stand in its spec."""
+    for kind in _KINDS:
+        affinity = part(spec, "affinity", kind)
+        yield from parts(affinity, _REQUIRED)
+        yield from (part(each, "podAffinityTerm") for each in parts(affinity, _PREFERRED))
+
+
 def _looks_elsewhere(judged: Judged) -> bool:
     zone = judged.request.namespace_labels.get(ZONE, "")
-    for kind in _KINDS:
-        affinity = part(judged.spec, "affinity", kind)
-        terms = [*parts(affinity, _REQUIRED), *(part(each, "podAffinityTerm") for each in parts(affinity, _PREFERRED))]
-        for term in terms:
-            if any(each != judged.request.namespace for each in texts(term, "namespaces")):
-                return True
-            selector: Json | None = term.get("namespaceSelector")
-            if selector is not None and part(selector, "matchLabels").get(ZONE) != zone:
-                return True
+    for term in neighbours(judged.spec):
+        if any(each != judged.request.namespace for each in texts(term, "namespaces")):
+            return True
+        selector: Json | None = term.get("namespaceSelector")
+        if selector is not None and part(selector, "matchLabels").get(ZONE) != zone:
+            return True
     return False
 
 
