@@ -25,7 +25,7 @@ import msgspec
 from tenantry.netpol.compile import Guarded, compile_rules
 from tenantry.netpol.objects import Block, NamedPort, Peer, Pod, Policy, Port, Rule, Selector, Space, World
 from tenantry.netpol.ruleset import difference, render
-from tenantry.testing.podnet import Endpoint, Fabric, Netns, missing
+from testkit.podnet import Endpoint, Fabric, Netns, missing
 
 SPACES = 100
 CONNECTIONS = 1500

@@ -27,7 +27,7 @@ from tenantry.engine.plan import differences
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import tenant_json, until
+from testkit.api import tenant_json, until
 
 SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 SECONDS = 35.0

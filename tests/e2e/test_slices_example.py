@@ -20,8 +20,8 @@ import pytest
 from tenantry.api.reasons import PODS_LEAVING
 from tenantry.local import toolchain
 from tenantry.local.progress import Silent
-from tenantry.testing.api import until
-from tenantry.testing.realpods import missing
+from testkit.api import until
+from testkit.realpods import missing
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "slices"

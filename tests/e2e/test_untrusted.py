@@ -24,9 +24,9 @@ from tenantry.install import apply
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import JOBS, PODS, Api, until
-from tenantry.testing.attacks import ATTACKS, OWN, POD, VICTIM, Attack
-from tenantry.testing.people import as_person
+from testkit.api import JOBS, PODS, Api, until
+from testkit.attacks import ATTACKS, OWN, POD, VICTIM, Attack
+from testkit.people import as_person
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "untrusted"

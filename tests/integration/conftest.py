@@ -10,7 +10,7 @@ import pytest_asyncio
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
-from tenantry.testing.api import SECONDS
+from testkit.api import SECONDS
 
 
 @pytest_asyncio.fixture(scope="session")

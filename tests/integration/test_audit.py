@@ -25,13 +25,13 @@ from tenantry.audit.stage import Image
 from tenantry.audit.verdict import Audit, Outcome
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import Api, until
-from tenantry.testing.operators import Operator
-from tenantry.testing.people import as_person
-from tenantry.testing.requests import granted
-from tenantry.testing.trees import Trees
+from testkit.api import Api, until
+from testkit.operators import Operator
+from testkit.people import as_person
+from testkit.requests import granted
+from testkit.trees import Trees
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 

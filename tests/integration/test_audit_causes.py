@@ -15,10 +15,10 @@ from tenantry.audit.check import Result, Verdict
 from tenantry.audit.gather import gather
 from tenantry.audit.verdict import Audit, Outcome, score
 from tenantry.kube.client import Client
-from tenantry.testing.api import PODS, Api, until
-from tenantry.testing.trees import Trees
+from testkit.api import PODS, Api, until
+from testkit.trees import Trees
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 

@@ -21,8 +21,8 @@ from tenantry.audit import stage
 from tenantry.audit.check import Alone, Verdict
 from tenantry.audit.checks.probes import NETWORK, PODS, QUOTA, STORAGE
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import until
-from tenantry.testing.realpods import missing
+from testkit.api import until
+from testkit.realpods import missing
 
 NAME = "probed"
 TENANTRY = (sys.executable, "-m", "tenantry")

@@ -9,10 +9,10 @@ import pytest
 from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.controllers.nodes.controller import Node
-from tenantry.testing.api import PODS, Api, until
-from tenantry.testing.refusals import counted
+from testkit.api import PODS, Api, until
+from testkit.refusals import counted
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 # Every test needs the operator that leads.
 pytestmark = pytest.mark.usefixtures("operator")

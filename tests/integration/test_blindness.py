@@ -20,12 +20,12 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import CONFIG_MAPS, EVENTS, SECRETS, Api, until
-from tenantry.testing.operators import Operator
-from tenantry.testing.people import as_person
-from tenantry.testing.trees import WORKSPACE, Trees, subnamespace_json, subtenant
+from testkit.api import CONFIG_MAPS, EVENTS, SECRETS, Api, until
+from testkit.operators import Operator
+from testkit.people import as_person
+from testkit.trees import WORKSPACE, Trees, subnamespace_json, subtenant
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 MERGE = "application/merge-patch+json"

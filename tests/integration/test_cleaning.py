@@ -13,11 +13,11 @@ from tenantry.api.errors import Forbidden
 from tenantry.api.slice import Slice, SliceClaim
 from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices.cleaning import CONDITION
-from tenantry.testing.api import Api, until
-from tenantry.testing.pool import Pool, claim, free, node_writer, slice_marks, state
-from tenantry.testing.requests import People
+from testkit.api import Api, until
+from testkit.pool import Pool, claim, free, node_writer, slice_marks, state
+from testkit.requests import People
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 # Every test needs the operator that leads.
 pytestmark = pytest.mark.usefixtures("operator")

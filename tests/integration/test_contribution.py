@@ -28,11 +28,11 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import CONFIG_MAPS, SECRETS, Api, until
-from tenantry.testing.pool import Pool, claim, free, state
-from tenantry.testing.requests import People
+from testkit.api import CONFIG_MAPS, SECRETS, Api, until
+from testkit.pool import Pool, claim, free, state
+from testkit.requests import People
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 # Every test needs the operator that leads.
 pytestmark = pytest.mark.usefixtures("operator")

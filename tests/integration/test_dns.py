@@ -21,12 +21,12 @@ from tenantry.api.model import Resource
 from tenantry.local import build
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.progress import Silent
-from tenantry.testing.api import PODS, SERVICE_ACCOUNTS, Api, until
-from tenantry.testing.coredns import USER, CoreDns, values
-from tenantry.testing.operators import Operator
-from tenantry.testing.trees import Trees, subtenant
+from testkit.api import PODS, SERVICE_ACCOUNTS, Api, until
+from testkit.coredns import USER, CoreDns, values
+from testkit.operators import Operator
+from testkit.trees import Trees, subtenant
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 # Whoever is first builds CoreDNS where the cache has none.
 pytestmark = pytest.mark.timeout(1200)

@@ -31,11 +31,11 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.kube.watch import EventType, watch
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import CONFIG_MAPS, Api, stays, tenant_json, until
-from tenantry.testing.faults import Fault, FaultyProxy, Rule, operating
-from tenantry.testing.operators import Operator
+from testkit.api import CONFIG_MAPS, Api, stays, tenant_json, until
+from testkit.faults import Fault, FaultyProxy, Rule, operating
+from testkit.operators import Operator
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 OLD = msgspec.json.encode({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})

@@ -13,10 +13,10 @@ from tenantry.api.kubernetes import NetworkPolicy, ResourceQuota
 from tenantry.api.tenant import Tenant
 from tenantry.engine.lease import NAME, Lease
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import EVENTS, Api, stays, tenant_json, until
-from tenantry.testing.operators import Operator, running
+from testkit.api import EVENTS, Api, stays, tenant_json, until
+from testkit.operators import Operator, running
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 SPECS: list[Json] = [

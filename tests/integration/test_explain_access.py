@@ -18,13 +18,13 @@ from tenantry.api.kubernetes import RBAC_GROUP, Namespace
 from tenantry.cli.explain_access import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES, who_can
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import Api, until
-from tenantry.testing.draws import drawn, one, some
-from tenantry.testing.people import as_person
-from tenantry.testing.trees import Trees
-from tenantry.world.explain_access import PolicyRule, Subject, Wanted
+from tenantry.world.explain.access import PolicyRule, Subject, Wanted
+from testkit.api import Api, until
+from testkit.draws import drawn, one, some
+from testkit.people import as_person
+from testkit.trees import Trees
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 

@@ -23,15 +23,15 @@ from tenantry.api.tenant import Tenant
 from tenantry.cli.documents import Document
 from tenantry.cli.explain_judge import Explained, explained
 from tenantry.cli.explain_reads import asking
-from tenantry.policy.explain import By
-from tenantry.policy.explain_parts import PODS, Part, filled_in, usage
-from tenantry.testing.api import Api, until
-from tenantry.testing.draws import drawn
-from tenantry.testing.refusals import refusal
+from tenantry.policy.explain.parts import PODS, Part, filled_in, usage
+from tenantry.policy.explain.refusal import By
 from tenantry.world import quantity
 from tenantry.world.rules import Layer, effective
+from testkit.api import Api, until
+from testkit.draws import drawn
+from testkit.refusals import refusal
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 RULEBOOKS, TRIED = 6, EXAMPLES // 2
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")

@@ -20,11 +20,11 @@ from tenantry.engine.conditions import find, is_true
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import CONFIG_MAPS, SERVICE_ACCOUNTS, Api, until
-from tenantry.testing.operators import Operator
-from tenantry.testing.people import as_person
+from testkit.api import CONFIG_MAPS, SERVICE_ACCOUNTS, Api, until
+from testkit.operators import Operator
+from testkit.people import as_person
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 LEVELS = PriorityLevelConfiguration.resource

@@ -13,11 +13,11 @@ from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import LimitRange, NetworkPolicy, RoleBinding
 from tenantry.kube import wire
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import Api
-from tenantry.testing.operators import Operator
-from tenantry.testing.people import as_person
+from testkit.api import Api
+from testkit.operators import Operator
+from testkit.people import as_person
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 ROLE: Json = {"kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io"}

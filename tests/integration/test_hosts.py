@@ -12,8 +12,8 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.tenant import Tenant
 from tenantry.install.hosts import MOST_HOSTS, MOST_WILDCARDS
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import Api, tenant_json, until
-from tenantry.testing.hosts import (
+from testkit.api import Api, tenant_json, until
+from testkit.hosts import (
     GATEWAYS,
     INGRESSES,
     ROUTES,
@@ -26,11 +26,11 @@ from tenantry.testing.hosts import (
     route,
     taken,
 )
-from tenantry.testing.operators import Operator
-from tenantry.testing.people import as_person
-from tenantry.testing.refusals import refusal
+from testkit.operators import Operator
+from testkit.people import as_person
+from testkit.refusals import refusal
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 
 @pytest_asyncio.fixture

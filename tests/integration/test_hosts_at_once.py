@@ -17,13 +17,13 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local import components
 from tenantry.local.cluster import LocalCluster, UpOptions
-from tenantry.testing.api import EVENTS, SECONDS, Api, tenant_json, until
-from tenantry.testing.hosts import INGRESSES, TAKEN, ingress, known, register, taken
-from tenantry.testing.operators import Operator, running
-from tenantry.testing.refusals import refusal
-from tenantry.testing.trees import Trees, subtenant
+from testkit.api import EVENTS, SECONDS, Api, tenant_json, until
+from testkit.hosts import INGRESSES, TAKEN, ingress, known, register, taken
+from testkit.operators import Operator, running
+from testkit.refusals import refusal
+from testkit.trees import Trees, subtenant
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 

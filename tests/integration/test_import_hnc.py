@@ -20,18 +20,18 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.cli.adoption import WEBHOOKS
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import CONFIG_MAPS, CRDS, PODS, ROLES, SECRETS, Api, stays, until
-from tenantry.testing.operators import Operator
-from tenantry.testing.trees import Trees
-from tenantry.world.hnc import (
+from tenantry.world.hnc.objects import (
     QUOTA_NAME,
     HierarchicalResourceQuota,
     HierarchyConfiguration,
     HncConfiguration,
     SubnamespaceAnchor,
 )
+from testkit.api import CONFIG_MAPS, CRDS, PODS, ROLES, SECRETS, Api, stays, until
+from testkit.operators import Operator
+from testkit.trees import Trees
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 SECONDS = 180.0

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import CONFIG_MAPS, ROLES, SECRETS, Api, stays, until
-from tenantry.testing.faults import Fault, FaultyProxy, Rule, operating
-from tenantry.testing.operators import Operator
-from tenantry.testing.trees import Trees
+from testkit.api import CONFIG_MAPS, ROLES, SECRETS, Api, stays, until
+from testkit.faults import Fault, FaultyProxy, Rule, operating
+from testkit.operators import Operator
+from testkit.trees import Trees
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 SPEC: Json = {

@@ -14,12 +14,12 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.engine.conditions import is_true
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import CONFIG_MAPS, CRDS, SECRETS, Api, stays, until
-from tenantry.testing.people import as_person
-from tenantry.testing.refusals import refusal
-from tenantry.testing.trees import Trees
+from testkit.api import CONFIG_MAPS, CRDS, SECRETS, Api, stays, until
+from testkit.people import as_person
+from testkit.refusals import refusal
+from testkit.trees import Trees
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 # Every test needs the operator that leads.
 pytestmark = pytest.mark.usefixtures("operator")

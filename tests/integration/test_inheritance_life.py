@@ -13,12 +13,12 @@ from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, RoleBi
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
-from tenantry.testing.api import CONFIG_MAPS, ROLES, SECRETS, SERVICE_ACCOUNTS, Api, stays, until
-from tenantry.testing.operators import Operator
-from tenantry.testing.trees import Trees, subtenant
 from tenantry.world.naming import child_name
+from testkit.api import CONFIG_MAPS, ROLES, SECRETS, SERVICE_ACCOUNTS, Api, stays, until
+from testkit.operators import Operator
+from testkit.trees import Trees, subtenant
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 # Every test needs the operator that leads.
 pytestmark = pytest.mark.usefixtures("operator")

@@ -23,10 +23,10 @@ from tenantry.kube.kubeconfig import Connection
 from tenantry.kube.version import require_supported
 from tenantry.local import x509
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import SERVICE_ACCOUNTS, Api
-from tenantry.testing.faults import Fault, FaultyProxy, Rule
+from testkit.api import SERVICE_ACCOUNTS, Api
+from testkit.faults import Fault, FaultyProxy, Rule
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 REVIEWS = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tenantry.api.kubernetes import Namespace, ResourceQuota, ResourceQuotaSpec
 from tenantry.api.model import ObjectMeta
-from tenantry.testing.api import Api
 from tenantry.world import quantity
+from testkit.api import Api
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 NUMBERS = ["0", "1", "3", "12", "100", "512", "999", "1000", "1023", "1024", "1025", "1536", "2048", "10000", "1048576"]
 FRACTIONS = [

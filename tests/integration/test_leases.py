@@ -15,12 +15,12 @@ from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.engine.clock import rfc3339
-from tenantry.testing.api import EVENTS, Api, until
-from tenantry.testing.clock import ManualClock
-from tenantry.testing.operators import Operator
-from tenantry.testing.trees import WORKSPACE, Trees
+from testkit.api import EVENTS, Api, until
+from testkit.clock import ManualClock
+from testkit.operators import Operator
+from testkit.trees import WORKSPACE, Trees
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 HOUR = 3600.0
 DAY = 24 * HOUR

@@ -25,7 +25,7 @@ from tenantry.local import bootstrap, components, nodes, pki
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.nodes import Node
 from tenantry.local.state import Phase
-from tenantry.testing.api import until
+from testkit.api import until
 
 LISTEN = "0A"  # proc_net(5): TCP_LISTEN
 

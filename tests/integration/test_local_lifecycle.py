@@ -20,7 +20,7 @@ from tenantry.kube.client import Client
 from tenantry.local import components, process
 from tenantry.local.cluster import LocalCluster, UpOptions, list_clusters
 from tenantry.local.state import ClusterState, ComponentState, Phase, write_state
-from tenantry.testing.api import SECONDS, until
+from testkit.api import SECONDS, until
 
 THROWAWAY = UpOptions(throwaway=True, timeout_seconds=2 * SECONDS)
 TENANTRY = (sys.executable, "-m", "tenantry")

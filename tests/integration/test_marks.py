@@ -18,15 +18,15 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.kube import wire
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing import attempts
-from tenantry.testing.api import CONFIG_MAPS, PODS, SECRETS, Api, until
-from tenantry.testing.attempts import Attempt, apply, merge, post, steps, strategic
-from tenantry.testing.hosts import INGRESSES, ingress
-from tenantry.testing.operators import Operator
-from tenantry.testing.people import as_person
-from tenantry.testing.refusals import refusal
+from testkit import attempts
+from testkit.api import CONFIG_MAPS, PODS, SECRETS, Api, until
+from testkit.attempts import Attempt, apply, merge, post, steps, strategic
+from testkit.hosts import INGRESSES, ingress
+from testkit.operators import Operator
+from testkit.people import as_person
+from testkit.refusals import refusal
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 NOBODY = "00000000-0000-0000-0000-000000000000"

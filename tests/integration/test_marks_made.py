@@ -21,15 +21,15 @@ from tenantry.api.tenancyrules import TenancyRules
 from tenantry.kube import wire
 from tenantry.kube.client import MERGE_PATCH
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing import attempts
-from tenantry.testing.api import CONFIG_MAPS, Api, until
-from tenantry.testing.attempts import Attempt, apply, merge, post, steps, strategic
-from tenantry.testing.operators import Operator
-from tenantry.testing.people import as_person
-from tenantry.testing.requests import granted
-from tenantry.testing.trees import Trees
+from testkit import attempts
+from testkit.api import CONFIG_MAPS, Api, until
+from testkit.attempts import Attempt, apply, merge, post, steps, strategic
+from testkit.operators import Operator
+from testkit.people import as_person
+from testkit.requests import granted
+from testkit.trees import Trees
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 KINDS = (ResourceQuota.resource, LimitRange.resource, NetworkPolicy.resource, RoleBinding.resource)

@@ -19,10 +19,10 @@ from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
 from tenantry.netpol.compile import TABLE
 from tenantry.netpol.verdict import Connection
-from tenantry.testing.api import PODS, SECONDS, SERVICE_ACCOUNTS, Api, until
-from tenantry.testing.podnet import PATIENCE_SECONDS, Endpoint, Fabric, connects, mismatches, missing
+from testkit.api import PODS, SECONDS, SERVICE_ACCOUNTS, Api, until
+from testkit.podnet import PATIENCE_SECONDS, Endpoint, Fabric, connects, mismatches, missing
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=missing() or "-"),

@@ -11,7 +11,7 @@ from tenantry.netpol.compile import Guarded, closed, compile_rules
 from tenantry.netpol.objects import Pod, Policy, Rule, World
 from tenantry.netpol.ruleset import render
 from tenantry.netpol.verdict import Connection
-from tenantry.testing.podnet import Endpoint, Fabric, mismatches, missing
+from testkit.podnet import Endpoint, Fabric, mismatches, missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 

@@ -1,4 +1,4 @@
-"""Who reaches whom, by the policies that are in the API server; `tenantry.testing.connectivity` tells."""
+"""Who reaches whom, by the policies that are in the API server; `testkit.connectivity` tells."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tenantry.api.kubernetes import Namespace, NetworkPolicy
 from tenantry.api.marks import SUBNAMESPACE_UID, ZONE
 from tenantry.api.marks import TENANT_UID as UID
 from tenantry.kube import wire
-from tenantry.testing.api import Api, until
-from tenantry.testing.connectivity import Fabric, Outside, Place, Pod, Policy
-from tenantry.testing.requests import People
-from tenantry.testing.trees import WORKSPACE, Trees, subtenant
+from testkit.api import Api, until
+from testkit.connectivity import Fabric, Outside, Place, Pod, Policy
+from testkit.requests import People
+from testkit.trees import WORKSPACE, Trees, subtenant
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 # Every test needs the operator that leads.
 pytestmark = pytest.mark.usefixtures("operator")

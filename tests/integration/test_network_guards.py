@@ -15,12 +15,12 @@ from tenantry.api.errors import Forbidden, Invalid
 from tenantry.api.kubernetes import NetworkPolicy
 from tenantry.api.tenant import Tenant
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import Api, until
-from tenantry.testing.operators import Operator
-from tenantry.testing.people import as_person
-from tenantry.testing.refusals import refusal
+from testkit.api import Api, until
+from testkit.operators import Operator
+from testkit.people import as_person
+from testkit.refusals import refusal
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 # Every test needs the operator that leads.
 pytestmark = pytest.mark.usefixtures("operator")

@@ -19,12 +19,12 @@ from tenantry.controllers.nodes.addresses import WINDOW_SECONDS
 from tenantry.controllers.nodes.controller import Node
 from tenantry.engine.conditions import find, is_true
 from tenantry.kube import wire
-from tenantry.testing.api import Api, stays, until
-from tenantry.testing.connectivity import Fabric, Outside, Pod, Policy
-from tenantry.testing.operators import Operator
-from tenantry.testing.trees import Trees
+from testkit.api import Api, stays, until
+from testkit.connectivity import Fabric, Outside, Pod, Policy
+from testkit.operators import Operator
+from testkit.trees import Trees
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 # Every test needs the operator that leads.
 pytestmark = pytest.mark.usefixtures("operator")

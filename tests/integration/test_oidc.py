@@ -24,9 +24,9 @@ from tenantry.kube.client import Client
 from tenantry.local.authentication import Oidc
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.components import APISERVER
-from tenantry.testing.api import CONFIG_MAPS, SECRETS, Api, tenant_json, until
-from tenantry.testing.installation import install
-from tenantry.testing.oidc import CLIENT_ID, Provider, new_key, provider, signed_with_public_key, unsigned
+from testkit.api import CONFIG_MAPS, SECRETS, Api, tenant_json, until
+from testkit.installation import install
+from testkit.oidc import CLIENT_ID, Provider, new_key, provider, signed_with_public_key, unsigned
 
 Json = dict[str, Any]
 

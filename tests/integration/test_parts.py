@@ -16,13 +16,13 @@ from tenantry.api.model import Resource
 from tenantry.api.slice import Slice, SliceClaim
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.tenant.desired import QUOTA
-from tenantry.testing.api import PODS, SECONDS, Api, until
-from tenantry.testing.nodeauditor import NODES
-from tenantry.testing.parts import PartAuditor, SharedNodes, parts_of
-from tenantry.testing.refusals import tried
-from tenantry.testing.requests import People
+from testkit.api import PODS, SECONDS, Api, until
+from testkit.nodeauditor import NODES
+from testkit.parts import PartAuditor, SharedNodes, parts_of
+from testkit.refusals import tried
+from testkit.requests import People
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 # Every test needs the operator that leads.
 pytestmark = pytest.mark.usefixtures("operator")

@@ -19,14 +19,14 @@ from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.progress import Silent
 from tenantry.local.real import images, loading
 from tenantry.local.real.images import Recipe
-from tenantry.testing.api import PODS, Api, until
-from tenantry.testing.installation import install
-from tenantry.testing.nodeauditor import NODES
-from tenantry.testing.parts import parts_of
-from tenantry.testing.pool import state
-from tenantry.testing.realpods import AGNHOST, CAREFUL, START_SECONDS, missing
+from testkit.api import PODS, Api, until
+from testkit.installation import install
+from testkit.nodeauditor import NODES
+from testkit.parts import parts_of
+from testkit.pool import state
+from testkit.realpods import AGNHOST, CAREFUL, START_SECONDS, missing
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 NODE = "real-1"

@@ -24,12 +24,12 @@ from tenantry.engine.observed import ObservedQuota, observe
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import SECRETS, Api
-from tenantry.testing.ledger import End, Ledger
-from tenantry.testing.operators import Operator, running
-from tenantry.world.shares import read
+from tenantry.world.shares.amounts import read
+from testkit.api import SECRETS, Api
+from testkit.ledger import End, Ledger
+from testkit.operators import Operator, running
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)

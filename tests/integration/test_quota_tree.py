@@ -20,12 +20,12 @@ from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.conditions import find
 from tenantry.install.subnamespaces import QUOTA
-from tenantry.testing.api import SECRETS, Api, until
-from tenantry.testing.operators import Operator
-from tenantry.testing.refusals import counted, refusal
-from tenantry.world.shares import read
+from tenantry.world.shares.amounts import read
+from testkit.api import SECRETS, Api, until
+from testkit.operators import Operator
+from testkit.refusals import counted, refusal
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 ADA: Json = {"kind": "User", "name": "ada"}

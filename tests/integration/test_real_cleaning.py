@@ -23,12 +23,12 @@ from tenantry.local.progress import Silent
 from tenantry.local.real import images, loading, node
 from tenantry.local.real.images import Recipe
 from tenantry.local.real.settings import SOCKET
-from tenantry.testing.api import PODS, Api, until
-from tenantry.testing.installation import install
-from tenantry.testing.pool import claim, give_every_node, is_let_in, slice_marks, state
-from tenantry.testing.realpods import missing
+from testkit.api import PODS, Api, until
+from testkit.installation import install
+from testkit.pool import claim, give_every_node, is_let_in, slice_marks, state
+from testkit.realpods import missing
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 

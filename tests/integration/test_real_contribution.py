@@ -18,12 +18,12 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.real import node as real_node
-from tenantry.testing.api import Api, until
-from tenantry.testing.installation import install
-from tenantry.testing.pool import claim, give_every_node, slice_marks, state
-from tenantry.testing.realpods import missing
+from testkit.api import Api, until
+from testkit.installation import install
+from testkit.pool import claim, give_every_node, slice_marks, state
+from testkit.realpods import missing
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 CLUSTER = "joined"
 SECONDS = 120.0

@@ -31,11 +31,11 @@ from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.real import addons
 from tenantry.local.real.network import Addresses
-from tenantry.testing.api import Api, until
-from tenantry.testing.installation import install
-from tenantry.testing.realpods import PORT, START_SECONDS, RealPods, Spot, missing
-from tenantry.testing.requests import People
-from tenantry.testing.trees import Trees, subtenant
+from testkit.api import Api, until
+from testkit.installation import install
+from testkit.realpods import PORT, START_SECONDS, RealPods, Spot, missing
+from testkit.requests import People
+from testkit.trees import Trees, subtenant
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 

@@ -28,8 +28,8 @@ from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.progress import Silent
 from tenantry.local.real import cgroups, images, network, node
 from tenantry.local.real.images import Recipe
-from tenantry.testing.api import SECONDS, until
-from tenantry.testing.realpods import START_SECONDS, missing
+from testkit.api import SECONDS, until
+from testkit.realpods import START_SECONDS, missing
 
 AGNHOST = "tenantry.local/agnhost:1"
 TENANTRY = (sys.executable, "-m", "tenantry")

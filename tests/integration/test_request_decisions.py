@@ -18,13 +18,13 @@ from tenantry.api.tenant import Tenant
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing import attempts
-from tenantry.testing.api import CONFIG_MAPS, ROLES, Api, until
-from tenantry.testing.operators import Operator
-from tenantry.testing.requests import People, ask, decide, member, role_request, said
-from tenantry.testing.trees import Trees, subtenant
+from testkit import attempts
+from testkit.api import CONFIG_MAPS, ROLES, Api, until
+from testkit.operators import Operator
+from testkit.requests import People, ask, decide, member, role_request, said
+from testkit.trees import Trees, subtenant
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 

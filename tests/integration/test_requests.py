@@ -25,13 +25,13 @@ from tenantry.install import apply, manifests
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
-from tenantry.testing.api import CONFIG_MAPS, EVENTS, ROLES, Api, stays, until
-from tenantry.testing.clock import ManualClock
-from tenantry.testing.operators import Operator
-from tenantry.testing.refusals import tried
-from tenantry.testing.requests import People, ask, decide, member, role_request, said
+from testkit.api import CONFIG_MAPS, EVENTS, ROLES, Api, stays, until
+from testkit.clock import ManualClock
+from testkit.operators import Operator
+from testkit.refusals import tried
+from testkit.requests import People, ask, decide, member, role_request, said
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 

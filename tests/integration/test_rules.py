@@ -20,13 +20,13 @@ from tenantry.api.tenant import Tenant
 from tenantry.install import apply, manifests
 from tenantry.kube import wire
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import PODS, Api, tenant_json, until
-from tenantry.testing.operators import Operator
-from tenantry.testing.people import as_person
-from tenantry.testing.refusals import refusal
-from tenantry.testing.trees import WORKSPACE, Trees, subnamespace_json
+from testkit.api import PODS, Api, tenant_json, until
+from testkit.operators import Operator
+from testkit.people import as_person
+from testkit.refusals import refusal
+from testkit.trees import WORKSPACE, Trees, subnamespace_json
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 OURS: Json = {"images": {"allowed": ["registry[.]example[.]com/.*", "busybox"]}}

@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from tenantry.api.tenant import Tenant
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import Api, until
-from tenantry.testing.hosts import (
+from testkit.api import Api, until
+from testkit.hosts import (
     GATEWAYS,
     INGRESSES,
     ROUTES,
@@ -23,12 +23,12 @@ from tenantry.testing.hosts import (
     path,
     route,
 )
-from tenantry.testing.operators import Operator
-from tenantry.testing.people import as_person
-from tenantry.testing.refusals import refusal
-from tenantry.testing.trees import WORKSPACE, Trees
+from testkit.operators import Operator
+from testkit.people import as_person
+from testkit.refusals import refusal
+from testkit.trees import WORKSPACE, Trees
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 

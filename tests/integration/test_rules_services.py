@@ -12,12 +12,12 @@ import pytest_asyncio
 from tenantry.api.kubernetes import RoleBinding
 from tenantry.api.model import Resource
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import Api, until
-from tenantry.testing.operators import Operator
-from tenantry.testing.people import as_person
-from tenantry.testing.refusals import refusal
+from testkit.api import Api, until
+from testkit.operators import Operator
+from testkit.people import as_person
+from testkit.refusals import refusal
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 

@@ -13,12 +13,12 @@ from tenantry.api.errors import Forbidden
 from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import PODS, Api, until
-from tenantry.testing.operators import Operator
-from tenantry.testing.people import as_person
-from tenantry.testing.refusals import refusal, tried
+from testkit.api import PODS, Api, until
+from testkit.operators import Operator
+from testkit.people import as_person
+from testkit.refusals import refusal, tried
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 

@@ -14,11 +14,11 @@ from tenantry.api.model import Resource
 from tenantry.kube import wire
 from tenantry.kube.client import MERGE_PATCH
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import PODS, Api, until
-from tenantry.testing.operators import Operator
-from tenantry.testing.people import as_person
+from testkit.api import PODS, Api, until
+from testkit.operators import Operator
+from testkit.people import as_person
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 RULES: Json = {"images": {"allowed": ["busybox"]}, "containers": {"max": {"memory": "1Gi"}, "requiredLimits": ["cpu"]}}

@@ -23,11 +23,11 @@ from tenantry.policy.compile import LONGEST
 from tenantry.policy.request import Finding, Request
 from tenantry.policy.scheduling import SYSTEM_PRIORITIES
 from tenantry.policy.verdict import findings
-from tenantry.testing.api import SERVICE_ACCOUNTS, Api, until
-from tenantry.testing.draws import drawn, few, one, some
 from tenantry.world.rules import Layer, effective
+from testkit.api import SERVICE_ACCOUNTS, Api, until
+from testkit.draws import drawn, few, one, some
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 

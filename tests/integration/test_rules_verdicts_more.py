@@ -21,13 +21,13 @@ from tenantry.controllers import rulebook
 from tenantry.policy.request import Request
 from tenantry.policy.storage import CHOSEN_NODE
 from tenantry.policy.verdict import findings
-from tenantry.testing.api import Api, until
-from tenantry.testing.draws import drawn, few, one, some
-from tenantry.testing.hosts import GATEWAYS, INGRESSES, ROUTES, gateway_api
-from tenantry.testing.refusals import refusal, tried
 from tenantry.world.rules import Layer, effective
+from testkit.api import Api, until
+from testkit.draws import drawn, few, one, some
+from testkit.hosts import GATEWAYS, INGRESSES, ROUTES, gateway_api
+from testkit.refusals import refusal, tried
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 Some = st.SearchStrategy[Json]

@@ -29,14 +29,14 @@ from tenantry.kube.client import MERGE_PATCH, Client
 from tenantry.local.cluster import LocalCluster
 from tenantry.policy.request import Request
 from tenantry.policy.verdict import findings
-from tenantry.testing.api import JOBS, PODS, Api, until
-from tenantry.testing.operators import Operator
-from tenantry.testing.people import as_person
-from tenantry.testing.refusals import refusal, tried
-from tenantry.testing.trees import WORKSPACE, Trees, subnamespace_json
 from tenantry.world.rules import RUNTIME_CLASS
+from testkit.api import JOBS, PODS, Api, until
+from testkit.operators import Operator
+from testkit.people import as_person
+from testkit.refusals import refusal, tried
+from testkit.trees import WORKSPACE, Trees, subnamespace_json
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 Made = Callable[..., Awaitable[None]]

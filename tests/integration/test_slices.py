@@ -20,14 +20,14 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.nodes.controller import Node
 from tenantry.engine.clock import rfc3339
-from tenantry.testing.api import PODS, Api, stays, until
-from tenantry.testing.clock import ManualClock
-from tenantry.testing.pool import Pool, claim, free, is_let_in, message, node_writer, slice_marks, state
-from tenantry.testing.refusals import tried
-from tenantry.testing.requests import People
-from tenantry.testing.trees import Trees
+from testkit.api import PODS, Api, stays, until
+from testkit.clock import ManualClock
+from testkit.pool import Pool, claim, free, is_let_in, message, node_writer, slice_marks, state
+from testkit.refusals import tried
+from testkit.requests import People
+from testkit.trees import Trees
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 # Every test needs the operator that leads.
 pytestmark = pytest.mark.usefixtures("operator")

@@ -11,10 +11,10 @@ from tenantry.api import reasons
 from tenantry.api.slice import Slice, SliceClaim
 from tenantry.controllers.nodes.controller import Node
 from tenantry.engine.clock import rfc3339
-from tenantry.testing.api import Api, until
-from tenantry.testing.pool import Pool, claim, free, slice_marks, state
+from testkit.api import Api, until
+from testkit.pool import Pool, claim, free, slice_marks, state
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 # Every test needs the operator that leads.
 pytestmark = pytest.mark.usefixtures("operator")

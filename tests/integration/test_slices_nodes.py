@@ -22,13 +22,13 @@ from tenantry.kube.client import Client
 from tenantry.kube.watch import watch
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.nodes import NodeGroup, NodePlan
-from tenantry.testing.api import EVENTS, PODS, SECONDS, Api, until
-from tenantry.testing.installation import install
-from tenantry.testing.pool import is_let_in
-from tenantry.testing.slices import SliceAuditor
 from tenantry.world.leases import instant
+from testkit.api import EVENTS, PODS, SECONDS, Api, until
+from testkit.installation import install
+from testkit.pool import is_let_in
+from testkit.slices import SliceAuditor
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 

@@ -21,13 +21,13 @@ from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import SECONDS, Api, until
-from tenantry.testing.ledger import Ledger
-from tenantry.testing.operators import Operator
-from tenantry.testing.pool import Pool, claim, message, state
-from tenantry.testing.trees import Trees
+from testkit.api import SECONDS, Api, until
+from testkit.ledger import Ledger
+from testkit.operators import Operator
+from testkit.pool import Pool, claim, message, state
+from testkit.trees import Trees
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 # Every test needs the operator that leads.
 pytestmark = pytest.mark.usefixtures("operator")

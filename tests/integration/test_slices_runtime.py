@@ -13,12 +13,12 @@ from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.runtime import RuntimeClass
 from tenantry.api.slice import SliceClaim
-from tenantry.testing.api import PODS, Api, until
-from tenantry.testing.pool import Pool, claim, state
-from tenantry.testing.refusals import refusal, tried
-from tenantry.testing.trees import Trees, subtenant
+from testkit.api import PODS, Api, until
+from testkit.pool import Pool, claim, state
+from testkit.refusals import refusal, tried
+from testkit.trees import Trees, subtenant
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 # Every test needs the operator that leads.
 pytestmark = pytest.mark.usefixtures("operator")

@@ -18,11 +18,11 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.cli.refusals import problems
 from tenantry.kube import wire
-from tenantry.testing.api import Api
 from tenantry.world.structure import read
 from tenantry.world.validation import validate_subnamespace
+from testkit.api import Api
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 

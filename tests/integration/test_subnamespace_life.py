@@ -16,14 +16,14 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import CONFIG_MAPS, PODS, SECONDS, SECRETS, Api, stays, until
-from tenantry.testing.operators import Operator
-from tenantry.testing.people import as_person
-from tenantry.testing.refusals import refusal
-from tenantry.testing.trees import WORKSPACE, Trees, subnamespace_json, subtenant
 from tenantry.world.naming import child_name
+from testkit.api import CONFIG_MAPS, PODS, SECONDS, SECRETS, Api, stays, until
+from testkit.operators import Operator
+from testkit.people import as_person
+from testkit.refusals import refusal
+from testkit.trees import WORKSPACE, Trees, subnamespace_json, subtenant
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 # Every test needs the operator that leads.
 pytestmark = pytest.mark.usefixtures("operator")

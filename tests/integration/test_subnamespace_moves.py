@@ -12,11 +12,11 @@ from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.marks import SUBNAMESPACE_UID
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import CONFIG_MAPS, SECRETS, Api, until
-from tenantry.testing.people import as_person
-from tenantry.testing.trees import WORKSPACE, Trees, subnamespace_json, subtenant
+from testkit.api import CONFIG_MAPS, SECRETS, Api, until
+from testkit.people import as_person
+from testkit.trees import WORKSPACE, Trees, subnamespace_json, subtenant
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 # Every test needs the operator that leads.
 pytestmark = pytest.mark.usefixtures("operator")

@@ -13,11 +13,11 @@ from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.tenant import Tenant
 from tenantry.engine.conditions import find
 from tenantry.kube import wire
-from tenantry.testing.api import CRDS, Api, tenant_json, until
-from tenantry.testing.operators import Operator
 from tenantry.world import quota
+from testkit.api import CRDS, Api, tenant_json, until
+from testkit.operators import Operator
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 ALICE: Json = {"kind": "User", "name": "alice"}

@@ -17,10 +17,10 @@ from tenantry.engine.conditions import find
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import CONFIG_MAPS, EVENTS, SECONDS, SECRETS, Api, stays, tenant_json, until
-from tenantry.testing.operators import Operator
+from testkit.api import CONFIG_MAPS, EVENTS, SECONDS, SECRETS, Api, stays, tenant_json, until
+from testkit.operators import Operator
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 QUOTA = {"hard": {"cpu": "2000m", "limits.memory": "1024Mi", "pods": 5}}

@@ -20,12 +20,12 @@ from tenantry.api.tenant import Tenant
 from tenantry.engine.conditions import find, is_true
 from tenantry.local import toolchain
 from tenantry.local.progress import Silent
-from tenantry.testing.api import CRDS, PODS, SECONDS, Api, stays, tenant_json, until
-from tenantry.testing.connectivity import ClusterPolicy, Fabric, Pod, Policy
-from tenantry.testing.operators import Operator
-from tenantry.testing.trees import Trees, subtenant
+from testkit.api import CRDS, PODS, SECONDS, Api, stays, tenant_json, until
+from testkit.connectivity import ClusterPolicy, Fabric, Pod, Policy
+from testkit.operators import Operator
+from testkit.trees import Trees, subtenant
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 MODULE = "sigs.k8s.io/network-policy-api@v0.2.0"

@@ -18,7 +18,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
-from tenantry.testing.api import (
+from testkit.api import (
     CONFIG_MAPS,
     CRON_JOBS,
     JOBS,
@@ -31,10 +31,10 @@ from tenantry.testing.api import (
     tenant_json,
     until,
 )
-from tenantry.testing.operators import Operator
-from tenantry.testing.people import as_person
+from testkit.operators import Operator
+from testkit.people import as_person
 
-pytest_plugins = ["tenantry.testing.fixtures"]
+pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 RBAC = "rbac.authorization.k8s.io"

@@ -16,8 +16,8 @@ from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.controllers.tenant import desired
 from tenantry.engine.observed import is_ours, observe
 from tenantry.engine.plan import Action, Child, Step, merge_patch, plan, update_patch
-from tenantry.testing.rfc7396 import merged
-from tenantry.testing.worlds import CLUSTER_UID, tenant
+from testkit.rfc7396 import merged
+from testkit.worlds import CLUSTER_UID, tenant
 
 Json = dict[str, Any]
 

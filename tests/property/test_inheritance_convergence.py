@@ -15,8 +15,8 @@ from tenantry.api.subnamespace import Inheritance, InheritanceMode, Mode, Subnam
 from tenantry.controllers.inheritance.contents import content_of
 from tenantry.controllers.inheritance.desired import Act, Heir, Step, decide, finished
 from tenantry.engine.observed import Observed, observe
-from tenantry.testing.model import World
 from tenantry.world.inheritance import CONFIG_MAPS, ROLES, SECRETS
+from testkit.model import World
 
 Json = dict[str, Any]
 NONE, COPY, SYNC = InheritanceMode.NONE, InheritanceMode.COPY, InheritanceMode.SYNC

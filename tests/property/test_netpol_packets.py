@@ -27,7 +27,7 @@ from tenantry.netpol.objects import (
 )
 from tenantry.netpol.ruleset import Ruleset, difference, render
 from tenantry.netpol.verdict import Connection, allows
-from tenantry.testing.podnet import Endpoint, Fabric, Netns, mismatches, missing
+from testkit.podnet import Endpoint, Fabric, Netns, mismatches, missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 

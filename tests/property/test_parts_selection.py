@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tenantry.api.slice import NodeSelector, Sharing, SliceClaimSpec
 from tenantry.controllers.nodes.controller import Node, decode_node
 from tenantry.controllers.parts import desired
-from tenantry.testing.rfc7396 import merged
 from tenantry.world.parts import PartNode, Size, choose, is_open, parts_of, resources_of, size_of
 from tenantry.world.quantity import parse
+from testkit.rfc7396 import merged
 
 Json = dict[str, Any]
 

@@ -13,7 +13,7 @@ from tenantry.policy.compile import SUBJECTS, SUSPICIOUS, compiled
 from tenantry.policy.pods import PODS
 from tenantry.policy.request import Judged, Request
 from tenantry.policy.scheduling import RUNTIME_CLASS
-from tenantry.testing.draws import few, one, some
+from testkit.draws import few, one, some
 
 Json = dict[str, Any]
 

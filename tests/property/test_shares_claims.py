@@ -7,10 +7,10 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenantry.world.shares import Amounts, Held, add, fits
-from tenantry.world.shares_claims import users, uses
-from tenantry.world.shares_nodes import Asked, Node, Room
-from tenantry.world.shares_tree import Tree
+from tenantry.world.shares.amounts import Amounts, Held, add, fits
+from tenantry.world.shares.claims import users, uses
+from tenantry.world.shares.nodes import Asked, Node, Room
+from tenantry.world.shares.tree import Tree
 
 WHOLE: Amounts = {"cpu": 40, "pods": 40}
 CORE = "core"

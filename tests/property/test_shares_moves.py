@@ -9,11 +9,11 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenantry.testing.ledger import End
-from tenantry.world.shares import Aim, Amounts, Book, Held, total
-from tenantry.world.shares_moves import Enforce, Make, Move, Mover, Reload, Reread, Shape, Write
-from tenantry.world.shares_nodes import Asked, Room
-from tenantry.world.shares_tree import Tree
+from tenantry.world.shares.amounts import Aim, Amounts, Book, Held, total
+from tenantry.world.shares.moves import Enforce, Make, Move, Mover, Reload, Reread, Shape, Write
+from tenantry.world.shares.nodes import Asked, Room
+from tenantry.world.shares.tree import Tree
+from testkit.ledger import End
 
 KEYS = ("a", "b", "c")
 CORE = "core"

@@ -12,8 +12,8 @@ from tenantry.api.contribution import PREFIX as CONTRIBUTED
 from tenantry.api.marks import CONTRIBUTED_BY, TREE_SUFFIX, ZONE
 from tenantry.api.slice import NodeSelector, SelectorOperator, SelectorRequirement, SliceClaimSpec
 from tenantry.world.quantity import parse
-from tenantry.world.slice_users import Root, users
-from tenantry.world.slices import NodeFacts, is_enough, select, sum_of
+from tenantry.world.slices.selection import NodeFacts, is_enough, select, sum_of
+from tenantry.world.slices.users import Root, users
 
 CPUS = st.sampled_from(["1", "2", "4", "7500m", "16"])
 NODES = st.lists(

@@ -22,11 +22,11 @@ from tenantry.controllers.tenant import desired as tenant_desired
 from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Cache
 from tenantry.engine.plan import Plan, plan
-from tenantry.testing import runs
-from tenantry.testing.model import Caches as Observed
-from tenantry.testing.model import Json, Request, World, operate
-from tenantry.testing.worlds import CLUSTER_UID, tenant, user
 from tenantry.world.naming import child_name
+from testkit import runs
+from testkit.model import Caches as Observed
+from testkit.model import Json, Request, World, operate
+from testkit.worlds import CLUSTER_UID, tenant, user
 
 KINDS = tuple(kind.resource for kind in CHILD_KINDS)
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

@@ -30,9 +30,9 @@ from tenantry.controllers.tenant.gather import CHILD_KINDS, Inputs, gather
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import is_true
 from tenantry.engine.plan import Plan
-from tenantry.testing import runs
-from tenantry.testing.model import Caches, Json, Request, World, is_labelled, operate
-from tenantry.testing.worlds import CLUSTER_UID, group, service_account, tenant, user
+from testkit import runs
+from testkit.model import Caches, Json, Request, World, is_labelled, operate
+from testkit.worlds import CLUSTER_UID, group, service_account, tenant, user
 
 KINDS = tuple(kind.resource for kind in CHILD_KINDS)
 NOW = "2026-01-01T00:00:00Z"

@@ -23,8 +23,8 @@ from tenantry.cli.flags import parse_pairs, parse_renewal
 from tenantry.cli.kinds import Asked, told, told_key
 from tenantry.cli.seen import QuotaSeen, QuotaStatus
 from tenantry.cli.sub import inheritance
-from tenantry.world.explain import Place
-from tenantry.world.explain import explain as compute
+from tenantry.world.explain.quota import Place
+from tenantry.world.explain.quota import explain as compute
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SALE = Adjustment(name="sale", resources={"requests.cpu": "2", "pods": "-5"}, expires_at="2026-01-03T03:04:05Z")

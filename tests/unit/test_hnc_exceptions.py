@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tenantry.api.owner import Owner, OwnerKind
-from tenantry.world.hnc import read
-from tenantry.world.hnc_plan import Plan, Wishes, plan
+from tenantry.world.hnc.objects import read
+from tenantry.world.hnc.plan import Plan, Wishes, plan
 
 Json = dict[str, object]
 API = "hnc.x-k8s.io/v1alpha2"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tenantry.api.errors import InputError
-from tenantry.world.hnc import Findings, Weight, read
-from tenantry.world.hnc_forest import Forest, grow
+from tenantry.world.hnc.forest import Forest, grow
+from tenantry.world.hnc.objects import Findings, Weight, read
 
 Json = dict[str, object]
 API = "hnc.x-k8s.io/v1alpha2"

@@ -8,8 +8,8 @@ from tenantry.api.errors import InputError
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.subnamespace import Adoption, InheritanceMode, Mode, OtherInheritance
 from tenantry.api.tenant import NetworkIsolation
-from tenantry.world.hnc import Weight, read
-from tenantry.world.hnc_plan import Plan, Wishes, plan
+from tenantry.world.hnc.objects import Weight, read
+from tenantry.world.hnc.plan import Plan, Wishes, plan
 
 Json = dict[str, object]
 API = "hnc.x-k8s.io/v1alpha2"

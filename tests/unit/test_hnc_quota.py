@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.world import quantity
-from tenantry.world.hnc import Weight, read
-from tenantry.world.hnc_plan import Plan, Wishes, plan
+from tenantry.world.hnc.objects import Weight, read
+from tenantry.world.hnc.plan import Plan, Wishes, plan
 
 Json = dict[str, object]
 API = "hnc.x-k8s.io/v1alpha2"

@@ -22,8 +22,8 @@ from tenantry.local import authentication, issuer, x509
 from tenantry.local.authentication import Oidc, check
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.spec import ClusterSpec, Ports, read_spec, write_spec
-from tenantry.testing.api import SECONDS
-from tenantry.testing.oidc import Provider, provider
+from testkit.api import SECONDS
+from testkit.oidc import Provider, provider
 
 Json = dict[str, Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tenantry.policy.explain import By, Cause, lines, of_refusal
+from tenantry.policy.explain.refusal import By, Cause, lines, of_refusal
 
 
 def test_nothing_is_told_where_nothing_denies() -> None:

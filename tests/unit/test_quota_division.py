@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tenantry.api import reasons
-from tenantry.world.shares import Amounts, Book, Held
-from tenantry.world.shares_moves import Make, Mover, Shape, Write
-from tenantry.world.shares_nodes import Asked, Room
-from tenantry.world.shares_tree import Tree
+from tenantry.world.shares.amounts import Amounts, Book, Held
+from tenantry.world.shares.moves import Make, Mover, Shape, Write
+from tenantry.world.shares.nodes import Asked, Room
+from tenantry.world.shares.tree import Tree
 
 CORE = "acme"
 

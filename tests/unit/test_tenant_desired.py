@@ -21,8 +21,8 @@ from tenantry.api.model import KubernetesObject
 from tenantry.api.tenant import NetworkIsolation, Tenant
 from tenantry.controllers import interior
 from tenantry.controllers.tenant import desired
-from tenantry.testing.worlds import CLUSTER_UID, group, service_account, tenant, user
 from tenantry.world import quantity
+from testkit.worlds import CLUSTER_UID, group, service_account, tenant, user
 
 
 def _objects(value: Tenant, *, has_cluster_policies: bool = False) -> dict[str, KubernetesObject]:

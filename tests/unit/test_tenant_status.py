@@ -24,7 +24,7 @@ from tenantry.controllers.tenant import status
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import find, is_true
 from tenantry.engine.plan import Blocked
-from tenantry.testing.worlds import tenant
+from testkit.worlds import tenant
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"
 FOREIGN = Blocked(reason=reasons.NAMESPACE_EXISTS, message="exists already")

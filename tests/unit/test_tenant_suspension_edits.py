@@ -15,7 +15,7 @@ from tenantry.api.kubernetes import RoleBinding
 from tenantry.api.marks import SUSPENDED_SUBJECTS
 from tenantry.controllers import suspension
 from tenantry.engine.observed import observe
-from tenantry.testing.rfc7396 import merged
+from testkit.rfc7396 import merged
 
 Json = dict[str, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tenantry.testing.connectivity import Fabric, Outside, Pod, Policy
+from testkit.connectivity import Fabric, Outside, Pod, Policy
 
 Json = dict[str, Any]
 NAMESPACES = {"a": {"team": "red"}, "b": {"team": "blue"}}

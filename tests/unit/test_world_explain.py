@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tenantry.api.errors import InputError
 from tenantry.world import quantity
-from tenantry.world.explain import Answer, Place, Raise, explain
+from tenantry.world.explain.quota import Answer, Place, Raise, explain
 
 
 def core(hard: str, used: str = "0", asked: str = "100", *held: str) -> Place:

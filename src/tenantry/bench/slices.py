@@ -29,7 +29,7 @@ from tenantry.controllers.slices import desired
 from tenantry.controllers.slices.gather import slice_defaults
 from tenantry.kube.client import Client
 from tenantry.kube.watch import EventType
-from tenantry.world.slices import NodeFacts, select
+from tenantry.world.slices.selection import NodeFacts, select
 
 Talk = Callable[[str], None]
 

@@ -24,8 +24,8 @@ from tenantry.cli import output
 from tenantry.cli.following import follow
 from tenantry.cli.wait import Goal, why
 from tenantry.kube.client import Client
-from tenantry.world.hnc_exceptions import Exempt
-from tenantry.world.hnc_plan import Child, Plan, Tree
+from tenantry.world.hnc.exceptions import Exempt
+from tenantry.world.hnc.plan import Child, Plan, Tree
 
 NEXT = (
     "HNC's own marks and copies are as they were. When all is well:",

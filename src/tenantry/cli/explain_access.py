@@ -17,7 +17,7 @@ from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Resource
 from tenantry.kube import wire
 from tenantry.policy.request import part
-from tenantry.world.explain_access import (
+from tenantry.world.explain.access import (
     EVERYTHING,
     Binding,
     Holder,

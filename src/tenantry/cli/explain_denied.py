@@ -74,7 +74,7 @@ def denied(
 
 def _print(answers: Sequence[Explained], form: str | None, *, fix: bool) -> bool:
     """Print answers, and tell whether something is left in the way."""
-    from tenantry.policy.explain import lines as told
+    from tenantry.policy.explain.refusal import lines as told
 
     if form:
         output.write(output.to_json({"objects": answers}))
@@ -99,7 +99,7 @@ def _head(answer: Explained) -> str:
 
 def lines(answer: Explained) -> list[str]:
     """Return what is told of one manifest."""
-    from tenantry.policy.explain import lines as told
+    from tenantry.policy.explain.refusal import lines as told
 
     found = [_head(answer)]
     found += [f"  {line}" for line in told(answer.causes)]

@@ -15,14 +15,14 @@ from tenantry.api.tenancyrules import Section
 from tenantry.cli.documents import Document
 from tenantry.cli.explain_quota import read_path, verdict
 from tenantry.cli.explain_reads import Asker, Surroundings, Tried
-from tenantry.policy.explain import By, Cause, agrees, is_same, of_finding, told_by
-from tenantry.policy.explain_mend import mended
-from tenantry.policy.explain_parts import Part, filled_in, parts_of, usage
+from tenantry.policy.explain.mend import mended
+from tenantry.policy.explain.parts import Part, filled_in, parts_of, usage
+from tenantry.policy.explain.refusal import By, Cause, agrees, is_same, of_finding, told_by
 from tenantry.policy.request import Finding, Request
 from tenantry.policy.storage import DEFAULT
 from tenantry.policy.verdict import findings
 from tenantry.world import quantity
-from tenantry.world.explain import explain as compute
+from tenantry.world.explain.quota import explain as compute
 
 Json = dict[str, Any]
 

@@ -19,8 +19,8 @@ from tenantry.cli.delete import listed
 from tenantry.cli.seen import NamespaceSeen, QuotaSeen
 from tenantry.cli.target import Target, takes_target
 from tenantry.world import quota as keys
-from tenantry.world.explain import Answer, Place, Raise
-from tenantry.world.explain import explain as compute
+from tenantry.world.explain.quota import Answer, Place, Raise
+from tenantry.world.explain.quota import explain as compute
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client

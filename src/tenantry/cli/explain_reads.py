@@ -20,7 +20,7 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import NAME, TenancyRules, TenancyRulesSpec
 from tenantry.api.tenant import Tenant
 from tenantry.kube import wire
-from tenantry.policy.explain import Author, Cause, author_of, of_refusal, source_of
+from tenantry.policy.explain.refusal import Author, Cause, author_of, of_refusal, source_of
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client

@@ -15,7 +15,7 @@ from tenantry.api.slice import Sharing, SliceClaim, slice_name
 from tenantry.cli import output, place, session
 from tenantry.cli.seen import PODS
 from tenantry.cli.target import Target, takes_target
-from tenantry.world.slices import select, sum_of
+from tenantry.world.slices.selection import select, sum_of
 
 if TYPE_CHECKING:
     from tenantry.controllers.nodes.controller import Node

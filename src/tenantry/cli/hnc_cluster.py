@@ -8,8 +8,8 @@ from tenantry.api.errors import ConfigError, NotFound
 from tenantry.api.kubernetes import RBAC_GROUP, LimitRange, Namespace, NetworkPolicy, RoleBinding
 from tenantry.api.model import Model, ObjectMeta, Resource
 from tenantry.kube.client import Client
-from tenantry.world import hnc
-from tenantry.world.hnc import (
+from tenantry.world.hnc import objects as hnc
+from tenantry.world.hnc.objects import (
     CountedQuota,
     HierarchicalResourceQuota,
     HierarchyConfiguration,

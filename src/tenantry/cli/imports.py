@@ -18,8 +18,8 @@ from tenantry.cli.target import Target, may_take_target
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
-    from tenantry.world.hnc import Finding, World
-    from tenantry.world.hnc_plan import Plan
+    from tenantry.world.hnc.objects import Finding, World
+    from tenantry.world.hnc.plan import Plan
 
 SHOWN = 3
 """How many places of a finding are named."""
@@ -72,7 +72,7 @@ def hnc(
       kubectl get subnamespaceanchors,hierarchyconfigurations,hrq,ns,rolebindings -A -o yaml > hnc.yaml
       tenantry import hnc -f hnc.yaml
     """
-    from tenantry.world import hnc_plan
+    from tenantry.world.hnc import plan as hnc_plan
 
     wishes = hnc_plan.Wishes(
         roots=roots,
@@ -120,7 +120,7 @@ def _confirm(question: str) -> None:
 
 def _from_files(files: Sequence[str]) -> World:
     from tenantry.cli.documents import documents_in
-    from tenantry.world.hnc import read
+    from tenantry.world.hnc.objects import read
 
     found = [document for file in files for each in _expanded(file) for document in documents_in(each, "HNC's objects")]
     return read((document.where, document.value) for document in found)

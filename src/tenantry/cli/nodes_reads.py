@@ -27,7 +27,7 @@ from tenantry.controllers.slices.gather import slice_defaults
 from tenantry.engine.conditions import find
 from tenantry.world.parts import MIB, is_shared, parts_of
 from tenantry.world.quantity import write
-from tenantry.world.slices import NodeFacts, select
+from tenantry.world.slices.selection import NodeFacts, select
 
 if TYPE_CHECKING:
     from tenantry.api.model import KubernetesObject

@@ -42,8 +42,8 @@ from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked, Child, Plan, Step, plan
 from tenantry.kube.client import Client
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
-from tenantry.world.shares import spelled
-from tenantry.world.shares_tree import Tree
+from tenantry.world.shares.amounts import spelled
+from tenantry.world.shares.tree import Tree
 
 
 class Reading(msgspec.Struct, frozen=True):

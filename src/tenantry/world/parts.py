@@ -19,7 +19,7 @@ import msgspec
 from tenantry.api.marks import CPU_MILLI, MEMORY_MIB, PART_OPEN, PART_SUFFIX, PARTS
 from tenantry.api.slice import SliceClaimSpec
 from tenantry.world.quantity import parse, write
-from tenantry.world.slices import CONTROL_PLANE, Choice, NodeState, unlike, why_no_more
+from tenantry.world.slices.selection import CONTROL_PLANE, Choice, NodeState, unlike, why_no_more
 
 MIB = 2**20
 

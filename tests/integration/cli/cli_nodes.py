@@ -13,8 +13,8 @@ from cli_command import SECONDS, Cli
 
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
-from tenantry.testing.api import Api
-from tenantry.testing.parts import SharedNodes
+from testkit.api import Api
+from testkit.parts import SharedNodes
 
 
 @contextmanager

@@ -39,7 +39,7 @@ from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.runtime import Engine, Watch
 from tenantry.world.parts import Size, choose, size_of, why_not
-from tenantry.world.slices import Choice
+from tenantry.world.slices.selection import Choice
 
 LOOK_AGAIN_SECONDS = 5.0
 """When to look again at what no watch tells of: pods of others that have left a node."""

@@ -28,9 +28,9 @@ from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.observed import Observed
 from tenantry.engine.runtime import Engine, Watch
-from tenantry.world.shares import Book
-from tenantry.world.shares_moves import Reload, Reread
-from tenantry.world.shares_nodes import Node
+from tenantry.world.shares.amounts import Book
+from tenantry.world.shares.moves import Reload, Reread
+from tenantry.world.shares.nodes import Node
 
 ROUNDS = 200
 """How many rounds of writes one reconcile makes before others have their turn."""

@@ -22,11 +22,11 @@ from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed, ObservedQuota
 from tenantry.engine.runtime import Engine
 from tenantry.world import quota
-from tenantry.world.shares import Aim, Amounts, Book, Held, read, read_mark
-from tenantry.world.shares_moves import Mover
-from tenantry.world.shares_nodes import CLAIM, ROOT, Asked, Room
-from tenantry.world.shares_tree import Tree
-from tenantry.world.shares_words import Shortage
+from tenantry.world.shares.amounts import Aim, Amounts, Book, Held, read, read_mark
+from tenantry.world.shares.moves import Mover
+from tenantry.world.shares.nodes import CLAIM, ROOT, Asked, Room
+from tenantry.world.shares.shortage import Shortage
+from tenantry.world.shares.tree import Tree
 
 
 class Caches(msgspec.Struct, frozen=True):

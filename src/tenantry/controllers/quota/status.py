@@ -21,10 +21,10 @@ from tenantry.controllers.quota.verdicts import Verdict
 from tenantry.controllers.quota.whole import Whole
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked
-from tenantry.world.shares import Amounts, fits, spelled
-from tenantry.world.shares_nodes import CLAIM, Node
-from tenantry.world.shares_tree import Tree
-from tenantry.world.shares_words import Shortage, exceeded
+from tenantry.world.shares.amounts import Amounts, fits, spelled
+from tenantry.world.shares.nodes import CLAIM, Node
+from tenantry.world.shares.shortage import Shortage, exceeded
+from tenantry.world.shares.tree import Tree
 
 MAX_SHARES = 500
 SHOWN = 3

@@ -11,7 +11,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import Adjustment, TenantResourceQuota
 from tenantry.world import quota
 from tenantry.world.leases import lease
-from tenantry.world.shares import Amounts, read, thousandths
+from tenantry.world.shares.amounts import Amounts, read, thousandths
 
 
 class Whole(msgspec.Struct, frozen=True, kw_only=True):

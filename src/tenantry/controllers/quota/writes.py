@@ -24,8 +24,8 @@ from tenantry.engine.cache import Cache, Change
 from tenantry.engine.observed import Observed, ObservedQuota, observe
 from tenantry.engine.runtime import Engine
 from tenantry.kube import wire
-from tenantry.world.shares import Held, mark, spelled
-from tenantry.world.shares_moves import Enforce, Make, Move, Reload, Reread, Shape, Write
+from tenantry.world.shares.amounts import Held, mark, spelled
+from tenantry.world.shares.moves import Enforce, Make, Move, Reload, Reread, Shape, Write
 
 AT_ONCE = 24
 """How many requests are under way for one tenant."""

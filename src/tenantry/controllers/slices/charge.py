@@ -23,7 +23,7 @@ from tenantry.controllers.slices.gather import Scene
 from tenantry.controllers.slices.status import Stand
 from tenantry.engine.runtime import Engine
 from tenantry.world.quota import normal_key
-from tenantry.world.shares import Amounts, add, fits, read, spelled, thousandths
+from tenantry.world.shares.amounts import Amounts, add, fits, read, spelled, thousandths
 
 UNCHARGED = frozenset({"pods"})
 """How many pods a node can run is no resource of it: a tenant's quota of pods counts pods."""

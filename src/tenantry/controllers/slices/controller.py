@@ -48,7 +48,7 @@ from tenantry.engine.clock import rfc3339
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
 from tenantry.engine.runtime import Engine, Watch
-from tenantry.world.slices import Choice, Held, counted, is_enough, select, sum_of
+from tenantry.world.slices.selection import Choice, Held, counted, is_enough, select, sum_of
 
 LOOK_AGAIN_SECONDS = 5.0
 """When to look again at what no watch tells of."""

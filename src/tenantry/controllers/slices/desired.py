@@ -17,7 +17,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.controllers.nodes.controller import Node, Taint
 from tenantry.controllers.slices.pods import PodFacts
 from tenantry.world.leases import instant
-from tenantry.world.slices import NodeFacts
+from tenantry.world.slices.selection import NodeFacts
 
 ASK_AGAIN_SECONDS = 5.0
 """How long a pod whose disruption budget does not let it go is left alone before it is asked again."""

@@ -25,8 +25,8 @@ from tenantry.engine.observed import Observed
 from tenantry.engine.runtime import Engine
 from tenantry.kube.client import Client
 from tenantry.world.leases import ENDLESS, Lease, lease, with_lease
-from tenantry.world.slice_users import Root, users
-from tenantry.world.slices import NodeFacts
+from tenantry.world.slices.selection import NodeFacts
+from tenantry.world.slices.users import Root, users
 
 BY_SLICE = "slice"
 """Claims by their slice's name, and nodes by the slice that they are set aside for."""

@@ -14,7 +14,7 @@ from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices.pods import PodFacts
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.world.leases import Lease
-from tenantry.world.slices import counted
+from tenantry.world.slices.selection import counted
 
 MOST_TOLD = 3
 

@@ -1,0 +1,1 @@
+"""Explanations of refusals, and manifests that pass. Pure."""

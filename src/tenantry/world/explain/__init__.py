@@ -1,0 +1,1 @@
+"""Explanations of quota and access. Pure."""

@@ -1,0 +1,1 @@
+"""Objects of the Hierarchical Namespace Controller, and their import. Pure."""

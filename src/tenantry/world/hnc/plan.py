@@ -1,0 +1,320 @@
+"""What Tenantry would make of HNC's forest: a Tenant for each tree, a Subnamespace for each namespace below. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+import msgspec
+
+from tenantry.api import marks
+from tenantry.api.errors import InputError
+from tenantry.api.model import ObjectMeta
+from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.quota import Quota
+from tenantry.api.subnamespace import (
+    MAX_NAME,
+    Adoption,
+    Inheritance,
+    InheritanceMode,
+    Mode,
+    OtherInheritance,
+    Subnamespace,
+    SubnamespaceSpec,
+)
+from tenantry.api.tenant import (
+    Isolation,
+    MarkRules,
+    NamespaceRules,
+    NetworkIsolation,
+    Tenant,
+    TenantQuota,
+    TenantSpec,
+)
+from tenantry.world.hnc import quota as hnc_quota
+from tenantry.world.hnc.exceptions import RBAC, Exempt, exceptions
+from tenantry.world.hnc.forest import Forest, grow
+from tenantry.world.hnc.objects import (
+    INHERITED_FROM,
+    Finding,
+    Findings,
+    HncConfiguration,
+    Pair,
+    Weight,
+    World,
+)
+from tenantry.world.hnc.quota import Division
+from tenantry.world.inheritance import may_be_allowed
+
+OWNING_ROLES = ("admin", "cluster-admin")
+MOST_OTHERS = 16
+MOST_KEYS = 16
+_FIELDS = {
+    ("", "secrets"): "secrets",
+    ("", "configmaps"): "config_maps",
+    ("", "serviceaccounts"): "service_accounts",
+    ("", "limitranges"): "limit_ranges",
+    ("networking.k8s.io", "networkpolicies"): "network_policies",
+}
+
+
+class Child(msgspec.Struct, frozen=True):
+    """A namespace below a root, and what it becomes."""
+
+    namespace: str
+    subnamespace: Subnamespace
+
+
+class Tree(msgspec.Struct, frozen=True):
+    """A tenant, and its children from the top down."""
+
+    tenant: Tenant
+    children: list[Child]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Everything that would be made, and everything to know of it."""
+
+    trees: list[Tree]
+    exceptions: list[Exempt]
+    findings: list[Finding]
+
+    @property
+    def is_blocked(self) -> bool:
+        """Tell whether somebody has to decide something first."""
+        return any(finding.weight is Weight.BLOCKS for finding in self.findings)
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """What HNC's objects do not say.
+
+    Args:
+        roots: Which trees; none means all.
+        owners: Who owns the tenants; none means whom RoleBindings in the root make an administrator.
+        network: How far the tenants' pods are from everybody else's.
+        fit: Make shares smaller where they do not fit.
+    """
+
+    roots: tuple[str, ...] = ()
+    owners: tuple[Owner, ...] = ()
+    network: NetworkIsolation = NetworkIsolation.OPEN
+    fit: bool = False
+
+
+def plan(world: World, wishes: Wishes) -> Plan:
+    """Return what Tenantry would make.
+
+    Raises:
+        InputError: A root that was asked for is none, there is no tree at all, or a root has no owner.
+    """
+    findings = Findings()
+    forest = grow(world, findings)
+    roots = _roots(forest, wishes)
+    owners = _owners(world, roots, wishes)
+    inheritance = _inheritance(world.configuration, findings)
+    shared = _Shared(world, forest, inheritance, hnc_quota.limits(world.quotas, findings), findings)
+    trees = [_tree(shared, root, owners[root], wishes) for root in roots]
+    chosen = {name for root in roots for name in [root, *forest.below(root)]}
+    exempt = exceptions(world, forest, chosen, findings)
+    kept = [_within(finding, chosen, {*forest.roots, *forest.parent}) for finding in findings.all()]
+    return Plan(trees, exempt, [finding for finding in kept if finding is not None])
+
+
+class _Shared(msgspec.Struct, frozen=True):
+    world: World
+    forest: Forest
+    inheritance: Inheritance
+    limits: dict[str, dict[str, str]]
+    findings: Findings
+
+
+def _within(finding: Finding, chosen: set[str], all_: set[str]) -> Finding | None:
+    """Return a finding without the namespaces of trees that were not asked for."""
+    where = tuple(name for name in finding.where if name in chosen or name not in all_)
+    return Finding(finding.weight, where, finding.text) if where else None
+
+
+def _roots(forest: Forest, wishes: Wishes) -> list[str]:
+    unknown = sorted(set(wishes.roots) - set(forest.roots))
+    if unknown:
+        known = f"roots are {_listed(forest.roots)}" if forest.roots else "there are none that can be imported"
+        raise InputError(f"{unknown[0]!r} is not the root of a tree of HNC's; {known}")
+    if not forest.roots:
+        raise InputError(
+            "there is no tree of HNC's: no namespace has a child or a HierarchicalResourceQuota; is HNC installed here?"
+        )
+    return [root for root in forest.roots if not wishes.roots or root in wishes.roots]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""  # noqa: PLR2004 - as everywhere
+    return f"{', '.join(repr(name) for name in names[:3])}{more}"
+
+
+# -- tenants --------------------------------------------------------------------------------------
+
+
+def _owners(world: World, roots: Sequence[str], wishes: Wishes) -> dict[str, tuple[Owner, ...]]:
+    found: dict[str, dict[Owner, None]] = {root: dict.fromkeys(wishes.owners) for root in roots}
+    for binding in world.bindings:
+        here = found.get(binding.metadata.namespace)
+        role = binding.role_ref
+        owning = role.kind == "ClusterRole" and role.name in OWNING_ROLES
+        if here is None or wishes.owners or not owning or INHERITED_FROM in binding.metadata.labels:
+            continue
+        for subject in binding.subjects:
+            # The names of Kubernetes' own users and groups may not own a tenant.
+            if subject.kind in set(OwnerKind) and not subject.name.startswith(("system:", "tenantry:")):
+                is_account = subject.kind == OwnerKind.SERVICE_ACCOUNT
+                place = subject.namespace if is_account and isinstance(subject.namespace, str) else ""
+                here[Owner(kind=OwnerKind(subject.kind), name=subject.name, namespace=place)] = None
+    missing = [root for root in roots if not found[root]]
+    if missing:
+        raise InputError(
+            f"nobody owns {_listed(missing)}: no RoleBinding there gives the ClusterRole admin to somebody who may own"
+            " a tenant; name owners with --owner, one tree after the other where they differ"
+        )
+    return {root: tuple(owners) for root, owners in found.items()}
+
+
+def _tree(shared: _Shared, root: str, owners: tuple[Owner, ...], wishes: Wishes) -> Tree:
+    division = Division(shared.forest, root, shared.limits, hnc_quota.used(shared.world.usage))
+    shares = hnc_quota.divide(division, shared.findings, fit=wishes.fit)
+    allowed: dict[str, set[str]] = {"labels": set(), "annotations": set()}
+    children: list[Child] = []
+    for name in shared.forest.below(root):
+        spec = SubnamespaceSpec(
+            mode=Mode.WORKSPACE,
+            inheritance=shared.inheritance,
+            quota=Quota(hard={**shares[name]}),
+            labels=_marks(shared, name, "labels", allowed["labels"]),
+            annotations=_marks(shared, name, "annotations", allowed["annotations"]),
+            allow_cascading_deletion=_cascades(shared, name),
+            adopt=Adoption(namespace=name),
+        )
+        metadata = ObjectMeta(name=_short(name), namespace=shared.forest.parent[name])
+        children.append(Child(name, Subnamespace(metadata=metadata, spec=spec)))
+        if len(name) > MAX_NAME:
+            text = f"the Subnamespace has a shorter name, of at most {MAX_NAME} characters; the namespace keeps its own"
+            shared.findings.add(Weight.NOTE, name, text)
+        if name in shared.forest.full:
+            text = "no anchor made it: HNC keeps it when its parent goes, Tenantry deletes it with its Subnamespace"
+            shared.findings.add(Weight.NOTE, name, text)
+    tenant = Tenant(
+        metadata=ObjectMeta(name=root),
+        spec=TenantSpec(
+            owners=owners,
+            quota=TenantQuota(hard={**shared.limits.get(root, {})}),
+            isolation=Isolation(network=wishes.network),
+            namespaces=NamespaceRules(
+                labels=_allowing(allowed["labels"], NamespaceRules().labels),
+                annotations=_allowing(allowed["annotations"], NamespaceRules().annotations),
+            ),
+        ),
+    )
+    if wishes.network is NetworkIsolation.OPEN:
+        text = "network isolation is Open, as in HNC: pods reach, and are reached from, everywhere; see --network"
+        shared.findings.add(Weight.NOTE, root, text)
+    return Tree(tenant, children)
+
+
+def _allowing(keys: set[str], none: MarkRules) -> MarkRules:
+    # An empty one has to be the model's own, or it would be written out.
+    return MarkRules(allowed=tuple(sorted(keys))) if keys else none
+
+
+def _short(name: str) -> str:
+    """Return the Subnamespace's name of a namespace: the same, or a beginning of it and a hash."""
+    if len(name) <= MAX_NAME:
+        return name
+    digits = sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: MAX_NAME - 9].rstrip('-')}-{digits}"
+
+
+def _cascades(shared: _Shared, name: str) -> bool:
+    """Tell whether HNC deletes what is below a namespace with it: it, or anything above it, allows that."""
+    hierarchies = shared.world.hierarchies
+    return any(
+        hierarchies[each].spec.allow_cascading_deletion for each in shared.forest.line(name) if each in hierarchies
+    )
+
+
+def _marks(shared: _Shared, name: str, what: str, allowed: set[str]) -> dict[str, str]:
+    """Return the labels, or annotations, that HNC gives to a namespace because of it or what is above it.
+
+    Args:
+        shared: Everything.
+        name: The namespace.
+        what: "labels" or "annotations".
+        allowed: The keys that the tenant's rules allow; grows.
+    """
+    found: dict[str, str] = {}
+    for each in shared.forest.line(name):
+        hierarchy = shared.world.hierarchies.get(each)
+        asked = [hierarchy.spec] if hierarchy is not None else []
+        asked += [anchor.spec for anchor in shared.world.anchors if anchor.metadata.name == each]
+        for marks_of in asked:
+            pairs: tuple[Pair, ...] = marks_of.labels if what == "labels" else marks_of.annotations
+            found |= {pair.key: pair.value for pair in pairs}
+    kept: dict[str, str] = {}
+    for key, value in sorted(found.items()):
+        if marks.is_protected(key):
+            text = f"{what[:-1]} {key} not handed on: only administrators set it; what is on the namespace stays"
+            shared.findings.add(Weight.LOST, name, text)
+        elif key not in allowed and len(allowed) == MOST_KEYS:
+            text = (
+                f"{what[:-1]} {key} not handed on: a tenant's rules name at most {MOST_KEYS} keys; what is there stays"
+            )
+            shared.findings.add(Weight.LOST, name, text)
+        else:
+            allowed.add(key)
+            kept[key] = value
+    return kept
+
+
+# -- inheritance ----------------------------------------------------------------------------------
+
+
+def _inheritance(configuration: HncConfiguration | None, findings: Findings) -> Inheritance:
+    """Return what children inherit: roles and their bindings always, and what HNC is told to propagate."""
+    fields: dict[str, InheritanceMode] = {}
+    others: dict[str, OtherInheritance] = {}
+    if configuration is None:
+        text = "none was read: roles and their bindings are handed down, and nothing else"
+        findings.add(Weight.NOTE, "HNCConfiguration", text)
+    for each in configuration.spec.resources if configuration is not None else ():
+        name = f"{each.resource}.{each.group}" if each.group else each.resource
+        field = _FIELDS.get((each.group, each.resource))
+        if each.group == RBAC and each.resource in {"roles", "rolebindings"}:
+            continue  # HNC always propagates them, whatever is said of them
+        if each.mode == "AllowPropagate":
+            text = f"{name}: handed down only where an object is marked for it, as in HNC: spec.inheritance says None"
+            findings.add(Weight.NOTE, "HNCConfiguration", text)
+        elif each.mode not in {"", "Propagate"}:
+            continue
+        elif field is not None:
+            fields[field] = InheritanceMode.SYNC
+        elif (each.group, each.resource) == ("", "resourcequotas"):
+            text = "resourcequotas: not handed down; a share of the tenant's quota takes their place"
+            findings.add(Weight.LOST, "HNCConfiguration", text)
+        elif not may_be_allowed(name) or len(others) == MOST_OTHERS:
+            why = (
+                "such objects are made by controllers"
+                if not may_be_allowed(name)
+                else f"at most {MOST_OTHERS} kinds can be"
+            )
+            findings.add(Weight.LOST, "HNCConfiguration", f"{name}: not handed down; {why}")
+        else:
+            others[name] = OtherInheritance(resource=name, mode=InheritanceMode.SYNC)
+            text = f"{name}: an administrator has to allow this kind in TenancyDefaults before it is handed down"
+            findings.add(Weight.NOTE, "HNCConfiguration", text)
+    return Inheritance(
+        roles=InheritanceMode.SYNC,
+        role_bindings=InheritanceMode.SYNC,
+        network_policies=fields.get("network_policies", InheritanceMode.NONE),
+        limit_ranges=fields.get("limit_ranges", InheritanceMode.NONE),
+        secrets=fields.get("secrets", InheritanceMode.NONE),
+        config_maps=fields.get("config_maps", InheritanceMode.NONE),
+        service_accounts=fields.get("service_accounts", InheritanceMode.NONE),
+        others=tuple(others.values()),
+    )

@@ -1,0 +1,1 @@
+"""Which nodes a slice gets, and which pods use it. Pure."""

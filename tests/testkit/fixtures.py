@@ -1,0 +1,113 @@
+"""Fixtures of the integration tests of tenants: a cluster of their own with Tenantry in it, and one operator.
+
+A test module asks for them by `pytest_plugins = ["testkit.fixtures"]`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tenantry.api import marks
+from tenantry.api.kubernetes import Namespace
+from tenantry.controllers.operator import controllers
+from tenantry.engine.events import Recorder
+from tenantry.engine.metrics import Metrics
+from tenantry.engine.runtime import Engine
+from tenantry.kube import kubeconfig
+from tenantry.kube.client import Client
+from tenantry.local.cluster import LocalCluster, UpOptions
+from testkit.api import SECONDS, Api
+from testkit.clock import ManualClock
+from testkit.installation import install
+from testkit.operators import Operator
+from testkit.pool import Pool
+from testkit.requests import People
+from testkit.trees import Trees
+
+
+@pytest_asyncio.fixture(scope="session")
+async def tenancy(tenantry_home: Path) -> AsyncGenerator[LocalCluster]:
+    """A throwaway cluster with Tenantry in it, and no operator."""
+    local = LocalCluster("tenancy", root=tenantry_home)
+    # What is installed counts as one step, which takes 40 s where fifteen processes want each processor [measured].
+    await local.up(UpOptions(throwaway=True, install=install, timeout_seconds=3 * SECONDS))
+    # The garbage collector looks for new kinds every 30 s only: until then it would not follow the end of a tenant.
+    await local.restart_component("kube-controller-manager", timeout_seconds=2 * SECONDS)
+    yield local
+    await local.down(purge=True)
+
+
+@pytest_asyncio.fixture(scope="session")
+async def api(tenancy: LocalCluster) -> AsyncGenerator[Api]:
+    """An administrator of the cluster."""
+    async with Client(kubeconfig.load([tenancy.kubeconfig_path])) as client:
+        yield Api(client)
+
+
+@pytest_asyncio.fixture(scope="session")
+async def the_operator(tenancy: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Operator]:
+    """The replica that all tests share; see `operator`."""
+    log = tmp_path_factory.mktemp("operator") / "log"
+    shared = Operator(tenancy.paths.kubeconfig("operator"), log)
+    yield shared
+    await shared.stop()
+
+
+@pytest_asyncio.fixture
+async def operator(the_operator: Operator) -> Operator:
+    """The one operator of the cluster: it runs and leads, whatever the test before did to it."""
+    if not the_operator.is_running:
+        await the_operator.start()
+    await the_operator.leads()
+    return the_operator
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test has."""
+    return f"t{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def trees(api: Api) -> Trees:
+    """Trees, as an administrator sees them."""
+    return Trees(api)
+
+
+@pytest_asyncio.fixture
+async def pool(api: Api, name: str) -> AsyncGenerator[Pool]:
+    """Nodes of the test's own, of 8 CPUs and 32 GiB each."""
+    made = Pool(api, name)
+    yield made
+    await made.end()
+
+
+@pytest_asyncio.fixture
+async def people(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[People]:
+    """Anybody, with a certificate."""
+    async with AsyncExitStack() as stack:
+        yield People(tenancy, tmp_path, stack)
+
+
+@pytest_asyncio.fixture
+async def clock(tenancy: LocalCluster, the_operator: Operator) -> AsyncGenerator[ManualClock]:
+    """The clock of the only engine that runs, in this process and instead of the shared operator."""
+    await the_operator.stop()
+    turned = ManualClock(dt.datetime.now(dt.UTC))
+    connection = kubeconfig.load([tenancy.paths.kubeconfig("operator")])
+    async with Client(connection, field_manager=marks.FIELD_MANAGER) as client:
+        uid = (await client.get(Namespace, "kube-system")).metadata.uid
+        recorder = Recorder(client, turned, "test")
+        engine = Engine(client, controllers(uid), clock=turned, metrics=Metrics(), recorder=recorder)
+        running = asyncio.create_task(engine.run())
+        yield turned
+        engine.stop()
+        await running

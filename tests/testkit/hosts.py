@@ -1,0 +1,142 @@
+"""Ingresses, Gateways and routes with hosts, and the kinds of the Gateway API."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tenantry.api.errors import ApiError
+from tenantry.api.hostregister import HOSTS_MARK
+from tenantry.api.kubernetes import RBAC_GROUP
+from tenantry.api.marks import SYSTEM_NAMESPACE
+from tenantry.api.model import Resource
+from tenantry.api.tenancyrules import OWN_MARK, RulesMap
+from tenantry.world.hosts import tenants_in
+from testkit.api import CRDS, Api, until
+from testkit.refusals import refusal
+
+Json = dict[str, Any]
+
+TAKEN = "is taken: another tenant, or the cluster itself, has it, or one that overlaps it"
+GATEWAY_GROUP = "gateway.networking.k8s.io"
+INGRESSES = Resource("networking.k8s.io", "v1", "ingresses", "Ingress")
+ROUTES = Resource(GATEWAY_GROUP, "v1", "httproutes", "HTTPRoute")
+GATEWAYS = Resource(GATEWAY_GROUP, "v1", "gateways", "Gateway")
+CLUSTER_ROLES = Resource(RBAC_GROUP, "v1", "clusterroles", "ClusterRole", namespaced=False)
+
+
+def path(host: str) -> Json:
+    """Return a rule of an Ingress."""
+    backend = {"service": {"name": "web", "port": {"number": 80}}}
+    return {"host": host, "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}}
+
+
+def ingress(*hosts: str, name: str = "i", cls: str = "", annotations: Mapping[str, str] | None = None) -> Json:
+    """Return an Ingress of hosts; without any, of one rule without a host."""
+    spec: Json = {"rules": [path(host) for host in hosts or ("",)], **({"ingressClassName": cls} if cls else {})}
+    return {"metadata": {"name": name, "annotations": dict(annotations or {})}, "spec": spec}
+
+
+def gateway(*hosts: str, cls: str = "public", offered: str = "") -> Json:
+    """Return a Gateway with a listener for each host.
+
+    Args:
+        hosts: "" for a listener without one.
+        cls: Its GatewayClass.
+        offered: From which namespaces routes may have them, as in All; "" says nothing of it.
+    """
+    allowed = {"allowedRoutes": {"namespaces": {"from": offered}}} if offered else {}
+    listeners = [
+        {"name": f"l{number}", "port": 80, "protocol": "HTTP", **({"hostname": host} if host else {}), **allowed}
+        for number, host in enumerate(hosts)
+    ]
+    return {"metadata": {"name": "g"}, "spec": {"gatewayClassName": cls, "listeners": listeners}}
+
+
+def route(*hosts: str, at: str = "") -> Json:
+    """Return a route of hosts.
+
+    Args:
+        hosts: None for those of the Gateway.
+        at: The Gateway's namespace; "" for the route's own.
+    """
+    parent = {"name": "g", **({"namespace": at} if at else {})}
+    return {
+        "metadata": {"name": "r"},
+        "spec": {"parentRefs": [parent], **({"hostnames": list(hosts)} if hosts else {})},
+    }
+
+
+async def register(api: Api) -> dict[str, str]:
+    """Return what the register says: host to the tenant's uid."""
+    found: dict[str, str] = {}
+    for each in await api.list(RulesMap.resource, SYSTEM_NAMESPACE):
+        if each["metadata"].get("labels", {}).get(OWN_MARK) == HOSTS_MARK:
+            found |= tenants_in(each["data"])
+    return found
+
+
+async def known(api: Api, *hosts: str) -> None:
+    """Wait until hosts are somebody's."""
+
+    async def so() -> bool:
+        return (await register(api)).keys() >= set(hosts)
+
+    await until(so, f"{hosts} are somebody's")
+
+
+async def taken(person: Api, namespace: str, *hosts: str) -> list[str]:
+    """Return those hosts that are refused as taken."""
+    return [host for host in hosts if TAKEN in await refusal(person, INGRESSES, ingress(host, name="try"), namespace)]
+
+
+@asynccontextmanager
+async def gateway_api(api: Api) -> AsyncGenerator[None]:
+    """Have a cluster serve the kinds of the Gateway API, without their schemas, and give them to whoever is admin."""
+    role = {
+        "metadata": {"name": "gateways", "labels": {"rbac.authorization.k8s.io/aggregate-to-admin": "true"}},
+        "rules": [{"apiGroups": [GATEWAY_GROUP], "resources": ["*"], "verbs": ["*"]}],
+    }
+    await api.create(CLUSTER_ROLES, role)
+    for resource in (ROUTES, GATEWAYS):
+        await api.create(CRDS, _definition(resource))
+    for resource in (ROUTES, GATEWAYS):
+
+        async def served(resource: Resource = resource) -> bool:
+            try:
+                await api.list(resource, "default")
+            except ApiError:
+                return False
+            return True
+
+        await until(served, f"{resource.kind} is served")
+    yield
+    for resource in (ROUTES, GATEWAYS):
+        await api.delete(CRDS, resource.full_name)
+    for resource in (ROUTES, GATEWAYS):
+        # Who wants them next would be told that they are being deleted.
+        await api.gone(CRDS, resource.full_name)
+    await api.delete(CLUSTER_ROLES, "gateways")
+
+
+async def may_have_gateways(api: Api, user: str, namespace: str) -> None:
+    """Wait until an owner may make what the Gateway API has: the controller-manager gives owners what admins may."""
+    subject = {"kind": "User", "name": user}
+    await until(
+        lambda: api.may(subject, "create", GATEWAY_GROUP, GATEWAYS.plural, namespace),
+        f"{user} may make Gateways in {namespace}",
+    )
+
+
+def _definition(resource: Resource) -> Json:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    names = {"plural": resource.plural, "singular": resource.kind.lower(), "kind": resource.kind}
+    version = {"name": resource.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    return {
+        "metadata": {
+            "name": resource.full_name,
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
+        },
+        "spec": {"group": resource.group, "scope": "Namespaced", "names": names, "versions": [version]},
+    }

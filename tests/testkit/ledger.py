@@ -1,0 +1,205 @@
+"""An auditor of quotas: it watches the API server itself, and replays every resourceVersion in order.
+
+It knows nothing of how shares are moved: only that, for every key, neither the sum of what the ResourceQuotas of a tree
+say nor the sum of what is in force may ever be more than `TenantResourceQuota.status.hard`. Where it looks at claims of
+nodes, too, what these hold that nobody uses yet counts as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tenantry.api.errors import Unreachable
+from tenantry.api.kubernetes import ResourceQuota
+from tenantry.api.model import Resource
+from tenantry.api.slice import Slice
+from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.kube.client import Client
+from tenantry.kube.watch import EventType, watch
+from tenantry.world.shares.amounts import Amounts, Held, read, total
+from tenantry.world.shares.nodes import Asked, Room
+from testkit.api import Api, until
+
+Json = dict[str, Any]
+QUOTAS, BOOKS, SLICES = ResourceQuota.resource, TenantResourceQuota.resource, Slice.resource
+_TENANT = "tenantry.dev/tenant"
+
+
+class Entry(NamedTuple):
+    """One object as it was from a resourceVersion on; None where it was gone."""
+
+    version: int
+    resource: Resource
+    key: str
+    value: Json | None
+
+
+class Ledger:
+    """Everything that happened to ResourceQuotas and TenantResourceQuotas.
+
+    Args:
+        client: Reads as an administrator; nobody else uses it.
+        claims: Look at claims of nodes, too; no namespace may use any then.
+    """
+
+    def __init__(self, client: Client, *, claims: bool = False) -> None:
+        self._client = client
+        self._kinds = (QUOTAS, BOOKS, SLICES) if claims else (QUOTAS, BOOKS)
+        self._entries: list[Entry] = []
+        self._began: dict[Resource, int] = {}
+        self._seen: dict[Resource, int] = {}
+        self.checked = 0
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncGenerator[Ledger]:
+        """Write down what happens while the context is open."""
+        for resource in self._kinds:
+            await self._list(resource)
+        tasks = [asyncio.create_task(self._follow(resource)) for resource in self._kinds]
+        try:
+            yield self
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _list(self, resource: Resource) -> None:
+        async for page in self._client.pages(resource, msgspec.Raw):
+            for raw in page.items:
+                self._note(resource, msgspec.json.decode(raw), gone=False)
+            self._began[resource] = self._seen[resource] = int(page.metadata.resource_version)
+
+    async def _follow(self, resource: Resource) -> None:
+        while True:
+            with suppress(Unreachable):
+                version = str(self._seen[resource])
+                async for events in watch(self._client, resource, resource_version=version):
+                    for event in events:
+                        value: Json = msgspec.json.decode(event.object)
+                        if event.type is not EventType.BOOKMARK:
+                            self._note(resource, value, gone=event.type is EventType.DELETED)
+                        self._seen[resource] = int(value["metadata"]["resourceVersion"])
+
+    def _note(self, resource: Resource, value: Json, *, gone: bool) -> None:
+        meta: Json = value["metadata"]
+        key = f"{meta.get('namespace', '')}/{meta['name']}"
+        self._entries.append(Entry(int(meta["resourceVersion"]), resource, key, None if gone else value))
+
+    async def catch_up(self, api: Api) -> None:
+        """Wait until everything has been heard that has happened until now: the last word on each kind is a mark."""
+        for resource, namespace in ((QUOTAS, "default"), (BOOKS, ""), (SLICES, "")):
+            if resource not in self._kinds:
+                continue
+            about = {"claim": dict.fromkeys(("namespace", "name", "uid"), "mark"), "tenant": "mark"}
+            spec = about if resource == SLICES else {}
+            mark: Json = {"metadata": {"name": f"mark-{len(self._entries)}"}, "spec": spec}
+            made = await api.create(resource, mark, namespace)
+            version = int(made["metadata"]["resourceVersion"])
+
+            async def so(resource: Resource = resource, version: int = version) -> bool:
+                return self._seen[resource] >= version
+
+            await until(so, f"every event of {resource.plural} has come")
+            await api.delete(resource, mark["metadata"]["name"], namespace)
+
+    def breaches(self) -> list[str]:
+        """Replay everything, and return what was ever more than it may be; `checked` counts the states looked at."""
+        quotas: dict[str, dict[str, tuple[Amounts, Amounts]]] = {}
+        owner: dict[str, str] = {}
+        whole: dict[str, Amounts] = {}
+        found: list[str] = []
+        begin = max(self._began.values())
+        for entry in sorted(self._entries, key=lambda entry: entry.version):
+            tenant = entry.key.strip("/")
+            if entry.resource == BOOKS:
+                whole.pop(tenant, None)
+                status: Json = (entry.value or {}).get("status", {})
+                if status.get("batch", {}).get("counted"):
+                    whole[tenant] = read(status.get("hard", {}))
+            else:
+                tenant = _tenant_of(entry.value) or owner.get(entry.key, "")
+                owner[entry.key] = tenant
+                quotas.setdefault(tenant, {}).pop(entry.key, None)
+                if entry.value is not None and entry.key.endswith("/tenantry-quota"):
+                    quotas[tenant][entry.key] = _sides(entry.value)
+                elif entry.value is not None and entry.resource == SLICES:
+                    charged = read(entry.value.get("status", {}).get("charged", {}))
+                    quotas[tenant][entry.key] = charged, charged
+            if entry.version >= begin and tenant in whole:
+                self.checked += 1
+                found += _breaches(entry, tenant, whole[tenant], list(quotas.get(tenant, {}).values()))
+        return found
+
+
+def _tenant_of(value: Json | None) -> str:
+    labels: dict[str, str] = value["metadata"].get("labels") or {} if value is not None else {}
+    return labels.get(_TENANT, "")
+
+
+def _sides(value: Json) -> tuple[Amounts, Amounts]:
+    return read(value["spec"].get("hard", {})), read(value.get("status", {}).get("hard", {}))
+
+
+def _breaches(entry: Entry, tenant: str, whole: Amounts, quotas: list[tuple[Amounts, Amounts]]) -> list[str]:
+    found: list[str] = []
+    for side, sums in (("spec", total(q[0] for q in quotas)), ("status", total(q[1] for q in quotas))):
+        found += [
+            f"{entry.version}: tenant {tenant!r}: {side}.hard[{key}] adds up to {sums[key]} thousandths of {whole[key]}"
+            for key in whole
+            if sums.get(key, 0) > whole[key]
+        ]
+    return found
+
+
+class End(NamedTuple):
+    """A tree at rest; the maps are by namespace."""
+
+    whole: Amounts
+    hard: Amounts
+    rooms: Mapping[str, Room]
+    quotas: Mapping[str, Held]
+    children: Iterable[Asked]
+
+    def inexact(self) -> list[str]:
+        """Return where the tree is not exactly what the specs say; what is refused must lack something."""
+        whole, quotas = self.whole, self.quotas
+        shares = total(held.hard for held in quotas.values())
+        least = {key: max(value, shares.get(key, 0)) for key, value in whole.items()}
+        found = [f"the whole is {self.hard}, not {least}"] if self.hard != least else []
+        found += [f"{n} has no quota" for n in self.rooms if whole and n not in quotas]
+        found += [f"{n} has {held.hard}" for n, held in quotas.items() if set(held.hard) != set(whole)]
+        found += [f"{n} is not in force" for n, held in quotas.items() if held.in_force != held.hard]
+        if not whole:
+            return found
+        return found or [told for child in self.children if (told := self._wrong(child))]
+
+    def _wrong(self, child: Asked) -> str:
+        """Return what is wrong with one child: it has neither what it asks for nor a reason why not."""
+        keys = list(self.whole)
+        room = next((room for room in self.rooms.values() if room.key == child.uid), None)
+        have = self._below(room.namespace) if room is not None else dict.fromkeys(keys, 0)
+        asked = {key: child.hard.get(key, 0) for key in keys}
+        if room is not None and have == asked:
+            return ""
+        held = self.quotas[child.parent]
+        free = {key: held.hard[key] - held.used.get(key, 0) for key in keys}
+        lacks = any(asked[key] - have[key] > free[key] for key in keys)
+        holds = room is not None and any(have[key] > asked[key] for key in keys)
+        if lacks or holds or set(child.hard) - set(keys) or child.problem is not None:
+            return ""
+        return f"{child.parent}/{child.name} asks {asked}, has {have}, and {free} is free"
+
+    def _below(self, namespace: str) -> Amounts:
+        """Return what a subtree has, with what is used beyond the shares of its children."""
+        held = self.quotas[namespace]
+        below = [room.namespace for room in self.rooms.values() if room.parent == namespace]
+        over = [
+            {key: max(0, self.quotas[each].used.get(key, 0) - self.quotas[each].hard[key]) for key in self.whole}
+            for each in below
+        ]
+        return total([held.hard, *over, *(self._below(each) for each in below)])

@@ -1,0 +1,43 @@
+"""People as the API server knows them: by real client certificates of its own authority."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from tenantry.kube import kubeconfig
+from tenantry.kube.client import Client
+from tenantry.local import x509
+from tenantry.local.cluster import LocalCluster
+from testkit.api import Api
+
+
+@asynccontextmanager
+async def as_person(cluster: LocalCluster, folder: Path, user: str, group: str = "") -> AsyncGenerator[Api]:
+    """Give the API server as a person with a client certificate of its authority sees it, in a group or in none."""
+    for file in ("ca.crt", "ca.key"):
+        shutil.copy(cluster.paths.pki / file, folder / file)
+    now = dt.datetime.now(dt.UTC)
+    x509.write_leaf(
+        *(folder, user),
+        authority="ca",
+        user=user,
+        group=group,
+        client=True,
+        server=False,
+        names=(),
+        start=now,
+        end=now + dt.timedelta(hours=1),
+    )
+    connection = msgspec.structs.replace(
+        kubeconfig.load([cluster.kubeconfig_path]),
+        certificate=(folder / f"{user}.crt").read_bytes(),
+        key=(folder / f"{user}.key").read_bytes(),
+    )
+    async with Client(connection) as client:
+        yield Api(client)

@@ -1,0 +1,227 @@
+"""Nodes of a test's own, which nothing runs on, and claims of them."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from tenantry.api import marks, reasons
+from tenantry.api.errors import ApiError, Forbidden
+from tenantry.api.kubernetes import ClusterRoleBinding
+from tenantry.api.model import Resource
+from tenantry.api.slice import SliceClaim
+from tenantry.api.tenancydefaults import NAME as DEFAULTS
+from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.controllers.nodes.controller import Node
+from tenantry.engine.clock import rfc3339, rfc3339_micro
+from testkit.api import PODS, Api, until
+from testkit.refusals import tried
+from testkit.requests import People
+
+Json = dict[str, Any]
+
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+HEARTBEAT_SECONDS = 5.0
+
+
+CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
+
+
+class Pool:
+    """Nodes that no other test has, told from others by a label; and one that stays everybody's, without it.
+
+    Args:
+        api: An administrator.
+        name: Of the pool.
+    """
+
+    def __init__(self, api: Api, name: str) -> None:
+        self.api = api
+        self.name = name
+        self.nodes: list[str] = []
+        self.spare = f"{name}-spare"
+        self._words = 0
+        self.living = [asyncio.create_task(self._beat())]
+
+    @property
+    def selector(self) -> Json:
+        """Return what selects them."""
+        return {"matchLabels": {"pool": self.name}}
+
+    async def add(self, count: int, *, cpu: str = "8", **labels: str) -> list[str]:
+        """Make more nodes, which are ready: nothing here tells otherwise.
+
+        They have room for no pod: one of another test that waits for any node would come, and without a kubelet stay.
+        """
+        return await self.make(count, {"cpu": cpu, "memory": "32Gi", "pods": "0"}, labels)
+
+    async def make(
+        self, count: int, capacity: Mapping[str, str], labels: Mapping[str, str], taints: Sequence[Json] = ()
+    ) -> list[str]:
+        """Make nodes, and return their names once they can be used."""
+        if not self.nodes:
+            # Claims may have all others: see spec.slices.sharedNodes of TenancyDefaults.
+            await self._create(self.spare, {"cpu": "1", "memory": "1Gi", "pods": "0"}, {}, ())
+        first = len(self.nodes)
+        made = [f"{self.name}-{number}" for number in range(first, first + count)]
+        for each in made:
+            await self._create(each, capacity, {"pool": self.name, **labels}, taints)
+            self.nodes.append(each)
+        own = {taint["key"] for taint in taints}
+
+        async def usable() -> bool:
+            # Kubernetes taints each node that is made, until it has seen that it is ready.
+            found = [await self.node(each) for each in (*made, self.spare)]
+            return own.issuperset(taint["key"] for node in found for taint in node["spec"].get("taints", []))
+
+        await until(usable, f"{made} can be used")
+        await self.heard()
+        return made
+
+    async def heard(self) -> None:
+        """Wait until the operator has heard of everything that was done to nodes until now.
+
+        It is told of nodes in the order of their changes, but of claims beside: one that it hears of before is decided
+        on by the nodes as they were. The last change is one that it answers.
+        """
+        self._words += 1
+        said = str(self._words)
+        await self.api.patch(Node.resource, self.spare, {"metadata": {"labels": {marks.INGRESS_MBPS: said}}})
+
+        async def so() -> bool:
+            return (await self.node(self.spare))["status"]["capacity"].get(marks.INGRESS_MBPS) == said
+
+        await until(so, "the operator has heard of the nodes")
+
+    async def _create(
+        self, name: str, capacity: Mapping[str, str], labels: Mapping[str, str], taints: Sequence[Json]
+    ) -> None:
+        now = dt.datetime.now(dt.UTC)
+        ready = {
+            "type": "Ready",
+            "status": "True",
+            "reason": "Test",
+            "message": "",
+            "lastTransitionTime": rfc3339(now),
+        }
+        status = {"capacity": capacity, "allocatable": capacity, "conditions": [ready]}
+        meta = {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}}
+        await self.api.create(Node.resource, {"metadata": meta, "spec": {"taints": list(taints)}, "status": status})
+        # Without a first time, Kubernetes sees no later one as news, and takes the node for dead after a while.
+        lease = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": rfc3339_micro(now)}
+        await self.api.create(LEASES, {"metadata": {"name": name}, "spec": lease}, "kube-node-lease")
+
+    async def node(self, name: str) -> Json:
+        """Return a node."""
+        return await self.api.get(Node.resource, name)
+
+    async def _beat(self) -> None:
+        """Have them live, as their kubelets would: a node of which nobody hears is not ready after a while."""
+        while True:
+            now = {"spec": {"renewTime": rfc3339_micro(dt.datetime.now(dt.UTC))}}
+            for each in self._all():
+                with suppress(ApiError):  # as a kubelet, it goes on when the API server is not there for a moment
+                    await self.api.patch(LEASES, each, now, "kube-node-lease")
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    def _all(self) -> list[str]:
+        return [*self.nodes, self.spare] if self.nodes else []
+
+    async def end(self) -> None:
+        """Delete them."""
+        for task in self.living:
+            task.cancel()
+        await asyncio.gather(*self.living, return_exceptions=True)
+        await asyncio.gather(*(self.api.delete(Node.resource, each) for each in self._all()))
+        await asyncio.gather(*(self.api.delete(LEASES, each, "kube-node-lease") for each in self._all()))
+
+
+async def give_every_node(api: Api) -> None:
+    """Let claims have every node of a cluster that is the test's own: nobody else needs one."""
+    value = {"metadata": {"name": DEFAULTS}, "spec": {"slices": {"sharedNodes": 0}}}
+    await api.create(TenancyDefaults.resource, value)
+
+
+async def claim(api: Api, namespace: str, name: str, **spec: object) -> None:
+    """Make a claim."""
+    await api.create(SliceClaim.resource, {"metadata": {"name": name}, "spec": spec}, namespace)
+
+
+async def state(api: Api, namespace: str, name: str, wanted: str, reason: str = "") -> Json:
+    """Wait until a claim is in a state, and return it."""
+    status: Json = {}
+
+    async def so() -> Json | None:
+        nonlocal status
+        found = await api.get(SliceClaim.resource, name, namespace)
+        status = found.get("status", {})
+        told = [each["reason"] for each in status.get("conditions", []) if each["type"] == reasons.READY]
+        current = status.get("observedGeneration") == found["metadata"]["generation"]
+        right = status.get("state") == wanted and (not reason or reason in told)
+        return found if current and right else None
+
+    try:
+        return await until(so, f"claim {namespace}/{name} is {wanted} {reason}")
+    except AssertionError as error:
+        error.add_note(f"its status: {status}")
+        raise
+
+
+async def is_let_in(api: Api, namespace: str, slice_: str, pod: Json) -> None:
+    """Wait until a namespace's pods are bound to a slice: policies see its label a moment after we do."""
+
+    async def so() -> bool:
+        made = await tried(api, PODS, pod, namespace)
+        return bool(made["spec"].get("nodeSelector", {}).get(marks.SLICE) == slice_)
+
+    await until(so, f"pods of {namespace} are bound to {slice_}")
+
+
+def message(found: Json) -> str:
+    """Return what a claim says."""
+    told: list[str] = [each["message"] for each in found["status"]["conditions"] if each["type"] == reasons.READY]
+    return told[0]
+
+
+def slice_marks(node: Json) -> tuple[str, str, set[str]]:
+    """Return the slice that a node is set aside for, the one that it is bound to, and the effects of its taint."""
+    labels = node["metadata"].get("labels", {})
+    taints = {each["effect"] for each in node["spec"].get("taints", []) if each["key"] == marks.SLICE}
+    return labels.get(marks.SLICE_RESERVED, ""), labels.get(marks.SLICE, ""), taints
+
+
+async def free(pool: Pool, names: list[str]) -> None:
+    """Wait until nodes are everybody's."""
+
+    async def so() -> bool:
+        return all([slice_marks(await pool.node(each)) == ("", "", set()) for each in names])
+
+    await until(so, f"{names} are everybody's")
+
+
+@asynccontextmanager
+async def node_writer(api: Api, people: People, who: str, node: str) -> AsyncGenerator[Api]:
+    """Give the API server as somebody sees it who may write all nodes, as agents of clusters do."""
+    rule = {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["*"]}
+    await api.create(CLUSTER_ROLES, {"metadata": {"name": who}, "rules": [rule]})
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": who}
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": who}
+    binding = {"metadata": {"name": who}, "roleRef": reference, "subjects": [subject]}
+    await api.create(ClusterRoleBinding.resource, binding)
+    writer = await people.person(who)
+
+    async def may() -> bool:
+        try:
+            await writer.patch(Node.resource, node, {"metadata": {"labels": {"mine": "1"}}})
+        except Forbidden:
+            return False
+        return True
+
+    await until(may, f"{who} has its rights")
+    yield writer
+    await writer.patch(Node.resource, node, {"metadata": {"labels": {"mine": None}}})
+    await api.delete(ClusterRoleBinding.resource, who)
+    await api.delete(CLUSTER_ROLES, who)

@@ -1,0 +1,49 @@
+"""An auditor of slices: it watches nodes itself, and looks at every resourceVersion whether one has two slices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typing_extensions import override
+
+from tenantry.kube.client import Client
+from testkit.nodeauditor import NodeAuditor
+
+Json = dict[str, Any]
+KEY = "tenantry.dev/slice"
+
+
+class SliceAuditor(NodeAuditor):
+    """What happened to nodes, in order."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
+        self._now: dict[str, str] = {}
+        self.seen = 0
+
+    @property
+    def taken(self) -> dict[str, str]:
+        """Return the slice of each node that has one now."""
+        return {name: owner for name, owner in self._now.items() if owner}
+
+    @override
+    def note(self, node: Json) -> None:
+        """Look at one node at one version: all its marks name one slice, and it goes to another by way of none."""
+        meta = node["metadata"]
+        labels: dict[str, str] = meta.get("labels", {})
+        named = {labels[key] for key in (KEY, f"{KEY}-reserved") if key in labels}
+        named |= {taint.get("value", "") for taint in node["spec"].get("taints", []) if taint["key"] == KEY}
+        notes: dict[str, str] = meta.get("annotations", {})
+        where = f"{meta['name']} at {meta['resourceVersion']}"
+        if len(named) > 1:
+            self.problems.append(f"{where} has {sorted(named)}")
+        owner = next(iter(named), "")
+        if owner and not labels.get(f"{KEY}-reserved"):
+            self.problems.append(f"{where} has a part of the marks of {owner}")
+        if bool(owner) != bool(notes.get(f"{KEY}-claim")):
+            self.problems.append(f"{where} does not say whose claim it is")
+        before = self._now.get(meta["name"], "")
+        if before and owner and before != owner:
+            self.problems.append(f"{where} went from {before} to {owner}")
+        self._now[meta["name"]] = owner
+        self.seen += 1
