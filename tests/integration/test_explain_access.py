@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import RBAC_GROUP, Namespace
-from tenantry.cli.explain_access import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES, who_can
+from tenantry.cli.explain.access import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES, who_can
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
 from tenantry.world.explain.access import PolicyRule, Subject, Wanted

@@ -21,8 +21,8 @@ from tenantry.api.model import Resource
 from tenantry.api.rules import Images, Rules
 from tenantry.api.tenant import Tenant
 from tenantry.cli.documents import Document
-from tenantry.cli.explain_judge import Explained, explained
-from tenantry.cli.explain_reads import asking
+from tenantry.cli.explain.judge import Explained, explained
+from tenantry.cli.explain.reads import asking
 from tenantry.policy.explain.parts import PODS, Part, filled_in, usage
 from tenantry.policy.explain.refusal import By
 from tenantry.world import quantity

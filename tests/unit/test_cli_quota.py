@@ -18,7 +18,8 @@ from tenantry.api.tenantresourcequota import (
     TenantResourceQuotaSpec,
     TenantResourceQuotaStatus,
 )
-from tenantry.cli import durations, explain_quota, quota, refusals, treepages
+from tenantry.cli import durations, quota, refusals, treepages
+from tenantry.cli.explain import quota as explain_quota
 from tenantry.cli.flags import parse_pairs, parse_renewal
 from tenantry.cli.kinds import Asked, told, told_key
 from tenantry.cli.seen import QuotaSeen, QuotaStatus

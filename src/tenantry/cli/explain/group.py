@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from tenantry.cli.explain_denied import denied
-from tenantry.cli.explain_quota import quota
-from tenantry.cli.explain_slice import slice_
-from tenantry.cli.explain_whocan import who_can
+from tenantry.cli.explain.denied import denied
+from tenantry.cli.explain.quota import quota
+from tenantry.cli.explain.slice import slice_
+from tenantry.cli.explain.who_can import who_can
 
 
 @click.group()

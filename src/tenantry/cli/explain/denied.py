@@ -13,7 +13,7 @@ from tenantry.cli import output, place, session
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
-    from tenantry.cli.explain_judge import Explained
+    from tenantry.cli.explain.judge import Explained
     from tenantry.kube.client import Client
 
 Json = dict[str, Any]
@@ -60,8 +60,8 @@ def denied(
     elsewhere = place.context_namespace(target)
 
     async def work(client: Client) -> list[Explained]:
-        from tenantry.cli.explain_judge import explained
-        from tenantry.cli.explain_reads import asking
+        from tenantry.cli.explain.judge import explained
+        from tenantry.cli.explain.reads import asking
 
         async with asking(client, user, groups) as asker:
             return [await explained(asker, each, namespace, elsewhere) for each in documents]

@@ -12,7 +12,7 @@ from tenantry.cli import output, place, session
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
-    from tenantry.cli.explain_access import Access
+    from tenantry.cli.explain.access import Access
     from tenantry.kube.client import Client
 
 HEADERS = ("WHO", "BINDING", "ROLE", "FROM")
@@ -42,17 +42,17 @@ def who_can(
     where = place.parent(target, namespace)
 
     async def work(client: Client) -> Access:
-        from tenantry.cli import explain_access
-        from tenantry.cli.explain_reads import asking
+        from tenantry.cli.explain import access
+        from tenantry.cli.explain.reads import asking
 
         async with asking(client, user, ()) as asker:
-            return await explain_access.who_can(asker.client, verb, resource, object_name, where)
+            return await access.who_can(asker.client, verb, resource, object_name, where)
 
-    access = session.run(target, work)
+    found = session.run(target, work)
     if form:
-        output.write(output.to_json(access))
+        output.write(output.to_json(found))
     else:
-        output.write_lines(lines(access))
+        output.write_lines(lines(found))
 
 
 def lines(access: Access) -> list[str]:

@@ -13,8 +13,8 @@ from tenantry.api.model import Resource
 from tenantry.api.rules import Action
 from tenantry.api.tenancyrules import Section
 from tenantry.cli.documents import Document
-from tenantry.cli.explain_quota import read_path, verdict
-from tenantry.cli.explain_reads import Asker, Surroundings, Tried
+from tenantry.cli.explain.quota import read_path, verdict
+from tenantry.cli.explain.reads import Asker, Surroundings, Tried
 from tenantry.policy.explain.mend import mended
 from tenantry.policy.explain.parts import Part, filled_in, parts_of, usage
 from tenantry.policy.explain.refusal import By, Cause, agrees, is_same, of_finding, told_by

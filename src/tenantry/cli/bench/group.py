@@ -10,9 +10,9 @@ import msgspec
 from tenantry.api import marks
 from tenantry.api.errors import ApiError, InputError, LocalError
 from tenantry.cli import output
-from tenantry.cli.bench_fairness import fairness
-from tenantry.cli.bench_pods import pods
-from tenantry.cli.bench_slices import slices
+from tenantry.cli.bench.fairness import fairness
+from tenantry.cli.bench.pods import pods
+from tenantry.cli.bench.slices import slices
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""`tenantry bench`: a file for each of its commands."""

@@ -1,0 +1,1 @@
+"""`tenantry explain`: a file for each of its commands."""
