@@ -19,7 +19,7 @@ from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.controllers.quota.index import asked_of, held_of, room_of
+from tenantry.controllers.quota.index import share_quota, share_request, tree_namespace
 from tenantry.engine.observed import ObservedQuota, observe
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
@@ -147,30 +147,30 @@ async def _disturb(api: Api, operators: list[Operator], chance: random.Random, e
 async def _end(api: Api, name: str) -> tuple[End, list[str]]:
     """Return the tree as it is, and what is still going on."""
     tenant = await api.tenant(name)
-    rooms = {
-        found.name: room
+    namespaces = {
+        found.name: found
         for value in await api.list(Namespace.resource)
         if (found := observe(Namespace.resource, msgspec.json.encode(value)))
-        and (room := room_of(found, tenant)) is not None
+        and (found := tree_namespace(found, tenant)) is not None
     }
     quotas = {
-        found.namespace: held_of(found)
+        found.namespace: share_quota(found)
         for value in await api.list(ResourceQuota.resource)
         if isinstance(found := observe(ResourceQuota.resource, msgspec.json.encode(value)), ObservedQuota)
         and found.name == "tenantry-quota"
-        and found.namespace in rooms
+        and found.namespace in namespaces
     }
     data = await api.client.request("GET", wire.path(Subnamespace.resource))
     found_children = msgspec.json.decode(data, type=wire.Page[Subnamespace]).items
-    children = [asked_of(found) for found in found_children if found.metadata.namespace in rooms]
+    children = [share_request(found) for found in found_children if found.metadata.namespace in namespaces]
     try:
-        book = await api.client.get(TenantResourceQuota, name)
+        tenant_quota = await api.client.get(TenantResourceQuota, name)
     except NotFound:
         return End({}, {}, {}, {}, ()), ["no TenantResourceQuota"]
     going = [f"{child.parent}/{child.name} goes" for child in children if child.deleting]
-    going += [f"{room.namespace} goes" for room in rooms.values() if room.terminating]
+    going += [f"{found.name} goes" for found in namespaces.values() if found.terminating]
     adjusted = {key: int(value) for key, value in read(dict(_normal(tenant))).items()}
-    return End(adjusted, read(book.status.hard), rooms, quotas, children), going
+    return End(adjusted, read(tenant_quota.status.hard), namespaces, quotas, children), going
 
 
 def _normal(tenant: Tenant) -> dict[str, str | int]:

@@ -18,7 +18,7 @@ from tenantry.api.marks import TENANT_UID, ZONE
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.rules import Images, Rules
 from tenantry.api.tenancyrules import NAME, OWN_MARK, TenancyRulesSpec
-from tenantry.controllers import rulebook
+from tenantry.controllers import tenancyrules
 from tenantry.policy.compile import LONGEST
 from tenantry.policy.request import Finding, Request
 from tenantry.policy.scheduling import SYSTEM_PRIORITIES
@@ -251,7 +251,7 @@ async def place(api: Api, namespace: str, spec: TenancyRulesSpec | None, *, clos
     labels = {TENANT_UID: "u", OWN_MARK: "own"} if spec is not None else {}
     await api.create(Namespace.resource, {"metadata": {"name": namespace, "labels": labels}})
     if spec is not None:
-        for each in rulebook.objects(spec, ObjectMeta(name=NAME, namespace=namespace)):
+        for each in tenancyrules.objects(spec, ObjectMeta(name=NAME, namespace=namespace)):
             await api.client.create(each)
 
     async def so() -> bool:

@@ -17,7 +17,7 @@ from tenantry.api.marks import TENANT, TENANT_UID
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.rules import Rules
 from tenantry.api.tenancyrules import NAME, OWN_MARK, TenancyRulesSpec
-from tenantry.controllers import rulebook
+from tenantry.controllers import tenancyrules
 from tenantry.policy.request import Request
 from tenantry.policy.storage import CHOSEN_NODE
 from tenantry.policy.verdict import findings
@@ -157,7 +157,7 @@ async def place(api: Api, namespace: str, book: TenancyRulesSpec) -> None:
     """Make a namespace with these rules, and wait until they are in force there."""
     labels = {TENANT_UID: "u", TENANT: "t", OWN_MARK: "own"}
     await api.create(Namespace.resource, {"metadata": {"name": namespace, "labels": labels}})
-    for each in rulebook.objects(book, ObjectMeta(name=NAME, namespace=namespace)):
+    for each in tenancyrules.objects(book, ObjectMeta(name=NAME, namespace=namespace)):
         await api.client.create(each)
 
     async def so() -> bool:

@@ -13,7 +13,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta, Resource, object_key
 from tenantry.api.subnamespace import Inheritance, InheritanceMode, Mode, Subnamespace, SubnamespaceSpec
 from tenantry.controllers.inheritance.contents import content_of
-from tenantry.controllers.inheritance.desired import Act, Heir, Step, decide, finished
+from tenantry.controllers.inheritance.desired import Act, ChildNamespace, Step, decide, finished
 from tenantry.engine.observed import Observed, observe
 from tenantry.world.inheritance import CONFIG_MAPS, ROLES, SECRETS
 from testkit.model import World
@@ -101,7 +101,7 @@ def _worlds(draw: st.DrawFn) -> World:
 
 
 class _Operator:
-    """Does with decisions what `Estate` does, with a budget of faults; what it knows of copies made is in `copied`."""
+    """Carries out decisions as `Propagation` does, with a budget of faults; `copied` records which copies were made."""
 
     def __init__(
         self, world: World, specs: dict[str, SubnamespaceSpec], teams: dict[str, str], faults: list[str]
@@ -113,7 +113,7 @@ class _Operator:
         self.copied: dict[str, tuple[str, ...]] = dict.fromkeys(PARENTS, ())
         self.writes = 0
 
-    def heir(self, child: str) -> Heir:
+    def child(self, child: str) -> ChildNamespace:
         """Return a child as the caches have it."""
         labels = {"team": self.teams[child], "tenantry.dev/tenant": "core"}
         namespace = observe(
@@ -121,51 +121,51 @@ class _Operator:
         )
         meta = ObjectMeta(name=child, namespace=PARENTS[child], uid=child)
         subnamespace = Subnamespace(metadata=meta, spec=self.specs[child])
-        return Heir(subnamespace=subnamespace, namespace=namespace, copied=self.copied[child])
+        return ChildNamespace(subnamespace=subnamespace, namespace=namespace, copied=self.copied[child])
 
-    def bring(self, child: str) -> bool:
+    def bring(self, namespace: str) -> bool:
         """Bring everything into one child; return whether there was anything to do."""
-        heir = self.heir(child)
+        child = self.child(namespace)
         steps = [
-            step for resource in KINDS for name in NAMES if (step := self._decide(resource, name, heir)) is not None
+            step for resource in KINDS for name in NAMES if (step := self._decide(resource, name, child)) is not None
         ]
         failed: set[str] = set()
         for step in steps:
             try:
-                self._write(step, heir)
+                self._write(step, child)
             except ApiError:
                 failed.add(step.resource.full_name)
-        self.copied[child] = finished(KINDS, heir, failed)
+        self.copied[namespace] = finished(KINDS, child, failed)
         return any(step.act is not Act.CLASH for step in steps)
 
-    def _decide(self, resource: Resource, name: str, heir: Heir) -> Step | None:
-        source, found = self._see(resource, heir.parent, name), self._see(resource, heir.name, name)
-        return decide(resource, name, source, found, heir, is_like=lambda _, copy, wanted: copy.likeness == wanted)
+    def _decide(self, resource: Resource, name: str, child: ChildNamespace) -> Step | None:
+        source, found = self._see(resource, child.parent, name), self._see(resource, child.name, name)
+        return decide(resource, name, source, found, child, is_like=lambda _, copy, wanted: copy.likeness == wanted)
 
     def _see(self, resource: Resource, namespace: str, name: str) -> Observed | None:
         value = self.world.objects.get((resource, object_key(namespace, name)))
         return observe(resource, msgspec.json.encode(value)) if value is not None else None
 
-    def _write(self, step: Step, heir: Heir) -> None:
+    def _write(self, step: Step, child: ChildNamespace) -> None:
         if step.act is Act.CLASH:
             return
         fault = self.faults.pop() if self.faults else ""
         if fault == "lost":
             raise ServerError("lost", status=500)
         self.writes += 1
-        self._carry(step, heir)
+        self._carry(step, child)
         if fault == "answer lost":
             raise ServerError("answer lost", status=500)
 
-    def _carry(self, step: Step, heir: Heir) -> None:
-        world, key = self.world, object_key(heir.name, step.name)
+    def _carry(self, step: Step, child: ChildNamespace) -> None:
+        world, key = self.world, object_key(child.name, step.name)
         if step.act is Act.DELETE:
             world.delete(step.resource, key)
             return
-        source = self.world.get(step.resource, object_key(heir.parent, step.name))
+        source = self.world.get(step.resource, object_key(child.parent, step.name))
         content = content_of(step.resource, msgspec.json.encode(source), 0.0)
         assert content is not None
-        body: Json = msgspec.json.decode(content.copy_for(heir, step))
+        body: Json = msgspec.json.decode(content.copy_for(child, step))
         if step.found is not None:
             live = world.get(step.resource, key)
             if body["metadata"]["resourceVersion"] != live["metadata"]["resourceVersion"]:

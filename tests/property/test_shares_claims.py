@@ -7,9 +7,9 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenantry.world.shares.amounts import Amounts, Held, add, fits
+from tenantry.world.shares.amounts import Amounts, ShareQuota, add, fits
 from tenantry.world.shares.claims import users, uses
-from tenantry.world.shares.nodes import Asked, Node, Room
+from tenantry.world.shares.share import Share, ShareRequest, TreeNamespace
 from tenantry.world.shares.tree import Tree
 
 WHOLE: Amounts = {"cpu": 40, "pods": 40}
@@ -25,42 +25,44 @@ class World:
 
     def __init__(self, whole: Amounts) -> None:
         self.tree = Tree(whole)
-        self.rooms: dict[str, Room] = {}
-        self.claims: dict[str, Asked] = {}
+        self.namespaces: dict[str, TreeNamespace] = {}
+        self.claims: dict[str, ShareRequest] = {}
         self._version = 0
-        self.put(Room(namespace=CORE, uid="u-core"))
+        self.put(TreeNamespace(name=CORE, uid="u-core"))
         self.tree.start(())
         self.settle()
 
-    def put(self, room: Room) -> None:
+    def put(self, found: TreeNamespace) -> None:
         """Make a namespace, or have it use a slice."""
-        self.rooms[room.namespace] = room
-        self.tree.put_room(room)
+        self.namespaces[found.name] = found
+        self.tree.put_namespace(found)
 
     def child(self, name: str, parent: str, **hard: int) -> None:
         """Ask for a Subnamespace and make its namespace."""
-        self.tree.put_child(Asked(uid=name, name=name, parent=parent, hard=hard, created=str(self.tick())))
-        if name not in self.rooms:
-            self.put(Room(namespace=name, uid=f"u-{name}", key=name, parent=parent))
+        self.tree.put_request(ShareRequest(uid=name, name=name, parent=parent, hard=hard, created=str(self.tick())))
+        if name not in self.namespaces:
+            self.put(TreeNamespace(name=name, uid=f"u-{name}", key=name, parent=parent))
         self.settle()
 
     def claim(self, name: str, parent: str, cpu: int) -> None:
         """Claim nodes."""
         created = self.claims[name].created if name in self.claims else str(self.tick())
-        self.claims[name] = Asked(uid=name, name=name, parent=parent, hard={"cpu": cpu}, created=created, slice=name)
-        self.tree.put_child(self.claims[name])
+        self.claims[name] = ShareRequest(
+            uid=name, name=name, parent=parent, hard={"cpu": cpu}, created=created, slice=name
+        )
+        self.tree.put_request(self.claims[name])
         self.settle()
 
     def release(self, name: str) -> None:
         """End a claim that nobody uses."""
         del self.claims[name]
-        self.tree.drop_child(name)
+        self.tree.drop_request(name)
         self.settle()
 
     def use(self, namespace: str, slice_: str) -> None:
         """Have a namespace's pods run on a slice, or on any node."""
-        old = self.rooms[namespace]
-        self.put(Room(namespace=namespace, uid=old.uid, key=old.key, parent=old.parent, slice=slice_))
+        old = self.namespaces[namespace]
+        self.put(TreeNamespace(name=namespace, uid=old.uid, key=old.key, parent=old.parent, slice=slice_))
         self.settle()
 
     def run(self, namespace: str, cpu: int) -> None:
@@ -77,7 +79,7 @@ class World:
         """Bring every ResourceQuota to what it should be."""
         for _ in range(20):
             self.tree.plan()
-            wrong = [name for name in self.rooms if name in self.tree.bare | self.tree.differing]
+            wrong = [name for name in self.namespaces if name in self.tree.bare | self.tree.differing]
             if not wrong:
                 return
             for name in wrong:
@@ -85,33 +87,33 @@ class World:
         raise AssertionError("the shares do not come to rest")
 
     def _write(self, namespace: str, used: Amounts) -> None:
-        node = self.node(namespace)
+        share = self.share(namespace)
         known = self.tree.quotas.get(namespace)
         before = known.used if known is not None else {}
-        in_use = {key: min(used.get(key, before.get(key, 0)), max(node.own[key], before.get(key, 0))) for key in WHOLE}
-        hard = dict(node.own)
-        held = Held(uid=f"q-{namespace}", version=self.tick(), hard=hard, in_force=hard, used=in_use)
+        in_use = {key: min(used.get(key, before.get(key, 0)), max(share.own[key], before.get(key, 0))) for key in WHOLE}
+        hard = dict(share.own)
+        held = ShareQuota(uid=f"q-{namespace}", version=self.tick(), hard=hard, in_force=hard, used=in_use)
         self.tree.put_quota(namespace, held)
 
-    def node(self, namespace: str) -> Node:
+    def share(self, namespace: str) -> Share:
         """Return a namespace's node."""
-        node = self.tree.at(namespace)
-        assert node is not None
-        return node
+        share = self.tree.at(namespace)
+        assert share is not None
+        return share
 
     def own(self, namespace: str) -> int:
         """Return the CPUs that a namespace's ResourceQuota has."""
-        return self.node(namespace).own["cpu"]
+        return self.share(namespace).own["cpu"]
 
     def granted(self, claim: str) -> int:
         """Return the CPUs that a claim is charged with."""
-        return self.tree.nodes[claim].granted["cpu"]
+        return self.tree.shares[claim].granted["cpu"]
 
     def charged(self) -> Amounts:
         """Return what namespaces and claims hold together, what they hold in each other's stead once."""
         sums: Amounts = {}
-        for name in self.rooms:
-            add(sums, self.node(name).own)
+        for name in self.namespaces:
+            add(sums, self.share(name).own)
         for claim in self.tree.claims:
             parent = self.tree.parent_of(claim)
             assert parent is not None
@@ -129,7 +131,7 @@ def test_a_claim_is_charged_and_given_back() -> None:
     world.claim("fast", CORE, 16)
     assert (world.granted("fast"), world.own(CORE), world.own("web")) == (16, 14, 10)
     world.claim("large", CORE, 20)
-    blocked = world.tree.nodes["large"].blocked
+    blocked = world.tree.shares["large"].blocked
     assert world.granted("large") == 0
     assert blocked is not None
     assert "cpu: asked 20m, free 14m" in blocked.message
@@ -149,7 +151,7 @@ def test_the_namespace_of_a_claim_has_its_share_and_no_other() -> None:
     world.child("web", CORE, cpu=24)
     assert (world.own(CORE), world.own("web")) == (16, 24)
     assert world.charged()["cpu"] == 40
-    assert world.node(CORE).own["pods"] == 40
+    assert world.share(CORE).own["pods"] == 40
 
 
 def test_a_subnamespace_has_the_claims_share_in_its_stead() -> None:
@@ -175,8 +177,8 @@ def test_a_child_that_uses_the_claim_of_its_parent_has_its_share_of_it() -> None
     world.claim("fast", CORE, 40)
     world.use(CORE, "fast")
     assert world.own(CORE) == 40
-    world.tree.put_child(Asked(uid="web", name="web", parent=CORE, hard={"cpu": 8}, created="2"))
-    world.put(Room(namespace="web", uid="u-web", key="web", parent=CORE, slice="fast"))
+    world.tree.put_request(ShareRequest(uid="web", name="web", parent=CORE, hard={"cpu": 8}, created="2"))
+    world.put(TreeNamespace(name="web", uid="u-web", key="web", parent=CORE, slice="fast"))
     world.settle()
     assert (world.own(CORE), world.own("web")) == (32, 8)
     assert world.charged()["cpu"] == 40
@@ -192,7 +194,7 @@ def test_what_is_held_twice_below_a_namespace_is_no_more_than_its_share() -> Non
     world.claim("fast", "a", 25)
     world.claim("other", CORE, 3)
     assert (world.granted("fast"), world.own("b"), world.own("a"), world.own(CORE)) == (13, 13, 0, 24)
-    assert world.node("a").granted["cpu"] == 13
+    assert world.share("a").granted["cpu"] == 13
     assert world.charged()["cpu"] == 40
 
 
@@ -204,23 +206,23 @@ def test_a_tree_that_is_read_anew_knows_what_claims_hold() -> None:
         world.claim("fast", CORE, 16)
         if user:
             world.use(user, "fast")
-        before = {name: world.own(name) for name in world.rooms}
+        before = {name: world.own(name) for name in world.namespaces}
         anew = Tree(WHOLE)
         for name, held in world.tree.quotas.items():
             anew.put_quota(name, held)
-        for room in world.rooms.values():
-            anew.put_room(room)
-        anew.put_child(Asked(uid="web", name="web", parent=CORE, hard={"cpu": 4}, created="1"))
+        for found in world.namespaces.values():
+            anew.put_namespace(found)
+        anew.put_request(ShareRequest(uid="web", name="web", parent=CORE, hard={"cpu": 4}, created="1"))
         fast = world.claims["fast"]
-        late = Asked(uid="late", name="late", parent=CORE, hard={"cpu": 30}, created="0", slice="late")
-        charged = Asked(uid="fast", name="fast", parent=CORE, hard=fast.hard, slice="fast", charged={"cpu": 16})
-        anew.put_child(late)
-        anew.put_child(charged)
+        late = ShareRequest(uid="late", name="late", parent=CORE, hard={"cpu": 30}, created="0", slice="late")
+        charged = ShareRequest(uid="fast", name="fast", parent=CORE, hard=fast.hard, slice="fast", charged={"cpu": 16})
+        anew.put_request(late)
+        anew.put_request(charged)
         anew.start(())
         anew.plan()
-        assert anew.nodes["fast"].granted["cpu"] == 16
-        assert anew.nodes["late"].granted["cpu"] == 0
-        assert {name: node.own["cpu"] for name in world.rooms if (node := anew.at(name))} == before
+        assert anew.shares["fast"].granted["cpu"] == 16
+        assert anew.shares["late"].granted["cpu"] == 0
+        assert {name: share.own["cpu"] for name in world.namespaces if (share := anew.at(name))} == before
 
 
 @settings(max_examples=150, deadline=None)
@@ -229,11 +231,11 @@ def test_what_is_held_is_never_more_than_there_is(chance: random.Random, steps: 
     """X03: namespaces and claims together, whatever is asked for and whoever uses what; and it comes to rest."""
     world = World(WHOLE)
     for _ in range(steps):
-        spaces = list(world.rooms)
+        spaces = list(world.namespaces)
         match chance.randint(0, 5):
             case 0 | 1:
                 name = chance.choice("abcd")
-                old = world.rooms.get(name)
+                old = world.namespaces.get(name)
                 parent = old.parent if old is not None else chance.choice(spaces)
                 world.child(name, parent, cpu=chance.randint(0, 20), pods=chance.randint(0, 5))
             case 2:
@@ -245,7 +247,9 @@ def test_what_is_held_is_never_more_than_there_is(chance: random.Random, steps: 
             case 4:
                 _use_some(world, chance)
             case _:
-                idle = [name for name in world.claims if all(room.slice != name for room in world.rooms.values())]
+                idle = [
+                    name for name in world.claims if all(found.slice != name for found in world.namespaces.values())
+                ]
                 if idle:
                     world.release(chance.choice(idle))
         assert fits(world.charged(), WHOLE), world.charged()
@@ -253,8 +257,8 @@ def test_what_is_held_is_never_more_than_there_is(chance: random.Random, steps: 
 
 def _use_some(world: World, chance: random.Random) -> None:
     """Have a namespace use a claim that has its nodes, in its own namespace or the one above."""
-    room = world.rooms[chance.choice(list(world.rooms))]
-    near = [name for name, claim in world.claims.items() if claim.parent in {room.namespace, room.parent}]
+    found = world.namespaces[chance.choice(list(world.namespaces))]
+    near = [name for name, claim in world.claims.items() if claim.parent in {found.name, found.parent}]
     mine = [name for name in near if world.granted(name)]
-    if mine and not room.slice:
-        world.use(room.namespace, chance.choice(mine))
+    if mine and not found.slice:
+        world.use(found.name, chance.choice(mine))

@@ -23,7 +23,7 @@ from tenantry.api.kubernetes import (
 from tenantry.api.marks import SUSPENDED_SUBJECTS
 from tenantry.api.model import Resource
 from tenantry.api.tenant import NetworkIsolation, Tenant
-from tenantry.controllers import interior, suspension
+from tenantry.controllers import suspension, tenantnamespace
 from tenantry.controllers.tenant import desired, status
 from tenantry.controllers.tenant.controller import plan_for
 from tenantry.controllers.tenant.gather import CHILD_KINDS, Inputs, gather
@@ -53,7 +53,7 @@ def _reconcile(world: World, value: Tenant, caches: Caches) -> Generator[Request
     inputs = _inputs(value, caches)
 
     def edits() -> tuple[Any, ...]:
-        return suspension.edits(inputs.bindings, suspended=value.spec.suspended, ours=interior.OWNER_BINDING)
+        return suspension.edits(inputs.bindings, suspended=value.spec.suspended, ours=tenantnamespace.OWNER_BINDING)
 
     return operate(world, plan_for(inputs), edits)
 
@@ -250,7 +250,7 @@ def test_the_owners_binding_is_never_made_before_what_limits_and_isolates(value:
             runs.go_on(running, 0, data.draw(FAULTS))
             if (RoleBinding.resource, "acme/tenantry-owner") in world.objects:
                 for child in desired.children(value, CLUSTER_UID, has_cluster_policies=True):
-                    if child.wave < interior.WAVE_PEOPLE:
+                    if child.wave < tenantnamespace.WAVE_PEOPLE:
                         world.get(child.object.resource, child.object.key)
         if _plan(world, value).is_empty:
             return

@@ -21,12 +21,12 @@ from tenantry.api.slice import Slice
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.kube.client import Client
 from tenantry.kube.watch import EventType, watch
-from tenantry.world.shares.amounts import Amounts, Held, read, total
-from tenantry.world.shares.nodes import Asked, Room
+from tenantry.world.shares.amounts import Amounts, ShareQuota, read, total
+from tenantry.world.shares.share import ShareRequest, TreeNamespace
 from testkit.api import Api, until
 
 Json = dict[str, Any]
-QUOTAS, BOOKS, SLICES = ResourceQuota.resource, TenantResourceQuota.resource, Slice.resource
+QUOTAS, TENANT_QUOTAS, SLICES = ResourceQuota.resource, TenantResourceQuota.resource, Slice.resource
 _TENANT = "tenantry.dev/tenant"
 
 
@@ -49,7 +49,7 @@ class Ledger:
 
     def __init__(self, client: Client, *, claims: bool = False) -> None:
         self._client = client
-        self._kinds = (QUOTAS, BOOKS, SLICES) if claims else (QUOTAS, BOOKS)
+        self._kinds = (QUOTAS, TENANT_QUOTAS, SLICES) if claims else (QUOTAS, TENANT_QUOTAS)
         self._entries: list[Entry] = []
         self._began: dict[Resource, int] = {}
         self._seen: dict[Resource, int] = {}
@@ -92,7 +92,7 @@ class Ledger:
 
     async def catch_up(self, api: Api) -> None:
         """Wait until everything has been heard that has happened until now: the last word on each kind is a mark."""
-        for resource, namespace in ((QUOTAS, "default"), (BOOKS, ""), (SLICES, "")):
+        for resource, namespace in ((QUOTAS, "default"), (TENANT_QUOTAS, ""), (SLICES, "")):
             if resource not in self._kinds:
                 continue
             about = {"claim": dict.fromkeys(("namespace", "name", "uid"), "mark"), "tenant": "mark"}
@@ -116,7 +116,7 @@ class Ledger:
         begin = max(self._began.values())
         for entry in sorted(self._entries, key=lambda entry: entry.version):
             tenant = entry.key.strip("/")
-            if entry.resource == BOOKS:
+            if entry.resource == TENANT_QUOTAS:
                 whole.pop(tenant, None)
                 status: Json = (entry.value or {}).get("status", {})
                 if status.get("batch", {}).get("counted"):
@@ -161,9 +161,9 @@ class End(NamedTuple):
 
     whole: Amounts
     hard: Amounts
-    rooms: Mapping[str, Room]
-    quotas: Mapping[str, Held]
-    children: Iterable[Asked]
+    namespaces: Mapping[str, TreeNamespace]
+    quotas: Mapping[str, ShareQuota]
+    children: Iterable[ShareRequest]
 
     def inexact(self) -> list[str]:
         """Return where the tree is not exactly what the specs say; what is refused must lack something."""
@@ -171,33 +171,33 @@ class End(NamedTuple):
         shares = total(held.hard for held in quotas.values())
         least = {key: max(value, shares.get(key, 0)) for key, value in whole.items()}
         found = [f"the whole is {self.hard}, not {least}"] if self.hard != least else []
-        found += [f"{n} has no quota" for n in self.rooms if whole and n not in quotas]
+        found += [f"{n} has no quota" for n in self.namespaces if whole and n not in quotas]
         found += [f"{n} has {held.hard}" for n, held in quotas.items() if set(held.hard) != set(whole)]
         found += [f"{n} is not in force" for n, held in quotas.items() if held.in_force != held.hard]
         if not whole:
             return found
         return found or [told for child in self.children if (told := self._wrong(child))]
 
-    def _wrong(self, child: Asked) -> str:
+    def _wrong(self, child: ShareRequest) -> str:
         """Return what is wrong with one child: it has neither what it asks for nor a reason why not."""
         keys = list(self.whole)
-        room = next((room for room in self.rooms.values() if room.key == child.uid), None)
-        have = self._below(room.namespace) if room is not None else dict.fromkeys(keys, 0)
-        asked = {key: child.hard.get(key, 0) for key in keys}
-        if room is not None and have == asked:
+        found = next((found for found in self.namespaces.values() if found.key == child.uid), None)
+        have = self._below(found.name) if found is not None else dict.fromkeys(keys, 0)
+        request = {key: child.hard.get(key, 0) for key in keys}
+        if found is not None and have == request:
             return ""
         held = self.quotas[child.parent]
         free = {key: held.hard[key] - held.used.get(key, 0) for key in keys}
-        lacks = any(asked[key] - have[key] > free[key] for key in keys)
-        holds = room is not None and any(have[key] > asked[key] for key in keys)
+        lacks = any(request[key] - have[key] > free[key] for key in keys)
+        holds = found is not None and any(have[key] > request[key] for key in keys)
         if lacks or holds or set(child.hard) - set(keys) or child.problem is not None:
             return ""
-        return f"{child.parent}/{child.name} asks {asked}, has {have}, and {free} is free"
+        return f"{child.parent}/{child.name} asks {request}, has {have}, and {free} is free"
 
     def _below(self, namespace: str) -> Amounts:
         """Return what a subtree has, with what is used beyond the shares of its children."""
         held = self.quotas[namespace]
-        below = [room.namespace for room in self.rooms.values() if room.parent == namespace]
+        below = [found.name for found in self.namespaces.values() if found.parent == namespace]
         over = [
             {key: max(0, self.quotas[each].used.get(key, 0) - self.quotas[each].hard[key]) for key in self.whole}
             for each in below

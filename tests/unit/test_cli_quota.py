@@ -12,8 +12,8 @@ from tenantry.api.model import ObjectMeta
 from tenantry.api.subnamespace import Inheritance, InheritanceMode, Mode, OtherInheritance
 from tenantry.api.tenantresourcequota import (
     Adjustment,
-    ClaimShare,
-    Share,
+    ClaimShareStatus,
+    ShareStatus,
     TenantResourceQuota,
     TenantResourceQuotaSpec,
     TenantResourceQuotaStatus,
@@ -30,17 +30,17 @@ from tenantry.world.explain.quota import explain as compute
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SALE = Adjustment(name="sale", resources={"requests.cpu": "2", "pods": "-5"}, expires_at="2026-01-03T03:04:05Z")
 TREE = (
-    Share(
+    ShareStatus(
         namespace="acme",
         assigned={"requests.cpu": "10", "pods": "5"},
         used={"requests.cpu": "3", "pods": "0"},
         free={"requests.cpu": "7", "pods": "5"},
     ),
-    Share(namespace="web-1", parent="acme", depth=1, assigned={"requests.cpu": "2"}, used={}, free={}),
+    ShareStatus(namespace="web-1", parent="acme", depth=1, assigned={"requests.cpu": "2"}, used={}, free={}),
 )
 
 
-def trq(*tree: Share, adjustments: tuple[Adjustment, ...] = ()) -> TenantResourceQuota:
+def trq(*tree: ShareStatus, adjustments: tuple[Adjustment, ...] = ()) -> TenantResourceQuota:
     return TenantResourceQuota(
         metadata=ObjectMeta(name="acme"),
         spec=TenantResourceQuotaSpec(adjustments=adjustments),
@@ -72,7 +72,7 @@ def test_the_tree_is_a_table() -> None:
 
 def test_what_claims_have_is_a_line_below_their_namespace() -> None:
     """X03: nodes come out of the same quota."""
-    claims = (ClaimShare(claim="fast", assigned={"requests.cpu": "4", "requests.memory": "8Gi"}),)
+    claims = (ClaimShareStatus(claim="fast", assigned={"requests.cpu": "4", "requests.memory": "8Gi"}),)
     tree = (msgspec.structs.replace(TREE[0], claims=claims), TREE[1])
     view = quota.view_of("acme", trq(*tree), {})
     assert [line.rstrip() for line in quota.lines([view], NOW)[3:6]] == [
@@ -86,7 +86,7 @@ def test_what_claims_have_is_a_line_below_their_namespace() -> None:
 def test_a_child_stands_behind_its_own_parent() -> None:
     """E09: the status has a tree level by level; what is indented must be what is inside."""
     shares = [
-        Share(namespace=name, parent=parent, depth=depth)
+        ShareStatus(namespace=name, parent=parent, depth=depth)
         for name, parent, depth in (
             ("acme", "", 0),
             ("web-1", "acme", 1),

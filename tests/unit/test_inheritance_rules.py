@@ -16,7 +16,7 @@ from tenantry.api.subnamespace import (
     OtherInheritance,
     SubnamespaceSpec,
 )
-from tenantry.engine.observed import Heritable, observe
+from tenantry.engine.observed import Inheritable, observe
 from tenantry.world import inheritance
 from tenantry.world.inheritance import CONFIG_MAPS, ROLES, SECRETS, SERVICE_ACCOUNTS
 
@@ -180,13 +180,13 @@ def test_what_programs_make_for_themselves_is_never_inherited(
 ) -> None:
     """E06: tokens, what controllers made, what every namespace has, and what Tenantry made but for copies."""
     value = {**fields, "metadata": {"namespace": "n", "uid": "u", "resourceVersion": "1", **metadata}}
-    assert isinstance(observe(resource, msgspec.json.encode(value)), Heritable) is heritable
+    assert isinstance(observe(resource, msgspec.json.encode(value)), Inheritable) is heritable
 
 
 def _likeness(resource: Resource, value: Json, **metadata: object) -> bytes:
     whole = {"metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "1", **metadata}, **value}
     seen = observe(resource, msgspec.json.encode(whole))
-    assert isinstance(seen, Heritable)
+    assert isinstance(seen, Inheritable)
     return seen.likeness
 
 

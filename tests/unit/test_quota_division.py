@@ -5,86 +5,86 @@ from __future__ import annotations
 import pytest
 
 from tenantry.api import reasons
-from tenantry.world.shares.amounts import Amounts, Book, Held
-from tenantry.world.shares.moves import Make, Mover, Shape, Write
-from tenantry.world.shares.nodes import Asked, Room
+from tenantry.world.shares.amounts import Amounts, ObservedTenantQuota, ShareQuota
+from tenantry.world.shares.batches import BatchPlanner, CreateQuota, UpdateQuota, UpdateTenantQuota
+from tenantry.world.shares.share import ShareRequest, TreeNamespace
 from tenantry.world.shares.tree import Tree
 
 CORE = "acme"
 
 
-def tree(whole: Amounts, *children: Asked, reclaim: bool = False) -> Tree:
+def tree(whole: Amounts, *children: ShareRequest, reclaim: bool = False) -> Tree:
     """Return a tree whose children have a namespace each, and a ResourceQuota of what they ask for."""
     made = Tree(whole, reclaim=reclaim)
-    made.put_room(Room(namespace=CORE, uid="core"))
+    made.put_namespace(TreeNamespace(name=CORE, uid="core"))
     made.put_quota(CORE, held(whole))
     for child in children:
-        made.put_child(child)
-        made.put_room(Room(namespace=child.name, uid=f"ns-{child.name}", key=child.uid, parent=child.parent))
+        made.put_request(child)
+        made.put_namespace(TreeNamespace(name=child.name, uid=f"ns-{child.name}", key=child.uid, parent=child.parent))
         made.put_quota(child.name, held(child.hard))
     made.start(())
     made.plan()
     return made
 
 
-def held(hard: Amounts, *, version: int = 1, used: Amounts | None = None) -> Held:
+def held(hard: Amounts, *, version: int = 1, used: Amounts | None = None) -> ShareQuota:
     nothing = dict.fromkeys(hard, 0)
-    return Held(uid="q", version=version, hard=hard, in_force=hard, used={**nothing, **(used or {})})
+    return ShareQuota(uid="q", version=version, hard=hard, in_force=hard, used={**nothing, **(used or {})})
 
 
-def asked(name: str, cpu: int, parent: str = CORE, created: str = "1", **more: int) -> Asked:
-    return Asked(uid=f"uid-{name}", name=name, parent=parent, created=created, hard={"cpu": cpu, **more})
+def request(name: str, cpu: int, parent: str = CORE, created: str = "1", **more: int) -> ShareRequest:
+    return ShareRequest(uid=f"uid-{name}", name=name, parent=parent, created=created, hard={"cpu": cpu, **more})
 
 
 def own(made: Tree, *names: str) -> list[int]:
     made.plan()
     found = [made.at(name) for name in names]
-    return [node.own["cpu"] if node is not None else -1 for node in found]
+    return [share.own["cpu"] if share is not None else -1 for share in found]
 
 
 def test_a_change_of_one_costs_nothing_for_the_others() -> None:
     """E09: of ten thousand children, only the one that changes and its parent are looked at."""
-    many = [asked(f"c{number}", 1) for number in range(10_000)]
+    many = [request(f"c{number}", 1) for number in range(10_000)]
     made = tree({"cpu": 20_000}, *many)
     assert made.differing == {CORE}
     made.stirred = set()
-    made.put_child(asked("c77", 3))
+    made.put_request(request("c77", 3))
     made.plan()
-    assert {node.key for node in made.stirred} == {"", "uid-c77"}
+    assert {share.key for share in made.stirred} == {"", "uid-c77"}
     assert made.differing == {CORE, "c77"}
     made.stirred = set()
     made.put_quota("c99", held({"cpu": 1}, version=2, used={"cpu": 1}))
     made.plan()
-    assert {node.key for node in made.stirred} == {"", "uid-c99"}
+    assert {share.key for share in made.stirred} == {"", "uid-c99"}
 
 
 def test_the_oldest_is_served_first_and_all_of_it_or_nothing() -> None:
     """E09: who asks for more than there is does not get a part."""
     made = tree({"cpu": 10})
-    for child in (asked("late", 4, created="3"), asked("big", 7, created="1"), asked("next", 3, created="2")):
-        made.put_child(child)
+    for child in (request("late", 4, created="3"), request("big", 7, created="1"), request("next", 3, created="2")):
+        made.put_request(child)
     made.plan()
-    granted = {node.name: node.granted["cpu"] for node in made.nodes.values() if node.asked is not None}
+    granted = {share.name: share.granted["cpu"] for share in made.shares.values() if share.request is not None}
     assert granted == {"big": 7, "next": 3, "late": 0}
-    late = made.nodes["uid-late"].blocked
+    late = made.shares["uid-late"].blocked
     assert late is not None
     assert late.reason == reasons.QUOTA_INSUFFICIENT
 
 
 def test_children_that_change_places_need_no_order() -> None:
     """E09: what one gives up goes to the other, also when the one that grows is the older."""
-    made = tree({"cpu": 10, "pods": 10}, asked("a", 6, pods=4), asked("b", 4, pods=6))
-    made.put_child(asked("a", 4, pods=6))
-    made.put_child(asked("b", 6, pods=4))
+    made = tree({"cpu": 10, "pods": 10}, request("a", 6, pods=4), request("b", 4, pods=6))
+    made.put_request(request("a", 4, pods=6))
+    made.put_request(request("b", 6, pods=4))
     assert own(made, "a", "b", CORE) == [4, 6, 0]
-    assert all(node.blocked is None for node in made.nodes.values())
+    assert all(share.blocked is None for share in made.shares.values())
 
 
 def test_what_is_used_beyond_a_share_is_nobodys() -> None:
     """E10: it goes to nobody until it is free."""
-    made = tree({"cpu": 10}, asked("a", 6))
+    made = tree({"cpu": 10}, request("a", 6))
     made.put_quota("a", held({"cpu": 6}, version=2, used={"cpu": 5}))
-    made.put_child(asked("a", 2))
+    made.put_request(request("a", 2))
     assert own(made, "a", CORE) == [2, 5]
     made.put_quota("a", held({"cpu": 2}, version=3, used={"cpu": 1}))
     assert own(made, "a", CORE) == [2, 8]
@@ -92,19 +92,19 @@ def test_what_is_used_beyond_a_share_is_nobodys() -> None:
 
 def test_a_deleted_child_keeps_its_share_until_its_namespace_is_gone() -> None:
     """E09: its pods may run for a while after its ResourceQuota is gone."""
-    made = tree({"cpu": 10}, asked("a", 6))
-    made.put_room(Room(namespace="a", uid="ns-a", key="uid-a", parent=CORE, terminating=True))
+    made = tree({"cpu": 10}, request("a", 6))
+    made.put_namespace(TreeNamespace(name="a", uid="ns-a", key="uid-a", parent=CORE, terminating=True))
     made.drop_quota("a")
-    made.drop_child("uid-a")
+    made.drop_request("uid-a")
     assert own(made, CORE) == [4]
-    made.drop_room("a")
+    made.drop_namespace("a")
     assert own(made, CORE) == [10]
 
 
 @pytest.mark.parametrize(("whole", "expected"), [(9, [2, 3, 4]), (6, [2, 0, 4]), (4, [0, 0, 4]), (3, [0, 3, 0])])
 def test_reclaim_takes_whole_subtrees_the_youngest_first(whole: int, expected: list[int]) -> None:
     """E10: `onShortage: Reclaim`."""
-    children = (asked("old", 4, created="1"), asked("new", 3, created="2"))
+    children = (request("old", 4, created="1"), request("new", 3, created="2"))
     made = tree({"cpu": whole}, *children, reclaim=True)
     assert own(made, CORE, "new", "old") == expected
 
@@ -112,29 +112,31 @@ def test_reclaim_takes_whole_subtrees_the_youngest_first(whole: int, expected: l
 def test_a_share_grows_only_in_the_namespace_that_is_meant() -> None:
     """E09: what comes late must not grow the quota of a later namespace of the same name: it is checked first."""
     made = tree({"cpu": 10})
-    made.put_child(asked("a", 4))
-    made.put_room(Room(namespace="a", uid="first", key="uid-a", parent=CORE))
+    made.put_request(request("a", 4))
+    made.put_namespace(TreeNamespace(name="a", uid="first", key="uid-a", parent=CORE))
     made.put_quota("a", held({"cpu": 0}))
     made.put_quota(CORE, held({"cpu": 10}, version=2))
-    mover = Mover(made, 0)
-    book = Book(version=50, hard={"cpu": 10}, number=0)
-    begin = mover.moves(book)[0]
-    assert isinstance(begin, Write)
-    mover.wrote(begin)
-    book = Book(version=51, hard={"cpu": 10}, number=50, aims=begin.aims)
-    (shrink,) = mover.moves(book)
-    assert isinstance(shrink, Shape)
+    planner = BatchPlanner(made, 0)
+    tenant_quota = ObservedTenantQuota(version=50, hard={"cpu": 10}, number=0)
+    begin = planner.steps(tenant_quota)[0]
+    assert isinstance(begin, UpdateTenantQuota)
+    planner.wrote(begin)
+    tenant_quota = ObservedTenantQuota(version=51, hard={"cpu": 10}, number=50, targets=begin.targets)
+    (shrink,) = planner.steps(tenant_quota)
+    assert isinstance(shrink, UpdateQuota)
     assert (shrink.namespace, shrink.hard, shrink.grows) == (CORE, {"cpu": 6}, False)
-    made.put_quota(CORE, Held(uid="q", version=52, hard={"cpu": 6}, in_force={"cpu": 6}, used={"cpu": 0}, number=50))
-    (grow,) = mover.moves(book)
-    assert isinstance(grow, Shape)
+    made.put_quota(
+        CORE, ShareQuota(uid="q", version=52, hard={"cpu": 6}, in_force={"cpu": 6}, used={"cpu": 0}, number=50)
+    )
+    (grow,) = planner.steps(tenant_quota)
+    assert isinstance(grow, UpdateQuota)
     assert (grow.namespace, grow.uid, grow.hard, grow.grows) == ("a", "first", {"cpu": 4}, True)
 
 
 def test_a_quota_is_made_with_nothing_in_it() -> None:
     """E09: however late such a write is, it gives nobody anything."""
     made = tree({"cpu": 10})
-    made.put_child(asked("a", 4))
-    made.put_room(Room(namespace="a", uid="first", key="uid-a", parent=CORE))
-    (make,) = Mover(made, 0).moves(Book(version=50, hard={"cpu": 10}, number=7))
-    assert make == Make("a", {"cpu": 0}, 7)
+    made.put_request(request("a", 4))
+    made.put_namespace(TreeNamespace(name="a", uid="first", key="uid-a", parent=CORE))
+    (make,) = BatchPlanner(made, 0).steps(ObservedTenantQuota(version=50, hard={"cpu": 10}, number=7))
+    assert make == CreateQuota("a", {"cpu": 0}, 7)

@@ -62,14 +62,14 @@ class TenantResourceQuotaSpec(Model, frozen=True, kw_only=True):
     ] = ()
 
 
-class ClaimShare(Model, frozen=True, kw_only=True):
+class ClaimShareStatus(Model, frozen=True, kw_only=True):
     """The part of a SliceClaim; a map from quota key to canonical quantity."""
 
     claim: str
     assigned: Annotated[dict[str, str], Meta(max_length=64)] = {}
 
 
-class Share(Model, frozen=True, kw_only=True):
+class ShareStatus(Model, frozen=True, kw_only=True):
     """The part of one namespace and everything below it; maps from quota key to canonical quantity."""
 
     namespace: str
@@ -79,7 +79,7 @@ class Share(Model, frozen=True, kw_only=True):
     used: Annotated[dict[str, str], Meta(max_length=64)] = {}
     free: Annotated[dict[str, str], Meta(max_length=64)] = {}
     claims: Annotated[
-        tuple[ClaimShare, ...],
+        tuple[ClaimShareStatus, ...],
         Meta(
             max_length=MAX_CLAIMS,
             description="What SliceClaims in the namespace itself have, the oldest first: namespaces whose pods run on"
@@ -88,7 +88,7 @@ class Share(Model, frozen=True, kw_only=True):
     ] = ()
 
 
-class Target(Model, frozen=True, kw_only=True):
+class BatchTarget(Model, frozen=True, kw_only=True):
     """What one namespace's ResourceQuota becomes; quota key to canonical quantity."""
 
     namespace: str
@@ -105,7 +105,7 @@ class Batch(Model, frozen=True, kw_only=True):
     counted: Annotated[
         bool, Meta(description="True: it is known what every namespace of the tree holds, and status.hard covers it.")
     ] = False
-    targets: Annotated[tuple[Target, ...], Meta(max_length=512)] = ()
+    targets: Annotated[tuple[BatchTarget, ...], Meta(max_length=512)] = ()
 
 
 class TenantResourceQuotaStatus(Model, frozen=True, kw_only=True):
@@ -119,7 +119,7 @@ class TenantResourceQuotaStatus(Model, frozen=True, kw_only=True):
     used: Annotated[dict[str, str], Meta(max_length=64, description="What the whole tree uses.")] = {}
     batch: Annotated[Batch, Meta(description="Moves of shares that are under way.")] = Batch()
     tree: Annotated[
-        tuple[Share, ...], Meta(max_length=500, description="The tree from the top; large ones are cut below.")
+        tuple[ShareStatus, ...], Meta(max_length=500, description="The tree from the top; large ones are cut below.")
     ] = ()
     omitted: Annotated[int, Meta(description="How many namespaces of the tree are not listed.")] = 0
     conditions: Annotated[tuple[Condition, ...], Meta(max_length=16, extra_json_schema=list_map("type"))] = ()

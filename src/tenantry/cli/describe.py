@@ -79,12 +79,12 @@ async def gather(client: Client, name: str) -> Facts:
     from tenantry.api.subnamespace import Subnamespace
     from tenantry.api.tenant import Tenant
     from tenantry.cli import page, seen
-    from tenantry.controllers.tenant import above
+    from tenantry.controllers.tenant import clusternetworkpolicy
 
     tenant = await client.get(Tenant, name)
     about = {"fieldSelector": f"regarding.kind={tenant.resource.kind},regarding.name={name}"}
     one = {"fieldSelector": f"metadata.name={name}"}
-    policy = {"fieldSelector": f"metadata.name={above.name_of(name)}"}
+    policy = {"fieldSelector": f"metadata.name={clusternetworkpolicy.name_of(name)}"}
     # Two by two, because a type checker follows gather up to six.
     (namespaces, quotas, limits, policies, below), (above, bindings, pods, events) = await asyncio.gather(
         asyncio.gather(

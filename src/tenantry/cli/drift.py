@@ -19,7 +19,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.cli import treedrift
 from tenantry.cli.documents import Wanted
 from tenantry.cli.treedrift import Reading
-from tenantry.controllers import interior, suspension
+from tenantry.controllers import suspension, tenantnamespace
 from tenantry.controllers.subnamespace.gather import rules_of_all
 from tenantry.controllers.tenant.controller import plan_for
 from tenantry.controllers.tenant.gather import CHILD_KINDS, gather
@@ -248,7 +248,7 @@ async def _steps(client: Client, plan: Plan) -> list[Preview]:
 async def _edits(client: Client, bindings: list[Observed], *, suspended: bool) -> tuple[list[Preview], list[Blocked]]:
     """Return what a suspension, or its end, would change in other people's bindings."""
     changes: list[Preview] = []
-    for edit in suspension.edits(bindings, suspended=suspended, ours=interior.OWNER_BINDING):
+    for edit in suspension.edits(bindings, suspended=suspended, ours=tenantnamespace.OWNER_BINDING):
         try:
             preview = preview_edit(edit, await _live(client, edit))
         except TerminalError as error:

@@ -88,7 +88,7 @@ async def _namespace(client: Client, name: str) -> certificates.Place:
     from tenantry.api import marks
     from tenantry.api.kubernetes import Namespace, RoleBinding
     from tenantry.cli.certificates import Place
-    from tenantry.controllers.interior import OWNER_BINDING
+    from tenantry.controllers.tenantnamespace import OWNER_BINDING
 
     labels = (await client.get(Namespace, name)).metadata.labels
     tenant = labels.get(marks.TENANT, "")

@@ -17,8 +17,8 @@ from tenantry.api.model import ObjectMeta
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import (
     Adjustment,
-    ClaimShare,
-    Share,
+    ClaimShareStatus,
+    ShareStatus,
     TenantResourceQuota,
     TenantResourceQuotaSpec,
 )
@@ -94,7 +94,7 @@ class ShareView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     used: Mapping[str, str]
     free: Mapping[str, str]
     own_free: Mapping[str, str]
-    claims: tuple[ClaimShare, ...] = ()
+    claims: tuple[ClaimShareStatus, ...] = ()
 
 
 class QuotaView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -175,7 +175,7 @@ def view_of(tenant: str, tree: TenantResourceQuota | None, quotas: Mapping[str, 
         )
     core = quotas.get(tenant)
     uses = core.uses() if core is not None else ()
-    top = Share(
+    top = ShareStatus(
         namespace=tenant,
         assigned={use.key: use.hard for use in uses},
         used={use.key: use.used for use in uses},
@@ -186,7 +186,7 @@ def view_of(tenant: str, tree: TenantResourceQuota | None, quotas: Mapping[str, 
     )
 
 
-def _share(share: Share, own: QuotaSeen | None) -> ShareView:
+def _share(share: ShareStatus, own: QuotaSeen | None) -> ShareView:
     return ShareView(
         namespace=share.namespace,
         parent=share.parent,
@@ -203,12 +203,12 @@ def _free(own: QuotaSeen | None) -> dict[str, str]:
     return {use.key: _less(use.hard, use.used) for use in own.uses()} if own is not None else {}
 
 
-def _as_drawn(tree: Sequence[Share]) -> list[Share]:
+def _as_drawn(tree: Sequence[ShareStatus]) -> list[ShareStatus]:
     """Return shares with each behind its parent, as a tree is drawn; the status has them level by level."""
-    below: dict[str, list[Share]] = {}
+    below: dict[str, list[ShareStatus]] = {}
     for share in tree:
         below.setdefault(share.parent if share.depth else "", []).append(share)
-    found: list[Share] = []
+    found: list[ShareStatus] = []
     waiting = below.get("", [])[::-1]
     while waiting:
         share = waiting.pop()

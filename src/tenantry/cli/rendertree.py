@@ -13,11 +13,11 @@ from tenantry.api.kubernetes import Namespace, ResourceQuota, ResourceQuotaSpec
 from tenantry.api.model import KubernetesObject, Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
-from tenantry.controllers import interior, watched
-from tenantry.controllers.interior import Room
+from tenantry.controllers import tenantnamespace, watched
 from tenantry.controllers.subnamespace import checks, desired
 from tenantry.controllers.subnamespace.gather import CHILD_KINDS, Caches, Inputs, gather
 from tenantry.controllers.tenant.desired import QUOTA
+from tenantry.controllers.tenantnamespace import TenantNamespace
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed, observe
 from tenantry.world import quota
@@ -114,6 +114,6 @@ def _share(inputs: Inputs, tenant: Tenant) -> ResourceQuota | None:
     if not whole:
         return None
     asked = quota.normal(inputs.subnamespace.spec.quota.hard)
-    room = Room(tenant=tenant, namespace=inputs.namespace, owners=(), hard=whole, suspended=False)
+    namespace = TenantNamespace(tenant=tenant, name=inputs.namespace, owners=(), hard=whole, suspended=False)
     hard = {key: asked.get(key, "0") for key in whole}
-    return ResourceQuota(metadata=interior.meta(room, QUOTA), spec=ResourceQuotaSpec(hard=hard))
+    return ResourceQuota(metadata=tenantnamespace.meta(namespace, QUOTA), spec=ResourceQuotaSpec(hard=hard))

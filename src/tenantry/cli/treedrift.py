@@ -23,14 +23,14 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.controllers import interior, watched
+from tenantry.controllers import tenantnamespace, watched
 from tenantry.controllers.network import ALONE, Surroundings
 from tenantry.controllers.nodes.addresses import around
 from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.quota import index as quota_index
 from tenantry.controllers.quota import status as quota_status
+from tenantry.controllers.quota.effective import effective_quota
 from tenantry.controllers.quota.verdicts import Verdict
-from tenantry.controllers.quota.whole import whole_of
 from tenantry.controllers.runtime import sandbox_of
 from tenantry.controllers.subnamespace import checks, desired
 from tenantry.controllers.subnamespace import gather as child_gather
@@ -52,7 +52,7 @@ class Reading(msgspec.Struct, frozen=True):
     Args:
         tenants: As they are to be looked at.
         subnamespaces: All of them.
-        books: The quotas of trees, by the tenant's name.
+        tenant_quotas: The quotas of trees, by the tenant's name.
         slices: Which claims are charged against them.
         observed: What else there is, by kind.
         cluster_uid: The uid of the namespace kube-system.
@@ -64,7 +64,7 @@ class Reading(msgspec.Struct, frozen=True):
 
     tenants: Cache[Tenant]
     subnamespaces: Cache[Subnamespace]
-    books: Cache[TenantResourceQuota]
+    tenant_quotas: Cache[TenantResourceQuota]
     slices: Cache[Slice]
     now: dt.datetime
     observed: dict[Resource, Cache[Observed]] = {}
@@ -76,7 +76,9 @@ class Reading(msgspec.Struct, frozen=True):
     def has_tree(self, tenant: str) -> bool:
         """Tell whether a tenant's quota is divided, or about to be."""
         charged = any(found.spec.charge for found in self.slices.by_index(BY_TENANT, tenant))
-        return charged or self.books.get(tenant) is not None or self.subnamespaces.count(BY_NAMESPACE, tenant) > 0
+        return (
+            charged or self.tenant_quotas.get(tenant) is not None or self.subnamespaces.count(BY_NAMESPACE, tenant) > 0
+        )
 
 
 async def read(client: Client, tenants: list[Tenant], wanted: Mapping[str, Subnamespace]) -> Reading:
@@ -97,8 +99,8 @@ async def read(client: Client, tenants: list[Tenant], wanted: Mapping[str, Subna
         found.subnamespaces.put(subnamespace, listed=True)
     for slice_ in await client.list(Slice):
         found.slices.put(slice_)
-    for book in await client.list(TenantResourceQuota):
-        found.books.put(book)
+    for tenant_quota in await client.list(TenantResourceQuota):
+        found.tenant_quotas.put(tenant_quota)
     defaults: Cache[TenancyDefaults] = Cache()
     for each in await client.list(TenancyDefaults):
         defaults.put(each)
@@ -142,18 +144,18 @@ def plans(reading: Reading, tenant: Tenant) -> Iterator[tuple[Plan, Inputs | Non
 
 
 def _divided(reading: Reading, tenant: Tenant) -> Tree:
-    book = reading.books.get(tenant.metadata.name)
+    tenant_quota = reading.tenant_quotas.get(tenant.metadata.name)
     caches = quota_index.Caches(
         tenants=reading.tenants,
-        books=reading.books,
+        tenant_quotas=reading.tenant_quotas,
         slices=reading.slices,
         subnamespaces=reading.subnamespaces,
         namespaces=reading.observed[Namespace.resource],
         quotas=reading.observed[ResourceQuota.resource],
     )
-    whole = whole_of(tenant, book, reading.now).hard
-    known = quota_index.book_of(book) if book is not None else None
-    index = quota_index.Index(tenant, whole, caches, book=known)
+    whole = effective_quota(tenant, tenant_quota, reading.now).hard
+    known = quota_index.observed_tenant_quota(tenant_quota) if tenant_quota is not None else None
+    index = quota_index.Index(tenant, whole, caches, tenant_quota=known)
     index.follow()
     index.tree.plan()
     return index.tree
@@ -162,11 +164,11 @@ def _divided(reading: Reading, tenant: Tenant) -> Tree:
 def _shares(reading: Reading, tenant: Tenant, tree: Tree) -> Plan:
     """Return the plan of the ResourceQuotas; the operator itself moves shares in an order of its own."""
     children: list[Child] = []
-    for node in tree.nodes.values():
-        if tree.keys and node.room is not None and not node.room.terminating:
+    for share in tree.shares.values():
+        if tree.keys and share.namespace is not None and not share.namespace.terminating:
             # As it is once all that is to be made is there: what is kept for that is given away then.
-            hard = {key: max(0, node.own[key] - node.reserved[key]) for key in tree.keys}
-            children.append(_share(reading, tenant, node.room.namespace, spelled(hard)))
+            hard = {key: max(0, share.own[key] - share.reserved[key]) for key in tree.keys}
+            children.append(_share(reading, tenant, share.namespace.name, spelled(hard)))
     return plan(children, lambda resource, key: reading.observed[resource].get(key))
 
 
@@ -178,12 +180,14 @@ def _share(reading: Reading, tenant: Tenant, namespace: str, hard: dict[str, str
         labels=found.labels if found is not None else {MANAGED_BY: MANAGER, TENANT: tenant.metadata.name},
         annotations=found.annotations if found is not None else {},
     )
-    return Child(object=ResourceQuota(metadata=meta, spec=ResourceQuotaSpec(hard=hard)), wave=interior.WAVE_LIMITS)
+    return Child(
+        object=ResourceQuota(metadata=meta, spec=ResourceQuotaSpec(hard=hard)), wave=tenantnamespace.WAVE_LIMITS
+    )
 
 
 def _verdict(tree: Tree, subnamespace: Subnamespace) -> Verdict | None:
-    node = tree.nodes.get(subnamespace.metadata.uid)
-    return quota_status.verdict(tree, node) if node is not None else None
+    share = tree.shares.get(subnamespace.metadata.uid)
+    return quota_status.verdict(tree, share) if share is not None else None
 
 
 # -- children -------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from tenantry.api.kubernetes import (
 )
 from tenantry.api.tenancydefaults import NODE_LOCAL_DNS, NetworkDefaults
 from tenantry.api.tenant import NetworkIsolation, Tenant
-from tenantry.controllers.interior import WAVE_LIMITS, Room, meta
+from tenantry.controllers.tenantnamespace import WAVE_LIMITS, TenantNamespace, meta
 from tenantry.engine.plan import Child
 from tenantry.world.addresses import METADATA, blocks
 
@@ -90,21 +90,21 @@ def allowances(tenant: Tenant) -> dict[str, str]:
     return {marks.CIDRS: ",".join(cidrs)} if cidrs else {}
 
 
-def policies(room: Room, zone: str, around: Surroundings) -> list[Child]:
+def policies(namespace: TenantNamespace, zone: str, around: Surroundings) -> list[Child]:
     """Return the network policies that the tenant's isolation asks for.
 
     Args:
-        room: The namespace.
+        namespace: The namespace.
         zone: The value of its label `tenantry.dev/zone`.
         around: What is around all tenants.
     """
-    mode = room.tenant.spec.isolation.network
+    mode = namespace.tenant.spec.isolation.network
     if mode is NetworkIsolation.OPEN:
         return []
     own = NetworkPolicyPeer(namespace_selector=LabelSelector(match_labels={marks.ZONE: zone}))
     found = [
         _policy(
-            room,
+            namespace,
             ISOLATION_POLICY,
             ingress=(IngressRule(from_=(own,)),),
             egress=(EgressRule(to=(own,)), _dns(around)),
@@ -114,7 +114,7 @@ def policies(room: Room, zone: str, around: Surroundings) -> list[Child]:
     if mode is NetworkIsolation.BASELINE:
         own_word = LabelRequirement(key=marks.EGRESS, operator="DoesNotExist")
         pods = LabelSelector(match_expressions=(own_word,))
-        found.append(_policy(room, OUTSIDE_POLICY, egress=(_outside(around),), types=("Egress",), pods=pods))
+        found.append(_policy(namespace, OUTSIDE_POLICY, egress=(_outside(around),), types=("Egress",), pods=pods))
     return found
 
 
@@ -140,7 +140,7 @@ def _all_but(cidr: str, kept: tuple[str, ...]) -> IPBlock:
 
 
 def _policy(
-    room: Room,
+    namespace: TenantNamespace,
     name: str,
     *,
     types: tuple[str, ...],
@@ -149,4 +149,4 @@ def _policy(
     pods: LabelSelector | None = None,
 ) -> Child:
     spec = NetworkPolicySpec(pod_selector=pods or LabelSelector(), policy_types=types, ingress=ingress, egress=egress)
-    return Child(object=NetworkPolicy(metadata=meta(room, name), spec=spec), wave=WAVE_LIMITS)
+    return Child(object=NetworkPolicy(metadata=meta(namespace, name), spec=spec), wave=WAVE_LIMITS)

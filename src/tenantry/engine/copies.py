@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from tenantry.api.errors import NotFound
 from tenantry.api.model import Resource, object_key
-from tenantry.engine.observed import Heritable, Observed, observe
+from tenantry.engine.observed import Inheritable, Observed, observe
 from tenantry.engine.runtime import Engine
 from tenantry.kube import wire
 
@@ -32,7 +32,7 @@ class Copier:
         # to every object of a namespace, and must not be fought.
         self._stored_as: OrderedDict[tuple[Resource, str], tuple[bytes, bytes]] = OrderedDict()
 
-    def is_like(self, resource: Resource, found: Heritable, wanted: bytes) -> bool:
+    def is_like(self, resource: Resource, found: Inheritable, wanted: bytes) -> bool:
         """Tell whether a copy is what becomes of an object of this likeness."""
         return found.likeness == wanted or self._stored_as.get((resource, found.key)) == (wanted, found.likeness)
 
@@ -92,7 +92,7 @@ class Copier:
             return None
         found = observe(resource, data)
         # What is left out of the watch is left out of the cache: nobody would tell it that the object is gone.
-        if isinstance(found, Heritable):
+        if isinstance(found, Inheritable):
             change = cache.put(found)
             if change is not None:
                 self._engine.news(resource, change)
@@ -108,7 +108,7 @@ class Copier:
             change = cache.settle(key, found)
             if change is not None:
                 self._engine.news(resource, change)
-        if wanted and isinstance(found, Heritable) and found.likeness != wanted:
+        if wanted and isinstance(found, Inheritable) and found.likeness != wanted:
             self._stored_as[resource, key] = (wanted, found.likeness)
             while len(self._stored_as) > REMEMBERED:
                 self._stored_as.popitem(last=False)

@@ -113,7 +113,7 @@ class ObservedRegister(Observed, frozen=True, gc=False):
     entries: dict[str, str]
 
 
-class Heritable(Observed, frozen=True, gc=False):
+class Inheritable(Observed, frozen=True, gc=False):
     """An object that children may inherit, or a copy of one.
 
     Args:
@@ -221,7 +221,7 @@ def _with_likeness(kind: str, seen: Observed, meta: _Metadata, data: bytes | msg
     marks = [inheritance.carried(meta.labels), inheritance.carried(meta.annotations)]
     text = _canonical.encode([*marks, {key: _any.decode(value) for key, value in content.items()}])
     writers = {each.manager for each in meta.managed_fields if not each.subresource}
-    return Heritable(
+    return Inheritable(
         **msgspec.structs.asdict(seen),
         likeness=blake2b(text, digest_size=16).digest(),
         writer=writers.pop() if len(writers) == 1 else "",

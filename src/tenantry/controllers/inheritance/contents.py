@@ -12,10 +12,10 @@ import msgspec
 
 from tenantry.api.kubernetes import RoleBinding
 from tenantry.api.model import Resource
-from tenantry.controllers.inheritance.desired import Heir, Step
+from tenantry.controllers.inheritance.desired import ChildNamespace, Step
 from tenantry.engine.clock import Clock
 from tenantry.engine.copies import Copier
-from tenantry.engine.observed import Heritable, observe
+from tenantry.engine.observed import Inheritable, observe
 from tenantry.world import inheritance
 
 KEPT_SECONDS = 30.0
@@ -54,16 +54,16 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     annotations: dict[str, str]
     read_at: float
 
-    def copy_for(self, heir: Heir, step: Step, live: Mapping[str, Any] | None = None) -> bytes:
+    def copy_for(self, child: ChildNamespace, step: Step, live: Mapping[str, Any] | None = None) -> bytes:
         """Return the JSON of a copy in a child.
 
         Args:
-            heir: The child.
+            child: The child.
             step: Whether it is kept the same, and what it replaces.
             live: The metadata of what it replaces, where more than that is to stay.
         """
-        metadata: dict[str, Any] = {"name": step.name, "namespace": heir.name}
-        labels = {**self.labels, **heir.own_marks()} if step.is_kept else self.labels
+        metadata: dict[str, Any] = {"name": step.name, "namespace": child.name}
+        labels = {**self.labels, **child.own_marks()} if step.is_kept else self.labels
         if labels:
             metadata["labels"] = labels
         if self.annotations:
@@ -92,7 +92,7 @@ class Contents:
         self._bytes = 0
         self._reading: WeakValueDictionary[tuple[Resource, str], asyncio.Lock] = WeakValueDictionary()
 
-    async def get(self, resource: Resource, source: Heritable) -> Content | None:
+    async def get(self, resource: Resource, source: Inheritable) -> Content | None:
         """Return a source's content as of its resourceVersion or later; None where it is gone."""
         key = (resource, source.key)
         found = self._fresh(key, source.version)
@@ -138,7 +138,7 @@ class Contents:
 def content_of(resource: Resource, data: bytes, now: float) -> Content | None:
     """Return what copies have of an object; None where it cannot be inherited any more."""
     seen = observe(resource, data)
-    if not isinstance(seen, Heritable):
+    if not isinstance(seen, Inheritable):
         return None
     whole = _whole.decode(data)
     fields = inheritance.content(resource.full_name, whole)

@@ -16,11 +16,11 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
 from tenantry.controllers.inheritance.desired import Inherited, is_closed, is_copy
-from tenantry.controllers.inheritance.estate import BY_HERITAGE, Estate, heritage_of, source_key
 from tenantry.controllers.inheritance.kinds import Kinds
+from tenantry.controllers.inheritance.propagation import BY_INHERITANCE, Propagation, inheritance_keys, source_key
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
-from tenantry.engine.observed import Heritable, Observed
+from tenantry.engine.observed import Inheritable, Observed
 from tenantry.engine.runtime import Engine, Watch
 from tenantry.world import inheritance
 
@@ -39,7 +39,7 @@ class InheritanceController:
 
     def __init__(self) -> None:
         # Known from the first child on; before that there is nobody to inherit.
-        self._estate: Estate | None = None
+        self._propagation: Propagation | None = None
         self._engine: Engine | None = None
         # Which kinds the children were last told of.
         self._told: object = None
@@ -61,28 +61,28 @@ class InheritanceController:
         return msgspec.structs.replace(
             shared,
             selectors=inheritance.selectors_of(resource),
-            indexes={**(shared.indexes or {}), BY_HERITAGE: heritage_of},
+            indexes={**(shared.indexes or {}), BY_INHERITANCE: inheritance_keys},
         )
 
     def _waker(self, resource: Resource) -> Callable[[Change[Any]], Iterable[str]]:
         def keys(change: Change[Observed]) -> Iterable[str]:
             # What changed before the first child came is brought to it.
-            if self._estate is None or not _is_news(change):
+            if self._propagation is None or not _is_news(change):
                 return ()
             value = change.after or change.before
-            if value is None or not self._estate.concerns(value.namespace):
+            if value is None or not self._propagation.concerns(value.namespace):
                 return ()
             return [source_key(resource, value.namespace, value.name)]
 
         return keys
 
-    def _of(self, engine: Engine) -> Estate:
-        if self._estate is None or self._engine is not engine:
+    def _of(self, engine: Engine) -> Propagation:
+        if self._propagation is None or self._engine is not engine:
             self._engine = engine
             kinds = Kinds(engine, self._watch, self.name)
             self._told = kinds.told
-            self._estate = Estate(engine, kinds, self.name)
-        return self._estate
+            self._propagation = Propagation(engine, kinds, self.name)
+        return self._propagation
 
     async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Bring one object where it should be.
@@ -92,20 +92,20 @@ class InheritanceController:
         """
         if key == KINDS:
             return await self._look_for_kinds(engine)
-        estate = self._of(engine)
+        propagation = self._of(engine)
         kind, namespace, name = key.split("|", 2)
-        await estate.kinds.get()
-        resource = estate.kinds.find(kind)
+        await propagation.kinds.get()
+        resource = propagation.kinds.find(kind)
         if resource is None:
             engine.forget(self.name, key)
             return None
-        heir = estate.heir(namespace)
-        if heir is not None and not estate.is_going(heir.parent):
-            await estate.pass_on(resource, name, [heir])
-        if estate.is_going(namespace):
+        child = propagation.child(namespace)
+        if child is not None and not propagation.is_going(child.parent):
+            await propagation.pass_on(resource, name, [child])
+        if propagation.is_going(namespace):
             engine.forget(self.name, key)
             return None
-        await estate.pass_on(resource, name, estate.heirs(namespace))
+        await propagation.pass_on(resource, name, propagation.children(namespace))
         cache: Cache[Observed] = engine.cache(resource)
         source = cache.get(f"{namespace}/{name}")
         if source is None:
@@ -114,7 +114,7 @@ class InheritanceController:
             return None
         # The end of a suspension reaches parent and children in any order, and what it opens is no news.
         is_open = resource != RoleBinding.resource or not is_closed(source)
-        if is_open or all(heir.is_suspended for heir in estate.heirs(namespace)):
+        if is_open or all(child.is_suspended for child in propagation.children(namespace)):
             self._awaited.pop(key, None)
             return None
         # It may never be opened: whoever may write the binding may also write nonsense into its annotation.
@@ -140,9 +140,9 @@ class InheritanceController:
 
     async def bring(self, engine: Engine, subnamespace: Subnamespace, namespace: Observed) -> Inherited:
         """Bring everything of the parent into one child; see `bring` below."""
-        estate = self._of(engine)
-        inherited = await estate.bring(subnamespace, namespace)
-        if estate.kinds.retry_seconds is not None:
+        propagation = self._of(engine)
+        inherited = await propagation.bring(subnamespace, namespace)
+        if propagation.kinds.retry_seconds is not None:
             engine.wake(self.name, KINDS)
         return inherited
 
@@ -179,7 +179,9 @@ def _is_news(change: Change[Observed]) -> bool:
         and _likeness(before) == _likeness(after)
     ):
         return False
-    return any(value is not None and (isinstance(value, Heritable) or not _is_made(value)) for value in (before, after))
+    return any(
+        value is not None and (isinstance(value, Inheritable) or not _is_made(value)) for value in (before, after)
+    )
 
 
 def _is_made(value: Observed) -> bool:
@@ -187,4 +189,4 @@ def _is_made(value: Observed) -> bool:
 
 
 def _likeness(value: Observed) -> bytes:
-    return value.likeness if isinstance(value, Heritable) else b""
+    return value.likeness if isinstance(value, Inheritable) else b""

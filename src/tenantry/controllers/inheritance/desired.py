@@ -12,18 +12,18 @@ from tenantry.api.errors import ApiError
 from tenantry.api.kubernetes import RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import InheritanceMode, Mode, Subnamespace
-from tenantry.engine.observed import Heritable, Observed
+from tenantry.engine.observed import Inheritable, Observed
 from tenantry.engine.plan import Blocked
 from tenantry.world import inheritance
 
 EXCEPTIONS = marks.INHERIT
 """In `status.copied`: the objects whose own annotation gives them to a child were copied."""
 
-IsLike = Callable[[Resource, Heritable, bytes], bool]
+IsLike = Callable[[Resource, Inheritable, bytes], bool]
 """Whether a copy is what becomes of an object of this likeness."""
 
 
-class Heir(msgspec.Struct, frozen=True, kw_only=True):
+class ChildNamespace(msgspec.Struct, frozen=True, kw_only=True):
     """A child that inherits.
 
     Args:
@@ -104,7 +104,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     act: Act
     resource: Resource
     name: str
-    source: Heritable | None = None
+    source: Inheritable | None = None
     found: Observed | None = None
     is_kept: bool = True
     is_closed: bool = False
@@ -117,13 +117,13 @@ def is_copy(found: Observed) -> bool:
 
 def is_untouched(found: Observed) -> bool:
     """Tell whether an object is a copy that was made once, and that nobody has written since."""
-    return isinstance(found, Heritable) and found.writer == marks.FIELD_MANAGER
+    return isinstance(found, Inheritable) and found.writer == marks.FIELD_MANAGER
 
 
 def is_source(found: Observed) -> bool:
     """Tell whether children can inherit an object: copies are passed on, what else Tenantry made is not."""
     ours = found.labels.get(marks.MANAGED_BY) == marks.MANAGER
-    return isinstance(found, Heritable) and (not ours or is_copy(found))
+    return isinstance(found, Inheritable) and (not ours or is_copy(found))
 
 
 def is_closed(found: Observed) -> bool:
@@ -131,19 +131,19 @@ def is_closed(found: Observed) -> bool:
     return marks.SUSPENDED_SUBJECTS in found.annotations
 
 
-def mode_of(resource: Resource, source: Observed | None, heir: Heir) -> InheritanceMode:
+def mode_of(resource: Resource, source: Observed | None, child: ChildNamespace) -> InheritanceMode:
     """Return what becomes of an object in a child."""
     if source is None or not is_source(source):
         return InheritanceMode.NONE
     annotation = source.annotations.get(marks.INHERIT)
-    return inheritance.verdict(heir.subnamespace.spec, resource.full_name, annotation, heir.labels)
+    return inheritance.verdict(child.subnamespace.spec, resource.full_name, annotation, child.labels)
 
 
-def is_done(resource: Resource, heir: Heir) -> bool:
+def is_done(resource: Resource, child: ChildNamespace) -> bool:
     """Tell whether a child had its copies of a kind, or of what is given to it by annotations alone."""
     kind = resource.full_name
-    by_spec = inheritance.mode_for(heir.subnamespace.spec, kind) is InheritanceMode.COPY
-    return (kind if by_spec else EXCEPTIONS) in heir.copied
+    by_spec = inheritance.mode_for(child.subnamespace.spec, kind) is InheritanceMode.COPY
+    return (kind if by_spec else EXCEPTIONS) in child.copied
 
 
 def due(kinds: Iterable[Resource], subnamespace: Subnamespace) -> list[Resource]:
@@ -160,7 +160,13 @@ def due(kinds: Iterable[Resource], subnamespace: Subnamespace) -> list[Resource]
 
 
 def decide(  # noqa: PLR0911 - a return for each thing that can be so
-    resource: Resource, name: str, source: Observed | None, found: Observed | None, heir: Heir, *, is_like: IsLike
+    resource: Resource,
+    name: str,
+    source: Observed | None,
+    found: Observed | None,
+    child: ChildNamespace,
+    *,
+    is_like: IsLike,
 ) -> Step | None:
     """Return what one child needs of one object, None where it is as it should be.
 
@@ -169,28 +175,28 @@ def decide(  # noqa: PLR0911 - a return for each thing that can be so
         name: The object's name.
         source: The parent's object.
         found: The child's object of that name.
-        heir: The child.
+        child: The child.
         is_like: See `IsLike`.
     """
     if found is not None and found.deleting:
         return None  # the watch tells when it is gone
-    mode = mode_of(resource, source, heir)
-    if mode is InheritanceMode.NONE or not isinstance(source, Heritable):
+    mode = mode_of(resource, source, child)
+    if mode is InheritanceMode.NONE or not isinstance(source, Inheritable):
         return _none(resource, name, found)
     if mode is InheritanceMode.COPY:
-        if is_done(resource, heir):
+        if is_done(resource, child):
             return _none(resource, name, found)
         if found is None:
             return Step(act=Act.CREATE, resource=resource, name=name, source=source, is_kept=False)
         if is_copy(found):
             return Step(act=Act.REPLACE, resource=resource, name=name, source=source, found=found, is_kept=False)
         return None
-    is_closed = resource == RoleBinding.resource and heir.is_suspended
+    is_closed = resource == RoleBinding.resource and child.is_suspended
     if found is None:
         return Step(act=Act.CREATE, resource=resource, name=name, source=source, is_closed=is_closed)
     if not is_copy(found) and not is_untouched(found):
         return Step(act=Act.CLASH, resource=resource, name=name, source=source, found=found)
-    if _is_right(resource, source, found, heir, is_like):
+    if _is_right(resource, source, found, child, is_like):
         return None
     return Step(act=Act.REPLACE, resource=resource, name=name, source=source, found=found, is_closed=is_closed)
 
@@ -201,44 +207,44 @@ def _none(resource: Resource, name: str, found: Observed | None) -> Step | None:
     return Step(act=Act.DELETE, resource=resource, name=name, found=found)
 
 
-def _is_right(resource: Resource, source: Heritable, found: Observed, heir: Heir, is_like: IsLike) -> bool:
-    if found.labels != heir.own_marks():
+def _is_right(resource: Resource, source: Inheritable, found: Observed, child: ChildNamespace, is_like: IsLike) -> bool:
+    if found.labels != child.own_marks():
         return False
     if any(marks.is_protected(key) and key != marks.SUSPENDED_SUBJECTS for key in found.annotations):
         return False
-    if resource == RoleBinding.resource and heir.is_suspended:
+    if resource == RoleBinding.resource and child.is_suspended:
         return not found.has_subjects
-    return isinstance(found, Heritable) and is_like(resource, found, source.likeness)
+    return isinstance(found, Inheritable) and is_like(resource, found, source.likeness)
 
 
-def finished(kinds: Iterable[Resource], heir: Heir, unfinished: set[str]) -> tuple[str, ...]:
+def finished(kinds: Iterable[Resource], child: ChildNamespace, unfinished: set[str]) -> tuple[str, ...]:
     """Return the kinds of which a child has its copies now, for its status; one that is no longer copied begins anew.
 
     Args:
         kinds: All that can be inherited.
-        heir: The child.
+        child: The child.
         unfinished: Those of which something is still missing.
     """
-    spec = heir.subnamespace.spec
+    spec = child.subnamespace.spec
     names = {
         kind.full_name
         for kind in kinds
         if inheritance.mode_for(spec, kind.full_name) is InheritanceMode.COPY
-        and (kind.full_name in heir.copied or kind.full_name not in unfinished)
+        and (kind.full_name in child.copied or kind.full_name not in unfinished)
     }
-    if spec.mode is Mode.SUBTENANT and (EXCEPTIONS in heir.copied or not unfinished):
+    if spec.mode is Mode.SUBTENANT and (EXCEPTIONS in child.copied or not unfinished):
         names.add(EXCEPTIONS)
     return tuple(sorted(names))
 
 
-def clash(step: Step, heir: Heir) -> Blocked:
+def clash(step: Step, child: ChildNamespace) -> Blocked:
     """Return what a person is told of a name that is taken."""
     kind, name = step.resource.kind, step.name
     return Blocked(
         reason=reasons.INHERITANCE_CLASH,
         message=(
-            f"{kind} {name!r} of namespace {heir.parent!r} is not inherited by {heir.name!r}, where another {kind} of"
-            f" that name is: delete or rename one of them, or annotate the one in {heir.parent!r} with"
+            f"{kind} {name!r} of namespace {child.parent!r} is not inherited by {child.name!r}, where another {kind} of"
+            f" that name is: delete or rename one of them, or annotate the one in {child.parent!r} with"
             f" {marks.INHERIT}: none"
         ),
     )

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from tenantry.api.model import Resource
-from tenantry.engine.observed import Heritable, Observed, observe
+from tenantry.engine.observed import Inheritable, Observed, observe
 from tenantry.engine.runtime import Engine
 from tenantry.world import inheritance
 
@@ -59,6 +59,6 @@ class Sources:
         async for page in self._engine.client.pages(resource, msgspec.Raw, namespace=namespace, selectors=selectors):
             for raw in page.items:
                 found: Observed = observe(resource, raw)
-                change = cache.put(found) if isinstance(found, Heritable) else None
+                change = cache.put(found) if isinstance(found, Inheritable) else None
                 if change is not None:
                     self._engine.news(resource, change)

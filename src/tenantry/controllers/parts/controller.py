@@ -28,12 +28,12 @@ from tenantry.controllers.parts.pods import of_others, pods_on
 from tenantry.controllers.parts.release import Release
 from tenantry.controllers.parts.status import bound, pending, reserved
 from tenantry.controllers.quota.verdicts import Verdicts
-from tenantry.controllers.slices import standing
+from tenantry.controllers.slices import preconditions
 from tenantry.controllers.slices.charge import Charges, give_up
-from tenantry.controllers.slices.gather import BY_SLICE, Scene, slice_of_claim, users_of
-from tenantry.controllers.slices.places import Places, claim_namespace
-from tenantry.controllers.slices.status import Stand
-from tenantry.controllers.slices.waiting import Waiting
+from tenantry.controllers.slices.claimindex import ClaimIndex, claim_namespace
+from tenantry.controllers.slices.claimqueue import ClaimQueue
+from tenantry.controllers.slices.gather import BY_SLICE, SliceInputs, slice_of_claim, users_of
+from tenantry.controllers.slices.status import SliceProgress
 from tenantry.controllers.slices.writes import tell
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
@@ -62,24 +62,24 @@ class PartController:
         # Claims are served one after the other: each sees what the one before it has got.
         self._giving = asyncio.Lock()
         # Slices that wait for room.
-        self._waiting = Waiting()
-        self._places = Places(part_of_namespace)
+        self._waiting = ClaimQueue()
+        self._claims = ClaimIndex(part_of_namespace)
         self._releasing = Release()
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         claims = msgspec.json.Decoder(SliceClaim).decode
         by_place: Indexes = {BY_SLICE: slice_of_claim, watched.BY_NAMESPACE: claim_namespace}
-        namespaces = watched.watch(Namespace.resource, self._places.by_namespace)
+        namespaces = watched.watch(Namespace.resource, self._claims.by_namespace)
         indexes = {**(namespaces.indexes or {}), BY_PART: part_of_namespace}
         return [
             Watch(resource=SliceClaim.resource, decode=claims, keys=self._of_claim, indexes=by_place),
             watched.slices(watched.own_key),
             Watch(resource=Node.resource, decode=decode_node, keys=self._of_node, indexes={BY_PART: parts_of_node}),
             msgspec.structs.replace(namespaces, indexes=indexes),
-            watched.subnamespaces(self._places.by_subnamespace),
-            watched.tenants(self._places.by_tenant),
-            watched.defaults(lambda _: list(self._places)),
+            watched.subnamespaces(self._claims.by_subnamespace),
+            watched.tenants(self._claims.by_tenant),
+            watched.defaults(lambda _: list(self._claims)),
         ]
 
     async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
@@ -89,68 +89,68 @@ class PartController:
             ApiError: Something failed; the queue tries again.
         """
         now = engine.clock.now()
-        scene = gather(engine, key, now)
-        if not scene.is_part and not scene.nodes and not scene.labelled:
+        inputs = gather(engine, key, now)
+        if not inputs.is_part and not inputs.nodes and not inputs.labelled:
             self._forget(engine, key)
             return None
-        self._places.note(scene)
-        go_on = self._release if standing.ends(scene) else self._keep
-        stand, again = await go_on(engine, scene, now)
-        await tell(engine, gather(engine, key, now), stand, rfc3339(now))
-        turns = [seconds for seconds in (again, scene.lease.next_seconds) if seconds is not None]
+        self._claims.note(inputs)
+        go_on = self._release if preconditions.ends(inputs) else self._keep
+        progress, again = await go_on(engine, inputs, now)
+        await tell(engine, gather(engine, key, now), progress, rfc3339(now))
+        turns = [seconds for seconds in (again, inputs.lease.next_seconds) if seconds is not None]
         return min(turns, default=None)
 
     # -- keeping ----------------------------------------------------------------------------------
 
-    async def _keep(self, engine: Engine, scene: Scene, now: dt.datetime) -> tuple[Stand, float | None]:
-        problem = standing.in_the_way(scene)
-        if problem is not None and not scene.nodes:
-            await give_up(engine, scene)
+    async def _keep(self, engine: Engine, inputs: SliceInputs, now: dt.datetime) -> tuple[SliceProgress, float | None]:
+        problem = preconditions.unmet(inputs)
+        if problem is not None and not inputs.nodes:
+            await give_up(engine, inputs)
             return problem, LOOK_AGAIN_SECONDS
         async with self._giving:
-            choice, waits = await self._give(engine, gather(engine, scene.name, now))
-        scene = gather(engine, scene.name, now)
+            choice, waits = await self._give(engine, gather(engine, inputs.name, now))
+        inputs = gather(engine, inputs.name, now)
         if not choice.short:
-            self._waiting.discard(scene.name)
-            if waits is not None and not standing.was_held(scene) and not scene.nodes:
+            self._waiting.discard(inputs.name)
+            if waits is not None and not preconditions.was_held(inputs) and not inputs.nodes:
                 return waits, None
         else:
-            self._waiting.add(scene)
-            if not standing.was_held(scene):
+            self._waiting.add(inputs)
+            if not preconditions.was_held(inputs):
                 # Whatever it got of what it needs altogether stands in the way of others only.
-                await self._releasing.take_back(engine, scene, scene.nodes)
-                await give_up(engine, gather(engine, scene.name, now))
+                await self._releasing.take_back(engine, inputs, inputs.nodes)
+                await give_up(engine, gather(engine, inputs.name, now))
                 return pending(choice.short), LOOK_AGAIN_SECONDS
-        wrong = standing.degraded(scene.nodes, choice.short or (waits.message if waits is not None else ""))
+        wrong = preconditions.degraded(inputs.nodes, choice.short or (waits.message if waits is not None else ""))
         again = LOOK_AGAIN_SECONDS if choice.short else None
-        users = users_of(engine, scene, now)
+        users = users_of(engine, inputs, now)
         wanted = {each.name for each in users}
-        await writes.label(engine, [each for each in scene.labelled if each.name not in wanted], None)
+        await writes.label(engine, [each for each in inputs.labelled if each.name not in wanted], None)
         if not users:
-            return reserved(scene, wrong), again
-        names = {each.name for each in scene.labelled}
-        await writes.label(engine, [each for each in users if each.name not in names], scene.name)
-        return bound(scene, users, wrong), again
+            return reserved(inputs, wrong), again
+        names = {each.name for each in inputs.labelled}
+        await writes.label(engine, [each for each in users if each.name not in names], inputs.name)
+        return bound(inputs, users, wrong), again
 
-    async def _give(self, engine: Engine, scene: Scene) -> tuple[Choice, Stand | None]:
+    async def _give(self, engine: Engine, inputs: SliceInputs) -> tuple[Choice, SliceProgress | None]:
         """Choose what parts are missing, and have nodes give them, once they are paid for.
 
         Returns:
             What was chosen, and what stands in the way of taking it.
         """
-        claim, tenant = scene.claim, scene.tenant
+        claim, tenant = inputs.claim, inputs.tenant
         if claim is None or tenant is None:
             return Choice(nodes=(), refused={}), None
         size = size_of(claim.spec.per_node)
-        choice, others = await _choose(engine, scene)
-        if choice.short and not scene.nodes:
+        choice, others = await _choose(engine, inputs)
+        if choice.short and not inputs.nodes:
             return choice, None
-        waits = await self._charges.settle(engine, scene, desired.charged(claim))
+        waits = await self._charges.settle(engine, inputs, desired.charged(claim))
         nodes = engine.cache(Node.resource)
 
         def give(node: Node) -> Json:
-            patch = desired.give(node, scene.name, size)
-            if patch and scene.name not in parts_of_node(node):
+            patch = desired.give(node, inputs.name, size)
+            if patch and inputs.name not in parts_of_node(node):
                 why = why_not(desired.facts(node, others.get(node.metadata.name, Size())), claim.spec, size)
                 if why:
                     raise Conflict(f"node {node.metadata.name!r} does not do any more: {why}")
@@ -158,25 +158,27 @@ class PartController:
 
         chosen = [node for name in choice.nodes if (node := nodes.get(name)) is not None] if waits is None else []
         # What somebody changed by hand is put back.
-        for node in (*chosen, *scene.nodes):
+        for node in (*chosen, *inputs.nodes):
             await writes.change(engine, node, give)
         return choice, waits
 
     # -- giving back ------------------------------------------------------------------------------
 
-    async def _release(self, engine: Engine, scene: Scene, now: dt.datetime) -> tuple[Stand, float | None]:
+    async def _release(
+        self, engine: Engine, inputs: SliceInputs, now: dt.datetime
+    ) -> tuple[SliceProgress, float | None]:
         """Take the parts back, and tell those that wait for some."""
-        self._waiting.discard(scene.name)
-        stand, again = await self._releasing.go_on(engine, scene, now)
-        if stand is not None:
-            return stand, again
+        self._waiting.discard(inputs.name)
+        progress, again = await self._releasing.go_on(engine, inputs, now)
+        if progress is not None:
+            return progress, again
         for waiting in self._waiting:
             engine.wake(self.name, waiting)
-        return standing.idle(scene), None
+        return preconditions.idle(inputs), None
 
     def _forget(self, engine: Engine, key: str) -> None:
         self._waiting.discard(key)
-        self._places.forget(key)
+        self._claims.forget(key)
         self._releasing.forget(key)
         engine.forget(self.name, key)
 
@@ -186,8 +188,8 @@ class PartController:
         """Return the slice of a claim, and those beside it: which of several a namespace uses may be another now."""
         found = [each for each in (change.before, change.after) if each is not None]
         own = {name for each in found for name in slice_of_claim(each) if each.spec.sharing is Sharing.PART}
-        places = {each.metadata.namespace for each in found}
-        return own | set(self._places.claimed_in(places))
+        claims = {each.metadata.namespace for each in found}
+        return own | set(self._claims.claimed_in(claims))
 
     def _of_node(self, change: Change[Node]) -> Iterable[str]:
         """Return the slices of a node that is another now, and those that wait for one."""
@@ -200,18 +202,18 @@ class PartController:
         return [*held, *self._waiting]
 
 
-async def _choose(engine: Engine, scene: Scene) -> tuple[Choice, dict[str, Size]]:
+async def _choose(engine: Engine, inputs: SliceInputs) -> tuple[Choice, dict[str, Size]]:
     """Return the nodes that a claim lacks, and what pods of others have on those that were looked at.
 
     Only nodes that would be taken are looked at: to list the pods of all would cost more than all else.
     """
-    if scene.claim is None:
+    if inputs.claim is None:
         return Choice(nodes=(), refused={}), {}
     others: dict[str, Size] = {}
     nodes: list[Node] = list(engine.cache(Node.resource))
     while True:
         facts = (desired.facts(node, others.get(node.metadata.name, Size())) for node in nodes)
-        choice = choose(scene.claim.spec, facts, scene.name)
+        choice = choose(inputs.claim.spec, facts, inputs.name)
         unseen = [name for name in choice.nodes if name not in others]
         if not unseen:
             return choice, others

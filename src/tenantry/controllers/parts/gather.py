@@ -9,7 +9,7 @@ import msgspec
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import PART
 from tenantry.controllers.nodes.controller import Node
-from tenantry.controllers.slices.gather import Scene
+from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.gather import gather as gather_slice
 from tenantry.engine.observed import Observed
 from tenantry.engine.runtime import Engine
@@ -30,7 +30,7 @@ def part_of_namespace(found: Observed) -> list[str]:
     return [name] if name else []
 
 
-def gather(engine: Engine, name: str, now: dt.datetime) -> Scene:
+def gather(engine: Engine, name: str, now: dt.datetime) -> SliceInputs:
     """Return what is known of a slice: its nodes are those where it has a part."""
     return msgspec.structs.replace(
         gather_slice(engine, name, now),

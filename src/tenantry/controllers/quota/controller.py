@@ -17,20 +17,20 @@ from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import watched
 from tenantry.controllers.quota import single, status
-from tenantry.controllers.quota.index import Caches, Index, book_of
-from tenantry.controllers.quota.pace import Pace
+from tenantry.controllers.quota.effective import EffectiveQuota, effective_quota
+from tenantry.controllers.quota.index import Caches, Index, observed_tenant_quota
+from tenantry.controllers.quota.tokenbucket import TokenBucket
 from tenantry.controllers.quota.verdicts import Verdicts
-from tenantry.controllers.quota.whole import Whole, whole_of
-from tenantry.controllers.quota.writes import Hand
+from tenantry.controllers.quota.writes import ResourceQuotaWriter
 from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.observed import Observed
 from tenantry.engine.runtime import Engine, Watch
-from tenantry.world.shares.amounts import Book
-from tenantry.world.shares.moves import Reload, Reread
-from tenantry.world.shares.nodes import Node
+from tenantry.world.shares.amounts import ObservedTenantQuota
+from tenantry.world.shares.batches import RelistTree, RereadTenantQuota
+from tenantry.world.shares.share import Share
 
 ROUNDS = 200
 """How many rounds of writes one reconcile makes before others have their turn."""
@@ -42,16 +42,16 @@ TOTALS_SECONDS = 2.0
 VERDICT_SECONDS = 5.0
 """How often Subnamespaces are told their totals, while they go on changing."""
 
-_decode_book = msgspec.json.Decoder(TenantResourceQuota)
+_decode_tenant_quota = msgspec.json.Decoder(TenantResourceQuota)
 
 
 class _Telling:
     """What there is to tell of a tenant, and how often it may be."""
 
     def __init__(self) -> None:
-        self.totals = Pace(TOTALS_SECONDS)
-        self.verdicts = Pace(VERDICT_SECONDS)
-        self.waiting: set[Node] = set()
+        self.totals = TokenBucket(TOTALS_SECONDS)
+        self.verdicts = TokenBucket(VERDICT_SECONDS)
+        self.waiting: set[Share] = set()
 
 
 class QuotaController:
@@ -76,7 +76,7 @@ class QuotaController:
         """Return what wakes this controller."""
         return [
             watched.tenants(_by_spec),
-            Watch(resource=TenantResourceQuota.resource, decode=_decode_book.decode, keys=watched.own_key),
+            Watch(resource=TenantResourceQuota.resource, decode=_decode_tenant_quota.decode, keys=watched.own_key),
             watched.subnamespaces(self._by_subnamespace),
             watched.slices(self._by_slice),
             watched.watch(Namespace.resource, self._by_namespace),
@@ -151,18 +151,18 @@ class QuotaController:
         if tenant.metadata.deletion_timestamp or core is None or core.owner_uid != tenant.metadata.uid:
             return None  # there is nothing to divide yet, or no more
         try:
-            whole = whole_of(tenant, caches.books.get(key), engine.clock.now())
+            effective = effective_quota(tenant, caches.tenant_quotas.get(key), engine.clock.now())
         except InputError:
             return None  # the tenant's own conditions say what is wrong
         if not self._is_tree(tenant, caches):
             self._forget(key)
             return await single.keep(engine, tenant)
-        return await self._divide(engine, tenant, whole, caches)
+        return await self._divide(engine, tenant, effective, caches)
 
     def _is_tree(self, tenant: Tenant, caches: Caches) -> bool:
         """Tell whether there is more to divide over than one namespace, or ever was."""
         name = tenant.metadata.name
-        if name in self._indexes or caches.books.get(name) is not None:
+        if name in self._indexes or caches.tenant_quotas.get(name) is not None:
             return True
         if any(found.spec.charge for found in caches.slices.by_index(BY_TENANT, name)):
             return True
@@ -174,71 +174,71 @@ class QuotaController:
     def _forget(self, key: str) -> None:
         index = self._indexes.pop(key, None)
         self._tellings.pop(key, None)
-        for uid in index.tree.nodes if index is not None else ():
+        for uid in index.tree.shares if index is not None else ():
             self._verdicts.drop(uid)
 
-    def _index(self, tenant: Tenant, whole: Whole, caches: Caches, *, anew: int | None = None) -> Index:
+    def _index(self, tenant: Tenant, effective: EffectiveQuota, caches: Caches, *, anew: int | None = None) -> Index:
         name = tenant.metadata.name
         index = self._indexes.get(name)
         if index is not None:
             index.follow()
-        if index is None or anew is not None or not index.fits(tenant, whole.hard):
-            book = caches.books.get(name)
-            known = book_of(book) if book is not None else None
-            index = Index(tenant, whole.hard, caches, book=known, number=anew, before=index)
+        if index is None or anew is not None or not index.fits(tenant, effective.hard):
+            tenant_quota = caches.tenant_quotas.get(name)
+            known = observed_tenant_quota(tenant_quota) if tenant_quota is not None else None
+            index = Index(tenant, effective.hard, caches, tenant_quota=known, number=anew, before=index)
             index.follow()
             self._indexes[name] = index
             self._tellings.setdefault(name, _Telling()).waiting = set()
-        index.tree.set_whole(whole.hard)
+        index.tree.set_whole(effective.hard)
         return index
 
-    async def _divide(self, engine: Engine, tenant: Tenant, whole: Whole, caches: Caches) -> float | None:
+    async def _divide(self, engine: Engine, tenant: Tenant, effective: EffectiveQuota, caches: Caches) -> float | None:
         name = tenant.metadata.name
-        index = self._index(tenant, whole, caches)
+        index = self._index(tenant, effective, caches)
         index.tree.plan()
         self._judge(engine, index, name)
-        book = caches.books.get(name)
-        if book is None and not whole.hard:
-            return whole.next_seconds  # nothing is limited: the verdicts are all that there is to say
-        hand = Hand(engine, tenant, index)
-        if book is None:
-            await hand.make_book()
-        elif not any(owner.uid == tenant.metadata.uid for owner in book.metadata.owner_references):
-            if book.metadata.owner_references:
+        tenant_quota = caches.tenant_quotas.get(name)
+        if tenant_quota is None and not effective.hard:
+            return effective.next_seconds  # nothing is limited: the verdicts are all that there is to say
+        writer = ResourceQuotaWriter(engine, tenant, index)
+        if tenant_quota is None:
+            await writer.create_tenant_quota()
+        elif not any(owner.uid == tenant.metadata.uid for owner in tenant_quota.metadata.owner_references):
+            if tenant_quota.metadata.owner_references:
                 return TOTALS_SECONDS  # an earlier tenant's, which goes with it
-            await hand.adopt_book(book)
-        is_quiet = await self._move(engine, tenant, whole, caches)
+            await writer.adopt_tenant_quota(tenant_quota)
+        is_quiet = await self._move(engine, tenant, effective, caches)
         if not is_quiet:
             return 0.0
-        again = await self._tell(engine, tenant, whole, caches)
-        return min((seconds for seconds in (again, whole.next_seconds) if seconds is not None), default=None)
+        again = await self._tell(engine, tenant, effective, caches)
+        return min((seconds for seconds in (again, effective.next_seconds) if seconds is not None), default=None)
 
-    async def _move(self, engine: Engine, tenant: Tenant, whole: Whole, caches: Caches) -> bool:
+    async def _move(self, engine: Engine, tenant: Tenant, effective: EffectiveQuota, caches: Caches) -> bool:
         """Make moves until none is left, or until somebody else has to act; tell whether that is so."""
         name = tenant.metadata.name
-        index = self._index(tenant, whole, caches)
+        index = self._index(tenant, effective, caches)
         failed = 0
         for _ in range(ROUNDS):
-            index = self._index(tenant, whole, caches)
-            found = caches.books.get(name)
+            index = self._index(tenant, effective, caches)
+            found = caches.tenant_quotas.get(name)
             if found is None:
                 raise RetryableError(f"TenantResourceQuota {name!r} is gone", after_seconds=0.1)
-            book: Book = book_of(found)
-            moves = index.mover.moves(book)
+            tenant_quota: ObservedTenantQuota = observed_tenant_quota(found)
+            steps = index.planner.steps(tenant_quota)
             self._judge(engine, index, name)
-            if not moves:
+            if not steps:
                 return True
-            hand = Hand(engine, tenant, index)
-            match moves[0]:
-                case Reread():
-                    await hand.reread()
+            writer = ResourceQuotaWriter(engine, tenant, index)
+            match steps[0]:
+                case RereadTenantQuota():
+                    await writer.reread()
                     failed += 1
-                case Reload(number):
-                    await hand.reload()
-                    self._index(tenant, whole, caches, anew=number)
+                case RelistTree(number):
+                    await writer.reload()
+                    self._index(tenant, effective, caches, anew=number)
                     failed += 1
                 case _:
-                    failed = failed + 1 if await hand.carry_out(moves) else 0
+                    failed = failed + 1 if await writer.carry_out(steps) else 0
             if failed > FAILED_ROUNDS:
                 raise RetryableError(f"the shares of tenant {name!r} are changed by somebody else, too")
         return False
@@ -254,47 +254,49 @@ class QuotaController:
             self._verdicts.drop(uid)
         index.gone = set()
         is_moving = self._is_moving(index, name)
-        for node in tree.claims:
+        for share in tree.claims:
             # Whether it is in force hangs on others, too.
-            before, after = self._verdicts.get(node.key), status.verdict(tree, node)
+            before, after = self._verdicts.get(share.key), status.verdict(tree, share)
             after = msgspec.structs.replace(after, in_force=after.in_force and not is_moving)
             if before is None or status.is_news(before, after):
-                self._verdicts.set(node.key, after)
-                engine.wake("slices", node.slice)
-                engine.wake("parts", node.slice)  # each leaves the other's alone
-        for node in stirred - tree.claims:
-            if node.asked is None or tree.parent_of(node) is None:
-                waiting.discard(node)
-                self._point_out(engine, node)
+                self._verdicts.set(share.key, after)
+                engine.wake("slices", share.slice)
+                engine.wake("parts", share.slice)  # each leaves the other's alone
+        for share in stirred - tree.claims:
+            if share.request is None or tree.parent_of(share) is None:
+                waiting.discard(share)
+                self._point_out(engine, share)
                 continue
-            before = self._verdicts.get(node.key)
-            after = status.verdict(tree, node)
+            before = self._verdicts.get(share.key)
+            after = status.verdict(tree, share)
             if before == after:
                 continue
             if before is None or status.is_news(before, after):
-                self._verdicts.set(node.key, after)
-                waiting.discard(node)
-                engine.wake("subnamespace", object_key(node.parent, node.asked.name))
+                self._verdicts.set(share.key, after)
+                waiting.discard(share)
+                engine.wake("subnamespace", object_key(share.parent, share.request.name))
             else:
-                waiting.add(node)
+                waiting.add(share)
 
     def _is_moving(self, index: Index, name: str) -> bool:
         """Tell whether shares are on their way, maybe by the hand of somebody who led before."""
-        found = self._caches.books.get(name) if self._caches is not None else None
+        found = self._caches.tenant_quotas.get(name) if self._caches is not None else None
         if found is None:
             return True
-        book = book_of(found)
-        return any(not index.mover.is_done(aim, book.number) for aim in book.aims)
+        tenant_quota = observed_tenant_quota(found)
+        return any(not index.planner.is_done(target, tenant_quota.number) for target in tenant_quota.targets)
 
-    def _point_out(self, engine: Engine, node: Node) -> None:
+    def _point_out(self, engine: Engine, share: Share) -> None:
         """Have somebody look at a namespace whose Subnamespace is not there."""
-        room = node.room
-        found = self._caches.namespaces.get(room.namespace) if room is not None and self._caches is not None else None
+        namespace = share.namespace
+        found = (
+            self._caches.namespaces.get(namespace.name) if namespace is not None and self._caches is not None else None
+        )
         name = found.labels.get(SUBNAMESPACE) if found is not None and not found.deleting else None
-        if name and node.asked is None:
-            engine.wake("subnamespace", object_key(node.parent, name))
+        if name and share.request is None:
+            engine.wake("subnamespace", object_key(share.parent, name))
 
-    async def _tell(self, engine: Engine, tenant: Tenant, whole: Whole, caches: Caches) -> float | None:
+    async def _tell(self, engine: Engine, tenant: Tenant, effective: EffectiveQuota, caches: Caches) -> float | None:
         """Write the status, totals not too often; return in how many seconds there is more to tell."""
         name = tenant.metadata.name
         index, telling, now = self._indexes[name], self._tellings[name], engine.clock.monotonic()
@@ -306,27 +308,27 @@ class QuotaController:
             else:
                 telling.verdicts.take(now)
                 self._tell_totals(engine, index, telling)
-        book = caches.books.get(name)
-        if book is None:
+        tenant_quota = caches.tenant_quotas.get(name)
+        if tenant_quota is None:
             return 0.0
         moving = self._is_moving(index, name)
         at = rfc3339(engine.clock.now())
-        written = status.compute(book, index.tree, whole, moving=moving, now=at)
-        if written != book.status:
+        written = status.compute(tenant_quota, index.tree, effective, moving=moving, now=at)
+        if written != tenant_quota.status:
             left = telling.totals.left(now)
-            if left > 0 and written.conditions == book.status.conditions:
+            if left > 0 and written.conditions == tenant_quota.status.conditions:
                 again.append(left)
             else:
                 telling.totals.take(now)
-                await engine.write_status(msgspec.structs.replace(book, status=written))
+                await engine.write_status(msgspec.structs.replace(tenant_quota, status=written))
         return min(again, default=None)
 
     def _tell_totals(self, engine: Engine, index: Index, telling: _Telling) -> None:
         waiting, telling.waiting = telling.waiting, set()
-        for node in waiting:
-            if node.asked is not None and index.tree.nodes.get(node.key) is node:
-                self._verdicts.set(node.key, status.verdict(index.tree, node))
-                engine.wake("subnamespace", object_key(node.parent, node.asked.name))
+        for share in waiting:
+            if share.request is not None and index.tree.shares.get(share.key) is share:
+                self._verdicts.set(share.key, status.verdict(index.tree, share))
+                engine.wake("subnamespace", object_key(share.parent, share.request.name))
 
 
 def _by_spec(change: Change[Any]) -> Iterable[str]:

@@ -22,9 +22,9 @@ from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed, ObservedQuota
 from tenantry.engine.runtime import Engine
 from tenantry.world import quota
-from tenantry.world.shares.amounts import Aim, Amounts, Book, Held, read, read_mark
-from tenantry.world.shares.moves import Mover
-from tenantry.world.shares.nodes import CLAIM, ROOT, Asked, Room
+from tenantry.world.shares.amounts import Amounts, ObservedTenantQuota, ShareQuota, ShareTarget, read, read_mark
+from tenantry.world.shares.batches import BatchPlanner
+from tenantry.world.shares.share import CLAIM, ROOT, ShareRequest, TreeNamespace
 from tenantry.world.shares.shortage import Shortage
 from tenantry.world.shares.tree import Tree
 
@@ -33,7 +33,7 @@ class Caches(msgspec.Struct, frozen=True):
     """Where everything is read from."""
 
     tenants: Cache[Tenant]
-    books: Cache[TenantResourceQuota]
+    tenant_quotas: Cache[TenantResourceQuota]
     subnamespaces: Cache[Subnamespace]
     namespaces: Cache[Observed]
     quotas: Cache[Observed]
@@ -46,7 +46,7 @@ class Caches(msgspec.Struct, frozen=True):
         return cls(*(engine.cache(kind.resource) for kind in kinds))
 
 
-def room_of(found: Observed, tenant: Tenant) -> Room | None:
+def tree_namespace(found: Observed, tenant: Tenant) -> TreeNamespace | None:
     """Return a namespace as a part of the tenant's tree, None where it is none."""
     labels = found.labels
     if labels.get(TENANT_UID) != tenant.metadata.uid:
@@ -59,8 +59,8 @@ def room_of(found: Observed, tenant: Tenant) -> Room | None:
         key, parent = labels.get(SUBNAMESPACE_UID, ""), labels.get(PARENT, "")
         if not key or not parent:
             return None
-    return Room(
-        namespace=found.name,
+    return TreeNamespace(
+        name=found.name,
         uid=found.uid,
         key=key,
         parent=parent,
@@ -69,10 +69,10 @@ def room_of(found: Observed, tenant: Tenant) -> Room | None:
     )
 
 
-def held_of(found: ObservedQuota) -> Held:
+def share_quota(found: ObservedQuota) -> ShareQuota:
     """Return a ResourceQuota in numbers."""
     number, final = read_mark(found.annotations.get(QUOTA_BATCH, ""))
-    return Held(
+    return ShareQuota(
         uid=found.uid,
         version=found.version,
         hard=read(found.hard),
@@ -83,7 +83,7 @@ def held_of(found: ObservedQuota) -> Held:
     )
 
 
-def asked_of(found: Subnamespace) -> Asked:
+def share_request(found: Subnamespace) -> ShareRequest:
     """Return what a Subnamespace asks for."""
     meta = found.metadata
     hard: Amounts = {}
@@ -92,7 +92,7 @@ def asked_of(found: Subnamespace) -> Asked:
         hard = read(quota.normal(found.spec.quota.hard))
     except InputError as error:
         problem = Shortage(reasons.INVALID_SPEC, f"spec.quota.hard: {error}")
-    return Asked(
+    return ShareRequest(
         uid=meta.uid,
         name=meta.name,
         parent=meta.namespace,
@@ -105,10 +105,10 @@ def asked_of(found: Subnamespace) -> Asked:
     )
 
 
-def claim_of(found: Slice) -> Asked:
+def claim_request(found: Slice) -> ShareRequest:
     """Return what a claim holds of its tenant's quota, or is to hold: with it goes its Slice."""
     meta, claim = found.metadata, found.spec.claim
-    return Asked(
+    return ShareRequest(
         uid=meta.uid,
         name=f"{CLAIM}{claim.name}",
         parent=claim.namespace,
@@ -120,15 +120,16 @@ def claim_of(found: Slice) -> Asked:
     )
 
 
-def book_of(found: TenantResourceQuota) -> Book:
+def observed_tenant_quota(found: TenantResourceQuota) -> ObservedTenantQuota:
     """Return a TenantResourceQuota in numbers."""
     status = found.status
-    return Book(
+    return ObservedTenantQuota(
         version=found.version,
         hard=read(status.hard) if status.batch.counted else None,
         number=status.batch.number,
-        aims=tuple(
-            Aim(namespace=target.namespace, uid=target.uid, hard=read(target.hard)) for target in status.batch.targets
+        targets=tuple(
+            ShareTarget(namespace=target.namespace, uid=target.uid, hard=read(target.hard))
+            for target in status.batch.targets
         ),
     )
 
@@ -150,7 +151,7 @@ class Index:
         tenant: Whose it is.
         whole: What it may use.
         caches: Where it is read from.
-        book: The batch under way.
+        tenant_quota: The batch under way.
         number: The batch as of which the caches are known to be in step; None for none.
         before: The index that this one replaces.
     """
@@ -161,7 +162,7 @@ class Index:
         whole: Amounts,
         caches: Caches,
         *,
-        book: Book | None,
+        tenant_quota: ObservedTenantQuota | None,
         number: int | None = None,
         before: Index | None = None,
     ) -> None:
@@ -173,14 +174,16 @@ class Index:
         # ResourceQuotas by uid that were seen to be in the namespace of a uid.
         self.verified: dict[str, str] = {}
         self.tree = Tree(whole, reclaim=tenant.spec.quota.on_shortage == "Reclaim")
-        self.mover = Mover(self.tree, number)
+        self.planner = BatchPlanner(self.tree, number)
         name = tenant.metadata.name
         for found in caches.quotas.by_index(BY_TENANT, name):
             if found.name == QUOTA:
-                self.tree.put_quota(found.namespace, held_of(cast("ObservedQuota", found)))
+                self.tree.put_quota(found.namespace, share_quota(cast("ObservedQuota", found)))
         for found in caches.namespaces.by_index(BY_TENANT, name):
             self._put_namespace(found)
-        self.tree.start(book.aims if book is not None else (), before.tree if before is not None else None)
+        self.tree.start(
+            tenant_quota.targets if tenant_quota is not None else (), before.tree if before is not None else None
+        )
 
     def fits(self, tenant: Tenant, whole: Amounts) -> bool:
         """Tell whether the tree can follow what the tenant has become; otherwise it is made anew."""
@@ -198,22 +201,22 @@ class Index:
         for key, uid in changes.subnamespaces:
             found = self._caches.subnamespaces.get(key)
             if found is None or found.metadata.uid != uid:
-                self.tree.drop_child(uid)
-                if uid not in self.tree.nodes:
+                self.tree.drop_request(uid)
+                if uid not in self.tree.shares:
                     self.gone.add(uid)
-            if found is not None and self.tree.room(found.metadata.namespace) is not None:
-                self.tree.put_child(asked_of(found))
+            if found is not None and self.tree.namespace(found.metadata.namespace) is not None:
+                self.tree.put_request(share_request(found))
         self._follow_slices(changes.slices)
-        for node in list(self.tree.pending):
+        for share in list(self.tree.pending):
             # Namespaces that we made ourselves are no news.
-            for room in self._caches.namespaces.by_index(BY_BINDING, node.key):
-                self._put_namespace(room)
+            for namespace in self._caches.namespaces.by_index(BY_BINDING, share.key):
+                self._put_namespace(namespace)
 
     def _follow_slices(self, changed: Iterable[tuple[str, str]]) -> None:
         for name, uid in changed:
             found = self._caches.slices.get(name)
             if found is None or found.metadata.uid != uid:
-                self.tree.drop_child(uid)
+                self.tree.drop_request(uid)
                 self.gone.add(uid)
             if found is not None:
                 self._put_slice(found)
@@ -223,32 +226,32 @@ class Index:
         if found is None:
             self.tree.drop_quota(namespace)
         else:
-            self.tree.put_quota(namespace, held_of(cast("ObservedQuota", found)))
+            self.tree.put_quota(namespace, share_quota(cast("ObservedQuota", found)))
 
     def read_namespace(self, name: str) -> None:
         """Take in a namespace, its ResourceQuota, and the Subnamespaces inside."""
         found = self._caches.namespaces.get(name)
-        if found is None or room_of(found, self._tenant) is None:
-            self.tree.drop_room(name)
+        if found is None or tree_namespace(found, self._tenant) is None:
+            self.tree.drop_namespace(name)
         else:
             self._put_namespace(found)
         self._read_quota(name)
 
     def _put_namespace(self, found: Observed) -> None:
-        room = room_of(found, self._tenant)
-        if room is None:
+        namespace = tree_namespace(found, self._tenant)
+        if namespace is None:
             return
-        is_new = self.tree.room(room.namespace) is None
-        self.tree.put_room(room)
+        is_new = self.tree.namespace(namespace.name) is None
+        self.tree.put_namespace(namespace)
         if is_new:
-            self._read_quota(room.namespace)
-            for child in self._caches.subnamespaces.by_index(BY_NAMESPACE, room.namespace):
-                self.tree.put_child(asked_of(child))
+            self._read_quota(namespace.name)
+            for child in self._caches.subnamespaces.by_index(BY_NAMESPACE, namespace.name):
+                self.tree.put_request(share_request(child))
             for made in self._caches.slices.by_index(BY_TENANT, self._tenant.metadata.name):
                 self._put_slice(made)
 
     def _put_slice(self, found: Slice) -> None:
         """Take in a claim's Slice, once the namespace of the claim is there; a Manual one is charged nothing."""
         is_ours = any(owner.uid == self.uid for owner in found.metadata.owner_references)
-        if is_ours and found.spec.charge and self.tree.room(found.spec.claim.namespace) is not None:
-            self.tree.put_child(claim_of(found))
+        if is_ours and found.spec.charge and self.tree.namespace(found.spec.claim.namespace) is not None:
+            self.tree.put_request(claim_request(found))

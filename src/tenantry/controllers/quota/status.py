@@ -11,18 +11,18 @@ from tenantry.api.subnamespace import SubnamespaceQuota
 from tenantry.api.tenantresourcequota import (
     MAX_CLAIMS,
     Batch,
-    ClaimShare,
-    Share,
+    ClaimShareStatus,
+    ShareStatus,
     TenantResourceQuota,
     TenantResourceQuotaStatus,
 )
 from tenantry.controllers.conclusion import ready, trouble
+from tenantry.controllers.quota.effective import EffectiveQuota
 from tenantry.controllers.quota.verdicts import Verdict
-from tenantry.controllers.quota.whole import Whole
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked
 from tenantry.world.shares.amounts import Amounts, fits, spelled
-from tenantry.world.shares.nodes import CLAIM, Node
+from tenantry.world.shares.share import CLAIM, Share
 from tenantry.world.shares.shortage import Shortage, exceeded
 from tenantry.world.shares.tree import Tree
 
@@ -30,97 +30,97 @@ MAX_SHARES = 500
 SHOWN = 3
 
 
-def totals(tree: Tree, node: Node) -> SubnamespaceQuota:
+def totals(tree: Tree, share: Share) -> SubnamespaceQuota:
     """Return what a node and everything below has together."""
-    assigned, used, free = _sums(tree, node)
+    assigned, used, free = _sums(tree, share)
     return SubnamespaceQuota(assigned=spelled(assigned), used=spelled(used), free=spelled(free))
 
 
-def _sums(tree: Tree, node: Node) -> tuple[Amounts, Amounts, Amounts]:
-    used = {key: node.used_below.get(key, 0) for key in tree.keys}
-    return node.granted, used, {key: max(0, node.granted[key] - used[key]) for key in tree.keys}
+def _sums(tree: Tree, share: Share) -> tuple[Amounts, Amounts, Amounts]:
+    used = {key: share.used_below.get(key, 0) for key in tree.keys}
+    return share.granted, used, {key: max(0, share.granted[key] - used[key]) for key in tree.keys}
 
 
-def verdict(tree: Tree, node: Node) -> Verdict:
+def verdict(tree: Tree, share: Share) -> Verdict:
     """Return what is said of a Subnamespace, or of a claim."""
-    found = trouble_of(node)
-    if node.is_claim:
-        is_given = node.asked is not None and fits(node.asked.hard, node.granted)
+    found = trouble_of(share)
+    if share.is_claim:
+        is_given = share.request is not None and fits(share.request.hard, share.granted)
         free = is_given and tree.has_yielded
         return Verdict(
-            generation=node.asked.generation if node.asked is not None else 0,
+            generation=share.request.generation if share.request is not None else 0,
             blocked=Blocked(reason=found.reason, message=found.message) if found is not None else None,
             in_force=free,
             settled=free,
-            totals=SubnamespaceQuota(assigned=spelled(node.granted)),
+            totals=SubnamespaceQuota(assigned=spelled(share.granted)),
         )
     return Verdict(
-        generation=node.asked.generation if node.asked is not None else 0,
+        generation=share.request.generation if share.request is not None else 0,
         blocked=Blocked(reason=found.reason, message=found.message) if found is not None else None,
-        in_force=is_in_force(tree, node),
-        settled=is_settled(tree, node),
-        totals=totals(tree, node),
+        in_force=is_in_force(tree, share),
+        settled=is_settled(tree, share),
+        totals=totals(tree, share),
     )
 
 
-def is_in_force(tree: Tree, node: Node) -> bool:
+def is_in_force(tree: Tree, share: Share) -> bool:
     """Tell whether a namespace's own share is what Kubernetes counts against; once it was, a change is no news."""
-    held = tree.quotas.get(node.room.namespace) if node.room is not None else None
+    quota = tree.quotas.get(share.namespace.name) if share.namespace is not None else None
     if not tree.keys:
         return True
-    if held is None or any(key not in held.in_force for key in tree.keys):
-        node.was_in_force = False
-    elif is_settled(tree, node):
-        node.was_in_force = True
-    return node.was_in_force
+    if quota is None or any(key not in quota.in_force for key in tree.keys):
+        share.was_in_force = False
+    elif is_settled(tree, share):
+        share.was_in_force = True
+    return share.was_in_force
 
 
-def is_settled(tree: Tree, node: Node) -> bool:
+def is_settled(tree: Tree, share: Share) -> bool:
     """Tell whether a namespace's own share is as it should be now, and Kubernetes counts against it."""
-    held = tree.quotas.get(node.room.namespace) if node.room is not None else None
-    return not tree.keys or (held is not None and held.is_enforced and held.hard == node.own)
+    quota = tree.quotas.get(share.namespace.name) if share.namespace is not None else None
+    return not tree.keys or (quota is not None and quota.is_enforced and quota.hard == share.own)
 
 
-def trouble_of(node: Node) -> Shortage | None:
+def trouble_of(share: Share) -> Shortage | None:
     """Return what a person should know about a node."""
-    if node.blocked is not None or node.room is None:
-        return node.blocked
-    return exceeded(node.over, node.own, node.room.namespace)
+    if share.blocked is not None or share.namespace is None:
+        return share.blocked
+    return exceeded(share.over, share.own, share.namespace.name)
 
 
 def compute(
-    book: TenantResourceQuota, tree: Tree, whole: Whole, *, moving: bool, now: str
+    tenant_quota: TenantResourceQuota, tree: Tree, effective: EffectiveQuota, *, moving: bool, now: str
 ) -> TenantResourceQuotaStatus:
     """Return the status to write.
 
     Args:
-        book: As it is; a batch that is under way stays.
+        tenant_quota: As it is; a batch that is under way stays.
         tree: The division.
-        whole: What there is to divide.
+        effective: What there is to divide.
         moving: Shares are on their way.
         now: RFC 3339.
     """
     rows, omitted = _rows(tree)
-    generation = book.metadata.generation
-    problem = _problem(tree, whole, moving=moving)
-    conditions = [ready(problem, "every share is in force"), *trouble(problem), *_expiring(whole)]
-    batch = book.status.batch
+    generation = tenant_quota.metadata.generation
+    problem = _problem(tree, effective, moving=moving)
+    conditions = [ready(problem, "every share is in force"), *trouble(problem), *_expiring(effective)]
+    batch = tenant_quota.status.batch
     return msgspec.structs.replace(
-        book.status,
+        tenant_quota.status,
         observed_generation=generation,
         used=spelled({key: tree.root.used_below.get(key, 0) for key in tree.keys}),
         batch=batch if moving else Batch(number=batch.number, counted=batch.counted),
         tree=rows,
         omitted=omitted,
-        conditions=merge(book.status.conditions, conditions, generation=generation, now=now),
+        conditions=merge(tenant_quota.status.conditions, conditions, generation=generation, now=now),
     )
 
 
-def _problem(tree: Tree, whole: Whole, *, moving: bool) -> Blocked | None:
+def _problem(tree: Tree, effective: EffectiveQuota, *, moving: bool) -> Blocked | None:
     found = trouble_of(tree.root)
-    if whole.problems:
-        more = len(whole.problems) - SHOWN
-        told = "; ".join(whole.problems[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    if effective.problems:
+        more = len(effective.problems) - SHOWN
+        told = "; ".join(effective.problems[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
         return Blocked(reason=reasons.INVALID_SPEC, message=told)
     if found is not None:
         return Blocked(reason=found.reason, message=found.message)
@@ -129,44 +129,44 @@ def _problem(tree: Tree, whole: Whole, *, moving: bool) -> Blocked | None:
     return None
 
 
-def _expiring(whole: Whole) -> list[Wanted]:
-    if not whole.warnings:
+def _expiring(effective: EffectiveQuota) -> list[Wanted]:
+    if not effective.warnings:
         return []
-    more = len(whole.warnings) - SHOWN
-    told = "; ".join(whole.warnings[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    more = len(effective.warnings) - SHOWN
+    told = "; ".join(effective.warnings[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
     return [Wanted(reasons.EXPIRING, True, reasons.EXPIRES_SOON, told, only_true=True)]
 
 
-def _rows(tree: Tree) -> tuple[tuple[Share, ...], int]:
+def _rows(tree: Tree) -> tuple[tuple[ShareStatus, ...], int]:
     """Return the tree from the top, breadth first, and how many namespaces are left out."""
-    rows: list[Share] = []
+    rows: list[ShareStatus] = []
     waiting = deque([(tree.root, 0)])
     while waiting and len(rows) < MAX_SHARES:
-        node, depth = waiting.popleft()
-        if node.room is None:
+        share, depth = waiting.popleft()
+        if share.namespace is None:
             continue
-        assigned, used, free = _sums(tree, node)
-        row = Share(
-            namespace=node.room.namespace,
-            parent=node.room.parent,
+        assigned, used, free = _sums(tree, share)
+        row = ShareStatus(
+            namespace=share.namespace.name,
+            parent=share.namespace.parent,
             depth=depth,
             assigned=spelled(assigned),
             used=spelled(used),
             free=spelled(free),
-            claims=_claims(node),
+            claims=_claims(share),
         )
         rows.append(row)
-        waiting.extend((child, depth + 1) for child in tree.children_of(node))
+        waiting.extend((child, depth + 1) for child in tree.children_of(share))
     return tuple(rows), max(0, tree.count - len(rows))
 
 
-def _claims(node: Node) -> tuple[ClaimShare, ...]:
-    ordered = sorted(node.claims, key=lambda claim: claim.order)
+def _claims(share: Share) -> tuple[ClaimShareStatus, ...]:
+    ordered = sorted(share.claims, key=lambda claim: claim.order)
     has = [(claim, {key: value for key, value in claim.granted.items() if value > 0}) for claim in ordered]
     shares = [
-        ClaimShare(claim=claim.asked.name.removeprefix(CLAIM), assigned=spelled(amounts))
+        ClaimShareStatus(claim=claim.request.name.removeprefix(CLAIM), assigned=spelled(amounts))
         for claim, amounts in has
-        if amounts and claim.asked is not None
+        if amounts and claim.request is not None
     ]
     return tuple(shares[:MAX_CLAIMS])
 

@@ -17,15 +17,23 @@ from tenantry.api.kubernetes import Namespace, ResourceQuota, ResourceQuotaSpec
 from tenantry.api.marks import MANAGED_BY, MANAGER, QUOTA_BATCH, TENANT
 from tenantry.api.model import ObjectMeta, OwnerReference, Resource, object_key
 from tenantry.api.tenant import Tenant
-from tenantry.api.tenantresourcequota import Batch, Target, TenantResourceQuota, TenantResourceQuotaSpec
-from tenantry.controllers.quota.index import Caches, Index, held_of
+from tenantry.api.tenantresourcequota import Batch, BatchTarget, TenantResourceQuota, TenantResourceQuotaSpec
+from tenantry.controllers.quota.index import Caches, Index, share_quota
 from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.observed import Observed, ObservedQuota, observe
 from tenantry.engine.runtime import Engine
 from tenantry.kube import wire
-from tenantry.world.shares.amounts import Held, mark, spelled
-from tenantry.world.shares.moves import Enforce, Make, Move, Reload, Reread, Shape, Write
+from tenantry.world.shares.amounts import ShareQuota, mark, spelled
+from tenantry.world.shares.batches import (
+    BatchStep,
+    CreateQuota,
+    EnforceQuota,
+    RelistTree,
+    RereadTenantQuota,
+    UpdateQuota,
+    UpdateTenantQuota,
+)
 
 AT_ONCE = 24
 """How many requests are under way for one tenant."""
@@ -33,12 +41,12 @@ AT_ONCE = 24
 MANY = 8
 """From how many on a list costs less than asking for each."""
 
-_decode_book = msgspec.json.Decoder(TenantResourceQuota)
+_decode_tenant_quota = msgspec.json.Decoder(TenantResourceQuota)
 _PASSING = (Conflict, NotFound, Forbidden)
 """Somebody else was there, or the namespace goes: what is read anew tells."""
 
 
-class Hand:
+class ResourceQuotaWriter:
     """Writes for one tenant.
 
     Args:
@@ -56,36 +64,36 @@ class Hand:
         self._selectors = {"labelSelector": f"{MANAGED_BY}={MANAGER},{TENANT}={tenant.metadata.name}"}
         self._limit = asyncio.Semaphore(AT_ONCE)
 
-    async def carry_out(self, moves: Sequence[Move]) -> int:
+    async def carry_out(self, steps: Sequence[BatchStep]) -> int:
         """Do all of them at once, and return how many did not succeed; what they were about was read anew then.
 
         Raises:
             ApiError: One failed for a reason that reading does not clear up.
         """
-        await self._verify([move for move in moves if isinstance(move, Shape) and move.grows])
-        results = await asyncio.gather(*(self._one(move) for move in moves), return_exceptions=True)
+        await self._verify([step for step in steps if isinstance(step, UpdateQuota) and step.grows])
+        results = await asyncio.gather(*(self._carry_out_one(step) for step in steps), return_exceptions=True)
         failed = sum(result is False for result in results)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
         return failed
 
-    async def _one(self, move: Move) -> bool:
+    async def _carry_out_one(self, step: BatchStep) -> bool:
         async with self._limit:
             try:
-                match move:
-                    case Make():
-                        return await self._make(move)
-                    case Shape():
-                        return await self._shape(move)
-                    case Enforce():
-                        await self._enforce(move)
-                    case Write():
-                        await self._write_book(move)
-                    case Reread() | Reload():
-                        raise TypeError(f"{move} is no write")
+                match step:
+                    case CreateQuota():
+                        return await self._create_quota(step)
+                    case UpdateQuota():
+                        return await self._update_quota(step)
+                    case EnforceQuota():
+                        await self._enforce_quota(step)
+                    case UpdateTenantQuota():
+                        await self._write_tenant_quota(step)
+                    case RereadTenantQuota() | RelistTree():
+                        raise TypeError(f"{step} is no write")
             except _PASSING as error:
-                cleared = await self._look_again(move)
+                cleared = await self._look_again(step)
                 if isinstance(error, Forbidden) and not cleared:
                     raise
                 return False
@@ -96,70 +104,70 @@ class Hand:
     def _labels(self) -> dict[str, str]:
         return {MANAGED_BY: MANAGER, TENANT: self._tenant.metadata.name}
 
-    async def _make(self, move: Make) -> bool:
+    async def _create_quota(self, step: CreateQuota) -> bool:
         value = ResourceQuota(
             metadata=ObjectMeta(
                 name=QUOTA,
-                namespace=move.namespace,
+                namespace=step.namespace,
                 labels=self._labels(),
-                annotations={QUOTA_BATCH: mark(move.number, final=False)},
+                annotations={QUOTA_BATCH: mark(step.number, final=False)},
             ),
-            spec=ResourceQuotaSpec(hard=spelled(move.hard)),
+            spec=ResourceQuotaSpec(hard=spelled(step.hard)),
         )
         try:
-            await self._write(move.namespace, self._client.create(value))
+            await self._write(step.namespace, self._client.create(value))
         except AlreadyExists:
             # Ours without our labels, which no cache shows; or made by somebody else meanwhile.
-            found = observe(ResourceQuota.resource, await self._get(ResourceQuota.resource, move.namespace, QUOTA))
+            found = observe(ResourceQuota.resource, await self._get(ResourceQuota.resource, step.namespace, QUOTA))
             patch: dict[str, Any] = {"metadata": {"labels": self._labels(), "resourceVersion": str(found.version)}}
-            await self._write(move.namespace, self._patch(move.namespace, patch))
+            await self._write(step.namespace, self._patch(step.namespace, patch))
         return True
 
-    async def _shape(self, move: Shape) -> bool:
-        if move.grows and not await self._is_in(move.held.uid, move.namespace, move.uid):
+    async def _update_quota(self, step: UpdateQuota) -> bool:
+        if step.grows and not await self._is_in(step.quota.uid, step.namespace, step.uid):
             return False
-        gone = {key: None for key in move.held.hard if key not in move.hard}
+        gone = {key: None for key in step.quota.hard if key not in step.hard}
         patch: dict[str, Any] = {
             "metadata": {
-                "resourceVersion": str(move.held.version),
+                "resourceVersion": str(step.quota.version),
                 "labels": self._labels(),
-                "annotations": {QUOTA_BATCH: mark(move.number, final=move.final)},
+                "annotations": {QUOTA_BATCH: mark(step.number, final=step.final)},
             },
-            "spec": {"hard": {**spelled(move.hard), **gone}},
+            "spec": {"hard": {**spelled(step.hard), **gone}},
         }
         try:
-            held = await self._write(move.namespace, self._patch(move.namespace, patch))
+            quota = await self._write(step.namespace, self._patch(step.namespace, patch))
         except Invalid:
             # It has scopes, which never change: made anew, it counts everything.
-            await self._client.delete(ResourceQuota.resource, move.namespace, QUOTA, uid=move.held.uid)
-            await self._look_again(move)
+            await self._client.delete(ResourceQuota.resource, step.namespace, QUOTA, uid=step.quota.uid)
+            await self._look_again(step)
             return False
-        if not held.is_enforced:
-            await self._enforce(Enforce(move.namespace, held))
+        if not quota.is_enforced:
+            await self._enforce_quota(EnforceQuota(step.namespace, quota))
         return True
 
-    async def _enforce(self, move: Enforce) -> None:
+    async def _enforce_quota(self, step: EnforceQuota) -> None:
         """Say in the status what the spec says: Kubernetes' quota controller would, at its own pace."""
-        held = move.held
-        gone = {key: None for key in held.in_force.keys() | held.used.keys() if key not in held.hard}
+        quota = step.quota
+        gone = {key: None for key in quota.in_force.keys() | quota.used.keys() if key not in quota.hard}
         status = {
-            "hard": {**spelled(held.hard), **{key: None for key in held.in_force if key not in held.hard}},
-            "used": {key: None for key in gone if key in held.used},
+            "hard": {**spelled(quota.hard), **{key: None for key in quota.in_force if key not in quota.hard}},
+            "used": {key: None for key in gone if key in quota.used},
         }
-        patch = {"metadata": {"resourceVersion": str(held.version)}, "status": status}
-        await self._write(move.namespace, self._patch(move.namespace, patch, subresource="status"))
+        patch = {"metadata": {"resourceVersion": str(quota.version)}, "status": status}
+        await self._write(step.namespace, self._patch(step.namespace, patch, subresource="status"))
 
-    async def _verify(self, shapes: Sequence[Shape]) -> None:
+    async def _verify(self, updates: Sequence[UpdateQuota]) -> None:
         """See in one request which ResourceQuotas are in the namespaces that are meant; each alone costs one more."""
-        unknown = [shape for shape in shapes if self._index.verified.get(shape.held.uid) != shape.uid]
+        unknown = [update for update in updates if self._index.verified.get(update.quota.uid) != update.uid]
         if len(unknown) < MANY:
             return
         uids: dict[str, str] = {}
         async for page in self._client.pages(Namespace.resource, Namespace, selectors=self._selectors):
             uids.update({found.metadata.name: found.metadata.uid for found in page.items})
-        for shape in unknown:
-            if uids.get(shape.namespace) == shape.uid:
-                self._index.verified[shape.held.uid] = shape.uid
+        for update in unknown:
+            if uids.get(update.namespace) == update.uid:
+                self._index.verified[update.quota.uid] = update.uid
 
     async def _is_in(self, quota_uid: str, namespace: str, uid: str) -> bool:
         """Tell whether a ResourceQuota is in the namespace of a uid: names come again, uids do not."""
@@ -176,7 +184,7 @@ class Hand:
     def _patch(self, namespace: str, patch: dict[str, Any], *, subresource: str = "") -> Awaitable[bytes]:
         return self._client.merge_patch(ResourceQuota.resource, namespace, QUOTA, patch, subresource=subresource)
 
-    async def _write(self, namespace: str, answer: Awaitable[bytes]) -> Held:
+    async def _write(self, namespace: str, answer: Awaitable[bytes]) -> ShareQuota:
         """Await a write of ours, so that the watch's word of it wakes nobody."""
         cache, key = self._caches.quotas, object_key(namespace, QUOTA)
         cache.expect(key)
@@ -187,60 +195,62 @@ class Hand:
             change = cache.settle(key, answered)
             if change is not None:
                 self._engine.news(ResourceQuota.resource, change)
-        held = held_of(found)
-        self._index.tree.put_quota(namespace, held)
-        return held
+        quota = share_quota(found)
+        self._index.tree.put_quota(namespace, quota)
+        return quota
 
     # -- the TenantResourceQuota ------------------------------------------------------------------
 
-    async def make_book(self) -> None:
+    async def create_tenant_quota(self) -> None:
         """Make the tenant's TenantResourceQuota; one that is there already is read."""
         try:
-            data = await self._client.create(new_book(self._tenant))
+            data = await self._client.create(new_tenant_quota(self._tenant))
         except AlreadyExists:
-            await self._read_book()
+            await self._read_tenant_quota()
         else:
-            self._caches.books.put(_decode_book.decode(data))
+            self._caches.tenant_quotas.put(_decode_tenant_quota.decode(data))
 
-    async def adopt_book(self, book: TenantResourceQuota) -> None:
+    async def adopt_tenant_quota(self, tenant_quota: TenantResourceQuota) -> None:
         """Have a TenantResourceQuota that somebody else made go with the tenant."""
-        metadata = msgspec.to_builtins(new_book(self._tenant))["metadata"]
+        metadata = msgspec.to_builtins(new_tenant_quota(self._tenant))["metadata"]
         with suppress(Conflict):
-            await self._engine.patch_metadata(book, {key: metadata[key] for key in ("labels", "ownerReferences")})
+            await self._engine.patch_metadata(
+                tenant_quota, {key: metadata[key] for key in ("labels", "ownerReferences")}
+            )
 
-    async def _write_book(self, move: Write) -> None:
-        book = self._caches.books.get(self._tenant.metadata.name)
-        if book is None or book.version != move.book.version:
+    async def _write_tenant_quota(self, step: UpdateTenantQuota) -> None:
+        tenant_quota = self._caches.tenant_quotas.get(self._tenant.metadata.name)
+        if tenant_quota is None or tenant_quota.version != step.tenant_quota.version:
             raise Conflict("the TenantResourceQuota has changed", status=409)
-        targets = tuple(Target(namespace=a.namespace, uid=a.uid, hard=spelled(a.hard)) for a in move.aims)
+        targets = tuple(BatchTarget(namespace=a.namespace, uid=a.uid, hard=spelled(a.hard)) for a in step.targets)
         status = msgspec.structs.replace(
-            book.status,
-            hard=spelled(move.hard or {}),
-            batch=Batch(number=move.number, counted=move.hard is not None, targets=targets),
+            tenant_quota.status,
+            hard=spelled(step.hard or {}),
+            batch=Batch(number=step.number, counted=step.hard is not None, targets=targets),
         )
-        await self._engine.write_status(msgspec.structs.replace(book, status=status))
-        written = self._caches.books.get(self._tenant.metadata.name)
-        if written is not None and written.version > book.version:
-            self._index.mover.wrote(move)
+        await self._engine.write_status(msgspec.structs.replace(tenant_quota, status=status))
+        written = self._caches.tenant_quotas.get(self._tenant.metadata.name)
+        if written is not None and written.version > tenant_quota.version:
+            self._index.planner.wrote(step)
         else:
-            await self._read_book()  # it was deleted
+            await self._read_tenant_quota()  # it was deleted
 
-    async def _read_book(self) -> None:
+    async def _read_tenant_quota(self) -> None:
         name = self._tenant.metadata.name
-        known = self._caches.books.get(name)
+        known = self._caches.tenant_quotas.get(name)
         try:
             data = await self._get(TenantResourceQuota.resource, "", name)
         except NotFound:
             if known is not None:
-                self._caches.books.forget(name, known.version)
+                self._caches.tenant_quotas.forget(name, known.version)
             return
-        self._caches.books.put(_decode_book.decode(data))
+        self._caches.tenant_quotas.put(_decode_tenant_quota.decode(data))
 
     # -- reading ----------------------------------------------------------------------------------
 
     async def reread(self) -> None:
         """Read the TenantResourceQuota from the server."""
-        await self._read_book()
+        await self._read_tenant_quota()
 
     async def reload(self) -> None:
         """Read the tenant's namespaces and ResourceQuotas from the server into the caches."""
@@ -249,16 +259,16 @@ class Hand:
                 for raw in page.items:
                     self._learn(resource, observe(resource, raw))
 
-    async def _look_again(self, move: Move) -> bool:
+    async def _look_again(self, step: BatchStep) -> bool:
         """Read what a write was about; tell whether that explains why it was refused."""
         cleared = False
-        if isinstance(move, Make | Shape | Enforce):
-            before = self._index.tree.room(move.namespace)
-            await self._look(Namespace.resource, self._caches.namespaces, "", move.namespace)
-            await self._look(ResourceQuota.resource, self._caches.quotas, move.namespace, QUOTA)
-            self._index.read_namespace(move.namespace)
-            cleared = self._index.tree.room(move.namespace) != before
-        await self._read_book()
+        if isinstance(step, CreateQuota | UpdateQuota | EnforceQuota):
+            before = self._index.tree.namespace(step.namespace)
+            await self._look(Namespace.resource, self._caches.namespaces, "", step.namespace)
+            await self._look(ResourceQuota.resource, self._caches.quotas, step.namespace, QUOTA)
+            self._index.read_namespace(step.namespace)
+            cleared = self._index.tree.namespace(step.namespace) != before
+        await self._read_tenant_quota()
         return cleared
 
     async def _look(self, resource: Resource, cache: Cache[Observed], namespace: str, name: str) -> None:
@@ -281,7 +291,7 @@ class Hand:
             self._engine.news(resource, change)
 
 
-def new_book(tenant: Tenant) -> TenantResourceQuota:
+def new_tenant_quota(tenant: Tenant) -> TenantResourceQuota:
     """Return a tenant's TenantResourceQuota as it is made: it goes with the tenant."""
     meta = tenant.metadata
     owner = OwnerReference(

@@ -14,7 +14,7 @@ from tenantry.api.runtime import RuntimeClass
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
 from tenantry.api.tenancyrules import MAPS, RulesMap, TenancyRules
-from tenantry.controllers import rulebook, watched
+from tenantry.controllers import tenancyrules, watched
 from tenantry.controllers.runtime import sandbox_of
 from tenantry.controllers.watched import BY_NAMESPACE
 from tenantry.engine.cache import Cache, Change
@@ -53,11 +53,11 @@ class RulesController:
         defaults: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(DEFAULTS)
         try:
             rules = defaults.spec.rules if defaults is not None else Rules()
-            wanted = rulebook.shared(rules, sandbox_of(defaults, engine.cache(RuntimeClass.resource)))
+            wanted = tenancyrules.shared(rules, sandbox_of(defaults, engine.cache(RuntimeClass.resource)))
         except InputError:
             return None  # its condition says so; what is in force stays
         slices = defaults.spec.slices if defaults is not None else SliceDefaults()
-        wanted = (*wanted, rulebook.of_slices(slices))
+        wanted = (*wanted, tenancyrules.of_slices(slices))
 
         def lookup(resource: Resource, name: str) -> Observed | None:
             return caches[resource].get(name)

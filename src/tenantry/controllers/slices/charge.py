@@ -19,8 +19,8 @@ from tenantry.api.tenant import Tenant
 from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.slices import desired
-from tenantry.controllers.slices.gather import Scene
-from tenantry.controllers.slices.status import Stand
+from tenantry.controllers.slices.gather import SliceInputs
+from tenantry.controllers.slices.status import SliceProgress
 from tenantry.engine.runtime import Engine
 from tenantry.world.quota import normal_key
 from tenantry.world.shares.amounts import Amounts, add, fits, read, spelled, thousandths
@@ -39,24 +39,24 @@ class Charges:
     def __init__(self, verdicts: Verdicts) -> None:
         self._verdicts = verdicts
 
-    async def settle(self, engine: Engine, scene: Scene, nodes: Iterable[Node]) -> Stand | None:
+    async def settle(self, engine: Engine, inputs: SliceInputs, nodes: Iterable[Node]) -> SliceProgress | None:
         """Have a claim charged with what nodes have; return what it waits for, None where it may take them.
 
         Args:
             engine: Whose client writes.
-            scene: A claim in a tenant's namespace.
+            inputs: A claim in a tenant's namespace.
             nodes: All that it is to have.
 
         Raises:
             ApiError: The API server refuses.
         """
-        claim, tenant = scene.claim, scene.tenant
+        claim, tenant = inputs.claim, inputs.tenant
         if claim is None or tenant is None or claim.spec.mode is not ClaimMode.DYNAMIC:
             return None
         charge = charge_of(nodes)
-        slice_ = scene.slice
+        slice_ = inputs.slice
         if slice_ is None:
-            slice_ = await self._make(engine, scene, tenant, charge)
+            slice_ = await self._make(engine, inputs, tenant, charge)
         elif read(slice_.spec.charge) != read(charge):
             slice_ = await _change(engine, slice_, charge)
         limited = _limited(tenant, charge)
@@ -75,20 +75,20 @@ class Charges:
         await engine.write_status(msgspec.structs.replace(slice_, status=status))
         return None
 
-    async def _make(self, engine: Engine, scene: Scene, tenant: Tenant, charge: Mapping[str, Quantity]) -> Slice:
-        if scene.claim is None:
+    async def _make(self, engine: Engine, inputs: SliceInputs, tenant: Tenant, charge: Mapping[str, Quantity]) -> Slice:
+        if inputs.claim is None:
             raise TypeError("no claim")
-        wanted = desired.slice_for(scene.claim, tenant, scene.name, scene.grace_seconds, charge)
+        wanted = desired.slice_for(inputs.claim, tenant, inputs.name, inputs.grace_seconds, charge)
         with suppress(AlreadyExists):
             _learn(engine, msgspec.json.decode(await engine.client.create(wanted), type=Slice))
-        found: Slice | None = engine.cache(Slice.resource).get(scene.name)
-        return found or await engine.client.get(Slice, scene.name)
+        found: Slice | None = engine.cache(Slice.resource).get(inputs.name)
+        return found or await engine.client.get(Slice, inputs.name)
 
 
-async def give_up(engine: Engine, scene: Scene) -> None:
+async def give_up(engine: Engine, inputs: SliceInputs) -> None:
     """Take back what a claim asked of the quota that gets no nodes."""
-    claim, slice_ = scene.claim, scene.slice
-    if claim is not None and claim.spec.mode is ClaimMode.DYNAMIC and slice_ is not None and not scene.nodes:
+    claim, slice_ = inputs.claim, inputs.slice
+    if claim is not None and claim.spec.mode is ClaimMode.DYNAMIC and slice_ is not None and not inputs.nodes:
         await engine.delete(slice_)
 
 
@@ -141,5 +141,5 @@ def _learn(engine: Engine, found: Slice) -> None:
         engine.news(Slice.resource, change)
 
 
-def _waits(reason: str, message: str) -> Stand:
-    return Stand(state=SliceState.PENDING, reason=reason, message=message)
+def _waits(reason: str, message: str) -> SliceProgress:
+    return SliceProgress(state=SliceState.PENDING, reason=reason, message=message)

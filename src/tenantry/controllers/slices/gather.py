@@ -35,7 +35,7 @@ BY_SLICE_LABEL = "slice"
 """Namespaces by the slice that their pods run on."""
 
 
-class Scene(msgspec.Struct, frozen=True, kw_only=True):
+class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of one slice.
 
     Args:
@@ -95,14 +95,14 @@ def slice_of_namespace(found: Observed) -> list[str]:
     return [name] if name else []
 
 
-def gather(engine: Engine, name: str, now: dt.datetime) -> Scene:
+def gather(engine: Engine, name: str, now: dt.datetime) -> SliceInputs:
     """Return what is known of a slice."""
     claims: list[SliceClaim] = engine.cache(SliceClaim.resource).by_index(BY_SLICE, name)
     claim = next((each for each in claims if not each.metadata.deletion_timestamp), None)
     defaults: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(DEFAULTS)
     tenant = tenant_of(engine, claim.metadata.namespace) if claim is not None else None
     nodes: list[Node] = engine.cache(Node.resource).by_index(BY_SLICE, name)
-    return Scene(
+    return SliceInputs(
         name=name,
         claim=claim,
         slice=engine.cache(Slice.resource).get(name),
@@ -138,12 +138,12 @@ def tenant_of(engine: Engine, namespace: str) -> Tenant | None:
     return tenant if tenant is not None and found.labels.get(TENANT_UID) == tenant.metadata.uid else None
 
 
-def users_of(engine: Engine, scene: Scene, now: dt.datetime) -> list[Observed]:
+def users_of(engine: Engine, inputs: SliceInputs, now: dt.datetime) -> list[Observed]:
     """Return the namespaces whose pods are to run on a slice, sorted by name."""
-    if scene.tenant is None:
+    if inputs.tenant is None:
         return []
     namespaces: Cache[Observed] = engine.cache(Namespace.resource)
-    ours = [each for each in namespaces.by_index(BY_TENANT, scene.tenant.metadata.name) if not each.deleting]
+    ours = [each for each in namespaces.by_index(BY_TENANT, inputs.tenant.metadata.name) if not each.deleting]
     claims: Cache[SliceClaim] = engine.cache(SliceClaim.resource)
     roots: list[Root] = []
     for namespace in ours:
@@ -151,7 +151,7 @@ def users_of(engine: Engine, scene: Scene, now: dt.datetime) -> list[Observed]:
             if not claim.metadata.deletion_timestamp and not lease(claim.spec.expires_at, now).is_expired:
                 roots += _roots(engine, claim, namespace.labels.get(ZONE, ""))
     chosen = users(roots, ((each.name, each.labels) for each in ours))
-    return [each for each in ours if chosen.get(each.name) == scene.name]
+    return [each for each in ours if chosen.get(each.name) == inputs.name]
 
 
 def _roots(engine: Engine, claim: SliceClaim, zone: str) -> list[Root]:
@@ -166,7 +166,7 @@ def _roots(engine: Engine, claim: SliceClaim, zone: str) -> list[Root]:
     return [Root(claim.metadata.creation_timestamp, name, top, zone) for top in tops]
 
 
-class NodeBook:
+class NodeFactsCache:
     """All nodes as selection sees them, looked at anew only where a node has changed."""
 
     def __init__(self) -> None:

@@ -20,10 +20,10 @@ from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
 from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices import cleaning, desired, status, writes
 from tenantry.controllers.slices.cleaning import Finding, Stage
-from tenantry.controllers.slices.departures import Departures, end_of, on_node, send
-from tenantry.controllers.slices.gather import Scene, gather
+from tenantry.controllers.slices.draining import DrainState, end_of, on_node, send
+from tenantry.controllers.slices.gather import SliceInputs, gather
 from tenantry.controllers.slices.pods import PodFacts
-from tenantry.controllers.slices.status import Stand
+from tenantry.controllers.slices.status import SliceProgress
 from tenantry.engine.cache import Cache
 from tenantry.engine.runtime import Engine
 from tenantry.world.leases import instant
@@ -33,96 +33,98 @@ class Release:
     """Gives nodes back.
 
     Args:
-        departures: Pods that have to leave.
+        drain_state: Pods that have to leave.
         on_free: Told that nodes are everybody's again: what we write ourselves is no news to the cache.
     """
 
-    def __init__(self, departures: Departures, on_free: Callable[[Engine], None]) -> None:
-        self._departures = departures
+    def __init__(self, drain_state: DrainState, on_free: Callable[[Engine], None]) -> None:
+        self._drain_state = drain_state
         self._on_free = on_free
 
     async def go_on(
-        self, engine: Engine, scene: Scene, there: Cache[PodFacts], now: dt.datetime
-    ) -> tuple[Stand | None, float | None]:
+        self, engine: Engine, inputs: SliceInputs, there: Cache[PodFacts], now: dt.datetime
+    ) -> tuple[SliceProgress | None, float | None]:
         """Bring a slice that has ended one stage further.
 
         Returns:
             How far it is, None where everything is given back; and when to look again.
         """
-        await writes.label(engine, scene.labelled, None)
-        await self._close(engine, scene.name, (*scene.nodes, *scene.going))
-        scene = _whole(engine, scene.name, now)
-        own = _own(there, scene.nodes, scene.name)
+        await writes.label(engine, inputs.labelled, None)
+        await self._close(engine, inputs.name, (*inputs.nodes, *inputs.going))
+        inputs = _whole(engine, inputs.name, now)
+        own = _own(there, inputs.nodes, inputs.name)
         leaving = [pod for found in own.values() for pod in found]
-        self._departures.watch_over(scene.name, [name for name, found in own.items() if found])
-        since = self._departures.since(scene, leaving, now)
-        again = await send(engine, scene, leaving, since, now)
-        settles = self._departures.settles(engine, scene.name)
+        self._drain_state.watch_over(inputs.name, [name for name, found in own.items() if found])
+        since = self._drain_state.since(inputs, leaving, now)
+        again = await send(engine, inputs, leaving, since, now)
+        settles = self._drain_state.settles(engine, inputs.name)
         if settles > 0:
             again = min(settles, again) if again is not None else settles
         else:
-            empty = [node for node in scene.nodes if not own[node.metadata.name]]
-            findings, later = await self._clean(engine, scene.name, empty, now)
-            scene = _whole(engine, scene.name, now)
+            empty = [node for node in inputs.nodes if not own[node.metadata.name]]
+            findings, later = await self._clean(engine, inputs.name, empty, now)
+            inputs = _whole(engine, inputs.name, now)
             again = min((turn for turn in (again, later) if turn is not None), default=None)
-            if scene.nodes and not leaving:
-                return _cleaning(scene, findings), again
-        if scene.nodes:
-            return Stand(
+            if inputs.nodes and not leaving:
+                return _cleaning(inputs, findings), again
+        if inputs.nodes:
+            return SliceProgress(
                 state=SliceState.RELEASING,
-                reason=ended(scene),
-                message=status.leaving(leaving, end_of(since, scene)) if leaving else "the nodes are given back",
-                nodes=status.names(scene.nodes),
+                reason=ended(inputs),
+                message=status.leaving(leaving, end_of(since, inputs)) if leaving else "the nodes are given back",
+                nodes=status.names(inputs.nodes),
                 leaving_since=since,
             ), again
-        if scene.slice is not None:
-            await engine.delete(scene.slice)
+        if inputs.slice is not None:
+            await engine.delete(inputs.slice)
         return None, None
 
-    async def give_up(self, engine: Engine, scene: Scene, there: Cache[PodFacts], now: dt.datetime) -> float | None:
+    async def give_up(
+        self, engine: Engine, inputs: SliceInputs, there: Cache[PodFacts], now: dt.datetime
+    ) -> float | None:
         """Give back those nodes of a slice that goes on which their owners take back; return when to look again."""
-        if not scene.going:
+        if not inputs.going:
             return None
-        await self._close(engine, scene.name, scene.going)
-        settles = self._departures.settles(engine, scene.name)
+        await self._close(engine, inputs.name, inputs.going)
+        settles = self._drain_state.settles(engine, inputs.name)
         if settles > 0:
             return settles
-        own = _own(there, scene.going, scene.name)
+        own = _own(there, inputs.going, inputs.name)
         turns: list[float] = []
-        for node in scene.going:
-            left = (instant(node.metadata.annotations[TAKEN_BACK]) - now).total_seconds() + scene.grace_seconds
+        for node in inputs.going:
+            left = (instant(node.metadata.annotations[TAKEN_BACK]) - now).total_seconds() + inputs.grace_seconds
             what = desired.leave(own[node.metadata.name], left)
             why = f"the owner of node {node.metadata.name!r} takes it back: the pod leaves"
             await writes.send_away(engine, what, {pod.key: why for pod in (*what.ask, *what.end)})
             turns += [what.next_seconds] if what.next_seconds is not None else []
-        empty = [node for node in scene.going if not own[node.metadata.name]]
-        _, later = await self._clean(engine, scene.name, empty, now)
+        empty = [node for node in inputs.going if not own[node.metadata.name]]
+        _, later = await self._clean(engine, inputs.name, empty, now)
         return min([*turns, *([later] if later is not None else [])], default=None)
 
-    async def part(self, engine: Engine, scene: Scene, nodes: Sequence[Node]) -> None:
+    async def part(self, engine: Engine, inputs: SliceInputs, nodes: Sequence[Node]) -> None:
         """Begin to give back nodes that a slice goes on without.
 
         Raises:
             Conflict: Another slice has one of them.
         """
-        bound = [node for node in nodes if desired.is_bound(node, scene.name)]
-        await writes.mark(engine, scene.name, bound, desired.bind(scene.name, leaving=True))
+        bound = [node for node in nodes if desired.is_bound(node, inputs.name)]
+        await writes.mark(engine, inputs.name, bound, desired.bind(inputs.name, leaving=True))
         # Where others' pods were not sent away, they stay.
-        await self.free(engine, scene.name, [node for node in nodes if node not in bound])
+        await self.free(engine, inputs.name, [node for node in nodes if node not in bound])
 
     async def go_on_parting(
-        self, engine: Engine, scene: Scene, there: Cache[PodFacts], now: dt.datetime
+        self, engine: Engine, inputs: SliceInputs, there: Cache[PodFacts], now: dt.datetime
     ) -> float | None:
         """Bring nodes that a slice goes on without one stage further; return when to look again."""
-        nodes = [node for node in scene.nodes if desired.is_parted(node, scene.name)]
-        own = _own(there, nodes, scene.name)
+        nodes = [node for node in inputs.nodes if desired.is_parted(node, inputs.name)]
+        own = _own(there, nodes, inputs.name)
         leaving = [pod for found in own.values() for pod in found]
-        since = self._departures.parted_since(scene.name, leaving, now)
-        again = await send(engine, replace(scene, slice=None), leaving, since, now)
+        since = self._drain_state.parted_since(inputs.name, leaving, now)
+        again = await send(engine, replace(inputs, slice=None), leaving, since, now)
         empty = [node for node in nodes if not own[node.metadata.name]]
         if not empty:
             return again
-        _, later = await self._clean(engine, scene.name, empty, now)
+        _, later = await self._clean(engine, inputs.name, empty, now)
         return min((turn for turn in (again, later) if turn is not None), default=None)
 
     async def free(self, engine: Engine, name: str, nodes: Sequence[Node]) -> None:
@@ -160,13 +162,13 @@ class Release:
         closing = [node for node in nodes if node.metadata.labels.get(desired.SLICE)]
         if closing:
             await writes.mark(engine, name, closing, desired.bind(name, leaving=True))
-            self._departures.closed(engine, name)
+            self._drain_state.closed(engine, name)
 
 
-def _whole(engine: Engine, name: str, now: dt.datetime) -> Scene:
+def _whole(engine: Engine, name: str, now: dt.datetime) -> SliceInputs:
     """Return what is known of a slice that ends: whoever takes nodes back, all of them go."""
-    scene = gather(engine, name, now)
-    return replace(scene, nodes=(*scene.nodes, *scene.going), going=())
+    inputs = gather(engine, name, now)
+    return replace(inputs, nodes=(*inputs.nodes, *inputs.going), going=())
 
 
 def _own(there: Cache[PodFacts], nodes: Sequence[Node], name: str) -> dict[str, list[PodFacts]]:
@@ -183,24 +185,24 @@ async def _say(engine: Engine, node: Node, finding: Finding, now: dt.datetime) -
         await engine.client.strategic_patch(Node.resource, "", node.metadata.name, patch, subresource="status")
 
 
-def _cleaning(scene: Scene, findings: Mapping[str, Finding]) -> Stand:
+def _cleaning(inputs: SliceInputs, findings: Mapping[str, Finding]) -> SliceProgress:
     """Return how a slice stands whose pods have gone, and whose nodes are not all clean."""
-    waiting = [node.metadata.name for node in scene.nodes]
+    waiting = [node.metadata.name for node in inputs.nodes]
     stuck = [name for name in waiting if name in findings and findings[name].stage is Stage.STUCK]
     message = f"what was left on these nodes is removed: {status.named(sorted(waiting))}"
     if stuck:
         first = min(stuck)
         others = f" and {len(stuck) - 1} more" if len(stuck) > 1 else ""
         message = f"not clean, and set aside until they are: '{first}'{others}; of '{first}', {findings[first].message}"
-    return Stand(
+    return SliceProgress(
         state=SliceState.RELEASING,
         reason=reasons.NODES_NOT_CLEAN if stuck else reasons.CLEANING,
         message=message,
-        nodes=status.names(scene.nodes),
+        nodes=status.names(inputs.nodes),
         stalled=bool(stuck),
     )
 
 
-def ended(scene: Scene) -> str:
+def ended(inputs: SliceInputs) -> str:
     """Return the reason for which nodes are given back."""
-    return reasons.EXPIRED if scene.claim is not None else reasons.CLAIM_ENDED
+    return reasons.EXPIRED if inputs.claim is not None else reasons.CLAIM_ENDED

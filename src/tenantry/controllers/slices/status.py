@@ -19,7 +19,7 @@ from tenantry.world.slices.selection import counted
 MOST_TOLD = 3
 
 
-class Stand(msgspec.Struct, frozen=True, kw_only=True):
+class SliceProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far a slice is.
 
     Args:
@@ -43,57 +43,60 @@ class Stand(msgspec.Struct, frozen=True, kw_only=True):
     stalled: bool = False
 
 
-def of_claim(claim: SliceClaim, stand: Stand, lease: Lease, now: str) -> SliceClaimStatus:
+def of_claim(claim: SliceClaim, progress: SliceProgress, lease: Lease, now: str) -> SliceClaimStatus:
     """Return the status of a claim.
 
     Args:
         claim: With its conditions so far.
-        stand: How far it is.
+        progress: How far it is.
         lease: How its lease stands.
         now: RFC 3339.
     """
     ends = claim.spec.expires_at
-    wanted = [*_conditions(stand), *expiring(ends, lease, then="its nodes are given back", ended="; set a later one")]
+    wanted = [
+        *_conditions(progress),
+        *expiring(ends, lease, then="its nodes are given back", ended="; set a later one"),
+    ]
     generation = claim.metadata.generation
     return msgspec.structs.replace(
         claim.status,
         observed_generation=generation,
-        state=stand.state,
-        nodes=stand.nodes,
-        namespaces=stand.namespaces,
+        state=progress.state,
+        nodes=progress.nodes,
+        namespaces=progress.namespaces,
         conditions=merge(claim.status.conditions, wanted, generation=generation, now=now),
     )
 
 
-def of_slice(found: Slice, stand: Stand, now: str) -> SliceStatus:
+def of_slice(found: Slice, progress: SliceProgress, now: str) -> SliceStatus:
     """Return the status of a Slice; see `of_claim`."""
     generation = found.metadata.generation
     conditions: tuple[Condition, ...] = merge(
-        found.status.conditions, _conditions(stand), generation=generation, now=now
+        found.status.conditions, _conditions(progress), generation=generation, now=now
     )
     return SliceStatus(
         observed_generation=generation,
-        state=stand.state,
-        nodes=stand.nodes,
+        state=progress.state,
+        nodes=progress.nodes,
         charged=found.status.charged,
-        leaving_since=stand.leaving_since,
+        leaving_since=progress.leaving_since,
         conditions=conditions,
     )
 
 
-def _conditions(stand: Stand) -> list[Wanted]:
-    is_ready = stand.state in {SliceState.BOUND, SliceState.RESERVED}
-    passing = stand.state in {SliceState.DRAINING, SliceState.RELEASING}
+def _conditions(progress: SliceProgress) -> list[Wanted]:
+    is_ready = progress.state in {SliceState.BOUND, SliceState.RESERVED}
+    passing = progress.state in {SliceState.DRAINING, SliceState.RELEASING}
     wanted = [
-        Wanted(reasons.READY, is_ready, stand.reason, stand.message),
-        Wanted(stand.state.value, True, stand.reason, stand.message, only_true=True),
+        Wanted(reasons.READY, is_ready, progress.reason, progress.message),
+        Wanted(progress.state.value, True, progress.reason, progress.message, only_true=True),
     ]
-    if stand.stalled:
-        wanted.append(Wanted(reasons.STALLED, True, stand.reason, stand.message, only_true=True))
+    if progress.stalled:
+        wanted.append(Wanted(reasons.STALLED, True, progress.reason, progress.message, only_true=True))
     elif passing:
-        wanted.append(Wanted(reasons.RECONCILING, True, stand.reason, stand.message, only_true=True))
-    if stand.degraded:
-        wanted.append(Wanted(reasons.DEGRADED, True, reasons.NODES_LOST, stand.degraded, only_true=True))
+        wanted.append(Wanted(reasons.RECONCILING, True, progress.reason, progress.message, only_true=True))
+    if progress.degraded:
+        wanted.append(Wanted(reasons.DEGRADED, True, reasons.NODES_LOST, progress.degraded, only_true=True))
     return wanted
 
 

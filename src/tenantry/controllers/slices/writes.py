@@ -16,9 +16,9 @@ from tenantry.api.marks import PARTS
 from tenantry.controllers.nodes.controller import Node, decode_node
 from tenantry.controllers.slices import status
 from tenantry.controllers.slices.desired import LAST_SECONDS, Leave, label_patch, slice_of
-from tenantry.controllers.slices.gather import Scene
+from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.pods import Pod, PodFacts
-from tenantry.controllers.slices.status import Stand
+from tenantry.controllers.slices.status import SliceProgress
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed, observe
 from tenantry.engine.runtime import Engine
@@ -146,29 +146,29 @@ async def _end(engine: Engine, pod: PodFacts) -> bool:
     return not pod.deleting
 
 
-async def tell(engine: Engine, scene: Scene, stand: Stand, now: str) -> None:
+async def tell(engine: Engine, inputs: SliceInputs, progress: SliceProgress, now: str) -> None:
     """Write both statuses, where they change, and an event where the state does.
 
     Args:
         engine: Whose client writes.
-        scene: As it is now.
-        stand: How far the slice is.
+        inputs: As it is now.
+        progress: How far the slice is.
         now: RFC 3339.
 
     Raises:
         ApiError: The API server refuses.
     """
-    if scene.slice is not None:
-        told = status.of_slice(scene.slice, stand, now)
-        if told != scene.slice.status:
-            await engine.write_status(msgspec.structs.replace(scene.slice, status=told))
-    claim = scene.claim
+    if inputs.slice is not None:
+        told = status.of_slice(inputs.slice, progress, now)
+        if told != inputs.slice.status:
+            await engine.write_status(msgspec.structs.replace(inputs.slice, status=told))
+    claim = inputs.claim
     if claim is None:
         return
-    said = msgspec.structs.replace(status.of_claim(claim, stand, scene.lease, now), slice=scene.name)
+    said = msgspec.structs.replace(status.of_claim(claim, progress, inputs.lease, now), slice=inputs.name)
     if said == claim.status:
         return
     before = claim.status.state
     await engine.write_status(msgspec.structs.replace(claim, status=said))
-    if before is not stand.state:
-        engine.recorder.say(claim, EventKind.NORMAL, stand.state.value, stand.message)
+    if before is not progress.state:
+        engine.recorder.say(claim, EventKind.NORMAL, progress.state.value, progress.message)

@@ -15,8 +15,8 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import object_key
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import MarkRules, Tenant
-from tenantry.controllers.rulebook import rules_of
 from tenantry.controllers.subnamespace.gather import DEEPEST, Inputs
+from tenantry.controllers.tenancyrules import rules_of
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
 from tenantry.policy.namespaces import NAMESPACES

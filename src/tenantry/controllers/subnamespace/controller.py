@@ -17,7 +17,7 @@ from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
-from tenantry.controllers import interior, suspension, watched
+from tenantry.controllers import suspension, tenantnamespace, watched
 from tenantry.controllers.announcement import announce, warn_of_end
 from tenantry.controllers.conclusion import PASSING
 from tenantry.controllers.hosts.clashes import Clashes
@@ -28,7 +28,7 @@ from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.runtime import sandbox_of
 from tenantry.controllers.subnamespace import checks, desired, ending, orphans, status, wakes
 from tenantry.controllers.subnamespace.gather import CHILD_KINDS, Caches, Inputs, gather, made_inside
-from tenantry.controllers.tenant import above
+from tenantry.controllers.tenant import clusternetworkpolicy
 from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
@@ -42,7 +42,7 @@ RECHECK_SECONDS = 2.0
 """When to look again at a child that waits for its share of the quota, should nobody have said a word."""
 
 
-class Made(msgspec.Struct, frozen=True, kw_only=True):
+class ReconcileResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one reconcile came to.
 
     Args:
@@ -137,14 +137,18 @@ class SubnamespaceController:
             engine.recorder.say(subnamespace, EventKind.NORMAL, reasons.EXPIRED, f"deleted {key!r}, whose lease ended")
             await engine.delete(subnamespace)
             return None
-        made = Made(outcome=Outcome(blocked=(problem,))) if problem is not None else await self._make(engine, inputs)
-        if any(blocked.reason == reasons.NAMESPACE_EXISTS for blocked in made.outcome.blocked):
+        result = (
+            ReconcileResult(outcome=Outcome(blocked=(problem,)))
+            if problem is not None
+            else await self._make(engine, inputs)
+        )
+        if any(blocked.reason == reasons.NAMESPACE_EXISTS for blocked in result.outcome.blocked):
             caches.wanted[inputs.namespace] = key
             await orphans.sweep(engine, key, self._cluster_uid)
-        if made.waits and not (made.outcome.blocked and subnamespace.status.conditions):
+        if result.waits and not (result.outcome.blocked and subnamespace.status.conditions):
             return RECHECK_SECONDS  # there is nothing to say yet
-        await self._conclude(engine, inputs, made, term, attempt)
-        return RECHECK_SECONDS if made.waits else term.next_seconds
+        await self._conclude(engine, inputs, result, term, attempt)
+        return RECHECK_SECONDS if result.waits else term.next_seconds
 
     def _term(self, engine: Engine, inputs: Inputs) -> tuple[Lease, Blocked | None]:
         try:
@@ -165,21 +169,21 @@ class SubnamespaceController:
         held = engine.cache(Subnamespace.resource).get(subnamespace.key)
         return held is not None and FINALIZER in held.metadata.finalizers
 
-    async def _make(self, engine: Engine, inputs: Inputs) -> Made:
+    async def _make(self, engine: Engine, inputs: Inputs) -> ReconcileResult:
         """Write what the child lacks: it and its limits, what it inherits, and last what lets people in."""
         subnamespace, tenant = inputs.subnamespace, inputs.tenant
         if tenant is None:
-            return Made(outcome=Outcome())
+            return ReconcileResult(outcome=Outcome())
         verdict = inputs.verdict
         known = verdict is not None and verdict.generation >= subnamespace.metadata.generation
         limited = bool(tenant.spec.quota.hard)
         if (limited and inputs.bound is None and not known) or not await self._hold(engine, subnamespace):
-            return Made(outcome=Outcome(), waits=True)
+            return ReconcileResult(outcome=Outcome(), waits=True)
         try:
             children = desired.children(inputs, tenant)
         except (InputError, TerminalError) as error:
-            return Made(outcome=Outcome(error=error))
-        first = [child for child in children if child.wave < interior.WAVE_PEOPLE]
+            return ReconcileResult(outcome=Outcome(error=error))
+        first = [child for child in children if child.wave < tenantnamespace.WAVE_PEOPLE]
         wanted = {(child.object.resource, child.object.key) for child in children}
         applier = engine.applier
         inside = made_inside(inputs, engine.observed_caches(kind.resource for kind in CHILD_KINDS))
@@ -187,44 +191,44 @@ class SubnamespaceController:
         outcome = await applier.run(plan(first, inputs.lookup, stale=stale, equivalent=applier.equivalent))
         self._tell(engine, inputs, outcome)
         if outcome.error is not None or outcome.blocked:
-            return Made(outcome=outcome)
+            return ReconcileResult(outcome=outcome)
         old = inputs.adopted_from
         if old is not None and old.status.namespace == inputs.namespace and not old.metadata.deletion_timestamp:
             await engine.delete(old)
         if limited and (verdict is None or not verdict.in_force):
             engine.wake("quota", tenant.metadata.name)
             # Where this process has not looked at the quota yet, what was said before stands.
-            return Made(outcome=outcome if verdict is None else _waiting(outcome), waits=True)
-        last = [child for child in children if child.wave >= interior.WAVE_PEOPLE]
-        made = await self._let_in(engine, inputs, last, outcome)
-        done = made.outcome.error is None and not made.outcome.blocked
+            return ReconcileResult(outcome=outcome if verdict is None else _waiting(outcome), waits=True)
+        last = [child for child in children if child.wave >= tenantnamespace.WAVE_PEOPLE]
+        result = await self._let_in(engine, inputs, last, outcome)
+        done = result.outcome.error is None and not result.outcome.blocked
         moving = not known or (verdict is not None and verdict.blocked is None and not verdict.settled)
         # A changed share is on the way: what was said of the last one stands until the new one is in force.
-        return msgspec.structs.replace(made, waits=True) if limited and done and moving else made
+        return msgspec.structs.replace(result, waits=True) if limited and done and moving else result
 
-    async def _let_in(self, engine: Engine, inputs: Inputs, last: list[Child], outcome: Outcome) -> Made:
+    async def _let_in(self, engine: Engine, inputs: Inputs, last: list[Child], outcome: Outcome) -> ReconcileResult:
         """Bring what comes down from the parent, then let people in, or out."""
         tenant, applier = inputs.tenant, engine.applier
         if tenant is None:
-            return Made(outcome=outcome)
+            return ReconcileResult(outcome=outcome)
         if inputs.is_early:
             # What is copied once, and not there yet, would be missing for good.
-            return Made(outcome=outcome, waits=True)
+            return ReconcileResult(outcome=outcome, waits=True)
         inherited = await self._inherit(engine, inputs, tenant)
         blind = inputs.subnamespace.spec.mode is Mode.SUBTENANT
         if isinstance(inherited.error, PASSING) or (blind and inherited.error is not None):
             # What it inherits may be what keeps others out: nobody is let in before. What a Subtenant gets of its
             # parent is there before its people are, for its parent not to put things beside theirs.
-            return Made(outcome=msgspec.structs.replace(outcome, error=inherited.error), inherited=inherited)
+            return ReconcileResult(outcome=msgspec.structs.replace(outcome, error=inherited.error), inherited=inherited)
         people = await applier.run(plan(last, inputs.lookup, equivalent=applier.equivalent))
         outcome = msgspec.structs.replace(people, done=(*outcome.done, *people.done))
         if outcome.error is None and not outcome.blocked:
             others = [binding for binding in inputs.bindings if INHERITED_FROM not in binding.labels]
-            changes = suspension.edits(others, suspended=tenant.spec.suspended, ours=interior.OWNER_BINDING)
+            changes = suspension.edits(others, suspended=tenant.spec.suspended, ours=tenantnamespace.OWNER_BINDING)
             outcome = msgspec.structs.replace(outcome, error=await applier.edit(changes) or inherited.error)
         if tenant.spec.suspended:
             engine.wake("tenant", tenant.metadata.name)
-        return Made(outcome=outcome, inherited=inherited)
+        return ReconcileResult(outcome=outcome, inherited=inherited)
 
     async def _inherit(self, engine: Engine, inputs: Inputs, tenant: Tenant) -> Inherited:
         namespace: Observed | None = engine.cache(Namespace.resource).get(inputs.namespace)
@@ -238,7 +242,7 @@ class SubnamespaceController:
         if tenant is None or not any(step.resource == Namespace.resource for step in outcome.done):
             return
         engine.wake("quota", tenant.metadata.name)
-        if inputs.subnamespace.spec.mode is Mode.SUBTENANT and above.has_zones(tenant):
+        if inputs.subnamespace.spec.mode is Mode.SUBTENANT and clusternetworkpolicy.has_zones(tenant):
             engine.wake("tenant", tenant.metadata.name)
         # One that an administrator has given is bound already when it comes here.
         taken = inputs.bound is None and inputs.adoptee is not None
@@ -248,7 +252,9 @@ class SubnamespaceController:
 
     # -- saying ---------------------------------------------------------------------------------
 
-    async def _conclude(self, engine: Engine, inputs: Inputs, made: Made, term: Lease, attempt: int) -> None:
+    async def _conclude(
+        self, engine: Engine, inputs: Inputs, result: ReconcileResult, term: Lease, attempt: int
+    ) -> None:
         subnamespace = inputs.subnamespace
         current = engine.cache(Subnamespace.resource).get(subnamespace.key)
         if current is None or current.metadata.uid != subnamespace.metadata.uid:
@@ -256,8 +262,8 @@ class SubnamespaceController:
         now = rfc3339(engine.clock.now())
         written = status.compute(
             inputs,
-            made.outcome,
-            inherited=made.inherited,
+            result.outcome,
+            inherited=result.inherited,
             lease=term,
             attempt=attempt,
             now=now,
@@ -265,11 +271,11 @@ class SubnamespaceController:
         )
         if written != subnamespace.status:
             await engine.write_status(msgspec.structs.replace(current, status=written))
-        clashes = made.inherited.blocked if made.inherited is not None else ()
-        announce(engine.recorder, subnamespace, made.outcome, clashes)
+        clashes = result.inherited.blocked if result.inherited is not None else ()
+        announce(engine.recorder, subnamespace, result.outcome, clashes)
         warn_of_end(engine.recorder, subnamespace, written.conditions)
-        if isinstance(made.outcome.error, ApiError):
-            raise made.outcome.error
+        if isinstance(result.outcome.error, ApiError):
+            raise result.outcome.error
 
 
 def _waiting(outcome: Outcome) -> Outcome:

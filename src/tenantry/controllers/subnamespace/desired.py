@@ -9,9 +9,9 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
 from tenantry.api.subnamespace import Mode
 from tenantry.api.tenant import Tenant
-from tenantry.controllers import interior, network, rulebook
-from tenantry.controllers.interior import Room
+from tenantry.controllers import network, tenancyrules, tenantnamespace
 from tenantry.controllers.subnamespace.gather import Inputs
+from tenantry.controllers.tenantnamespace import TenantNamespace
 from tenantry.engine.observed import is_ours
 from tenantry.engine.plan import Child
 from tenantry.world import quota
@@ -27,20 +27,20 @@ def children(inputs: Inputs, tenant: Tenant) -> list[Child]:
     Raises:
         InputError: A quantity is wrong in a way that the CRD's schema did not catch.
     """
-    room = Room(
+    namespace = TenantNamespace(
         tenant=tenant,
-        namespace=inputs.namespace,
+        name=inputs.namespace,
         owners=inputs.owners,
         hard=_limits_of(inputs, tenant),
         suspended=tenant.spec.suspended,
     )
-    rules = rulebook.rulebook(room, inputs.defaults, inputs.above, inputs.sandbox)
+    rules = tenancyrules.render(namespace, inputs.defaults, inputs.above, inputs.sandbox)
     return [
         _namespace(inputs, tenant, rules.labels),
         *rules.children,
-        *interior.limits(room),
-        *network.policies(room, inputs.zone, inputs.around),
-        interior.owner_binding(room),
+        *tenantnamespace.limits(namespace),
+        *network.policies(namespace, inputs.zone, inputs.around),
+        tenantnamespace.owner_binding(namespace),
     ]
 
 
@@ -81,7 +81,7 @@ def _namespace(inputs: Inputs, tenant: Tenant, marked: dict[str, str]) -> Child:
     }
     return Child(
         object=Namespace(metadata=ObjectMeta(name=inputs.namespace, labels=labels, annotations=annotations)),
-        wave=interior.WAVE_NAMESPACE,
+        wave=tenantnamespace.WAVE_NAMESPACE,
         marks={marks.SUBNAMESPACE_UID: frozenset(accepted)},
     )
 

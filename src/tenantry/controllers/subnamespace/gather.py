@@ -27,7 +27,7 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import RulesMap, TenancyRules
 from tenantry.api.tenant import Tenant
-from tenantry.controllers import interior
+from tenantry.controllers import tenantnamespace
 from tenantry.controllers.network import ALONE, Surroundings
 from tenantry.controllers.quota.verdicts import Verdict
 from tenantry.controllers.watched import BY_ADOPTION, BY_BINDING, BY_NAMESPACE, BY_TENANT, tenant_of
@@ -209,7 +209,7 @@ def made_inside(inputs: Inputs, observed: Mapping[Resource, Cache[Observed]]) ->
         for kind in CHILD_KINDS
         if kind.resource.namespaced
         for found in observed[kind.resource].by_index(BY_NAMESPACE, inputs.namespace)
-        if interior.has_our_name(found) and tenant_of(found) and INHERITED_FROM not in found.labels
+        if tenantnamespace.has_our_name(found) and tenant_of(found) and INHERITED_FROM not in found.labels
     ]
 
 

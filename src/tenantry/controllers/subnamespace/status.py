@@ -6,7 +6,7 @@ from msgspec import UNSET
 
 from tenantry.api import reasons
 from tenantry.api.subnamespace import Inheritance, Mode, Subnamespace, SubnamespaceQuota, SubnamespaceStatus
-from tenantry.controllers import rulebook
+from tenantry.controllers import tenancyrules
 from tenantry.controllers.conclusion import PATIENCE, expiring, problem_of, ready, trouble
 from tenantry.controllers.hosts import clashes as taken
 from tenantry.controllers.inheritance.desired import Inherited
@@ -91,7 +91,7 @@ def _sandboxed(inputs: Inputs) -> list[Wanted]:
     runtime = inputs.subnamespace.spec.isolation.runtime
     if runtime is UNSET or inputs.tenant is None:
         return []
-    refuser = rulebook.refuser(inputs.defaults, inputs.tenant, inputs.above)
+    refuser = tenancyrules.refuser(inputs.defaults, inputs.tenant, inputs.above)
     told = sandboxed(runtime, inputs.sandbox, refuser)
     return [told] if told is not None else []
 

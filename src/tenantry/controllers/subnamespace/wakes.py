@@ -10,7 +10,7 @@ from tenantry.api.runtime import RuntimeClass
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
-from tenantry.controllers import interior
+from tenantry.controllers import tenantnamespace
 from tenantry.controllers.runtime import asked_of, is_news
 from tenantry.controllers.subnamespace.gather import Caches, inherits_people, subnamespace_key
 from tenantry.controllers.watched import BY_ADOPTION, BY_NAMESPACE, tenant_of
@@ -81,7 +81,7 @@ def by_child(resource: Resource, change: Change[Observed], caches: Caches) -> It
             continue
         if not value.namespace:
             keys.update(_by_namespace(value, caches))
-        elif resource == RoleBinding.resource or tenant_of(value) or interior.has_our_name(value):
+        elif resource == RoleBinding.resource or tenant_of(value) or tenantnamespace.has_our_name(value):
             namespace = caches.namespaces.get(value.namespace)
             key = subnamespace_key(namespace) if namespace is not None else ""
             keys.update([key] if key else [])

@@ -17,12 +17,12 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.controllers import interior, rulebook, suspension, watched
+from tenantry.controllers import suspension, tenancyrules, tenantnamespace, watched
 from tenantry.controllers.announcement import announce, warn_of_end
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.nodes.addresses import Addresses
 from tenantry.controllers.runtime import asked_of, is_news, sandbox_of
-from tenantry.controllers.tenant import above, desired, status
+from tenantry.controllers.tenant import clusternetworkpolicy, desired, status
 from tenantry.controllers.tenant.gather import CHILD_KINDS, Inputs, gather
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, tenant_of
 from tenantry.engine.apply import Outcome
@@ -106,7 +106,7 @@ class TenantController:
             is_settled=is_settled,
             is_widened=self._addresses.current(engine).is_widened,
             sandbox=sandbox_of(_defaults(engine), engine.cache(RuntimeClass.resource)),
-            refuser=rulebook.refuser(_rules(_defaults(engine)), counted),
+            refuser=tenancyrules.refuser(_rules(_defaults(engine)), counted),
             clashes=self._clashes.inside(key),
         )
         if written != tenant.status:
@@ -145,7 +145,7 @@ class TenantController:
             outcome = await applier.run(self._without_shares(engine, plan_for(inputs, applier.equivalent)))
             if outcome.error is None and not outcome.blocked:
                 changes = suspension.edits(
-                    inputs.bindings, suspended=tenant.spec.suspended, ours=interior.OWNER_BINDING
+                    inputs.bindings, suspended=tenant.spec.suspended, ours=tenantnamespace.OWNER_BINDING
                 )
                 error = await applier.edit(changes)
                 outcome = msgspec.structs.replace(outcome, error=error)
@@ -155,10 +155,12 @@ class TenantController:
 
     def _without_shares(self, engine: Engine, whole: Plan) -> Plan:
         """Leave the ResourceQuota to the quota controller, but for the first one of a tenant without children."""
-        books = engine.observed_caches((TenantResourceQuota.resource,)).get(TenantResourceQuota.resource)
+        tenant_quotas = engine.observed_caches((TenantResourceQuota.resource,)).get(TenantResourceQuota.resource)
 
         def is_ours(step: Step) -> bool:
-            first = step.action is Action.CREATE and (books is None or books.get(step.namespace) is None)
+            first = step.action is Action.CREATE and (
+                tenant_quotas is None or tenant_quotas.get(step.namespace) is None
+            )
             return step.resource != ResourceQuota.resource or first
 
         waves = tuple(tuple(step for step in wave if is_ours(step)) for wave in whole.waves)
@@ -216,7 +218,7 @@ def plan_for(inputs: Inputs, equivalent: Equivalent = same) -> Plan:
 
 def _is_stale(tenant: Tenant, found: Observed) -> bool:
     if found.namespace:
-        return found.namespace == tenant.metadata.name and interior.has_our_name(found)
+        return found.namespace == tenant.metadata.name and tenantnamespace.has_our_name(found)
     return found.owner_uid == tenant.metadata.uid
 
 
@@ -232,7 +234,7 @@ def _child_keys(change: Change[Observed]) -> Iterable[str]:
         if value.namespace:
             keys.add(value.namespace)  # the core namespace; what is in the others is not this controller's
             continue
-        keys.add(value.name.removeprefix(above.PREFIX))
+        keys.add(value.name.removeprefix(clusternetworkpolicy.PREFIX))
         if PARENT not in value.labels or value.labels.get(KIND) == KIND_SUBTENANT:
             keys.update(tenant_of(value))
             keys.add(value.name)

@@ -18,10 +18,10 @@ from tenantry.api.kubernetes import (
 from tenantry.api.model import ObjectMeta, OwnerReference
 from tenantry.api.rules import Rules
 from tenantry.api.tenant import ClusterNetworkPolicyMode, Tenant
-from tenantry.controllers import interior, network, rulebook
-from tenantry.controllers.interior import Room
+from tenantry.controllers import network, tenancyrules, tenantnamespace
 from tenantry.controllers.network import ALONE, Surroundings
-from tenantry.controllers.tenant import above
+from tenantry.controllers.tenant import clusternetworkpolicy
+from tenantry.controllers.tenantnamespace import TenantNamespace
 from tenantry.engine.plan import Child
 from tenantry.world import quota
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
@@ -34,7 +34,7 @@ def children(
     cluster_uid: str,
     *,
     has_cluster_policies: bool = False,
-    defaults: Rules = rulebook.NO_RULES,
+    defaults: Rules = tenancyrules.NO_RULES,
     around: Surroundings = ALONE,
     zones: Sequence[str] = (),
     sandbox: Sandbox = NO_SANDBOX,
@@ -53,29 +53,29 @@ def children(
     Raises:
         InputError: A quantity of the tenant's is wrong in a way that the CRD's schema did not catch.
     """
-    room = room_of(tenant)
-    rules = rulebook.rulebook(room, defaults, sandbox=sandbox)
+    namespace = room_of(tenant)
+    rules = tenancyrules.render(namespace, defaults, sandbox=sandbox)
     found = [_namespace(tenant, cluster_uid, rules.labels), *rules.children]
     own = core_quota(tenant)
     if own is not None:
         # Once it is there, it is the quota controller's: a share of it may have been given to children.
-        found.append(Child(object=own, wave=interior.WAVE_LIMITS, once=True))
-    found += [*interior.limits(room), *network.policies(room, network.core_zone(tenant), around)]
+        found.append(Child(object=own, wave=tenantnamespace.WAVE_LIMITS, once=True))
+    found += [*tenantnamespace.limits(namespace), *network.policies(namespace, network.core_zone(tenant), around)]
     if has_cluster_policies and tenant.spec.cluster_network_policy is ClusterNetworkPolicyMode.ENABLED:
         found += _cluster_policies(tenant, zones)
-    found.append(interior.owner_binding(room))
+    found.append(tenantnamespace.owner_binding(namespace))
     return found
 
 
-def room_of(tenant: Tenant) -> Room:
+def room_of(tenant: Tenant) -> TenantNamespace:
     """Return the core namespace.
 
     Raises:
         InputError: The quota is wrong in a way that the CRD's schema did not catch.
     """
-    return Room(
+    return TenantNamespace(
         tenant=tenant,
-        namespace=tenant.metadata.name,
+        name=tenant.metadata.name,
         owners=tenant.spec.owners,
         hard=quota.normal(tenant.spec.quota.hard),
         suspended=tenant.spec.suspended,
@@ -111,7 +111,7 @@ def _namespace(tenant: Tenant, cluster_uid: str, marked: dict[str, str]) -> Chil
     }
     return Child(
         object=Namespace(metadata=_cluster_meta(tenant, tenant.metadata.name, labels, network.allowances(tenant))),
-        wave=interior.WAVE_NAMESPACE,
+        wave=tenantnamespace.WAVE_NAMESPACE,
         owner_uid=tenant.metadata.uid,
     )
 
@@ -122,18 +122,18 @@ def core_quota(tenant: Tenant) -> ResourceQuota | None:
     Raises:
         InputError: The quota is wrong in a way that the CRD's schema did not catch.
     """
-    room = room_of(tenant)
-    if not room.hard:
+    namespace = room_of(tenant)
+    if not namespace.hard:
         return None
-    return ResourceQuota(metadata=interior.meta(room, QUOTA), spec=ResourceQuotaSpec(hard=room.hard))
+    return ResourceQuota(metadata=tenantnamespace.meta(namespace, QUOTA), spec=ResourceQuotaSpec(hard=namespace.hard))
 
 
 def _cluster_policies(tenant: Tenant, zones: Sequence[str]) -> list[Child]:
-    specs = above.policies(tenant, zones)
+    specs = clusternetworkpolicy.policies(tenant, zones)
     return [
         Child(
             object=ClusterNetworkPolicy(metadata=_cluster_meta(tenant, name, {}), spec=spec),
-            wave=interior.WAVE_LIMITS,
+            wave=tenantnamespace.WAVE_LIMITS,
             owner_uid=tenant.metadata.uid,
         )
         for name, spec in specs.items()

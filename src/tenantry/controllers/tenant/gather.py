@@ -18,7 +18,7 @@ from tenantry.api.rules import Rules
 from tenantry.api.tenancyrules import RulesMap, TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.network import ALONE, Surroundings
-from tenantry.controllers.tenant import above
+from tenantry.controllers.tenant import clusternetworkpolicy
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, tenant_of
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed
@@ -89,7 +89,7 @@ def gather(
         has_cluster_policies=ClusterNetworkPolicy.resource in caches,
         bindings=caches[RoleBinding.resource].by_index(BY_NAMESPACE, name) if owns_namespace else [],
         made=_made(caches, name),
-        zones=_zones(caches[Namespace.resource], tenant) if above.has_zones(tenant) else (),
+        zones=_zones(caches[Namespace.resource], tenant) if clusternetworkpolicy.has_zones(tenant) else (),
     )
 
 

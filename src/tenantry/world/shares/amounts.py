@@ -53,9 +53,9 @@ def spelled(amounts: Mapping[str, int]) -> dict[str, str]:
     return {key: spell(key, amounts[key]) for key in sorted(amounts)}
 
 
-def fits(wanted: Mapping[str, int], room: Mapping[str, int]) -> bool:
+def fits(wanted: Mapping[str, int], found: Mapping[str, int]) -> bool:
     """Tell whether nothing is wanted beyond what there is; a key that is not there has nothing."""
-    return all(value <= room.get(key, 0) for key, value in wanted.items())
+    return all(value <= found.get(key, 0) for key, value in wanted.items())
 
 
 def lower(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:
@@ -82,7 +82,7 @@ def total(many: Iterable[Mapping[str, int]]) -> Amounts:
     return out
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
+class ShareQuota(msgspec.Struct, frozen=True, kw_only=True):
     """The ResourceQuota of a namespace as it was last seen.
 
     Args:
@@ -114,7 +114,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
         return self.in_force == self.hard
 
 
-class Aim(msgspec.Struct, frozen=True, kw_only=True):
+class ShareTarget(msgspec.Struct, frozen=True, kw_only=True):
     """What one namespace's ResourceQuota becomes in a batch; the uid is the namespace's."""
 
     namespace: str
@@ -122,20 +122,20 @@ class Aim(msgspec.Struct, frozen=True, kw_only=True):
     hard: Amounts
 
 
-class Book(msgspec.Struct, frozen=True, kw_only=True):
+class ObservedTenantQuota(msgspec.Struct, frozen=True, kw_only=True):
     """The TenantResourceQuota as it was last seen.
 
     Args:
         version: Its resourceVersion.
         hard: What the whole tree may use; None where that was never written, or lost.
         number: The batch under way or the last one; 0 where there was none.
-        aims: What the batch makes of which namespace.
+        targets: What the batch makes of which namespace.
     """
 
     version: int
     hard: Amounts | None = None
     number: int = 0
-    aims: tuple[Aim, ...] = ()
+    targets: tuple[ShareTarget, ...] = ()
 
 
 SHRINK = "/shrink"

@@ -17,57 +17,57 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tenantry.world.shares.amounts import Amounts, add, lower, total
-from tenantry.world.shares.nodes import Node
+from tenantry.world.shares.share import Share
 
 
-def uses(node: Node, claim: Node) -> bool:
+def uses(share: Share, claim: Share) -> bool:
     """Tell whether a namespace's pods run on a claim's nodes."""
-    return node.room is not None and claim.slice != "" and node.room.slice == claim.slice
+    return share.namespace is not None and claim.slice != "" and share.namespace.slice == claim.slice
 
 
-def users(children: Iterable[Node], claim: Node) -> list[Node]:
+def users(children: Iterable[Share], claim: Share) -> list[Share]:
     """Return those whose pods run on a claim's nodes, oldest first."""
     return sorted((child for child in children if uses(child, claim)), key=lambda child: child.order)
 
 
-def credit(node: Node, children: Sequence[Node], instead: Mapping[str, Amounts] | None = None) -> Amounts:
+def credit(share: Share, children: Sequence[Share], instead: Mapping[str, Amounts] | None = None) -> Amounts:
     """Return what is held twice: by the claims in a namespace, and in their stead by its children.
 
     Args:
-        node: Whose namespace it is.
+        share: Whose namespace it is.
         children: All of its children.
         instead: What some would have, by key, other than what they have.
     """
     other = instead or {}
     out: Amounts = {}
-    for claim in node.claims:
+    for claim in share.claims:
         held = total(other.get(user.key, user.granted) for user in users(children, claim))
         add(out, lower(other.get(claim.key, claim.granted), held))
     return out
 
 
-def lent(node: Node, children: Sequence[Node]) -> Amounts:
+def lent(share: Share, children: Sequence[Share]) -> Amounts:
     """Return what a namespace may use of the claim that its own pods run on, by the keys that this is so for."""
     out: Amounts = {}
-    for claim in node.claims:
-        if uses(node, claim):
+    for claim in share.claims:
+        if uses(share, claim):
             out = {key: value for key, value in claim.granted.items() if value > 0}
             for user in users(children, claim):
                 add(out, {key: user.granted.get(key, 0) for key in out}, -1)
     return {key: max(0, value) for key, value in out.items()}
 
 
-def wants(parent: Node | None, child: Node, siblings: Sequence[Node]) -> Amounts:
+def wants(parent: Share | None, child: Share, siblings: Sequence[Share]) -> Amounts:
     """Return what a child asks for, or what it has in a claim's stead."""
-    asked = child.asked.hard if child.asked is not None else child.granted
+    request = child.request.hard if child.request is not None else child.granted
     if parent is None or child.is_claim:
-        return asked
+        return request
     for claim in parent.claims:
         if not uses(child, claim) or uses(parent, claim):
             continue
         first, *others = users(siblings, claim)
         if first is child:
-            rest = total(each.asked.hard if each.asked is not None else each.granted for each in others)
+            rest = total(each.request.hard if each.request is not None else each.granted for each in others)
             left = {key: max(0, value - rest.get(key, 0)) for key, value in claim.granted.items() if value > 0}
-            return {**asked, **left}
-    return asked
+            return {**request, **left}
+    return request

@@ -58,11 +58,11 @@ def insufficient(lines: list[str]) -> Shortage:
     return Shortage(reasons.QUOTA_INSUFFICIENT, listed(lines))
 
 
-def lacking(key: str, *, asked: int, free: int, parent: str, used: int, held: str) -> str:
+def lacking(key: str, *, request: int, free: int, parent: str, used: int, held: str) -> str:
     """Return why one key does not fit: asked and free are beyond what the child has already."""
     own = f"namespace {parent!r} uses {spell(key, used)} itself"
     who = f"{own}, {held}" if held else own
-    return f"{key}: asked {spell(key, asked)}, free {spell(key, max(free, 0))}: {who}"
+    return f"{key}: asked {spell(key, request)}, free {spell(key, max(free, 0))}: {who}"
 
 
 def short(lack: Amounts, whole: Mapping[str, int], held: Mapping[str, str]) -> Shortage:

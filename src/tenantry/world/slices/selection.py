@@ -79,7 +79,7 @@ class NodeFacts(NodeState, frozen=True, kw_only=True):
     disturbed: int = 0
 
 
-class Held(msgspec.Struct, frozen=True):
+class HeldNodes(msgspec.Struct, frozen=True):
     """What a slice has already: the names of its nodes, and the sum of what they have."""
 
     names: frozenset[str] = frozenset()
@@ -103,7 +103,7 @@ class Choice(msgspec.Struct, frozen=True):
 def select(
     spec: SliceClaimSpec,
     nodes: Iterable[NodeFacts],
-    held: Held = Held(),  # noqa: B008 - frozen
+    held: HeldNodes = HeldNodes(),  # noqa: B008 - frozen
     tenant: str = "",
     shared: int = 0,
 ) -> Choice:
@@ -144,13 +144,13 @@ def select(
     return Choice(nodes=tuple(node.name for node in taken), refused=refused)
 
 
-def is_enough(spec: SliceClaimSpec, held: Held) -> bool:
+def is_enough(spec: SliceClaimSpec, held: HeldNodes) -> bool:
     """Tell whether a claim has all that it asks for."""
     has_all = all(held.sum.get(key, _NOTHING) >= parse(value) for key, value in spec.total.items())
     return has_all and len(held.names) >= spec.count
 
 
-def sum_of(nodes: Iterable[NodeFacts]) -> Held:
+def sum_of(nodes: Iterable[NodeFacts]) -> HeldNodes:
     """Return what a slice has that holds these nodes."""
     names: set[str] = set()
     total: dict[str, Fraction] = {}
@@ -158,7 +158,7 @@ def sum_of(nodes: Iterable[NodeFacts]) -> Held:
         names.add(node.name)
         for key, value in node.allocatable.items():
             total[key] = total.get(key, _NOTHING) + parse(value)
-    return Held(frozenset(names), total)
+    return HeldNodes(frozenset(names), total)
 
 
 def _enough_but(
@@ -267,7 +267,7 @@ def _meets(labels: Mapping[str, str], wanted: SelectorRequirement) -> bool:
             return wanted.key not in labels
 
 
-def _short(spec: SliceClaimSpec, fitting: Sequence[NodeFacts], refused: Mapping[str, str], held: Held) -> str:
+def _short(spec: SliceClaimSpec, fitting: Sequence[NodeFacts], refused: Mapping[str, str], held: HeldNodes) -> str:
     """Return what a person should know who does not get the nodes: the nearest that would fit, and what stops more."""
     can_have = len(fitting) + len(held.names)
     parts: list[str] = []

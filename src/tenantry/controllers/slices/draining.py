@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices import desired, writes
-from tenantry.controllers.slices.gather import Scene
+from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.pods import BY_NODE, PodFacts
 from tenantry.engine.cache import Cache
 from tenantry.engine.clock import rfc3339
@@ -23,7 +23,7 @@ SETTLE_SECONDS = 0.5
 _PARTED = "/parted"
 
 
-class Departures:
+class DrainState:
     """What is remembered between two reconciles of pods that have to leave."""
 
     def __init__(self) -> None:
@@ -42,13 +42,13 @@ class Departures:
         """Return in how many seconds every scheduler has seen that nodes are closed; 0 or less when it has."""
         return self._closed_at.get(name, 0.0) + SETTLE_SECONDS - engine.clock.monotonic()
 
-    def since(self, scene: Scene, leaving: Sequence[PodFacts], now: dt.datetime) -> str:
+    def since(self, inputs: SliceInputs, leaving: Sequence[PodFacts], now: dt.datetime) -> str:
         """Return since when pods have to leave; "" while none has to."""
         if not leaving:
-            self._leaving.pop(scene.name, None)
+            self._leaving.pop(inputs.name, None)
             return ""
-        said = scene.slice.status.leaving_since if scene.slice is not None else ""
-        return said or self._leaving.setdefault(scene.name, rfc3339(now))
+        said = inputs.slice.status.leaving_since if inputs.slice is not None else ""
+        return said or self._leaving.setdefault(inputs.name, rfc3339(now))
 
     def parted_since(self, name: str, leaving: Sequence[PodFacts], now: dt.datetime) -> str:
         """Return since when pods have to leave nodes that a slice goes on without; "" while none has to."""
@@ -78,7 +78,7 @@ class Departures:
 
 async def send(
     engine: Engine,
-    scene: Scene,
+    inputs: SliceInputs,
     leaving: Sequence[PodFacts],
     since: str,
     now: dt.datetime,
@@ -89,7 +89,7 @@ async def send(
 
     Args:
         engine: What asks the API server.
-        scene: The slice.
+        inputs: The slice.
         leaving: The pods.
         since: Since when they have to leave.
         now: The time.
@@ -100,22 +100,22 @@ async def send(
     """
     if not leaving:
         return None
-    if scene.slice is not None and not scene.slice.status.leaving_since:
+    if inputs.slice is not None and not inputs.slice.status.leaving_since:
         return 0.0
-    left = (instant(since) - now).total_seconds() + scene.grace_seconds
+    left = (instant(since) - now).total_seconds() + inputs.grace_seconds
     due = desired.leave(leaving, left)
-    end = end_of(since, scene)
+    end = end_of(since, inputs)
     why = {
-        pod.key: f"{what} {pod.node!r} changes hands, slice {scene.name!r}: the pod leaves at the latest at {end}"
+        pod.key: f"{what} {pod.node!r} changes hands, slice {inputs.name!r}: the pod leaves at the latest at {end}"
         for pod in (*due.ask, *due.end)
     }
     await writes.send_away(engine, due, why)
     return due.next_seconds
 
 
-def end_of(since: str, scene: Scene) -> str:
+def end_of(since: str, inputs: SliceInputs) -> str:
     """Return when the grace period is over, as RFC 3339; "" while no pod has to leave."""
-    return rfc3339(instant(since) + dt.timedelta(seconds=scene.grace_seconds)) if since else ""
+    return rfc3339(instant(since) + dt.timedelta(seconds=inputs.grace_seconds)) if since else ""
 
 
 def on_node(there: Cache[PodFacts], node: Node) -> list[PodFacts]:

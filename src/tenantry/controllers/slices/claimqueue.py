@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tenantry.controllers.slices.gather import Scene
+from tenantry.controllers.slices.gather import SliceInputs
 
 
-class Waiting:
+class ClaimQueue:
     """Slices that wait for nodes: who has claimed first is first."""
 
     def __init__(self) -> None:
@@ -18,9 +18,9 @@ class Waiting:
         """Return their names as they are now, those of the oldest claims first."""
         return iter(sorted(self._since, key=lambda name: (self._since[name], name)))
 
-    def add(self, scene: Scene) -> None:
+    def add(self, inputs: SliceInputs) -> None:
         """Have a slice wait."""
-        self._since[scene.name] = scene.claim.metadata.creation_timestamp if scene.claim is not None else ""
+        self._since[inputs.name] = inputs.claim.metadata.creation_timestamp if inputs.claim is not None else ""
 
     def discard(self, name: str) -> None:
         """Have a slice wait no more."""

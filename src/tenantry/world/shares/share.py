@@ -17,7 +17,7 @@ CLAIM = "claim "
 """What the name of a claim begins with where names of Subnamespaces are told, too."""
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a Subnamespace asks for.
 
     Args:
@@ -47,11 +47,11 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     charged: Amounts = {}
 
 
-class Room(msgspec.Struct, frozen=True, kw_only=True):
+class TreeNamespace(msgspec.Struct, frozen=True, kw_only=True):
     """A namespace of the tree as it was last seen.
 
     Args:
-        namespace: Its name.
+        name: Its name.
         uid: Its uid.
         key: The uid of the Subnamespace that it is bound to; ROOT for the core namespace.
         parent: The namespace above it.
@@ -59,7 +59,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
         slice: What its pods run on; "" for any node.
     """
 
-    namespace: str
+    name: str
     uid: str
     key: str = ROOT
     parent: str = ""
@@ -67,24 +67,24 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     slice: str = ""
 
 
-class Node:
+class Share:
     """A Subnamespace, its namespace, or both; what they have and what they should have."""
 
     __slots__ = (
-        "asked",
         "blocked",
         "claims",
         "given",
         "granted",
         "kept",
         "key",
+        "namespace",
         "over",
         "overhang",
         "own",
         "parent",
+        "request",
         "reserved",
         "revoked",
-        "room",
         "slice",
         "unsettled",
         "used_below",
@@ -95,10 +95,10 @@ class Node:
     def __init__(self, key: str, parent: str, zero: Amounts) -> None:
         self.key = key
         self.parent = parent
-        self.asked: Asked | None = None
-        self.room: Room | None = None
+        self.request: ShareRequest | None = None
+        self.namespace: TreeNamespace | None = None
         self.slice = ""  # of a claim, which has no namespace of its own
-        self.claims: set[Node] = set()  # those in its namespace
+        self.claims: set[Share] = set()  # those in its namespace
         self.granted = zero  # what it and everything below may have
         self.given = dict(zero)  # of that, its children's
         self.reserved = dict(zero)  # of that, of children whose namespace is not there yet
@@ -109,22 +109,22 @@ class Node:
         self.used_below: Amounts = {}  # in use by it and everything below
         self.revoked = False
         self.blocked: Shortage | None = None
-        self.unsettled: set[Node] = set()
-        self.waiting: set[Node] = set()
+        self.unsettled: set[Share] = set()
+        self.waiting: set[Share] = set()
         self.was_in_force = False
 
     @property
     def order(self) -> tuple[str, str, str]:
         """Return what is compared to know who is served first."""
-        asked = self.asked
-        return (asked.created, asked.name, self.key) if asked is not None else ("", "", self.key)
+        request = self.request
+        return (request.created, request.name, self.key) if request is not None else ("", "", self.key)
 
     @property
     def name(self) -> str:
         """Return what people know it by."""
-        if self.asked is not None:
-            return self.asked.name
-        return self.room.namespace if self.room is not None else self.key
+        if self.request is not None:
+            return self.request.name
+        return self.namespace.name if self.namespace is not None else self.key
 
     @property
     def is_claim(self) -> bool:
@@ -134,31 +134,31 @@ class Node:
     @property
     def lasts(self) -> bool:
         """Tell whether it is meant to stay and may ask for something."""
-        return self.asked is not None and not self.asked.deleting
+        return self.request is not None and not self.request.deleting
 
 
 class Marks:
     """Nodes that are to be looked at, each once, by rank."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Node]] = []
+        self._heap: list[tuple[int, int, Share]] = []
         self._keys: set[str] = set()
         self._order = 0
 
-    def add(self, node: Node, rank: int) -> None:
+    def add(self, share: Share, rank: int) -> None:
         """Mark a node; one that is marked already keeps its rank."""
-        if node.key not in self._keys:
-            self._keys.add(node.key)
+        if share.key not in self._keys:
+            self._keys.add(share.key)
             self._order += 1
-            heapq.heappush(self._heap, (rank, self._order, node))
+            heapq.heappush(self._heap, (rank, self._order, share))
 
-    def pop(self) -> Node | None:
+    def pop(self) -> Share | None:
         """Return the marked node of the lowest rank, None where none is marked."""
         if not self._heap:
             return None
-        node = heapq.heappop(self._heap)[2]
-        self._keys.discard(node.key)
-        return node
+        share = heapq.heappop(self._heap)[2]
+        self._keys.discard(share.key)
+        return share
 
 
 def keep(group: set[str], item: str, belongs: bool) -> None:  # noqa: FBT001 - what it is is said by its name

@@ -16,7 +16,7 @@ from tenantry.api.subnamespace import InheritanceMode, Subnamespace
 from tenantry.controllers.inheritance.contents import Content, Contents
 from tenantry.controllers.inheritance.desired import (
     Act,
-    Heir,
+    ChildNamespace,
     Inherited,
     Step,
     clash,
@@ -41,7 +41,7 @@ from tenantry.engine.plan import Blocked
 from tenantry.engine.runtime import Engine
 from tenantry.world import inheritance
 
-BY_HERITAGE = "heritage"
+BY_INHERITANCE = "inheritance"
 """What children inherit of a namespace; with ANNOTATED behind its name, what says itself who does; with COPIES, what
 the namespace inherited."""
 
@@ -58,7 +58,7 @@ SAID = 3
 _metadata = msgspec.json.Decoder(dict[str, Any])
 
 
-def heritage_of(found: Observed) -> list[str]:
+def inheritance_keys(found: Observed) -> list[str]:
     """Return under what an object is found: see BY_HERITAGE."""
     where: list[str] = []
     if is_source(found):
@@ -75,7 +75,7 @@ def source_key(resource: Resource, namespace: str, name: str) -> str:
     return f"{resource.full_name}|{namespace}|{name}"
 
 
-class Estate:
+class Propagation:
     """Everything of one engine.
 
     Args:
@@ -108,14 +108,14 @@ class Estate:
         """Tell whether there are Subnamespaces in a namespace."""
         return self._subnamespaces.count(BY_NAMESPACE, namespace) > 0
 
-    def heirs(self, namespace: str) -> Iterator[Heir]:
+    def children(self, namespace: str) -> Iterator[ChildNamespace]:
         """Yield the children of a namespace that are there."""
         for subnamespace in self._subnamespaces.by_index(BY_NAMESPACE, namespace):
             for found in self._namespaces.by_index(BY_BINDING, subnamespace.metadata.uid):
                 if not found.deleting:
-                    yield Heir(subnamespace=subnamespace, namespace=found, copied=subnamespace.status.copied)
+                    yield ChildNamespace(subnamespace=subnamespace, namespace=found, copied=subnamespace.status.copied)
 
-    def heir(self, namespace: str) -> Heir | None:
+    def child(self, namespace: str) -> ChildNamespace | None:
         """Return a namespace as the child that it is; None for one that is nobody's."""
         found = self._namespaces.get(namespace)
         if found is None or found.deleting:
@@ -124,7 +124,7 @@ class Estate:
         subnamespace = self._subnamespaces.get(key)
         if subnamespace is None or subnamespace.metadata.uid != found.labels.get(marks.SUBNAMESPACE_UID):
             return None
-        return Heir(subnamespace=subnamespace, namespace=found, copied=subnamespace.status.copied)
+        return ChildNamespace(subnamespace=subnamespace, namespace=found, copied=subnamespace.status.copied)
 
     def is_going(self, namespace: str) -> bool:
         """Tell whether a namespace is being deleted, or gone: what it loses then is no news for its children."""
@@ -145,64 +145,64 @@ class Estate:
         except ApiError as error:
             return Inherited(copied=subnamespace.status.copied, error=error)
         current = self._namespaces.get(namespace.name) or namespace
-        heir = Heir(subnamespace=subnamespace, namespace=current, copied=subnamespace.status.copied)
-        if self.is_going(heir.parent) or current.deleting:
-            return Inherited(copied=heir.copied)
+        child = ChildNamespace(subnamespace=subnamespace, namespace=current, copied=subnamespace.status.copied)
+        if self.is_going(child.parent) or current.deleting:
+            return Inherited(copied=child.copied)
         steps: list[Step] = []
         blocked = self.kinds.problems(subnamespace)
         waiting: set[str] = set()
         for resource in kinds:
-            for source in self._candidates(resource, heir):
+            for source in self._candidates(resource, child):
                 if not inheritance.is_valid(source.annotations.get(marks.INHERIT, inheritance.Exception_.ALL)):
                     blocked.append(not_understood(resource, source))
-                if is_closed(source) and self._awaits(resource, source, heir):
+                if is_closed(source) and self._awaits(resource, source, child):
                     waiting.add(resource.full_name)
                     continue
-                step = self._decide(resource, source.name, heir)
+                step = self._decide(resource, source.name, child)
                 if step is not None and step.act is Act.CLASH:
-                    blocked.append(clash(step, heir))
+                    blocked.append(clash(step, child))
                 elif step is not None:
                     steps.append(step)
-            steps += self._stale(resource, heir)
-        clashes, failed, error = await self._all(steps, heir) if steps else ([], set[str](), None)
+            steps += self._stale(resource, child)
+        clashes, failed, error = await self._all(steps, child) if steps else ([], set[str](), None)
         blocked += clashes
-        copied = finished(kinds, heir, waiting | failed)
+        copied = finished(kinds, child, waiting | failed)
         return Inherited(copied=copied, blocked=_few(blocked), error=error)
 
-    def _candidates(self, resource: Resource, heir: Heir) -> list[Observed]:
+    def _candidates(self, resource: Resource, child: ChildNamespace) -> list[Observed]:
         """Return what a child may inherit of a kind: all of it, or what says so itself where the spec says None."""
-        mode = inheritance.mode_for(heir.subnamespace.spec, resource.full_name)
-        where = heir.parent if mode is not InheritanceMode.NONE else heir.parent + ANNOTATED
+        mode = inheritance.mode_for(child.subnamespace.spec, resource.full_name)
+        where = child.parent if mode is not InheritanceMode.NONE else child.parent + ANNOTATED
         cache: Cache[Observed] = self._engine.cache(resource)
-        return cache.by_index(BY_HERITAGE, where)
+        return cache.by_index(BY_INHERITANCE, where)
 
-    def _stale(self, resource: Resource, heir: Heir) -> Iterator[Step]:
+    def _stale(self, resource: Resource, child: ChildNamespace) -> Iterator[Step]:
         cache: Cache[Observed] = self._engine.cache(resource)
-        for found in cache.by_index(BY_HERITAGE, heir.name + COPIES):
-            step = self._decide(resource, found.name, heir)
+        for found in cache.by_index(BY_INHERITANCE, child.name + COPIES):
+            step = self._decide(resource, found.name, child)
             if step is not None and step.act is Act.DELETE:
                 yield step
 
-    def _awaits(self, resource: Resource, source: Observed, heir: Heir) -> bool:
+    def _awaits(self, resource: Resource, source: Observed, child: ChildNamespace) -> bool:
         """Tell whether a binding is to be copied once that a suspension has emptied; have it looked at again."""
-        if not heir.is_suspended:
+        if not child.is_suspended:
             # It is about to be opened again, which is no news: it is a write of our own.
             self._engine.wake(self._controller, source_key(resource, source.namespace, source.name))
-        return mode_of(resource, source, heir) is InheritanceMode.COPY
+        return mode_of(resource, source, child) is InheritanceMode.COPY
 
-    def _decide(self, resource: Resource, name: str, heir: Heir) -> Step | None:
+    def _decide(self, resource: Resource, name: str, child: ChildNamespace) -> Step | None:
         cache: Cache[Observed] = self._engine.cache(resource)
-        source, found = cache.get(f"{heir.parent}/{name}"), cache.get(f"{heir.name}/{name}")
-        return decide(resource, name, source, found, heir, is_like=self._copier.is_like)
+        source, found = cache.get(f"{child.parent}/{name}"), cache.get(f"{child.name}/{name}")
+        return decide(resource, name, source, found, child, is_like=self._copier.is_like)
 
-    async def _all(self, steps: list[Step], heir: Heir) -> tuple[list[Blocked], set[str], ApiError | None]:
+    async def _all(self, steps: list[Step], child: ChildNamespace) -> tuple[list[Blocked], set[str], ApiError | None]:
         """Carry out steps, what lets people in last; return clashes, the kinds that failed, and the first failure."""
         people = [step for step in steps if step.resource == RoleBinding.resource and step.act is not Act.DELETE]
         rest = [step for step in steps if step not in people]
         clashes: list[Blocked] = []
         for index, wave in enumerate((rest, people)):
-            results = await asyncio.gather(*(self._carry(step, heir) for step in wave), return_exceptions=True)
-            clashes += [clash(result, heir) for result in results if isinstance(result, Step)]
+            results = await asyncio.gather(*(self._carry(step, child) for step in wave), return_exceptions=True)
+            clashes += [clash(result, child) for result in results if isinstance(result, Step)]
             error = first_error(results)
             if error is not None:
                 later = people if index == 0 else []
@@ -214,7 +214,7 @@ class Estate:
 
     # -- one object into many children ----------------------------------------------------------
 
-    async def pass_on(self, resource: Resource, name: str, heirs: Iterable[Heir]) -> None:
+    async def pass_on(self, resource: Resource, name: str, children: Iterable[ChildNamespace]) -> None:
         """Bring what is kept the same of one object to children, and have told what a person should know.
 
         A refusal is told, and tried again, by the one who keeps the child.
@@ -222,40 +222,40 @@ class Estate:
         Raises:
             ApiError: The first failure that passes by itself, after all others were tried.
         """
-        work: list[tuple[Step, Heir]] = []
-        for index, heir in enumerate(heirs):
-            step = self._decide(resource, name, heir)
-            if self._is_news(resource, name, heir, step):
-                self._engine.wake("subnamespace", heir.subnamespace.key)
+        work: list[tuple[Step, ChildNamespace]] = []
+        for index, child in enumerate(children):
+            step = self._decide(resource, name, child)
+            if self._is_news(resource, name, child, step):
+                self._engine.wake("subnamespace", child.subnamespace.key)
             if step is not None and step.act is not Act.CLASH and step.is_kept:
-                work.append((step, heir))
+                work.append((step, child))
             if index % WRITES == WRITES - 1:
                 await asyncio.sleep(0)
-        results = await asyncio.gather(*(self._carry(step, heir) for step, heir in work), return_exceptions=True)
-        for (_, heir), result in zip(work, results, strict=True):
+        results = await asyncio.gather(*(self._carry(step, child) for step, child in work), return_exceptions=True)
+        for (_, child), result in zip(work, results, strict=True):
             if isinstance(result, Step | Forbidden | Invalid):
-                self._engine.wake("subnamespace", heir.subnamespace.key)
+                self._engine.wake("subnamespace", child.subnamespace.key)
         error = first_error(result for result in results if not isinstance(result, Forbidden | Invalid))
         if error is not None:
             raise error
 
-    def _is_news(self, resource: Resource, name: str, heir: Heir, step: Step | None) -> bool:
+    def _is_news(self, resource: Resource, name: str, child: ChildNamespace, step: Step | None) -> bool:
         """Tell whether the status of a child has to say something of an object, or no longer."""
-        said = find(heir.subnamespace.status.conditions, reasons.INHERITED)
+        said = find(child.subnamespace.status.conditions, reasons.INHERITED)
         if said is not None and said.status != "True":
             return True
         if step is not None and (step.act is Act.CLASH or not step.is_kept):
             return True
-        source: Observed | None = self._engine.cache(resource).get(f"{heir.parent}/{name}")
+        source: Observed | None = self._engine.cache(resource).get(f"{child.parent}/{name}")
         annotation = source.annotations.get(marks.INHERIT) if source is not None else None
         if annotation is not None and not inheritance.is_valid(annotation):
             return True
-        is_copied = mode_of(resource, source, heir) is InheritanceMode.COPY
-        return is_copied and resource == RoleBinding.resource and not is_done(resource, heir)
+        is_copied = mode_of(resource, source, child) is InheritanceMode.COPY
+        return is_copied and resource == RoleBinding.resource and not is_done(resource, child)
 
     # -- one object into one child --------------------------------------------------------------
 
-    async def _carry(self, step: Step, heir: Heir) -> Step | None:
+    async def _carry(self, step: Step, child: ChildNamespace) -> Step | None:
         """Carry out a step, again with what is then where others wrote meanwhile; return a clash that came to light.
 
         Raises:
@@ -265,7 +265,7 @@ class Estate:
         for attempt in range(TRIES):
             try:
                 async with self._writing:
-                    await self._write(step, heir)
+                    await self._write(step, child)
             except NotFound:
                 if step.act is Act.CREATE:
                     return None  # the namespace is gone: the watch tells
@@ -273,20 +273,20 @@ class Estate:
                 if attempt == TRIES - 1:
                     raise
             else:
-                if self.has_children(heir.name):
-                    self._engine.wake(self._controller, source_key(resource, heir.name, name))
+                if self.has_children(child.name):
+                    self._engine.wake(self._controller, source_key(resource, child.name, name))
                 return None
-            found = await self._copier.look(resource, heir.name, name)
+            found = await self._copier.look(resource, child.name, name)
             # A suspension may have come meanwhile: what was decided before would open what it has closed.
-            heir = msgspec.structs.replace(heir, namespace=self._namespaces.get(heir.name) or heir.namespace)
-            source: Observed | None = self._engine.cache(resource).get(f"{heir.parent}/{name}")
-            again = decide(resource, name, source, found, heir, is_like=self._copier.is_like)
+            child = msgspec.structs.replace(child, namespace=self._namespaces.get(child.name) or child.namespace)
+            source: Observed | None = self._engine.cache(resource).get(f"{child.parent}/{name}")
+            again = decide(resource, name, source, found, child, is_like=self._copier.is_like)
             if again is None or again.act is Act.CLASH:
                 return again
             step = again
         return None
 
-    async def _write(self, step: Step, heir: Heir) -> None:
+    async def _write(self, step: Step, child: ChildNamespace) -> None:
         found = step.found
         if step.act is Act.DELETE and found is not None:
             await self._copier.delete(step.resource, found)
@@ -295,16 +295,16 @@ class Estate:
         if content is None:
             return  # the source is gone, or nobody inherits it any more: the watch tells
         if found is None:
-            await self._create(step, heir, content)
+            await self._create(step, child, content)
         else:
-            await self._replace(step, found, heir, content)
+            await self._replace(step, found, child, content)
 
-    async def _create(self, step: Step, heir: Heir, content: Content) -> None:
+    async def _create(self, step: Step, child: ChildNamespace, content: Content) -> None:
         wanted = b"" if step.is_closed or not step.is_kept else content.likeness
-        body = content.copy_for(heir, msgspec.structs.replace(step, found=None))
-        await self._copier.create(step.resource, heir.name, step.name, body, wanted)
+        body = content.copy_for(child, msgspec.structs.replace(step, found=None))
+        await self._copier.create(step.resource, child.name, step.name, body, wanted)
 
-    async def _replace(self, step: Step, found: Observed, heir: Heir, content: Content) -> None:
+    async def _replace(self, step: Step, found: Observed, child: ChildNamespace, content: Content) -> None:
         resource = step.resource
         live = None
         if resource.full_name not in inheritance.SEVEN:
@@ -315,12 +315,12 @@ class Estate:
             live = _metadata.decode(data)["metadata"]
         wanted = b"" if step.is_closed or not step.is_kept else content.likeness
         try:
-            await self._copier.replace(resource, found, content.copy_for(heir, step, live), wanted)
+            await self._copier.replace(resource, found, content.copy_for(child, step, live), wanted)
         except Invalid:
             if resource.full_name not in inheritance.NEW_IF_IMMUTABLE:
                 raise
             await self._copier.delete(resource, found)
-            await self._create(step, heir, content)
+            await self._create(step, child, content)
 
 
 def first_error(results: Iterable[object]) -> ApiError | None:

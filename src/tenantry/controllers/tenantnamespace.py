@@ -33,19 +33,19 @@ DEFAULT_LIMITS = {"cpu": "500m", "ephemeral-storage": "1Gi", "memory": "256Mi"}
 """What a container gets that names nothing, where the tenant's quota covers the resource (B03)."""
 
 
-class Room(msgspec.Struct, frozen=True, kw_only=True):
+class TenantNamespace(msgspec.Struct, frozen=True, kw_only=True):
     """One namespace of a tenant.
 
     Args:
         tenant: Whose it is; its spec says how hard it is isolated.
-        namespace: Its name.
+        name: Its name.
         owners: Who has an owner's rights in it.
         hard: The quota that the defaults of containers must fit in: normal key to canonical quantity.
         suspended: Nobody gets in.
     """
 
     tenant: Tenant
-    namespace: str
+    name: str
     owners: tuple[Owner, ...]
     hard: dict[str, str]
     suspended: bool
@@ -56,19 +56,19 @@ def has_our_name(found: Observed) -> bool:
     return found.name == RULES or found.name.startswith("tenantry-")
 
 
-def meta(room: Room, name: str) -> ObjectMeta:
+def meta(namespace: TenantNamespace, name: str) -> ObjectMeta:
     """Return the metadata of an object in the namespace."""
-    labels = {marks.MANAGED_BY: marks.MANAGER, marks.TENANT: room.tenant.metadata.name}
-    return ObjectMeta(name=name, namespace=room.namespace, labels=labels)
+    labels = {marks.MANAGED_BY: marks.MANAGER, marks.TENANT: namespace.tenant.metadata.name}
+    return ObjectMeta(name=name, namespace=namespace.name, labels=labels)
 
 
-def limits(room: Room) -> list[Child]:
+def limits(namespace: TenantNamespace) -> list[Child]:
     """Return the LimitRange, where the quota covers compute or the tenant names defaults (B03).
 
     Raises:
         InputError: The tenant's container defaults are wrong in a way that the CRD's schema did not catch.
     """
-    given, hard = room.tenant.spec.container_defaults, room.hard
+    given, hard = namespace.tenant.spec.container_defaults, namespace.hard
     requests = _defaults(given.requests, DEFAULT_REQUESTS, hard, "requests.")
     upper = _defaults(given.limits, DEFAULT_LIMITS, hard, "limits.")
     if not requests and not upper:
@@ -89,7 +89,7 @@ def limits(room: Room) -> list[Child]:
                 f" {request!r}, the limit {limit!r}"
             )
     item = LimitRangeItem(type="Container", default_request=_sorted(requests), default=_sorted(upper))
-    wanted = LimitRange(metadata=meta(room, LIMITS), spec=LimitRangeSpec(limits=(item,)))
+    wanted = LimitRange(metadata=meta(namespace, LIMITS), spec=LimitRangeSpec(limits=(item,)))
     return [Child(object=wanted, wave=WAVE_LIMITS)]
 
 
@@ -112,12 +112,12 @@ def _defaults(
 # -- people ---------------------------------------------------------------------------------------
 
 
-def owner_binding(room: Room) -> Child:
+def owner_binding(namespace: TenantNamespace) -> Child:
     """Return the binding that lets the owners in; nobody while the tenant is suspended."""
-    subjects = () if room.suspended else tuple(_subject(owner) for owner in room.owners)
+    subjects = () if namespace.suspended else tuple(_subject(owner) for owner in namespace.owners)
     return Child(
         object=RoleBinding(
-            metadata=meta(room, OWNER_BINDING),
+            metadata=meta(namespace, OWNER_BINDING),
             role_ref=RoleRef(kind="ClusterRole", name=marks.OWNER_ROLE, api_group=RBAC_GROUP),
             subjects=subjects,
         ),

@@ -14,7 +14,7 @@ from tenantry.world.leases import lease
 from tenantry.world.shares.amounts import Amounts, read, thousandths
 
 
-class Whole(msgspec.Struct, frozen=True, kw_only=True):
+class EffectiveQuota(msgspec.Struct, frozen=True, kw_only=True):
     """What a tenant may use now.
 
     Args:
@@ -30,12 +30,12 @@ class Whole(msgspec.Struct, frozen=True, kw_only=True):
     next_seconds: float | None = None
 
 
-def whole_of(tenant: Tenant, book: TenantResourceQuota | None, now: dt.datetime) -> Whole:
+def effective_quota(tenant: Tenant, tenant_quota: TenantResourceQuota | None, now: dt.datetime) -> EffectiveQuota:
     """Return what a tenant may use now.
 
     Args:
         tenant: Its quota.
-        book: Its adjustments.
+        tenant_quota: Its adjustments.
         now: The time, with an offset.
 
     Raises:
@@ -46,7 +46,7 @@ def whole_of(tenant: Tenant, book: TenantResourceQuota | None, now: dt.datetime)
     warnings: list[str] = []
     turns: list[float] = []
     changed = dict(hard)
-    for adjustment in book.spec.adjustments if book is not None else ():
+    for adjustment in tenant_quota.spec.adjustments if tenant_quota is not None else ():
         try:
             term = lease(adjustment.expires_at, now)
             amounts = _amounts(adjustment, hard)
@@ -61,7 +61,7 @@ def whole_of(tenant: Tenant, book: TenantResourceQuota | None, now: dt.datetime)
             warnings.append(f"adjustment {adjustment.name!r} ends at {adjustment.expires_at}")
         for key, value in amounts.items():
             changed[key] += value
-    return Whole(
+    return EffectiveQuota(
         hard={key: max(0, value) for key, value in changed.items()},
         problems=tuple(problems),
         warnings=tuple(warnings),

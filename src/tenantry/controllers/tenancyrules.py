@@ -30,8 +30,8 @@ from tenantry.api.tenancyrules import (
     reclaim_mark,
 )
 from tenantry.api.tenant import Tenant
-from tenantry.controllers import interior
-from tenantry.controllers.interior import Room
+from tenantry.controllers import tenantnamespace
+from tenantry.controllers.tenantnamespace import TenantNamespace
 from tenantry.engine.plan import Child
 from tenantry.policy import text
 from tenantry.policy.compile import ENFORCED, SECTIONS
@@ -77,7 +77,7 @@ def has_own(tenant: Tenant, lineage: Sequence[Subnamespace] = ()) -> bool:
     )
 
 
-class Rulebook(msgspec.Struct, frozen=True):
+class RenderedRules(msgspec.Struct, frozen=True):
     """What a namespace has for its rules.
 
     Args:
@@ -89,13 +89,13 @@ class Rulebook(msgspec.Struct, frozen=True):
     children: tuple[Child, ...]
 
 
-def rulebook(
-    room: Room, defaults: Rules, lineage: Sequence[Subnamespace] = (), sandbox: Sandbox = NO_SANDBOX
-) -> Rulebook:
+def render(
+    namespace: TenantNamespace, defaults: Rules, lineage: Sequence[Subnamespace] = (), sandbox: Sandbox = NO_SANDBOX
+) -> RenderedRules:
     """Return what a namespace has for its rules.
 
     Args:
-        room: The namespace.
+        namespace: The namespace.
         defaults: The cluster's rules.
         lineage: As in `rules_of`.
         sandbox: What the cluster has.
@@ -103,19 +103,21 @@ def rulebook(
     Raises:
         InputError: As `rules_of`.
     """
-    rules = rules_of(defaults, room.tenant, lineage, sandbox)
-    runtime = sandboxed.mark(_given(room.tenant.spec.isolation.runtime), _below(lineage), sandbox)
+    rules = rules_of(defaults, namespace.tenant, lineage, sandbox)
+    runtime = sandboxed.mark(_given(namespace.tenant.spec.isolation.runtime), _below(lineage), sandbox)
     labels = {} if rules.warn.is_empty else {WARN_MARK: "true"}
     labels |= {} if rules.audit.is_empty else {AUDIT_MARK: "true"}
     labels |= {marks.RUNTIME: runtime} if runtime else {}
     labels |= _reclaim_labels(rules)
-    if not has_own(room.tenant, lineage):
-        return Rulebook(labels, ())
-    return Rulebook({**labels, OWN_MARK: "own"}, _children(rules, interior.meta(room, NAME)))
+    if not has_own(namespace.tenant, lineage):
+        return RenderedRules(labels, ())
+    return RenderedRules({**labels, OWN_MARK: "own"}, _children(rules, tenantnamespace.meta(namespace, NAME)))
 
 
 def _children(rules: TenancyRulesSpec, meta: ObjectMeta) -> tuple[Child, ...]:
-    return tuple(Child(object=each, wave=interior.WAVE_LIMITS, with_namespace=True) for each in objects(rules, meta))
+    return tuple(
+        Child(object=each, wave=tenantnamespace.WAVE_LIMITS, with_namespace=True) for each in objects(rules, meta)
+    )
 
 
 def objects(rules: TenancyRulesSpec, meta: ObjectMeta) -> list[KubernetesObject]:
@@ -163,7 +165,7 @@ def of_slices(defaults: SliceDefaults) -> Child:
     labels = {marks.MANAGED_BY: marks.MANAGER, OWN_MARK: "slices"}
     meta = ObjectMeta(name=LIMITS_MAP, namespace=marks.SYSTEM_NAMESPACE, labels=labels)
     data = {MAX_GRACE: str(defaults.max_grace_period_seconds)}
-    return Child(object=RulesMap(metadata=meta, data=data), wave=interior.WAVE_LIMITS)
+    return Child(object=RulesMap(metadata=meta, data=data), wave=tenantnamespace.WAVE_LIMITS)
 
 
 def refuser(defaults: Rules, tenant: Tenant, lineage: Sequence[Subnamespace] = ()) -> str:

@@ -9,9 +9,18 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenantry.world.shares.amounts import Aim, Amounts, Book, Held, total
-from tenantry.world.shares.moves import Enforce, Make, Move, Mover, Reload, Reread, Shape, Write
-from tenantry.world.shares.nodes import Asked, Room
+from tenantry.world.shares.amounts import Amounts, ObservedTenantQuota, ShareQuota, ShareTarget, total
+from tenantry.world.shares.batches import (
+    BatchPlanner,
+    BatchStep,
+    CreateQuota,
+    EnforceQuota,
+    RelistTree,
+    RereadTenantQuota,
+    UpdateQuota,
+    UpdateTenantQuota,
+)
+from tenantry.world.shares.share import ShareRequest, TreeNamespace
 from tenantry.world.shares.tree import Tree
 from testkit.ledger import End
 
@@ -25,34 +34,34 @@ class Cluster:
     def __init__(self, whole: Amounts, *, reclaim: bool = False) -> None:
         self.version = 1
         self.whole, self.reclaim = whole, reclaim
-        self.children: dict[str, Asked] = {}
-        self.rooms: dict[str, Room] = {}
-        self.quotas: dict[str, Held] = {}
-        self.book: Book | None = None
+        self.children: dict[str, ShareRequest] = {}
+        self.namespaces: dict[str, TreeNamespace] = {}
+        self.quotas: dict[str, ShareQuota] = {}
+        self.tenant_quota: ObservedTenantQuota | None = None
         self.edited = False
-        self.rooms[CORE] = Room(namespace=CORE, uid="core-uid")
-        self.put_quota(CORE, Held(uid="q0", version=0, hard=dict(whole), in_force={}, used={}))
+        self.namespaces[CORE] = TreeNamespace(name=CORE, uid="core-uid")
+        self.put_quota(CORE, ShareQuota(uid="q0", version=0, hard=dict(whole), in_force={}, used={}))
 
     def tick(self) -> int:
         self.version += 1
         return self.version
 
-    def put_quota(self, namespace: str, held: Held) -> Held:
+    def put_quota(self, namespace: str, held: ShareQuota) -> ShareQuota:
         stored = self.quotas[namespace] = msgspec.structs.replace(held, version=self.tick())
         self.check()
         return stored
 
-    def put_book(self, book: Book) -> Book:
-        self.book = msgspec.structs.replace(book, version=self.tick())
+    def put_tenant_quota(self, tenant_quota: ObservedTenantQuota) -> ObservedTenantQuota:
+        self.tenant_quota = msgspec.structs.replace(tenant_quota, version=self.tick())
         self.check()
-        return self.book
+        return self.tenant_quota
 
     def check(self) -> None:
         """E09: at every resourceVersion."""
-        if self.book is None or self.book.hard is None or self.edited:
+        if self.tenant_quota is None or self.tenant_quota.hard is None or self.edited:
             return
         for sums in (total(q.hard for q in self.quotas.values()), total(q.in_force for q in self.quotas.values())):
-            for key, value in self.book.hard.items():
+            for key, value in self.tenant_quota.hard.items():
                 assert sums.get(key, 0) <= value, f"{key}: {sums.get(key)} of {value}"
 
     # -- Kubernetes and people --------------------------------------------------------------------
@@ -74,26 +83,30 @@ class Cluster:
         if after >= 0 and (amount < 0 or after <= held.in_force.get(key, 0)):
             self.put_quota(namespace, msgspec.structs.replace(held, used={**held.used, key: after}))
 
-    def make_room(self, asked: Asked) -> None:
-        namespace = f"{asked.parent}.{asked.name}"
-        if asked.parent in self.rooms and namespace not in self.rooms and not self.rooms[asked.parent].terminating:
+    def make_namespace(self, request: ShareRequest) -> None:
+        namespace = f"{request.parent}.{request.name}"
+        if (
+            request.parent in self.namespaces
+            and namespace not in self.namespaces
+            and not self.namespaces[request.parent].terminating
+        ):
             uid = f"ns{self.tick()}"
-            self.rooms[namespace] = Room(namespace=namespace, uid=uid, key=asked.uid, parent=asked.parent)
+            self.namespaces[namespace] = TreeNamespace(name=namespace, uid=uid, key=request.uid, parent=request.parent)
 
-    def go_on_deleting(self, asked: Asked, chance: random.Random) -> None:
-        namespace = f"{asked.parent}.{asked.name}"
-        room = self.rooms.get(namespace)
+    def go_on_deleting(self, request: ShareRequest, chance: random.Random) -> None:
+        namespace = f"{request.parent}.{request.name}"
+        found = self.namespaces.get(namespace)
         if any(child.parent == namespace for child in self.children.values()):
             return
-        if room is None or room.key != asked.uid:
-            del self.children[asked.uid]
-        elif not room.terminating:
-            self.rooms[namespace] = msgspec.structs.replace(room, terminating=True)
+        if found is None or found.key != request.uid:
+            del self.children[request.uid]
+        elif not found.terminating:
+            self.namespaces[namespace] = msgspec.structs.replace(found, terminating=True)
         elif namespace in self.quotas and chance.random() < 0.5:
             del self.quotas[namespace]
         else:
             self.quotas.pop(namespace, None)
-            del self.rooms[namespace]
+            del self.namespaces[namespace]
 
 
 class Operator:
@@ -103,7 +116,7 @@ class Operator:
         self.cluster = cluster
         self.waiting = 0
         self.dead = False
-        self.book: Book | None = None
+        self.tenant_quota: ObservedTenantQuota | None = None
         self.build(None)
 
     def build(self, number: int | None) -> None:
@@ -112,17 +125,17 @@ class Operator:
         tree = Tree(cluster.whole, reclaim=cluster.reclaim)
         for held_in, held in cluster.quotas.items():
             tree.put_quota(held_in, held)
-        for room in cluster.rooms.values():
-            tree.put_room(room)
-        for asked in cluster.children.values():
-            tree.put_child(asked)
-        aims = self.book.aims if self.book is not None else ()
-        tree.start(aims, self.mover.tree if hasattr(self, "mover") else None)
-        self.mover = Mover(tree, number)
+        for found in cluster.namespaces.values():
+            tree.put_namespace(found)
+        for request in cluster.children.values():
+            tree.put_request(request)
+        targets = self.tenant_quota.targets if self.tenant_quota is not None else ()
+        tree.start(targets, self.planner.tree if hasattr(self, "planner") else None)
+        self.planner = BatchPlanner(tree, number)
 
     def see(self, what: int, chance: random.Random) -> None:
         """One of the caches moves on, of ResourceQuotas only some."""
-        cluster, tree = self.cluster, self.mover.tree
+        cluster, tree = self.cluster, self.planner.tree
         if not tree.can_become(cluster.whole):
             self.build(None)
             return
@@ -131,12 +144,12 @@ class Operator:
             self.build(None)
 
     def _see_book(self, _: random.Random) -> None:
-        now = self.cluster.book
-        if now is None or self.book is None or now.version > self.book.version:
-            self.book = now
+        now = self.cluster.tenant_quota
+        if now is None or self.tenant_quota is None or now.version > self.tenant_quota.version:
+            self.tenant_quota = now
 
     def _see_quotas(self, chance: random.Random) -> None:
-        cluster, tree = self.cluster, self.mover.tree
+        cluster, tree = self.cluster, self.planner.tree
         for namespace, held in cluster.quotas.items():
             if chance.random() < 0.7:
                 tree.put_quota(namespace, held)
@@ -144,72 +157,72 @@ class Operator:
             tree.drop_quota(namespace)
 
     def _see_rooms(self, _: random.Random) -> None:
-        cluster, tree = self.cluster, self.mover.tree
-        for room in cluster.rooms.values():
-            tree.put_room(room)
-        for node in list(tree.nodes.values()):
-            if node.room is not None and node.room.namespace not in cluster.rooms:
-                tree.drop_room(node.room.namespace)
+        cluster, tree = self.cluster, self.planner.tree
+        for found in cluster.namespaces.values():
+            tree.put_namespace(found)
+        for share in list(tree.shares.values()):
+            if share.namespace is not None and share.namespace.name not in cluster.namespaces:
+                tree.drop_namespace(share.namespace.name)
 
     def _see_specs(self, _: random.Random) -> None:
-        cluster, tree = self.cluster, self.mover.tree
+        cluster, tree = self.cluster, self.planner.tree
         tree.set_whole(cluster.whole)
-        for asked in cluster.children.values():
-            tree.put_child(asked)
-        for node in list(tree.nodes.values()):
-            if node.asked is not None and node.key not in cluster.children:
-                tree.drop_child(node.key)
+        for request in cluster.children.values():
+            tree.put_request(request)
+        for share in list(tree.shares.values()):
+            if share.request is not None and share.key not in cluster.children:
+                tree.drop_request(share.key)
 
     def see_all(self) -> None:
         chance = random.Random(0)
         for what in (0, 2, 3, 3):
             self.see(what, chance)
-        tree = self.mover.tree
+        tree = self.planner.tree
         for namespace, held in self.cluster.quotas.items():
             tree.put_quota(namespace, held)
         for namespace in set(tree.quotas) - set(self.cluster.quotas):
             tree.drop_quota(namespace)
 
-    def next(self) -> list[Move]:
+    def next(self) -> list[BatchStep]:
         """Return the writes of one round; reads are done at once."""
         cluster = self.cluster
-        if self.book is None:
-            if cluster.book is None:
-                cluster.put_book(Book(version=0))
-            self.book = cluster.book
+        if self.tenant_quota is None:
+            if cluster.tenant_quota is None:
+                cluster.put_tenant_quota(ObservedTenantQuota(version=0))
+            self.tenant_quota = cluster.tenant_quota
             return []
-        moves = list(self.mover.moves(self.book))
-        for move in moves:
-            if isinstance(move, Reread):
-                self.book = cluster.book
+        steps = list(self.planner.steps(self.tenant_quota))
+        for step in steps:
+            if isinstance(step, RereadTenantQuota):
+                self.tenant_quota = cluster.tenant_quota
                 return []
-            if isinstance(move, Reload):
-                self.build(move.number)
+            if isinstance(step, RelistTree):
+                self.build(step.number)
                 return []
-        self.waiting = len(moves)
-        return moves
+        self.waiting = len(steps)
+        return steps
 
     def refresh(self, namespace: str) -> None:
         held = self.cluster.quotas.get(namespace)
         if held is None:
-            self.mover.tree.drop_quota(namespace)
+            self.planner.tree.drop_quota(namespace)
         else:
-            self.mover.tree.put_quota(namespace, held)
-        self.book = self.cluster.book
+            self.planner.tree.put_quota(namespace, held)
+        self.tenant_quota = self.cluster.tenant_quota
 
-    def fail(self, move: Move) -> None:
-        """An answer that is no success, or none at all: read again what it was about, and the book last."""
-        match move:
-            case Make() | Shape() | Enforce():
-                room = self.cluster.rooms.get(move.namespace)
-                if room is not None:
-                    self.mover.tree.put_room(room)
+    def fail(self, step: BatchStep) -> None:
+        """Read the objects of a failed or unanswered step again, the TenantResourceQuota last."""
+        match step:
+            case CreateQuota() | UpdateQuota() | EnforceQuota():
+                found = self.cluster.namespaces.get(step.namespace)
+                if found is not None:
+                    self.planner.tree.put_namespace(found)
                 else:
-                    self.mover.tree.drop_room(move.namespace)
-                self.refresh(move.namespace)
+                    self.planner.tree.drop_namespace(step.namespace)
+                self.refresh(step.namespace)
             case _:
-                self.book = self.cluster.book
-        if self.mover.tree.is_broken:
+                self.tenant_quota = self.cluster.tenant_quota
+        if self.planner.tree.is_broken:
             self.build(None)
 
 
@@ -217,54 +230,56 @@ class Refused(Exception):
     """A write that the API server does not carry out."""
 
 
-def carry_out(cluster: Cluster, operator: Operator, move: Move) -> Callable[[], None]:
+def carry_out(cluster: Cluster, operator: Operator, step: BatchStep) -> Callable[[], None]:
     """Do a write; return what the operator does with the answer."""
-    tree = operator.mover.tree
-    match move:
-        case Make(namespace, hard, number):
-            room = cluster.rooms.get(namespace)
-            if room is None or room.terminating or namespace in cluster.quotas:
+    tree = operator.planner.tree
+    match step:
+        case CreateQuota(namespace, hard, number):
+            found = cluster.namespaces.get(namespace)
+            if found is None or found.terminating or namespace in cluster.quotas:
                 raise Refused
-            made = Held(
+            made = ShareQuota(
                 uid=f"q{cluster.tick()}", version=0, hard=hard, in_force={}, used={}, number=number, final=False
             )
             stored = cluster.put_quota(namespace, made)
             return lambda: tree.put_quota(namespace, stored)
-        case Shape(namespace, _, held, hard, number, final, _):
+        case UpdateQuota(namespace, _, held, hard, number, final, _):
             live = cluster.quotas.get(namespace)
             if live is None or live.version != held.version or live.uid != held.uid:
                 raise Refused
             changed = msgspec.structs.replace(live, hard=hard, number=number, final=final)
             stored = cluster.put_quota(namespace, changed)
             return lambda: tree.put_quota(namespace, stored)
-        case Enforce(namespace, held):
+        case EnforceQuota(namespace, held):
             live = cluster.quotas.get(namespace)
             if live is None or live.version != held.version or live.uid != held.uid:
                 raise Refused
             stored = cluster.put_quota(namespace, msgspec.structs.replace(live, in_force=dict(held.hard)))
             return lambda: tree.put_quota(namespace, stored)
-        case Write(book=before, hard=hard, number=number, aims=aims):
-            if cluster.book is None or cluster.book.version != before.version:
+        case UpdateTenantQuota(tenant_quota=before, hard=hard, number=number, targets=targets):
+            if cluster.tenant_quota is None or cluster.tenant_quota.version != before.version:
                 raise Refused
-            assert all(isinstance(aim, Aim) for aim in aims)
-            written = cluster.put_book(Book(version=0, hard=hard, number=number, aims=aims))
+            assert all(isinstance(target, ShareTarget) for target in targets)
+            written = cluster.put_tenant_quota(
+                ObservedTenantQuota(version=0, hard=hard, number=number, targets=targets)
+            )
 
             def take() -> None:
-                operator.book = written
-                operator.mover.wrote(move)
+                operator.tenant_quota = written
+                operator.planner.wrote(step)
 
             return take
         case _:
-            raise AssertionError(move)
+            raise AssertionError(step)
 
 
 class Flight:
     """A write on its way."""
 
-    def __init__(self, operator: Operator, move: Move) -> None:
-        self.operator, self.move = operator, move
-        self.tree = operator.mover.tree
-        self.checked = not (isinstance(move, Shape) and move.grows)
+    def __init__(self, operator: Operator, step: BatchStep) -> None:
+        self.operator, self.step = operator, step
+        self.tree = operator.planner.tree
+        self.checked = not (isinstance(step, UpdateQuota) and step.grows)
         self.answered = False
 
 
@@ -298,12 +313,12 @@ class Story:
         children = list(cluster.children.values())
         what = chance.random()
         if what < 0.35 and len(children) < 7:
-            parent = chance.choice(list(cluster.rooms))
+            parent = chance.choice(list(cluster.namespaces))
             name = chance.choice("xyz")
             if not any(child.parent == parent and child.name == name for child in children):
                 self.made += 1
                 uid = f"s{self.made}"
-                cluster.children[uid] = Asked(
+                cluster.children[uid] = ShareRequest(
                     uid=uid, name=name, parent=parent, created=f"{self.made:04}", hard=self._hard()
                 )
         elif what < 0.65 and children:
@@ -319,7 +334,7 @@ class Story:
         elif what < 0.93:
             cluster.whole = {key: chance.randint(0, 12) for key in chance.sample(KEYS, chance.randint(0, 3))}
         elif what < 0.95:
-            cluster.book = None
+            cluster.tenant_quota = None
 
     def _kubernetes(self) -> None:
         chance, cluster = self.chance, self.cluster
@@ -327,19 +342,19 @@ class Story:
             if child.deleting and chance.random() < 0.3:
                 cluster.go_on_deleting(child, chance)
             elif not child.deleting and chance.random() < 0.3 and self._is_allowed(child):
-                cluster.make_room(child)
+                cluster.make_namespace(child)
         for namespace in list(cluster.quotas):
             if chance.random() < 0.3:
                 cluster.count(namespace)
             if cluster.whole and chance.random() < 0.3:
                 cluster.use(namespace, chance.choice(list(cluster.whole)), chance.choice([1, 2, -1]))
 
-    def _is_allowed(self, child: Asked) -> bool:
+    def _is_allowed(self, child: ShareRequest) -> bool:
         """Ask some operator, as late as it may be; now and then nobody is asked."""
         if self.chance.random() < 0.05:
             return True
-        nodes = [operator.mover.tree.nodes.get(child.uid) for operator in self.operators]
-        return any(node is not None and node.blocked is None for node in nodes)
+        shares = [operator.planner.tree.shares.get(child.uid) for operator in self.operators]
+        return any(share is not None and share.blocked is None for share in shares)
 
     def _see(self) -> None:
         for operator in self.operators:
@@ -349,7 +364,7 @@ class Story:
     def _decide(self) -> None:
         for operator in self.operators:
             if operator.waiting == 0 and self.chance.random() < 0.6:
-                self.flights += [Flight(operator, move) for move in operator.next()]
+                self.flights += [Flight(operator, step) for step in operator.next()]
 
     def _land(self) -> None:
         for _ in range(min(len(self.flights), 3)):
@@ -365,10 +380,10 @@ class Story:
             self._answer(flight, None)  # no answer, but it may arrive later still
             return
         if not flight.checked:
-            move = flight.move
-            assert isinstance(move, Shape)
-            room = self.cluster.rooms.get(move.namespace)
-            if room is None or room.uid != move.uid:
+            step = flight.step
+            assert isinstance(step, UpdateQuota)
+            found = self.cluster.namespaces.get(step.namespace)
+            if found is None or found.uid != step.uid:
                 del self.flights[index]
                 self._answer(flight, None)
             else:
@@ -379,7 +394,7 @@ class Story:
             self._answer(flight, None)  # it never arrives
             return
         try:
-            take = carry_out(self.cluster, flight.operator, flight.move)
+            take = carry_out(self.cluster, flight.operator, flight.step)
         except Refused:
             self._answer(flight, None)
             return
@@ -394,7 +409,7 @@ class Story:
         if operator.dead:
             return
         if take is None:
-            operator.fail(flight.move)
+            operator.fail(flight.step)
         else:
             take()
 
@@ -412,51 +427,57 @@ class Story:
         self.flights = []
         operator = Operator(cluster)
         for _ in range(400):
-            before = cluster.version, len(cluster.children), len(cluster.rooms)
+            before = cluster.version, len(cluster.children), len(cluster.namespaces)
             self._let_children_follow(operator)
             for namespace in list(cluster.quotas):
                 cluster.count(namespace)
             operator.see_all()
-            moves = operator.next()
-            for move in moves:
-                self._do(operator, move)
+            steps = operator.next()
+            for step in steps:
+                self._do(operator, step)
             deleting = any(child.deleting for child in cluster.children.values())
-            if not moves and not deleting and before == (cluster.version, len(cluster.children), len(cluster.rooms)):
+            if (
+                not steps
+                and not deleting
+                and before == (cluster.version, len(cluster.children), len(cluster.namespaces))
+            ):
                 operator.see_all()
-                if not operator.mover.moves(operator.book or Book(version=0)):
+                if not operator.planner.steps(operator.tenant_quota or ObservedTenantQuota(version=0)):
                     return operator
-        raise AssertionError(f"it does not settle: {operator.mover.moves(operator.book or Book(version=0))}")
+        raise AssertionError(
+            f"it does not settle: {operator.planner.steps(operator.tenant_quota or ObservedTenantQuota(version=0))}"
+        )
 
     def _let_children_follow(self, operator: Operator) -> None:
         cluster = self.cluster
         for uid, child in list(cluster.children.items()):
-            node = operator.mover.tree.nodes.get(uid)
-            parent = cluster.rooms.get(child.parent)
+            share = operator.planner.tree.shares.get(uid)
+            parent = cluster.namespaces.get(child.parent)
             above = cluster.children.get(parent.key) if parent is not None else None
             if parent is None or parent.terminating or (above is not None and above.deleting):
                 cluster.children[uid] = msgspec.structs.replace(child, deleting=True)
             if cluster.children[uid].deleting:
                 cluster.go_on_deleting(cluster.children[uid], self.chance)
-            elif node is not None and node.blocked is None:
-                cluster.make_room(child)
+            elif share is not None and share.blocked is None:
+                cluster.make_namespace(child)
 
-    def _do(self, operator: Operator, move: Move) -> None:
+    def _do(self, operator: Operator, step: BatchStep) -> None:
         operator.waiting -= 1
-        room = self.cluster.rooms.get(move.namespace) if isinstance(move, Shape) else None
-        if isinstance(move, Shape) and move.grows and (room is None or room.uid != move.uid):
-            operator.fail(move)
+        found = self.cluster.namespaces.get(step.namespace) if isinstance(step, UpdateQuota) else None
+        if isinstance(step, UpdateQuota) and step.grows and (found is None or found.uid != step.uid):
+            operator.fail(step)
             return
         try:
-            carry_out(self.cluster, operator, move)()
+            carry_out(self.cluster, operator, step)()
         except Refused:
-            operator.fail(move)
+            operator.fail(step)
 
 
 def assert_exact(cluster: Cluster) -> None:
     """E09: the end is what the specs say; what is refused is refused for a reason that can be counted."""
-    book = cluster.book
-    assert book is not None
-    end = End(cluster.whole, book.hard or {}, cluster.rooms, cluster.quotas, cluster.children.values())
+    tenant_quota = cluster.tenant_quota
+    assert tenant_quota is not None
+    end = End(cluster.whole, tenant_quota.hard or {}, cluster.namespaces, cluster.quotas, cluster.children.values())
     assert end.inexact() == []
 
 
@@ -468,4 +489,4 @@ def test_the_sum_is_never_more_than_the_whole(seed: int) -> None:
     story.run(story.chance.randint(20, 250))
     operator = story.settle()
     assert_exact(story.cluster)
-    assert operator.book == story.cluster.book
+    assert operator.tenant_quota == story.cluster.tenant_quota

@@ -8,12 +8,12 @@ from tenantry.api.slice import SliceClaim
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
-from tenantry.controllers.slices.gather import Scene
+from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.engine.cache import Change
 from tenantry.engine.observed import Observed
 
 
-class Places:
+class ClaimIndex:
     """Where the claims are that a controller has looked at.
 
     Args:
@@ -23,30 +23,30 @@ class Places:
     def __init__(self, of_label: Callable[[Observed], Iterable[str]]) -> None:
         self._of_label = of_label
         # Slice to the tenant and the namespace of its claim.
-        self._places: dict[str, tuple[str, str]] = {}
+        self._claims: dict[str, tuple[str, str]] = {}
 
     def __iter__(self) -> Iterator[str]:
         """Return the names of all their slices, as they are now."""
-        return iter(list(self._places))
+        return iter(list(self._claims))
 
-    def note(self, scene: Scene) -> None:
+    def note(self, inputs: SliceInputs) -> None:
         """Learn where a slice's claim is."""
-        if scene.claim is not None and scene.tenant is not None:
-            self._places[scene.name] = (scene.tenant.metadata.name, scene.claim.metadata.namespace)
+        if inputs.claim is not None and inputs.tenant is not None:
+            self._claims[inputs.name] = (inputs.tenant.metadata.name, inputs.claim.metadata.namespace)
 
     def forget(self, name: str) -> None:
         """Forget a slice."""
-        self._places.pop(name, None)
+        self._claims.pop(name, None)
 
     def claimed_in(self, namespaces: Iterable[str]) -> list[str]:
         """Return the slices whose claims are in these namespaces."""
         wanted = set(namespaces)
-        return [key for key, (_, place) in self._places.items() if place in wanted]
+        return [key for key, (_, place) in self._claims.items() if place in wanted]
 
     def of_tenants(self, tenants: Iterable[str]) -> list[str]:
         """Return the slices of these tenants."""
         wanted = set(tenants)
-        return [key for key, (tenant, _) in self._places.items() if tenant in wanted]
+        return [key for key, (tenant, _) in self._claims.items() if tenant in wanted]
 
     # -- news -------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 BURST = 6.0
 
 
-class Pace:
+class TokenBucket:
     """A bucket of words: each takes one, and they come back by and by.
 
     Args:
@@ -14,17 +14,17 @@ class Pace:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._words = BURST
+        self._tokens = BURST
         self._since = float("-inf")
 
     def left(self, now: float) -> float:
         """Return in how many seconds something may be told; 0 for now."""
-        words = self._at(now)
-        return 0.0 if words >= 1.0 else (1.0 - words) * self._seconds
+        tokens = self._at(now)
+        return 0.0 if tokens >= 1.0 else (1.0 - tokens) * self._seconds
 
     def take(self, now: float) -> None:
         """Take note that something was told."""
-        self._words, self._since = max(0.0, self._at(now) - 1.0), now
+        self._tokens, self._since = max(0.0, self._at(now) - 1.0), now
 
     def _at(self, now: float) -> float:
-        return min(BURST, self._words + (now - self._since) / self._seconds)
+        return min(BURST, self._tokens + (now - self._since) / self._seconds)

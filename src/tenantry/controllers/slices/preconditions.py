@@ -7,57 +7,59 @@ from collections.abc import Sequence
 from tenantry.api import reasons
 from tenantry.api.slice import ClaimMode, SliceState
 from tenantry.controllers.nodes.controller import Node
-from tenantry.controllers.slices.gather import Scene
+from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.release import ended
-from tenantry.controllers.slices.status import Stand, named
+from tenantry.controllers.slices.status import SliceProgress, named
 
 _HELD = frozenset({SliceState.RESERVED, SliceState.DRAINING, SliceState.BOUND})
 
 
-def ends(scene: Scene) -> bool:
+def ends(inputs: SliceInputs) -> bool:
     """Tell whether nodes are to be given back."""
-    if scene.claim is None or scene.lease.is_expired:
+    if inputs.claim is None or inputs.lease.is_expired:
         return True
-    taken_back = scene.claim.spec.mode is ClaimMode.MANUAL and scene.slice is None
-    return (taken_back or scene.tenant is None) and bool(scene.nodes or scene.going)
+    taken_back = inputs.claim.spec.mode is ClaimMode.MANUAL and inputs.slice is None
+    return (taken_back or inputs.tenant is None) and bool(inputs.nodes or inputs.going)
 
 
-def was_held(scene: Scene) -> bool:
+def was_held(inputs: SliceInputs) -> bool:
     """Tell whether a slice has had all of its nodes before."""
-    return scene.slice is not None and scene.slice.status.state in _HELD
+    return inputs.slice is not None and inputs.slice.status.state in _HELD
 
 
-def in_the_way(scene: Scene) -> Stand | None:
+def unmet(inputs: SliceInputs) -> SliceProgress | None:
     """Return why a claim that has nothing gets nothing; None where nothing is in the way."""
-    claim = scene.claim
+    claim = inputs.claim
     if claim is None:
         return None
     reason, message = "", ""
-    if scene.tenant is None:
+    if inputs.tenant is None:
         reason = reasons.NOT_A_TENANTS_NAMESPACE
         message = f"namespace {claim.metadata.namespace!r} is no tenant's: claim in a namespace of a tenant"
-    elif scene.suspended:
+    elif inputs.suspended:
         reason = reasons.TENANT_SUSPENDED
-        message = f"tenant {scene.tenant.metadata.name!r} is suspended: nodes are given when that ends"
-    elif claim.spec.grace_period_seconds > scene.defaults.max_grace_period_seconds:
+        message = f"tenant {inputs.tenant.metadata.name!r} is suspended: nodes are given when that ends"
+    elif claim.spec.grace_period_seconds > inputs.defaults.max_grace_period_seconds:
         reason = reasons.INVALID_SPEC
         message = (
-            f"spec.gracePeriodSeconds must be at most {scene.defaults.max_grace_period_seconds}, which is"
+            f"spec.gracePeriodSeconds must be at most {inputs.defaults.max_grace_period_seconds}, which is"
             " spec.slices.maxGracePeriodSeconds of TenancyDefaults"
         )
-    elif claim.spec.mode is ClaimMode.MANUAL and scene.slice is None:
+    elif claim.spec.mode is ClaimMode.MANUAL and inputs.slice is None:
         reason = reasons.AWAITING_ADMINISTRATOR
-        message = f"an administrator has to make Slice {scene.name!r}: `tenantry slice approve` does"
+        message = f"an administrator has to make Slice {inputs.name!r}: `tenantry slice approve` does"
     if not reason:
         return None
-    return Stand(state=SliceState.PENDING, reason=reason, message=message, stalled=reason == reasons.INVALID_SPEC)
+    return SliceProgress(
+        state=SliceState.PENDING, reason=reason, message=message, stalled=reason == reasons.INVALID_SPEC
+    )
 
 
-def idle(scene: Scene) -> Stand:
+def idle(inputs: SliceInputs) -> SliceProgress:
     """Return how a claim stands that has given everything back."""
-    waits = in_the_way(scene) if not scene.lease.is_expired else None
-    why = "it has ended" if scene.claim is not None else "it ended"
-    return waits or Stand(state=SliceState.PENDING, reason=ended(scene), message=why)
+    waits = unmet(inputs) if not inputs.lease.is_expired else None
+    why = "it has ended" if inputs.claim is not None else "it ended"
+    return waits or SliceProgress(state=SliceState.PENDING, reason=ended(inputs), message=why)
 
 
 def degraded(nodes: Sequence[Node], lacks: str) -> str:
