@@ -19,7 +19,7 @@ NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("pki") / "pki"
-    assert pki.ensure(made, (), NOW)
+    assert pki.ensure(made, pki.leaves(), NOW)
     return made
 
 
@@ -73,16 +73,16 @@ def test_etcd_trusts_nobody_of_the_cluster(folder: Path) -> None:
 
 def test_nothing_is_made_twice(folder: Path) -> None:
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
-    assert not pki.ensure(folder, (), NOW)
+    assert not pki.ensure(folder, pki.leaves(), NOW)
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 
 
 def test_leaves_are_renewed_before_they_end_and_authorities_stay(tmp_path: Path) -> None:
     folder = tmp_path / "pki"
-    pki.ensure(folder, (), NOW)
+    pki.ensure(folder, pki.leaves(), NOW)
     authority, admin = (folder / "ca.crt").read_bytes(), (folder / "admin.crt").read_bytes()
-    assert not pki.ensure(folder, (), NOW + dt.timedelta(days=330))
-    assert pki.ensure(folder, (), NOW + dt.timedelta(days=340))
+    assert not pki.ensure(folder, pki.leaves(), NOW + dt.timedelta(days=330))
+    assert pki.ensure(folder, pki.leaves(), NOW + dt.timedelta(days=340))
     assert (folder / "ca.crt").read_bytes() == authority
     assert (folder / "admin.crt").read_bytes() != admin
     assert read(folder, "admin").not_valid_after_utc > NOW + dt.timedelta(days=700)
@@ -90,18 +90,18 @@ def test_leaves_are_renewed_before_they_end_and_authorities_stay(tmp_path: Path)
 
 def test_a_new_authority_signs_everything_anew(tmp_path: Path) -> None:
     folder = tmp_path / "pki"
-    pki.ensure(folder, (), NOW)
+    pki.ensure(folder, pki.leaves(), NOW)
     (folder / "etcd-ca.key").unlink()
-    assert pki.ensure(folder, (), NOW)
+    assert pki.ensure(folder, pki.leaves(), NOW)
     for name, leaf in pki.leaves().items():
         read(folder, name).verify_directly_issued_by(read(folder, leaf.ca))
 
 
 def test_another_address_renews_only_the_server(tmp_path: Path) -> None:
     folder = tmp_path / "pki"
-    pki.ensure(folder, (), NOW)
+    pki.ensure(folder, pki.leaves(), NOW)
     admin = (folder / "admin.crt").read_bytes()
-    assert pki.ensure(folder, ("10.89.0.1",), NOW)
+    assert pki.ensure(folder, pki.leaves(("10.89.0.1",)), NOW)
     assert (folder / "admin.crt").read_bytes() == admin
     names = read(folder, "server").extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert "10.89.0.1" in [str(address) for address in names.get_values_for_type(x509.IPAddress)]

@@ -345,7 +345,7 @@ class LocalCluster:
             real=real,
         )
         nodes = real.addressed() if real else ()
-        pki.ensure(self.paths.pki, spec.server_addresses, dt.datetime.now(dt.UTC), nodes)
+        pki.ensure(self.paths.pki, pki.leaves(spec.server_addresses, nodes), dt.datetime.now(dt.UTC))
         kubeconfigs.write_all(self.paths, self.name, spec.ports.apiserver)
         write_private(self.paths.authentication, authentication.text(spec.oidc).encode())
         write_spec(self.paths, spec)

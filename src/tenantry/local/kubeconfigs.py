@@ -45,10 +45,15 @@ def write_all(paths: ClusterPaths, name: str, port: int) -> None:
     # Where there are real nodes, there is who makes volumes of their folders.
     storage = ("local-storage",) if (paths.pki / "local-storage.crt").exists() else ()
     for identity in (*IDENTITIES, *storage):
-        data = text(paths, name, identity, f"https://127.0.0.1:{port}").encode()
-        file = paths.kubeconfig(identity)
-        if not file.exists() or file.read_bytes() != data:
-            write_private(file, data)
+        write(paths, name, identity, port)
+
+
+def write(paths: ClusterPaths, name: str, identity: str, port: int) -> None:
+    """Write the kubeconfig of one identity, unless the file has this text already; arguments as `write_all`."""
+    data = text(paths, name, identity, f"https://127.0.0.1:{port}").encode()
+    file = paths.kubeconfig(identity)
+    if not file.exists() or file.read_bytes() != data:
+        write_private(file, data)
 
 
 def text(paths: ClusterPaths, name: str, identity: str, server: str) -> str:

@@ -14,6 +14,7 @@ import msgspec
 from tenantry.local.files import make_private_folder, write_private
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 _CA_DAYS = 3650
@@ -42,7 +43,7 @@ class _Use(enum.StrEnum):
     """Both, as etcd's peers need it."""
 
 
-class _Leaf(msgspec.Struct, frozen=True, kw_only=True):
+class Leaf(msgspec.Struct, frozen=True, kw_only=True):
     """One certificate: who signs it, whose it is, and what it is for."""
 
     ca: str
@@ -55,21 +56,18 @@ class _Leaf(msgspec.Struct, frozen=True, kw_only=True):
 class _Issued(msgspec.Struct, frozen=True, kw_only=True):
     """What was issued: enough to know without parsing certificates whether they can stay."""
 
-    leaf: _Leaf | None
+    leaf: Leaf | None
     not_after: dt.datetime
 
 
-_AUTHORITIES = ("ca", "etcd-ca", "front-proxy-ca")
-
-
 _ON_NODES = {
-    "kube-proxy": _Leaf(ca="ca", user="system:kube-proxy"),
-    "netpol-agent": _Leaf(ca="ca", user=NETPOL_AGENT_USER),
-    "local-storage": _Leaf(ca="ca", user=STORAGE_USER),
+    "kube-proxy": Leaf(ca="ca", user="system:kube-proxy"),
+    "netpol-agent": Leaf(ca="ca", user=NETPOL_AGENT_USER),
+    "local-storage": Leaf(ca="ca", user=STORAGE_USER),
 }
 
 
-def leaves(addresses: tuple[str, ...] = (), nodes: tuple[tuple[str, str], ...] = ()) -> dict[str, _Leaf]:
+def leaves(addresses: tuple[str, ...] = (), nodes: tuple[tuple[str, str], ...] = ()) -> dict[str, Leaf]:
     """Return every certificate by its file name.
 
     Args:
@@ -79,51 +77,62 @@ def leaves(addresses: tuple[str, ...] = (), nodes: tuple[tuple[str, str], ...] =
     server = (*_SERVER_NAMES, "127.0.0.1", _SERVICE_IP, *addresses)
     local = ("localhost", "127.0.0.1")
     return {
-        "server": _Leaf(ca="ca", user="kube-apiserver", use=_Use.SERVER, names=server),
-        "admin": _Leaf(ca="ca", user="admin", group="system:masters"),
-        "operator": _Leaf(ca="ca", user=OPERATOR_USER, group=OPERATOR_GROUP),
-        "kube-controller-manager": _Leaf(ca="ca", user="system:kube-controller-manager"),
-        "kube-scheduler": _Leaf(ca="ca", user="system:kube-scheduler"),
-        "kwok": _Leaf(ca="ca", user=KWOK_USER),
-        "apiserver-kubelet-client": _Leaf(ca="ca", user=KUBELET_CLIENT_USER),
-        "front-proxy-client": _Leaf(ca="front-proxy-ca", user="front-proxy-client"),
-        "etcd-server": _Leaf(ca="etcd-ca", user="etcd", use=_Use.PEER, names=local),
-        "apiserver-etcd-client": _Leaf(ca="etcd-ca", user="kube-apiserver"),
+        "server": Leaf(ca="ca", user="kube-apiserver", use=_Use.SERVER, names=server),
+        "admin": Leaf(ca="ca", user="admin", group="system:masters"),
+        "operator": Leaf(ca="ca", user=OPERATOR_USER, group=OPERATOR_GROUP),
+        "kube-controller-manager": Leaf(ca="ca", user="system:kube-controller-manager"),
+        "kube-scheduler": Leaf(ca="ca", user="system:kube-scheduler"),
+        "kwok": Leaf(ca="ca", user=KWOK_USER),
+        "apiserver-kubelet-client": Leaf(ca="ca", user=KUBELET_CLIENT_USER),
+        "front-proxy-client": Leaf(ca="front-proxy-ca", user="front-proxy-client"),
+        "etcd-server": Leaf(ca="etcd-ca", user="etcd", use=_Use.PEER, names=local),
+        "apiserver-etcd-client": Leaf(ca="etcd-ca", user="kube-apiserver"),
         **(_ON_NODES if nodes else {}),
         **{name: _kubelet(name, address) for name, address in nodes},
     }
 
 
-def _kubelet(name: str, address: str) -> _Leaf:
-    return _Leaf(ca="ca", user=f"system:node:{name}", group="system:nodes", use=_Use.PEER, names=(name, address))
+def _kubelet(name: str, address: str) -> Leaf:
+    return Leaf(ca="ca", user=f"system:node:{name}", group="system:nodes", use=_Use.PEER, names=(name, address))
 
 
-def ensure(folder: Path, addresses: tuple[str, ...], now: dt.datetime, nodes: tuple[tuple[str, str], ...] = ()) -> bool:
-    """Make what is missing, was made for something else, or ends within 30 days.
+def apiserver_leaves() -> dict[str, Leaf]:
+    """Return the certificates of an API server without kubelets, front proxy and etcd of its own."""
+    found = leaves()
+    return {name: found[name] for name in ("server", "admin")}
+
+
+def etcd_leaves() -> dict[str, Leaf]:
+    """Return the certificates of an etcd, and of the API servers that use it."""
+    return {name: leaf for name, leaf in leaves().items() if leaf.ca == "etcd-ca"}
+
+
+def ensure(folder: Path, wanted: Mapping[str, Leaf], now: dt.datetime) -> bool:
+    """Issue each certificate that is missing, was issued for something else, or expires within 30 days.
 
     Args:
-        folder: Where `NAME.crt` and `NAME.key` go; made with mode 0700.
-        addresses: Further IP addresses of the API server.
+        folder: The folder of `NAME.crt` and `NAME.key`; created with mode 0700.
+        wanted: Every certificate by its file name; their authorities and a key pair for service accounts are created
+            too.
         now: The time, with its zone.
-        nodes: Name and IP address of each real node.
 
     Returns:
         Whether anything was made, so that kubeconfigs have to be written anew.
     """
     make_private_folder(folder)
-    wanted = leaves(addresses, nodes)
+    authorities = sorted({leaf.ca for leaf in wanted.values()})
     index = _read_index(folder)
-    if all(_can_stay(folder, name, None, index, now) for name in _AUTHORITIES):
+    if all(_can_stay(folder, name, None, index, now) for name in authorities):
         stale = {name: leaf for name, leaf in wanted.items() if not _can_stay(folder, name, leaf, index, now)}
         if not stale and (folder / "service-account.key").exists():
             return False
     else:
-        stale = wanted
+        stale = dict(wanted)
         index = {}
     # Imported late: it costs more than all else that a warm `up` does in Python.
     from tenantry.local import x509
 
-    for name in _AUTHORITIES:
+    for name in authorities:
         if name not in index:
             end = now + dt.timedelta(days=_CA_DAYS)
             x509.write_authority(folder, name, now, end)
@@ -149,7 +158,7 @@ def ensure(folder: Path, addresses: tuple[str, ...], now: dt.datetime, nodes: tu
     return True
 
 
-def _can_stay(folder: Path, name: str, leaf: _Leaf | None, index: dict[str, _Issued], now: dt.datetime) -> bool:
+def _can_stay(folder: Path, name: str, leaf: Leaf | None, index: dict[str, _Issued], now: dt.datetime) -> bool:
     issued = index.get(name)
     return (
         issued is not None

@@ -86,22 +86,28 @@ def choose(count: int, wanted: tuple[int, ...], taken: frozenset[int], end: int 
 
 
 def reserve(folder: Path, wanted: Ports | None) -> Ports:
-    """Reserve a cluster's ports until `release`; the ones that it had are kept where they are still free.
+    """Reserve the ports of a cluster; arguments as `reserve_some`."""
+    fields = Ports.__struct_fields__
+    before = tuple(int(getattr(wanted, field)) for field in fields) if wanted else ()
+    return Ports(**dict(zip(fields, reserve_some(folder, len(fields), before), strict=True)))
+
+
+def reserve_some(folder: Path, count: int, wanted: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """Reserve ports until `release`; ports that the folder had are kept if they are still free.
 
     Args:
-        folder: The cluster's, which stands for it in the book; a reservation ends when it is gone.
-        wanted: What it had.
+        folder: The folder that the reservation is for; it ends when the folder is gone.
+        count: The number of ports.
+        wanted: The ports that it had.
     """
     own = str(folder.resolve())
     book_file = book_folder() / "ports.json"
     with holding(book_folder() / "ports.lock"):
         book = {name: ports for name, ports in _read(book_file).items() if name != own and Path(name).is_dir()}
-        fields = Ports.__struct_fields__
-        before = tuple(int(getattr(wanted, field)) for field in fields) if wanted else ()
         taken = frozenset(port for ports in book.values() for port in ports)
-        chosen = choose(len(fields), before, taken, min(_END, _first_ephemeral()))
+        chosen = choose(count, wanted, taken, min(_END, _first_ephemeral()))
         write_private(book_file, msgspec.json.encode(book | {own: chosen}))
-    return Ports(**dict(zip(fields, chosen, strict=True)))
+    return chosen
 
 
 def release(folder: Path) -> None:

@@ -14,6 +14,13 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 # Loaded before any fork: the child of a fork may not load libraries.
 _LIBC = ctypes.CDLL(None, use_errno=True)
+# Variables that would make a component of this machine talk through a proxy, or to another cluster.
+_DROPPED = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "KUBECONFIG", "NOTIFY_SOCKET", "GODEBUG", "GOGC")
+
+
+def environment() -> dict[str, str]:
+    """Return the environment variables of this process that components of a cluster may see."""
+    return {name: value for name, value in os.environ.items() if name.upper() not in _DROPPED}
 
 
 def boot_id() -> str:

@@ -8,9 +8,9 @@ import datetime as dt
 import logging
 import signal
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tenantry.local.paths import ClusterPaths
 
 _LOG = logging.getLogger(__name__)
+_NOTIFYING = (Signal.NOTIFY, Signal.NOTIFY_HTTPS)
 _FIRST_BACK_OFF_SECONDS = 0.2
 _LAST_BACK_OFF_SECONDS = 15.0
 _CALM_SECONDS = 30.0
@@ -100,7 +101,7 @@ class Runner:
                 back_off = _FIRST_BACK_OFF_SECONDS
             if not all(event.is_set() for event in needed):
                 self._set(phase=Phase.WAITING)
-            if not await self._unless_unwanted(*(event.wait() for event in needed)):
+            if not await self._unless_unwanted(_all_set(needed)):
                 continue
             started = loop.time()
             code = await self._run_once()
@@ -114,49 +115,33 @@ class Runner:
             if self._wanted.is_set():
                 self._set(restarts=self.state.restarts + 1)
 
-    async def _unless_unwanted(self, *awaitables: object) -> bool:
-        """Wait for all of these, or until the component is not wanted any more; tell which."""
-        coroutines = [each for each in awaitables if asyncio.iscoroutine(each)]
-        waiting = asyncio.gather(*coroutines)
-        unwanted = asyncio.ensure_future(self._unwanted.wait())
-        try:
-            await asyncio.wait({waiting, unwanted}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            unwanted.cancel()
-            waiting.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await waiting
+    async def _unless_unwanted(self, wait: Coroutine[Any, Any, None]) -> bool:
+        """Wait until a coroutine returns, or until the component shall stop; return whether it shall still run."""
+        await race(wait, self._unwanted.wait())
         return self._wanted.is_set()
 
     async def _run_once(self) -> int:
         with Notification() as notification:
-            environment = dict(self._environment) | self.component.environment
-            if self.component.signal in (Signal.NOTIFY, Signal.NOTIFY_HTTPS):
-                environment |= notification.environment
-            log = self._paths.log(self.component.name)
             try:
-                child = Child(self.component.command, log, environment, self._paths.folder)
+                child = start(self.component, self._paths, self._environment, notification)
             except OSError as error:
-                with log.open("a") as file:
+                with self._paths.log(self.component.name).open("a") as file:
                     file.write(f"cannot start {self.component.command[0]}: {error}\n")
                 return 127
             self._child = child
             self._set(phase=Phase.STARTING, pid=child.pid, start_ticks=child.ticks)
             _LOG.info("started", extra={"component": self.component.name, "pid": child.pid})
-            becoming = asyncio.ensure_future(self._become_ready(notification))
-            try:
-                return await child.wait()
-            finally:
-                becoming.cancel()
-                self.ready.clear()
-                self._child = None
+            async with asyncio.TaskGroup() as group:
+                readiness = group.create_task(self._become_ready(notification))
+                try:
+                    return await child.wait()
+                finally:
+                    readiness.cancel()
+                    self.ready.clear()
+                    self._child = None
 
     async def _become_ready(self, notification: Notification) -> None:
-        how = self.component.signal
-        if how in (Signal.NOTIFY, Signal.NOTIFY_HTTPS):
-            await notification.wait()
-        if how is not Signal.NOTIFY:
-            await wait_healthy(self.component.port, self.component.health, None if how is Signal.HTTP else self._tls)
+        await wait_ready(self.component, notification, self._tls)
         if self.state.phase is Phase.STARTING:
             self.ready.set()
             self._set(phase=Phase.READY)
@@ -178,6 +163,51 @@ class Runner:
         if changed != self.state:
             self.state = changed
             self._on_change()
+
+
+def start(
+    component: Component, paths: ClusterPaths, environment: Mapping[str, str], notification: Notification
+) -> Child:
+    """Start a component's process.
+
+    Args:
+        component: How to run it.
+        paths: The cluster's files.
+        environment: The environment variables of all components.
+        notification: The socket to which it reports that it is ready.
+
+    Raises:
+        OSError: The program cannot be started.
+    """
+    variables = dict(environment) | component.environment
+    if component.signal in _NOTIFYING:
+        variables |= notification.environment
+    return Child(component.command, paths.log(component.name), variables, paths.folder)
+
+
+async def wait_ready(component: Component, notification: Notification, tls: ssl.SSLContext) -> None:
+    """Wait until a started component is ready; a component that ends never is."""
+    how = component.signal
+    if how in _NOTIFYING:
+        await notification.wait()
+    if how is not Signal.NOTIFY:
+        await wait_healthy(component.port, component.health, None if how is Signal.HTTP else tls)
+
+
+async def race(first: Coroutine[Any, Any, object], second: Coroutine[Any, Any, object]) -> bool:
+    """Run two coroutines until one returns, and cancel the other; return whether the first one returned."""
+    async with asyncio.TaskGroup() as group:
+        tasks = (group.create_task(first), group.create_task(second))
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        is_first = tasks[0].done()
+        for task in tasks:
+            task.cancel()
+    return is_first
+
+
+async def _all_set(events: tuple[asyncio.Event, ...]) -> None:
+    for event in events:
+        await event.wait()
 
 
 def rotate(log: Path) -> None:

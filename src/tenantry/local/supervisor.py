@@ -30,7 +30,7 @@ from tenantry.api.errors import LocalError, TenantryError
 from tenantry.local.components import CONTROL_PLANE, NAMES, Component, check_name, components, real_nodes
 from tenantry.local.control import Order, Reply, decode_order, encode_reply, short_path
 from tenantry.local.paths import ClusterPaths
-from tenantry.local.process import boot_id, start_ticks
+from tenantry.local.process import boot_id, environment, start_ticks
 from tenantry.local.readiness import trust
 from tenantry.local.runner import Runner, rotate, truncate
 from tenantry.local.spec import read_spec
@@ -41,8 +41,6 @@ LIVES_WITH = "TENANTRY_LIVES_WITH"
 _LOG_LIMIT_BYTES = 64 * 2**20
 _LOG_CHECK_SECONDS = 60.0
 _WRITE_SECONDS = 10.0
-# Variables that would make a component of this machine talk through a proxy, or to another cluster.
-_DROPPED = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "KUBECONFIG", "NOTIFY_SOCKET", "GODEBUG", "GOGC")
 
 
 class Supervisor:
@@ -58,10 +56,8 @@ class Supervisor:
             raise LocalError(f'"{paths.spec}" is gone')
         self._paths = paths
         self._name = spec.name
-        tls = trust(paths.pki / "ca.crt")
-        environment = {name: value for name, value in os.environ.items() if name.upper() not in _DROPPED}
-        self._environment = environment
-        self._tls = tls
+        self._environment = environment()
+        self._tls = trust(paths.pki / "ca.crt")
         self._living: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
         self._runners = {each.name: self._runner(each) for each in components(spec, paths, sys.executable)}

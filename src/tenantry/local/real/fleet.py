@@ -142,7 +142,7 @@ def write(paths: ClusterPaths, spec: ClusterSpec, real: RealNodes) -> set[str] |
     changed = msgspec.structs.replace(spec, real=real)
     if changed == spec:
         return None
-    pki.ensure(paths.pki, changed.server_addresses, dt.datetime.now(dt.UTC), real.addressed())
+    pki.ensure(paths.pki, pki.leaves(changed.server_addresses, real.addressed()), dt.datetime.now(dt.UTC))
     write_spec(paths, changed)
     return set(spec.real_names) - set(changed.real_names)
 
