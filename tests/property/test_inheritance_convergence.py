@@ -13,7 +13,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta, Resource, object_key
 from tenantry.api.subnamespace import Inheritance, InheritanceMode, Mode, Subnamespace, SubnamespaceSpec
 from tenantry.controllers.inheritance.contents import content_of
-from tenantry.controllers.inheritance.desired import Act, ChildNamespace, Step, decide, finished
+from tenantry.controllers.inheritance.desired import ChildNamespace, CopyAction, CopyStep, decide, finished
 from tenantry.engine.observed import Observed, observe
 from tenantry.world.inheritance import CONFIG_MAPS, ROLES, SECRETS
 from testkit.model import World
@@ -123,7 +123,7 @@ class _Operator:
         subnamespace = Subnamespace(metadata=meta, spec=self.specs[child])
         return ChildNamespace(subnamespace=subnamespace, namespace=namespace, copied=self.copied[child])
 
-    def bring(self, namespace: str) -> bool:
+    def inherit_all(self, namespace: str) -> bool:
         """Bring everything into one child; return whether there was anything to do."""
         child = self.child(namespace)
         steps = [
@@ -136,9 +136,9 @@ class _Operator:
             except ApiError:
                 failed.add(step.resource.full_name)
         self.copied[namespace] = finished(KINDS, child, failed)
-        return any(step.act is not Act.CLASH for step in steps)
+        return any(step.act is not CopyAction.CLASH for step in steps)
 
-    def _decide(self, resource: Resource, name: str, child: ChildNamespace) -> Step | None:
+    def _decide(self, resource: Resource, name: str, child: ChildNamespace) -> CopyStep | None:
         source, found = self._see(resource, child.parent, name), self._see(resource, child.name, name)
         return decide(resource, name, source, found, child, is_like=lambda _, copy, wanted: copy.likeness == wanted)
 
@@ -146,8 +146,8 @@ class _Operator:
         value = self.world.objects.get((resource, object_key(namespace, name)))
         return observe(resource, msgspec.json.encode(value)) if value is not None else None
 
-    def _write(self, step: Step, child: ChildNamespace) -> None:
-        if step.act is Act.CLASH:
+    def _write(self, step: CopyStep, child: ChildNamespace) -> None:
+        if step.act is CopyAction.CLASH:
             return
         fault = self.faults.pop() if self.faults else ""
         if fault == "lost":
@@ -157,9 +157,9 @@ class _Operator:
         if fault == "answer lost":
             raise ServerError("answer lost", status=500)
 
-    def _carry(self, step: Step, child: ChildNamespace) -> None:
+    def _carry(self, step: CopyStep, child: ChildNamespace) -> None:
         world, key = self.world, object_key(child.name, step.name)
-        if step.act is Act.DELETE:
+        if step.act is CopyAction.DELETE:
             world.delete(step.resource, key)
             return
         source = self.world.get(step.resource, object_key(child.parent, step.name))
@@ -180,7 +180,7 @@ class _Operator:
             AssertionError: There always is.
         """
         for _ in range(ROUNDS):
-            busy = [self.bring(child) for child in PARENTS]
+            busy = [self.inherit_all(child) for child in PARENTS]
             if not any(busy):
                 return
         raise AssertionError(f"not settled after {ROUNDS} passes")

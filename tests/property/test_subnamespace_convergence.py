@@ -17,7 +17,7 @@ from tenantry.api.subnamespace import Inheritance, InheritanceMode, Mode, Subnam
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
 from tenantry.controllers.subnamespace import checks, desired
-from tenantry.controllers.subnamespace.gather import CHILD_KINDS, Caches, Inputs, gather
+from tenantry.controllers.subnamespace.gather import CHILD_KINDS, SubnamespaceCaches, SubnamespaceInputs, gather
 from tenantry.controllers.tenant import desired as tenant_desired
 from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Cache
@@ -56,13 +56,13 @@ def _place(value: Subnamespace) -> str:
     return child_name(tenant("acme").metadata.uid, value.metadata.namespace, value.metadata.name)
 
 
-def _inputs(value: Subnamespace, owner: Tenant, tree: Sequence[Subnamespace], seen: Observed) -> Inputs:
+def _inputs(value: Subnamespace, owner: Tenant, tree: Sequence[Subnamespace], seen: Observed) -> SubnamespaceInputs:
     tenants: Cache[Tenant] = Cache()
     tenants.put(owner)
     subnamespaces: Cache[Subnamespace] = Cache(watched.subnamespaces(lambda _: ()).indexes)
     for each in tree:
         subnamespaces.put(each)
-    caches = Caches(tenants, subnamespaces, seen, {})
+    caches = SubnamespaceCaches(tenants, subnamespaces, seen, {})
     return gather(value, caches, None, cluster_uid=CLUSTER_UID, now=NOW)
 
 

@@ -26,7 +26,7 @@ from tenantry.api.tenant import NetworkIsolation, Tenant
 from tenantry.controllers import suspension, tenantnamespace
 from tenantry.controllers.tenant import desired, status
 from tenantry.controllers.tenant.controller import plan_for
-from tenantry.controllers.tenant.gather import CHILD_KINDS, Inputs, gather
+from tenantry.controllers.tenant.gather import CHILD_KINDS, TenantInputs, gather
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import is_true
 from tenantry.engine.plan import Plan
@@ -39,7 +39,7 @@ NOW = "2026-01-01T00:00:00Z"
 # It is asked what it knows of how servers store things, and sends nothing.
 
 
-def _inputs(value: Tenant, caches: Caches) -> Inputs:
+def _inputs(value: Tenant, caches: Caches) -> TenantInputs:
     namespace = caches[Namespace.resource].get(value.metadata.name)
     owns = namespace is not None and namespace.owner_uid == value.metadata.uid
     return gather(value, caches, cluster_uid=CLUSTER_UID, owns_namespace=owns)

@@ -13,7 +13,7 @@ from tenantry.api.marks import CLEANED, CLEANING, NODE_AGENT, SLICE
 from tenantry.api.model import ObjectMeta
 from tenantry.api.tenancydefaults import CleaningPolicy
 from tenantry.controllers.nodes.controller import Node, NodeCondition, NodeSpec, NodeStatus, Taint
-from tenantry.controllers.slices.cleaning import CONDITION, Finding, Stage, condition, find
+from tenantry.controllers.slices.cleaning import CONDITION, CleaningStage, NodeCleaning, condition, find
 from tenantry.nodeagent import leftovers
 from tenantry.nodeagent.baseline import Baseline, BaselineFile
 from tenantry.nodeagent.disk import Disk
@@ -40,25 +40,25 @@ def said(request: str, *left: str) -> str:
     ("found", "required", "stage"),
     [
         # Nobody of the tenant can have been there, or nobody is there to clean.
-        (node(BOUND[0], agent="1"), False, Stage.NEEDLESS),
-        (node(*BOUND), False, Stage.NEEDLESS),
-        (node(*BOUND), True, Stage.TO_ASK),
-        (node(*BOUND, agent="1"), False, Stage.TO_ASK),
+        (node(BOUND[0], agent="1"), False, CleaningStage.NEEDLESS),
+        (node(*BOUND), False, CleaningStage.NEEDLESS),
+        (node(*BOUND), True, CleaningStage.TO_ASK),
+        (node(*BOUND, agent="1"), False, CleaningStage.TO_ASK),
         # Asked for by another slice, it is asked for again.
-        (node(*BOUND, agent="1", asked=request_of("db-1", "2027-01-31T17:59:30.000000Z")), False, Stage.TO_ASK),
-        (node(*BOUND, agent="1", asked=ASKED), False, Stage.ASKED),
-        (node(*BOUND, agent="1", asked=LATE), False, Stage.STUCK),
-        (node(*BOUND, asked=ASKED), True, Stage.STUCK),
-        (node(*BOUND, asked=ASKED, said=BY_HAND), True, Stage.CLEAN),
-        (node(*BOUND, agent="1", asked=ASKED, said=said(ASKED)), False, Stage.CLEAN),
-        (node(*BOUND, agent="1", asked=ASKED, said=said(ASKED, "image a")), False, Stage.STUCK),
+        (node(*BOUND, agent="1", asked=request_of("db-1", "2027-01-31T17:59:30.000000Z")), False, CleaningStage.TO_ASK),
+        (node(*BOUND, agent="1", asked=ASKED), False, CleaningStage.ASKED),
+        (node(*BOUND, agent="1", asked=LATE), False, CleaningStage.STUCK),
+        (node(*BOUND, asked=ASKED), True, CleaningStage.STUCK),
+        (node(*BOUND, asked=ASKED, said=BY_HAND), True, CleaningStage.CLEAN),
+        (node(*BOUND, agent="1", asked=ASKED, said=said(ASKED)), False, CleaningStage.CLEAN),
+        (node(*BOUND, agent="1", asked=ASKED, said=said(ASKED, "image a")), False, CleaningStage.STUCK),
         # An answer to another request is none, and neither is one that does not read.
-        (node(*BOUND, agent="1", asked=ASKED, said=said(LATE)), False, Stage.ASKED),
-        (node(*BOUND, agent="1", asked=ASKED, said="clean!"), False, Stage.ASKED),
-        (node(*BOUND, agent="1", asked=ASKED, said=said(ASKED, *("x" * 300,))), False, Stage.ASKED),
+        (node(*BOUND, agent="1", asked=ASKED, said=said(LATE)), False, CleaningStage.ASKED),
+        (node(*BOUND, agent="1", asked=ASKED, said="clean!"), False, CleaningStage.ASKED),
+        (node(*BOUND, agent="1", asked=ASKED, said=said(ASKED, *("x" * 300,))), False, CleaningStage.ASKED),
     ],
 )
-def test_a_node_is_clean_when_what_was_asked_is_answered(found: Node, *, required: bool, stage: Stage) -> None:
+def test_a_node_is_clean_when_what_was_asked_is_answered(found: Node, *, required: bool, stage: CleaningStage) -> None:
     """E20: nothing but an answer to this very request, or an administrator's word, gives a node back."""
     policy = CleaningPolicy.REQUIRED if required else CleaningPolicy.WHERE_AGENTS
     assert find(found, "web-1", policy, NOW).stage is stage
@@ -66,15 +66,17 @@ def test_a_node_is_clean_when_what_was_asked_is_answered(found: Node, *, require
 
 def test_a_nodes_condition_is_written_when_it_changes() -> None:
     """E20: what is left stands on the node, since when, and is written once."""
-    stuck = Finding(stage=Stage.STUCK, message="these are left: 'image a'")
+    stuck = NodeCleaning(stage=CleaningStage.STUCK, message="these are left: 'image a'")
     first = condition(node(*BOUND), stuck, NOW)["status"]["conditions"][0]
     assert (first["type"], first["status"], first["reason"]) == (CONDITION, "False", "NodesNotClean")
     before = msgspec.convert(first, NodeCondition)
     assert condition(node(*BOUND, conditions=(before,)), stuck, NOW + dt.timedelta(minutes=1)) == {}
-    other = Finding(stage=Stage.STUCK, message="these are left: 'image b'")
+    other = NodeCleaning(stage=CleaningStage.STUCK, message="these are left: 'image b'")
     later = condition(node(*BOUND, conditions=(before,)), other, NOW + dt.timedelta(minutes=1))
     assert later["status"]["conditions"][0]["lastTransitionTime"] == "2027-01-31T18:00:00Z"
-    done = condition(node(*BOUND, conditions=(before,)), Finding(stage=Stage.CLEAN), NOW + dt.timedelta(minutes=1))
+    done = condition(
+        node(*BOUND, conditions=(before,)), NodeCleaning(stage=CleaningStage.CLEAN), NOW + dt.timedelta(minutes=1)
+    )
     assert done["status"]["conditions"][0]["lastTransitionTime"] == "2027-01-31T18:01:00Z"
 
 

@@ -47,7 +47,7 @@ def test_pods_are_asked_until_the_grace_period_is_over() -> None:
     assert (early.ask, early.end, early.next_seconds) == ((running,), (), 3.0)
     late = desired.leave([running, alone, going], 0.0)
     assert (late.ask, late.end) == ((), (running, alone, going))
-    assert desired.leave([], 0.0) == desired.Leave()
+    assert desired.leave([], 0.0) == desired.Eviction()
 
 
 def test_a_node_is_marked_bound_and_freed_and_keeps_what_is_others() -> None:

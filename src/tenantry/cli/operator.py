@@ -15,7 +15,7 @@ import uvloop
 from tenantry.api import marks
 from tenantry.api.errors import ConfigError
 from tenantry.cli.jsonlines import JsonLines
-from tenantry.controllers.operator import Options, operate
+from tenantry.controllers.operator import OperatorOptions, operate
 from tenantry.kube import kubeconfig
 
 
@@ -37,7 +37,7 @@ def operator(path: Path | None, context: str | None, metrics_address: str, names
         raise ConfigError("this is no pod with a service account; name the cluster with --kubeconfig")
     pod = os.environ.get("POD_NAME", socket.gethostname())
     identity = f"{pod}_{uuid.uuid4()}"
-    options = Options(metrics_address=metrics_address, namespace=namespace, identity=identity)
+    options = OperatorOptions(metrics_address=metrics_address, namespace=namespace, identity=identity)
     _collect_seldom()
     uvloop.run(operate(connection, options))
 

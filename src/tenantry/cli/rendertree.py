@@ -15,7 +15,7 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import tenantnamespace, watched
 from tenantry.controllers.subnamespace import checks, desired
-from tenantry.controllers.subnamespace.gather import CHILD_KINDS, Caches, Inputs, gather
+from tenantry.controllers.subnamespace.gather import CHILD_KINDS, SubnamespaceCaches, SubnamespaceInputs, gather
 from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.controllers.tenantnamespace import TenantNamespace
 from tenantry.engine.cache import Cache
@@ -39,7 +39,7 @@ class Forest:
         observed: dict[Resource, Cache[Observed]] = {
             kind.resource: Cache(watched.watch(kind.resource, lambda _: ()).indexes) for kind in CHILD_KINDS
         }
-        self._caches = Caches(Cache(), Cache(watched.subnamespaces(lambda _: ()).indexes), observed, {})
+        self._caches = SubnamespaceCaches(Cache(), Cache(watched.subnamespaces(lambda _: ()).indexes), observed, {})
         # Listed: what is in no cluster has no version.
         for tenant in tenants:
             self._caches.tenants.put(tenant, listed=True)
@@ -72,11 +72,11 @@ class Forest:
         known = self._caches.namespaces
         return next((each for each in self._caches.subnamespaces if known.get(each.metadata.namespace) is None), None)
 
-    def _inputs(self, subnamespace: Subnamespace) -> Inputs:
+    def _inputs(self, subnamespace: Subnamespace) -> SubnamespaceInputs:
         inputs = gather(subnamespace, self._caches, None, cluster_uid="", now=dt.datetime.now(dt.UTC))
         return msgspec.structs.replace(inputs, namespace=self._names[subnamespace.key])
 
-    def _made(self, inputs: Inputs) -> list[KubernetesObject]:
+    def _made(self, inputs: SubnamespaceInputs) -> list[KubernetesObject]:
         tenant, key = inputs.tenant, inputs.subnamespace.key
         # A namespace that is taken over is in a cluster only.
         alone = msgspec.structs.replace(inputs.subnamespace.spec, adopt=type(inputs.subnamespace.spec.adopt)())
@@ -109,7 +109,7 @@ def _names(subnamespaces: Sequence[Subnamespace]) -> dict[str, str]:
     return found
 
 
-def _share(inputs: Inputs, tenant: Tenant) -> ResourceQuota | None:
+def _share(inputs: SubnamespaceInputs, tenant: Tenant) -> ResourceQuota | None:
     whole = quota.normal(tenant.spec.quota.hard)
     if not whole:
         return None

@@ -24,17 +24,17 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import tenantnamespace, watched
-from tenantry.controllers.network import ALONE, Surroundings
+from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.nodes.addresses import around
 from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.quota import index as quota_index
 from tenantry.controllers.quota import status as quota_status
 from tenantry.controllers.quota.effective import effective_quota
-from tenantry.controllers.quota.verdicts import Verdict
+from tenantry.controllers.quota.verdicts import ShareVerdict
 from tenantry.controllers.runtime import sandbox_of
 from tenantry.controllers.subnamespace import checks, desired
 from tenantry.controllers.subnamespace import gather as child_gather
-from tenantry.controllers.subnamespace.gather import Inputs
+from tenantry.controllers.subnamespace.gather import SubnamespaceInputs
 from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
 from tenantry.engine.cache import Cache
@@ -70,7 +70,7 @@ class Reading(msgspec.Struct, frozen=True):
     observed: dict[Resource, Cache[Observed]] = {}
     cluster_uid: str = ""
     defaults: Cache[TenancyDefaults] | None = None
-    around: Surroundings = ALONE
+    around: ClusterAddresses = ALONE
     sandbox: Sandbox = NO_SANDBOX
 
     def has_tree(self, tenant: str) -> bool:
@@ -109,7 +109,7 @@ async def read(client: Client, tenants: list[Tenant], wanted: Mapping[str, Subna
     return msgspec.structs.replace(found, defaults=defaults, around=place, sandbox=sandbox)
 
 
-def plans(reading: Reading, tenant: Tenant) -> Iterator[tuple[Plan, Inputs | None]]:
+def plans(reading: Reading, tenant: Tenant) -> Iterator[tuple[Plan, SubnamespaceInputs | None]]:
     """Yield what would be written for a tenant's tree: its ResourceQuotas, then each child with what decided about it.
 
     Args:
@@ -121,7 +121,7 @@ def plans(reading: Reading, tenant: Tenant) -> Iterator[tuple[Plan, Inputs | Non
     """
     tree = _divided(reading, tenant)
     yield _shares(reading, tenant, tree), None
-    caches = child_gather.Caches(
+    caches = child_gather.SubnamespaceCaches(
         reading.tenants, reading.subnamespaces, reading.observed, {}, reading.defaults, reading.sandbox
     )
     for subnamespace in sorted(reading.subnamespaces, key=lambda each: each.key):
@@ -145,7 +145,7 @@ def plans(reading: Reading, tenant: Tenant) -> Iterator[tuple[Plan, Inputs | Non
 
 def _divided(reading: Reading, tenant: Tenant) -> Tree:
     tenant_quota = reading.tenant_quotas.get(tenant.metadata.name)
-    caches = quota_index.Caches(
+    caches = quota_index.QuotaCaches(
         tenants=reading.tenants,
         tenant_quotas=reading.tenant_quotas,
         slices=reading.slices,
@@ -185,7 +185,7 @@ def _share(reading: Reading, tenant: Tenant, namespace: str, hard: dict[str, str
     )
 
 
-def _verdict(tree: Tree, subnamespace: Subnamespace) -> Verdict | None:
+def _verdict(tree: Tree, subnamespace: Subnamespace) -> ShareVerdict | None:
     share = tree.shares.get(subnamespace.metadata.uid)
     return quota_status.verdict(tree, share) if share is not None else None
 
@@ -193,7 +193,7 @@ def _verdict(tree: Tree, subnamespace: Subnamespace) -> Verdict | None:
 # -- children -------------------------------------------------------------------------------------
 
 
-def _child(reading: Reading, inputs: Inputs) -> Plan:
+def _child(reading: Reading, inputs: SubnamespaceInputs) -> Plan:
     tenant = inputs.tenant
     try:
         blocked = checks.blocked(inputs)

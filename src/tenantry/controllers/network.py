@@ -44,7 +44,7 @@ DNS_PORT = 53
 EVERYWHERE = ("0.0.0.0/0", "::/0")
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterAddresses(msgspec.Struct, frozen=True, kw_only=True):
     """What is around all tenants.
 
     Args:
@@ -58,7 +58,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     is_widened: bool = False
 
 
-def surroundings(nodes: Iterable[str], defaults: NetworkDefaults) -> Surroundings:
+def cluster_addresses(nodes: Iterable[str], defaults: NetworkDefaults) -> ClusterAddresses:
     """Return what is around all tenants.
 
     Args:
@@ -66,10 +66,10 @@ def surroundings(nodes: Iterable[str], defaults: NetworkDefaults) -> Surrounding
         defaults: What an administrator says of the cluster.
     """
     kept = blocks((*METADATA, *defaults.kept_cidrs, *nodes))
-    return Surroundings(dns=defaults.dns_addresses, kept=kept.cidrs, is_widened=kept.is_widened)
+    return ClusterAddresses(dns=defaults.dns_addresses, kept=kept.cidrs, is_widened=kept.is_widened)
 
 
-ALONE = Surroundings()
+ALONE = ClusterAddresses()
 """What is around a tenant in a cluster of which nothing is known."""
 
 
@@ -90,7 +90,7 @@ def allowances(tenant: Tenant) -> dict[str, str]:
     return {marks.CIDRS: ",".join(cidrs)} if cidrs else {}
 
 
-def policies(namespace: TenantNamespace, zone: str, around: Surroundings) -> list[Child]:
+def policies(namespace: TenantNamespace, zone: str, around: ClusterAddresses) -> list[Child]:
     """Return the network policies that the tenant's isolation asks for.
 
     Args:
@@ -118,7 +118,7 @@ def policies(namespace: TenantNamespace, zone: str, around: Surroundings) -> lis
     return found
 
 
-def _dns(around: Surroundings) -> EgressRule:
+def _dns(around: ClusterAddresses) -> EgressRule:
     pods = NetworkPolicyPeer(
         namespace_selector=LabelSelector(match_labels={"kubernetes.io/metadata.name": "kube-system"}),
         pod_selector=LabelSelector(match_labels={"k8s-app": "kube-dns"}),
@@ -129,7 +129,7 @@ def _dns(around: Surroundings) -> EgressRule:
     return EgressRule(to=(pods, *blocks), ports=ports)
 
 
-def _outside(around: Surroundings) -> EgressRule:
+def _outside(around: ClusterAddresses) -> EgressRule:
     return EgressRule(to=tuple(NetworkPolicyPeer(ip_block=_all_but(cidr, around.kept)) for cidr in EVERYWHERE))
 
 

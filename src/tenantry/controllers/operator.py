@@ -24,7 +24,7 @@ from tenantry.controllers.fairness.controller import FairnessController
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.hosts.controller import HostController
 from tenantry.controllers.inheritance.controller import InheritanceController
-from tenantry.controllers.nodes.addresses import AddressController, Addresses
+from tenantry.controllers.nodes.addresses import AddressCache, AddressController
 from tenantry.controllers.nodes.controller import NodeController
 from tenantry.controllers.parts.controller import PartController
 from tenantry.controllers.parts.nodes import SharedNodeController
@@ -57,7 +57,7 @@ STOP_SECONDS = 10.0
 log = logging.getLogger(__name__)
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How the operator runs.
 
     Args:
@@ -71,7 +71,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     identity: str
 
 
-async def operate(connection: Connection, options: Options) -> None:
+async def operate(connection: Connection, options: OperatorOptions) -> None:
     """Run until SIGTERM or SIGINT.
 
     Raises:
@@ -114,7 +114,7 @@ def controllers(cluster_uid: str) -> list[Controller]:
         cluster_uid: The uid of the namespace kube-system.
     """
     verdicts = Verdicts()
-    addresses = Addresses()
+    addresses = AddressCache()
     clashes = Clashes()
     return [
         TenantController(cluster_uid, addresses, clashes),
@@ -137,7 +137,7 @@ def controllers(cluster_uid: str) -> list[Controller]:
 
 
 class _Operator:
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: OperatorOptions) -> None:
         self.metrics = Metrics()
         self._options = options
         self._clock = SystemClock()

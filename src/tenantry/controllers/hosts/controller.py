@@ -28,7 +28,16 @@ from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
 from tenantry.controllers.hosts.clashes import Clashes, summary
-from tenantry.controllers.hosts.gather import GATEWAY_KINDS, INGRESSES, KINDS, Hosted, holders, observe, registers, uses
+from tenantry.controllers.hosts.gather import (
+    GATEWAY_KINDS,
+    INGRESSES,
+    KINDS,
+    HostObject,
+    holders,
+    observe,
+    registers,
+    uses,
+)
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.conditions import find
 from tenantry.engine.events import EventKind
@@ -172,7 +181,7 @@ def _about(use: Use) -> KubernetesObject:
     return _MODELS[use.kind](metadata=ObjectMeta(name=use.name, namespace=use.namespace, uid=use.uid))
 
 
-def _changed(change: Change[Hosted]) -> Iterable[str]:
+def _changed(change: Change[HostObject]) -> Iterable[str]:
     before, after = change.before, change.after
     said = [(each.hosts, each.offered, each.uid) if each is not None else None for each in (before, after)]
     has_any = any(each is not None and each.hosts for each in (before, after))

@@ -31,7 +31,7 @@ GATEWAY_KINDS = (
 KINDS = {resource.kind: resource for resource in (INGRESSES, *GATEWAY_KINDS)}
 
 
-class Hosted(msgspec.Struct, frozen=True, gc=False):
+class HostObject(msgspec.Struct, frozen=True, gc=False):
     """An object that has hosts, as it was last seen.
 
     Args:
@@ -58,11 +58,11 @@ class Hosted(msgspec.Struct, frozen=True, gc=False):
 _json = msgspec.json.Decoder(dict[str, Any])
 
 
-def observe(raw: msgspec.Raw) -> Hosted:
+def observe(raw: msgspec.Raw) -> HostObject:
     """Return what the cache keeps of an object."""
     value = _json.decode(raw)
     meta = value["metadata"]
-    return Hosted(
+    return HostObject(
         key=object_key(meta["namespace"], meta["name"]),
         namespace=meta["namespace"],
         name=meta["name"],
@@ -80,7 +80,7 @@ def uses(engine: Engine) -> tuple[list[Use], bool]:
     found: list[Use] = []
     is_whole = True
     for resource in engine.observed_caches(KINDS.values()):
-        cache: Cache[Hosted] = engine.cache(resource)
+        cache: Cache[HostObject] = engine.cache(resource)
         for each in cache:
             namespace = namespaces.get(each.namespace)
             is_whole = is_whole and namespace is not None

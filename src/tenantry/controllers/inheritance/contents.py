@@ -12,7 +12,7 @@ import msgspec
 
 from tenantry.api.kubernetes import RoleBinding
 from tenantry.api.model import Resource
-from tenantry.controllers.inheritance.desired import ChildNamespace, Step
+from tenantry.controllers.inheritance.desired import ChildNamespace, CopyStep
 from tenantry.engine.clock import Clock
 from tenantry.engine.copies import Copier
 from tenantry.engine.observed import Inheritable, observe
@@ -33,12 +33,12 @@ class _Marks(msgspec.Struct):
 _marks = msgspec.json.Decoder(_Marks)
 
 
-class Content(msgspec.Struct, frozen=True, kw_only=True):
+class CopyContent(msgspec.Struct, frozen=True, kw_only=True):
     """What copies have of an object.
 
     Args:
         version: The resourceVersion that it was read at.
-        likeness: As in `Heritable`.
+        likeness: As in `Inheritable`.
         body: The JSON of a copy up to its metadata.
         closed: The same without subjects, of a binding.
         labels: What is carried over.
@@ -54,7 +54,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     annotations: dict[str, str]
     read_at: float
 
-    def copy_for(self, child: ChildNamespace, step: Step, live: Mapping[str, Any] | None = None) -> bytes:
+    def copy_for(self, child: ChildNamespace, step: CopyStep, live: Mapping[str, Any] | None = None) -> bytes:
         """Return the JSON of a copy in a child.
 
         Args:
@@ -77,7 +77,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
         return b'%b,"metadata":%b}' % (body, _encoder.encode(metadata))
 
 
-class Contents:
+class CopyContents:
     """What was read of sources lately.
 
     Args:
@@ -88,11 +88,11 @@ class Contents:
     def __init__(self, copier: Copier, clock: Clock) -> None:
         self._copier = copier
         self._clock = clock
-        self._known: OrderedDict[tuple[Resource, str], Content] = OrderedDict()
+        self._known: OrderedDict[tuple[Resource, str], CopyContent] = OrderedDict()
         self._bytes = 0
         self._reading: WeakValueDictionary[tuple[Resource, str], asyncio.Lock] = WeakValueDictionary()
 
-    async def get(self, resource: Resource, source: Inheritable) -> Content | None:
+    async def get(self, resource: Resource, source: Inheritable) -> CopyContent | None:
         """Return a source's content as of its resourceVersion or later; None where it is gone."""
         key = (resource, source.key)
         found = self._fresh(key, source.version)
@@ -110,13 +110,13 @@ class Contents:
                 return None
             return self._keep(key, content_of(resource, data, self._clock.monotonic()))
 
-    def _fresh(self, key: tuple[Resource, str], version: int) -> Content | None:
+    def _fresh(self, key: tuple[Resource, str], version: int) -> CopyContent | None:
         found = self._known.get(key)
         if found is None or found.version < version:
             return None
         return found if self._clock.monotonic() - found.read_at < KEPT_SECONDS else None
 
-    def _keep(self, key: tuple[Resource, str], content: Content | None) -> Content | None:
+    def _keep(self, key: tuple[Resource, str], content: CopyContent | None) -> CopyContent | None:
         self._drop(key)
         if content is not None:
             self._known[key] = content
@@ -135,7 +135,7 @@ class Contents:
             self._bytes -= len(old.body)
 
 
-def content_of(resource: Resource, data: bytes, now: float) -> Content | None:
+def content_of(resource: Resource, data: bytes, now: float) -> CopyContent | None:
     """Return what copies have of an object; None where it cannot be inherited any more."""
     seen = observe(resource, data)
     if not isinstance(seen, Inheritable):
@@ -147,7 +147,7 @@ def content_of(resource: Resource, data: bytes, now: float) -> Content | None:
     closed = b""
     if resource == RoleBinding.resource:
         closed = _encoder.encode({**head, **{key: fields[key] for key in fields if key != "subjects"}})[:-1]
-    return Content(
+    return CopyContent(
         version=seen.version,
         likeness=seen.likeness,
         body=_encoder.encode({**head, **fields})[:-1],

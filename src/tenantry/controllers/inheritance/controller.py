@@ -101,11 +101,11 @@ class InheritanceController:
             return None
         child = propagation.child(namespace)
         if child is not None and not propagation.is_going(child.parent):
-            await propagation.pass_on(resource, name, [child])
+            await propagation.propagate(resource, name, [child])
         if propagation.is_going(namespace):
             engine.forget(self.name, key)
             return None
-        await propagation.pass_on(resource, name, propagation.children(namespace))
+        await propagation.propagate(resource, name, propagation.children(namespace))
         cache: Cache[Observed] = engine.cache(resource)
         source = cache.get(f"{namespace}/{name}")
         if source is None:
@@ -138,16 +138,16 @@ class InheritanceController:
                 await engine.write_status(msgspec.structs.replace(defaults, status=written))
         return kinds.retry_seconds
 
-    async def bring(self, engine: Engine, subnamespace: Subnamespace, namespace: Observed) -> Inherited:
-        """Bring everything of the parent into one child; see `bring` below."""
+    async def inherit_all(self, engine: Engine, subnamespace: Subnamespace, namespace: Observed) -> Inherited:
+        """Bring everything of the parent into one child; see `inherit_all` below."""
         propagation = self._of(engine)
-        inherited = await propagation.bring(subnamespace, namespace)
+        inherited = await propagation.inherit_all(subnamespace, namespace)
         if propagation.kinds.retry_seconds is not None:
             engine.wake(self.name, KINDS)
         return inherited
 
 
-async def bring(engine: Engine, subnamespace: Subnamespace, tenant: Tenant, namespace: Observed) -> Inherited:  # noqa: ARG001 - whose it is stands on the namespace
+async def inherit_all(engine: Engine, subnamespace: Subnamespace, tenant: Tenant, namespace: Observed) -> Inherited:  # noqa: ARG001 - whose it is stands on the namespace
     """Bring everything of the parent into one child; nothing is asked or written where nothing differs.
 
     Args:
@@ -162,7 +162,7 @@ async def bring(engine: Engine, subnamespace: Subnamespace, tenant: Tenant, name
     controller = engine.controller(NAME)
     if not isinstance(controller, InheritanceController):
         raise TypeError(f"the engine runs no controller {NAME!r}")
-    return await controller.bring(engine, subnamespace, namespace)
+    return await controller.inherit_all(engine, subnamespace, namespace)
 
 
 def _nobody(_: Change[Any]) -> Iterable[str]:

@@ -78,7 +78,7 @@ class Inherited(msgspec.Struct, frozen=True, kw_only=True):
     error: ApiError | None = None
 
 
-class Act(StrEnum):
+class CopyAction(StrEnum):
     """What a step does."""
 
     CREATE = "create"
@@ -88,7 +88,7 @@ class Act(StrEnum):
     """Nothing: somebody else's object has the name."""
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class CopyStep(msgspec.Struct, frozen=True, kw_only=True):
     """What one child needs of one object.
 
     Args:
@@ -101,7 +101,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         is_closed: A binding of a suspended tenant gives nothing to anybody.
     """
 
-    act: Act
+    act: CopyAction
     resource: Resource
     name: str
     source: Inheritable | None = None
@@ -167,7 +167,7 @@ def decide(  # noqa: PLR0911 - a return for each thing that can be so
     child: ChildNamespace,
     *,
     is_like: IsLike,
-) -> Step | None:
+) -> CopyStep | None:
     """Return what one child needs of one object, None where it is as it should be.
 
     Args:
@@ -187,24 +187,28 @@ def decide(  # noqa: PLR0911 - a return for each thing that can be so
         if is_done(resource, child):
             return _none(resource, name, found)
         if found is None:
-            return Step(act=Act.CREATE, resource=resource, name=name, source=source, is_kept=False)
+            return CopyStep(act=CopyAction.CREATE, resource=resource, name=name, source=source, is_kept=False)
         if is_copy(found):
-            return Step(act=Act.REPLACE, resource=resource, name=name, source=source, found=found, is_kept=False)
+            return CopyStep(
+                act=CopyAction.REPLACE, resource=resource, name=name, source=source, found=found, is_kept=False
+            )
         return None
     is_closed = resource == RoleBinding.resource and child.is_suspended
     if found is None:
-        return Step(act=Act.CREATE, resource=resource, name=name, source=source, is_closed=is_closed)
+        return CopyStep(act=CopyAction.CREATE, resource=resource, name=name, source=source, is_closed=is_closed)
     if not is_copy(found) and not is_untouched(found):
-        return Step(act=Act.CLASH, resource=resource, name=name, source=source, found=found)
+        return CopyStep(act=CopyAction.CLASH, resource=resource, name=name, source=source, found=found)
     if _is_right(resource, source, found, child, is_like):
         return None
-    return Step(act=Act.REPLACE, resource=resource, name=name, source=source, found=found, is_closed=is_closed)
+    return CopyStep(
+        act=CopyAction.REPLACE, resource=resource, name=name, source=source, found=found, is_closed=is_closed
+    )
 
 
-def _none(resource: Resource, name: str, found: Observed | None) -> Step | None:
+def _none(resource: Resource, name: str, found: Observed | None) -> CopyStep | None:
     if found is None or not is_copy(found):
         return None
-    return Step(act=Act.DELETE, resource=resource, name=name, found=found)
+    return CopyStep(act=CopyAction.DELETE, resource=resource, name=name, found=found)
 
 
 def _is_right(resource: Resource, source: Inheritable, found: Observed, child: ChildNamespace, is_like: IsLike) -> bool:
@@ -237,7 +241,7 @@ def finished(kinds: Iterable[Resource], child: ChildNamespace, unfinished: set[s
     return tuple(sorted(names))
 
 
-def clash(step: Step, child: ChildNamespace) -> Blocked:
+def clash(step: CopyStep, child: ChildNamespace) -> Blocked:
     """Return what a person is told of a name that is taken."""
     kind, name = step.resource.kind, step.name
     return Blocked(

@@ -13,12 +13,12 @@ from tenantry.api.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import Resource, object_key
 from tenantry.api.subnamespace import InheritanceMode, Subnamespace
-from tenantry.controllers.inheritance.contents import Content, Contents
+from tenantry.controllers.inheritance.contents import CopyContent, CopyContents
 from tenantry.controllers.inheritance.desired import (
-    Act,
     ChildNamespace,
+    CopyAction,
+    CopyStep,
     Inherited,
-    Step,
     clash,
     decide,
     due,
@@ -89,7 +89,7 @@ class Propagation:
         self._engine = engine
         self._controller = controller
         self._copier = Copier(engine)
-        self._contents = Contents(self._copier, engine.clock)
+        self._contents = CopyContents(self._copier, engine.clock)
         self._sources = Sources(engine)
         self._subnamespaces: Cache[Subnamespace] = engine.cache(Subnamespace.resource)
         self._namespaces: Cache[Observed] = engine.cache(Namespace.resource)
@@ -133,7 +133,7 @@ class Propagation:
 
     # -- everything into one child --------------------------------------------------------------
 
-    async def bring(self, subnamespace: Subnamespace, namespace: Observed) -> Inherited:
+    async def inherit_all(self, subnamespace: Subnamespace, namespace: Observed) -> Inherited:
         """Bring everything of the parent into one child.
 
         Nothing is written where nothing differs, and nothing asked but for what is copied once.
@@ -148,7 +148,7 @@ class Propagation:
         child = ChildNamespace(subnamespace=subnamespace, namespace=current, copied=subnamespace.status.copied)
         if self.is_going(child.parent) or current.deleting:
             return Inherited(copied=child.copied)
-        steps: list[Step] = []
+        steps: list[CopyStep] = []
         blocked = self.kinds.problems(subnamespace)
         waiting: set[str] = set()
         for resource in kinds:
@@ -159,7 +159,7 @@ class Propagation:
                     waiting.add(resource.full_name)
                     continue
                 step = self._decide(resource, source.name, child)
-                if step is not None and step.act is Act.CLASH:
+                if step is not None and step.act is CopyAction.CLASH:
                     blocked.append(clash(step, child))
                 elif step is not None:
                     steps.append(step)
@@ -176,11 +176,11 @@ class Propagation:
         cache: Cache[Observed] = self._engine.cache(resource)
         return cache.by_index(BY_INHERITANCE, where)
 
-    def _stale(self, resource: Resource, child: ChildNamespace) -> Iterator[Step]:
+    def _stale(self, resource: Resource, child: ChildNamespace) -> Iterator[CopyStep]:
         cache: Cache[Observed] = self._engine.cache(resource)
         for found in cache.by_index(BY_INHERITANCE, child.name + COPIES):
             step = self._decide(resource, found.name, child)
-            if step is not None and step.act is Act.DELETE:
+            if step is not None and step.act is CopyAction.DELETE:
                 yield step
 
     def _awaits(self, resource: Resource, source: Observed, child: ChildNamespace) -> bool:
@@ -190,19 +190,21 @@ class Propagation:
             self._engine.wake(self._controller, source_key(resource, source.namespace, source.name))
         return mode_of(resource, source, child) is InheritanceMode.COPY
 
-    def _decide(self, resource: Resource, name: str, child: ChildNamespace) -> Step | None:
+    def _decide(self, resource: Resource, name: str, child: ChildNamespace) -> CopyStep | None:
         cache: Cache[Observed] = self._engine.cache(resource)
         source, found = cache.get(f"{child.parent}/{name}"), cache.get(f"{child.name}/{name}")
         return decide(resource, name, source, found, child, is_like=self._copier.is_like)
 
-    async def _all(self, steps: list[Step], child: ChildNamespace) -> tuple[list[Blocked], set[str], ApiError | None]:
+    async def _all(
+        self, steps: list[CopyStep], child: ChildNamespace
+    ) -> tuple[list[Blocked], set[str], ApiError | None]:
         """Carry out steps, what lets people in last; return clashes, the kinds that failed, and the first failure."""
-        people = [step for step in steps if step.resource == RoleBinding.resource and step.act is not Act.DELETE]
+        people = [step for step in steps if step.resource == RoleBinding.resource and step.act is not CopyAction.DELETE]
         rest = [step for step in steps if step not in people]
         clashes: list[Blocked] = []
         for index, wave in enumerate((rest, people)):
             results = await asyncio.gather(*(self._carry(step, child) for step in wave), return_exceptions=True)
-            clashes += [clash(result, child) for result in results if isinstance(result, Step)]
+            clashes += [clash(result, child) for result in results if isinstance(result, CopyStep)]
             error = first_error(results)
             if error is not None:
                 later = people if index == 0 else []
@@ -214,7 +216,7 @@ class Propagation:
 
     # -- one object into many children ----------------------------------------------------------
 
-    async def pass_on(self, resource: Resource, name: str, children: Iterable[ChildNamespace]) -> None:
+    async def propagate(self, resource: Resource, name: str, children: Iterable[ChildNamespace]) -> None:
         """Bring what is kept the same of one object to children, and have told what a person should know.
 
         A refusal is told, and tried again, by the one who keeps the child.
@@ -222,29 +224,29 @@ class Propagation:
         Raises:
             ApiError: The first failure that passes by itself, after all others were tried.
         """
-        work: list[tuple[Step, ChildNamespace]] = []
+        work: list[tuple[CopyStep, ChildNamespace]] = []
         for index, child in enumerate(children):
             step = self._decide(resource, name, child)
             if self._is_news(resource, name, child, step):
                 self._engine.wake("subnamespace", child.subnamespace.key)
-            if step is not None and step.act is not Act.CLASH and step.is_kept:
+            if step is not None and step.act is not CopyAction.CLASH and step.is_kept:
                 work.append((step, child))
             if index % WRITES == WRITES - 1:
                 await asyncio.sleep(0)
         results = await asyncio.gather(*(self._carry(step, child) for step, child in work), return_exceptions=True)
         for (_, child), result in zip(work, results, strict=True):
-            if isinstance(result, Step | Forbidden | Invalid):
+            if isinstance(result, CopyStep | Forbidden | Invalid):
                 self._engine.wake("subnamespace", child.subnamespace.key)
         error = first_error(result for result in results if not isinstance(result, Forbidden | Invalid))
         if error is not None:
             raise error
 
-    def _is_news(self, resource: Resource, name: str, child: ChildNamespace, step: Step | None) -> bool:
+    def _is_news(self, resource: Resource, name: str, child: ChildNamespace, step: CopyStep | None) -> bool:
         """Tell whether the status of a child has to say something of an object, or no longer."""
         said = find(child.subnamespace.status.conditions, reasons.INHERITED)
         if said is not None and said.status != "True":
             return True
-        if step is not None and (step.act is Act.CLASH or not step.is_kept):
+        if step is not None and (step.act is CopyAction.CLASH or not step.is_kept):
             return True
         source: Observed | None = self._engine.cache(resource).get(f"{child.parent}/{name}")
         annotation = source.annotations.get(marks.INHERIT) if source is not None else None
@@ -255,7 +257,7 @@ class Propagation:
 
     # -- one object into one child --------------------------------------------------------------
 
-    async def _carry(self, step: Step, child: ChildNamespace) -> Step | None:
+    async def _carry(self, step: CopyStep, child: ChildNamespace) -> CopyStep | None:
         """Carry out a step, again with what is then where others wrote meanwhile; return a clash that came to light.
 
         Raises:
@@ -267,7 +269,7 @@ class Propagation:
                 async with self._writing:
                     await self._write(step, child)
             except NotFound:
-                if step.act is Act.CREATE:
+                if step.act is CopyAction.CREATE:
                     return None  # the namespace is gone: the watch tells
             except Conflict:
                 if attempt == TRIES - 1:
@@ -281,14 +283,14 @@ class Propagation:
             child = msgspec.structs.replace(child, namespace=self._namespaces.get(child.name) or child.namespace)
             source: Observed | None = self._engine.cache(resource).get(f"{child.parent}/{name}")
             again = decide(resource, name, source, found, child, is_like=self._copier.is_like)
-            if again is None or again.act is Act.CLASH:
+            if again is None or again.act is CopyAction.CLASH:
                 return again
             step = again
         return None
 
-    async def _write(self, step: Step, child: ChildNamespace) -> None:
+    async def _write(self, step: CopyStep, child: ChildNamespace) -> None:
         found = step.found
-        if step.act is Act.DELETE and found is not None:
+        if step.act is CopyAction.DELETE and found is not None:
             await self._copier.delete(step.resource, found)
             return
         content = await self._contents.get(step.resource, step.source) if step.source is not None else None
@@ -299,12 +301,12 @@ class Propagation:
         else:
             await self._replace(step, found, child, content)
 
-    async def _create(self, step: Step, child: ChildNamespace, content: Content) -> None:
+    async def _create(self, step: CopyStep, child: ChildNamespace, content: CopyContent) -> None:
         wanted = b"" if step.is_closed or not step.is_kept else content.likeness
         body = content.copy_for(child, msgspec.structs.replace(step, found=None))
         await self._copier.create(step.resource, child.name, step.name, body, wanted)
 
-    async def _replace(self, step: Step, found: Observed, child: ChildNamespace, content: Content) -> None:
+    async def _replace(self, step: CopyStep, found: Observed, child: ChildNamespace, content: CopyContent) -> None:
         resource = step.resource
         live = None
         if resource.full_name not in inheritance.SEVEN:

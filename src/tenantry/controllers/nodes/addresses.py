@@ -14,7 +14,7 @@ from tenantry.api.model import object_key
 from tenantry.api.tenancydefaults import NAME, NetworkDefaults, TenancyDefaults
 from tenantry.api.tenant import NetworkIsolation
 from tenantry.controllers import watched
-from tenantry.controllers.network import Surroundings, surroundings
+from tenantry.controllers.network import ClusterAddresses, cluster_addresses
 from tenantry.controllers.nodes.controller import Node, decode_node
 from tenantry.controllers.watched import tenant_of
 from tenantry.engine.cache import Change
@@ -33,13 +33,13 @@ def addresses_of(node: Node) -> frozenset[str]:
     return frozenset(each.address for each in node.status.addresses if each.type in _TYPES)
 
 
-class Addresses:
+class AddressCache:
     """What is known of the cluster; read when it is needed first."""
 
     def __init__(self) -> None:
-        self._known: Surroundings | None = None
+        self._known: ClusterAddresses | None = None
 
-    def current(self, engine: Engine) -> Surroundings:
+    def current(self, engine: Engine) -> ClusterAddresses:
         """Return what policies are to be made of now: it changes only by `renew`."""
         if self._known is None:
             self._known = _read(engine)
@@ -54,20 +54,20 @@ class Addresses:
         return frozenset({NetworkIsolation.BASELINE}) if before != after else frozenset()
 
 
-def _read(engine: Engine) -> Surroundings:
+def _read(engine: Engine) -> ClusterAddresses:
     nodes: Iterable[Node] = engine.cache(Node.resource)
     found: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(NAME)
     return around(nodes, found)
 
 
-def around(nodes: Iterable[Node], found: TenancyDefaults | None) -> Surroundings:
+def around(nodes: Iterable[Node], found: TenancyDefaults | None) -> ClusterAddresses:
     """Return what is around all tenants.
 
     Args:
         nodes: All nodes.
         found: TenancyDefaults; None where there are none.
     """
-    return surroundings((address for node in nodes for address in addresses_of(node)), _network(found))
+    return cluster_addresses((address for node in nodes for address in addresses_of(node)), _network(found))
 
 
 def _network(found: TenancyDefaults | None) -> NetworkDefaults:
@@ -83,7 +83,7 @@ class AddressController:
 
     name = "addresses"
 
-    def __init__(self, addresses: Addresses) -> None:
+    def __init__(self, addresses: AddressCache) -> None:
         self._addresses = addresses
         # When what has changed is told; None while nothing has.
         self._due: float | None = None

@@ -25,7 +25,7 @@ from tenantry.controllers.nodes.controller import Node, decode_node
 from tenantry.controllers.parts import desired, writes
 from tenantry.controllers.parts.gather import BY_PART, gather, part_of_namespace, parts_of_node
 from tenantry.controllers.parts.pods import of_others, pods_on
-from tenantry.controllers.parts.release import Release
+from tenantry.controllers.parts.release import PartRelease
 from tenantry.controllers.parts.status import bound, pending, reserved
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.slices import preconditions
@@ -64,7 +64,7 @@ class PartController:
         # Slices that wait for room.
         self._waiting = ClaimQueue()
         self._claims = ClaimIndex(part_of_namespace)
-        self._releasing = Release()
+        self._releasing = PartRelease()
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""

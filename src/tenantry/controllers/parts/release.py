@@ -24,7 +24,7 @@ LOOK_AGAIN_SECONDS = 1.0
 """When to see again whether pods have left."""
 
 
-class Release:
+class PartRelease:
     """What this process knows of parts that are taken back."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import watched
 from tenantry.controllers.quota import single, status
 from tenantry.controllers.quota.effective import EffectiveQuota, effective_quota
-from tenantry.controllers.quota.index import Caches, Index, observed_tenant_quota
+from tenantry.controllers.quota.index import Index, QuotaCaches, observed_tenant_quota
 from tenantry.controllers.quota.tokenbucket import TokenBucket
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.quota.writes import ResourceQuotaWriter
@@ -68,7 +68,7 @@ class QuotaController:
         self._indexes: dict[str, Index] = {}
         self._tellings: dict[str, _Telling] = {}
         # Known from the first reconcile on; what changes before that is looked at then anyway.
-        self._caches: Caches | None = None
+        self._caches: QuotaCaches | None = None
 
     # -- what wakes it ----------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class QuotaController:
         Raises:
             ApiError: Something failed; the queue tries again.
         """
-        caches = self._caches = self._caches or Caches.of(engine)
+        caches = self._caches = self._caches or QuotaCaches.of(engine)
         tenant = caches.tenants.get(key)
         if tenant is None:
             self._forget(key)
@@ -159,7 +159,7 @@ class QuotaController:
             return await single.keep(engine, tenant)
         return await self._divide(engine, tenant, effective, caches)
 
-    def _is_tree(self, tenant: Tenant, caches: Caches) -> bool:
+    def _is_tree(self, tenant: Tenant, caches: QuotaCaches) -> bool:
         """Tell whether there is more to divide over than one namespace, or ever was."""
         name = tenant.metadata.name
         if name in self._indexes or caches.tenant_quotas.get(name) is not None:
@@ -177,7 +177,9 @@ class QuotaController:
         for uid in index.tree.shares if index is not None else ():
             self._verdicts.drop(uid)
 
-    def _index(self, tenant: Tenant, effective: EffectiveQuota, caches: Caches, *, anew: int | None = None) -> Index:
+    def _index(
+        self, tenant: Tenant, effective: EffectiveQuota, caches: QuotaCaches, *, anew: int | None = None
+    ) -> Index:
         name = tenant.metadata.name
         index = self._indexes.get(name)
         if index is not None:
@@ -192,7 +194,9 @@ class QuotaController:
         index.tree.set_whole(effective.hard)
         return index
 
-    async def _divide(self, engine: Engine, tenant: Tenant, effective: EffectiveQuota, caches: Caches) -> float | None:
+    async def _divide(
+        self, engine: Engine, tenant: Tenant, effective: EffectiveQuota, caches: QuotaCaches
+    ) -> float | None:
         name = tenant.metadata.name
         index = self._index(tenant, effective, caches)
         index.tree.plan()
@@ -213,7 +217,7 @@ class QuotaController:
         again = await self._tell(engine, tenant, effective, caches)
         return min((seconds for seconds in (again, effective.next_seconds) if seconds is not None), default=None)
 
-    async def _move(self, engine: Engine, tenant: Tenant, effective: EffectiveQuota, caches: Caches) -> bool:
+    async def _move(self, engine: Engine, tenant: Tenant, effective: EffectiveQuota, caches: QuotaCaches) -> bool:
         """Make moves until none is left, or until somebody else has to act; tell whether that is so."""
         name = tenant.metadata.name
         index = self._index(tenant, effective, caches)
@@ -296,7 +300,9 @@ class QuotaController:
         if name and share.request is None:
             engine.wake("subnamespace", object_key(share.parent, name))
 
-    async def _tell(self, engine: Engine, tenant: Tenant, effective: EffectiveQuota, caches: Caches) -> float | None:
+    async def _tell(
+        self, engine: Engine, tenant: Tenant, effective: EffectiveQuota, caches: QuotaCaches
+    ) -> float | None:
         """Write the status, totals not too often; return in how many seconds there is more to tell."""
         name = tenant.metadata.name
         index, telling, now = self._indexes[name], self._tellings[name], engine.clock.monotonic()

@@ -29,7 +29,7 @@ from tenantry.world.shares.shortage import Shortage
 from tenantry.world.shares.tree import Tree
 
 
-class Caches(msgspec.Struct, frozen=True):
+class QuotaCaches(msgspec.Struct, frozen=True):
     """Where everything is read from."""
 
     tenants: Cache[Tenant]
@@ -40,7 +40,7 @@ class Caches(msgspec.Struct, frozen=True):
     slices: Cache[Slice]
 
     @classmethod
-    def of(cls, engine: Engine) -> Caches:
+    def of(cls, engine: Engine) -> QuotaCaches:
         """Return the engine's."""
         kinds = (Tenant, TenantResourceQuota, Subnamespace, Namespace, ResourceQuota, Slice)
         return cls(*(engine.cache(kind.resource) for kind in kinds))
@@ -160,7 +160,7 @@ class Index:
         self,
         tenant: Tenant,
         whole: Amounts,
-        caches: Caches,
+        caches: QuotaCaches,
         *,
         tenant_quota: ObservedTenantQuota | None,
         number: int | None = None,

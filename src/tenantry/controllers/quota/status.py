@@ -18,7 +18,7 @@ from tenantry.api.tenantresourcequota import (
 )
 from tenantry.controllers.conclusion import ready, trouble
 from tenantry.controllers.quota.effective import EffectiveQuota
-from tenantry.controllers.quota.verdicts import Verdict
+from tenantry.controllers.quota.verdicts import ShareVerdict
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked
 from tenantry.world.shares.amounts import Amounts, fits, spelled
@@ -41,20 +41,20 @@ def _sums(tree: Tree, share: Share) -> tuple[Amounts, Amounts, Amounts]:
     return share.granted, used, {key: max(0, share.granted[key] - used[key]) for key in tree.keys}
 
 
-def verdict(tree: Tree, share: Share) -> Verdict:
+def verdict(tree: Tree, share: Share) -> ShareVerdict:
     """Return what is said of a Subnamespace, or of a claim."""
     found = trouble_of(share)
     if share.is_claim:
         is_given = share.request is not None and fits(share.request.hard, share.granted)
         free = is_given and tree.has_yielded
-        return Verdict(
+        return ShareVerdict(
             generation=share.request.generation if share.request is not None else 0,
             blocked=Blocked(reason=found.reason, message=found.message) if found is not None else None,
             in_force=free,
             settled=free,
             totals=SubnamespaceQuota(assigned=spelled(share.granted)),
         )
-    return Verdict(
+    return ShareVerdict(
         generation=share.request.generation if share.request is not None else 0,
         blocked=Blocked(reason=found.reason, message=found.message) if found is not None else None,
         in_force=is_in_force(tree, share),
@@ -171,7 +171,7 @@ def _claims(share: Share) -> tuple[ClaimShareStatus, ...]:
     return tuple(shares[:MAX_CLAIMS])
 
 
-def is_news(before: Verdict, after: Verdict) -> bool:
+def is_news(before: ShareVerdict, after: ShareVerdict) -> bool:
     """Tell whether a verdict has changed in more than its totals."""
     one, other = (msgspec.structs.replace(each, totals=SubnamespaceQuota()) for each in (before, after))
     return one != other or before.totals.assigned != after.totals.assigned

@@ -8,7 +8,7 @@ from tenantry.api.subnamespace import SubnamespaceQuota
 from tenantry.engine.plan import Blocked
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class ShareVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the share of one Subnamespace, or one claim.
 
     Args:
@@ -31,13 +31,13 @@ class Verdicts:
     """The verdicts, by the uid of the Subnamespace, or of the claim's Slice."""
 
     def __init__(self) -> None:
-        self._by_uid: dict[str, Verdict] = {}
+        self._by_uid: dict[str, ShareVerdict] = {}
 
-    def get(self, uid: str) -> Verdict | None:
+    def get(self, uid: str) -> ShareVerdict | None:
         """Return the verdict on a Subnamespace, None where none was given yet."""
         return self._by_uid.get(uid)
 
-    def set(self, uid: str, verdict: Verdict) -> None:
+    def set(self, uid: str, verdict: ShareVerdict) -> None:
         """Give a verdict."""
         self._by_uid[uid] = verdict
 

@@ -18,7 +18,7 @@ from tenantry.api.marks import MANAGED_BY, MANAGER, QUOTA_BATCH, TENANT
 from tenantry.api.model import ObjectMeta, OwnerReference, Resource, object_key
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import Batch, BatchTarget, TenantResourceQuota, TenantResourceQuotaSpec
-from tenantry.controllers.quota.index import Caches, Index, share_quota
+from tenantry.controllers.quota.index import Index, QuotaCaches, share_quota
 from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.observed import Observed, ObservedQuota, observe
@@ -58,7 +58,7 @@ class ResourceQuotaWriter:
     def __init__(self, engine: Engine, tenant: Tenant, index: Index) -> None:
         self._engine = engine
         self._client = engine.client
-        self._caches = Caches.of(engine)
+        self._caches = QuotaCaches.of(engine)
         self._tenant = tenant
         self._index = index
         self._selectors = {"labelSelector": f"{MANAGED_BY}={MANAGER},{TENANT}={tenant.metadata.name}"}

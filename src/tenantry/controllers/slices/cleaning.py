@@ -31,7 +31,7 @@ Json = dict[str, Any]
 _answer = msgspec.json.Decoder(Answer)
 
 
-class Stage(Enum):
+class CleaningStage(Enum):
     """How far the cleaning of one node is."""
 
     NEEDLESS = "nothing of the tenant can be there, or nobody cleans such nodes"
@@ -41,7 +41,7 @@ class Stage(Enum):
     CLEAN = "it is done"
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class NodeCleaning(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the cleaning of one node.
 
     Args:
@@ -49,11 +49,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         message: What a person should know; "" for nothing.
     """
 
-    stage: Stage
+    stage: CleaningStage
     message: str = ""
 
 
-def find(node: Node, name: str, policy: CleaningPolicy, now: dt.datetime) -> Finding:
+def find(node: Node, name: str, policy: CleaningPolicy, now: dt.datetime) -> NodeCleaning:
     """Return how far the cleaning of a node is that has no pods of its slice any more.
 
     Args:
@@ -66,31 +66,31 @@ def find(node: Node, name: str, policy: CleaningPolicy, now: dt.datetime) -> Fin
     has_agent = bool(notes.get(NODE_AGENT))
     was_bound = any(taint.key == SLICE and taint.effect == _BINDS for taint in node.spec.taints)
     if not was_bound or not (has_agent or policy is CleaningPolicy.REQUIRED):
-        return Finding(stage=Stage.NEEDLESS)
+        return NodeCleaning(stage=CleaningStage.NEEDLESS)
     request = notes.get(CLEANING, "")
     if slice_of_request(request) != name:
-        return Finding(stage=Stage.TO_ASK)
+        return NodeCleaning(stage=CleaningStage.TO_ASK)
     answered = _answered(notes.get(CLEANED, ""), request)
     if answered is not None:
         return answered
     if not has_agent:
         message = f"it has no agent: clean it, and then run `tenantry node cleaned {node.metadata.name}`"
-        return Finding(stage=Stage.STUCK, message=message)
+        return NodeCleaning(stage=CleaningStage.STUCK, message=message)
     if (now - instant(asked_at(request))).total_seconds() > ANSWER_SECONDS:
-        return Finding(stage=Stage.STUCK, message="its agent does not answer")
-    return Finding(stage=Stage.ASKED)
+        return NodeCleaning(stage=CleaningStage.STUCK, message="its agent does not answer")
+    return NodeCleaning(stage=CleaningStage.ASKED)
 
 
-def _answered(said: str, request: str) -> Finding | None:
+def _answered(said: str, request: str) -> NodeCleaning | None:
     """Return what came of it; None where nobody has answered this request."""
     if said == BY_HAND:
-        return Finding(stage=Stage.CLEAN, message="an administrator has cleaned it")
+        return NodeCleaning(stage=CleaningStage.CLEAN, message="an administrator has cleaned it")
     answer = _read(said)
     if answer is None or answer.request != request:
         return None
     if answer.left:
-        return Finding(stage=Stage.STUCK, message=f"these are left: {named(answer.left)}")
-    return Finding(stage=Stage.CLEAN, message=_removed(answer))
+        return NodeCleaning(stage=CleaningStage.STUCK, message=f"these are left: {named(answer.left)}")
+    return NodeCleaning(stage=CleaningStage.CLEAN, message=_removed(answer))
 
 
 def word(node: Node) -> tuple[str, ...]:
@@ -104,12 +104,12 @@ def ask(name: str, now: dt.datetime) -> Callable[[Node], Json]:
     return lambda node: {"metadata": {"resourceVersion": node.metadata.resource_version, "annotations": notes}}
 
 
-def condition(node: Node, finding: Finding, now: dt.datetime) -> Json:
+def condition(node: Node, finding: NodeCleaning, now: dt.datetime) -> Json:
     """Return the strategic merge patch of a node's status that says how its cleaning ended; {} where it says so.
 
     Source: Kubernetes, "Node Status": conditions are merged by their type, so that a kubelet's stay.
     """
-    is_clean = finding.stage is Stage.CLEAN
+    is_clean = finding.stage is CleaningStage.CLEAN
     wanted = NodeCondition(
         type=CONDITION,
         status=str(is_clean),

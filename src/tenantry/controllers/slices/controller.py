@@ -41,7 +41,7 @@ from tenantry.controllers.slices.gather import (
     users_of,
 )
 from tenantry.controllers.slices.pods import BY_NODE, Pod, PodFacts
-from tenantry.controllers.slices.release import Release
+from tenantry.controllers.slices.release import SliceRelease
 from tenantry.controllers.slices.status import SliceProgress
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
@@ -77,7 +77,7 @@ class SliceController:
         self._news = 0
         self._claims = ClaimIndex(slice_of_namespace)
         self._drain_state = DrainState()
-        self._releasing = Release(self._drain_state, self._on_free)
+        self._releasing = SliceRelease(self._drain_state, self._on_free)
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller; pods are watched from the first claim on."""

@@ -149,7 +149,7 @@ def _patch(
 # -- pods -----------------------------------------------------------------------------------------
 
 
-class Leave(msgspec.Struct, frozen=True):
+class Eviction(msgspec.Struct, frozen=True):
     """What to do with pods that have to leave.
 
     Args:
@@ -163,7 +163,7 @@ class Leave(msgspec.Struct, frozen=True):
     next_seconds: float | None = None
 
 
-def leave(pods: Sequence[PodFacts], left_seconds: float) -> Leave:
+def leave(pods: Sequence[PodFacts], left_seconds: float) -> Eviction:
     """Return what to do with pods that have to leave.
 
     One that nothing would make anew is not asked: it is there to the end of the grace period, for its people to see.
@@ -173,11 +173,11 @@ def leave(pods: Sequence[PodFacts], left_seconds: float) -> Leave:
         left_seconds: Of the grace period; 0 or less once it is over.
     """
     if not pods:
-        return Leave()
+        return Eviction()
     if left_seconds <= 0:
-        return Leave(end=tuple(pods), next_seconds=ASK_AGAIN_SECONDS)
+        return Eviction(end=tuple(pods), next_seconds=ASK_AGAIN_SECONDS)
     ask = tuple(pod for pod in pods if pod.controller and not pod.deleting)
-    return Leave(ask=ask, next_seconds=min(ASK_AGAIN_SECONDS, left_seconds))
+    return Eviction(ask=ask, next_seconds=min(ASK_AGAIN_SECONDS, left_seconds))
 
 
 def others(pods: Sequence[PodFacts], name: str) -> list[PodFacts]:

@@ -19,7 +19,7 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
 from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices import cleaning, desired, status, writes
-from tenantry.controllers.slices.cleaning import Finding, Stage
+from tenantry.controllers.slices.cleaning import CleaningStage, NodeCleaning
 from tenantry.controllers.slices.draining import DrainState, end_of, on_node, send
 from tenantry.controllers.slices.gather import SliceInputs, gather
 from tenantry.controllers.slices.pods import PodFacts
@@ -29,7 +29,7 @@ from tenantry.engine.runtime import Engine
 from tenantry.world.leases import instant
 
 
-class Release:
+class SliceRelease:
     """Gives nodes back.
 
     Args:
@@ -140,7 +140,7 @@ class Release:
 
     async def _clean(
         self, engine: Engine, name: str, empty: Sequence[Node], now: dt.datetime
-    ) -> tuple[dict[str, Finding], float | None]:
+    ) -> tuple[dict[str, NodeCleaning], float | None]:
         """Give back what is clean of nodes without pods of the slice, and have the others cleaned.
 
         Returns:
@@ -149,12 +149,12 @@ class Release:
         defaults: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(DEFAULTS)
         policy = (defaults.spec.slices if defaults is not None else SliceDefaults()).cleaning
         findings = {node.metadata.name: cleaning.find(node, name, policy, now) for node in empty}
-        at = {stage: [node for node in empty if findings[node.metadata.name].stage is stage] for stage in Stage}
-        for node in (*at[Stage.CLEAN], *at[Stage.STUCK]):
+        at = {stage: [node for node in empty if findings[node.metadata.name].stage is stage] for stage in CleaningStage}
+        for node in (*at[CleaningStage.CLEAN], *at[CleaningStage.STUCK]):
             await _say(engine, node, findings[node.metadata.name], now)
-        await self.free(engine, name, [*at[Stage.NEEDLESS], *at[Stage.CLEAN]])
-        await writes.mark(engine, name, at[Stage.TO_ASK], cleaning.ask(name, now))
-        waits = at[Stage.TO_ASK] or at[Stage.ASKED]
+        await self.free(engine, name, [*at[CleaningStage.NEEDLESS], *at[CleaningStage.CLEAN]])
+        await writes.mark(engine, name, at[CleaningStage.TO_ASK], cleaning.ask(name, now))
+        waits = at[CleaningStage.TO_ASK] or at[CleaningStage.ASKED]
         return findings, cleaning.ANSWER_SECONDS if waits else None
 
     async def _close(self, engine: Engine, name: str, nodes: Sequence[Node]) -> None:
@@ -176,7 +176,7 @@ def _own(there: Cache[PodFacts], nodes: Sequence[Node], name: str) -> dict[str, 
     return {node.metadata.name: [pod for pod in on_node(there, node) if pod.slice == name] for node in nodes}
 
 
-async def _say(engine: Engine, node: Node, finding: Finding, now: dt.datetime) -> None:
+async def _say(engine: Engine, node: Node, finding: NodeCleaning, now: dt.datetime) -> None:
     """Have the node itself say how its cleaning ended."""
     patch = cleaning.condition(node, finding, now)
     if not patch:
@@ -185,10 +185,10 @@ async def _say(engine: Engine, node: Node, finding: Finding, now: dt.datetime) -
         await engine.client.strategic_patch(Node.resource, "", node.metadata.name, patch, subresource="status")
 
 
-def _cleaning(inputs: SliceInputs, findings: Mapping[str, Finding]) -> SliceProgress:
+def _cleaning(inputs: SliceInputs, findings: Mapping[str, NodeCleaning]) -> SliceProgress:
     """Return how a slice stands whose pods have gone, and whose nodes are not all clean."""
     waiting = [node.metadata.name for node in inputs.nodes]
-    stuck = [name for name in waiting if name in findings and findings[name].stage is Stage.STUCK]
+    stuck = [name for name in waiting if name in findings and findings[name].stage is CleaningStage.STUCK]
     message = f"what was left on these nodes is removed: {status.named(sorted(waiting))}"
     if stuck:
         first = min(stuck)

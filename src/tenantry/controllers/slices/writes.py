@@ -15,7 +15,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import PARTS
 from tenantry.controllers.nodes.controller import Node, decode_node
 from tenantry.controllers.slices import status
-from tenantry.controllers.slices.desired import LAST_SECONDS, Leave, label_patch, slice_of
+from tenantry.controllers.slices.desired import LAST_SECONDS, Eviction, label_patch, slice_of
 from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.pods import Pod, PodFacts
 from tenantry.controllers.slices.status import SliceProgress
@@ -96,7 +96,7 @@ async def label(engine: Engine, namespaces: Sequence[Observed], name: str | None
             engine.news(Namespace.resource, change)  # its share of the quota is another now
 
 
-async def send_away(engine: Engine, what: Leave, why: Mapping[str, str]) -> None:
+async def send_away(engine: Engine, what: Eviction, why: Mapping[str, str]) -> None:
     """Ask pods to leave, or delete them.
 
     Args:

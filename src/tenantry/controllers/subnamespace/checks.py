@@ -15,17 +15,17 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import object_key
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import MarkRules, Tenant
-from tenantry.controllers.subnamespace.gather import DEEPEST, Inputs
+from tenantry.controllers.subnamespace.gather import DEEPEST, SubnamespaceInputs
 from tenantry.controllers.tenancyrules import rules_of
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
 from tenantry.policy.namespaces import NAMESPACES
 from tenantry.policy.request import Judged, Request
 
-Check = Callable[[Inputs, Tenant], Blocked | None]
+Check = Callable[[SubnamespaceInputs, Tenant], Blocked | None]
 
 
-def blocked(inputs: Inputs) -> Blocked | None:
+def blocked(inputs: SubnamespaceInputs) -> Blocked | None:
     """Return what stands in the way, None where nothing does."""
     where = inputs.subnamespace.metadata.namespace
     if inputs.parent is not None and inputs.parent.deleting:
@@ -42,7 +42,7 @@ def blocked(inputs: Inputs) -> Blocked | None:
     return next((found for check in checks if (found := check(inputs, tenant)) is not None), None)
 
 
-def _owned(inputs: Inputs, _: Tenant) -> Blocked | None:
+def _owned(inputs: SubnamespaceInputs, _: Tenant) -> Blocked | None:
     if inputs.owners:
         return None
     return Blocked(
@@ -51,7 +51,7 @@ def _owned(inputs: Inputs, _: Tenant) -> Blocked | None:
     )
 
 
-def _blind(inputs: Inputs, _: Tenant) -> Blocked | None:
+def _blind(inputs: SubnamespaceInputs, _: Tenant) -> Blocked | None:
     """Check that nobody who owns a namespace above becomes the owner of a Subtenant (DESIGN section 4, Blindness).
 
     Admission asks the binding of the parent's owners alone, and that may be away for a moment.
@@ -69,7 +69,7 @@ def _blind(inputs: Inputs, _: Tenant) -> Blocked | None:
     )
 
 
-def _not_taken(inputs: Inputs, _: Tenant) -> Blocked | None:
+def _not_taken(inputs: SubnamespaceInputs, _: Tenant) -> Blocked | None:
     """Say that the namespace has moved on: making another one of the name would undo the move."""
     other = inputs.adopted_by
     if inputs.bound is not None or other is None or not other.status.namespace:
@@ -83,7 +83,7 @@ def _not_taken(inputs: Inputs, _: Tenant) -> Blocked | None:
     )
 
 
-def _adoptable(inputs: Inputs, tenant: Tenant) -> Blocked | None:
+def _adoptable(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
     """Check that a namespace may be taken: given by an administrator, or moved within the tenant by who may."""
     adopt = inputs.subnamespace.spec.adopt
     if not adopt.namespace or inputs.bound is not None:
@@ -106,7 +106,7 @@ def _adoptable(inputs: Inputs, tenant: Tenant) -> Blocked | None:
     return _cannot(why) if why else None
 
 
-def _immovable(inputs: Inputs, tenant: Tenant, found: Observed) -> str:
+def _immovable(inputs: SubnamespaceInputs, tenant: Tenant, found: Observed) -> str:
     """Return why a namespace cannot be moved here; "" where it can."""
     subnamespace = inputs.subnamespace
     if found.labels.get(marks.TENANT_UID) != tenant.metadata.uid:
@@ -132,7 +132,7 @@ def _is_older(one: Subnamespace, other: Subnamespace) -> bool:
     return one.metadata.creation_timestamp <= other.metadata.creation_timestamp
 
 
-def _subtenants(inputs: Inputs, namespace: str) -> list[str]:
+def _subtenants(inputs: SubnamespaceInputs, namespace: str) -> list[str]:
     """Return the Subtenants' namespaces that one is in, the lowest first."""
     found: list[str] = []
     for _ in range(DEEPEST):
@@ -149,7 +149,7 @@ def _cannot(message: str) -> Blocked:
     return Blocked(reason=reasons.CANNOT_ADOPT, message=message)
 
 
-def _marked(inputs: Inputs, tenant: Tenant) -> Blocked | None:
+def _marked(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
     spec, rules = inputs.subnamespace.spec, tenant.spec.namespaces
     return _marks("spec.labels", spec.labels, rules.labels, tenant) or _marks(
         "spec.annotations", spec.annotations, rules.annotations, tenant
@@ -176,7 +176,7 @@ def _marks(path: str, given: dict[str, str], rules: MarkRules, tenant: Tenant) -
     return None
 
 
-def _ruled(inputs: Inputs, tenant: Tenant) -> Blocked | None:
+def _ruled(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
     """Check what a new namespace is given by the rules above it, as admission does; what is there stays as it is."""
     if inputs.bound is not None:
         return None
@@ -200,7 +200,7 @@ def _allows(rule: str, key: str) -> bool:
     return key.startswith(rule[:-1]) if rule.endswith("*") else key == rule
 
 
-def _named(inputs: Inputs, tenant: Tenant) -> Blocked | None:
+def _named(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
     pattern, name = tenant.spec.namespaces.name_pattern, inputs.subnamespace.metadata.name
     if inputs.bound is not None or not pattern:
         return None
@@ -219,7 +219,7 @@ def _named(inputs: Inputs, tenant: Tenant) -> Blocked | None:
     )
 
 
-def _limited(inputs: Inputs, tenant: Tenant) -> Blocked | None:
+def _limited(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
     """Check the limits of the tree; what is there already may stay when they become tighter."""
     if inputs.bound is not None:
         return None
@@ -241,7 +241,7 @@ def _limited(inputs: Inputs, tenant: Tenant) -> Blocked | None:
     return None
 
 
-def _given(inputs: Inputs, _: Tenant) -> Blocked | None:
+def _given(inputs: SubnamespaceInputs, _: Tenant) -> Blocked | None:
     """Say what the quota controller says, of a child that is not there yet."""
     verdict = inputs.verdict
     return verdict.blocked if verdict is not None and inputs.bound is None else None

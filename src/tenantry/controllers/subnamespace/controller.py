@@ -21,13 +21,19 @@ from tenantry.controllers import suspension, tenantnamespace, watched
 from tenantry.controllers.announcement import announce, warn_of_end
 from tenantry.controllers.conclusion import PASSING
 from tenantry.controllers.hosts.clashes import Clashes
-from tenantry.controllers.inheritance.controller import bring
+from tenantry.controllers.inheritance.controller import inherit_all
 from tenantry.controllers.inheritance.desired import Inherited
-from tenantry.controllers.nodes.addresses import Addresses
+from tenantry.controllers.nodes.addresses import AddressCache
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.runtime import sandbox_of
 from tenantry.controllers.subnamespace import checks, desired, ending, orphans, status, wakes
-from tenantry.controllers.subnamespace.gather import CHILD_KINDS, Caches, Inputs, gather, made_inside
+from tenantry.controllers.subnamespace.gather import (
+    CHILD_KINDS,
+    SubnamespaceCaches,
+    SubnamespaceInputs,
+    gather,
+    made_inside,
+)
 from tenantry.controllers.tenant import clusternetworkpolicy
 from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Cache, Change
@@ -68,13 +74,13 @@ class SubnamespaceController:
 
     name = "subnamespace"
 
-    def __init__(self, cluster_uid: str, verdicts: Verdicts, addresses: Addresses, clashes: Clashes) -> None:
+    def __init__(self, cluster_uid: str, verdicts: Verdicts, addresses: AddressCache, clashes: Clashes) -> None:
         self._cluster_uid = cluster_uid
         self._verdicts = verdicts
         self._addresses = addresses
         self._clashes = clashes
         # Known from the first reconcile on; what changes before that is looked at then anyway.
-        self._caches: Caches | None = None
+        self._caches: SubnamespaceCaches | None = None
         self._wanted: dict[str, str] = {}
 
     def watches(self) -> Sequence[Watch]:
@@ -88,7 +94,7 @@ class SubnamespaceController:
         ]
 
     def _waker(
-        self, function: Callable[[Change[Any], Caches], Iterable[str]], *, own: bool = False
+        self, function: Callable[[Change[Any], SubnamespaceCaches], Iterable[str]], *, own: bool = False
     ) -> Callable[[Change[Any]], Iterable[str]]:
         def keys(change: Change[Any]) -> Iterable[str]:
             if self._caches is not None:
@@ -107,7 +113,7 @@ class SubnamespaceController:
             ApiError: Something failed; the status says what, and the queue tries again.
         """
         defaults: Cache[TenancyDefaults] = engine.cache(TenancyDefaults.resource)
-        caches = self._caches = Caches(
+        caches = self._caches = SubnamespaceCaches(
             engine.cache(Tenant.resource),
             engine.cache(Subnamespace.resource),
             engine.observed_caches(kind.resource for kind in CHILD_KINDS),
@@ -150,7 +156,7 @@ class SubnamespaceController:
         await self._conclude(engine, inputs, result, term, attempt)
         return RECHECK_SECONDS if result.waits else term.next_seconds
 
-    def _term(self, engine: Engine, inputs: Inputs) -> tuple[Lease, Blocked | None]:
+    def _term(self, engine: Engine, inputs: SubnamespaceInputs) -> tuple[Lease, Blocked | None]:
         try:
             return lease(inputs.subnamespace.spec.expires_at, engine.clock.now()), checks.blocked(inputs)
         except InputError as error:
@@ -169,7 +175,7 @@ class SubnamespaceController:
         held = engine.cache(Subnamespace.resource).get(subnamespace.key)
         return held is not None and FINALIZER in held.metadata.finalizers
 
-    async def _make(self, engine: Engine, inputs: Inputs) -> ReconcileResult:
+    async def _make(self, engine: Engine, inputs: SubnamespaceInputs) -> ReconcileResult:
         """Write what the child lacks: it and its limits, what it inherits, and last what lets people in."""
         subnamespace, tenant = inputs.subnamespace, inputs.tenant
         if tenant is None:
@@ -206,7 +212,9 @@ class SubnamespaceController:
         # A changed share is on the way: what was said of the last one stands until the new one is in force.
         return msgspec.structs.replace(result, waits=True) if limited and done and moving else result
 
-    async def _let_in(self, engine: Engine, inputs: Inputs, last: list[Child], outcome: Outcome) -> ReconcileResult:
+    async def _let_in(
+        self, engine: Engine, inputs: SubnamespaceInputs, last: list[Child], outcome: Outcome
+    ) -> ReconcileResult:
         """Bring what comes down from the parent, then let people in, or out."""
         tenant, applier = inputs.tenant, engine.applier
         if tenant is None:
@@ -230,13 +238,13 @@ class SubnamespaceController:
             engine.wake("tenant", tenant.metadata.name)
         return ReconcileResult(outcome=outcome, inherited=inherited)
 
-    async def _inherit(self, engine: Engine, inputs: Inputs, tenant: Tenant) -> Inherited:
+    async def _inherit(self, engine: Engine, inputs: SubnamespaceInputs, tenant: Tenant) -> Inherited:
         namespace: Observed | None = engine.cache(Namespace.resource).get(inputs.namespace)
         if namespace is None:  # it went as soon as it was made: the watch tells
             return Inherited(copied=inputs.subnamespace.status.copied)
-        return await bring(engine, inputs.subnamespace, tenant, namespace)
+        return await inherit_all(engine, inputs.subnamespace, tenant, namespace)
 
-    def _tell(self, engine: Engine, inputs: Inputs, outcome: Outcome) -> None:
+    def _tell(self, engine: Engine, inputs: SubnamespaceInputs, outcome: Outcome) -> None:
         """Wake those for whom a new or moved namespace is news."""
         tenant = inputs.tenant
         if tenant is None or not any(step.resource == Namespace.resource for step in outcome.done):
@@ -253,7 +261,7 @@ class SubnamespaceController:
     # -- saying ---------------------------------------------------------------------------------
 
     async def _conclude(
-        self, engine: Engine, inputs: Inputs, result: ReconcileResult, term: Lease, attempt: int
+        self, engine: Engine, inputs: SubnamespaceInputs, result: ReconcileResult, term: Lease, attempt: int
     ) -> None:
         subnamespace = inputs.subnamespace
         current = engine.cache(Subnamespace.resource).get(subnamespace.key)

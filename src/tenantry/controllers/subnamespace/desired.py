@@ -10,14 +10,14 @@ from tenantry.api.model import ObjectMeta
 from tenantry.api.subnamespace import Mode
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import network, tenancyrules, tenantnamespace
-from tenantry.controllers.subnamespace.gather import Inputs
+from tenantry.controllers.subnamespace.gather import SubnamespaceInputs
 from tenantry.controllers.tenantnamespace import TenantNamespace
 from tenantry.engine.observed import is_ours
 from tenantry.engine.plan import Child
 from tenantry.world import quota
 
 
-def children(inputs: Inputs, tenant: Tenant) -> list[Child]:
+def children(inputs: SubnamespaceInputs, tenant: Tenant) -> list[Child]:
     """Return everything that the child should have, whole; its quota and what it inherits are others' work.
 
     Args:
@@ -44,13 +44,13 @@ def children(inputs: Inputs, tenant: Tenant) -> list[Child]:
     ]
 
 
-def _limits_of(inputs: Inputs, tenant: Tenant) -> dict[str, str]:
+def _limits_of(inputs: SubnamespaceInputs, tenant: Tenant) -> dict[str, str]:
     """Return what the containers' defaults must fit in: the child's own quota, else the tenant's."""
     asked = quota.normal(inputs.subnamespace.spec.quota.hard)
     return {key: asked.get(key, whole) for key, whole in quota.normal(tenant.spec.quota.hard).items()}
 
 
-def _namespace(inputs: Inputs, tenant: Tenant, marked: dict[str, str]) -> Child:
+def _namespace(inputs: SubnamespaceInputs, tenant: Tenant, marked: dict[str, str]) -> Child:
     subnamespace = inputs.subnamespace
     spec, meta = subnamespace.spec, subnamespace.metadata
     accepted = {meta.uid}

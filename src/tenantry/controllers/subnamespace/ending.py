@@ -9,7 +9,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import FINALIZER
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.controllers.conclusion import ready, trouble
-from tenantry.controllers.subnamespace.gather import Inputs
+from tenantry.controllers.subnamespace.gather import SubnamespaceInputs
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.conditions import merge
 from tenantry.engine.observed import Observed
@@ -17,7 +17,7 @@ from tenantry.engine.plan import Action, Blocked, Plan, Step
 from tenantry.engine.runtime import Engine
 
 
-async def finish(engine: Engine, inputs: Inputs) -> None:
+async def finish(engine: Engine, inputs: SubnamespaceInputs) -> None:
     """Take a deleted Subnamespace a step nearer to its end; the namespace's events bring the next one.
 
     Raises:
@@ -39,7 +39,7 @@ async def finish(engine: Engine, inputs: Inputs) -> None:
         await _refuse(engine, inputs)
 
 
-def may_cascade(inputs: Inputs) -> bool:
+def may_cascade(inputs: SubnamespaceInputs) -> bool:
     """Tell whether the namespace may go with what is in it.
 
     It may where the parent itself is going: to refuse then would only stop Kubernetes' namespace controller half-way.
@@ -56,7 +56,7 @@ def _deletion(found: Observed) -> Step:
     return Step(action=Action.DELETE, resource=Namespace.resource, namespace="", name=found.name, observed=found)
 
 
-async def _refuse(engine: Engine, inputs: Inputs) -> None:
+async def _refuse(engine: Engine, inputs: SubnamespaceInputs) -> None:
     subnamespace = inputs.subnamespace
     problem = Blocked(reason=reasons.CHILDREN_EXIST, message=inside(subnamespace, inputs.children))
     conditions = merge(

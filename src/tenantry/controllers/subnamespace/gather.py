@@ -28,8 +28,8 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import RulesMap, TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import tenantnamespace
-from tenantry.controllers.network import ALONE, Surroundings
-from tenantry.controllers.quota.verdicts import Verdict
+from tenantry.controllers.network import ALONE, ClusterAddresses
+from tenantry.controllers.quota.verdicts import ShareVerdict
 from tenantry.controllers.watched import BY_ADOPTION, BY_BINDING, BY_NAMESPACE, BY_TENANT, tenant_of
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed
@@ -45,7 +45,7 @@ DEEPEST = 64
 """No tree goes deeper; a chain of parents that is longer has a loop in it."""
 
 
-class Caches(msgspec.Struct, frozen=True):
+class SubnamespaceCaches(msgspec.Struct, frozen=True):
     """Where everything is read from.
 
     Args:
@@ -70,7 +70,7 @@ class Caches(msgspec.Struct, frozen=True):
         return self.observed[Namespace.resource]
 
 
-class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+class SubnamespaceInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that decides what a Subnamespace's child should be and what its status says.
 
     Args:
@@ -111,11 +111,11 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     adopted_from: Subnamespace | None
     adopted_by: Subnamespace | None
     zone: str
-    around: Surroundings
+    around: ClusterAddresses
     children: list[Subnamespace]
     count: int
     bindings: list[Observed]
-    verdict: Verdict | None
+    verdict: ShareVerdict | None
     lookup: Lookup
     above: tuple[Subnamespace, ...] = ()
     defaults: Rules = Rules()
@@ -132,13 +132,13 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
 
 def gather(
     subnamespace: Subnamespace,
-    caches: Caches,
-    verdict: Verdict | None,
+    caches: SubnamespaceCaches,
+    verdict: ShareVerdict | None,
     *,
     cluster_uid: str,
     now: dt.datetime,
-    around: Surroundings = ALONE,
-) -> Inputs:
+    around: ClusterAddresses = ALONE,
+) -> SubnamespaceInputs:
     """Read the caches.
 
     Args:
@@ -169,7 +169,7 @@ def gather(
         return caches.observed[resource].get(key)
 
     old = spec.adopt.parent
-    return Inputs(
+    return SubnamespaceInputs(
         subnamespace=subnamespace,
         cluster_uid=cluster_uid,
         tenant=tenant,
@@ -195,7 +195,9 @@ def gather(
     )
 
 
-def made_inside(inputs: Inputs, observed: Mapping[Resource, Cache[Observed]]) -> list[tuple[Resource, Observed]]:
+def made_inside(
+    inputs: SubnamespaceInputs, observed: Mapping[Resource, Cache[Observed]]
+) -> list[tuple[Resource, Observed]]:
     """Return what was made for a child inside it, by our names; its ResourceQuota is the quota controller's.
 
     Args:
@@ -213,7 +215,7 @@ def made_inside(inputs: Inputs, observed: Mapping[Resource, Cache[Observed]]) ->
     ]
 
 
-def _above(subnamespace: Subnamespace, caches: Caches) -> tuple[Subnamespace, ...]:
+def _above(subnamespace: Subnamespace, caches: SubnamespaceCaches) -> tuple[Subnamespace, ...]:
     """Return the Subnamespaces from the top of the tree down to one."""
     found = [subnamespace]
     while len(found) <= DEEPEST:
@@ -272,7 +274,9 @@ def subnamespace_key(namespace: Observed) -> str:
     return object_key(namespace.labels.get(PARENT, ""), name) if name else ""
 
 
-def effective_owners(subnamespace: Subnamespace, tenant: Tenant | None, caches: Caches) -> tuple[Owner, ...]:
+def effective_owners(
+    subnamespace: Subnamespace, tenant: Tenant | None, caches: SubnamespaceCaches
+) -> tuple[Owner, ...]:
     """Return a child's owners: its own, then those of each parent from which it inherits role bindings."""
     owners = list(subnamespace.spec.owners)
     at: Subnamespace | None = subnamespace
@@ -290,13 +294,13 @@ def effective_owners(subnamespace: Subnamespace, tenant: Tenant | None, caches: 
     return tuple(dict.fromkeys(owners))
 
 
-def subnamespace_of(namespace: Observed, caches: Caches) -> Subnamespace | None:
+def subnamespace_of(namespace: Observed, caches: SubnamespaceCaches) -> Subnamespace | None:
     """Return the Subnamespace that a namespace is bound to: by uid, so that a later one of its name is another."""
     found = caches.subnamespaces.get(subnamespace_key(namespace))
     return found if found is not None and found.metadata.uid == namespace.labels.get(SUBNAMESPACE_UID) else None
 
 
-def owners_above(subnamespace: Subnamespace, tenant: Tenant | None, caches: Caches) -> frozenset[Owner]:
+def owners_above(subnamespace: Subnamespace, tenant: Tenant | None, caches: SubnamespaceCaches) -> frozenset[Owner]:
     """Return the owners of every namespace above a child, up to and including the first that is a Subtenant's.
 
     Who owns what is above that one does not see into it, and so not below it either.

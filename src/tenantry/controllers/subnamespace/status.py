@@ -11,7 +11,7 @@ from tenantry.controllers.conclusion import PATIENCE, expiring, problem_of, read
 from tenantry.controllers.hosts import clashes as taken
 from tenantry.controllers.inheritance.desired import Inherited
 from tenantry.controllers.runtime import sandboxed
-from tenantry.controllers.subnamespace.gather import Inputs
+from tenantry.controllers.subnamespace.gather import SubnamespaceInputs
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find, is_true, merge
 from tenantry.world.hosts import Clash
@@ -22,7 +22,7 @@ FIRST = 3
 
 
 def compute(
-    inputs: Inputs,
+    inputs: SubnamespaceInputs,
     outcome: Outcome,
     *,
     inherited: Inherited | None,
@@ -80,13 +80,13 @@ def compute(
     )
 
 
-def _before(inputs: Inputs) -> SubnamespaceQuota:
+def _before(inputs: SubnamespaceInputs) -> SubnamespaceQuota:
     """Return the totals as they were told last, where this process has not looked at them yet."""
     limited = inputs.tenant is not None and bool(inputs.tenant.spec.quota.hard)
     return inputs.subnamespace.status.quota if limited else SubnamespaceQuota()
 
 
-def _sandboxed(inputs: Inputs) -> list[Wanted]:
+def _sandboxed(inputs: SubnamespaceInputs) -> list[Wanted]:
     """Return the condition Sandboxed, where the Subnamespace itself asks for it (E14)."""
     runtime = inputs.subnamespace.spec.isolation.runtime
     if runtime is UNSET or inputs.tenant is None:

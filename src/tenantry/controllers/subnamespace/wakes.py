@@ -12,13 +12,13 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import tenantnamespace
 from tenantry.controllers.runtime import asked_of, is_news
-from tenantry.controllers.subnamespace.gather import Caches, inherits_people, subnamespace_key
+from tenantry.controllers.subnamespace.gather import SubnamespaceCaches, inherits_people, subnamespace_key
 from tenantry.controllers.watched import BY_ADOPTION, BY_NAMESPACE, tenant_of
 from tenantry.engine.cache import Change
 from tenantry.engine.observed import Observed
 
 
-def below(caches: Caches, namespace: str) -> Iterator[str]:
+def below(caches: SubnamespaceCaches, namespace: str) -> Iterator[str]:
     """Yield the key of every Subnamespace in a namespace and further down."""
     waiting = [namespace]
     while waiting:
@@ -28,7 +28,7 @@ def below(caches: Caches, namespace: str) -> Iterator[str]:
                 waiting.append(found.status.namespace)
 
 
-def by_subnamespace(change: Change[Subnamespace], caches: Caches) -> Iterable[str]:
+def by_subnamespace(change: Change[Subnamespace], caches: SubnamespaceCaches) -> Iterable[str]:
     """Return whom a change of a Subnamespace concerns: itself, the one that counts it, those that get its people."""
     before, after = change.before, change.after
     value = after or before
@@ -52,7 +52,7 @@ def _handed_down(value: Subnamespace) -> object:
     return value.spec.owners, inherits_people(value), value.spec.rules, value.spec.isolation
 
 
-def by_tenant(change: Change[Tenant], caches: Caches) -> Iterable[str]:
+def by_tenant(change: Change[Tenant], caches: SubnamespaceCaches) -> Iterable[str]:
     """Return whom a change of a tenant concerns: everybody below, where its spec has changed."""
     before, after = change.before, change.after
     if after is None or (before is not None and before.metadata.generation == after.metadata.generation):
@@ -60,19 +60,19 @@ def by_tenant(change: Change[Tenant], caches: Caches) -> Iterable[str]:
     return below(caches, after.metadata.name)
 
 
-def by_defaults(change: Change[TenancyDefaults], caches: Caches) -> Iterable[str]:
+def by_defaults(change: Change[TenancyDefaults], caches: SubnamespaceCaches) -> Iterable[str]:
     """Return whom a change of what holds for all concerns: everybody, where it is one of the rules."""
     before, after = change.before, change.after
     same = before is not None and after is not None and before.spec.rules == after.spec.rules
     return () if same and asked_of(before) == asked_of(after) else [found.key for found in caches.subnamespaces]
 
 
-def by_runtime_class(change: Change[RuntimeClass], caches: Caches) -> Iterable[str]:
+def by_runtime_class(change: Change[RuntimeClass], caches: SubnamespaceCaches) -> Iterable[str]:
     """Return whom a change of the runtimes concerns: everybody, because it may be the sandbox."""
     return [found.key for found in caches.subnamespaces] if is_news(change) else ()
 
 
-def by_child(resource: Resource, change: Change[Observed], caches: Caches) -> Iterable[str]:
+def by_child(resource: Resource, change: Change[Observed], caches: SubnamespaceCaches) -> Iterable[str]:
     """Return whom a change of a namespace, or of something in one, concerns."""
     before, after = change.before, change.after
     keys: set[str] = set()
@@ -95,7 +95,7 @@ def by_child(resource: Resource, change: Change[Observed], caches: Caches) -> It
     return keys
 
 
-def _by_namespace(value: Observed, caches: Caches) -> Iterator[str]:
+def _by_namespace(value: Observed, caches: SubnamespaceCaches) -> Iterator[str]:
     key = subnamespace_key(value)
     if key:
         yield key

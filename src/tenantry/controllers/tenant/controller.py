@@ -20,10 +20,10 @@ from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import suspension, tenancyrules, tenantnamespace, watched
 from tenantry.controllers.announcement import announce, warn_of_end
 from tenantry.controllers.hosts.clashes import Clashes
-from tenantry.controllers.nodes.addresses import Addresses
+from tenantry.controllers.nodes.addresses import AddressCache
 from tenantry.controllers.runtime import asked_of, is_news, sandbox_of
 from tenantry.controllers.tenant import clusternetworkpolicy, desired, status
-from tenantry.controllers.tenant.gather import CHILD_KINDS, Inputs, gather
+from tenantry.controllers.tenant.gather import CHILD_KINDS, TenantInputs, gather
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, tenant_of
 from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Cache, Change
@@ -49,7 +49,7 @@ class TenantController:
 
     name = "tenant"
 
-    def __init__(self, cluster_uid: str, addresses: Addresses, clashes: Clashes) -> None:
+    def __init__(self, cluster_uid: str, addresses: AddressCache, clashes: Clashes) -> None:
         self._cluster_uid = cluster_uid
         self._clashes = clashes
         self._addresses = addresses
@@ -166,7 +166,7 @@ class TenantController:
         waves = tuple(tuple(step for step in wave if is_ours(step)) for wave in whole.waves)
         return msgspec.structs.replace(whole, waves=tuple(wave for wave in waves if wave))
 
-    def _gather(self, engine: Engine, tenant: Tenant) -> Inputs:
+    def _gather(self, engine: Engine, tenant: Tenant) -> TenantInputs:
         caches: dict[Resource, Cache[Observed]] = engine.observed_caches(kind.resource for kind in CHILD_KINDS)
         namespace = caches[Namespace.resource].get(tenant.metadata.name)
         owns = namespace is not None and namespace.owner_uid == tenant.metadata.uid
@@ -189,7 +189,7 @@ def _rules(defaults: TenancyDefaults | None) -> Rules:
     return defaults.spec.rules if defaults is not None else Rules()
 
 
-def plan_for(inputs: Inputs, equivalent: Equivalent = same) -> Plan:
+def plan_for(inputs: TenantInputs, equivalent: Equivalent = same) -> Plan:
     """Return what has to be written for a tenant.
 
     Raises:

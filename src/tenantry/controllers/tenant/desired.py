@@ -19,7 +19,7 @@ from tenantry.api.model import ObjectMeta, OwnerReference
 from tenantry.api.rules import Rules
 from tenantry.api.tenant import ClusterNetworkPolicyMode, Tenant
 from tenantry.controllers import network, tenancyrules, tenantnamespace
-from tenantry.controllers.network import ALONE, Surroundings
+from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.tenant import clusternetworkpolicy
 from tenantry.controllers.tenantnamespace import TenantNamespace
 from tenantry.engine.plan import Child
@@ -35,7 +35,7 @@ def children(
     *,
     has_cluster_policies: bool = False,
     defaults: Rules = tenancyrules.NO_RULES,
-    around: Surroundings = ALONE,
+    around: ClusterAddresses = ALONE,
     zones: Sequence[str] = (),
     sandbox: Sandbox = NO_SANDBOX,
 ) -> list[Child]:

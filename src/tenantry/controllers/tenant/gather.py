@@ -17,7 +17,7 @@ from tenantry.api.model import Resource
 from tenantry.api.rules import Rules
 from tenantry.api.tenancyrules import RulesMap, TenancyRules
 from tenantry.api.tenant import Tenant
-from tenantry.controllers.network import ALONE, Surroundings
+from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.tenant import clusternetworkpolicy
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, tenant_of
 from tenantry.engine.cache import Cache
@@ -37,7 +37,7 @@ CHILD_KINDS = (
 )
 
 
-class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that decides what a tenant should be and what its status says.
 
     Args:
@@ -60,14 +60,14 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     made: list[tuple[Resource, Observed]]
     lookup: Lookup
     defaults: Rules = Rules()
-    around: Surroundings = ALONE
+    around: ClusterAddresses = ALONE
     zones: tuple[str, ...] = ()
     sandbox: Sandbox = NO_SANDBOX
 
 
 def gather(
     tenant: Tenant, caches: dict[Resource, Cache[Observed]], *, cluster_uid: str, owns_namespace: bool
-) -> Inputs:
+) -> TenantInputs:
     """Read the caches.
 
     Args:
@@ -82,7 +82,7 @@ def gather(
         cache = caches.get(resource)
         return cache.get(key) if cache is not None else None
 
-    return Inputs(
+    return TenantInputs(
         lookup=lookup,
         tenant=tenant,
         cluster_uid=cluster_uid,
