@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import RBAC_GROUP, Namespace
-from tenantry.cli.explain.access import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES, who_can
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
+from tenantry.views.access import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES, who_can
 from tenantry.world.explain.access import PolicyRule, Subject, Wanted
 from testkit.api import Api, until
 from testkit.draws import drawn, one, some
@@ -191,7 +191,7 @@ async def test_who_may_not_read_cluster_roles_is_told_the_same_of_the_namespace(
             await person.list(CLUSTER_ROLES)
         await compare(person.client, api, name, list(dict.fromkeys(bound)))
         access = await who_can(person.client, "get", "pods", "", name)
-    assert any("whole cluster" in note for note in access.notes)
+    assert any("cluster-wide" in note for note in access.notes)
     assert owner in {each.subject.name for each in access.holders}
 
 

@@ -20,11 +20,10 @@ from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.model import Resource
 from tenantry.api.rules import Images, Rules
 from tenantry.api.tenant import Tenant
-from tenantry.cli.documents import Document
-from tenantry.cli.explain.judge import Explained, explained
-from tenantry.cli.explain.reads import asking
 from tenantry.policy.explain.parts import PODS, Part, filled_in, usage
 from tenantry.policy.explain.refusal import By
+from tenantry.views.explain.denied import DenialExplainer, DenialReport
+from tenantry.views.requester import acting_as
 from tenantry.world import quantity
 from tenantry.world.rules import Layer, effective
 from testkit.api import Api, until
@@ -37,10 +36,10 @@ RULEBOOKS, TRIED = 6, EXAMPLES // 2
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 
 
-async def tell(api: Api, manifest: Json, namespace: str) -> Explained:
+async def tell(api: Api, manifest: Json, namespace: str) -> DenialReport:
     """Return what is told of a manifest."""
-    async with asking(api.client, "", ()) as asker:
-        return await explained(asker, Document("-", manifest), namespace, "")
+    async with acting_as(api.client, "", ()) as asker:
+        return await DenialExplainer(asker).explain("-", manifest, namespace=namespace)
 
 
 async def known(api: Api, namespace: str) -> None:
@@ -141,11 +140,11 @@ async def test_whoever_is_kept_out_by_a_suspension_is_told_that(api: Api, name: 
         return not await api.may({"kind": "User", "name": "alice"}, "create", "", "configmaps", name)
 
     await until(kept_out, "the owner is kept out")
-    async with asking(api.client, "alice", ()) as asker:
-        answer = await explained(asker, Document("-", manifest), name, "")
+    async with acting_as(api.client, "alice", ()) as asker:
+        answer = await DenialExplainer(asker).explain("-", manifest, namespace=name)
     assert [(each.by, each.message) for each in answer.causes] == [(By.SUSPENSION, f"Tenant '{name}' is suspended")]
-    async with asking(api.client, "alice", ()) as asker, asking(asker.client, "", ()) as alone:
-        answer = await explained(alone, Document("-", manifest), name, "")
+    async with acting_as(api.client, "alice", ()) as asker, acting_as(asker.client, "", ()) as alone:
+        answer = await DenialExplainer(alone).explain("-", manifest, namespace=name)
     assert [each.by for each in answer.causes] == [By.RIGHTS]
     assert any("suspended" in note for note in answer.notes)
 

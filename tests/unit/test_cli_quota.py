@@ -9,7 +9,7 @@ import pytest
 
 from tenantry.api.errors import Forbidden, InputError
 from tenantry.api.model import ObjectMeta
-from tenantry.api.subnamespace import Inheritance, InheritanceMode, Mode, OtherInheritance
+from tenantry.api.subnamespace import Inheritance, InheritanceMode, Mode, OtherInheritance, Subnamespace
 from tenantry.api.tenantresourcequota import (
     Adjustment,
     ClaimShareStatus,
@@ -24,8 +24,8 @@ from tenantry.cli.flags import parse_pairs, parse_renewal
 from tenantry.cli.kinds import Asked, told, told_key
 from tenantry.cli.seen import QuotaSeen, QuotaStatus
 from tenantry.cli.sub import inheritance
+from tenantry.views.explain.quota import conclude
 from tenantry.world.explain.quota import Place
-from tenantry.world.explain.quota import explain as compute
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SALE = Adjustment(name="sale", resources={"requests.cpu": "2", "pods": "-5"}, expires_at="2026-01-03T03:04:05Z")
@@ -132,13 +132,12 @@ CORE = Place(namespace="acme", asked={"cpu": "4", "pods": 5}, hard={"requests.cp
 
 def test_an_explanation_names_what_to_raise() -> None:
     """E09: who is short, by how much, and what fits."""
-    answers = compute("acme", [WEB, CORE], {"cpu": "3", "services": 1})
-    assert explain_quota.lines([WEB, CORE], answers) == [
+    assert explain_quota.lines(conclude("acme", [WEB, CORE], {"cpu": "3", "services": 1})) == [
         "NAMESPACE   KEY            HARD   USED    FREE   NEEDED   SHORT",
         "web-1       requests.cpu   2      1500m   500m   3        2500m",
         "acme        requests.cpu   2      0       2      2500m    500m",
         "",
-        "requests.cpu: 3 does not fit into 'web-1': 500m would, 2500m if all above gave what they have free; raise",
+        "requests.cpu: 3 does not fit into 'web-1': 500m free, 2500m with all that is free above; raise",
         "  spec.quota.hard[cpu] of Tenant 'acme' from 4 to 4500m",
         "  spec.quota.hard[cpu] of Subnamespace 'web' in 'acme' from 2 to 4500m",
         "services: 1 fits: the tenant's quota does not limit it",
@@ -147,8 +146,7 @@ def test_an_explanation_names_what_to_raise() -> None:
 
 def test_an_explanation_of_what_fits() -> None:
     assert (
-        explain_quota.lines([CORE], compute("acme", [CORE], {"pods": 5}))[-1]
-        == "pods: 5 fits into 'acme', which has 5 free"
+        explain_quota.lines(conclude("acme", [CORE], {"pods": 5}))[-1] == "pods: 5 fits into 'acme', which has 5 free"
     )
 
 
@@ -215,7 +213,7 @@ def test_never_is_no_end() -> None:
 def test_objects_in_namespaces_are_told_with_them() -> None:
     asked = quota.Asked(TenantResourceQuota, ("acme",))
     assert (asked.keys, asked.listing) == (("acme",), "tenantry get tenantresourcequotas")
-    sub = Asked(explain_quota.Subnamespace, ("web",), "acme")
+    sub = Asked(Subnamespace, ("web",), "acme")
     assert (sub.keys, sub.listing) == (("acme/web",), "tenantry get subnamespaces -n acme")
     assert told_key(sub.kind, "acme/web") == told(sub.kind, "web", "acme") == "subnamespace.tenantry.dev/web in 'acme'"
 

@@ -142,7 +142,7 @@ def test_who_can_from_the_command_line(cli: Cli) -> None:
     assert any(each["isClusterWide"] for each in everybody["holders"])
     text = cli.run("explain", "who-can", "get", "pods/log", "-n", TENANT, "--as", "ada").stdout
     assert "User ada (owner)   RoleBinding tenantry-owner   ClusterRole tenantry-owner   <none>" in text
-    assert "note: who may in the whole cluster is not shown: you may not read ClusterRoleBindings" in text
+    assert "note: cluster-wide rights are not shown: you may not read ClusterRoleBindings" in text
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_an_owner_is_told_what_to_ask_for(cli: Cli, shared: dict[str, str]) -> N
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("quotas/nobody", "--want", "cpu=1"), 5, "has no namespace 'nobody'; `tenantry tree quotas` draws those"),
+        (("quotas/nobody", "--want", "cpu=1"), 5, "has no namespace 'nobody'; `tenantry tree quotas` shows those"),
         (("nobody/x", "--want", "cpu=1"), 5, "not found"),
         (("quotas/", "--want", "cpu=1"), 2, "must be TENANT/NAMESPACE"),
         (("quotas", "--want", "cores=1"), 2, "quota key 'cores' is none that Kubernetes counts"),

@@ -1,10 +1,10 @@
-"""`tenantry explain denied`: what is in the way of an object, who set that, and what would pass."""
+"""`tenantry explain denied`: what denies an object, who set that, and what would pass."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,13 +13,15 @@ from tenantry.cli import output, place, session
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
-    from tenantry.cli.explain.judge import Explained
     from tenantry.kube.client import Client
-
-Json = dict[str, Any]
+    from tenantry.views.explain.denied import DenialReport
 
 DENIED = 1
-"""The exit code when something is in the way."""
+"""The exit code if something is denied."""
+
+user_option = click.option(
+    "--as", "user", default="", metavar="USER", help="User to ask as (default: the user of these credentials)."
+)
 
 
 @click.command()
@@ -27,10 +29,10 @@ DENIED = 1
 @click.option(
     "-f", "--filename", "files", multiple=True, required=True, metavar="FILE", help='Manifests; "-" is stdin.'
 )
-@place.takes_namespace("Where they are to be; the manifest's, or the context's, where it is not given.")
-@click.option("--as", "user", default="", metavar="USER", help="Asked as this user.  [default: with these credentials]")
-@click.option("--as-group", "groups", multiple=True, metavar="GROUP", help="With --as: in this group. Repeatable.")
-@click.option("--fix", is_flag=True, help="Print the manifests such that they pass, where that can be told.")
+@place.takes_namespace("Namespace of the objects (default: the one in the manifest, or in the context).")
+@user_option
+@click.option("--as-group", "groups", multiple=True, metavar="GROUP", help="Group of the user of --as. Repeatable.")
+@click.option("--fix", is_flag=True, help="Print manifests that would pass, for those that can be fixed.")
 @output.output_option("json")
 def denied(
     target: Target,
@@ -42,11 +44,11 @@ def denied(
     fix: bool,
     form: str | None,
 ) -> None:
-    r"""Tell what refuses an object: which rule, who set it and where, and what would pass.
+    r"""Explain what denies an object: which rule, who set it and where, and what would pass.
 
-    Rights, rules, quotas, suspensions and Kubernetes' own checks are looked at, of the object and of the pods that
-    would come of it. Nothing is made: the API server is asked by a dry run, as the user. Exit code: 0 it passes, 1
-    something is in the way, more than 1 an error.
+    The command checks rights, rules, quotas, suspension and Kubernetes' own validation, for the object and for the pods
+    that it would create. It changes nothing: it sends a dry run as the user. Exit code: 0 the object passes, 1 it is
+    denied, more than 1 an error.
 
     \b
       tenantry explain denied -f pod.yaml -n acme --as ada
@@ -57,52 +59,52 @@ def denied(
     if groups and not user:
         raise InputError("--as-group needs --as")
     documents = [document for file in files for document in documents_in(file, "manifests")]
-    elsewhere = place.context_namespace(target)
+    default = place.context_namespace(target)
 
-    async def work(client: Client) -> list[Explained]:
-        from tenantry.cli.explain.judge import explained
-        from tenantry.cli.explain.reads import asking
+    async def work(client: Client) -> list[DenialReport]:
+        from tenantry.views.explain.denied import DenialExplainer
+        from tenantry.views.requester import acting_as
 
-        async with asking(client, user, groups) as asker:
-            return [await explained(asker, each, namespace, elsewhere) for each in documents]
+        async with acting_as(client, user, groups) as requester:
+            explainer = DenialExplainer(requester)
+            return [
+                await explainer.explain(each.where, each.value, namespace=namespace, default=default)
+                for each in documents
+            ]
 
-    answers = session.run(target, work)
-    left = _print(answers, form, fix=fix)
-    if left:
+    if _print(session.run(target, work), form, fix=fix):
         sys.exit(DENIED)
 
 
-def _print(answers: Sequence[Explained], form: str | None, *, fix: bool) -> bool:
-    """Print answers, and tell whether something is left in the way."""
-    from tenantry.policy.explain.refusal import lines as told
+def _print(reports: Sequence[DenialReport], form: str | None, *, fix: bool) -> bool:
+    """Print reports, and return whether something remains denied."""
+    from tenantry.policy.explain.refusal import lines
 
     if form:
-        output.write(output.to_json({"objects": answers}))
+        output.write(output.to_json({"objects": reports}))
     elif not fix:
-        output.write_lines(line for each in answers for line in lines(each))
+        output.write_lines(line for each in reports for line in _lines(each))
     if not fix:
-        return any(each.denied for each in answers)
-    passing = [each for each in answers if not each.denied or each.fixed is not None]
+        return any(each.denied for each in reports)
+    passing = [each for each in reports if not each.denied or each.fixed is not None]
     if not form:
         if passing:
             output.write(output.to_yaml([each.fixed or each.manifest for each in passing]))
-        for each in answers:
+        for each in reports:
             if each.left:
-                output.talk("\n".join([_head(each), *(f"  {line}" for line in told(each.left))]))
-    return any(each.left for each in answers)
+                output.talk("\n".join([_head(each), *(f"  {line}" for line in lines(each.left))]))
+    return any(each.left for each in reports)
 
 
-def _head(answer: Explained) -> str:
-    where = f" in {answer.namespace!r}" if answer.namespace else ""
-    return f"{answer.kind} {answer.name!r}{where}, as {answer.user!r}: {'denied' if answer.denied else 'passes'}"
+def _head(report: DenialReport) -> str:
+    where = f" in {report.namespace!r}" if report.namespace else ""
+    return f"{report.kind} {report.name!r}{where}, as {report.user!r}: {'denied' if report.denied else 'passes'}"
 
 
-def lines(answer: Explained) -> list[str]:
-    """Return what is told of one manifest."""
-    from tenantry.policy.explain.refusal import lines as told
+def _lines(report: DenialReport) -> list[str]:
+    from tenantry.policy.explain.refusal import lines
 
-    found = [_head(answer)]
-    found += [f"  {line}" for line in told(answer.causes)]
-    if answer.fixed is not None:
+    found = [_head(report), *(f"  {line}" for line in lines(report.causes))]
+    if report.fixed is not None:
         found.append("  what would pass: the same command with --fix prints it")
-    return [*found, *(f"  note: {note}" for note in answer.notes)]
+    return [*found, *(f"  note: {note}" for note in report.notes)]

@@ -1,4 +1,4 @@
-"""`tenantry explain`: why something is as it is."""
+"""`tenantry explain`: why an object is denied, what a quota lacks, who has a right, why a claim has its nodes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from tenantry.cli.explain.who_can import who_can
 
 @click.group()
 def explain() -> None:
-    """Tell why something is as it is."""
+    """Explain denials, rights, quotas and slices."""
 
 
-explain.add_command(quota)
-explain.add_command(denied)
-explain.add_command(who_can)
-explain.add_command(slice_)
+for _command in (quota, denied, who_can, slice_):
+    explain.add_command(_command)

@@ -9,11 +9,12 @@ import click
 
 from tenantry.api.errors import InputError
 from tenantry.cli import output, place, session
+from tenantry.cli.explain.denied import user_option
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
-    from tenantry.cli.explain.access import Access
     from tenantry.kube.client import Client
+    from tenantry.views.access import AccessReport
 
 HEADERS = ("WHO", "BINDING", "ROLE", "FROM")
 
@@ -23,15 +24,15 @@ HEADERS = ("WHO", "BINDING", "ROLE", "FROM")
 @click.argument("verb")
 @click.argument("resource")
 @click.argument("object_name", required=False, default="", metavar="[NAME]")
-@place.takes_namespace("Where; the context's where it names one.")
-@click.option("--as", "user", default="", metavar="USER", help="Asked as this user.  [default: with these credentials]")
+@place.takes_namespace("Namespace (default: the namespace of the context).")
+@user_option
 @output.output_option("json")
 def who_can(
     target: Target, *, verb: str, resource: str, object_name: str, namespace: str, user: str, form: str | None
 ) -> None:
-    r"""Tell who may do something in a namespace: users, groups and service accounts, by which binding and role.
+    r"""List the users, groups and service accounts that may do something in a namespace, by which binding and role.
 
-    Bindings that come from a namespace above say from which. What you may not read is said to be left out.
+    A binding that is inherited from a namespace above names that namespace. Notes name what you may not read.
 
     \b
       tenantry explain who-can get secrets -n acme
@@ -41,22 +42,21 @@ def who_can(
         raise InputError(f"{verb!r} must be a verb, as in get, list or create")
     where = place.parent(target, namespace)
 
-    async def work(client: Client) -> Access:
-        from tenantry.cli.explain import access
-        from tenantry.cli.explain.reads import asking
+    async def work(client: Client) -> AccessReport:
+        from tenantry.views import access
+        from tenantry.views.requester import acting_as
 
-        async with asking(client, user, ()) as asker:
-            return await access.who_can(asker.client, verb, resource, object_name, where)
+        async with acting_as(client, user, ()) as requester:
+            return await access.who_can(requester.client, verb, resource, object_name, where)
 
-    found = session.run(target, work)
+    report = session.run(target, work)
     if form:
-        output.write(output.to_json(found))
+        output.write(output.to_json(report))
     else:
-        output.write_lines(lines(found))
+        output.write_lines(_lines(report))
 
 
-def lines(access: Access) -> list[str]:
-    """Return the table of those who may, and what could not be read."""
+def _lines(report: AccessReport) -> list[str]:
     rows = [
         (
             f"{each.subject}{' (owner)' if each.is_owner else ''}",
@@ -64,7 +64,7 @@ def lines(access: Access) -> list[str]:
             f"{each.role.kind} {each.role.name}",
             output.cell("the whole cluster" if each.is_cluster_wide else each.inherited_from),
         )
-        for each in access.holders
+        for each in report.holders
     ]
-    found = output.table(HEADERS, rows) if rows else ["nobody may"]
-    return [*found, *(f"note: {note}" for note in access.notes)]
+    table = output.table(HEADERS, rows) if rows else ["no user, group or service account may"]
+    return [*table, *(f"note: {note}" for note in report.notes)]

@@ -1,0 +1,213 @@
+"""Who may do something in a namespace, by which binding and role: no more than the reader's own rights show.
+
+A role that may not be read is not guessed: the API server is asked whether each subject of its bindings has the right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tenantry.api import marks
+from tenantry.api.errors import Forbidden
+from tenantry.api.kubernetes import RBAC_GROUP
+from tenantry.api.model import Resource
+from tenantry.engine.tasks import all_of
+from tenantry.policy.request import part
+from tenantry.views.discovery import Discovery
+from tenantry.views.requester import post
+from tenantry.world.explain.access import (
+    Binding,
+    Holder,
+    PolicyRule,
+    Reference,
+    Subject,
+    Wanted,
+    by_reason,
+    holder,
+    holders,
+    in_order,
+    unknown,
+)
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+Json = dict[str, Any]
+Roles = Mapping[Reference, Sequence[PolicyRule]]
+
+BINDINGS = Resource(RBAC_GROUP, "v1", "rolebindings", "RoleBinding")
+ROLES = Resource(RBAC_GROUP, "v1", "roles", "Role")
+CLUSTER_BINDINGS = Resource(RBAC_GROUP, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
+CLUSTER_ROLES = Resource(RBAC_GROUP, "v1", "clusterroles", "ClusterRole", namespaced=False)
+REVIEWS = Resource("authorization.k8s.io", "v1", "localsubjectaccessreviews", "LocalSubjectAccessReview")
+NAMESPACES = "namespaces"
+COLLECTION_VERBS = ("list", "watch", "create", "deletecollection")
+"""Verbs on namespaces that name none. Source: Kubernetes, "Authorization" (request attributes)."""
+
+
+class AccessReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Who may do something.
+
+    Args:
+        verb: The verb.
+        resource: The resource, with its subresource.
+        group: Its API group.
+        name: The object's name; "" for any.
+        namespace: The namespace.
+        holders: The subjects that have the right.
+        notes: What could not be read.
+    """
+
+    verb: str
+    resource: str
+    group: str
+    name: str
+    namespace: str
+    holders: tuple[Holder, ...]
+    notes: tuple[str, ...]
+
+
+class AccessInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """What the reader may read of a namespace's rights.
+
+    Args:
+        bindings: The RoleBindings of the namespace.
+        cluster_bindings: The ClusterRoleBindings; None if they may not be read.
+        roles: The roles that may be read.
+    """
+
+    bindings: Sequence[Binding]
+    cluster_bindings: Sequence[Binding] | None
+    roles: Roles
+
+
+async def who_can(client: Client, verb: str, text: str, name: str, namespace: str) -> AccessReport:
+    """Return who may do something in a namespace.
+
+    Args:
+        client: The reader's client.
+        verb: The verb.
+        text: The resource; see `Discovery.by_word`.
+        name: The object's name; "" for any.
+        namespace: The namespace.
+
+    Raises:
+        InputError: The cluster has no such resource.
+        Forbidden: The reader may not even read the RoleBindings of the namespace.
+    """
+    resource, subresource = await Discovery(client).by_word(text)
+    full = f"{resource.plural}/{subresource}" if subresource else resource.plural
+    notes: list[str] = []
+    is_namespaced = resource.namespaced
+    if resource.plural == NAMESPACES and not resource.group and verb not in COLLECTION_VERBS:
+        # RBAC evaluates a request about one namespace as a request in that namespace.
+        name, is_namespaced = name or namespace, True
+    wanted = Wanted(verb=verb, group=resource.group, resource=full, name=name)
+    inputs = await gather(client, namespace)
+    if inputs.cluster_bindings is None:
+        notes.append("cluster-wide rights are not shown: you may not read ClusterRoleBindings")
+    if not is_namespaced:
+        notes.append(f"{resource.plural} are cluster-scoped: only cluster-wide rights count")
+    bindings = [*(inputs.bindings if is_namespaced else ()), *(inputs.cluster_bindings or ())]
+    found = holders(bindings, inputs.roles, wanted)
+    reviewed, left = await _reviewed(client, list(unknown(bindings, inputs.roles)), bindings, wanted, namespace)
+    if left:
+        names = ", ".join(sorted({f"{each.kind} {each.name}" for each in left}))
+        notes.append(f"these roles could not be read: {names}")
+    return AccessReport(
+        verb=verb,
+        resource=full,
+        group=resource.group,
+        name=name,
+        namespace=namespace,
+        holders=tuple(in_order([*found, *reviewed])),
+        notes=tuple(notes),
+    )
+
+
+async def gather(client: Client, namespace: str) -> AccessInputs:
+    """Read the bindings and roles of a namespace and of the cluster, as far as the reader may.
+
+    Raises:
+        Forbidden: The RoleBindings of the namespace may not be read.
+    """
+    roles: dict[Reference, Sequence[PolicyRule]] = {}
+    bindings = _bindings(await _items(client, BINDINGS, namespace), namespace)
+    for resource, where in ((ROLES, namespace), (CLUSTER_ROLES, "")):
+        try:
+            for each in await _items(client, resource, where):
+                rules = msgspec.convert(each.get("rules") or [], tuple[PolicyRule, ...])
+                roles[Reference(resource.kind, each["metadata"]["name"])] = rules
+        except Forbidden:
+            continue
+    try:
+        cluster_bindings = _bindings(await _items(client, CLUSTER_BINDINGS), "")
+    except Forbidden:
+        cluster_bindings = None
+    return AccessInputs(bindings=bindings, cluster_bindings=cluster_bindings, roles=roles)
+
+
+async def _items(client: Client, resource: Resource, namespace: str = "") -> list[Json]:
+    return [item async for page in client.pages(resource, dict[str, Any], namespace=namespace) for item in page.items]
+
+
+def _bindings(found: Iterable[Json], namespace: str) -> list[Binding]:
+    kind = BINDINGS.kind if namespace else CLUSTER_BINDINGS.kind
+    return [
+        Binding(
+            own=Reference(kind, each["metadata"]["name"]),
+            role=Reference(each["roleRef"]["kind"], each["roleRef"]["name"]),
+            subjects=tuple(_subject(subject, namespace) for subject in each.get("subjects") or ()),
+            inherited_from=part(each, "metadata", "labels").get(marks.INHERITED_FROM, ""),
+        )
+        for each in found
+    ]
+
+
+def _subject(subject: Json, namespace: str) -> Subject:
+    is_account = subject["kind"] == "ServiceAccount"
+    where = (subject.get("namespace") or namespace) if is_account else ""
+    return Subject(kind=subject["kind"], name=subject["name"], namespace=where)
+
+
+async def _reviewed(
+    client: Client, bindings: Sequence[Binding], known: Sequence[Binding], wanted: Wanted, namespace: str
+) -> tuple[list[Holder], list[Reference]]:
+    """Ask the API server about the subjects of bindings whose roles may not be read.
+
+    Returns:
+        The subjects that have the right, and the roles for which the reader may not ask.
+    """
+    subjects = list(dict.fromkeys(subject for each in bindings for subject in each.subjects))
+    try:
+        reasons = await all_of(_reason(client, each, wanted, namespace) for each in subjects)
+    except Forbidden:
+        return [], [each.role for each in bindings if each.subjects]
+    found: list[Holder] = []
+    for subject, reason in zip(subjects, reasons, strict=True):
+        if reason is not None:
+            binding = next(each for each in bindings if subject in each.subjects)
+            found.append(by_reason(reason, subject, known) or holder(binding, subject))
+    return found, []
+
+
+async def _reason(client: Client, subject: Subject, wanted: Wanted, namespace: str) -> str | None:
+    """Return why a subject has the right; None if it does not have it.
+
+    Raises:
+        Forbidden: The reader may not create LocalSubjectAccessReviews.
+    """
+    resource, _, subresource = wanted.resource.partition("/")
+    attributes = {"verb": wanted.verb, "group": wanted.group, "resource": resource, "name": wanted.name}
+    attributes |= {"subresource": subresource, "namespace": namespace}
+    who: Json = {"user": subject.name}
+    if subject.kind == "Group":
+        who = {"groups": [subject.name]}
+    elif subject.kind == "ServiceAccount":
+        who = {"user": f"system:serviceaccount:{subject.namespace}:{subject.name}"}
+    review = {"metadata": {"namespace": namespace}, "spec": {"resourceAttributes": attributes, **who}}
+    status: Json = (await post(client, REVIEWS, review, namespace))["status"]
+    return str(status.get("reason", "")) if status["allowed"] else None

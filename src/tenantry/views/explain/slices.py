@@ -1,0 +1,131 @@
+"""Why a SliceClaim has its nodes, what it lacks, and why each other node is not taken: the controllers' own selection.
+
+claim, nodes, pods ─► gather ─► conclude (pure): what the slice or parts controller would select now
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tenantry.api.errors import Forbidden
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import TENANT
+from tenantry.api.slice import Sharing, SliceClaim, slice_name
+from tenantry.api.tenancydefaults import SliceDefaults
+from tenantry.controllers.nodes.controller import Node
+from tenantry.controllers.parts import desired as parts_desired
+from tenantry.controllers.parts import pods as part_pods
+from tenantry.controllers.slices import desired as slices_desired
+from tenantry.controllers.slices import pods as slice_pods
+from tenantry.controllers.slices.gather import slice_defaults
+from tenantry.world.parts import Size, choose, parts_of
+from tenantry.world.slices.selection import select, sum_of
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+
+class ClaimInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """What decides which nodes a claim gets.
+
+    Args:
+        claim: The claim.
+        nodes: All nodes of the cluster.
+        tenant: The claim's tenant.
+        shared: How many nodes must stay shared.
+        disturbed: Node to the number of pods that would have to leave it; for a claim of whole nodes.
+        used: Node to what pods outside of parts request there; for a claim of parts.
+        notes: What could not be read.
+    """
+
+    claim: SliceClaim
+    nodes: Sequence[Node]
+    tenant: str = ""
+    shared: int = 0
+    disturbed: Mapping[str, int] = {}
+    used: Mapping[str, Size] = {}
+    notes: tuple[str, ...] = ()
+
+
+class SliceExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Why a claim has its nodes.
+
+    Args:
+        claim: NAMESPACE/NAME.
+        state: The claim's state.
+        has: The nodes that the claim has.
+        would_take: The nodes that it would get now, besides.
+        short: What it lacks, and the nearest that would fit; "" for nothing.
+        refused: Node to the reason why it is not taken.
+        notes: What could not be read.
+    """
+
+    claim: str
+    state: str
+    has: tuple[str, ...]
+    would_take: tuple[str, ...]
+    short: str
+    refused: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+
+async def explain(client: Client, name: str, namespace: str) -> SliceExplanation:
+    """Return why a claim has its nodes.
+
+    Raises:
+        NotFound: There is no such claim.
+        Forbidden: The claim, nodes or pods may not be read.
+    """
+    return conclude(await gather(client, name, namespace))
+
+
+async def gather(client: Client, name: str, namespace: str) -> ClaimInputs:
+    """Read what decides which nodes a claim gets; see `explain`."""
+    claim = await client.get(SliceClaim, name, namespace)
+    nodes = await client.list(Node)
+    if claim.spec.sharing is Sharing.PART:
+        on: defaultdict[str, list[part_pods.PodOnNode]] = defaultdict(list)
+        async for page in client.pages(slice_pods.Pod.resource, msgspec.Raw, selectors=part_pods.RUNNING):
+            for pod in map(part_pods.read, page.items):
+                on[pod.facts.node].append(pod)
+        used = {node: part_pods.of_others(found) for node, found in on.items()}
+        return ClaimInputs(claim=claim, nodes=nodes, used=used)
+    disturbed: Counter[str] = Counter()
+    async for page in client.pages(slice_pods.Pod.resource, msgspec.Raw):
+        disturbed.update(node for raw in page.items for node in slice_pods.leaving_of(slice_pods.observe(raw)))
+    tenant = (await client.get(Namespace, namespace)).metadata.labels.get(TENANT, "")
+    notes: tuple[str, ...] = ()
+    try:
+        shared = (await slice_defaults(client)).shared_nodes
+    except Forbidden:
+        shared = SliceDefaults().shared_nodes
+        notes = (f"you may not read TenancyDefaults: spec.slices.sharedNodes is assumed to be {shared}",)
+    return ClaimInputs(claim=claim, nodes=nodes, tenant=tenant, shared=shared, disturbed=disturbed, notes=notes)
+
+
+def conclude(inputs: ClaimInputs) -> SliceExplanation:
+    """Return what follows from the inputs."""
+    claim = inputs.claim
+    own = slice_name(claim.metadata.name, claim.metadata.uid)
+    if claim.spec.sharing is Sharing.PART:
+        offers = [parts_desired.facts(node, inputs.used.get(node.metadata.name, Size())) for node in inputs.nodes]
+        choice = choose(claim.spec, offers, own)
+        has = [each.name for each in offers if own in parts_of(each.labels)]
+    else:
+        facts = [slices_desired.facts(node, inputs.disturbed.get(node.metadata.name, 0)) for node in inputs.nodes]
+        held = [each for each in facts if each.taken_by == own]
+        choice = select(claim.spec, facts, sum_of(held), inputs.tenant, shared=inputs.shared)
+        has = [each.name for each in held]
+    return SliceExplanation(
+        claim=claim.key,
+        state=claim.status.state.value,
+        has=tuple(sorted(has)),
+        would_take=tuple(sorted(choice.nodes)),
+        short=choice.short,
+        refused=dict(sorted(choice.refused.items())),
+        notes=inputs.notes,
+    )

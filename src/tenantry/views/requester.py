@@ -1,0 +1,111 @@
+"""The user whom an explanation is about: every question is asked with this user's rights, never with more."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tenantry.api.errors import AlreadyExists, ApiError, Unauthorized, Unreachable
+from tenantry.api.model import Resource
+from tenantry.kube import wire
+from tenantry.policy.explain.refusal import Cause, of_refusal
+from tenantry.views.discovery import Discovery
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+Json = dict[str, Any]
+
+SELF_REVIEW = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
+ACCESS_REVIEW = Resource(
+    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
+)
+MANAGER = "tenantry-explain"
+
+
+class DryRun(msgspec.Struct, frozen=True):
+    """The result of a dry run: the object as the API server would store it, or what refuses it."""
+
+    stored: Json | None
+    refusal: Cause | None = None
+    existed: bool = False
+
+
+class Requester:
+    """The user whom the question is about.
+
+    Args:
+        client: Sends requests as this user.
+        caller: Sends requests as the person who runs the command; the same client when no other user is named.
+        user: The user's name.
+        groups: The user's groups.
+    """
+
+    def __init__(self, client: Client, caller: Client, user: str, groups: tuple[str, ...]) -> None:
+        self.client = client
+        self.caller = caller
+        self.user = user
+        self.groups = groups
+        self.kinds = Discovery(client)
+
+    async def may(self, verb: str, resource: Resource, namespace: str) -> bool:
+        """Return whether the user has a right. Every authenticated user may ask this."""
+        attributes = {"verb": verb, "group": resource.group, "resource": resource.plural, "namespace": namespace}
+        answer = await post(self.client, ACCESS_REVIEW, {"spec": {"resourceAttributes": attributes}})
+        return bool(answer["status"]["allowed"])
+
+    async def dry_run(self, resource: Resource, namespace: str, value: Json, about: str) -> DryRun:
+        """Create an object without storing it; one that exists already is tried under a generated name.
+
+        Raises:
+            Unreachable: There was no answer.
+            Unauthorized: The credentials are wrong.
+        """
+        query = {"dryRun": "All", "fieldValidation": "Strict", "fieldManager": MANAGER}
+        try:
+            return DryRun(await post(self.client, resource, value, namespace, query=query))
+        except AlreadyExists:
+            metadata = {key: each for key, each in value.get("metadata", {}).items() if key != "name"}
+            again = {**value, "metadata": {**metadata, "generateName": f"{MANAGER}-"}}
+            return msgspec.structs.replace(await self.dry_run(resource, namespace, again, about), existed=True)
+        except (Unreachable, Unauthorized):
+            raise
+        except ApiError as error:
+            return DryRun(None, of_refusal(error.status, str(error), about))
+
+
+@asynccontextmanager
+async def acting_as(caller: Client, user: str, groups: Sequence[str]) -> AsyncGenerator[Requester]:
+    """Yield the requester of a question: the named user, or the caller if user is "".
+
+    Raises:
+        Forbidden: The caller may not impersonate the user.
+    """
+    if not user:
+        yield await _identified(caller, caller)
+        return
+    connection = msgspec.structs.replace(caller.connection, impersonate=user, impersonate_groups=tuple(groups))
+    async with type(caller)(connection) as client:
+        yield await _identified(client, caller)
+
+
+async def _identified(client: Client, caller: Client) -> Requester:
+    info = (await post(client, SELF_REVIEW, {}))["status"]["userInfo"]
+    return Requester(client, caller, info["username"], tuple(info.get("groups") or ()))
+
+
+async def get(client: Client, path: str) -> Json:
+    """Return the object at a path, of whatever kind."""
+    return msgspec.json.decode(await client.request("GET", path))
+
+
+async def post(
+    client: Client, resource: Resource, value: Json, namespace: str = "", *, query: dict[str, str] | None = None
+) -> Json:
+    """POST an object and return the answer."""
+    body = wire.encode_json({"apiVersion": resource.api_version, "kind": resource.kind, **value})
+    answer = await client.request("POST", wire.path(resource, namespace), query=query, body=body)
+    return msgspec.json.decode(answer)

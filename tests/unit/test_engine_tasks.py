@@ -1,0 +1,56 @@
+"""Work that runs at once: results in order, the first error alone, and no task left behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tenantry.api.errors import NotFound
+from tenantry.engine.tasks import all_of, in_background
+
+
+async def result(value: int) -> int:
+    """Return a value after the others have begun."""
+    await asyncio.sleep(0)
+    return value
+
+
+async def failure() -> int:
+    """Raise an error that callers catch by its class."""
+    await asyncio.sleep(0)
+    raise NotFound("gone")
+
+
+async def forever() -> int:
+    """Wait until cancelled."""
+    await asyncio.Event().wait()
+    return 0
+
+
+async def test_results_come_in_the_order_of_the_work() -> None:
+    assert await all_of(result(each) for each in (3, 1, 2)) == [3, 1, 2]
+
+
+async def test_the_first_error_is_raised_alone_and_ends_the_others() -> None:
+    with pytest.raises(NotFound):
+        await all_of([forever(), failure()])
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_work_in_the_background_ends_with_its_block() -> None:
+    async with in_background(forever()) as task:
+        await asyncio.sleep(0)
+    assert task.cancelled()
+
+
+async def test_an_error_in_the_background_ends_the_block() -> None:
+    with pytest.raises(NotFound):
+        async with in_background(failure()):
+            await asyncio.Event().wait()
+
+
+async def test_an_error_of_the_block_is_raised_as_it_is() -> None:
+    with pytest.raises(NotFound):
+        async with in_background(forever()):
+            await failure()
