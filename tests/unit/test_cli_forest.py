@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 import msgspec
 import pytest
@@ -11,7 +13,7 @@ from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.subnamespace import Mode, Subnamespace, SubnamespaceSpec
 from tenantry.api.tenant import Tenant, TenantSpec
 from tenantry.cli import output
-from tenantry.cli.forest import ConditionView, NamespaceView, Style, TenantView, Use, draw
+from tenantry.cli.forest import ConditionView, NamespaceView, TenantView, Use, draw
 from tenantry.cli.seen import NamespaceSeen, NamespaceStatus
 from tenantry.cli.tree import assemble
 
@@ -21,7 +23,14 @@ STALLED = ConditionView(type="Stalled", status=ConditionStatus.TRUE, reason="Nam
 EXPIRING = ConditionView(
     type="Expiring", status=ConditionStatus.TRUE, reason="ExpiresSoon", message="it ends in an hour"
 )
-UNICODE, ASCII = Style(draws=True, color=False), Style(draws=False, color=False)
+
+
+def drawn(views: list[TenantView]) -> list[str]:
+    return output.plain(*draw(views, blocks=True))
+
+
+def drawn_in_ascii(views: list[TenantView]) -> list[str]:
+    return output.plain(*draw(views, blocks=False), encoding="ascii")
 
 
 def tenant(
@@ -41,7 +50,7 @@ def tenant(
 
 def test_a_ready_tenant() -> None:
     quota = (Use("pods", "5", "10"), Use("requests.memory", "7Gi", "8Gi"))
-    assert draw([tenant(READY, quota=quota)], UNICODE) == [
+    assert drawn([tenant(READY, quota=quota)]) == [
         "acme  Ready  User:ada, Group:devs  Isolated",
         "└── namespace acme  Active",
         "    ├── pods             [█████░░░░░]    5 / 10    50 %",
@@ -50,13 +59,13 @@ def test_a_ready_tenant() -> None:
 
 
 def test_the_same_in_ascii() -> None:
-    lines = draw([tenant(READY, quota=(Use("pods", "5", "10"),)), tenant(BLOCKED, STALLED, ready=False)], ASCII)
+    lines = drawn_in_ascii([tenant(READY, quota=(Use("pods", "5", "10"),)), tenant(BLOCKED, STALLED, ready=False)])
     assert lines == [
         "acme  Ready  User:ada, Group:devs  Isolated",
         "`-- namespace acme  Active",
         "    `-- pods  [#####-----]  5 / 10   50 %",
         "acme  NotReady  User:ada, Group:devs  Isolated",
-        "|-- Ready is False: NamespaceExists: choose another",
+        "+-- Ready is False: NamespaceExists: choose another",
         "`-- namespace acme  Active  no quota",
     ]
     assert all(line.isascii() for line in lines)
@@ -75,31 +84,35 @@ def test_the_same_in_ascii() -> None:
     ],
 )
 def test_bars_say_full_only_of_what_is_full(used: str, hard: str, bar: str, share: str) -> None:
-    line = draw([tenant(READY, quota=(Use("cpu", used, hard),))], ASCII)[-1]
+    line = drawn_in_ascii([tenant(READY, quota=(Use("cpu", used, hard),))])[-1]
     assert f"[{bar}]" in line
     assert line.endswith(share)
 
 
-def test_colour_says_nothing_that_the_words_do_not() -> None:
+def test_colours_repeat_the_words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     views = [
         tenant(READY, quota=(Use("cpu", "10", "10"),), suspended=True),
         tenant(BLOCKED, ready=False),
         tenant(ready=False),
     ]
-    painted = draw(views, Style(draws=True, color=True))
-    assert [click.unstyle(line) for line in painted] == draw(views, UNICODE)
-    assert painted != draw(views, UNICODE)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for name, value in {"TERM": "xterm", "NO_COLOR": "", "COLUMNS": "100"}.items():
+        monkeypatch.setenv(name, value)
+    output.show(*draw(views, blocks=True))
+    painted = capsys.readouterr().out
+    assert click.unstyle(painted).splitlines() == drawn(views)
+    assert painted.splitlines() != drawn(views)
 
 
 def test_a_tenant_that_nobody_has_dealt_with_says_so() -> None:
-    assert "the operator has not dealt with it yet" in draw([tenant(ready=False)], ASCII)[1]
+    assert "the operator has not dealt with it yet" in drawn_in_ascii([tenant(ready=False)])[1]
 
 
 @pytest.mark.parametrize(
-    ("encoding", "draws"), [("utf-8", True), ("ascii", False), ("iso-8859-1", False), (None, False)]
+    ("encoding", "has_blocks"), [("utf-8", True), ("ascii", False), ("iso-8859-1", False), (None, False)]
 )
-def test_only_what_can_be_encoded_is_drawn(encoding: str | None, draws: bool) -> None:  # noqa: FBT001 - a table's column
-    assert output.can_draw(encoding) is draws
+def test_blocks_need_an_encoding_that_has_them(encoding: str | None, has_blocks: bool) -> None:  # noqa: FBT001 - a table's column
+    assert output.has_blocks(encoding) is has_blocks
 
 
 @pytest.mark.parametrize(
@@ -123,7 +136,7 @@ def test_a_tree_of_namespaces() -> None:
         children=(shop, late),
     )
     core = NamespaceView(name="acme", phase="Active", quota=(Use("pods", "5", "10"),), children=(web,))
-    assert draw([msgspec.structs.replace(tenant(READY), namespaces=(core,))], UNICODE)[1:] == [
+    assert drawn([msgspec.structs.replace(tenant(READY), namespaces=(core,))])[1:] == [
         "└── namespace acme  Active",
         "    ├── pods  [█████░░░░░]  5 / 10   50 %",
         "    └── web  Workspace  web-1  Active",

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
+import click
 import msgspec
 import pytest
 
-from tenantry.cli.forest import Style
+from tenantry.cli import output
 from tenantry.cli.nodes_view import NodesView, NodeView, PartView, WaitingView, bar, in_order, lines
 from tenantry.cli.pod_requests import PodSeen, together
 from tenantry.world.quantity import parse
 
-PLAIN, DRAWN = Style(draws=False, color=False), Style(draws=True, color=False)
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HAS = {"cpu": "8", "memory": "32Gi"}
 
@@ -40,6 +41,10 @@ MIXED = NodesView(
 )
 
 
+def shown(view: NodesView, *, blocks: bool = False) -> list[str]:
+    return output.plain(*lines(view, NOW, blocks=blocks))
+
+
 def test_the_map_says_who_has_parts_of_a_node() -> None:
     """E20: how large each is; a node that is given out in parts is not free, and no tenant's."""
     parts = (
@@ -53,7 +58,7 @@ def test_the_map_says_who_has_parts_of_a_node() -> None:
             NodeView(name="n3", ready=True),
         )
     )
-    assert lines(view, PLAIN, NOW) == [
+    assert shown(view) == [
         "NODE   STATE    TENANT         CLAIM                                     CPU   MEMORY   PODS OF",
         "n1     Shared   acme, globex   web (2, 4Gi), globex-dev/db (500m, 1Gi)   ?     ?        ?",
         "n2     Shared   -              -                                         ?     ?        ?",
@@ -68,7 +73,7 @@ def test_the_map_says_who_has_parts_of_a_node() -> None:
 
 def test_the_map_says_whose_each_node_is_what_is_used_and_who_is_next() -> None:
     """E12: free and taken, in text that a script can cut; what is not known is a question mark."""
-    assert lines(MIXED, PLAIN, NOW) == [
+    assert shown(MIXED) == [
         "NODE   STATE                     TENANT   CLAIM          ENDS    NEXT        CPU    MEMORY   PODS OF",
         "n1     Free                      -        -              -       -           25%    0%       a 3, c 2, 2 more",
         "n2     Bound,NotReady,Cordoned   acme     fast           in 2h   globex/ml   100%   50%      acme 2",
@@ -84,24 +89,31 @@ def test_the_map_says_whose_each_node_is_what_is_used_and_who_is_next() -> None:
     ]
 
 
-def test_a_terminal_gets_bars_and_colours_that_only_repeat_the_words() -> None:
+def test_a_terminal_gets_bars_and_colours_that_only_repeat_the_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """E12: what is used of a node is seen at a glance; without colours nothing is missing."""
-    drawn = lines(MIXED, DRAWN, NOW)
+    drawn = shown(MIXED, blocks=True)
     assert "██░░░░░░  25%   ░░░░░░░░   0%" in drawn[1]
     assert "████████ 100%   ████░░░░  50%" in drawn[2]
     assert "acme       2 ██████████████████████████▌   acme-web/own 1" in drawn[7]
-    painted = lines(MIXED, Style(draws=True, color=True), NOW)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for name, value in {"TERM": "xterm", "NO_COLOR": "", "COLUMNS": "200"}.items():
+        monkeypatch.setenv(name, value)
+    output.show(*lines(MIXED, NOW, blocks=True))
+    painted = capsys.readouterr().out.splitlines()
     assert "\x1b[36mBound\x1b[0m,NotReady" in painted[2]
+    assert [click.unstyle(line).rstrip() for line in painted] == drawn
 
 
 def test_who_may_not_read_nodes_gets_what_its_claims_say() -> None:
     """E12: no sum over nodes that the asker does not see, and amounts rather than shares."""
     view = NodesView(nodes=(NodeView(name="n1", state="Bound", requested={"cpu": "500m"}, pods={}),), partial=True)
-    assert lines(view, DRAWN, NOW) == [
+    assert shown(view, blocks=True) == [
         "NODE   STATE   TENANT   CLAIM   CPU    MEMORY   PODS OF",
         "n1     Bound   -        -       500m   0        -",
     ]
-    assert lines(NodesView(nodes=()), DRAWN, NOW) == []
+    assert shown(NodesView(nodes=()), blocks=True) == []
 
 
 def test_nodes_that_are_not_clean_and_those_that_were_contributed_are_told() -> None:
@@ -112,13 +124,13 @@ def test_nodes_that_are_not_clean_and_those_that_were_contributed_are_told() -> 
         ),
         NodeView(name="n2", ready=True, contributed_by="lab"),
     )
-    shown = lines(NodesView(nodes=nodes, partial=True), PLAIN, NOW)
-    assert [line.split()[:5] for line in shown[:3]] == [
+    told = shown(NodesView(nodes=nodes, partial=True))
+    assert [line.split()[:5] for line in told[:3]] == [
         ["NODE", "STATE", "TENANT", "CLAIM", "FROM"],
         ["n1", "Releasing,NotClean", "acme", "fast", "-"],
         ["n2", "Free", "-", "-", "lab"],
     ]
-    assert shown[4:] == ["n1 is set aside until it is clean: 2 images are left"]
+    assert told[4:] == ["n1 is set aside until it is clean: 2 images are left"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tenantry.api.tenantresourcequota import (
     TenantResourceQuotaSpec,
     TenantResourceQuotaStatus,
 )
-from tenantry.cli import durations, quota, refusals, treepages
+from tenantry.cli import durations, output, quota, refusals, treepages
 from tenantry.cli.explain import quota as explain_quota
 from tenantry.cli.flags import parse_pairs, parse_renewal
 from tenantry.cli.kinds import Asked, told, told_key
@@ -59,7 +59,7 @@ def test_the_tree_is_a_table() -> None:
     core = own("acme", {"pods": "5", "requests.cpu": "8"}, {"requests.cpu": "2500m"})
     view = quota.view_of("acme", trq(*TREE, adjustments=(SALE,)), {"acme": core})
     assert view.omitted == 2
-    assert quota.lines([view], NOW) == [
+    assert output.plain(*quota.lines([view], NOW)) == [
         "NAMESPACE   KEY            ASSIGNED   USED     FREE     OWN FREE",
         "acme        pods           5          0        5        5",
         "            requests.cpu   10         3        7        5500m",
@@ -75,7 +75,7 @@ def test_what_claims_have_is_a_line_below_their_namespace() -> None:
     claims = (ClaimShareStatus(claim="fast", assigned={"requests.cpu": "4", "requests.memory": "8Gi"}),)
     tree = (msgspec.structs.replace(TREE[0], claims=claims), TREE[1])
     view = quota.view_of("acme", trq(*tree), {})
-    assert [line.rstrip() for line in quota.lines([view], NOW)[3:6]] == [
+    assert output.plain(*quota.lines([view], NOW))[3:6] == [
         "  claim fast   requests.cpu      4          <none>   <none>   <none>",
         "               requests.memory   8Gi        <none>   <none>   <none>",
         "  web-1        requests.cpu      2          <none>   <none>   <none>",
@@ -105,15 +105,15 @@ def test_where_nothing_is_divided_yet_the_core_namespace_is_all(tree: TenantReso
     core = own("acme", {"requests.memory": "8Gi", "pods": "5"}, {"requests.memory": "512Mi"})
     view = quota.view_of("acme", tree, {"acme": core})
     assert view.adjustments == (() if tree is None else (SALE,))
-    assert quota.lines([view], NOW)[1:3] == [
+    assert output.plain(*quota.lines([view], NOW))[1:3] == [
         "acme        pods              5          0       5        5",
         "            requests.memory   8Gi        512Mi   7680Mi   7680Mi",
     ]
-    assert quota.lines([quota.view_of("acme", None, {})], NOW) == []
+    assert output.plain(*quota.lines([quota.view_of("acme", None, {})], NOW)) == []
 
 
 def test_the_page_of_a_tenants_quota() -> None:
-    page = "\n".join(treepages.quota(trq(*TREE, adjustments=(SALE,)), [], NOW))
+    page = "\n".join(output.plain(*treepages.quota(trq(*TREE, adjustments=(SALE,)), [], NOW)))
     assert "Namespaces:       4" in page
     assert "sale   requests.cpu=2, pods=-5   2026-01-03T03:04:05Z (in 1d)" in page
     assert "requests.cpu   10         3" in page
@@ -132,7 +132,7 @@ CORE = Place(namespace="acme", asked={"cpu": "4", "pods": 5}, hard={"requests.cp
 
 def test_an_explanation_names_what_to_raise() -> None:
     """E09: who is short, by how much, and what fits."""
-    assert explain_quota.lines(conclude("acme", [WEB, CORE], {"cpu": "3", "services": 1})) == [
+    assert output.plain(*explain_quota.lines(conclude("acme", [WEB, CORE], {"cpu": "3", "services": 1}))) == [
         "NAMESPACE   KEY            HARD   USED    FREE   NEEDED   SHORT",
         "web-1       requests.cpu   2      1500m   500m   3        2500m",
         "acme        requests.cpu   2      0       2      2500m    500m",

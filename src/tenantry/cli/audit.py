@@ -22,9 +22,12 @@ from tenantry.cli.target import Target, takes_target
 if TYPE_CHECKING:
     from types import FrameType
 
+    from rich.text import Text
+
     from tenantry.audit.check import Result
     from tenantry.audit.stage import Image
     from tenantry.audit.verdict import Audit
+    from tenantry.cli.output import Part
     from tenantry.kube.client import Client
 
 SOMETHING_FAILED = 1
@@ -295,36 +298,30 @@ def _print(audits: Sequence[Audit], form: str | None, *, single: bool) -> None:
     elif not audits:
         output.talk("there are no tenants")
     else:
-        output.write_lines(line for each in audits for line in lines(each))
+        output.show(*(part for each in audits for part in lines(each)))
 
 
-def lines(audit: Audit) -> list[str]:
+def lines(audit: Audit) -> list[Part]:
     """Return what is said of an audit: the score, every check, and what to do about those that failed."""
     counts = audit.summary
     whose = f"tenant {audit.tenant!r}, " if audit.tenant else ""
     told = f"{counts.passed} passed, {counts.failed} failed, {counts.skipped} skipped, {counts.errors} errors"
-    rows = [(each.id, each.severity, each.verdict, each.title, each.by) for each in audit.checks]
-    table = output.table(("CHECK", "SEVERITY", "VERDICT", "TITLE", "REFUSED BY"), rows)
+    rows = [(each.id, each.severity, _colored(each.verdict), each.title, each.by) for each in audit.checks]
     return [
         f"{whose}namespace {audit.namespace!r}, as {audit.user!r}: score {audit.score} of 100 ({told})",
         "",
-        *(_colored(line) for line in table),
+        output.table(("CHECK", "SEVERITY", "VERDICT", "TITLE", "REFUSED BY"), rows),
         "",
         *(line for each in audit.checks for line in _details(each)),
     ]
 
 
-def _details(result: Result) -> list[str]:
+def _details(result: Result) -> list[Part]:
     if result.verdict == "Passed":
         return []
-    head = f"{_colored(result.verdict)} {result.id} {result.title}: {result.message}"
+    head = _colored(result.verdict).append(output.styled(f" {result.id} {result.title}: {result.message}"))
     return [head, f"  fix: {result.fix}"] if result.verdict == "Failed" else [head]
 
 
-def _colored(line: str) -> str:
-    """Return a line with the word of its verdict in colour; the word itself says all."""
-    for word, color in _COLORS.items():
-        before, found, after = line.partition(word)
-        if found and len(before.split()) <= 2:  # noqa: PLR2004 - behind the check's id and severity
-            return before + click.style(word, fg=color) + after
-    return line
+def _colored(verdict: str) -> Text:
+    return output.styled((verdict, _COLORS.get(verdict, "")))

@@ -15,6 +15,7 @@ from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
     from tenantry.api.model import KubernetesObject
+    from tenantry.cli.output import Part
     from tenantry.cli.page import Facts
     from tenantry.kube.client import Client
 
@@ -43,15 +44,13 @@ def describe(target: Target, *, words: tuple[str, ...], namespace: str) -> None:
     asked = place.settle(target, asked, namespace)
     now = datetime.now(UTC)
 
-    async def work(client: Client) -> list[list[str]]:
+    async def work(client: Client) -> list[list[Part]]:
         return [await _page(client, each, name, now) for each in asked for name in each.names]
 
-    for index, lines in enumerate(session.run(target, work)):
-        output.write_lines([""] if index else [])
-        output.write_lines(lines)
+    output.show(*output.paragraphs(session.run(target, work)))
 
 
-async def _page(client: Client, asked: Asked, name: str, now: datetime) -> list[str]:
+async def _page(client: Client, asked: Asked, name: str, now: datetime) -> list[Part]:
     from tenantry.api.subnamespace import Subnamespace
     from tenantry.api.tenant import Tenant
     from tenantry.api.tenantresourcequota import TenantResourceQuota
@@ -66,7 +65,7 @@ async def _page(client: Client, asked: Asked, name: str, now: datetime) -> list[
         return treepages.subnamespace(value, events, now)
     if isinstance(value, TenantResourceQuota):
         return treepages.quota(value, events, now)
-    return output.to_yaml([value]).splitlines()
+    return [*output.to_yaml([value]).splitlines()]
 
 
 async def gather(client: Client, name: str) -> Facts:

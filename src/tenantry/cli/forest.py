@@ -11,14 +11,19 @@ acme  Ready  User:ada, Group:devs
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-import click
 import msgspec
 
 from tenantry.api import marks, reasons
 from tenantry.api.errors import InputError
 from tenantry.api.model import Condition, ConditionStatus
+from tenantry.cli import output
 from tenantry.world import quantity
+
+if TYPE_CHECKING:
+    from rich.text import Text
+    from rich.tree import Tree
 
 BAR = 10
 _FULL = 1.0
@@ -92,46 +97,19 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: tuple[NamespaceView, ...] = ()
 
 
-class Style(msgspec.Struct, frozen=True):
-    """What the terminal can show; colour repeats what the words say and never says anything alone."""
-
-    draws: bool
-    color: bool
-
-    @property
-    def branch(self) -> str:
-        """Return the beginning of a line that has siblings below."""
-        return "├── " if self.draws else "|-- "
-
-    @property
-    def last(self) -> str:
-        """Return the beginning of the last line."""
-        return "└── " if self.draws else "`-- "
-
-    @property
-    def trunk(self) -> str:
-        """Return what stands before the children of a line that has siblings below."""
-        return "│   " if self.draws else "|   "
-
-    def paint(self, text: str, color: str) -> str:
-        """Return text in a colour, where there are colours."""
-        return click.style(text, fg=color) if self.color else text
+def draw(tenants: Sequence[TenantView], *, blocks: bool) -> list[Tree]:
+    """Return the tree of each tenant; its bars are blocks, or ASCII."""
+    return [_tenant(each, blocks=blocks) for each in tenants]
 
 
-def draw(tenants: Sequence[TenantView], style: Style) -> list[str]:
-    """Return the lines of the tree."""
-    lines: list[str] = []
-    for tenant in tenants:
-        lines.append(_head(tenant, style))
-        below = [[line] for line in _troubles(tenant.conditions, style)]
-        below += [_namespace(namespace, style) for namespace in tenant.namespaces]
-        lines += _indent(below, style)
-    return lines
-
-
-def draw_namespaces(namespaces: Sequence[NamespaceView], style: Style) -> list[str]:
-    """Return the lines of trees that begin at namespaces."""
-    return [line for namespace in namespaces for line in _namespace(namespace, style)]
+def draw_namespaces(namespaces: Sequence[NamespaceView], *, blocks: bool) -> list[Tree]:
+    """Return trees that begin at namespaces."""
+    found: list[Tree] = []
+    for namespace in namespaces:
+        root = output.tree(_title(namespace))
+        _fill(root, namespace, blocks=blocks)
+        found.append(root)
+    return found
 
 
 def conditions_view(given: Iterable[Condition]) -> tuple[ConditionView, ...]:
@@ -141,17 +119,26 @@ def conditions_view(given: Iterable[Condition]) -> tuple[ConditionView, ...]:
     )
 
 
-def _head(tenant: TenantView, style: Style) -> str:
-    state = style.paint("Ready", "green") if tenant.ready else style.paint("NotReady", "red")
-    if tenant.suspended:
-        state += " " + style.paint("Suspended", "yellow")
-    return f"{tenant.name}  {state}  {_few(tenant.owners)}  {tenant.network}"
+def _tenant(tenant: TenantView, *, blocks: bool) -> Tree:
+    root = output.tree(
+        output.styled(
+            f"{tenant.name}  ",
+            ("Ready", "green") if tenant.ready else ("NotReady", "red"),
+            *((" ", ("Suspended", "yellow")) if tenant.suspended else ()),
+            f"  {output.some(tenant.owners)}  {tenant.network}",
+        )
+    )
+    for line in _troubles(tenant.conditions):
+        root.add(line)
+    for namespace in tenant.namespaces:
+        _fill(root.add(output.styled(_title(namespace))), namespace, blocks=blocks)
+    return root
 
 
-def _troubles(conditions: Sequence[ConditionView], style: Style) -> list[str]:
-    """Return a line for each thing that a person should know beyond the first line."""
+def _troubles(conditions: Sequence[ConditionView]) -> list[Text]:
+    """Return a line for each condition that the first line does not show."""
     if not conditions:
-        return [style.paint("the operator has not dealt with it yet", "yellow")]
+        return [output.styled(("the operator has not dealt with it yet", "yellow"))]
     ready = [each for each in conditions if each.type == reasons.READY]
     others = [each for each in conditions if each.type not in _REPEATS | _WARNINGS | {reasons.READY}]
     wrong = [
@@ -159,25 +146,24 @@ def _troubles(conditions: Sequence[ConditionView], style: Style) -> list[str]:
     ]
     warned = [each for each in conditions if each.type in _WARNINGS and each.status is ConditionStatus.TRUE]
     return [
-        *(style.paint(f"{each.type} is {each.status}: {each.reason}: {each.message}", "red") for each in wrong),
-        *(style.paint(f"{each.type}: {each.message}", "yellow") for each in warned),
+        *(output.styled((f"{each.type} is {each.status}: {each.reason}: {each.message}", "red")) for each in wrong),
+        *(output.styled((f"{each.type}: {each.message}", "yellow")) for each in warned),
     ]
 
 
-def _namespace(namespace: NamespaceView, style: Style) -> list[str]:
-    troubles: list[str] = []
+def _fill(branch: Tree, namespace: NamespaceView, *, blocks: bool) -> None:
+    """Add to a namespace's branch its conditions, the bars of its quota, and the namespaces below it."""
     if not namespace.bound:
-        troubles = [style.paint("its Subnamespace is not there", "yellow")]
+        branch.add(output.styled(("its Subnamespace is not there", "yellow")))
     elif namespace.subnamespace and namespace.conditions is not None:
-        troubles = _troubles(namespace.conditions, style)
-    bars: list[str] = []
-    if namespace.quota:
-        columns = zip(*(_texts(use) for use in namespace.quota), strict=True)
-        widths = [max(len(text) for text in column) for column in columns]
-        bars = [_use(use, widths, style) for use in namespace.quota]
-    below = [[line] for line in (*troubles, *bars)]
-    below += [_namespace(child, style) for child in namespace.children]
-    return [_title(namespace), *_indent(below, style)]
+        for line in _troubles(namespace.conditions):
+            branch.add(line)
+    texts = [(use.key, use.used, use.hard) for use in namespace.quota]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    for use in namespace.quota:
+        branch.add(_use(use, widths, blocks=blocks))
+    for child in namespace.children:
+        _fill(branch.add(output.styled(_title(child))), child, blocks=blocks)
 
 
 def _title(namespace: NamespaceView) -> str:
@@ -190,21 +176,19 @@ def _title(namespace: NamespaceView) -> str:
     return head if namespace.quota or not namespace.name or namespace.is_closed else f"{head}  no quota"
 
 
-def _texts(use: Use) -> tuple[str, str, str]:
-    return use.key, use.used, use.hard
-
-
-def _use(use: Use, widths: Sequence[int], style: Style) -> str:
+def _use(use: Use, widths: Sequence[int], *, blocks: bool) -> Text:
     share = _share(use)
     full = min(BAR, int(share * BAR))
     # A little is not nothing.
     full = max(full, 1) if share > 0 else full
-    block, space = ("█", "░") if style.draws else ("#", "-")
-    bar = block * full + space * (BAR - full)
+    block, space = ("█", "░") if blocks else ("#", "-")
     color = "red" if share >= _FULL else "yellow" if share >= _NEARLY else "green"
-    key, used, hard = (text.ljust(width) for text, width in zip(_texts(use), widths, strict=True))
-    # Rounded down: 100 % is said only of what is full.
-    return f"{key}  [{style.paint(bar, color)}]  {used.strip().rjust(widths[1])} / {hard}  {int(share * 100):3d} %"
+    # Rounded down: 100 % is only of what is full.
+    return output.styled(
+        f"{use.key.ljust(widths[0])}  [",
+        (block * full + space * (BAR - full), color),
+        f"]  {use.used.rjust(widths[1])} / {use.hard.ljust(widths[2])}  {int(share * 100):3d} %",
+    )
 
 
 def _share(use: Use) -> float:
@@ -215,18 +199,3 @@ def _share(use: Use) -> float:
     if hard == 0:
         return _FULL if used else 0.0
     return float(used / hard)
-
-
-def _indent(groups: Sequence[Sequence[str]], style: Style) -> list[str]:
-    lines: list[str] = []
-    for index, group in enumerate(groups):
-        is_last = index == len(groups) - 1
-        lines.append((style.last if is_last else style.branch) + group[0])
-        lines += [("    " if is_last else style.trunk) + line for line in group[1:]]
-    return lines
-
-
-def _few(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - 3} more" if len(listed) > 3 else ""  # noqa: PLR2004 - as everywhere
-    return ", ".join(listed[:3]) + more

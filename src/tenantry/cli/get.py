@@ -128,8 +128,7 @@ async def _get(client: Client, asked: list[Asked], reading: _Reading, *, lenient
         elif not reading.is_table:
             objects += [row.value for row in page.rows]
         elif page.rows:
-            output.write_lines([""] if tables else [])
-            output.write_lines(output.table(page.headers, [row.cells for row in page.rows]))
+            output.show(*([""] if tables else []), output.table(page.headers, [row.cells for row in page.rows]))
             tables += 1
     if reading.form in {"json", "yaml"} and not reading.watches:
         single = len(asked) == 1 and len(asked[0].names) == 1
@@ -143,25 +142,31 @@ async def _get(client: Client, asked: list[Asked], reading: _Reading, *, lenient
 async def _watch(client: Client, asked: Asked, reading: _Reading, page: _Page) -> None:
     """Print the objects of a page, then each change, for ever."""
     kind = asked.kind
-    output.write_lines(_lines(kind, reading, page, page.rows))
+    _print_rows(kind, reading, page, page.rows)
     seen = {row.key: row.version for row in page.rows}
     while True:
         async for row in _changes(client, asked, reading, page):
             if row.version > seen.get(row.key, 0):
                 seen[row.key] = row.version
-                output.write_lines(_lines(kind, reading, page, [row])[1 if reading.is_table else 0 :])
+                _print_rows(kind, reading, page, [row])
         # The server ended the watch, as it does every few minutes: what changed meanwhile is in a new list.
         page = await _list(client, asked, reading)
         for row in page.rows:
             if row.version > seen.get(row.key, 0):
                 seen[row.key] = row.version
-                output.write_lines(_lines(kind, reading, page, [row])[1 if reading.is_table else 0 :])
+                _print_rows(kind, reading, page, [row])
 
 
-def _lines(kind: Kind, reading: _Reading, page: _Page, rows: Sequence[_Row]) -> list[str]:
-    if reading.is_table:
-        # Widths are those of the first page: later rows keep to its columns.
-        return output.table(page.headers, [row.cells for row in rows], like=[row.cells for row in page.rows])
+def _print_rows(kind: Kind, reading: _Reading, page: _Page, rows: Sequence[_Row]) -> None:
+    if not reading.is_table:
+        output.write_lines(_lines(kind, reading, rows))
+        return
+    # Later rows keep to the columns of the first page.
+    like = [row.cells for row in page.rows]
+    output.show(output.table(page.headers, [row.cells for row in rows], like=like, has_header=rows is page.rows))
+
+
+def _lines(kind: Kind, reading: _Reading, rows: Sequence[_Row]) -> list[str]:
     if reading.form == "name":
         return [kinds.full_name(kind, row.name) for row in rows]
     if reading.form == "json":

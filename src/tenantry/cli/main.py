@@ -10,86 +10,108 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
-from click.shell_completion import CompletionItem
 from typing_extensions import override
 
 from tenantry import __version__
 from tenantry.api.errors import TenantryError
 
-# verb -> (module below tenantry.cli, attribute, one line of help). The help stands here so that listing
-# the verbs imports none of them.
-VERBS: dict[str, tuple[str, str, str]] = {
-    "up": ("up", "up", "Start a local cluster: a real control plane with Tenantry in it."),
-    "down": ("down", "down", "Stop a local cluster."),
-    "status": ("status", "status", "Show the local clusters and their components."),
-    "logs": ("logs", "logs", "Print the log of a local cluster's component."),
-    "kubectl": ("kubectl", "kubectl", "Run kubectl against the chosen cluster."),
-    "tenant": ("tenant", "tenant", "Make, suspend, resume and renew tenants."),
-    "sub": ("sub", "sub", "Make, move, renew and delete subnamespaces."),
-    "get": ("get", "get", "Print tenants and subnamespaces, as a table, JSON or YAML."),
-    "describe": ("describe", "describe", "Show everything about a tenant or a subnamespace on one page."),
-    "tree": ("tree", "tree", "Draw the tenants, their namespaces and how much of their quotas is used."),
-    "quota": ("quota", "quota", "Show how tenants' quotas are divided, and change them for a while."),
-    "slice": ("slice", "slice_", "Claim nodes for a tenant alone, and give them back."),
-    "nodes": ("nodes", "nodes", "Show which node is whose, which are free, and who waits for some."),
-    "explain": ("explain.group", "explain", "Explain denials, rights, quotas and slices."),
-    "audit": ("audit", "audit", "Try, as a tenant, what a tenant must not be able to do."),
-    "name": ("name", "name", "Print what the namespace of a subnamespace is called."),
-    "import": ("imports", "import_", "Take over the namespaces that another tool has made."),
-    "request": ("request", "request", "Ask for a tenant or a role."),
-    "requests": ("request", "requests", "Print what people ask for, and what was decided."),
-    "approve": ("approve", "approve", "Approve what others have asked for."),
-    "deny": ("approve", "deny", "Deny what others have asked for."),
-    "wait": ("wait", "wait", "Wait until tenants or subnamespaces are ready, or gone."),
-    "diff": ("diff", "diff", "Print what the operator would change, without changing it."),
-    "render": ("render", "render", "Print what the operator would make of tenants in a file; no cluster needed."),
-    "delete": ("delete", "delete", "Delete tenants or subnamespaces, with everything in them."),
-    "kubeconfig": ("kubeconfig", "kubeconfig", "Print a kubeconfig: an administrator's, or a tenant's user's."),
-    "oidc": ("oidc", "oidc", "Print what a cluster and its people need for logins at an OIDC provider."),
-    "bench": ("bench.group", "bench", "Measure a cluster, beside the API server's own speed."),
-    "local": ("local", "local", "Build the binaries of the local clusters, list and clean their caches."),
-    "node": ("node", "node", "Add, remove, crash and restart the real nodes of a local cluster."),
-    "image": ("image", "image", "Make container images from local files, and load them into real nodes."),
-    "install": ("install", "install", "Put Tenantry into a cluster: kinds, rights, policies and the operator."),
-    "uninstall": ("uninstall", "uninstall", "Take Tenantry out of a cluster."),
-    "completion": ("completion", "completion", "Print the completion script for a shell."),
-    "operator": ("operator", "operator", "Run the operator (what the Deployment and local clusters run)."),
+# task -> verb -> (module below tenantry.cli, attribute, one line of help). The help is here so that listing the verbs
+# imports none of them.
+TASKS: dict[str, dict[str, tuple[str, str, str]]] = {
+    "Local clusters": {
+        "up": ("up", "up", "Start a local cluster: a Kubernetes control plane with Tenantry in it."),
+        "down": ("down", "down", "Stop a local cluster."),
+        "status": ("status", "status", "Show the local clusters and their components."),
+        "logs": ("logs", "logs", "Print the log of a local cluster's component."),
+        "node": ("node", "node", "Add, remove, crash and restart the real nodes of a local cluster."),
+        "image": ("image", "image", "Build container images from local files, and load them into real nodes."),
+        "local": ("local", "local", "Build the binaries of local clusters, list and clean their caches."),
+        "kubectl": ("kubectl", "kubectl", "Run kubectl against the chosen cluster."),
+    },
+    "Tenants": {
+        "tenant": ("tenant", "tenant", "Create, suspend, resume and renew tenants."),
+        "sub": ("sub", "sub", "Create, move, renew and delete subnamespaces."),
+        "quota": ("quota", "quota", "Show how tenants' quotas are divided, and adjust them for a limited time."),
+        "slice": ("slice", "slice_", "Claim nodes for one tenant, and release them."),
+        "delete": ("delete", "delete", "Delete tenants or subnamespaces, with everything in them."),
+        "import": ("imports", "import_", "Adopt the namespaces that another tool has created."),
+    },
+    "Show": {
+        "get": ("get", "get", "Print tenants and subnamespaces as a table, JSON or YAML."),
+        "describe": ("describe", "describe", "Show everything about a tenant or a subnamespace on one page."),
+        "tree": ("tree", "tree", "Draw the tenants, their namespaces and the use of their quotas."),
+        "nodes": ("nodes", "nodes", "Show the tenant of each node, the free nodes, and the claims that wait."),
+        "name": ("name", "name", "Print the name of a subnamespace's namespace."),
+        "wait": ("wait", "wait", "Wait until tenants or subnamespaces are ready, or gone."),
+    },
+    "Review changes": {
+        "diff": ("diff", "diff", "Print what the operator would change, without changing it."),
+        "render": ("render", "render", "Print the objects that tenants in a file become; no cluster needed."),
+    },
+    "Explain and audit": {
+        "explain": ("explain.group", "explain", "Explain denied objects, rights, quotas and claims of nodes."),
+        "audit": ("audit", "audit", "Try, as a tenant, what a tenant must not be able to do."),
+    },
+    "Access": {
+        "request": ("request", "request", "Request a tenant or a role."),
+        "requests": ("request", "requests", "Print the requests, and what was decided."),
+        "approve": ("approve", "approve", "Approve requests of others."),
+        "deny": ("approve", "deny", "Deny requests of others."),
+        "kubeconfig": ("kubeconfig", "kubeconfig", "Print a kubeconfig for an administrator, or for a tenant's user."),
+        "oidc": ("oidc", "oidc", "Print what a cluster and its users need for logins at an OIDC provider."),
+    },
+    "Operate": {
+        "install": ("install", "install", "Install Tenantry in a cluster: kinds, rights, policies and the operator."),
+        "uninstall": ("uninstall", "uninstall", "Remove Tenantry from a cluster."),
+        "operator": ("operator", "operator", "Run the operator, as the Deployment and local clusters do."),
+        "bench": ("bench.group", "bench", "Measure a cluster, beside the API server's own speed."),
+        "completion": ("completion", "completion", "Print the completion script for a shell."),
+    },
 }
 
-HIDDEN = {"netpol-agent": ("netpol_agent", "netpol_agent"), "node-agent": ("node_agent", "node_agent")}
-"""What machines call: verb -> (module below tenantry.cli, attribute)."""
+VERBS = {verb: entry for verbs in TASKS.values() for verb, entry in verbs.items()}
+
+HIDDEN = {
+    "netpol-agent": ("netpol_agent", "netpol_agent", "Enforce NetworkPolicies on a node."),
+    "node-agent": ("node_agent", "node_agent", "Clean a node."),
+}
+"""What components call, in the form of VERBS."""
 
 
 class LazyVerbs(click.Group):
-    """A group whose commands are imported when they are called."""
+    """A group that lists its commands by their names and help, and imports the one that is called."""
+
+    def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - as click.Group takes them
+        listed = [click.Command(verb, help=text) for verb, (_, _, text) in VERBS.items()]
+        hidden = [click.Command(verb, help=text, hidden=True) for verb, (_, _, text) in HIDDEN.items()]
+        super().__init__(commands=[*listed, *hidden], **attributes)
 
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
+        return [*VERBS, *HIDDEN]
 
     @override
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS and cmd_name not in HIDDEN:
-            return None
-        module, attribute = HIDDEN[cmd_name] if cmd_name in HIDDEN else VERBS[cmd_name][:2]
-        command = getattr(importlib.import_module(f"tenantry.cli.{module}"), attribute)
-        if not isinstance(command, click.Command):
-            raise TypeError(f"tenantry.cli.{module}.{attribute} is not a command")
-        keep_examples(command)
-        return command
-
-    @override
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
-        # The base would import every verb for its help.
-        offers = [
-            CompletionItem(verb, help=text) for verb, (_, _, text) in VERBS.items() if verb.startswith(incomplete)
-        ]
-        return offers if offers and not incomplete.startswith("-") else super().shell_complete(ctx, incomplete)
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, load(name) if name else command, rest
 
     @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(verb, text) for verb, (_, _, text) in VERBS.items()])
+        for task, verbs in TASKS.items():
+            with formatter.section(task):
+                formatter.write_dl([(verb, text) for verb, (_, _, text) in verbs.items()])
+
+
+def load(verb: str) -> click.Command:
+    """Import a verb's command."""
+    module, attribute, _ = {**VERBS, **HIDDEN}[verb]
+    command = getattr(importlib.import_module(f"tenantry.cli.{module}"), attribute)
+    if not isinstance(command, click.Command):
+        raise TypeError(f"tenantry.cli.{module}.{attribute} is not a command")
+    keep_examples(command)
+    return command
 
 
 def keep_examples(command: click.Command) -> None:
@@ -110,7 +132,7 @@ def main() -> None:
     program = Path(sys.argv[0]).name
     prog_name = "kubectl tenantry" if program == "kubectl-tenantry" else "tenantry"
     try:
-        sys.exit(tenantry.main(prog_name=prog_name, standalone_mode=False))
+        sys.exit(_command().main(prog_name=prog_name, standalone_mode=False))
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -128,6 +150,14 @@ def main() -> None:
         # The reader went away (`tenantry … | head`): leave without the interpreter's complaint about stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+
+
+def _command() -> click.Group:
+    if not sys.stdout.isatty():
+        return tenantry
+    from tenantry.cli.help import with_rich_help
+
+    return with_rich_help(tenantry)
 
 
 def told_by(group: ExceptionGroup[Exception]) -> list[TenantryError]:

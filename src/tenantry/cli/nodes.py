@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from tenantry.cli import nodes_view, output, place, session
-from tenantry.cli.forest import Style
 from tenantry.cli.nodes_view import NodesView
 from tenantry.cli.target import Target, takes_target
 
@@ -37,8 +36,8 @@ def nodes(target: Target, *, namespace: str, form: str | None) -> None:
         output.write(output.to_json(view))
         return
     is_terminal = sys.stdout.isatty()
-    style = Style(draws=is_terminal and output.can_draw(sys.stdout.encoding), color=output.has_color())
-    output.write_lines(nodes_view.lines(view, style, datetime.now(UTC)))
+    blocks = is_terminal and output.has_blocks(sys.stdout.encoding)
+    output.show(*nodes_view.lines(view, datetime.now(UTC), blocks=blocks))
     if not view.nodes:
         output.talk("no claim has nodes" if view.partial else "the cluster has no nodes")
     elif any(node.ready is None for node in view.nodes):

@@ -7,12 +7,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tenantry.cli import durations, output
-from tenantry.cli.forest import Style
 from tenantry.world.quantity import parse
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from tenantry.cli.output import Part
 
 FREE = "Free"
 SHARED = "Shared"
@@ -124,21 +129,21 @@ def in_order(name: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name))
 
 
-def lines(view: NodesView, style: Style, now: datetime) -> list[str]:
+def lines(view: NodesView, now: datetime, *, blocks: bool) -> list[Part]:
     """Return the map of the nodes, the sums below it, and who waits."""
-    parts = [
-        _map(view, style, now),
-        [] if view.partial else sums(view.nodes, style),
+    parts: list[list[Part]] = [
+        _map(view, now, blocks=blocks),
+        [] if view.partial else sums(view.nodes, blocks=blocks),
         [f"{node.name} is set aside until it is clean: {node.unclean}" for node in view.nodes if node.unclean],
         _queue(view.waiting, now),
     ]
-    return [line for index, part in enumerate(each for each in parts if each) for line in ["", *part][not index :]]
+    return output.paragraphs(parts)
 
 
-def _map(view: NodesView, style: Style, now: datetime) -> list[str]:
+def _map(view: NodesView, now: datetime, *, blocks: bool) -> list[Part]:
     if not view.nodes:
         return []
-    columns: list[tuple[str, list[str]]] = [
+    columns: list[tuple[str, Sequence[str | Text]]] = [
         ("NODE", [node.name for node in view.nodes]),
         ("STATE", [_state(node) for node in view.nodes]),
         ("TENANT", [node.tenant or _together(part.tenant for part in node.parts) for node in view.nodes]),
@@ -150,13 +155,9 @@ def _map(view: NodesView, style: Style, now: datetime) -> list[str]:
         columns.append(("FROM", [node.contributed_by or NOBODY for node in view.nodes]))
     if any(node.next for node in view.nodes):
         columns.append(("NEXT", [node.next or NOBODY for node in view.nodes]))
-    columns += [(key.upper(), [_used(node, key, style) for node in view.nodes]) for key in ("cpu", "memory")]
+    columns += [(key.upper(), [_used(node, key, blocks=blocks) for node in view.nodes]) for key in ("cpu", "memory")]
     columns.append(("PODS OF", [_pods(node.pods) for node in view.nodes]))
-    head, *rows = output.table(
-        [title for title, _ in columns], list(zip(*(cells for _, cells in columns), strict=True))
-    )
-    at = head.index("STATE")
-    return [head, *(_painted(row, at, node.state, style) for row, node in zip(rows, view.nodes, strict=True))]
+    return [output.table([title for title, _ in columns], zip(*(cells for _, cells in columns), strict=True))]
 
 
 def _claims(node: NodeView) -> str:
@@ -174,13 +175,10 @@ def _together(tenants: Iterable[str]) -> str:
     return ", ".join(sorted({each for each in tenants if each})) or NOBODY
 
 
-def _painted(row: str, at: int, state: str, style: Style) -> str:
-    return row[:at] + style.paint(state, _COLORS.get(state, "white")) + row[at + len(state) :]
-
-
-def _state(node: NodeView) -> str:
+def _state(node: NodeView) -> Text:
     also = {"NotReady": node.ready is False, "Cordoned": node.cordoned, "NotClean": bool(node.unclean)}
-    return ",".join([node.state, *(word for word, is_so in also.items() if is_so)])
+    words = "".join(f",{word}" for word, is_so in also.items() if is_so)
+    return output.styled((node.state, _COLORS.get(node.state, "")), words)
 
 
 def ends(at: str, now: datetime) -> str:
@@ -191,7 +189,7 @@ def ends(at: str, now: datetime) -> str:
     return f"in {durations.text(left)}" if left > 0 else "now"
 
 
-def _used(node: NodeView, key: str, style: Style) -> str:
+def _used(node: NodeView, key: str, *, blocks: bool) -> str:
     """Return how much of a resource is asked for: of what there is, where that is known."""
     if node.requested is None:
         return "?"
@@ -201,7 +199,7 @@ def _used(node: NodeView, key: str, style: Style) -> str:
     has = parse(node.allocatable.get(key, "0"))
     share = parse(asked) / has if has else Fraction(0)
     percent = f"{round(share * 100):>3}%"
-    return f"{bar(share, BAR)} {percent}" if style.draws else percent.strip()
+    return f"{bar(share, BAR)} {percent}" if blocks else percent.strip()
 
 
 def bar(share: Fraction, width: int) -> str:
@@ -227,7 +225,7 @@ def _pods(pods: Mapping[str, int] | None) -> str:
 # -- sums -----------------------------------------------------------------------------------------
 
 
-def sums(nodes: Sequence[NodeView], style: Style) -> list[str]:
+def sums(nodes: Sequence[NodeView], *, blocks: bool) -> list[Part]:
     """Return how many nodes each tenant has, which claims have them, and how many are free."""
     if not nodes:
         return []
@@ -235,12 +233,12 @@ def sums(nodes: Sequence[NodeView], style: Style) -> list[str]:
     said = f"{taken} of {len(nodes)} nodes taken, {len(nodes) - taken} free"
     owners = Counter(_owner(node) for node in nodes if node.state != FREE)
     ordered = [*sorted(owners.items(), key=lambda item: (-item[1], item[0])), ("", len(nodes) - taken)]
-    rows = [_sum(tenant, number, nodes, style) for tenant, number in ordered if number]
-    return [said, *output.table(("TENANT", "NODES", "CLAIMS"), rows)]
+    rows = [_sum(tenant, number, nodes, blocks=blocks) for tenant, number in ordered if number]
+    return [said, output.table(("TENANT", "NODES", "CLAIMS"), rows)]
 
 
-def _sum(tenant: str, number: int, nodes: Sequence[NodeView], style: Style) -> tuple[str, str, str]:
-    if style.draws:
+def _sum(tenant: str, number: int, nodes: Sequence[NodeView], *, blocks: bool) -> tuple[str, str, str]:
+    if blocks:
         length = bar(Fraction(number, len(nodes)), ALL_BAR).rstrip("░")
         shown = f"{number:>3} {length}"
     else:
@@ -255,6 +253,6 @@ def _owner(node: NodeView) -> str:
     return IN_PARTS if node.state == SHARED else node.tenant
 
 
-def _queue(waiting: Iterable[WaitingView], now: datetime) -> list[str]:
+def _queue(waiting: Iterable[WaitingView], now: datetime) -> list[Part]:
     rows = [(each.claim, durations.age(each.since, now), str(each.count), each.why) for each in waiting]
-    return output.table(("WAITING", "FOR", "NODES", "BECAUSE"), rows) if rows else []
+    return [output.table(("WAITING", "FOR", "NODES", "BECAUSE"), rows)] if rows else []

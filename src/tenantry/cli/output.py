@@ -1,41 +1,58 @@
-"""What goes to stdout: tables, JSON, YAML; in what the terminal can show."""
+"""Prints results on stdout and messages on stderr: tables and trees by rich, JSON, YAML, plain lines.
+
+On a terminal a table or a tree is as wide as the terminal and has colours. Everywhere else the same table or tree is
+plain text without colours, and no line is wrapped or cut, so that scripts can read it.
+"""
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 import msgspec
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+    from rich.tree import Tree
+
+    Part = str | Text | Table | Tree | Padding
+    """What `show` prints: lines of text, a table or a tree."""
 
 Json = Mapping[str, Any]
 F = TypeVar("F", bound=Callable[..., object])
 
 NONE = "<none>"
-_OBEYED = re.compile(r"(?!\x1b\[[0-9;]*m)[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""What a terminal obeys, but for the ends of lines, tabs, and colours, which are ours."""
+_CONTROL = re.compile(r"(?!\x1b\[[0-9;]*m)[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Control characters except line ends, tabs and colours, which this module writes itself."""
 
 MOST_NAMED = 3
-"""How many names a table's cell holds."""
+"""How many names `some` lists."""
+
+_UNLIMITED = 10**5
+"""The width of output that no terminal shows."""
 
 
-def output_option(*choices: str, default: str = "", text: str = "") -> Callable[[F], F]:
+def output_option(*choices: str, default: str = "", text: str = "Output format.") -> Callable[[F], F]:
     """Return the decorator of `-o`.
 
     Args:
-        choices: What may be asked for.
-        default: What it is where nothing is; "" for the form for people.
-        text: What to say of the default in the help.
+        choices: The formats.
+        default: The format without `-o`; "" for the human-readable one.
+        text: The help.
     """
-    said = text or "In another form than the one for people."
-    return click.option("-o", "--output", "form", type=click.Choice(choices), default=default or None, help=said)
+    return click.option("-o", "--output", "form", type=click.Choice(choices), default=default or None, help=text)
 
 
-def can_draw(encoding: str | None) -> bool:
-    """Tell whether a terminal of this encoding shows lines and blocks."""
+def has_blocks(encoding: str | None) -> bool:
+    """Return whether text of this encoding can contain lines and blocks."""
     try:
         "├└│█░▌".encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -44,14 +61,17 @@ def can_draw(encoding: str | None) -> bool:
 
 
 def has_color() -> bool:
-    """Tell whether stdout takes colours: a terminal, and nobody said NO_COLOR (no-color.org)."""
+    """Return whether stdout takes colours: it is a terminal, and NO_COLOR (no-color.org) is not set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+# -- text -----------------------------------------------------------------------------------------
+
+
 def write(text: str) -> None:
-    """Print text on stdout; characters that it cannot encode become "?", rather than an error."""
+    """Print text on stdout; characters that its encoding lacks become "?" instead of an error."""
     encoding = sys.stdout.encoding or "utf-8"
-    shown = _OBEYED.sub(lambda found: visible(found[0]), text)
+    shown = _CONTROL.sub(lambda found: visible(found[0]), text)
     click.echo(shown.encode(encoding, "replace").decode(encoding), nl=not text.endswith("\n"), color=has_color())
 
 
@@ -62,19 +82,39 @@ def write_lines(lines: Iterable[str]) -> None:
 
 
 def talk(text: str) -> None:
-    """Print a line on stderr: what happens, for people."""
+    """Print a message on stderr."""
     encoding = sys.stderr.encoding or "utf-8"
     shown = "\n".join(visible(line) for line in text.split("\n"))
     click.echo(shown.encode(encoding, "replace").decode(encoding), err=True)
 
 
 def visible(text: str) -> str:
-    """Return a text with what a terminal obeys, or shows in another order, written out.
+    """Return a text with control and direction characters escaped.
 
-    Tenants choose much of what administrators read: a role's name, or why it is asked for, could take a line back and
-    write another one.
+    Tenants choose much of the text that administrators read, such as the name of a role or the reason of a request.
+    Control characters in it could erase a line and write another one.
     """
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first three names, and how many more there are."""
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def cell(value: object) -> str:
+    """Return the text of a table's cell, as kubectl writes it."""
+    match value:
+        case None | "":
+            return NONE
+        case bool():
+            return str(value).lower()
+        case _:
+            return " ".join(str(value).split())
+
+
+# -- JSON and YAML --------------------------------------------------------------------------------
 
 
 def to_json(value: object) -> str:
@@ -87,10 +127,10 @@ def to_yaml(values: Sequence[object]) -> str:
     import yaml
 
     class Plain(yaml.SafeDumper):
-        """Without anchors: the same map twice is written twice."""
+        """Writes no anchors: the same map twice is written twice."""
 
         def ignore_aliases(self, data: object) -> bool:
-            """Tell that nothing is an alias."""
+            """Return True: nothing becomes an alias."""
             return data is not None or data is None
 
     documents = [msgspec.to_builtins(value) for value in values]
@@ -101,41 +141,104 @@ def print_objects(objects: Sequence[Json], form: str, *, single: bool) -> None:
     """Print whole objects.
 
     Args:
-        objects: As the server gave them.
+        objects: As the server returned them.
         form: "json" or "yaml".
-        single: One object was asked for, by its name: no list is made of it.
+        single: One object was requested by name, and is printed without a List around it.
     """
     listed: Json = {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": list(objects)}
     value = objects[0] if single and len(objects) == 1 else listed
     write(to_json(value) if form == "json" else to_yaml([value]))
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, like: Sequence[Sequence[str]] = ()) -> list[str]:
-    """Return lines with columns three spaces apart, the headers first.
+# -- tables and trees -----------------------------------------------------------------------------
+
+
+def styled(*parts: str | tuple[str, str]) -> Text:
+    """Return text from parts; a part is a string, or a string and its style."""
+    from rich.text import Text
+
+    shown = [visible(part) if isinstance(part, str) else (visible(part[0]), part[1]) for part in parts]
+    return Text.assemble(*shown)
+
+
+def table(
+    headers: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    *,
+    like: Sequence[Sequence[str]] = (),
+    has_header: bool = True,
+) -> Table:
+    """Return a table without lines, its columns three spaces apart.
 
     Args:
         headers: The first line.
-        rows: The others.
-        like: Rows whose widths count too.
+        rows: The other lines.
+        like: Rows of another table; columns are at least as wide as there.
+        has_header: Print the first line.
     """
-    told = [[visible(each) for each in line] for line in (headers, *rows)]
-    lines = (*told, *([visible(each) for each in line] for line in like))
-    widths = [max(len(line[index]) for line in lines) for index in range(len(headers))]
-    return ["   ".join(each.ljust(width) for each, width in zip(line, widths, strict=True)).rstrip() for line in told]
+    from rich.cells import cell_len
+    from rich.table import Table
+
+    found = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold", show_header=has_header)
+    for index, header in enumerate(headers):
+        width = max((cell_len(visible(row[index])) for row in (headers, *like)), default=0)
+        # Only the last column is wrapped: a name in two lines could not be copied.
+        wraps = index == len(headers) - 1
+        found.add_column(styled(header), no_wrap=not wraps, overflow="fold", min_width=None if wraps else width)
+    for row in rows:
+        found.add_row(*(styled(each) if isinstance(each, str) else each for each in row))
+    return found
 
 
-def some(names: Sequence[str]) -> str:
-    """Return the first three names, and how many more there are."""
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+def tree(label: str | Text) -> Tree:
+    """Return a tree with this root; `add` adds a branch."""
+    from rich.tree import Tree
+
+    return Tree(styled(label) if isinstance(label, str) else label, guide_style="default")
 
 
-def cell(value: object) -> str:
-    """Return a table's cell, as kubectl writes it."""
-    match value:
-        case None | "":
-            return NONE
-        case bool():
-            return str(value).lower()
-        case _:
-            return " ".join(str(value).split())
+def indented(part: Part) -> Part:
+    """Return a part with two spaces before each of its lines."""
+    from rich.padding import Padding
+
+    return Padding(styled(part) if isinstance(part, str) else part, (0, 0, 0, 2), expand=False)
+
+
+def paragraphs(groups: Iterable[Sequence[Part]]) -> list[Part]:
+    """Return the parts of all groups that have some, with an empty line between two groups."""
+    return [part for index, group in enumerate(filter(None, groups)) for part in ["", *group][not index :]]
+
+
+def show(*parts: Part) -> None:
+    """Print tables, trees and texts on stdout, one below the other."""
+    write("".join(f"{line}\n" for line in _render(_console(sys.stdout, is_terminal=sys.stdout.isatty()), parts)))
+
+
+def plain(*parts: Part, encoding: str = "utf-8") -> list[str]:
+    """Return the lines of parts as a pipe of this encoding gets them."""
+    return _render(_console(io.TextIOWrapper(io.BytesIO(), encoding), is_terminal=False), parts)
+
+
+def _render(console: Console, parts: Iterable[Part]) -> list[str]:
+    """Return the lines of parts, as wide as the console or, if words do not fit, wider."""
+    from rich.measure import Measurement
+
+    with console.capture() as captured:
+        for part in parts:
+            given = styled(part) if isinstance(part, str) else part
+            least = Measurement.get(console, console.options.update(max_width=_UNLIMITED), given).minimum
+            console.print(given, width=max(console.width, least), crop=False)
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def _console(file: TextIO, *, is_terminal: bool) -> Console:
+    from rich.console import Console
+
+    return Console(
+        file=file,
+        color_system="auto" if is_terminal and has_color() else None,
+        width=None if is_terminal else _UNLIMITED,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -18,6 +19,9 @@ from tenantry.api.tenant import Tenant, TenantStatus
 from tenantry.api.tenantresourcequota import TenantResourceQuotaStatus
 from tenantry.cli import durations, output
 from tenantry.cli.seen import ClusterPolicySeen, EventSeen, NamespaceSeen, PolicySeen, QuotaSeen
+
+if TYPE_CHECKING:
+    from tenantry.cli.output import Part
 
 Status = TenantStatus | SubnamespaceStatus | TenantResourceQuotaStatus
 
@@ -41,7 +45,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     events: list[EventSeen] | None
 
 
-def lines(facts: Facts, now: datetime) -> list[str]:
+def lines(facts: Facts, now: datetime) -> list[Part]:
     """Return the page."""
     return [
         *_head(facts.tenant, now),
@@ -94,20 +98,20 @@ def marks_text(marks: dict[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in sorted(marks.items())) or output.NONE
 
 
-def section(title: str, body: Iterable[str]) -> list[str]:
+def section(title: str, body: Iterable[Part]) -> list[Part]:
     """Return a title and the indented lines below it."""
-    return [f"{title}:", *(f"  {line}" for line in list(body) or [output.NONE])]
+    return [f"{title}:", *(output.indented(part) for part in list(body) or [output.NONE])]
 
 
-def owners(given: Sequence[Owner]) -> list[str]:
+def owners(given: Sequence[Owner]) -> list[Part]:
     """Return the table of owners."""
     if not given:
         return []
     rows = [(owner.kind.value, owner.name, owner.namespace) for owner in given]
-    return output.table(("KIND", "NAME", "NAMESPACE"), [[output.cell(value) for value in row] for row in rows])
+    return [output.table(("KIND", "NAME", "NAMESPACE"), [[output.cell(value) for value in row] for row in rows])]
 
 
-def conditions(value: KubernetesObject, status: Status, now: datetime) -> list[str]:
+def conditions(value: KubernetesObject, status: Status, now: datetime) -> list[Part]:
     """Return the table of an object's conditions."""
     found = status.conditions
     if not found:
@@ -118,7 +122,7 @@ def conditions(value: KubernetesObject, status: Status, now: datetime) -> list[s
     ]
     stale = status.observed_generation < value.metadata.generation
     note = ["these are about an older spec: the operator has not dealt with the newest yet"] if stale else []
-    return [*output.table(("TYPE", "STATUS", "AGE", "REASON", "MESSAGE"), rows), *note]
+    return [output.table(("TYPE", "STATUS", "AGE", "REASON", "MESSAGE"), rows), *note]
 
 
 def _is_own(facts: Facts) -> bool:
@@ -139,7 +143,7 @@ def _namespace(facts: Facts) -> Iterator[str]:
     yield f"{name}  {namespace.status.phase}{pods}"
 
 
-def _inside(facts: Facts) -> list[str]:
+def _inside(facts: Facts) -> list[Part]:
     """Return the sections about what is in the namespace."""
     return [
         *section("Quota", _quota(facts.quotas)),
@@ -150,14 +154,14 @@ def _inside(facts: Facts) -> list[str]:
     ]
 
 
-def _quota(quotas: Sequence[QuotaSeen] | None) -> list[str]:
+def _quota(quotas: Sequence[QuotaSeen] | None) -> list[Part]:
     if quotas is None:
         return [UNREADABLE]
     rows = [(use.key, use.used, use.hard, quota.metadata.name) for quota in quotas for use in quota.uses()]
-    return output.table(("KEY", "USED", "HARD", "RESOURCEQUOTA"), rows) if rows else ["no limits"]
+    return [output.table(("KEY", "USED", "HARD", "RESOURCEQUOTA"), rows)] if rows else ["no limits"]
 
 
-def _limits(limits: Sequence[LimitRange] | None) -> list[str]:
+def _limits(limits: Sequence[LimitRange] | None) -> list[Part]:
     if limits is None:
         return [UNREADABLE]
     rows = [
@@ -166,18 +170,18 @@ def _limits(limits: Sequence[LimitRange] | None) -> list[str]:
         for item in each.spec.limits
         for resource in sorted({*item.default_request, *item.default})
     ]
-    return output.table(("RESOURCE", "REQUEST", "LIMIT"), rows) if rows else []
+    return [output.table(("RESOURCE", "REQUEST", "LIMIT"), rows)] if rows else []
 
 
-def _policies(policies: Sequence[PolicySeen] | None, above: Sequence[ClusterPolicySeen] | None) -> list[str]:
+def _policies(policies: Sequence[PolicySeen] | None, above: Sequence[ClusterPolicySeen] | None) -> list[Part]:
     if policies is None:
         return [UNREADABLE]
     rows = [(f"ClusterNetworkPolicy {each.metadata.name}", each.spec.tier) for each in above or ()]
     rows += [(each.metadata.name, ", ".join(each.spec.policy_types)) for each in policies]
-    return output.table(("NAME", "ABOUT"), rows) if rows else ["none: everything is allowed"]
+    return [output.table(("NAME", "ABOUT"), rows)] if rows else ["none: everything is allowed"]
 
 
-def _bindings(bindings: Sequence[RoleBinding] | None) -> list[str]:
+def _bindings(bindings: Sequence[RoleBinding] | None) -> list[Part]:
     if bindings is None:
         return [UNREADABLE]
     rows: list[tuple[str, str, str]] = []
@@ -187,15 +191,15 @@ def _bindings(bindings: Sequence[RoleBinding] | None) -> list[str]:
         nobody = "nobody while suspended" if closed else "nobody"
         people = [_subject(subject) for subject in binding.subjects] or [nobody]
         rows += [(person, role, binding.metadata.name) for person in people]
-    return output.table(("WHO", "ROLE", "ROLEBINDING"), rows) if rows else ["nobody but administrators"]
+    return [output.table(("WHO", "ROLE", "ROLEBINDING"), rows)] if rows else ["nobody but administrators"]
 
 
-def _subnamespaces(found: Sequence[Subnamespace] | None) -> list[str]:
+def _subnamespaces(found: Sequence[Subnamespace] | None) -> list[Part]:
     if found is None:
         return [UNREADABLE]
     rows = [(each.metadata.name, each.spec.mode.value, output.cell(each.status.namespace)) for each in found[:LISTED]]
     more = [f"and {len(found) - LISTED} more"] if len(found) > LISTED else []
-    return [*output.table(("NAME", "MODE", "NAMESPACE"), rows), *more] if rows else []
+    return [output.table(("NAME", "MODE", "NAMESPACE"), rows), *more] if rows else []
 
 
 def _subject(subject: Subject) -> str:
@@ -203,7 +207,7 @@ def _subject(subject: Subject) -> str:
     return f"{subject.kind} {f'{namespace}/' if isinstance(namespace, str) and namespace else ''}{subject.name}"
 
 
-def events(found: Sequence[EventSeen] | None, now: datetime) -> list[str]:
+def events(found: Sequence[EventSeen] | None, now: datetime) -> list[Part]:
     """Return the table of the latest events; None where they may not be read."""
     if found is None:
         return [UNREADABLE]
@@ -212,4 +216,4 @@ def events(found: Sequence[EventSeen] | None, now: datetime) -> list[str]:
         (durations.age(event.last, now), event.type, event.reason, str(event.count), output.cell(event.note))
         for event in latest
     ]
-    return output.table(("LAST", "TYPE", "REASON", "COUNT", "MESSAGE"), rows) if rows else []
+    return [output.table(("LAST", "TYPE", "REASON", "COUNT", "MESSAGE"), rows)] if rows else []

@@ -34,6 +34,7 @@ from tenantry.world import quota as keys
 from tenantry.world.validation import validate_adjustment
 
 if TYPE_CHECKING:
+    from tenantry.cli.output import Part
     from tenantry.kube.client import Client
 
 SHOW = "show"
@@ -134,7 +135,7 @@ def show(target: Target, *, names: tuple[str, ...], form: str | None) -> None:
     shown = lines(views, datetime.now(UTC))
     if not shown:
         output.talk("no tenant has a quota" if views else "no tenants; make one with `tenantry tenant create`")
-    output.write_lines(shown)
+    output.show(*shown)
     for view in views:
         if view.omitted:
             output.talk(f"tenant {view.tenant!r}: {view.omitted} more namespaces, not listed")
@@ -222,7 +223,7 @@ def _less(hard: str, used: str) -> str:
     return quantity.write(left, binary=hard.endswith("i") or used.endswith("i"))
 
 
-def lines(views: Sequence[QuotaView], now: datetime) -> list[str]:
+def lines(views: Sequence[QuotaView], now: datetime) -> list[Part]:
     """Return the table of the shares, and that of the adjustments where there are any."""
     rows: list[tuple[str, ...]] = []
     for view in views:
@@ -239,9 +240,8 @@ def lines(views: Sequence[QuotaView], now: datetime) -> list[str]:
         for each in view.adjustments
     ]
     headers = ("NAMESPACE", "KEY", "ASSIGNED", "USED", "FREE", "OWN FREE")
-    shares = output.table(headers, rows) if rows else []
-    table = output.table(("TENANT", "ADJUSTMENT", "BY", "EXPIRES"), changes) if changes else []
-    return [*shares, *([""] if shares and table else []), *table]
+    tables = [(headers, rows), (("TENANT", "ADJUSTMENT", "BY", "EXPIRES"), changes)]
+    return output.paragraphs([output.table(*each)] for each in tables if each[1])
 
 
 def _claims(share: ShareView) -> list[tuple[str, ...]]:

@@ -251,7 +251,7 @@ def requests(target: Target, *, namespace: str, everywhere: bool, pending: bool,
         output.print_objects([_whole(each) for each in shown], form, single=False)
     elif shown:
         now = datetime.now(UTC)
-        output.write_lines(output.table(HEADERS, [row(each, now) for each in shown]))
+        output.show(output.table(HEADERS, [row(each, now) for each in shown]))
     else:
         output.talk("nobody waits for a decision" if pending else "no requests found")
 

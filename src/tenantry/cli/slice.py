@@ -239,7 +239,7 @@ def list_(target: Target, *, namespace: str, form: str | None) -> None:
         output.talk("no claims; `tenantry slice claim` makes one")
         return
     now = datetime.now(UTC)
-    output.write_lines(output.table(_HEADERS, [_row(each, now) for each in sorted(found, key=lambda each: each.key)]))
+    output.show(output.table(_HEADERS, [_row(each, now) for each in sorted(found, key=lambda each: each.key)]))
 
 
 async def _read(client: Client, target: Target, namespace: str) -> list[SliceClaim]:

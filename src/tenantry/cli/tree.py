@@ -50,13 +50,13 @@ def tree(target: Target, *, names: tuple[str, ...], namespace: str, form: str | 
     if form:
         output.write(output.to_json({"tenants": tenants} if namespaces is None else {"namespaces": namespaces}))
         return
-    style = forest.Style(draws=output.can_draw(sys.stdout.encoding), color=output.has_color())
+    blocks = output.has_blocks(sys.stdout.encoding)
     if namespaces is not None:
-        output.write_lines(forest.draw_namespaces(namespaces, style))
+        output.show(*forest.draw_namespaces(namespaces, blocks=blocks))
         return
     if not tenants:
         output.talk("no tenants; make one with `tenantry tenant create`")
-    output.write_lines(forest.draw(tenants, style))
+    output.show(*forest.draw(tenants, blocks=blocks))
 
 
 async def _read(

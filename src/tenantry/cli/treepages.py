@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from tenantry.api.subnamespace import Inheritance, InheritanceMode, Subnamespace
 from tenantry.api.tenantresourcequota import TenantResourceQuota
@@ -11,8 +12,11 @@ from tenantry.cli import durations, output
 from tenantry.cli.page import conditions, events, expiry, head, marks_text, owners, section
 from tenantry.cli.seen import EventSeen
 
+if TYPE_CHECKING:
+    from tenantry.cli.output import Part
 
-def subnamespace(value: Subnamespace, found: Sequence[EventSeen] | None, now: datetime) -> list[str]:
+
+def subnamespace(value: Subnamespace, found: Sequence[EventSeen] | None, now: datetime) -> list[Part]:
     """Return the page of a Subnamespace."""
     spec, status, meta = value.spec, value.status, value.metadata
     pairs = [
@@ -46,7 +50,7 @@ def subnamespace(value: Subnamespace, found: Sequence[EventSeen] | None, now: da
     ]
 
 
-def quota(value: TenantResourceQuota, found: Sequence[EventSeen] | None, now: datetime) -> list[str]:
+def quota(value: TenantResourceQuota, found: Sequence[EventSeen] | None, now: datetime) -> list[Part]:
     """Return the page of a TenantResourceQuota."""
     meta, status = value.metadata, value.status
     pairs = [
@@ -66,7 +70,7 @@ def quota(value: TenantResourceQuota, found: Sequence[EventSeen] | None, now: da
     ]
     return [
         *head(pairs),
-        *section("Adjustments", output.table(("NAME", "RESOURCES", "EXPIRES"), rows) if rows else []),
+        *section("Adjustments", [output.table(("NAME", "RESOURCES", "EXPIRES"), rows)] if rows else []),
         *section("Conditions", conditions(value, status, now)),
         *section("Quota of the whole tree", _quota(status.hard, status.used, {})),
         *section("Events", events(found, now)),
@@ -80,7 +84,7 @@ def _children(count: int, first: Sequence[str]) -> str:
     return f"{count} ({', '.join(first)}{more})"
 
 
-def _inheritance(given: Inheritance, copied: Sequence[str]) -> list[str]:
+def _inheritance(given: Inheritance, copied: Sequence[str]) -> list[Part]:
     modes = {
         "roles": given.roles,
         "roleBindings": given.role_bindings,
@@ -95,17 +99,17 @@ def _inheritance(given: Inheritance, copied: Sequence[str]) -> list[str]:
     if not rows:
         return ["nothing"]
     done = [f"copied already: {', '.join(copied)}"] if copied else []
-    return [*output.table(("KIND", "MODE"), rows), *done]
+    return [output.table(("KIND", "MODE"), rows), *done]
 
 
 def _asked(value: Subnamespace) -> dict[str, str]:
     return {key: str(amount) for key, amount in value.spec.quota.hard.items()}
 
 
-def _quota(assigned: Mapping[str, str], used: Mapping[str, str], free: Mapping[str, str]) -> list[str]:
+def _quota(assigned: Mapping[str, str], used: Mapping[str, str], free: Mapping[str, str]) -> list[Part]:
     rows = [
         (key, amount, output.cell(used.get(key)), *([output.cell(free.get(key))] if free else []))
         for key, amount in sorted(assigned.items())
     ]
     headers = ("KEY", "ASSIGNED", "USED", *(["FREE"] if free else []))
-    return output.table(headers, rows) if rows else ["none"]
+    return [output.table(headers, rows)] if rows else ["none"]

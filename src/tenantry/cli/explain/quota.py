@@ -13,6 +13,7 @@ from tenantry.cli.target import Target, takes_target
 from tenantry.world.quota import normal
 
 if TYPE_CHECKING:
+    from tenantry.cli.output import Part
     from tenantry.kube.client import Client
     from tenantry.views.explain.quota import QuotaExplanation
 
@@ -58,17 +59,17 @@ def quota(target: Target, *, place: str, wants: tuple[str, ...], form: str | Non
     if form:
         output.write(output.to_json({"tenant": found.tenant, "namespace": found.namespace, "keys": found.keys}))
     else:
-        output.write_lines(lines(found))
+        output.show(*lines(found))
     if not found.fits:
         sys.exit(DOES_NOT_FIT)
 
 
-def lines(found: QuotaExplanation) -> list[str]:
+def lines(found: QuotaExplanation) -> list[Part]:
     """Return a table of the namespaces that were compared, and the verdict on each key."""
     rows = [
         (level.namespace, answer.key, level.hard, level.used, level.free, level.needed, level.short)
         for answer in found.keys
         for level in answer.levels
     ]
-    table = [*output.table(HEADERS, rows), ""] if rows else []
+    table: list[Part] = [output.table(HEADERS, rows), ""] if rows else []
     return [*table, *(line for answer in found.keys for line in found.verdict(answer))]

@@ -10,6 +10,7 @@ from tenantry.cli import output, place, session
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
+    from tenantry.cli.output import Part
     from tenantry.kube.client import Client
     from tenantry.views.explain.slices import SliceExplanation
 
@@ -40,13 +41,13 @@ def slice_(target: Target, *, claim: str, namespace: str, form: str | None) -> N
         return
     for note in found.notes:
         output.talk(note)
-    output.write_lines(_lines(found))
+    output.show(*_lines(found))
 
 
-def _lines(found: SliceExplanation) -> list[str]:
-    lines = [f"{found.claim} is {found.state}", f"has: {', '.join(found.has) or 'no nodes'}"]
+def _lines(found: SliceExplanation) -> list[Part]:
+    lines: list[Part] = [f"{found.claim} is {found.state}", f"has: {', '.join(found.has) or 'no nodes'}"]
     if found.would_take:
         lines.append(f"would take: {', '.join(found.would_take)}")
     if found.short:
         lines.append(f"lacks: {found.short}")
-    return [*lines, "", *output.table(("NODE", "NOT TAKEN BECAUSE"), list(found.refused.items()))]
+    return [*lines, "", output.table(("NODE", "NOT TAKEN BECAUSE"), list(found.refused.items()))]

@@ -13,6 +13,7 @@ from tenantry.cli.explain.denied import user_option
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
+    from tenantry.cli.output import Part
     from tenantry.kube.client import Client
     from tenantry.views.access import AccessReport
 
@@ -53,10 +54,10 @@ def who_can(
     if form:
         output.write(output.to_json(report))
     else:
-        output.write_lines(_lines(report))
+        output.show(*_lines(report))
 
 
-def _lines(report: AccessReport) -> list[str]:
+def _lines(report: AccessReport) -> list[Part]:
     rows = [
         (
             f"{each.subject}{' (owner)' if each.is_owner else ''}",
@@ -66,5 +67,5 @@ def _lines(report: AccessReport) -> list[str]:
         )
         for each in report.holders
     ]
-    table = output.table(HEADERS, rows) if rows else ["no user, group or service account may"]
-    return [*table, *(f"note: {note}" for note in report.notes)]
+    table: Part = output.table(HEADERS, rows) if rows else "no user, group or service account may"
+    return [table, *(f"note: {note}" for note in report.notes)]
