@@ -8,7 +8,7 @@ define SETUP
 @p="$(PYTHON)"; test -n "$$p" || { echo "Python 3.11 or newer is needed: install one, or name it: make PYTHON=/path/to/python3.12" >&2; exit 1; }; "$$p" tools/setup.py
 endef
 
-.PHONY: help setup demo test check lock clean
+.PHONY: help setup demo test check docs lock clean
 
 help: ## Show the targets.
 	@sed -n 's/^\([a-z]*\): ## /  make \1\t/p' Makefile
@@ -29,9 +29,13 @@ check: ## Lint, types, layers, generated files.
 	$(SETUP) dev
 	@.venv/bin/python tools/check.py
 
+docs: ## Build the documentation site into site/; dead links and missing anchors fail.
+	$(SETUP) docs
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --clean
+
 lock: ## Write requirements/*.txt anew (needs uv).
 	sh tools/lock.sh
 
-clean: ## Remove .venv and what tools leave behind; local clusters stay (`tenantry down --all --purge`).
-	rm -rf .venv dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+clean: ## Remove .venv and the files that tools write; local clusters stay (`tenantry down --all --purge`).
+	rm -rf .venv .venv-docs site dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,3 +5,4 @@ lock() { uv pip compile --universal --python-version 3.11 --generate-hashes --no
 lock pyproject.toml --group build -o requirements/run.txt
 lock pyproject.toml --group dev -o requirements/dev.txt
 lock --group go -o requirements/go.txt
+lock --group docs -o requirements/docs.txt

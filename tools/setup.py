@@ -1,7 +1,8 @@
-"""Makes everything that Tenantry needs from a checkout, with nothing but Python: `python3 tools/setup.py demo|dev`.
+"""Set up a checkout with nothing but Python: `python3 tools/setup.py demo|dev|docs`.
 
-.venv with hash-locked dependencies, Tenantry itself (editable), and the binaries of the local control plane. What was
-done is stamped with the hash of what it was done from, so that a second run does nothing.
+`demo` and `dev` make .venv with hash-locked dependencies, install Tenantry there (editable), and build the binaries of
+the local control plane. `docs` makes .venv-docs with the tools of the documentation site, and nothing else. A stamp in
+each environment holds the hash of its inputs, so that a second run does nothing.
 """
 
 from __future__ import annotations
@@ -20,11 +21,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VENV = ROOT / ".venv"
-PYTHON = VENV / "bin" / "python"
-LOG = VENV / "setup.log"
-# A set-up for development serves the demo as well, so it is looked at first.
-REQUIREMENTS = {"dev": "dev.txt", "demo": "run.txt"}
+REQUIREMENTS = {"dev": "dev.txt", "demo": "run.txt", "docs": "docs.txt"}
 _HEARTBEAT_SECONDS = 10.0
 _NETWORK = re.compile(
     r"NewConnectionError|NameResolutionError|name resolution|Max retries exceeded|ConnectTimeout|ReadTimeout"
@@ -36,13 +33,18 @@ class SetupError(Exception):
     """What went wrong and what to do about it."""
 
 
+def folder(kind: str) -> Path:
+    """Return the virtual environment of a kind: `make demo` must not wait for the tools of the site."""
+    return ROOT / (".venv-docs" if kind == "docs" else ".venv")
+
+
 def say(text: str) -> None:
-    """Print what is being done, to stderr."""
+    """Print the current step to stderr."""
     print(f"setup: {text}", file=sys.stderr, flush=True)
 
 
 def stamp(kind: str) -> str:
-    """Return the digest of everything that the virtual environment is made from."""
+    """Return the digest of the inputs of the virtual environment."""
     digest = hashlib.sha256(f"{sys.version_info[:2]} {kind}".encode())
     for file in (f"requirements/{REQUIREMENTS[kind]}", "pyproject.toml", "tools/setup.py", "src/tenantry/__init__.py"):
         digest.update(b"\0" + (ROOT / file).read_bytes())
@@ -50,23 +52,23 @@ def stamp(kind: str) -> str:
 
 
 def is_current(kind: str) -> bool:
-    """Tell whether the virtual environment is what it would be made to be."""
-    return any(
-        (VENV / f".stamp-{each}").exists() and (VENV / f".stamp-{each}").read_text() == stamp(each)
-        for each in (("dev",) if kind == "dev" else ("dev", "demo"))
-    )
+    """Return whether the virtual environment matches its inputs."""
+    # An environment for development has all that the demo needs.
+    stamps = {each: folder(kind) / f".stamp-{each}" for each in (("dev", "demo") if kind == "demo" else (kind,))}
+    return any(file.exists() and file.read_text() == stamp(each) for each, file in stamps.items())
 
 
-def run(what: str, command: list[str | Path], advice: str) -> None:
-    """Run a command whose output goes to a log; its end is shown when it fails.
+def run(what: str, command: list[str | Path], advice: str, venv: Path) -> None:
+    """Run a command and write its output to the log of the environment.
 
     Raises:
-        SetupError: It failed: the advice, and the end of the log.
+        SetupError: The command failed. The message has the advice and the end of the log.
     """
+    journal = venv / "setup.log"
     started = time.monotonic()
     say(what)
-    # Two `with`: Python 3.8 could not even parse one in parentheses, and has to be told that it is too old.
-    with LOG.open("ab") as log:  # noqa: SIM117
+    # Python 3.8 cannot parse one `with` in parentheses, and must get as far as the message that it is too old.
+    with journal.open("ab") as log:  # noqa: SIM117
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT) as process:
             while process.returncode is None:
                 try:
@@ -74,45 +76,56 @@ def run(what: str, command: list[str | Path], advice: str) -> None:
                 except subprocess.TimeoutExpired:
                     say(f"{what} ({time.monotonic() - started:.0f} s)")
     if process.returncode:
-        text = LOG.read_text(errors="replace")
+        text = journal.read_text(errors="replace")
         if _NETWORK.search(text[-20000:]):
             advice = "the package registry does not answer: check the network (pip's settings: `pip config list`)"
         elif "No space left" in text[-20000:]:
-            advice = "the disk is full: about 1 GiB is needed for .venv"
+            advice = f"the disk is full: about 1 GiB is needed for {venv.name}"
         last = "\n".join(f"    {line}" for line in text.strip().splitlines()[-10:])
-        raise SetupError(f"{what} failed: {advice}. The end of {LOG}:\n{last}")
+        raise SetupError(f"{what} failed: {advice}. The end of {journal}:\n{last}")
 
 
 def make_environment(kind: str) -> None:
-    """Make .venv, or bring it up to date.
+    """Create or update the virtual environment.
 
     Raises:
-        SetupError: Python lacks a part, the network is down, or the disk is full.
+        SetupError: Python lacks a module, the network is down, or the disk is full.
     """
-    if not works():
+    venv = folder(kind)
+    if not works(venv):
         if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
             raise SetupError(
                 f"{sys.executable} cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv"
             )
-        shutil.rmtree(VENV, ignore_errors=True)
-        VENV.mkdir()
+        shutil.rmtree(venv, ignore_errors=True)
+        venv.mkdir()
         base = getattr(sys, "_base_executable", sys.executable)
         advice = "see above; on Debian and Ubuntu it may need: apt install python3-venv"
-        run("making .venv", [base, "-m", "venv", VENV], advice)
-    pip: list[str | Path] = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+        run(f"making {venv.name}", [base, "-m", "venv", venv], advice, venv)
+    pip: list[str | Path] = [
+        venv / "bin" / "python",
+        "-m",
+        "pip",
+        "install",
+        "--disable-pip-version-check",
+        "--no-input",
+    ]
     requirements = ROOT / "requirements" / REQUIREMENTS[kind]
-    run(f"installing {requirements.relative_to(ROOT)}", [*pip, "--require-hashes", "-r", requirements], "see below")
-    run("installing Tenantry", [*pip, "--no-build-isolation", "--no-deps", "--editable", ROOT], "see below")
-    for old in VENV.glob(".stamp-*"):
+    locked = [*pip, "--require-hashes", "-r", requirements]
+    run(f"installing {requirements.relative_to(ROOT)}", locked, "see below", venv)
+    if kind != "docs":
+        editable = [*pip, "--no-build-isolation", "--no-deps", "--editable", ROOT]
+        run("installing Tenantry", editable, "see below", venv)
+    for old in venv.glob(".stamp-*"):
         old.unlink()
-    (VENV / f".stamp-{kind}").write_text(stamp(kind))
+    (venv / f".stamp-{kind}").write_text(stamp(kind))
 
 
-def works() -> bool:
-    """Tell whether .venv has a Python of this version; one copied or whose base was removed has none."""
+def works(venv: Path) -> bool:
+    """Return whether the environment has a Python of this version; a copied environment, for example, has none."""
     try:
-        said = subprocess.run(
-            [PYTHON, "-c", "import sys, pip; print(sys.version_info[:2])"],
+        done = subprocess.run(
+            [venv / "bin" / "python", "-c", "import sys, pip; print(sys.version_info[:2])"],
             capture_output=True,
             text=True,
             check=False,
@@ -120,12 +133,12 @@ def works() -> bool:
         )
     except OSError:
         return False
-    return said.stdout.strip() == str(sys.version_info[:2])
+    return done.stdout.strip() == str(sys.version_info[:2])
 
 
 @contextlib.contextmanager
 def alone() -> Generator[None]:
-    """Wait for another set-up of this checkout."""
+    """Wait until no other set-up of this checkout runs."""
     descriptor = os.open(ROOT, os.O_RDONLY)
     try:
         try:
@@ -139,21 +152,21 @@ def alone() -> Generator[None]:
 
 
 def main() -> int:
-    """Set up for the kind that the first argument names; the exit code is returned."""
+    """Set up the kind that the first argument names, and return the exit code."""
     kind = sys.argv[1] if len(sys.argv) > 1 else "demo"
     if kind not in REQUIREMENTS:
         print(f"usage: python3 tools/setup.py {'|'.join(REQUIREMENTS)}", file=sys.stderr)
         return 2
-    if sys.version_info < (3, 11):  # noqa: UP036 - whoever has an older one should be told, not shown a traceback
+    if sys.version_info < (3, 11):  # noqa: UP036 - an older Python gets a message instead of a traceback
         print(f"setup: Python 3.11 or newer is needed, this is {sys.version.split()[0]}", file=sys.stderr)
         return 1
     try:
         with alone():
             if not is_current(kind):
                 make_environment(kind)
-        # It says itself what it does; nothing and 0.1 s where the cache has the binaries.
-        build = [VENV / "bin" / "tenantry", "local", "build"]
-        return subprocess.run(build, stdout=subprocess.DEVNULL, check=False).returncode
+        # The command reports its own progress. It takes 0.1 s if the cache has the binaries.
+        build = [folder(kind) / "bin" / "tenantry", "local", "build"]
+        return 0 if kind == "docs" else subprocess.run(build, stdout=subprocess.DEVNULL, check=False).returncode
     except SetupError as error:
         say(str(error))
         return 1
