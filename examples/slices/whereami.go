@@ -1,4 +1,4 @@
-// whereami says on which node, and over which kernel, its container runs: as a web page, and as a command.
+// whereami reports the node and the kernel of its container: as a web page, and as a command.
 //
 //	whereami         serves the page on port 8080
 //	whereami here    prints it
