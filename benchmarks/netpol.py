@@ -22,8 +22,19 @@ from collections import deque
 
 import msgspec
 
-from tenantry.netpol.compile import Guarded, compile_rules
-from tenantry.netpol.objects import Block, NamedPort, Peer, Pod, Policy, Port, Rule, Selector, Space, World
+from tenantry.netpol.compile import GuardedNode, compile_rules
+from tenantry.netpol.objects import (
+    Block,
+    NamedPort,
+    NamespaceLabels,
+    NetworkState,
+    Peer,
+    PodEndpoint,
+    Policy,
+    PolicyRule,
+    Port,
+    Selector,
+)
 from tenantry.netpol.ruleset import difference, render
 from testkit.podnet import Endpoint, Fabric, Netns, missing
 
@@ -63,12 +74,12 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     through: int
 
 
-def world(pods: int, policies: int, real: tuple[Endpoint, ...]) -> World:
+def world(pods: int, policies: int, real: tuple[Endpoint, ...]) -> NetworkState:
     """Return namespaces that are zones of their own, in half of which pods are guarded further by port."""
     chance = random.Random(1)  # noqa: S311 - chance that can be repeated
-    spaces = tuple(Space(key=f"ns{n}", labels={"zone": f"z{n}"}) for n in range(SPACES))
+    spaces = tuple(NamespaceLabels(key=f"ns{n}", labels={"zone": f"z{n}"}) for n in range(SPACES))
     found = [
-        Pod(
+        PodEndpoint(
             namespace=f"ns{n % SPACES}",
             name=f"p{n}",
             node="n0",
@@ -78,14 +89,17 @@ def world(pods: int, policies: int, real: tuple[Endpoint, ...]) -> World:
         )
         for n in range(pods)
     ]
-    found += [Pod(namespace="ns0", name=f"real{n}", node="n0", addresses=each.addresses) for n, each in enumerate(real)]
-    return World(pods=tuple(found), spaces=spaces, policies=tuple(_policy(n) for n in range(policies)))
+    found += [
+        PodEndpoint(namespace="ns0", name=f"real{n}", node="n0", addresses=each.addresses)
+        for n, each in enumerate(real)
+    ]
+    return NetworkState(pods=tuple(found), spaces=spaces, policies=tuple(_policy(n) for n in range(policies)))
 
 
 def _policy(number: int) -> Policy:
     space = number % SPACES
     if number < SPACES:
-        own = (Rule(peers=(Peer(namespace_selector=Selector(match_labels={"zone": f"z{space}"})),)),)
+        own = (PolicyRule(peers=(Peer(namespace_selector=Selector(match_labels={"zone": f"z{space}"})),)),)
         return Policy(namespace=f"ns{space}", name="isolation", ingress=own, egress=own)
     peers = (
         Peer(pod_selector=Selector(match_labels={"app": "c"})),
@@ -93,7 +107,9 @@ def _policy(number: int) -> Policy:
     )
     ports = (Port(port="http"), Port(port=8000, end_port=8100))
     pods = Selector(match_labels={"app": "b"})
-    return Policy(namespace=f"ns{space}", name=f"own{number}", pods=pods, ingress=(Rule(peers=peers, ports=ports),))
+    return Policy(
+        namespace=f"ns{space}", name=f"own{number}", pods=pods, ingress=(PolicyRule(peers=peers, ports=ports),)
+    )
 
 
 async def rate(client: Endpoint, target: str) -> float:
@@ -149,11 +165,11 @@ async def measure(pods: int, policies: int, rounds: int) -> Cost:
         node, client, server = fabric.nodes[0], fabric.pod(0), fabric.pod(0)
         whole = world(pods, policies, (client, server))
         began = time.process_time()
-        rules = compile_rules(whole, Guarded(node="n0"))
+        rules = compile_rules(whole, GuardedNode(node="n0"))
         compile_cpu = (time.process_time() - began) * 1000
         text = render(rules)
         loads = [_load(node, text) for _ in range(rounds)]
-        fewer = compile_rules(msgspec.structs.replace(whole, pods=whole.pods[1:]), Guarded(node="n0"))
+        fewer = compile_rules(msgspec.structs.replace(whole, pods=whole.pods[1:]), GuardedNode(node="n0"))
         _, change = _load(node, difference(rules, fewer))
 
         listener = server.place.inside(socket.socket)

@@ -11,14 +11,14 @@ import sys
 from pathlib import Path
 
 from tenantry.local import toolchain
-from tenantry.local.progress import Talking
+from tenantry.local.progress import StreamProgress
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> int:
     """Run it everywhere; the first exit code that is not 0 is returned."""
-    go = toolchain.find(Talking())
+    go = toolchain.find(StreamProgress())
     # The flags of the build (local/build.py): with others Go would compile all of Kubernetes a second time.
     environment = go.environment | {"GOFLAGS": "-mod=readonly -trimpath -buildvcs=false -tags=providerless"}
     arguments = sys.argv[1:]

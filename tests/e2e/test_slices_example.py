@@ -19,7 +19,7 @@ import pytest
 
 from tenantry.api.reasons import PODS_LEAVING
 from tenantry.local import toolchain
-from tenantry.local.progress import Silent
+from tenantry.local.progress import SilentProgress
 from testkit.api import until
 from testkit.realpods import missing
 
@@ -126,7 +126,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def image(cluster: Cluster, folder: Path) -> Path:
     """Return the image of the example's program, made as its page says."""
-    go = toolchain.find(Silent())
+    go = toolchain.find(SilentProgress())
     program, target = folder / "whereami", folder / "whereami.tar"
     words = [go.binary, "build", "-o", program, EXAMPLE / "whereami.go"]
     subprocess.run(words, env=go.environment, check=True, timeout=SECONDS)

@@ -18,7 +18,7 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
 from tenantry.netpol.compile import TABLE
-from tenantry.netpol.verdict import Connection
+from tenantry.netpol.verdict import ConnectionAttempt
 from testkit.api import PODS, SECONDS, SERVICE_ACCOUNTS, Api, until
 from testkit.podnet import PATIENCE_SECONDS, Endpoint, Fabric, connects, mismatches, missing
 
@@ -137,11 +137,11 @@ async def agents(tenancy: LocalCluster, site: Site, tmp_path: Path) -> AsyncGene
 
 def rows(
     sources: Iterable[Endpoint], targets: Iterable[Endpoint], *, expected: bool, port: int = PORT
-) -> list[tuple[Endpoint, Connection, bool]]:
+) -> list[tuple[Endpoint, ConnectionAttempt, bool]]:
     """Return everybody to everybody else, by TCP and UDP and both families."""
     targets = list(targets)
     return [
-        (source, Connection(source=own, target=other, port=port, protocol=protocol), expected)
+        (source, ConnectionAttempt(source=own, target=other, port=port, protocol=protocol), expected)
         for source in sources
         for target in targets
         if source is not target
@@ -150,7 +150,7 @@ def rows(
     ]
 
 
-async def _until_so(attempts: list[tuple[Endpoint, Connection, bool]]) -> None:
+async def _until_so(attempts: list[tuple[Endpoint, ConnectionAttempt, bool]]) -> None:
     """Wait until packets do what is expected; an agent may still be at work."""
     last: list[str] = []
     patience = SHORT_SECONDS
@@ -222,7 +222,7 @@ async def test_a_new_policy_ends_connections_that_it_forbids(site: Site, api: Ap
     """H06: what is under way is looked at again, packet by packet."""
     await api.make_tenant(name, isolation={"network": "Open"})
     client, server = [await site.pod(name, node) for node in (0, 1)]
-    way = Connection(source=client.addresses[0], target=server.addresses[0], port=PORT)
+    way = ConnectionAttempt(source=client.addresses[0], target=server.addresses[0], port=PORT)
     await _until_so([(client, way, True)])
     async with client.open(way) as connection:
         assert await connection.is_answered(seconds=SECONDS)

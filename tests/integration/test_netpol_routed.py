@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tenantry.netpol.compile import Guarded, closed, compile_rules
-from tenantry.netpol.objects import Pod, Policy, Rule, World
+from tenantry.netpol.compile import GuardedNode, closed, compile_rules
+from tenantry.netpol.objects import NetworkState, PodEndpoint, Policy, PolicyRule
 from tenantry.netpol.ruleset import render
-from tenantry.netpol.verdict import Connection
+from tenantry.netpol.verdict import ConnectionAttempt
 from testkit.podnet import Endpoint, Fabric, mismatches, missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
@@ -26,19 +26,21 @@ def fabric() -> Iterator[Fabric]:
         yield made
 
 
-def world(*nodes: tuple[Endpoint, ...]) -> World:
+def world(*nodes: tuple[Endpoint, ...]) -> NetworkState:
     """Return a world in which pods of one namespace may do everything, and are where they are."""
     pods = [
-        Pod(namespace="a", name=f"pod-{number}-{each}", node=f"n{number}", addresses=endpoint.addresses)
+        PodEndpoint(namespace="a", name=f"pod-{number}-{each}", node=f"n{number}", addresses=endpoint.addresses)
         for number, endpoints in enumerate(nodes)
         for each, endpoint in enumerate(endpoints)
     ]
-    return World(pods=tuple(pods), policies=(Policy(namespace="a", name="all", ingress=(Rule(),), egress=(Rule(),)),))
+    return NetworkState(
+        pods=tuple(pods), policies=(Policy(namespace="a", name="all", ingress=(PolicyRule(),), egress=(PolicyRule(),)),)
+    )
 
 
-def enforce(fabric: Fabric, known: World, *, is_routed: bool = True) -> None:
+def enforce(fabric: Fabric, known: NetworkState, *, is_routed: bool = True) -> None:
     for number, node in enumerate(fabric.nodes):
-        guarded = Guarded(node=f"n{number}", interfaces=("veth*",), is_routed=is_routed)
+        guarded = GuardedNode(node=f"n{number}", interfaces=("veth*",), is_routed=is_routed)
         node.run("nft", "-f", "-", text=render(compile_rules(known, guarded)))
 
 
@@ -89,13 +91,13 @@ async def test_cables_carry_what_policies_allow_and_nothing_before_they_are_know
         await fabric.serve(pod, [PORT])
     pairs = [(one, other) for one in pods for other in pods if one is not other]
     attempts = [
-        (one, Connection(source=own, target=target, port=PORT, protocol=protocol))
+        (one, ConnectionAttempt(source=own, target=target, port=PORT, protocol=protocol))
         for one, other in pairs
         for own, target in zip(one.addresses, other.addresses, strict=True)
         for protocol in ("TCP", "UDP")
     ]
     for number, node in enumerate(fabric.nodes):
-        guarded = Guarded(node=f"n{number}", interfaces=("veth*",), is_routed=True)
+        guarded = GuardedNode(node=f"n{number}", interfaces=("veth*",), is_routed=True)
         node.run("nft", "-f", "-", text=closed(guarded))
 
     assert await mismatches([(*each, False) for each in attempts]) == []

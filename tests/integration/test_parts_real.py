@@ -16,9 +16,9 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local import build
 from tenantry.local.cluster import LocalCluster, UpOptions
-from tenantry.local.progress import Silent
+from tenantry.local.progress import SilentProgress
 from tenantry.local.real import images, loading
-from tenantry.local.real.images import Recipe
+from tenantry.local.real.images import ImageRecipe
 from testkit.api import PODS, Api, until
 from testkit.installation import install
 from testkit.nodeauditor import NODES
@@ -40,9 +40,11 @@ async def cluster(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory)
     local = LocalCluster("parts", root=tenantry_home)
     await local.up(UpOptions(throwaway=True, install=install, operator=True, real_nodes=1, timeout_seconds=240.0))
     try:
-        binaries = await asyncio.to_thread(build.ensure_agnhost, Silent())
+        binaries = await asyncio.to_thread(build.ensure_agnhost, SilentProgress())
         file = tmp_path_factory.mktemp("images") / "agnhost.tar"
-        recipe = Recipe(reference=AGNHOST, files={"/agnhost": binaries.folder / "agnhost"}, entrypoint=("/agnhost",))
+        recipe = ImageRecipe(
+            reference=AGNHOST, files={"/agnhost": binaries.folder / "agnhost"}, entrypoint=("/agnhost",)
+        )
         await asyncio.to_thread(images.write, recipe, file)
         await loading.load(local.paths, local.real().binaries, [NODE], file, AGNHOST)
         yield local

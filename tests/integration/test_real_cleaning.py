@@ -19,9 +19,9 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local import build
 from tenantry.local.cluster import LocalCluster, UpOptions
-from tenantry.local.progress import Silent
+from tenantry.local.progress import SilentProgress
 from tenantry.local.real import images, loading, node
-from tenantry.local.real.images import Recipe
+from tenantry.local.real.images import ImageRecipe
 from tenantry.local.real.settings import SOCKET
 from testkit.api import PODS, Api, until
 from testkit.installation import install
@@ -91,9 +91,9 @@ async def api(cluster: LocalCluster) -> AsyncGenerator[Api]:
 @pytest_asyncio.fixture(scope="module")
 async def inside(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Inside:
     """The node, with the image that tests run and that is the node's own."""
-    binaries = await asyncio.to_thread(build.ensure_agnhost, Silent())
+    binaries = await asyncio.to_thread(build.ensure_agnhost, SilentProgress())
     file = tmp_path_factory.mktemp("images") / "agnhost.tar"
-    recipe = Recipe(reference=OURS, files={"/agnhost": binaries.folder / "agnhost"}, entrypoint=("/agnhost",))
+    recipe = ImageRecipe(reference=OURS, files={"/agnhost": binaries.folder / "agnhost"}, entrypoint=("/agnhost",))
     await asyncio.to_thread(images.write, recipe, file)
     real = cluster.real()
     await loading.load(cluster.paths, real.binaries, [NODE], file, OURS)
@@ -142,7 +142,7 @@ async def pull(inside: Inside, folder: Path) -> None:
     """Bring an image to the node as a pull of the tenant's does."""
     (folder / "theirs").write_text("theirs")
     file = folder / "theirs.tar"
-    images.write(Recipe(reference=THEIRS, files={"/theirs": folder / "theirs"}), file)
+    images.write(ImageRecipe(reference=THEIRS, files={"/theirs": folder / "theirs"}), file)
     await inside.ctr("images", "import", "--local", str(file))
 
 

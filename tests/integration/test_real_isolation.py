@@ -30,7 +30,7 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.real import addons
-from tenantry.local.real.network import Addresses
+from tenantry.local.real.network import NodeAddresses
 from testkit.api import Api, until
 from testkit.installation import install
 from testkit.realpods import PORT, START_SECONDS, RealPods, Spot, missing
@@ -123,7 +123,7 @@ async def listeners(pods: RealPods) -> AsyncIterator[Listeners]:
 async def test_nothing_passes_between_tenants_nor_to_nodes_and_machine(pods: RealPods, listeners: Listeners) -> None:
     """H06: pods, Services, names, nodes, kubelets, the machine, the API server, metadata; both runtimes, all ways."""
     ours, theirs = await make_tenant(pods), await make_tenant(pods)
-    addresses = Addresses(pods.cluster.real().block)
+    addresses = NodeAddresses(pods.cluster.real().block)
     own, others = await asyncio.gather(make_pods(pods, ours), make_pods(pods, theirs))
     # In a namespace of no tenant, where no policy is: what it reaches is there to be reached.
     plain = await pods.make("default", f"plain-{ours}", NODES[0], "runc")

@@ -25,9 +25,9 @@ import pytest_asyncio
 from tenantry.api.errors import InputError
 from tenantry.local import build, process
 from tenantry.local.cluster import LocalCluster, UpOptions
-from tenantry.local.progress import Silent
+from tenantry.local.progress import SilentProgress
 from tenantry.local.real import cgroups, images, network, node
-from tenantry.local.real.images import Recipe
+from tenantry.local.real.images import ImageRecipe
 from testkit.api import SECONDS, until
 from testkit.realpods import START_SECONDS, missing
 
@@ -72,7 +72,7 @@ def namespaces(pid: int = 0) -> set[str]:
 @pytest_asyncio.fixture(scope="module")
 async def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tar file of an image with agnhost, made with no registry and no daemon."""
-    binaries = await asyncio.to_thread(build.ensure_agnhost, Silent())
+    binaries = await asyncio.to_thread(build.ensure_agnhost, SilentProgress())
     target = tmp_path_factory.mktemp("images") / "agnhost.tar"
     program = f"{binaries.folder / 'agnhost'}:/agnhost"
     said = await run("image", "build", AGNHOST, program, "--entrypoint=/agnhost", f"--to={target}")
@@ -243,7 +243,7 @@ async def test_nodes_reach_the_api_server_and_nothing_else_of_this_machine(real:
     """A pod opens connections to the API server, but to no other server of the machine that its node is on."""
     await make_pod(real, "nosy", "real-1", "runc")
     spec = real.spec()
-    bridge = network.Addresses(real.real().block).bridge
+    bridge = network.NodeAddresses(real.real().block).bridge
     assert await reaches(real, "nosy", "10.96.0.1:443")
     assert await reaches(real, "nosy", f"{bridge}:{spec.ports.apiserver}")
     async with await asyncio.start_server(lambda _, writer: writer.close(), "0.0.0.0", 0) as everywhere:  # noqa: S104
@@ -298,7 +298,7 @@ def test_an_image_is_the_same_bytes_for_the_same_files(tmp_path: Path) -> None:
     one, two = tmp_path / "one.tar", tmp_path / "two.tar"
     for target, mode in ((one, 0o755), (two, 0o700)):
         program.chmod(mode)
-        images.write(Recipe(reference="tenantry.local/web:1", files={"/bin/web": program}), target)
+        images.write(ImageRecipe(reference="tenantry.local/web:1", files={"/bin/web": program}), target)
     assert one.read_bytes() == two.read_bytes()
     assert images.reference_of(one) == "tenantry.local/web:1"
     with pytest.raises(InputError, match="must be an OCI image layout"):

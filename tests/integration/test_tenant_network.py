@@ -19,7 +19,7 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.engine.conditions import find, is_true
 from tenantry.local import toolchain
-from tenantry.local.progress import Silent
+from tenantry.local.progress import SilentProgress
 from testkit.api import CRDS, PODS, SECONDS, Api, stays, tenant_json, until
 from testkit.connectivity import ClusterPolicy, Fabric, Pod, Policy
 from testkit.operators import Operator
@@ -35,7 +35,7 @@ DEFINITION = "config/crd/standard/policy.networking.k8s.io_clusternetworkpolicie
 @pytest.fixture(scope="module")
 def definition() -> Json:
     """The CRD of ClusterNetworkPolicy as its project releases it, from Go's module cache."""
-    go = toolchain.find(Silent())
+    go = toolchain.find(SilentProgress())
     command = [go.binary, "mod", "download", "-json", MODULE]
     done = subprocess.run(command, capture_output=True, check=True, env=go.environment, timeout=120, cwd="/")
     folder: str = msgspec.json.decode(done.stdout)["Dir"]

@@ -10,23 +10,23 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pytest
 
-from tenantry.netpol.compile import Guarded, closed, compile_rules
+from tenantry.netpol.compile import GuardedNode, closed, compile_rules
 from tenantry.netpol.objects import (
     Block,
     NamedPort,
+    NamespaceLabels,
+    NetworkState,
     Peer,
-    Pod,
+    PodEndpoint,
     Policy,
+    PolicyRule,
     Port,
     Protocol,
-    Requirement,
-    Rule,
     Selector,
-    Space,
-    World,
+    SelectorRequirement,
 )
 from tenantry.netpol.ruleset import Ruleset, difference, render
-from tenantry.netpol.verdict import Connection, allows
+from tenantry.netpol.verdict import ConnectionAttempt, allows
 from testkit.podnet import Endpoint, Fabric, Netns, mismatches, missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
@@ -46,10 +46,10 @@ class Cluster:
         self.pods = [fabric.pod(number % NODES) for number in range(PODS)]
         self.in_force: list[Ruleset | None] = [None] * NODES
 
-    def enforce(self, world: World) -> None:
+    def enforce(self, world: NetworkState) -> None:
         """Bring each node from what is in force there to what the world asks for."""
         for number, node in enumerate(self.fabric.nodes):
-            rules = compile_rules(world, Guarded(node=f"n{number}"))
+            rules = compile_rules(world, GuardedNode(node=f"n{number}"))
             before = self.in_force[number]
             node.run("nft", "-f", "-", text=render(rules) if before is None else difference(before, rules))
             self.in_force[number] = rules
@@ -88,7 +88,7 @@ class Draw:
             return Selector(match_labels={key: values[0]})
         operator = self.chance.choice(("In", "NotIn", "Exists", "DoesNotExist"))
         wanted = values if operator in {"In", "NotIn"} else ()
-        return Selector(match_expressions=(Requirement(key=key, operator=operator, values=wanted),))
+        return Selector(match_expressions=(SelectorRequirement(key=key, operator=operator, values=wanted),))
 
     def peer(self) -> Peer:
         kind = self.chance.randrange(5)
@@ -115,12 +115,12 @@ class Draw:
             return Port(protocol=protocol, port=80, end_port=self.chance.choice((80, 81, 89, 90)))
         return Port(protocol=protocol, port=self.chance.choice(PORTS))
 
-    def rules(self) -> tuple[Rule, ...] | None:
+    def rules(self) -> tuple[PolicyRule, ...] | None:
         if self.chance.random() < 0.35:
             return None
         count = self.chance.choice((0, 1, 1, 2))
         return tuple(
-            Rule(
+            PolicyRule(
                 peers=tuple(self.peer() for _ in range(self.chance.choice((0, 1, 2)))),
                 ports=tuple(self.port() for _ in range(self.chance.choice((0, 0, 1, 2)))),
             )
@@ -135,10 +135,10 @@ class Draw:
             if self.chance.random() < 0.5
         )
 
-    def world(self, endpoints: Sequence[Endpoint]) -> World:
-        spaces = tuple(Space(key=key, labels=self.labels()) for key in ("a", "b", "c"))
+    def world(self, endpoints: Sequence[Endpoint]) -> NetworkState:
+        spaces = tuple(NamespaceLabels(key=key, labels=self.labels()) for key in ("a", "b", "c"))
         pods = tuple(
-            Pod(
+            PodEndpoint(
                 namespace=self.chance.choice("abc"),
                 name=f"pod-{number}",
                 node=f"n{number % NODES}",
@@ -158,14 +158,14 @@ class Draw:
             )
             for number in range(self.chance.randrange(1, 8))
         )
-        return World(pods=pods, spaces=spaces, policies=policies)
+        return NetworkState(pods=pods, spaces=spaces, policies=policies)
 
 
-def matrix(cluster: Cluster, world: World) -> list[tuple[Endpoint, Connection, bool]]:
+def matrix(cluster: Cluster, world: NetworkState) -> list[tuple[Endpoint, ConnectionAttempt, bool]]:
     """Return everybody to everybody, at all ports of both protocols, by both families."""
     places = [*cluster.pods, cluster.fabric.outside()]
     attempts = [
-        (source, Connection(source=own, target=other, port=port, protocol=protocol))
+        (source, ConnectionAttempt(source=own, target=other, port=port, protocol=protocol))
         for source in places
         for target in places
         if source is not target
@@ -236,7 +236,7 @@ type nat hook postrouting priority srcnat
         node.run("nft", "-f", "-", text=proxy)
     cluster.enforce(world)
     attempts = [
-        Connection(source=source, target=target, port=port, protocol=protocol)
+        ConnectionAttempt(source=source, target=target, port=port, protocol=protocol)
         for source in own
         for target in own
         for port in PORTS
@@ -263,12 +263,12 @@ async def test_sctp_is_decided_by_its_ports(cluster: Cluster) -> None:
     """H06: as packets on the wire, since few kernels have sockets for it."""
     source, target = cluster.pods[0], cluster.pods[1]
     pods = tuple(
-        Pod(namespace="a", name=f"pod-{number}", node=f"n{number}", addresses=pod.addresses)
+        PodEndpoint(namespace="a", name=f"pod-{number}", node=f"n{number}", addresses=pod.addresses)
         for number, pod in enumerate((source, target))
     )
     open_ = Port(protocol="SCTP", port=9998, end_port=9999)
-    policy = Policy(namespace="a", name="sctp", ingress=(Rule(ports=(open_, Port(port=9997))),))
-    cluster.enforce(World(pods=pods, policies=(policy,)))
+    policy = Policy(namespace="a", name="sctp", ingress=(PolicyRule(ports=(open_, Port(port=9997))),))
+    cluster.enforce(NetworkState(pods=pods, policies=(policy,)))
 
     def raw() -> socket.socket:
         return socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_SCTP)
@@ -289,11 +289,11 @@ async def test_where_nothing_is_known_pods_have_no_network(cluster: Cluster) -> 
     """H06: not among each other, and not to or from outside; but the node reaches them, as it must for probes."""
     pods = [pod for number, pod in enumerate(cluster.pods) if number % NODES == 0]
     for number, node in enumerate(cluster.fabric.nodes):
-        node.run("nft", "-f", "-", text=closed(Guarded(node=f"n{number}")))
+        node.run("nft", "-f", "-", text=closed(GuardedNode(node=f"n{number}")))
         cluster.in_force[number] = None
     outside = cluster.fabric.outside()
     shut = [
-        (source, Connection(source=own, target=other, port=PORTS[0]), False)
+        (source, ConnectionAttempt(source=own, target=other, port=PORTS[0]), False)
         for source in (*pods, outside)
         for target in (*pods, outside)
         if source is not target
@@ -301,7 +301,7 @@ async def test_where_nothing_is_known_pods_have_no_network(cluster: Cluster) -> 
     ]
     node = cluster.fabric.node(0)
     probes = [
-        (node, Connection(source=own, target=other, port=PORTS[0]), True)
+        (node, ConnectionAttempt(source=own, target=other, port=PORTS[0]), True)
         for pod in pods
         for own, other in zip(node.addresses, pod.addresses, strict=True)
     ]

@@ -22,7 +22,7 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from tenantry.netpol.verdict import Connection
+from tenantry.netpol.verdict import ConnectionAttempt
 
 CLONE_NEWNET = 0x40000000
 OUTSIDE = "198.51.100.1"
@@ -108,7 +108,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...]
 
     @asynccontextmanager
-    async def open(self, attempt: Connection) -> AsyncGenerator[Opened]:
+    async def open(self, attempt: ConnectionAttempt) -> AsyncGenerator[Opened]:
         """Open a socket for an attempt; it connects when it first asks."""
         kind = socket.SOCK_STREAM if attempt.protocol == "TCP" else socket.SOCK_DGRAM
         family = _family(attempt.target)
@@ -121,7 +121,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 class Opened:
     """One side of a connection."""
 
-    def __init__(self, opened: socket.socket, attempt: Connection) -> None:
+    def __init__(self, opened: socket.socket, attempt: ConnectionAttempt) -> None:
         self._socket = opened
         self._attempt = attempt
         self._is_connected = False
@@ -325,14 +325,14 @@ def _bridge_of(number: int) -> list[str]:
     ]
 
 
-async def connects(source: Endpoint, attempt: Connection, *, seconds: float) -> bool:
+async def connects(source: Endpoint, attempt: ConnectionAttempt, *, seconds: float) -> bool:
     """Tell whether a real connection comes about within so many seconds, with an answer: so it is one both ways."""
     async with source.open(attempt) as opened:
         return await opened.is_answered(seconds=seconds)
 
 
 async def mismatches(
-    attempts: Iterable[tuple[Endpoint, Connection, bool]],
+    attempts: Iterable[tuple[Endpoint, ConnectionAttempt, bool]],
     *,
     seconds: float = 0.6,
     patience: float = PATIENCE_SECONDS,
@@ -350,7 +350,7 @@ async def mismatches(
     """
     gate = asyncio.Semaphore(at_once)
 
-    async def one(source: Endpoint, attempt: Connection, expected: bool) -> str:  # noqa: FBT001 - a row of a table
+    async def one(source: Endpoint, attempt: ConnectionAttempt, expected: bool) -> str:  # noqa: FBT001 - a row of a table
         async with gate:
             found = await connects(source, attempt, seconds=seconds)
             if expected and not found:

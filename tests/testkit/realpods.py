@@ -25,9 +25,9 @@ import msgspec
 
 from tenantry.local import build
 from tenantry.local.cluster import LocalCluster
-from tenantry.local.progress import Silent
+from tenantry.local.progress import SilentProgress
 from tenantry.local.real import images, loading, network, node, requirements
-from tenantry.local.real.images import Recipe
+from tenantry.local.real.images import ImageRecipe
 from testkit.api import PODS, Api, until
 
 Json = dict[str, Any]
@@ -111,9 +111,11 @@ class RealPods:
 
     async def load_image(self, folder: Path) -> None:
         """Make the image of pods and bring it to all nodes."""
-        binaries = await asyncio.to_thread(build.ensure_agnhost, Silent())
+        binaries = await asyncio.to_thread(build.ensure_agnhost, SilentProgress())
         target = folder / "agnhost.tar"
-        recipe = Recipe(reference=AGNHOST, files={"/agnhost": binaries.folder / "agnhost"}, entrypoint=("/agnhost",))
+        recipe = ImageRecipe(
+            reference=AGNHOST, files={"/agnhost": binaries.folder / "agnhost"}, entrypoint=("/agnhost",)
+        )
         await asyncio.to_thread(images.write, recipe, target)
         real = self.cluster.real()
         names = [each.name for each in real.nodes]

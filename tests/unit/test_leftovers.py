@@ -17,7 +17,7 @@ from tenantry.controllers.slices.cleaning import CONDITION, CleaningStage, NodeC
 from tenantry.nodeagent import leftovers
 from tenantry.nodeagent.baseline import Baseline, BaselineFile
 from tenantry.nodeagent.disk import Disk
-from tenantry.nodeagent.leftovers import Container, Folder, Found, Image, Leftovers, Pod
+from tenantry.nodeagent.leftovers import Leftovers, NodeContents, NodeImage, NodePod, PodContainer, PodFolder
 
 NOW = dt.datetime(2027, 1, 31, 18, 0, tzinfo=dt.UTC)
 ASKED = request_of("web-1", "2027-01-31T17:59:30.000000Z")
@@ -82,27 +82,27 @@ def test_a_nodes_condition_is_written_when_it_changes() -> None:
 
 # -- what the agent removes -----------------------------------------------------------------------
 
-DAEMON = Pod("kube-system/agent", frozenset({"d"}), "", finished=False)
-RUNS = Pod("acme/runs", frozenset({"r"}), "web-1", finished=False)
-ENDED = Pod("acme/ended", frozenset({"e"}), "web-1", finished=True)
-STATIC = Pod("kube-system/proxy", frozenset({"mirror", "digest"}), "", finished=False)
+DAEMON = NodePod("kube-system/agent", frozenset({"d"}), "", finished=False)
+RUNS = NodePod("acme/runs", frozenset({"r"}), "web-1", finished=False)
+ENDED = NodePod("acme/ended", frozenset({"e"}), "web-1", finished=True)
+STATIC = NodePod("kube-system/proxy", frozenset({"mirror", "digest"}), "", finished=False)
 
 
 def test_images_that_came_with_the_tenant_go() -> None:
     """E20: also one whose name the node had under another digest; what is used, pinned or was there before stays."""
     images = (
-        Image("old:1", "sha256:a"),
-        Image("moved:1", "sha256:b"),
-        Image("new:1", "sha256:c"),
-        Image("sha256:cfg", "sha256:c"),
-        Image("used:1", "sha256:d"),
-        Image("used@sha256:d", "sha256:d"),
-        Image("own:1", "sha256:e", pinned=True),
-        Image("own@sha256:e", "sha256:e"),
+        NodeImage("old:1", "sha256:a"),
+        NodeImage("moved:1", "sha256:b"),
+        NodeImage("new:1", "sha256:c"),
+        NodeImage("sha256:cfg", "sha256:c"),
+        NodeImage("used:1", "sha256:d"),
+        NodeImage("used@sha256:d", "sha256:d"),
+        NodeImage("own:1", "sha256:e", pinned=True),
+        NodeImage("own@sha256:e", "sha256:e"),
     )
-    daemon = Container("1", "d", "kube-system/agent", "used:1")
+    daemon = PodContainer("1", "d", "kube-system/agent", "used:1")
     before = {"old:1": "sha256:a", "moved:1": "sha256:x"}
-    found = Found(images=images, containers=(daemon,))
+    found = NodeContents(images=images, containers=(daemon,))
     assert leftovers.find(found, [DAEMON], "web-1", before).images == ("moved:1", "new:1", "sha256:cfg")
     # Where it is not known for certain what was there before, that goes as well.
     assert "old:1" in leftovers.find(found, [DAEMON], "web-1", {}).images
@@ -110,24 +110,24 @@ def test_images_that_came_with_the_tenant_go() -> None:
 
 def test_what_is_of_pods_that_are_no_more_goes() -> None:
     """E20: of deleted pods, and of the slice's that have ended; those of DaemonSets and static pods stay."""
-    containers = tuple(Container(uid, uid, "ns/pod", "a:1") for uid in ("d", "e", "r", "digest", "gone"))
-    folders = tuple(Folder(Path(f"/pods/{each.pod_uid}"), each.pod_uid) for each in containers)
-    found = Found(containers=containers, folders=folders)
+    containers = tuple(PodContainer(uid, uid, "ns/pod", "a:1") for uid in ("d", "e", "r", "digest", "gone"))
+    folders = tuple(PodFolder(Path(f"/pods/{each.pod_uid}"), each.pod_uid) for each in containers)
+    found = NodeContents(containers=containers, folders=folders)
     left = leftovers.find(found, [DAEMON, RUNS, ENDED, STATIC], "web-1", {})
     assert [each.id for each in left.containers] == ["e", "gone"]
     assert [each.pod_uid for each in left.folders] == ["e", "gone"]
     # A pod of the slice that runs is somebody else's to end; the node is not clean as long as it does.
     assert left.running == ("acme/runs",)
     assert left
-    assert not leftovers.find(Found(), [DAEMON, ENDED, STATIC], "web-1", {})
+    assert not leftovers.find(NodeContents(), [DAEMON, ENDED, STATIC], "web-1", {})
 
 
 def test_it_is_told_what_is_left_and_why() -> None:
     """E20: the first things by name with what stopped them, none longer than an annotation may be."""
     left = Leftovers(
         images=("a:1", "b:1"),
-        containers=(Container("1", "u", "acme/web", "a:1"),),
-        folders=(Folder(Path("/pods/u"), "u"),),
+        containers=(PodContainer("1", "u", "acme/web", "a:1"),),
+        folders=(PodFolder(Path("/pods/u"), "u"),),
         running=("acme/runs",),
     )
     told = leftovers.told(left, {"/pods/u": "Device or resource busy", "1": "x" * 99}, most=4, longest=60)

@@ -28,7 +28,7 @@ def test_a_block_that_is_routed_is_not_chosen() -> None:
 
 def test_nodes_have_addresses_of_their_own() -> None:
     """Neither two nodes nor a node and the bridge share an address, and no range of pods holds a node."""
-    addresses = network.Addresses(115)
+    addresses = network.NodeAddresses(115)
     numbers = range(1, network.MAX_NODES + 1)
     nodes = [ipaddress.IPv4Address(addresses.node(number)) for number in numbers]
     ranges = [ipaddress.IPv4Network(addresses.pods_of(number)) for number in numbers]

@@ -9,7 +9,7 @@ import pytest
 from tenantry.api.errors import LocalError
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.spec import read_spec
-from tenantry.local.state import ClusterState, ComponentState, Exit, Phase, decode_state, read_state, write_state
+from tenantry.local.state import ClusterState, ComponentState, Phase, ProcessExit, decode_state, read_state, write_state
 
 STATE = ClusterState(
     name="a",
@@ -20,7 +20,10 @@ STATE = ClusterState(
     components=(
         ComponentState(name="etcd", phase=Phase.READY, pid=8, start_ticks=10, port=20000),
         ComponentState(
-            name="kwok", phase=Phase.BACK_OFF, restarts=2, last_exit=Exit(at="now", signal="SIGKILL", lines=("x",))
+            name="kwok",
+            phase=Phase.BACK_OFF,
+            restarts=2,
+            last_exit=ProcessExit(at="now", signal="SIGKILL", lines=("x",)),
         ),
     ),
 )
@@ -51,9 +54,10 @@ def test_a_component_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "text"), [(Exit(at="", code=3), "exit code 3"), (Exit(at="", signal="SIGSEGV"), "killed by SIGSEGV")]
+    ("end", "text"),
+    [(ProcessExit(at="", code=3), "exit code 3"), (ProcessExit(at="", signal="SIGSEGV"), "killed by SIGSEGV")],
 )
-def test_an_end_reads_as_a_phrase(end: Exit, text: str) -> None:
+def test_an_end_reads_as_a_phrase(end: ProcessExit, text: str) -> None:
     assert str(end) == text
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from tenantry.api.model import ObjectMeta
 from tenantry.local import trouble
-from tenantry.local.nodes import Node, NodeCondition, NodeStatus
+from tenantry.local.deadline import ProgressDeadline
+from tenantry.local.nodes import LocalNode, LocalNodeCondition, LocalNodeStatus
 from tenantry.local.paths import ClusterPaths
-from tenantry.local.patience import Patience
 from tenantry.local.state import ClusterState, ComponentState, Phase, ended, write_state
 
 LOG = """\
@@ -31,9 +31,9 @@ def test_a_node_that_is_not_ready_is_told_with_its_own_words_and_its_programs_co
     paths = ClusterPaths(tmp_path)
     paths.logs.mkdir()
     paths.log("real-1").write_text(LOG)
-    patience = Patience()
-    patience.tell_nodes({"real-1": "cni plugin not initialized"})
-    told = trouble.what_is_late("rn", paths, 60.0, patience)
+    deadline = ProgressDeadline()
+    deadline.tell_nodes({"real-1": "cni plugin not initialized"})
+    told = trouble.what_is_late("rn", paths, 60.0, deadline)
     first, reason, *lines = told.splitlines()
     assert "waiting for real-1 (not Ready)" in first
     assert reason.startswith('the node "real-1" is not Ready: cni plugin not initialized. ')
@@ -47,25 +47,27 @@ def test_a_node_that_is_not_ready_is_told_with_its_own_words_and_its_programs_co
 
 def test_a_node_says_why_it_is_not_ready() -> None:
     """H06: the message of the condition Ready, and that there is none where the kubelet has said nothing."""
-    status = NodeStatus(conditions=(NodeCondition(type="Ready", status="False", message="PLEG is not healthy"),))
-    assert Node(metadata=ObjectMeta(name="real-1"), status=status).why_not_ready == "PLEG is not healthy"
-    assert "not told" in Node(metadata=ObjectMeta(name="real-1")).why_not_ready
+    status = LocalNodeStatus(
+        conditions=(LocalNodeCondition(type="Ready", status="False", message="PLEG is not healthy"),)
+    )
+    assert LocalNode(metadata=ObjectMeta(name="real-1"), status=status).why_not_ready == "PLEG is not healthy"
+    assert "not told" in LocalNode(metadata=ObjectMeta(name="real-1")).why_not_ready
 
 
 async def test_what_goes_forward_is_waited_for_and_what_stands_still_is_not() -> None:
     """H06: each node that becomes Ready buys the others the whole time again; one that only complains does not."""
-    patience = Patience()
-    async with patience.of(60.0):
-        patience.tell_nodes({"a": "new", "b": "new"})
-        first = patience.until
-        patience.tell_nodes({"a": "new", "b": "PLEG is not healthy"})
-        assert patience.until == first
-        patience.tell_nodes({"b": "PLEG is not healthy"})
-        assert patience.until > first
+    deadline = ProgressDeadline()
+    async with deadline.of(60.0):
+        deadline.tell_nodes({"a": "new", "b": "new"})
+        first = deadline.until
+        deadline.tell_nodes({"a": "new", "b": "PLEG is not healthy"})
+        assert deadline.until == first
+        deadline.tell_nodes({"b": "PLEG is not healthy"})
+        assert deadline.until > first
     with pytest.raises(TimeoutError):
-        async with patience.of(0.01):
+        async with deadline.of(0.01):
             await asyncio.Event().wait()
-    patience.renew()
+    deadline.renew()
 
 
 def test_what_was_late_is_told_after_everything_was_stopped(tmp_path: Path) -> None:
@@ -80,6 +82,6 @@ def test_what_was_late_is_told_after_everything_was_stopped(tmp_path: Path) -> N
         components=(ComponentState(name="kube-apiserver", phase=Phase.STARTING),),
     )
     write_state(paths, ended(before, Phase.STOPPED))
-    patience = Patience()
-    patience.seen = before
-    assert "waiting for kube-apiserver (Starting)" in trouble.what_is_late("rn", paths, 60.0, patience)
+    deadline = ProgressDeadline()
+    deadline.seen = before
+    assert "waiting for kube-apiserver (Starting)" in trouble.what_is_late("rn", paths, 60.0, deadline)

@@ -6,22 +6,32 @@ import msgspec
 
 from tenantry.api.model import ObjectMeta
 from tenantry.local.real import volumes
-from tenantry.local.real.volumes import Claim, ClaimSpec, Phase, Plan, Resources, Volume, plan
+from tenantry.local.real.volumes import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpec,
+    PersistentVolumeStatus,
+    VolumePlan,
+    VolumeResources,
+    plan,
+)
 
 NODES = frozenset({"real-1", "real-2"})
 CHOSEN = {"volume.kubernetes.io/selected-node": "real-1"}
 
 
-def claim(name: str = "data", annotations: dict[str, str] = CHOSEN, **spec: object) -> Claim:
-    usual = ClaimSpec(storage_class_name=volumes.CLASS, resources=Resources(requests={"storage": "1Gi"}))
+def claim(name: str = "data", annotations: dict[str, str] = CHOSEN, **spec: object) -> PersistentVolumeClaim:
+    usual = PersistentVolumeClaimSpec(
+        storage_class_name=volumes.CLASS, resources=VolumeResources(requests={"storage": "1Gi"})
+    )
     meta = ObjectMeta(name=name, namespace="acme", uid=f"uid-{name}", annotations=annotations)
-    return Claim(metadata=meta, spec=msgspec.structs.replace(usual, **spec))
+    return PersistentVolumeClaim(metadata=meta, spec=msgspec.structs.replace(usual, **spec))
 
 
-def made(one: Claim, phase: str, policy: str = "Delete") -> Volume:
+def made(one: PersistentVolumeClaim, phase: str, policy: str = "Delete") -> PersistentVolume:
     (volume,) = plan([one], [], NODES, []).make
     spec = msgspec.structs.replace(volume.spec, persistent_volume_reclaim_policy=policy)
-    return msgspec.structs.replace(volume, spec=spec, status=Phase(phase=phase))
+    return msgspec.structs.replace(volume, spec=spec, status=PersistentVolumeStatus(phase=phase))
 
 
 def test_a_claim_gets_a_folder_of_the_node_that_its_pod_gets() -> None:
@@ -31,7 +41,7 @@ def test_a_claim_gets_a_folder_of_the_node_that_its_pod_gets() -> None:
     assert volume.spec.claim_ref["uid"] == "uid-data"
     assert volume.spec.capacity == {"storage": "1Gi"}
     assert volume.spec.node_affinity["required"]["nodeSelectorTerms"][0]["matchExpressions"][0]["values"] == ["real-1"]
-    assert plan([claim()], [volume], NODES, []) == Plan()
+    assert plan([claim()], [volume], NODES, []) == VolumePlan()
 
 
 def test_nothing_is_made_for_what_is_not_ours_or_names_no_node_of_ours() -> None:
@@ -44,7 +54,7 @@ def test_nothing_is_made_for_what_is_not_ours_or_names_no_node_of_ours() -> None
         claim(annotations={"volume.kubernetes.io/selected-node": "../../real-1"}),
         claim(annotations={"volume.kubernetes.io/selected-node": "node-1"}),
     ]
-    assert plan(others, [], NODES, []) == Plan()
+    assert plan(others, [], NODES, []) == VolumePlan()
 
 
 def test_a_volume_goes_with_its_claim_unless_it_is_to_be_kept() -> None:
@@ -53,4 +63,4 @@ def test_a_volume_goes_with_its_claim_unless_it_is_to_be_kept() -> None:
     foreign = msgspec.structs.replace(gone, metadata=ObjectMeta(name="foreign"))
     folders = [("real-1", f"pvc-uid-{name}") for name in "abcd"]
     found = plan([], [gone, kept, bound, foreign], NODES, folders)
-    assert found == Plan(remove=(gone,), forget=(("real-1", "pvc-uid-d"),))
+    assert found == VolumePlan(remove=(gone,), forget=(("real-1", "pvc-uid-d"),))

@@ -8,20 +8,20 @@ import msgspec
 import pytest
 
 from tenantry.netpol.blocks import merged, without
-from tenantry.netpol.compile import Guarded, compile_rules
+from tenantry.netpol.compile import GuardedNode, compile_rules
 from tenantry.netpol.objects import (
     NamedPort,
-    Pod,
+    NetworkState,
+    PodEndpoint,
     Policy,
+    PolicyRule,
     Port,
-    Rule,
     Selector,
-    World,
     decode_pod,
     decode_policy,
 )
 from tenantry.netpol.ruleset import difference, render
-from tenantry.netpol.verdict import Connection, allows
+from tenantry.netpol.verdict import ConnectionAttempt, allows
 
 Json = dict[str, Any]
 META: Json = {"name": "web", "namespace": "shop", "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z"}
@@ -31,7 +31,7 @@ def _raw(value: Json) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
-def _pod(spec: Json | None = None, phase: str = "Running", *ips: str, **metadata: object) -> Pod:
+def _pod(spec: Json | None = None, phase: str = "Running", *ips: str, **metadata: object) -> PodEndpoint:
     status = {"phase": phase, "podIPs": [{"ip": ip} for ip in ips or ("10.0.0.1", "FD00::1")]}
     return decode_pod(_raw({"metadata": META | metadata, "spec": {"nodeName": "n0"} | (spec or {}), "status": status}))
 
@@ -63,23 +63,23 @@ def test_a_pod_has_its_addresses_in_canonical_form_and_its_named_ports() -> None
         _pod(None, "Running", "fe80::1%eth0", "nonsense"),
     ],
 )
-def test_what_has_no_address_of_its_own_is_selected_by_nobody(pod: Pod) -> None:
+def test_what_has_no_address_of_its_own_is_selected_by_nobody(pod: PodEndpoint) -> None:
     """H06: a finished pod's address may be another's; the node's own network is the node's."""
     assert pod.addresses == ()
 
 
-DIRECTIONS: list[tuple[Json, tuple[Rule, ...] | None, tuple[Rule, ...] | None]] = [
+DIRECTIONS: list[tuple[Json, tuple[PolicyRule, ...] | None, tuple[PolicyRule, ...] | None]] = [
     ({"podSelector": {}}, (), None),
     ({"podSelector": {}, "policyTypes": ["Egress"]}, None, ()),
     ({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}, (), ()),
-    ({"podSelector": {}, "egress": [{}]}, (), (Rule(),)),
-    ({"podSelector": {}, "ingress": [{"ports": [{"port": "http"}]}]}, (Rule(ports=(Port(port="http"),)),), None),
+    ({"podSelector": {}, "egress": [{}]}, (), (PolicyRule(),)),
+    ({"podSelector": {}, "ingress": [{"ports": [{"port": "http"}]}]}, (PolicyRule(ports=(Port(port="http"),)),), None),
 ]
 
 
 @pytest.mark.parametrize(("spec", "ingress", "egress"), DIRECTIONS)
 def test_a_policy_is_about_the_directions_that_it_says(
-    spec: Json, ingress: tuple[Rule, ...] | None, egress: tuple[Rule, ...] | None
+    spec: Json, ingress: tuple[PolicyRule, ...] | None, egress: tuple[PolicyRule, ...] | None
 ) -> None:
     """H06: policyTypes, and what it is where it is left out."""
     policy = decode_policy(_raw({"metadata": META, "spec": spec}))
@@ -110,16 +110,16 @@ def test_of_two_pods_with_one_address_the_one_that_lives_has_it() -> None:
     closed = Policy(namespace="shop", name="p", pods=Selector(match_labels={"a": "new"}), ingress=())
 
     for pods in ((gone, here), (here, gone)):
-        rules = compile_rules(World(pods=pods, policies=(closed,)), Guarded(node="n0"))
+        rules = compile_rules(NetworkState(pods=pods, policies=(closed,)), GuardedNode(node="n0"))
         assert set(rules.sets["in4"].elements) == {"10.0.0.1"}
 
 
 def test_nothing_is_written_where_nothing_differs() -> None:
     """H06: in whatever order the objects come, the table is the same."""
-    pods = tuple(Pod(namespace="a", name=f"p{n}", node="n0", addresses=(f"10.0.0.{n}",)) for n in range(1, 9))
-    policies = tuple(Policy(namespace="a", name=f"p{n}", ingress=(Rule(),)) for n in range(3))
-    one = compile_rules(World(pods=pods, policies=policies), Guarded(node="n0"))
-    other = compile_rules(World(pods=pods[::-1], policies=policies[::-1]), Guarded(node="n0"))
+    pods = tuple(PodEndpoint(namespace="a", name=f"p{n}", node="n0", addresses=(f"10.0.0.{n}",)) for n in range(1, 9))
+    policies = tuple(Policy(namespace="a", name=f"p{n}", ingress=(PolicyRule(),)) for n in range(3))
+    one = compile_rules(NetworkState(pods=pods, policies=policies), GuardedNode(node="n0"))
+    other = compile_rules(NetworkState(pods=pods[::-1], policies=policies[::-1]), GuardedNode(node="n0"))
 
     assert difference(one, other) == ""
     assert render(one) == render(other)
@@ -128,9 +128,9 @@ def test_nothing_is_written_where_nothing_differs() -> None:
 def test_a_new_pod_is_only_elements() -> None:
     """H06: what others do is not written again."""
     closed = (Policy(namespace="a", name="p", ingress=()),)
-    pods = tuple(Pod(namespace="a", name=f"p{n}", node="n0", addresses=(f"10.0.0.{n}",)) for n in range(1, 3))
-    before = compile_rules(World(pods=pods[:1], policies=closed), Guarded(node="n0"))
-    after = compile_rules(World(pods=pods, policies=closed), Guarded(node="n0"))
+    pods = tuple(PodEndpoint(namespace="a", name=f"p{n}", node="n0", addresses=(f"10.0.0.{n}",)) for n in range(1, 3))
+    before = compile_rules(NetworkState(pods=pods[:1], policies=closed), GuardedNode(node="n0"))
+    after = compile_rules(NetworkState(pods=pods, policies=closed), GuardedNode(node="n0"))
 
     lines = difference(before, after).splitlines()
 
@@ -163,7 +163,7 @@ def test_ranges_that_touch_become_one() -> None:
 def test_a_pod_reaches_itself_whatever_policies_say() -> None:
     """H06: Kubernetes, "Network Policies"."""
     closed = Policy(namespace="a", name="p", ingress=(), egress=())
-    world = World(pods=(Pod(namespace="a", name="p", addresses=("10.0.0.1",)),), policies=(closed,))
+    world = NetworkState(pods=(PodEndpoint(namespace="a", name="p", addresses=("10.0.0.1",)),), policies=(closed,))
 
-    assert allows(world, Connection(source="10.0.0.1", target="10.0.0.1", port=80))
-    assert not allows(world, Connection(source="10.0.0.1", target="10.0.0.2", port=80))
+    assert allows(world, ConnectionAttempt(source="10.0.0.1", target="10.0.0.1", port=80))
+    assert not allows(world, ConnectionAttempt(source="10.0.0.1", target="10.0.0.2", port=80))

@@ -206,7 +206,7 @@ async def _probe_image(target: Target, named: str) -> Image | str:
     from tenantry.audit.stage import Image
     from tenantry.audit.verdict import NO_IMAGE
     from tenantry.local.cluster import LocalCluster
-    from tenantry.local.progress import Talking
+    from tenantry.local.progress import StreamProgress
     from tenantry.local.real import probe
 
     if named:
@@ -214,7 +214,7 @@ async def _probe_image(target: Target, named: str) -> Image | str:
     cluster = LocalCluster(target.local_name) if target.local_name else None
     if cluster is None or cluster.spec().real is None:
         return NO_IMAGE
-    progress = Talking()
+    progress = StreamProgress()
     try:
         return Image(reference=await probe.provide(cluster, progress), is_there=True)
     finally:

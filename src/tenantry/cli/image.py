@@ -12,7 +12,7 @@ from tenantry.cli import output
 from tenantry.cli.local_name import name_option
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.real import images, loading
-from tenantry.local.real.images import Recipe
+from tenantry.local.real.images import ImageRecipe
 
 
 @click.group()
@@ -47,7 +47,9 @@ def build(
     """
     target = target or Path(images.file_name(images.check_reference(reference)))
     placed = dict(_placed(text) for text in files)
-    images.write(Recipe(reference=reference, files=placed, entrypoint=entrypoint, command=argument, user=user), target)
+    images.write(
+        ImageRecipe(reference=reference, files=placed, entrypoint=entrypoint, command=argument, user=user), target
+    )
     click.echo(target)
 
 

@@ -11,7 +11,7 @@ import click
 
 from tenantry.cli.target import Target, takes_target
 from tenantry.local import build
-from tenantry.local.progress import Talking
+from tenantry.local.progress import StreamProgress
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -34,4 +34,4 @@ def _binary() -> Path:
     if built:
         return built.kubectl
     installed = shutil.which("kubectl")
-    return Path(installed) if installed else build.ensure(Talking()).kubectl
+    return Path(installed) if installed else build.ensure(StreamProgress()).kubectl

@@ -10,7 +10,7 @@ import msgspec
 
 from tenantry.local import build, paths
 from tenantry.local.cluster import list_clusters
-from tenantry.local.progress import Talking
+from tenantry.local.progress import StreamProgress
 
 _MIB = 2**20
 
@@ -35,7 +35,7 @@ def local() -> None:
 @click.option("--with-nodes", is_flag=True, help="What runs on real nodes, too: containerd, runc, gVisor, kubelet.")
 def build_(*, again: bool, with_dns: bool, with_nodes: bool) -> None:
     """Build the control plane and kwok; nothing to do where the cache has them. Prints the folders."""
-    progress = Talking()
+    progress = StreamProgress()
     try:
         folders = [build.ensure(progress, again=again).folder]
         if with_dns:

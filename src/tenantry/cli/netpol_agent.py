@@ -12,8 +12,8 @@ import uvloop
 from tenantry.api.errors import ConfigError, InputError
 from tenantry.cli.jsonlines import JsonLines
 from tenantry.kube import kubeconfig
-from tenantry.netpol.agent import Options, guard
-from tenantry.netpol.compile import Guarded
+from tenantry.netpol.agent import PolicyAgentOptions, guard
+from tenantry.netpol.compile import GuardedNode
 
 _INTERFACE = re.compile(r"[A-Za-z0-9_.-]{1,15}\*?")
 
@@ -52,5 +52,5 @@ def netpol_agent(  # noqa: PLR0917 - click gives them by name
     connection = kubeconfig.in_cluster() if path is None else kubeconfig.load([path], context)
     if connection is None:
         raise ConfigError("this is no pod with a service account; name the cluster with --kubeconfig")
-    guarded = Guarded(node=node, interfaces=interfaces, is_routed=routed)
-    uvloop.run(guard(connection, Options(guarded=guarded, netns=netns, ready_file=ready_file)))
+    guarded = GuardedNode(node=node, interfaces=interfaces, is_routed=routed)
+    uvloop.run(guard(connection, PolicyAgentOptions(guarded=guarded, netns=netns, ready_file=ready_file)))

@@ -10,7 +10,7 @@ import uvloop
 
 from tenantry.cli.jsonlines import JsonLines
 from tenantry.kube import kubeconfig
-from tenantry.nodeagent.agent import Options, serve
+from tenantry.nodeagent.agent import CleanerOptions, serve
 
 _path = click.Path(path_type=Path)
 
@@ -32,5 +32,5 @@ def node_agent(  # noqa: PLR0917 - click gives them by name
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
     logging.basicConfig(level="INFO", handlers=[handler])
-    options = Options(node=node, ctr=ctr, address=address, kubelet=kubelet_root, logs=logs, state=state)
+    options = CleanerOptions(node=node, ctr=ctr, address=address, kubelet=kubelet_root, logs=logs, state=state)
     uvloop.run(serve(kubeconfig.load([path]), options))

@@ -37,7 +37,7 @@ from tenantry.api.requests import (
 from tenantry.cli import durations, flags, kinds, output, place, session
 from tenantry.cli.target import Target, takes_target
 from tenantry.engine.conditions import find
-from tenantry.local.progress import Talking
+from tenantry.local.progress import StreamProgress
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
@@ -213,7 +213,7 @@ async def _create(client: Client, wanted: Request) -> Json:
     """Make a request; for some seconds after an installation the API server takes none, and that passes by itself."""
     from tenantry.install.apply import stamped
 
-    progress = Talking()
+    progress = StreamProgress()
     waiting = asyncio.ensure_future(stamped(client, wanted.resource, msgspec.to_builtins(wanted)))
     try:
         while not (await asyncio.wait((waiting,), timeout=PROGRESS_SECONDS))[0]:

@@ -16,7 +16,7 @@ from tenantry.local import build, nodes
 from tenantry.local.authentication import Oidc
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.nodes import NodePlan
-from tenantry.local.progress import Talking
+from tenantry.local.progress import StreamProgress
 from tenantry.local.real import requirements
 
 Runtime = Literal["kwok", "real", "auto"]
@@ -78,12 +78,12 @@ def up(
         if count is None or nodes_file is not None or node_cpu or node_memory or node_labels or zones:
             raise InputError("--runtime real needs --nodes, and takes no other flags of nodes")
         requirements.check()
-        build.ensure_nodes(Talking())
-        build.ensure_dns(Talking())
+        build.ensure_nodes(StreamProgress())
+        build.ensure_dns(StreamProgress())
         count, real = None, count
     plan = _plan(count, nodes_file, cpu=node_cpu, memory=node_memory, labels=node_labels, zones=zones)
-    build.ensure(Talking())
-    progress = Talking()
+    build.ensure(StreamProgress())
+    progress = StreamProgress()
     options = UpOptions(
         nodes=plan,
         real_nodes=real,

@@ -13,7 +13,7 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.kube.watch import EventType, watch
 from tenantry.local import nodes, pki
-from tenantry.local.nodes import Node, NodePlan
+from tenantry.local.nodes import LocalNode, NodePlan
 
 _ROLE = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
 _BINDING = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
@@ -75,7 +75,7 @@ async def apply_nodes(path: Path, plan: NodePlan | None) -> int:
         plan: Which ones; None leaves them as they are.
     """
     async with connected(path) as client:
-        listed = await client.list(Node, selectors={"labelSelector": nodes.SELECTOR})
+        listed = await client.list(LocalNode, selectors={"labelSelector": nodes.SELECTOR})
         if plan is None:
             return len(listed)
         wanted = nodes.desired(plan)
@@ -89,9 +89,9 @@ async def apply_nodes(path: Path, plan: NodePlan | None) -> int:
     return len(wanted)
 
 
-async def _delete(client: Client, node: Node) -> None:
+async def _delete(client: Client, node: LocalNode) -> None:
     try:
-        await client.delete(Node.resource, "", node.metadata.name, uid=node.metadata.uid)
+        await client.delete(LocalNode.resource, "", node.metadata.name, uid=node.metadata.uid)
     except NotFound:
         return
 
@@ -137,7 +137,7 @@ class _Waiting:
             while True:
                 self._late = dict.fromkeys(self._names, "its kubelet has not come to the cluster so far")
                 version = ""
-                async for page in client.pages(Node.resource, Node, selectors=self._selectors):
+                async for page in client.pages(LocalNode.resource, LocalNode, selectors=self._selectors):
                     for node in page.items:
                         self._note(node)
                     version = page.metadata.resource_version
@@ -150,12 +150,12 @@ class _Waiting:
                 return
 
     async def _follow(self, client: Client, version: str) -> None:
-        changes = watch(client, Node.resource, resource_version=version, selectors=self._selectors)
+        changes = watch(client, LocalNode.resource, resource_version=version, selectors=self._selectors)
         async for events in changes:
             for event in events:
                 if event.type is EventType.BOOKMARK:
                     continue
-                node = client.decode(Node, event.object)
+                node = client.decode(LocalNode, event.object)
                 if event.type is EventType.DELETED:
                     self._late.pop(node.metadata.name, None)
                 else:
@@ -164,7 +164,7 @@ class _Waiting:
             if not self._late:
                 return
 
-    def _note(self, node: Node) -> None:
+    def _note(self, node: LocalNode) -> None:
         name = node.metadata.name
         if node.is_ready:
             self._late.pop(name, None)
@@ -177,6 +177,6 @@ async def delete_nodes(path: Path, names: Iterable[str]) -> None:
     async with connected(path) as client:
         for name in names:
             try:
-                await client.delete(Node.resource, "", name)
+                await client.delete(LocalNode.resource, "", name)
             except NotFound:
                 continue

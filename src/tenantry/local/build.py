@@ -329,7 +329,7 @@ def _ensure(product: _Product, progress: Progress, *, again: bool) -> Binaries:
     return Binaries(folder)
 
 
-def _build(product: _Product, root: Path, folder: Path, go: toolchain.Go, progress: Progress) -> None:
+def _build(product: _Product, root: Path, folder: Path, go: toolchain.GoToolchain, progress: Progress) -> None:
     log = folder.parent.parent / "build.log"
     started = time.monotonic()
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building-") as temporary, log.open("wb") as output:
@@ -359,7 +359,7 @@ def _build(product: _Product, root: Path, folder: Path, go: toolchain.Go, progre
     progress.say(f"built in {seconds:.0f} s")
 
 
-def _stages(go: toolchain.Go, root: Path) -> str:
+def _stages(go: toolchain.GoToolchain, root: Path) -> str:
     found = subprocess.run(
         [go.binary, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"],
         cwd=root / "go" / "kwok",

@@ -23,13 +23,13 @@ import msgspec
 from tenantry.api.errors import InputError, LocalError
 from tenantry.local import authentication, build, components, control, folders, kubeconfigs, locks, pki, ports, process
 from tenantry.local.authentication import Oidc
-from tenantry.local.control import Order, Verb
+from tenantry.local.control import SupervisorRequest, Verb
+from tenantry.local.deadline import ProgressDeadline
 from tenantry.local.files import check_space, write_private
 from tenantry.local.launch import start_supervisor
 from tenantry.local.nodes import NodePlan
 from tenantry.local.paths import ClusterPaths, check_name, cluster_folder, home
-from tenantry.local.patience import Patience
-from tenantry.local.progress import Progress, Silent
+from tenantry.local.progress import Progress, SilentProgress
 from tenantry.local.real import fleet
 from tenantry.local.spec import ClusterSpec, RealNodes, read_spec, write_spec
 from tenantry.local.state import ClusterState, Phase, ended, read_state, write_state
@@ -106,7 +106,7 @@ class LocalCluster:
         self.name = check_name(name)
         self.root = root or home()
         self.paths = ClusterPaths(cluster_folder(name, self.root))
-        self._patience = Patience()
+        self._deadline = ProgressDeadline()
 
     @property
     def kubeconfig_path(self) -> Path:
@@ -155,11 +155,11 @@ class LocalCluster:
             LocalError: It does not come up: which component, why, and the end of its log.
         """
         options = options or UpOptions()
-        progress = progress or Silent()
+        progress = progress or SilentProgress()
         binaries = build.built() or await asyncio.to_thread(build.ensure, progress)
         started = time.monotonic()
         folders.prepare(self.paths, self.name, options.data)
-        async with self._patiently(options.timeout_seconds):
+        async with self._changing_until(options.timeout_seconds):
             was_running = self.is_running()
             if was_running:
                 self._check_same(options)
@@ -253,7 +253,7 @@ class LocalCluster:
         raise LocalError(f'the supervisor of "{self.name}" ended')
 
     async def _order(self, verb: Verb, component: str = "") -> ClusterState:
-        return await control.order(self.paths.socket, Order(verb=verb, component=component), _ORDER_SECONDS)
+        return await control.order(self.paths.socket, SupervisorRequest(verb=verb, component=component), _ORDER_SECONDS)
 
     @asynccontextmanager
     async def _changing(self, timeout_seconds: float) -> AsyncGenerator[None]:
@@ -268,13 +268,13 @@ class LocalCluster:
             lock.release()
 
     @asynccontextmanager
-    async def _patiently(self, seconds: float) -> AsyncGenerator[None]:
+    async def _changing_until(self, seconds: float) -> AsyncGenerator[None]:
         """Change the cluster alone, for as long as there is a step forward in this time."""
         try:
-            async with self._patience.of(seconds), self._changing(seconds):
+            async with self._deadline.of(seconds), self._changing(seconds):
                 yield
         except TimeoutError as error:
-            raise LocalError(what_is_late(self.name, self.paths, seconds, self._patience)) from error
+            raise LocalError(what_is_late(self.name, self.paths, seconds, self._deadline)) from error
 
     def _check_same(self, options: UpOptions) -> None:
         if options.throwaway and not self.spec().throwaway:
@@ -304,9 +304,9 @@ class LocalCluster:
             InputError: The cluster has none, or not the one that is meant.
             LocalError: A node does not come up.
         """
-        async with self._patiently(timeout_seconds):
+        async with self._changing_until(timeout_seconds):
             await self._renode(change(self.real()))
-            await self._run_real(Silent())
+            await self._run_real(SilentProgress())
 
     async def restart_node(self, name: str, timeout_seconds: float = 60.0) -> None:
         """End a real node, start it again, and wait until it is Ready.
@@ -317,8 +317,8 @@ class LocalCluster:
         from tenantry.local import bootstrap
 
         await self.restart_component(name, timeout_seconds)
-        async with self._patiently(timeout_seconds):
-            await bootstrap.wait_named(self.kubeconfig_path, frozenset({name}), self._patience.tell_nodes)
+        async with self._changing_until(timeout_seconds):
+            await bootstrap.wait_named(self.kubeconfig_path, frozenset({name}), self._deadline.tell_nodes)
 
     async def _renode(self, real: RealNodes) -> None:
         spec = self.spec()
@@ -350,13 +350,13 @@ class LocalCluster:
         write_private(self.paths.authentication, authentication.text(spec.oidc).encode())
         write_spec(self.paths, spec)
         progress.update("starting the control plane")
-        self._patience.renew()
+        self._deadline.renew()
         await start_supervisor(self.paths, self.name)
         try:
             await self._furnish(options, progress)
         except BaseException:
             # Half a cluster is worse than none: what was started ends with the error, Ctrl-C included.
-            self._patience.seen = read_state(self.paths)
+            self._deadline.seen = read_state(self.paths)
             await self._shut_down()
             raise
 
@@ -383,7 +383,7 @@ class LocalCluster:
                 late = [each for each in state.components if each.name in names and each.phase is not Phase.READY]
                 if len(late) < fewest:
                     fewest = len(late)
-                    self._patience.renew()
+                    self._deadline.renew()
                 if not late:
                     return
                 progress.update(f"waiting for {', '.join(each.name for each in late)}")
@@ -396,7 +396,7 @@ class LocalCluster:
         from tenantry.local import bootstrap
 
         # What is imported takes long on a busy machine, and nothing else goes on meanwhile.
-        self._patience.renew()
+        self._deadline.renew()
         await self._wait_up((components.ETCD, components.APISERVER), progress)
         progress.update("making nodes and installing Tenantry")
         async with asyncio.TaskGroup() as group:
@@ -436,7 +436,7 @@ class LocalCluster:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._wait_up(names, progress))
             group.create_task(addons.apply(self.kubeconfig_path))
-        await bootstrap.wait_named(self.kubeconfig_path, frozenset(names), self._patience.tell_nodes)
+        await bootstrap.wait_named(self.kubeconfig_path, frozenset(names), self._deadline.tell_nodes)
 
     async def _shut_down(self) -> None:
         state = read_state(self.paths)

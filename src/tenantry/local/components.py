@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tenantry.api.errors import InputError
 from tenantry.local.paths import ClusterPaths
-from tenantry.local.real.network import Addresses
+from tenantry.local.real.network import NodeAddresses
 from tenantry.local.spec import ClusterSpec
 
 LOOPBACK = "127.0.0.1"
@@ -39,7 +39,7 @@ _EAGER_COLLECTOR = {"GOGC": "30"}
 _WITHOUT_ENDPOINT = (f"--advertise-address={LOOPBACK}", "--endpoint-reconciler-type=none")
 
 
-class Signal(enum.StrEnum):
+class ReadinessSignal(enum.StrEnum):
     """How a component tells that it is ready."""
 
     NOTIFY = "notify"
@@ -69,7 +69,7 @@ class Component:
     name: str
     command: tuple[str, ...]
     port: int
-    signal: Signal
+    signal: ReadinessSignal
     health: str = ""
     after: tuple[str, ...] = ()
     stop_seconds: float = 5.0
@@ -118,7 +118,7 @@ def real_nodes(spec: ClusterSpec, paths: ClusterPaths, python: str) -> tuple[Com
             name=node.name,
             command=(python, "-m", NODE_MODULE, str(paths.folder), node.name),
             port=0,
-            signal=Signal.NOTIFY,
+            signal=ReadinessSignal.NOTIFY,
             after=(APISERVER,),
             # Its processes end at once; the kernel may take a while to take their namespaces apart.
             stop_seconds=20.0,
@@ -129,7 +129,7 @@ def real_nodes(spec: ClusterSpec, paths: ClusterPaths, python: str) -> tuple[Com
         name=STORAGE,
         command=(python, "-m", "tenantry.local.real.provisioner", str(paths.folder)),
         port=0,
-        signal=Signal.NOTIFY,
+        signal=ReadinessSignal.NOTIFY,
         after=(APISERVER,),
     )
     return (*nodes, storage) if nodes else ()
@@ -192,7 +192,7 @@ def etcd(binaries: str, paths: ClusterPaths, client_port: int, peer_port: int, *
             *(("--unsafe-no-fsync",) if throwaway else ()),
         ),
         port=client_port,
-        signal=Signal.NOTIFY,
+        signal=ReadinessSignal.NOTIFY,
         environment=_LAZY_COLLECTOR,
     )
 
@@ -234,7 +234,7 @@ def apiserver(
             *flags,
         ),
         port=port,
-        signal=Signal.NOTIFY_HTTPS,
+        signal=ReadinessSignal.NOTIFY_HTTPS,
         health="/readyz",
         # It does not end while watches are open, even after SIGTERM [measured]; ending it by force loses nothing.
         stop_seconds=2.0,
@@ -281,7 +281,7 @@ def _advertised(spec: ClusterSpec) -> tuple[str, ...]:
     if spec.real is None:
         return _WITHOUT_ENDPOINT
     # This machine has no kube-proxy: webhooks are reached at their pods and not at the address of their Service.
-    return f"--advertise-address={Addresses(spec.real.block).bridge}", "--enable-aggregator-routing=true"
+    return f"--advertise-address={NodeAddresses(spec.real.block).bridge}", "--enable-aggregator-routing=true"
 
 
 def _controller_manager(spec: ClusterSpec, paths: ClusterPaths) -> Component:
@@ -306,7 +306,7 @@ def _controller_manager(spec: ClusterSpec, paths: ClusterPaths) -> Component:
             *("--concurrent-namespace-syncs=50", "--concurrent-gc-syncs=40", "--concurrent-resource-quota-syncs=20"),
         ),
         port=spec.ports.controller_manager,
-        signal=Signal.HTTPS,
+        signal=ReadinessSignal.HTTPS,
         health="/healthz",
         after=(APISERVER,),
     )
@@ -323,7 +323,7 @@ def _scheduler(spec: ClusterSpec, paths: ClusterPaths) -> Component:
             *("--leader-elect=false", "--profiling=false", "--kube-api-qps=1000", "--kube-api-burst=2000"),
         ),
         port=spec.ports.scheduler,
-        signal=Signal.HTTPS,
+        signal=ReadinessSignal.HTTPS,
         health="/readyz",
         after=(APISERVER,),
     )
@@ -339,7 +339,7 @@ def _kwok(spec: ClusterSpec, paths: ClusterPaths) -> Component:
             *("--node-lease-duration-seconds=40", f"--server-address={LOOPBACK}:{spec.ports.kwok}"),
         ),
         port=spec.ports.kwok,
-        signal=Signal.HTTP,
+        signal=ReadinessSignal.HTTP,
         health="/healthz",
         after=(APISERVER,),
         on_request=True,
@@ -354,7 +354,7 @@ def _operator(spec: ClusterSpec, paths: ClusterPaths, python: str) -> Component:
             f"--metrics-address={LOOPBACK}:{spec.ports.operator}",
         ),
         port=spec.ports.operator,
-        signal=Signal.HTTP,
+        signal=ReadinessSignal.HTTP,
         health="/healthz",
         after=(APISERVER,),
         on_request=True,

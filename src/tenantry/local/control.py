@@ -18,33 +18,33 @@ Verb = Literal["watch", "start", "stop", "restart", "reload", "shutdown"]
 _LINE_LIMIT = 2**20
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class SupervisorRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a supervisor is to do; `component` for the verbs that are about one."""
 
     verb: Verb
     component: str = ""
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SupervisorReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The state after it, or why not. A watch is answered with a reply for each change."""
 
     state: ClusterState | None = None
     error: str = ""
 
 
-def decode_order(line: bytes) -> Order:
+def decode_order(line: bytes) -> SupervisorRequest:
     """Read an order.
 
     Raises:
         ConnectionError: Whoever wrote this does not speak the protocol.
     """
     try:
-        return msgspec.json.decode(line, type=Order)
+        return msgspec.json.decode(line, type=SupervisorRequest)
     except msgspec.MsgspecError as error:
         raise ConnectionError(str(error)) from error
 
 
-def encode_reply(reply: Reply) -> bytes:
+def encode_reply(reply: SupervisorReply) -> bytes:
     """Write a reply as a line."""
     return msgspec.json.encode(reply) + b"\n"
 
@@ -72,7 +72,7 @@ async def _connected(path: Path) -> AsyncGenerator[tuple[asyncio.StreamReader, a
         writer.close()
 
 
-async def order(path: Path, what: Order, timeout_seconds: float) -> ClusterState:
+async def order(path: Path, what: SupervisorRequest, timeout_seconds: float) -> ClusterState:
     """Send an order and return the state after it.
 
     Raises:
@@ -94,17 +94,17 @@ async def watch(path: Path) -> AsyncGenerator[ClusterState]:
         LocalError: The supervisor is gone.
     """
     async with _connected(path) as (reader, writer):
-        writer.write(msgspec.json.encode(Order(verb="watch")) + b"\n")
+        writer.write(msgspec.json.encode(SupervisorRequest(verb="watch")) + b"\n")
         while True:
             state = _decode(await reader.readline(), path).state
             if state is not None:
                 yield state
 
 
-def _decode(line: bytes, path: Path) -> Reply:
+def _decode(line: bytes, path: Path) -> SupervisorReply:
     if not line:
         raise LocalError(f'the supervisor at "{path}" ended')
     try:
-        return msgspec.json.decode(line, type=Reply)
+        return msgspec.json.decode(line, type=SupervisorReply)
     except msgspec.MsgspecError as error:
         raise LocalError(f'the supervisor at "{path}" is of another version of Tenantry: stop it first') from error

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tenantry.local.progress import Progress
-    from tenantry.local.toolchain import Go
+    from tenantry.local.toolchain import GoToolchain
 
 _LIMIT_SECONDS = 3600.0
 # What `go list` prints for each package; thousands of them would bury an error in the log.
@@ -36,7 +36,7 @@ class Compilation:
         cgo: Whether its parts in C are compiled, too.
     """
 
-    go: Go
+    go: GoToolchain
     folder: Path
     package: str
     arguments: tuple[str, ...]

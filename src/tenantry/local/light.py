@@ -27,8 +27,8 @@ from tenantry.local import authentication, build, folders, kubeconfigs, pki, por
 from tenantry.local.components import Component, Datastore, etcd, light_apiserver
 from tenantry.local.files import check_space, tail, write_private
 from tenantry.local.paths import ClusterPaths, check_name
-from tenantry.local.process import Child, environment
-from tenantry.local.progress import Silent
+from tenantry.local.process import ChildProcess, environment
+from tenantry.local.progress import SilentProgress
 from tenantry.local.readiness import Notification, trust
 from tenantry.local.runner import race, start, wait_ready
 
@@ -62,7 +62,7 @@ class LightCluster:
         self._watch_cache = watch_cache
         self._generation = 0
         self._tls = trust(paths.pki / "ca.crt")
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
 
     @property
     def connection(self) -> Connection:
@@ -118,7 +118,7 @@ class LightCluster:
             self._generation += 1
         await self.start()
 
-    def _running(self) -> Child:
+    def _running(self) -> ChildProcess:
         if self._child is None:
             raise LocalError(f'the API server of "{self.name}" does not run')
         return self._child
@@ -197,7 +197,7 @@ async def light_clusters(*names: str, watch_cache: bool = False) -> AsyncGenerat
     Raises:
         LocalError: A process does not become ready.
     """
-    binaries = build.built() or await asyncio.to_thread(build.ensure, Silent())
+    binaries = build.built() or await asyncio.to_thread(build.ensure, SilentProgress())
     with tempfile.TemporaryDirectory(prefix="tenantry-light-") as name:
         folder = Path(name)
         check_space(folder, _NEEDED_MIB)
@@ -221,7 +221,7 @@ async def light_clusters(*names: str, watch_cache: bool = False) -> AsyncGenerat
             ports.release(paths.folder)
 
 
-async def _start(component: Component, paths: ClusterPaths, tls: ssl.SSLContext) -> Child:
+async def _start(component: Component, paths: ClusterPaths, tls: ssl.SSLContext) -> ChildProcess:
     """Start a component and wait until it is ready.
 
     Raises:

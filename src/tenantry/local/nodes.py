@@ -31,7 +31,7 @@ _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
-class Taint(Model, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GroupTaint(Model, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What keeps pods away that do not tolerate it."""
 
     key: str
@@ -58,7 +58,7 @@ class NodeGroup(Model, frozen=True, kw_only=True, forbid_unknown_fields=True):
     labels: dict[str, str] = {}
     capacity: dict[str, str | int] = {}
     zone: str | tuple[str, ...] = ()
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[GroupTaint, ...] = ()
 
 
 class NodePlan(Model, frozen=True, kw_only=True):
@@ -67,13 +67,13 @@ class NodePlan(Model, frozen=True, kw_only=True):
     groups: tuple[NodeGroup, ...]
 
 
-class NodeSpec(Model, frozen=True, kw_only=True):
+class LocalNodeSpec(Model, frozen=True, kw_only=True):
     """The part of a Node's spec that is ours."""
 
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[GroupTaint, ...] = ()
 
 
-class NodeCondition(Model, frozen=True, kw_only=True):
+class LocalNodeCondition(Model, frozen=True, kw_only=True):
     """What is known of a node's health."""
 
     type: str
@@ -81,21 +81,21 @@ class NodeCondition(Model, frozen=True, kw_only=True):
     message: str = ""
 
 
-class NodeStatus(Model, frozen=True, kw_only=True):
+class LocalNodeStatus(Model, frozen=True, kw_only=True):
     """What a node has, and how it is."""
 
     capacity: dict[str, str] = {}
     allocatable: dict[str, str] = {}
-    conditions: tuple[NodeCondition, ...] = ()
+    conditions: tuple[LocalNodeCondition, ...] = ()
 
 
-class Node(KubernetesObject, frozen=True, kw_only=True):
+class LocalNode(KubernetesObject, frozen=True, kw_only=True):
     """A node of the cluster."""
 
     resource: ClassVar[Resource] = Resource("", "v1", "nodes", "Node", namespaced=False)
 
-    spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
+    spec: LocalNodeSpec = LocalNodeSpec()
+    status: LocalNodeStatus = LocalNodeStatus()
 
     @property
     def is_ready(self) -> bool:
@@ -209,16 +209,16 @@ def _zones(group: NodeGroup) -> tuple[str, ...]:
     return (group.zone,) if isinstance(group.zone, str) else group.zone
 
 
-def desired(plan: NodePlan) -> dict[str, Node]:
+def desired(plan: NodePlan) -> dict[str, LocalNode]:
     """Return every Node of a plan by its name."""
     return {node.metadata.name: node for group in plan.groups for node in _nodes(group)}
 
 
-def _nodes(group: NodeGroup) -> list[Node]:
+def _nodes(group: NodeGroup) -> list[LocalNode]:
     zones = _zones(group)
     given = {key: quantity.canonical(value) for key, value in group.capacity.items()}
     capacity = _DEFAULT_CAPACITY | given
-    made: list[Node] = []
+    made: list[LocalNode] = []
     for number in range(1, group.count + 1):
         name = f"{group.name}-{number}"
         zone = {ZONE: zones[(number - 1) % len(zones)]} if zones else {}
@@ -230,10 +230,10 @@ def _nodes(group: NodeGroup) -> list[Node]:
             **zone,
             **group.labels,
         }
-        node = Node(
+        node = LocalNode(
             metadata=ObjectMeta(name=name, labels=labels, annotations={"kwok.x-k8s.io/node": "fake"}),
-            spec=NodeSpec(taints=group.taints),
-            status=NodeStatus(capacity=capacity, allocatable=capacity),
+            spec=LocalNodeSpec(taints=group.taints),
+            status=LocalNodeStatus(capacity=capacity, allocatable=capacity),
         )
         digest = hashlib.sha256(msgspec.json.encode(node, order="deterministic")).hexdigest()[:16]
         annotations = node.metadata.annotations | {_DIGEST: digest}
@@ -242,7 +242,7 @@ def _nodes(group: NodeGroup) -> list[Node]:
     return made
 
 
-def difference(wanted: dict[str, Node], found: dict[str, Node]) -> tuple[list[Node], list[Node]]:
+def difference(wanted: dict[str, LocalNode], found: dict[str, LocalNode]) -> tuple[list[LocalNode], list[LocalNode]]:
     """Return which nodes to delete and which to create; one that is to be otherwise is in both."""
     gone = [
         node

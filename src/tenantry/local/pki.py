@@ -43,7 +43,7 @@ class _Use(enum.StrEnum):
     """Both, as etcd's peers need it."""
 
 
-class Leaf(msgspec.Struct, frozen=True, kw_only=True):
+class LeafCertificate(msgspec.Struct, frozen=True, kw_only=True):
     """One certificate: who signs it, whose it is, and what it is for."""
 
     ca: str
@@ -56,18 +56,18 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
 class _Issued(msgspec.Struct, frozen=True, kw_only=True):
     """What was issued: enough to know without parsing certificates whether they can stay."""
 
-    leaf: Leaf | None
+    leaf: LeafCertificate | None
     not_after: dt.datetime
 
 
 _ON_NODES = {
-    "kube-proxy": Leaf(ca="ca", user="system:kube-proxy"),
-    "netpol-agent": Leaf(ca="ca", user=NETPOL_AGENT_USER),
-    "local-storage": Leaf(ca="ca", user=STORAGE_USER),
+    "kube-proxy": LeafCertificate(ca="ca", user="system:kube-proxy"),
+    "netpol-agent": LeafCertificate(ca="ca", user=NETPOL_AGENT_USER),
+    "local-storage": LeafCertificate(ca="ca", user=STORAGE_USER),
 }
 
 
-def leaves(addresses: tuple[str, ...] = (), nodes: tuple[tuple[str, str], ...] = ()) -> dict[str, Leaf]:
+def leaves(addresses: tuple[str, ...] = (), nodes: tuple[tuple[str, str], ...] = ()) -> dict[str, LeafCertificate]:
     """Return every certificate by its file name.
 
     Args:
@@ -77,37 +77,39 @@ def leaves(addresses: tuple[str, ...] = (), nodes: tuple[tuple[str, str], ...] =
     server = (*_SERVER_NAMES, "127.0.0.1", _SERVICE_IP, *addresses)
     local = ("localhost", "127.0.0.1")
     return {
-        "server": Leaf(ca="ca", user="kube-apiserver", use=_Use.SERVER, names=server),
-        "admin": Leaf(ca="ca", user="admin", group="system:masters"),
-        "operator": Leaf(ca="ca", user=OPERATOR_USER, group=OPERATOR_GROUP),
-        "kube-controller-manager": Leaf(ca="ca", user="system:kube-controller-manager"),
-        "kube-scheduler": Leaf(ca="ca", user="system:kube-scheduler"),
-        "kwok": Leaf(ca="ca", user=KWOK_USER),
-        "apiserver-kubelet-client": Leaf(ca="ca", user=KUBELET_CLIENT_USER),
-        "front-proxy-client": Leaf(ca="front-proxy-ca", user="front-proxy-client"),
-        "etcd-server": Leaf(ca="etcd-ca", user="etcd", use=_Use.PEER, names=local),
-        "apiserver-etcd-client": Leaf(ca="etcd-ca", user="kube-apiserver"),
+        "server": LeafCertificate(ca="ca", user="kube-apiserver", use=_Use.SERVER, names=server),
+        "admin": LeafCertificate(ca="ca", user="admin", group="system:masters"),
+        "operator": LeafCertificate(ca="ca", user=OPERATOR_USER, group=OPERATOR_GROUP),
+        "kube-controller-manager": LeafCertificate(ca="ca", user="system:kube-controller-manager"),
+        "kube-scheduler": LeafCertificate(ca="ca", user="system:kube-scheduler"),
+        "kwok": LeafCertificate(ca="ca", user=KWOK_USER),
+        "apiserver-kubelet-client": LeafCertificate(ca="ca", user=KUBELET_CLIENT_USER),
+        "front-proxy-client": LeafCertificate(ca="front-proxy-ca", user="front-proxy-client"),
+        "etcd-server": LeafCertificate(ca="etcd-ca", user="etcd", use=_Use.PEER, names=local),
+        "apiserver-etcd-client": LeafCertificate(ca="etcd-ca", user="kube-apiserver"),
         **(_ON_NODES if nodes else {}),
         **{name: _kubelet(name, address) for name, address in nodes},
     }
 
 
-def _kubelet(name: str, address: str) -> Leaf:
-    return Leaf(ca="ca", user=f"system:node:{name}", group="system:nodes", use=_Use.PEER, names=(name, address))
+def _kubelet(name: str, address: str) -> LeafCertificate:
+    return LeafCertificate(
+        ca="ca", user=f"system:node:{name}", group="system:nodes", use=_Use.PEER, names=(name, address)
+    )
 
 
-def apiserver_leaves() -> dict[str, Leaf]:
+def apiserver_leaves() -> dict[str, LeafCertificate]:
     """Return the certificates of an API server without kubelets, front proxy and etcd of its own."""
     found = leaves()
     return {name: found[name] for name in ("server", "admin")}
 
 
-def etcd_leaves() -> dict[str, Leaf]:
+def etcd_leaves() -> dict[str, LeafCertificate]:
     """Return the certificates of an etcd, and of the API servers that use it."""
     return {name: leaf for name, leaf in leaves().items() if leaf.ca == "etcd-ca"}
 
 
-def ensure(folder: Path, wanted: Mapping[str, Leaf], now: dt.datetime) -> bool:
+def ensure(folder: Path, wanted: Mapping[str, LeafCertificate], now: dt.datetime) -> bool:
     """Issue each certificate that is missing, was issued for something else, or expires within 30 days.
 
     Args:
@@ -158,7 +160,9 @@ def ensure(folder: Path, wanted: Mapping[str, Leaf], now: dt.datetime) -> bool:
     return True
 
 
-def _can_stay(folder: Path, name: str, leaf: Leaf | None, index: dict[str, _Issued], now: dt.datetime) -> bool:
+def _can_stay(
+    folder: Path, name: str, leaf: LeafCertificate | None, index: dict[str, _Issued], now: dt.datetime
+) -> bool:
     issued = index.get(name)
     return (
         issued is not None

@@ -105,7 +105,7 @@ def die_with(parent: int) -> Callable[[], None]:
     return prepare
 
 
-class Child:
+class ChildProcess:
     """A running process of ours, in a session of its own, that dies when we do.
 
     Args:

@@ -22,7 +22,7 @@ class Progress(Protocol):
         ...
 
 
-class Silent:
+class SilentProgress:
     """Progress that nobody sees."""
 
     def update(self, text: str) -> None:
@@ -32,7 +32,7 @@ class Silent:
         """Show nothing."""
 
 
-class Talking:
+class StreamProgress:
     """Progress on a stream (stderr by default).
 
     Args:

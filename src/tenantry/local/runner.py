@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tenantry.local.components import Component, Signal
+from tenantry.local.components import Component, ReadinessSignal
 from tenantry.local.files import tail
-from tenantry.local.process import Child
+from tenantry.local.process import ChildProcess
 from tenantry.local.readiness import Notification, wait_healthy
-from tenantry.local.state import ComponentState, Exit, Phase
+from tenantry.local.state import ComponentState, Phase, ProcessExit
 
 if TYPE_CHECKING:
     from tenantry.local.paths import ClusterPaths
 
 _LOG = logging.getLogger(__name__)
-_NOTIFYING = (Signal.NOTIFY, Signal.NOTIFY_HTTPS)
+_NOTIFYING = (ReadinessSignal.NOTIFY, ReadinessSignal.NOTIFY_HTTPS)
 _FIRST_BACK_OFF_SECONDS = 0.2
 _LAST_BACK_OFF_SECONDS = 15.0
 _CALM_SECONDS = 30.0
@@ -62,7 +62,7 @@ class Runner:
         self._environment = environment
         self._tls = tls
         self._on_change = on_change
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._unwanted = asyncio.Event()
 
     @property
@@ -149,7 +149,7 @@ class Runner:
 
     def _note_crash(self, code: int) -> None:
         lines = tail(self._paths.log(self.component.name), _KEPT_LINES)
-        end = Exit(
+        end = ProcessExit(
             at=dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"),
             code=None if code < 0 else code,
             signal=signal.Signals(-code).name if code < 0 else "",
@@ -167,7 +167,7 @@ class Runner:
 
 def start(
     component: Component, paths: ClusterPaths, environment: Mapping[str, str], notification: Notification
-) -> Child:
+) -> ChildProcess:
     """Start a component's process.
 
     Args:
@@ -182,7 +182,7 @@ def start(
     variables = dict(environment) | component.environment
     if component.signal in _NOTIFYING:
         variables |= notification.environment
-    return Child(component.command, paths.log(component.name), variables, paths.folder)
+    return ChildProcess(component.command, paths.log(component.name), variables, paths.folder)
 
 
 async def wait_ready(component: Component, notification: Notification, tls: ssl.SSLContext) -> None:
@@ -190,8 +190,8 @@ async def wait_ready(component: Component, notification: Notification, tls: ssl.
     how = component.signal
     if how in _NOTIFYING:
         await notification.wait()
-    if how is not Signal.NOTIFY:
-        await wait_healthy(component.port, component.health, None if how is Signal.HTTP else tls)
+    if how is not ReadinessSignal.NOTIFY:
+        await wait_healthy(component.port, component.health, None if how is ReadinessSignal.HTTP else tls)
 
 
 async def race(first: Coroutine[Any, Any, object], second: Coroutine[Any, Any, object]) -> bool:

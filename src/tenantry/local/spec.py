@@ -8,7 +8,7 @@ from tenantry.api.errors import LocalError
 from tenantry.local.authentication import Oidc
 from tenantry.local.files import write_private
 from tenantry.local.paths import ClusterPaths
-from tenantry.local.real.network import Addresses
+from tenantry.local.real.network import NodeAddresses
 from tenantry.local.real.settings import NodeSettings
 
 
@@ -69,7 +69,7 @@ class RealNodes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     def addressed(self) -> tuple[tuple[str, str], ...]:
         """Return name and IP address of each that has its certificate made here."""
-        addresses = Addresses(self.block)
+        addresses = NodeAddresses(self.block)
         return tuple((each.name, addresses.node(each.number)) for each in self.nodes if not each.token)
 
 
@@ -97,7 +97,7 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def server_addresses(self) -> tuple[str, ...]:
         """Further IP addresses of the API server, the one at the bridge of its real nodes included."""
-        return (*self.addresses, Addresses(self.real.block).bridge) if self.real else self.addresses
+        return (*self.addresses, NodeAddresses(self.real.block).bridge) if self.real else self.addresses
 
     @property
     def real_names(self) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ class Phase(enum.StrEnum):
     """Only of a cluster: its supervisor is gone without having stopped anything."""
 
 
-class Exit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ProcessExit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How a process ended.
 
     Args:
@@ -68,7 +68,7 @@ class ComponentState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     start_ticks: int = 0
     port: int = 0
     restarts: int = 0
-    last_exit: Exit | None = None
+    last_exit: ProcessExit | None = None
 
 
 class ClusterState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

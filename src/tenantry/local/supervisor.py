@@ -28,7 +28,7 @@ from typing_extensions import override
 
 from tenantry.api.errors import LocalError, TenantryError
 from tenantry.local.components import CONTROL_PLANE, NAMES, Component, check_name, components, real_nodes
-from tenantry.local.control import Order, Reply, decode_order, encode_reply, short_path
+from tenantry.local.control import SupervisorReply, SupervisorRequest, decode_order, encode_reply, short_path
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.process import boot_id, environment, start_ticks
 from tenantry.local.readiness import trust
@@ -128,7 +128,7 @@ class Supervisor:
             await self._stop_all()
             server.close()
             logs.cancel()
-            raise Finished
+            raise SupervisorStopped
 
     def _start(self, group: asyncio.TaskGroup, runner: Runner) -> None:
         needed = tuple(self._runners[name].ready for name in runner.component.after)
@@ -191,15 +191,15 @@ class Supervisor:
     async def _stream(self, writer: asyncio.StreamWriter) -> None:
         while True:
             change = self._change
-            await self._send(writer, Reply(state=self._state))
+            await self._send(writer, SupervisorReply(state=self._state))
             await change.wait()
 
-    async def _send(self, writer: asyncio.StreamWriter, reply: Reply) -> None:
+    async def _send(self, writer: asyncio.StreamWriter, reply: SupervisorReply) -> None:
         writer.write(encode_reply(reply))
         async with asyncio.timeout(_WRITE_SECONDS):
             await writer.drain()
 
-    async def _obey(self, order: Order) -> Reply:
+    async def _obey(self, order: SupervisorRequest) -> SupervisorReply:
         try:
             if order.verb == "shutdown":
                 self._stopping.set()
@@ -213,8 +213,8 @@ class Supervisor:
                 if order.verb in ("start", "restart"):
                     runner.want()
         except TenantryError as error:
-            return Reply(error=str(error))
-        return Reply(state=self._state)
+            return SupervisorReply(error=str(error))
+        return SupervisorReply(state=self._state)
 
 
 @contextlib.contextmanager
@@ -243,7 +243,7 @@ def living_with(pid: str, ended: asyncio.Event) -> Generator[None]:
         os.close(descriptor)
 
 
-class Finished(Exception):
+class SupervisorStopped(Exception):
     """Everything has been stopped."""
 
 
@@ -258,7 +258,7 @@ def _stopped(state: ClusterState) -> ClusterState:
     )
 
 
-class JsonLines(logging.Formatter):
+class SupervisorLogFormat(logging.Formatter):
     """Writes each record as one JSON object with its fields."""
 
     _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -292,7 +292,7 @@ def main() -> None:
     for log in paths.logs.glob("*.log"):
         rotate(log)
     handler = logging.FileHandler(paths.log("supervisor"))
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(SupervisorLogFormat())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
         asyncio.run(_supervise(paths))
@@ -304,7 +304,7 @@ def main() -> None:
 async def _supervise(paths: ClusterPaths) -> None:
     try:
         await Supervisor(paths).run()
-    except* Finished:
+    except* SupervisorStopped:
         pass
 
 

@@ -26,7 +26,7 @@ _WHAT_TO_DO = (
 
 
 @dataclass(frozen=True)
-class Go:
+class GoToolchain:
     """A toolchain that can build the control plane.
 
     Args:
@@ -65,7 +65,7 @@ def parse_version(text: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def find(progress: Progress) -> Go:
+def find(progress: Progress) -> GoToolchain:
     """Return a toolchain, installing the locked one where the system has none that is new enough.
 
     Raises:
@@ -77,7 +77,7 @@ def find(progress: Progress) -> Go:
         said = _ask_version(Path(system))
         version = parse_version(said)
         if version and version >= NEEDED:
-            return Go(Path(system), said.split()[2])
+            return GoToolchain(Path(system), said.split()[2])
         why = f'"{system}" is too old or broken ({said.strip() or "no answer"})'
     return _locked(why, progress)
 
@@ -96,7 +96,7 @@ def _ask_version(binary: Path) -> str:
         return ""
 
 
-def _locked(why: str, progress: Progress) -> Go:
+def _locked(why: str, progress: Progress) -> GoToolchain:
     requirements = sources.root() / "requirements" / "go.txt"
     try:
         digest = hashlib.sha256(requirements.read_bytes()).hexdigest()[:16]
@@ -115,7 +115,7 @@ def _locked(why: str, progress: Progress) -> Go:
     version = parse_version(said)
     if version is None or version < NEEDED:
         raise LocalError(f'{why}, and "{binary}" does not work on this machine: {_WHAT_TO_DO}')
-    return Go(binary, said.split()[2])
+    return GoToolchain(binary, said.split()[2])
 
 
 def _install(requirements: Path, target: Path, why: str) -> None:

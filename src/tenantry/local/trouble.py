@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from tenantry.local.deadline import ProgressDeadline
 from tenantry.local.files import tail
 from tenantry.local.paths import ClusterPaths
-from tenantry.local.patience import Patience
 from tenantry.local.state import ClusterState, Phase, read_state
 
 _LINES = 5
@@ -37,18 +37,20 @@ def crash_of(name: str, paths: ClusterPaths, state: ClusterState, component: str
     return f'{component} of the cluster "{name}" crashed ({end}){drop}. The end of "{paths.log(component)}":\n{lines}'
 
 
-def what_is_late(name: str, paths: ClusterPaths, timeout_seconds: float, patience: Patience | None = None) -> str:
+def what_is_late(
+    name: str, paths: ClusterPaths, timeout_seconds: float, deadline: ProgressDeadline | None = None
+) -> str:
     """Return what a cluster was waited for in vain; arguments as `crash_of`.
 
     Args:
         name: The cluster's.
         paths: Its files.
         timeout_seconds: How long nothing has come forward.
-        patience: What was seen while it was waited for.
+        deadline: What was seen while it was waited for.
     """
-    state = (patience.seen if patience else None) or read_state(paths)
+    state = (deadline.seen if deadline else None) or read_state(paths)
     waiting = [each for each in state.components if each.phase not in (Phase.READY, Phase.STOPPED)] if state else []
-    late: Mapping[str, str] = patience.late_nodes if patience else {}
+    late: Mapping[str, str] = deadline.late_nodes if deadline else {}
     found = [*(f"{each.name} ({each.phase})" for each in waiting), *(f"{each} (not Ready)" for each in sorted(late))]
     crashed = next((each.name for each in waiting if each.last_exit), "")
     more = f"\n{crash_of(name, paths, state, crashed)}" if state and crashed else ""

@@ -23,9 +23,9 @@ from tenantry.engine.informer import Informer
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 from tenantry.netpol import objects
-from tenantry.netpol.compile import TABLE, Guarded, closed, compile_rules
+from tenantry.netpol.compile import TABLE, GuardedNode, closed, compile_rules
 from tenantry.netpol.nft import Nft
-from tenantry.netpol.objects import Pod, Policy, Space, World
+from tenantry.netpol.objects import NamespaceLabels, NetworkState, PodEndpoint, Policy
 from tenantry.netpol.ruleset import Ruleset, difference, render
 
 FIRST_RETRY_SECONDS = 0.2
@@ -33,11 +33,11 @@ LAST_RETRY_SECONDS = 10.0
 LOOK_SECONDS = 10.0
 """How often it is looked whether somebody has taken the table away."""
 
-Kept = Pod | Space | Policy
+Kept = PodEndpoint | NamespaceLabels | Policy
 log = logging.getLogger(__name__)
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyAgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How the agent runs.
 
     Args:
@@ -46,12 +46,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         ready_file: Is there from the first table on, but while one cannot be loaded; None for nowhere.
     """
 
-    guarded: Guarded
+    guarded: GuardedNode
     netns: Path | None = None
     ready_file: Path | None = None
 
 
-class Agent:
+class PolicyAgent:
     """The agent of one node.
 
     Args:
@@ -59,7 +59,7 @@ class Agent:
         options: How it runs.
     """
 
-    def __init__(self, client: Client, options: Options) -> None:
+    def __init__(self, client: Client, options: PolicyAgentOptions) -> None:
         self._client = client
         self._options = options
         self._nft = Nft(options.netns)
@@ -116,7 +116,7 @@ class Agent:
         """Put in force what the cluster says."""
         self._changed.clear()
         began = time.monotonic()
-        world = World(
+        world = NetworkState(
             pods=tuple(self._pods.cache), spaces=tuple(self._spaces.cache), policies=tuple(self._policies.cache)
         )
         rules = compile_rules(world, self._options.guarded)
@@ -163,7 +163,7 @@ class Agent:
             log.warning("somebody has taken the table away")
             self._in_force = None
 
-    def _notice(self, change: Change[Pod] | Change[Space] | Change[Policy]) -> None:
+    def _notice(self, change: Change[PodEndpoint] | Change[NamespaceLabels] | Change[Policy]) -> None:
         if not _is_same(change.before, change.after):
             self._changed.set()
 
@@ -182,12 +182,12 @@ def _is_same(before: Kept | None, after: Kept | None) -> bool:
     return msgspec.structs.replace(before, version=after.version) == after
 
 
-async def guard(connection: Connection, options: Options) -> None:
+async def guard(connection: Connection, options: PolicyAgentOptions) -> None:
     """Run the agent until SIGTERM or SIGINT; the rules stay in force after it.
 
     Raises:
         ConfigError: The credentials are wrong.
     """
     async with Client(connection, field_manager="tenantry-netpol", max_connections=4) as client:
-        await until_told_to_stop(Agent(client, options).run())
+        await until_told_to_stop(PolicyAgent(client, options).run())
         log.info("stopped: the rules stay as they are")

@@ -30,7 +30,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from tenantry.netpol import blocks
-from tenantry.netpol.objects import Direction, Peer, Pod, Policy, Port, Rule, Selector, World
+from tenantry.netpol.objects import Direction, NetworkState, Peer, PodEndpoint, Policy, PolicyRule, Port, Selector
 from tenantry.netpol.ruleset import Chain, ElementSet, Ruleset, render
 from tenantry.netpol.selectors import selects
 
@@ -47,7 +47,7 @@ _NEIGHBOURS = (
 )
 
 
-class Guarded(msgspec.Struct, frozen=True, kw_only=True):
+class GuardedNode(msgspec.Struct, frozen=True, kw_only=True):
     """What the table is for.
 
     Args:
@@ -61,18 +61,18 @@ class Guarded(msgspec.Struct, frozen=True, kw_only=True):
     is_routed: bool = False
 
 
-def compile_rules(world: World, guarded: Guarded) -> Ruleset:
+def compile_rules(world: NetworkState, guarded: GuardedNode) -> Ruleset:
     """Return the table of a node; the same one whatever the order of what is in the world."""
     return _Compiler(world, guarded).compiled()
 
 
-def closed(guarded: Guarded) -> str:
+def closed(guarded: GuardedNode) -> str:
     """Return the commands that leave pods no network at all: for a node before anything is known."""
-    return render(compile_rules(World(), guarded))
+    return render(compile_rules(NetworkState(), guarded))
 
 
 class _Compiler:
-    def __init__(self, world: World, guarded: Guarded) -> None:
+    def __init__(self, world: NetworkState, guarded: GuardedNode) -> None:
         self._guarded = guarded
         self._spaces = {space.key: space.labels for space in world.spaces}
         self._policies: dict[str, list[Policy]] = {}
@@ -81,7 +81,7 @@ class _Compiler:
         # Of two pods that say they have one address, the greater is the last.
         holders = sorted(world.pods, key=lambda each: (each.born, each.key))
         self._owners = {address: pod for pod in holders for address in pod.addresses}
-        self._by_namespace: dict[str, list[tuple[str, Pod]]] = {}
+        self._by_namespace: dict[str, list[tuple[str, PodEndpoint]]] = {}
         for address, pod in self._owners.items():
             self._by_namespace.setdefault(pod.namespace, []).append((address, pod))
         self._sets: dict[str, ElementSet] = {}
@@ -96,13 +96,13 @@ class _Compiler:
         self._add_bases()
         return Ruleset(TABLE, self._sets, self._chains)
 
-    def _add_set(self, name: str, local: Sequence[tuple[str, Pod]], joint: str = "") -> None:
+    def _add_set(self, name: str, local: Sequence[tuple[str, PodEndpoint]], joint: str = "") -> None:
         for family, (_, kind) in _FAMILIES.items():
             own = [address for address, _ in local if _family(address) == family]
             elements = {f"{each}{joint}{each}" if joint else each: "" for each in own}
             self._sets[f"{name}{family}"] = ElementSet(f"{kind}{joint}{kind}" if joint else kind, elements)
 
-    def _add_map(self, name: str, direction: Direction, local: Sequence[tuple[str, Pod]]) -> None:
+    def _add_map(self, name: str, direction: Direction, local: Sequence[tuple[str, PodEndpoint]]) -> None:
         elements: dict[int, dict[str, str]] = {family: {} for family in _FAMILIES}
         chains: dict[str, str] = {}
         for address, pod in local:
@@ -114,7 +114,7 @@ class _Compiler:
         for family, (_, kind) in _FAMILIES.items():
             self._sets[f"{name}{family}"] = ElementSet(f"{kind} : verdict", elements[family])
 
-    def _pods_chain(self, name: str, direction: Direction, pod: Pod) -> str:
+    def _pods_chain(self, name: str, direction: Direction, pod: PodEndpoint) -> str:
         """Return the chain of the pods that the same policies select, "" where none does."""
         policies = [
             policy
@@ -137,7 +137,7 @@ class _Compiler:
             self._chains[chain] = Chain(tuple(lines))
         return chain
 
-    def _rule(self, direction: Direction, namespace: str, rule: Rule) -> list[str]:
+    def _rule(self, direction: Direction, namespace: str, rule: PolicyRule) -> list[str]:
         peers = self._peers(direction, namespace, rule.peers) if rule.peers else [(0, "")]
         ports = self._ports(rule.ports) if rule.ports else [(0, "")]
         # Of no family fits both; an address and a port of different families never meet.

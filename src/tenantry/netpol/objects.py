@@ -21,7 +21,7 @@ Protocol = Literal["TCP", "UDP", "SCTP"]
 Direction = Literal["Ingress", "Egress"]
 
 
-class Requirement(Model, frozen=True, kw_only=True):
+class SelectorRequirement(Model, frozen=True, kw_only=True):
     """One condition of a label selector."""
 
     key: str
@@ -33,7 +33,7 @@ class Selector(Model, frozen=True, kw_only=True):
     """A label selector; an empty one selects everything."""
 
     match_labels: dict[str, str] = {}
-    match_expressions: tuple[Requirement, ...] = ()
+    match_expressions: tuple[SelectorRequirement, ...] = ()
 
 
 class Block(Model, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ class Port(Model, frozen=True, kw_only=True):
     end_port: int | None = None
 
 
-class Rule(Model, frozen=True, kw_only=True):
+class PolicyRule(Model, frozen=True, kw_only=True):
     """Who, at which ports; an empty list is everybody, or all ports."""
 
     peers: tuple[Peer, ...] = ()
@@ -82,15 +82,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     version: int = 0
     pods: Selector = Selector()
-    ingress: tuple[Rule, ...] | None = None
-    egress: tuple[Rule, ...] | None = None
+    ingress: tuple[PolicyRule, ...] | None = None
+    egress: tuple[PolicyRule, ...] | None = None
 
     @property
     def key(self) -> str:
         """Return `namespace/name`."""
         return object_key(self.namespace, self.name)
 
-    def rules(self, direction: Direction) -> tuple[Rule, ...] | None:
+    def rules(self, direction: Direction) -> tuple[PolicyRule, ...] | None:
         """Return the rules of one direction, None where the policy is not about it."""
         return self.ingress if direction == "Ingress" else self.egress
 
@@ -103,7 +103,7 @@ class NamedPort(Model, frozen=True, kw_only=True):
     protocol: Protocol = "TCP"
 
 
-class Pod(msgspec.Struct, frozen=True, kw_only=True):
+class PodEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A pod.
 
     Args:
@@ -134,7 +134,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
         return object_key(self.namespace, self.name)
 
 
-class Space(msgspec.Struct, frozen=True, kw_only=True):
+class NamespaceLabels(msgspec.Struct, frozen=True, kw_only=True):
     """A namespace and its labels."""
 
     key: str
@@ -142,11 +142,11 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
 
 
-class World(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkState(msgspec.Struct, frozen=True, kw_only=True):
     """All that decides who reaches whom; in any order."""
 
-    pods: tuple[Pod, ...] = ()
-    spaces: tuple[Space, ...] = ()
+    pods: tuple[PodEndpoint, ...] = ()
+    spaces: tuple[NamespaceLabels, ...] = ()
     policies: tuple[Policy, ...] = ()
 
 
@@ -222,7 +222,7 @@ _policy_decoder = msgspec.json.Decoder(_PolicyObject)
 _object_decoder = msgspec.json.Decoder(_Object)
 
 
-def decode_pod(raw: msgspec.Raw) -> Pod:
+def decode_pod(raw: msgspec.Raw) -> PodEndpoint:
     """Return what is kept of a pod."""
     found = _pod_decoder.decode(raw)
     meta, spec = found.metadata, found.spec
@@ -231,7 +231,7 @@ def decode_pod(raw: msgspec.Raw) -> Pod:
     # Init containers that are restarted always serve as long as the others (Kubernetes: "Sidecar Containers").
     serving = (*spec.containers, *(each for each in spec.init_containers if each.restart_policy == "Always"))
     ports = (port for container in serving for port in container.ports if port.name)
-    return Pod(
+    return PodEndpoint(
         namespace=meta.namespace,
         name=meta.name,
         version=int(meta.resource_version),
@@ -245,17 +245,17 @@ def decode_pod(raw: msgspec.Raw) -> Pod:
     )
 
 
-def decode_space(raw: msgspec.Raw) -> Space:
+def decode_space(raw: msgspec.Raw) -> NamespaceLabels:
     """Return what is kept of a namespace."""
     meta = _object_decoder.decode(raw).metadata
-    return Space(key=meta.name, version=int(meta.resource_version), labels=meta.labels)
+    return NamespaceLabels(key=meta.name, version=int(meta.resource_version), labels=meta.labels)
 
 
 def decode_policy(raw: msgspec.Raw) -> Policy:
     """Return what is kept of a NetworkPolicy; one that closes its namespace where it is not understood."""
     meta = _object_decoder.decode(raw).metadata
-    ingress: tuple[Rule, ...] | None = ()
-    egress: tuple[Rule, ...] | None = ()
+    ingress: tuple[PolicyRule, ...] | None = ()
+    egress: tuple[PolicyRule, ...] | None = ()
     pods = Selector()
     try:
         spec = _policy_decoder.decode(raw).spec
@@ -265,8 +265,8 @@ def decode_policy(raw: msgspec.Raw) -> Policy:
     else:
         pods = spec.pod_selector
         types = spec.policy_types or (("Ingress", "Egress") if spec.egress else ("Ingress",))
-        ingress = tuple(Rule(peers=each.from_, ports=each.ports) for each in spec.ingress)
-        egress = tuple(Rule(peers=each.to, ports=each.ports) for each in spec.egress)
+        ingress = tuple(PolicyRule(peers=each.from_, ports=each.ports) for each in spec.ingress)
+        egress = tuple(PolicyRule(peers=each.to, ports=each.ports) for each in spec.egress)
         ingress = ingress if "Ingress" in types else None
         egress = egress if "Egress" in types else None
     return Policy(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tenantry.netpol.objects import Requirement, Selector
+from tenantry.netpol.objects import Selector, SelectorRequirement
 
 
 def selects(selector: Selector, labels: Mapping[str, str]) -> bool:
@@ -13,7 +13,7 @@ def selects(selector: Selector, labels: Mapping[str, str]) -> bool:
     return equal and all(_is_fulfilled(each, labels) for each in selector.match_expressions)
 
 
-def _is_fulfilled(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+def _is_fulfilled(requirement: SelectorRequirement, labels: Mapping[str, str]) -> bool:
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":

@@ -10,12 +10,22 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tenantry.netpol.objects import Direction, Peer, Pod, Policy, Port, Protocol, Rule, Selector, World
+from tenantry.netpol.objects import (
+    Direction,
+    NetworkState,
+    Peer,
+    PodEndpoint,
+    Policy,
+    PolicyRule,
+    Port,
+    Protocol,
+    Selector,
+)
 
 Labels = Mapping[str, str]
 
 
-class Connection(msgspec.Struct, frozen=True, kw_only=True):
+class ConnectionAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt to connect.
 
     Args:
@@ -31,18 +41,18 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     protocol: Protocol = "TCP"
 
 
-def allows(world: World, attempt: Connection) -> bool:
+def allows(world: NetworkState, attempt: ConnectionAttempt) -> bool:
     """Tell whether a connection between two addresses comes about: each side that is a pod must let it."""
     if attempt.source == attempt.target:
         return True
     return _lets(world, attempt, "Egress") and _lets(world, attempt, "Ingress")
 
 
-def _pod(world: World, address: str) -> Pod | None:
+def _pod(world: NetworkState, address: str) -> PodEndpoint | None:
     return next((pod for pod in world.pods if address in pod.addresses), None)
 
 
-def _lets(world: World, attempt: Connection, direction: Direction) -> bool:
+def _lets(world: NetworkState, attempt: ConnectionAttempt, direction: Direction) -> bool:
     own, other = (attempt.source, attempt.target) if direction == "Egress" else (attempt.target, attempt.source)
     pod = _pod(world, own)
     if pod is None:
@@ -57,8 +67,8 @@ def _lets(world: World, attempt: Connection, direction: Direction) -> bool:
     return not about or any(_permits(world, policy, direction, other, attempt) for policy in about)
 
 
-def _permits(world: World, policy: Policy, direction: Direction, other: str, attempt: Connection) -> bool:
-    rules: tuple[Rule, ...] = (policy.ingress if direction == "Ingress" else policy.egress) or ()
+def _permits(world: NetworkState, policy: Policy, direction: Direction, other: str, attempt: ConnectionAttempt) -> bool:
+    rules: tuple[PolicyRule, ...] = (policy.ingress if direction == "Ingress" else policy.egress) or ()
     return any(
         (not rule.peers or any(_is_peer(world, policy.namespace, peer, other) for peer in rule.peers))
         and (not rule.ports or any(_is_port(world, port, attempt) for port in rule.ports))
@@ -66,7 +76,7 @@ def _permits(world: World, policy: Policy, direction: Direction, other: str, att
     )
 
 
-def _is_peer(world: World, namespace: str, peer: Peer, address: str) -> bool:
+def _is_peer(world: NetworkState, namespace: str, peer: Peer, address: str) -> bool:
     if peer.ip_block is not None:
         place = ipaddress.ip_address(address)
         excepted = any(place in ipaddress.ip_network(each, strict=False) for each in peer.ip_block.but)
@@ -81,7 +91,7 @@ def _is_peer(world: World, namespace: str, peer: Peer, address: str) -> bool:
     return any(space.key == pod.namespace and _matches(peer.namespace_selector, space.labels) for space in world.spaces)
 
 
-def _is_port(world: World, port: Port, attempt: Connection) -> bool:
+def _is_port(world: NetworkState, port: Port, attempt: ConnectionAttempt) -> bool:
     if port.protocol != attempt.protocol:
         return False
     if port.port is None:

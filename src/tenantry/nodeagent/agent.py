@@ -31,8 +31,8 @@ from tenantry.nodeagent import leftovers, objects
 from tenantry.nodeagent.baseline import Baseline, BaselineFile
 from tenantry.nodeagent.containerd import Containerd
 from tenantry.nodeagent.disk import Disk
-from tenantry.nodeagent.leftovers import Found, Leftovers
-from tenantry.nodeagent.objects import Node
+from tenantry.nodeagent.leftovers import Leftovers, NodeContents
+from tenantry.nodeagent.objects import MarkedNode
 
 FIRST_PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds between the first attempts, of which nothing is told: the kubelet removes most by itself."""
@@ -43,7 +43,7 @@ AGAIN_SECONDS = 20.0
 log = logging.getLogger(__name__)
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class CleanerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How the agent runs.
 
     Args:
@@ -63,7 +63,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     state: Path
 
 
-class Agent:
+class NodeCleaner:
     """The agent of one node.
 
     Args:
@@ -71,7 +71,7 @@ class Agent:
         options: How it runs.
     """
 
-    def __init__(self, client: Client, options: Options) -> None:
+    def __init__(self, client: Client, options: CleanerOptions) -> None:
         self._client = client
         self._name = options.node
         self._containerd = Containerd(options.ctr, options.address)
@@ -79,7 +79,7 @@ class Agent:
         self._baseline = BaselineFile(options.state)
         self._changed = asyncio.Event()
         only = {"fieldSelector": f"metadata.name={options.node}"}
-        self._nodes = Informer(Node.resource, objects.decode_node, self._notice, selectors=only)
+        self._nodes = Informer(MarkedNode.resource, objects.decode_node, self._notice, selectors=only)
         # What has been removed for the request that is under way.
         self._removed: dict[str, int] = {}
         self._request = ""
@@ -129,7 +129,7 @@ class Agent:
     async def _look(self, name: str) -> Baseline:
         """Note what images there are, if no pod of the tenant can have brought one yet."""
         images = leftovers.snapshot(await self._containerd.images())
-        node = await self._client.get(Node, self._name)
+        node = await self._client.get(MarkedNode, self._name)
         was_free = SLICE not in node.metadata.labels and not node.metadata.annotations.get(CLEANING)
         is_same = node.metadata.labels.get(SLICE_RESERVED) == name
         baseline = Baseline(slice=name, images=images if was_free and is_same else {})
@@ -174,23 +174,23 @@ class Agent:
         images = await self._containerd.images()
         # Last, so that a pod that comes meanwhile is known when its container is seen.
         pods = await objects.pods_of(self._client, self._name)
-        found = Found(images=images, containers=containers, folders=folders)
+        found = NodeContents(images=images, containers=containers, folders=folders)
         return leftovers.find(found, pods, baseline.slice, baseline.images)
 
     async def _note(self, annotations: Mapping[str, Any]) -> None:
-        await self._client.merge_patch(Node.resource, "", self._name, {"metadata": {"annotations": annotations}})
+        await self._client.merge_patch(MarkedNode.resource, "", self._name, {"metadata": {"annotations": annotations}})
 
-    def _notice(self, change: Change[Node]) -> None:
+    def _notice(self, change: Change[MarkedNode]) -> None:
         before, after = change.before, change.after
         if before is None or after is None or objects.said(before) != objects.said(after):
             self._changed.set()
 
 
-async def serve(connection: Connection, options: Options) -> None:
+async def serve(connection: Connection, options: CleanerOptions) -> None:
     """Run the agent until SIGTERM or SIGINT.
 
     Raises:
         ConfigError: The credentials are wrong.
     """
     async with Client(connection, field_manager="tenantry-node-agent", max_connections=4) as client:
-        await until_told_to_stop(Agent(client, options).run())
+        await until_told_to_stop(NodeCleaner(client, options).run())

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tenantry.api.errors import RetryableError
-from tenantry.nodeagent.leftovers import Container, Image
+from tenantry.nodeagent.leftovers import NodeImage, PodContainer
 
 _SECONDS = 60.0
 _PINNED = "io.cri-containerd.pinned=pinned"
@@ -44,7 +44,7 @@ class Containerd:
     def __init__(self, ctr: Path, address: Path) -> None:
         self._command = (str(ctr), "--address", str(address), "--namespace", "k8s.io")
 
-    async def images(self) -> tuple[Image, ...]:
+    async def images(self) -> tuple[NodeImage, ...]:
         """Return all names of images.
 
         Raises:
@@ -53,16 +53,16 @@ class Containerd:
         lines = (await self._run("images", "ls")).splitlines()[1:]
         # REF TYPE DIGEST SIZE PLATFORMS LABELS, where the size is of two words.
         rows = [row for line in lines if len(row := line.split()) >= 4]  # noqa: PLR2004
-        return tuple(Image(name=row[0], digest=row[2], pinned=_PINNED in row[-1].split(",")) for row in rows)
+        return tuple(NodeImage(name=row[0], digest=row[2], pinned=_PINNED in row[-1].split(",")) for row in rows)
 
-    async def containers(self) -> tuple[Container, ...]:
+    async def containers(self) -> tuple[PodContainer, ...]:
         """Return the containers of pods, sandboxes among them.
 
         Raises:
             RetryableError: containerd does not say.
         """
         ids = (await self._run("containers", "ls", "--quiet")).split()
-        found: list[Container] = []
+        found: list[PodContainer] = []
         for each in ids:
             said, problem = await self._try("containers", "info", each)
             if problem:
@@ -71,7 +71,7 @@ class Containerd:
             labels = info.labels or {}
             if _UID in labels:
                 pod = "/".join(labels.get(key, "") for key in _POD)
-                found.append(Container(id=info.id, pod_uid=labels[_UID], pod=pod, image=info.image))
+                found.append(PodContainer(id=info.id, pod_uid=labels[_UID], pod=pod, image=info.image))
         return tuple(found)
 
     async def remove_images(self, names: Iterable[str]) -> dict[str, str]:
@@ -83,7 +83,7 @@ class Containerd:
                 problems[name] = problem
         return problems
 
-    async def remove_container(self, found: Container) -> str:
+    async def remove_container(self, found: PodContainer) -> str:
         """End a container and remove it with its files; return why it stays, "" where it is gone."""
         await self._try("tasks", "kill", "--all", "--signal=SIGKILL", found.id)
         await self._try("tasks", "rm", "--force", found.id)

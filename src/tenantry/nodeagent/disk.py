@@ -10,7 +10,7 @@ import os
 import shutil
 from pathlib import Path
 
-from tenantry.nodeagent.leftovers import Folder
+from tenantry.nodeagent.leftovers import PodFolder
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _OCTAL = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
@@ -28,14 +28,14 @@ class Disk:
         self._pods = kubelet / "pods"
         self._logs = logs
 
-    def folders(self) -> tuple[Folder, ...]:
+    def folders(self) -> tuple[PodFolder, ...]:
         """Return the folders of all pods."""
-        found = [Folder(path=path, pod_uid=path.name) for path in _inside(self._pods)]
+        found = [PodFolder(path=path, pod_uid=path.name) for path in _inside(self._pods)]
         # NAMESPACE_NAME_UID: none of the three may have an underscore.
-        found += [Folder(path=path, pod_uid=path.name.rpartition("_")[2]) for path in _inside(self._logs)]
+        found += [PodFolder(path=path, pod_uid=path.name.rpartition("_")[2]) for path in _inside(self._logs)]
         return tuple(found)
 
-    def remove(self, folder: Folder) -> str:
+    def remove(self, folder: PodFolder) -> str:
         """Remove a folder with everything that is mounted below; return why it stays, "" where it is gone."""
         for place in reversed(_mounts_below(folder.path)):
             if _LIBC.umount2(os.fsencode(place), 0):

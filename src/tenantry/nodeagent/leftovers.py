@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 
-class Image(msgspec.Struct, frozen=True):
+class NodeImage(msgspec.Struct, frozen=True):
     """A name of an image.
 
     Args:
@@ -29,7 +29,7 @@ class Image(msgspec.Struct, frozen=True):
     pinned: bool = False
 
 
-class Container(msgspec.Struct, frozen=True):
+class PodContainer(msgspec.Struct, frozen=True):
     """A container or the sandbox of a pod, running or not.
 
     Args:
@@ -45,14 +45,14 @@ class Container(msgspec.Struct, frozen=True):
     image: str
 
 
-class Folder(msgspec.Struct, frozen=True):
+class PodFolder(msgspec.Struct, frozen=True):
     """A folder of a pod."""
 
     path: Path
     pod_uid: str
 
 
-class Pod(msgspec.Struct, frozen=True):
+class NodePod(msgspec.Struct, frozen=True):
     """A pod of this node, as the API server has it.
 
     Args:
@@ -68,12 +68,12 @@ class Pod(msgspec.Struct, frozen=True):
     finished: bool
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class NodeContents(msgspec.Struct, frozen=True, kw_only=True):
     """What is on a node."""
 
-    images: tuple[Image, ...] = ()
-    containers: tuple[Container, ...] = ()
-    folders: tuple[Folder, ...] = ()
+    images: tuple[NodeImage, ...] = ()
+    containers: tuple[PodContainer, ...] = ()
+    folders: tuple[PodFolder, ...] = ()
 
 
 class Leftovers(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,8 +87,8 @@ class Leftovers(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     images: tuple[str, ...] = ()
-    containers: tuple[Container, ...] = ()
-    folders: tuple[Folder, ...] = ()
+    containers: tuple[PodContainer, ...] = ()
+    folders: tuple[PodFolder, ...] = ()
     running: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
@@ -96,7 +96,7 @@ class Leftovers(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.images or self.containers or self.folders or self.running)
 
 
-def find(found: Found, pods: Sequence[Pod], slice_name: str, before: Mapping[str, str]) -> Leftovers:
+def find(found: NodeContents, pods: Sequence[NodePod], slice_name: str, before: Mapping[str, str]) -> Leftovers:
     """Return what has to go.
 
     Args:
@@ -151,6 +151,6 @@ def _told(what: str, why: str) -> str:
     return f"{what}: {why}" if why else what
 
 
-def snapshot(images: Iterable[Image]) -> dict[str, str]:
+def snapshot(images: Iterable[NodeImage]) -> dict[str, str]:
     """Return name to digest of images."""
     return {each.name: each.digest for each in images}

@@ -10,7 +10,7 @@ from tenantry.api.cleaning import Answer
 from tenantry.api.marks import CLEANED, CLEANING, NODE_AGENT, SLICE, SLICE_RESERVED
 from tenantry.api.model import KubernetesObject, Model, Resource
 from tenantry.kube.client import Client
-from tenantry.nodeagent.leftovers import Pod
+from tenantry.nodeagent.leftovers import NodePod
 
 STATIC = "kubernetes.io/config.hash"
 """On the API server's copy of a static pod: what the kubelet itself calls it."""
@@ -18,7 +18,7 @@ STATIC = "kubernetes.io/config.hash"
 _FINISHED = ("Succeeded", "Failed")
 
 
-class Node(KubernetesObject, frozen=True, kw_only=True):
+class MarkedNode(KubernetesObject, frozen=True, kw_only=True):
     """The agent's node: its marks."""
 
     resource: ClassVar[Resource] = Resource("", "v1", "nodes", "Node", namespaced=False)
@@ -39,15 +39,15 @@ class _PodObject(KubernetesObject, frozen=True, kw_only=True):
     status: _PodStatus = _PodStatus()
 
 
-decode_node = msgspec.json.Decoder(Node).decode
+decode_node = msgspec.json.Decoder(MarkedNode).decode
 _answer = msgspec.json.Decoder(Answer)
 
 
-async def pods_of(client: Client, node: str) -> list[Pod]:
+async def pods_of(client: Client, node: str) -> list[NodePod]:
     """Return the pods of a node, as they are in the store now."""
     found = await client.list(_PodObject, selectors={"fieldSelector": f"spec.nodeName={node}"})
     return [
-        Pod(
+        NodePod(
             key=each.key,
             uids=frozenset({each.metadata.uid, each.metadata.annotations.get(STATIC, "")} - {""}),
             slice=each.spec.node_selector.get(SLICE, ""),
@@ -57,7 +57,7 @@ async def pods_of(client: Client, node: str) -> list[Pod]:
     ]
 
 
-def answer_of(node: Node) -> Answer | None:
+def answer_of(node: MarkedNode) -> Answer | None:
     """Return what the agent answered last; None for nothing that can be read."""
     try:
         return _answer.decode(node.metadata.annotations.get(CLEANED, ""))
@@ -65,7 +65,7 @@ def answer_of(node: Node) -> Answer | None:
         return None
 
 
-def said(node: Node) -> tuple[str, ...]:
+def said(node: MarkedNode) -> tuple[str, ...]:
     """Return what decides what the agent does."""
     labels, notes = node.metadata.labels, node.metadata.annotations
     return (

@@ -19,7 +19,7 @@ _PAUSE_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
-class Hierarchy:
+class CgroupHierarchy:
     """One hierarchy of cgroups.
 
     Args:
@@ -36,25 +36,25 @@ class Hierarchy:
         return frozenset(self.options.split(","))
 
 
-def hierarchies() -> tuple[Hierarchy, ...]:
+def hierarchies() -> tuple[CgroupHierarchy, ...]:
     """Return what this machine has: version 1 where controllers are bound there, else version 2.
 
     Source: proc_pid_mountinfo(5).
     """
-    first: list[Hierarchy] = []
-    second: list[Hierarchy] = []
+    first: list[CgroupHierarchy] = []
+    second: list[CgroupHierarchy] = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
         root, (kind, _, options) = Path(before.split()[4]), after.split()[:3]
         if kind == "cgroup2":
-            second.append(Hierarchy(root, ""))
+            second.append(CgroupHierarchy(root, ""))
         elif kind == "cgroup":
             kept = [each for each in options.split(",") if each in _V1 or each.startswith("name=")]
-            first.append(Hierarchy(root, ",".join(kept)))
+            first.append(CgroupHierarchy(root, ",".join(kept)))
     return tuple(first or second[:1])
 
 
-def make(cluster: str, node: str, found: tuple[Hierarchy, ...]) -> None:
+def make(cluster: str, node: str, found: tuple[CgroupHierarchy, ...]) -> None:
     """Make the cgroups of a node."""
     for each in found:
         cluster_group = each.root / cluster
@@ -75,7 +75,7 @@ def _delegate(group: Path) -> None:
     (group / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in names))
 
 
-def join(cluster: str, node: str, found: tuple[Hierarchy, ...]) -> None:
+def join(cluster: str, node: str, found: tuple[CgroupHierarchy, ...]) -> None:
     """Move this process into the cgroups of a node."""
     pid = str(os.getpid())
     for each in found:

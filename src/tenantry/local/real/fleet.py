@@ -14,7 +14,7 @@ from tenantry.api.errors import InputError, LocalError
 from tenantry.local import build, pki
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.real import cgroups, images, limits, network, requirements, settings
-from tenantry.local.real.images import Recipe
+from tenantry.local.real.images import ImageRecipe
 from tenantry.local.real.network import MAX_NODES
 from tenantry.local.real.node import folder_of, images_of
 from tenantry.local.spec import ClusterSpec, RealNode, RealNodes, write_spec
@@ -63,10 +63,10 @@ def _own_images(folder: Path, binaries: build.Binaries, dns: build.Binaries) -> 
     folder.mkdir(exist_ok=True)
     coredns = settings.coredns_image(dns.folder.name)
     wanted = {
-        settings.PAUSE: Recipe(
+        settings.PAUSE: ImageRecipe(
             reference=settings.PAUSE, files={"pause": binaries.folder / "node-pause"}, entrypoint=("/pause",)
         ),
-        coredns: Recipe(reference=coredns, files={"coredns": dns.coredns}, entrypoint=("/coredns",)),
+        coredns: ImageRecipe(reference=coredns, files={"coredns": dns.coredns}, entrypoint=("/coredns",)),
     }
     for reference, recipe in wanted.items():
         target = folder / images.file_name(reference)

@@ -30,7 +30,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class ImageRecipe:
     """What is to be in an image.
 
     Args:
@@ -59,7 +59,7 @@ def check_reference(reference: str) -> str:
     return reference
 
 
-def write(recipe: Recipe, target: Path) -> None:
+def write(recipe: ImageRecipe, target: Path) -> None:
     """Write an image as a tar file, whole or not at all; the same files give the same bytes.
 
     Raises:
@@ -134,7 +134,7 @@ def _add(tar: tarfile.TarFile, name: str, content: Path | bytes | None) -> None:
     tar.addfile(about, io.BytesIO(data))
 
 
-def _layout(recipe: Recipe, layer: bytes) -> bytes:
+def _layout(recipe: ImageRecipe, layer: bytes) -> bytes:
     blobs: dict[str, bytes] = {}
 
     def blob(data: bytes, kind: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from tenantry.local.real.settings import (
     POD_INTERFACES,
     NodeSettings,
 )
-from tenantry.netpol.compile import Guarded, closed
+from tenantry.netpol.compile import GuardedNode, closed
 
 IMAGES = f"{HOME}/images"
 _NOTIFY = f"{HOME}/notify"
@@ -64,7 +64,7 @@ def _programs(node: NodeSettings) -> dict[str, tuple[str, ...]]:
     }
 
 
-class Node:
+class NodePrograms:
     """The programs of this node.
 
     Args:
@@ -168,7 +168,7 @@ def prepare(folder: Path, images: Path, binaries: Path, node: NodeSettings) -> N
     socket.sethostname(node.name)
     network.configure(node.addresses, node.number)
     # Before anything that could run a pod: until the agent knows what is allowed, pods have no network.
-    network.load(closed(Guarded(node=node.name, interfaces=(POD_INTERFACES,), is_routed=True)))
+    network.load(closed(GuardedNode(node=node.name, interfaces=(POD_INTERFACES,), is_routed=True)))
 
 
 def main() -> None:
@@ -185,7 +185,7 @@ def main() -> None:
     os.set_inheritable(ready, False)
     os.dup2(2, 1)
     prepare(folder, images, binaries, node)
-    running = Node(node)
+    running = NodePrograms(node)
     try:
         running.start()
     except OSError as error:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from tenantry.local.real.cgroups import Hierarchy
+from tenantry.local.real.cgroups import CgroupHierarchy
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 # mount(2), from linux/mount.h.
@@ -44,7 +44,7 @@ def bind(descriptor: int, path: str) -> None:
     _mount(f"/proc/self/fd/{descriptor}", path, "", _BIND)
 
 
-def cgroups(hierarchies: Iterable[Hierarchy]) -> None:
+def cgroups(hierarchies: Iterable[CgroupHierarchy]) -> None:
     """Mount what this process' cgroup namespace has of each hierarchy where everybody looks for it."""
     found = tuple(hierarchies)
     if not found[0].options:

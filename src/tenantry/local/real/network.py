@@ -37,7 +37,7 @@ Network = ipaddress.IPv4Network
 
 
 @dataclass(frozen=True)
-class Addresses:
+class NodeAddresses:
     """The addresses of one cluster's nodes.
 
     Args:
@@ -116,7 +116,7 @@ def lay(name: str, port: int, before: int | None) -> int:
     # Two clusters that start at once would choose the same block.
     with holding(lock, on_wait=lambda: None):
         remove(name)
-        addresses = Addresses(choose(before, _routed()))
+        addresses = NodeAddresses(choose(before, _routed()))
         _run("ip", "link", "add", name, "type", "bridge")
         _run("ip", "addr", "add", f"{addresses.bridge}/24", "dev", name)
         # For packets that this rule set has turned to loopback; it goes with the bridge.
@@ -128,7 +128,7 @@ def lay(name: str, port: int, before: int | None) -> int:
     return addresses.block
 
 
-def _rules(name: str, addresses: Addresses, port: int) -> str:
+def _rules(name: str, addresses: NodeAddresses, port: int) -> str:
     return f"""
 table ip {name} {{
     chain loopback {{
@@ -190,7 +190,7 @@ def _unplug(cable: str) -> None:
             _run("ip", "link", "del", cable)
 
 
-def configure(addresses: Addresses, number: int) -> None:
+def configure(addresses: NodeAddresses, number: int) -> None:
     """Give `eth0` of the namespace that this process is in the addresses and routes of a node."""
     others = (n for n in range(1, MAX_NODES + 1) if n != number)
     lines = (

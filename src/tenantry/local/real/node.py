@@ -35,7 +35,7 @@ _UNSHARE = (
 )
 
 
-class Stopped(Exception):
+class NodeStopped(Exception):
     """Somebody asked for the end."""
 
 
@@ -137,7 +137,7 @@ def _on_term(number: int, frame: FrameType | None) -> None:
     del number, frame
     # Once is enough: what follows is the cleaning.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise Stopped
+    raise NodeStopped
 
 
 def clean(cluster: str, node: str, number: int) -> None:
@@ -158,7 +158,7 @@ def main() -> int:
     try:
         clean(node.cluster, node.name, node.number)
         return _live(paths, real, node, write_files(paths, spec, node))
-    except Stopped:
+    except NodeStopped:
         return 0
     finally:
         clean(node.cluster, node.name, node.number)

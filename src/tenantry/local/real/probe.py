@@ -9,7 +9,7 @@ from tenantry.local import build
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.progress import Progress
 from tenantry.local.real import images, loading
-from tenantry.local.real.images import Recipe
+from tenantry.local.real.images import ImageRecipe
 
 
 async def provide(cluster: LocalCluster, progress: Progress) -> str:
@@ -20,7 +20,7 @@ async def provide(cluster: LocalCluster, progress: Progress) -> str:
     """
     binaries = build.ensure_probe(progress)
     reference = f"tenantry.local/probe:{binaries.folder.name}"
-    recipe = Recipe(reference=reference, files={"probe": binaries.folder / "probe"}, entrypoint=("/probe",))
+    recipe = ImageRecipe(reference=reference, files={"probe": binaries.folder / "probe"}, entrypoint=("/probe",))
     real = cluster.real()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / images.file_name(reference)

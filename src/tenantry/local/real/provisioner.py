@@ -23,7 +23,7 @@ from tenantry.kube.client import Client
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.readiness import tell_ready
 from tenantry.local.real.node import folder_of
-from tenantry.local.real.volumes import Claim, Plan, Volume, plan
+from tenantry.local.real.volumes import PersistentVolume, PersistentVolumeClaim, VolumePlan, plan
 from tenantry.local.spec import read_spec
 
 IDENTITY = "local-storage"
@@ -44,10 +44,12 @@ class Provisioner:
         self._paths = paths
         self._changed = asyncio.Event()
         self._is_new = True
-        self._claims = Informer(Claim.resource, msgspec.json.Decoder(Claim).decode, self._notice)
-        self._volumes = Informer(Volume.resource, msgspec.json.Decoder(Volume).decode, self._notice)
+        self._claims = Informer(
+            PersistentVolumeClaim.resource, msgspec.json.Decoder(PersistentVolumeClaim).decode, self._notice
+        )
+        self._volumes = Informer(PersistentVolume.resource, msgspec.json.Decoder(PersistentVolume).decode, self._notice)
 
-    def _notice(self, change: Change[Claim] | Change[Volume]) -> None:
+    def _notice(self, change: Change[PersistentVolumeClaim] | Change[PersistentVolume]) -> None:
         del change
         self._changed.set()
 
@@ -80,14 +82,14 @@ class Provisioner:
         for volume in found.remove:
             await self._erase(volume.node, volume.metadata.name)
             try:
-                await self._client.delete(Volume.resource, "", volume.metadata.name, uid=volume.metadata.uid)
+                await self._client.delete(PersistentVolume.resource, "", volume.metadata.name, uid=volume.metadata.uid)
             except NotFound:
                 continue
         for node, name in found.forget:
             await self._erase(node, name)
         self._is_new = False
 
-    async def _make(self, found: Plan) -> None:
+    async def _make(self, found: VolumePlan) -> None:
         for volume in found.make:
             folder = self._place(volume.node) / volume.metadata.name
             folder.mkdir(exist_ok=True)

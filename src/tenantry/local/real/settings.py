@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from tenantry.local.real import volumes
-from tenantry.local.real.network import DNS_ADDRESS, Addresses
+from tenantry.local.real.network import DNS_ADDRESS, NodeAddresses
 
 PAUSE = "tenantry.local/pause:1"
 """The image of what holds a pod's namespaces."""
@@ -81,9 +81,9 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
         return JOINED if self.token else f"{CONFIGURATION}/{program}.kubeconfig"
 
     @property
-    def addresses(self) -> Addresses:
+    def addresses(self) -> NodeAddresses:
         """The cluster's addresses."""
-        return Addresses(self.block)
+        return NodeAddresses(self.block)
 
 
 _SERVING = {"tlsCertFile": f"{CONFIGURATION}/kubelet.crt", "tlsPrivateKeyFile": f"{CONFIGURATION}/kubelet.key"}

@@ -26,37 +26,37 @@ _MADE_BY = "pv.kubernetes.io/provisioned-by"
 _HOST = "kubernetes.io/hostname"
 
 
-class Resources(Model, frozen=True, kw_only=True):
+class VolumeResources(Model, frozen=True, kw_only=True):
     """How much is asked for."""
 
     requests: dict[str, str] = {}
 
 
-class ClaimSpec(Model, frozen=True, kw_only=True):
+class PersistentVolumeClaimSpec(Model, frozen=True, kw_only=True):
     """The part of a claim's spec that matters here."""
 
     storage_class_name: str = ""
     volume_name: str = ""
     volume_mode: str = "Filesystem"
     access_modes: tuple[str, ...] = ()
-    resources: Resources = Resources()
+    resources: VolumeResources = VolumeResources()
 
 
-class Claim(KubernetesObject, frozen=True, kw_only=True):
+class PersistentVolumeClaim(KubernetesObject, frozen=True, kw_only=True):
     """A PersistentVolumeClaim."""
 
     resource: ClassVar[Resource] = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 
-    spec: ClaimSpec = ClaimSpec()
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
 
 
-class Phase(Model, frozen=True, kw_only=True):
+class PersistentVolumeStatus(Model, frozen=True, kw_only=True):
     """What became of a volume."""
 
     phase: str = ""
 
 
-class VolumeSpec(Model, frozen=True, kw_only=True):
+class PersistentVolumeSpec(Model, frozen=True, kw_only=True):
     """The part of a volume's spec that matters here; the rest is as it was."""
 
     capacity: dict[str, str] = {}
@@ -68,13 +68,13 @@ class VolumeSpec(Model, frozen=True, kw_only=True):
     node_affinity: dict[str, Any] = {}
 
 
-class Volume(KubernetesObject, frozen=True, kw_only=True):
+class PersistentVolume(KubernetesObject, frozen=True, kw_only=True):
     """A PersistentVolume."""
 
     resource: ClassVar[Resource] = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 
-    spec: VolumeSpec = VolumeSpec()
-    status: Phase = Phase()
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PersistentVolumeStatus = PersistentVolumeStatus()
 
     @property
     def node(self) -> str:
@@ -83,7 +83,7 @@ class Volume(KubernetesObject, frozen=True, kw_only=True):
         return self.metadata.annotations.get(_CHOSEN, "") if ours else ""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class VolumePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done.
 
     Args:
@@ -92,14 +92,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         forget: Folders that no volume has, as node and name.
     """
 
-    make: tuple[Volume, ...] = ()
-    remove: tuple[Volume, ...] = ()
+    make: tuple[PersistentVolume, ...] = ()
+    remove: tuple[PersistentVolume, ...] = ()
     forget: tuple[tuple[str, str], ...] = ()
 
 
 def plan(
-    claims: Iterable[Claim], volumes: Iterable[Volume], nodes: frozenset[str], folders: Iterable[tuple[str, str]]
-) -> Plan:
+    claims: Iterable[PersistentVolumeClaim],
+    volumes: Iterable[PersistentVolume],
+    nodes: frozenset[str],
+    folders: Iterable[tuple[str, str]],
+) -> VolumePlan:
     """Return what is to be done.
 
     Args:
@@ -117,25 +120,25 @@ def plan(
         and each.status.phase == "Released"
         and each.spec.persistent_volume_reclaim_policy == "Delete"
     ]
-    return Plan(
+    return VolumePlan(
         make=tuple(volume for name, volume in sorted(wanted.items()) if name not in known),
         remove=tuple(sorted(gone, key=lambda each: each.key)),
         forget=tuple(sorted(each for each in folders if each[1] not in known and each[1] not in wanted)),
     )
 
 
-def _volume(claim: Claim) -> Volume:
+def _volume(claim: PersistentVolumeClaim) -> PersistentVolume:
     """Return the volume that a claim asks for; one of no node where it asks for none of ours, or not yet."""
     meta, spec = claim.metadata, claim.spec
     waits = not spec.volume_name and not meta.deletion_timestamp
     if spec.storage_class_name != CLASS or spec.volume_mode != "Filesystem" or not waits:
-        return Volume(metadata=ObjectMeta())
+        return PersistentVolume(metadata=ObjectMeta())
     name = f"pvc-{meta.uid}"
     node = meta.annotations.get(_CHOSEN, "")
     here = {"matchExpressions": [{"key": _HOST, "operator": "In", "values": [node]}]}
-    return Volume(
+    return PersistentVolume(
         metadata=ObjectMeta(name=name, annotations={_MADE_BY: PROVISIONER, _CHOSEN: node}),
-        spec=VolumeSpec(
+        spec=PersistentVolumeSpec(
             capacity={"storage": spec.resources.requests.get("storage", "0")},
             access_modes=spec.access_modes,
             persistent_volume_reclaim_policy="Delete",

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from tenantry.local.state import ClusterState
 
 
-class Patience:
+class ProgressDeadline:
     """How long is waited without a step forward, and what is known of the nodes that are waited for."""
 
     def __init__(self) -> None:
@@ -17,7 +17,7 @@ class Patience:
         """From the name of a node that is not Ready to what it says about itself."""
         self.seen: ClusterState | None = None
         """The state of the cluster when it was given up, before it was stopped; None where it was not."""
-        self._deadline: asyncio.Timeout | None = None
+        self._timeout: asyncio.Timeout | None = None
         self._seconds = 0.0
 
     @asynccontextmanager
@@ -28,18 +28,18 @@ class Patience:
             TimeoutError: It was given up.
         """
         self._seconds, self.late_nodes, self.seen = seconds, {}, None
-        async with asyncio.timeout(seconds) as self._deadline:
+        async with asyncio.timeout(seconds) as self._timeout:
             yield
 
     @property
     def until(self) -> float:
         """When it is given up if nothing comes forward, in the event loop's time; 0.0 for never."""
-        return (self._deadline.when() if self._deadline else None) or 0.0
+        return (self._timeout.when() if self._timeout else None) or 0.0
 
     def renew(self) -> None:
         """Note a step forward."""
-        if self._deadline is not None and not self._deadline.expired():
-            self._deadline.reschedule(asyncio.get_running_loop().time() + self._seconds)
+        if self._timeout is not None and not self._timeout.expired():
+            self._timeout.reschedule(asyncio.get_running_loop().time() + self._seconds)
 
     def tell_nodes(self, late: Mapping[str, str]) -> None:
         """Note which nodes are not Ready, and why; that there are fewer than before is a step forward."""
