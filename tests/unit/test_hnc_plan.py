@@ -106,7 +106,7 @@ def test_owners_are_those_whom_a_binding_makes_an_administrator() -> None:
         Owner(kind=OwnerKind.GROUP, name="leads"),
         Owner(kind=OwnerKind.SERVICE_ACCOUNT, name="deployer", namespace="ci"),
     )
-    with pytest.raises(InputError, match=r"nobody owns 'acme'.*--owner"):
+    with pytest.raises(InputError, match=r"no owner found for 'acme'.*--owner"):
         planned(anchor("acme", "team"), binding("edit", user), owners=())
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tenantry.api import reasons
 from tenantry.api.model import Condition, ConditionStatus
-from tenantry.controllers.hosts.clashes import SHOWN, Clashes, condition, summary
+from tenantry.api.wording import SHOWN
+from tenantry.controllers.hosts.clashes import Clashes, condition, summary
 from tenantry.world.hosts import Clash, Use
 
 WHEN = "2026-01-01T00:00:00Z"

@@ -9,9 +9,9 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
+from tenantry.api.wording import shortened
 from tenantry.audit.check import Check, Result, Seen, Severity, Tried, Verdict
 
-MOST_NAMED = 3
 NEEDS_PROBE = "it needs pods that run: give --probe"
 NO_NODES = "no node is seen that runs containers and takes pods (kwok only plays nodes)"
 NO_IMAGE = (
@@ -176,10 +176,8 @@ def _what_went(tried: Tried) -> str:
 
 
 def named(texts: Iterable[str]) -> str:
-    """Return at most three of some texts, and how many more there are."""
-    found = list(texts)
-    more = f"; and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-    return "; ".join(found[:MOST_NAMED]) + more
+    """Return texts in the order in which they were found, shortened."""
+    return shortened(texts, separator="; ", in_order=True)
 
 
 def counts(results: Iterable[Result]) -> Counts:

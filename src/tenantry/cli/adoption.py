@@ -20,6 +20,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import KubernetesObject, Model, OwnerReference, Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
+from tenantry.api.wording import shortened
 from tenantry.cli import output
 from tenantry.cli.following import follow
 from tenantry.cli.wait import Goal, why
@@ -245,5 +246,6 @@ async def _ready(
     except TimeoutError:
         told = [f"{key}: {why(value)}" for key, value in waiting.items()]
         raise TenantryError(
-            "not ready in time; what was done stays, and the same command goes on:\n  " + "\n  ".join(told[:3])
+            "not ready in time; what was done stays, and the same command goes on:\n  "
+            + shortened(told, separator="\n  ", in_order=True)
         ) from None

@@ -14,6 +14,7 @@ from tenantry.api.model import KubernetesObject
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.api.wording import shortened
 from tenantry.cli import complete, durations, kinds, output, place, seen, session
 from tenantry.cli.kinds import Asked
 from tenantry.cli.target import Target, takes_target
@@ -155,7 +156,7 @@ async def _check_empty(client: Client, value: Subnamespace) -> None:
     many = value.status.children if below is None else len(below)
     if not many:
         return
-    names = f" ({listed(below or value.status.first_children)})" if value.spec.mode is Mode.WORKSPACE else ""
+    names = f" ({shortened(below or value.status.first_children)})" if value.spec.mode is Mode.WORKSPACE else ""
     meta = value.metadata
     raise InputError(
         f"{kinds.told_key(Subnamespace, value.key)} has {many} subnamespace{'' if many == 1 else 's'} inside{names};"
@@ -178,15 +179,9 @@ async def _inside(client: Client, namespace: str, known: int, *, blind: bool = F
     below = await seen.subnamespaces(client, namespace)
     many = known if below is None else len(below)
     if many:
-        names = "" if blind or not below else f" ({listed(below)})"
+        names = "" if blind or not below else f" ({shortened(below)})"
         words.append(f"{many} subnamespace{'' if many == 1 else 's'}{names} and what is below")
     return f"{', '.join(words)} and everything else in it"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return three names and how many more there are."""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""  # noqa: PLR2004 - as everywhere
-    return ", ".join(names[:3]) + more
 
 
 def confirm(question: str) -> None:

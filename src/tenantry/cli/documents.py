@@ -14,12 +14,12 @@ from tenantry.api.errors import InputError
 from tenantry.api.model import KubernetesObject
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
+from tenantry.api.wording import shortened
 from tenantry.world.structure import read
 from tenantry.world.validation import Problem, validate_subnamespace, validate_tenant
 
 K = TypeVar("K", bound=KubernetesObject)
 
-SHOWN = 10
 MOST_VALUES = 2_000_000
 LISTS = ("List", "TenantList", "SubnamespaceList")
 
@@ -75,8 +75,8 @@ def wanted(files: Sequence[str]) -> Wanted:
         wrong = _take(document, subnamespaces, Subnamespace) if is_child else _take(document, tenants, Tenant)
         problems += [f"{document.where}: {problem}" for problem in wrong]
     if problems:
-        lines = [*problems[:SHOWN], *([f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else [])]
-        raise InputError("\n  ".join(["nothing was done, because of:", *lines]) if len(lines) > 1 else lines[0])
+        text = shortened(problems, separator="\n  ", in_order=True)
+        raise InputError(f"nothing was done, because of:\n  {text}" if len(problems) > 1 else text)
     return Wanted(list(tenants.values()), list(subnamespaces.values()))
 
 

@@ -18,6 +18,7 @@ import msgspec
 from tenantry.api import marks, reasons
 from tenantry.api.errors import InputError
 from tenantry.api.model import Condition, ConditionStatus
+from tenantry.api.wording import shortened
 from tenantry.cli import output
 from tenantry.world import quantity
 
@@ -125,7 +126,7 @@ def _tenant(tenant: TenantView, *, blocks: bool) -> Tree:
             f"{tenant.name}  ",
             ("Ready", "green") if tenant.ready else ("NotReady", "red"),
             *((" ", ("Suspended", "yellow")) if tenant.suspended else ()),
-            f"  {output.some(tenant.owners)}  {tenant.network}",
+            f"  {shortened(tenant.owners, in_order=True)}  {tenant.network}",
         )
     )
     for line in _troubles(tenant.conditions):

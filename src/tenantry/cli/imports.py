@@ -11,6 +11,7 @@ import click
 
 from tenantry.api.errors import InputError, TenantryError
 from tenantry.api.tenant import NetworkIsolation
+from tenantry.api.wording import shortened
 from tenantry.cli import durations, output, session
 from tenantry.cli.flags import choice_option, owner_option, parse_owner
 from tenantry.cli.render import Json, whole
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from tenantry.world.hnc.objects import Finding, World
     from tenantry.world.hnc.plan import Plan
 
-SHOWN = 3
 """How many places of a finding are named."""
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -89,7 +89,7 @@ def hnc(
     if plan.is_blocked:
         raise InputError('nothing was done: what stands under "blocks" above has to be decided first')
     many = f"{_count(len(plan.trees), 'tenant')} of {_count(sum(1 + len(t.children) for t in plan.trees), 'namespace')}"
-    output.talk(f"{many}: {_listed([tree.tenant.metadata.name for tree in plan.trees])}")
+    output.talk(f"{many}: {shortened([tree.tenant.metadata.name for tree in plan.trees])}")
     if not yes:
         _confirm("Make it so? The namespaces stay, with everything in them.")
     _carry_out(target(), plan, seconds=timeout)
@@ -163,12 +163,7 @@ def _tell(plan: Plan) -> None:
 
 def told(finding: Finding) -> str:
     """Return a finding in one line."""
-    return f"{finding.weight}: {_listed(finding.where)}: {finding.text}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{', '.join(names[:SHOWN])}{more}"
+    return f"{finding.weight}: {shortened(finding.where)}: {finding.text}"
 
 
 def _count(number: int, noun: str) -> str:

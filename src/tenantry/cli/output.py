@@ -33,9 +33,6 @@ NONE = "<none>"
 _CONTROL = re.compile(r"(?!\x1b\[[0-9;]*m)[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Control characters except line ends, tabs and colours, which this module writes itself."""
 
-MOST_NAMED = 3
-"""How many names `some` lists."""
-
 _UNLIMITED = 10**5
 """The width of output that no terminal shows."""
 
@@ -95,12 +92,6 @@ def visible(text: str) -> str:
     Control characters in it could erase a line and write another one.
     """
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
-
-
-def some(names: Sequence[str]) -> str:
-    """Return the first three names, and how many more there are."""
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def cell(value: object) -> str:

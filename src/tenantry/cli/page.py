@@ -17,6 +17,7 @@ from tenantry.api.runtime import Runtime
 from tenantry.api.subnamespace import Subnamespace, SubnamespaceStatus
 from tenantry.api.tenant import Tenant, TenantStatus
 from tenantry.api.tenantresourcequota import TenantResourceQuotaStatus
+from tenantry.api.wording import more
 from tenantry.cli import durations, output
 from tenantry.cli.seen import ClusterPolicySeen, EventSeen, NamespaceSeen, PolicySeen, QuotaSeen
 
@@ -198,8 +199,8 @@ def _subnamespaces(found: Sequence[Subnamespace] | None) -> list[Part]:
     if found is None:
         return [UNREADABLE]
     rows = [(each.metadata.name, each.spec.mode.value, output.cell(each.status.namespace)) for each in found[:LISTED]]
-    more = [f"and {len(found) - LISTED} more"] if len(found) > LISTED else []
-    return [output.table(("NAME", "MODE", "NAMESPACE"), rows), *more] if rows else []
+    rest = [more(len(found) - LISTED)] if len(found) > LISTED else []
+    return [output.table(("NAME", "MODE", "NAMESPACE"), rows), *rest] if rows else []
 
 
 def _subject(subject: Subject) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from tenantry.api.errors import Forbidden, InputError, Invalid
+from tenantry.api.wording import shortened
 from tenantry.world.validation import Problem
 
 _HEAD = re.compile(r'(?P<kind>[A-Za-z]+)(?:\.[a-z0-9.-]+)? "(?P<name>[^"]*)" is invalid: (?P<causes>.*)', re.DOTALL)
@@ -90,7 +91,5 @@ def summary(what: str, found: list[Problem]) -> str:
     """Return the text of an error about several problems: at most three, and how many more there are."""
     if len(found) == 1:
         return f"{what}: {found[0]}"
-    lines = [f"  {problem}" for problem in found[:3]]
-    if len(found) > 3:  # noqa: PLR2004 - as many as a person corrects in one go
-        lines.append(f"  and {len(found) - 3} more")
-    return "\n".join([f"{what} is wrong in {len(found)} places:", *lines])
+    listed = shortened(map(str, found), separator="\n  ", in_order=True)
+    return f"{what} is wrong in {len(found)} places:\n  {listed}"

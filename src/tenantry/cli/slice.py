@@ -23,6 +23,7 @@ from tenantry.api.slice import (
     Users,
     slice_name,
 )
+from tenantry.api.wording import shortened
 from tenantry.cli import durations, flags, kinds, nodes_view, output, place, session
 from tenantry.cli.kinds import Asked
 from tenantry.cli.target import Target, takes_target
@@ -257,8 +258,8 @@ def _row(found: SliceClaim, now: datetime) -> tuple[str, ...]:
         meta.name,
         status.state.value + (",Degraded" if worse is not None else ""),
         f"{len(status.nodes)}/{found.spec.count}{_size(found)}",
-        output.some(sorted(status.nodes, key=nodes_view.in_order)),
-        output.some(status.namespaces),
+        shortened(sorted(status.nodes, key=nodes_view.in_order), in_order=True),
+        shortened(status.namespaces),
         nodes_view.ends(found.spec.expires_at, now),
         "; ".join(each.message for each in (told, worse) if each is not None),
     )

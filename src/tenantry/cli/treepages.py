@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tenantry.api.subnamespace import Inheritance, InheritanceMode, Subnamespace
 from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.api.wording import shortened
 from tenantry.cli import durations, output
 from tenantry.cli.page import conditions, events, expiry, head, marks_text, owners, section
 from tenantry.cli.seen import EventSeen
@@ -80,8 +81,7 @@ def quota(value: TenantResourceQuota, found: Sequence[EventSeen] | None, now: da
 def _children(count: int, first: Sequence[str]) -> str:
     if not first:
         return str(count)
-    more = f" and {count - len(first)} more" if count > len(first) else ""
-    return f"{count} ({', '.join(first)}{more})"
+    return f"{count} ({shortened(first, total=count)})"
 
 
 def _inheritance(given: Inheritance, copied: Sequence[str]) -> list[Part]:

@@ -12,6 +12,7 @@ from tenantry.api.errors import InputError, NotFound, RetryableError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.tenant import Tenant
+from tenantry.api.wording import shortened
 from tenantry.cli import durations, output, session
 from tenantry.cli.delete import confirm, remove
 from tenantry.cli.install import name_of
@@ -40,13 +41,14 @@ def uninstall(target: Target, *, yes: bool, delete_tenants: bool, timeout: int) 
 
 async def _uninstall(client: Client, *, yes: bool, delete_tenants: bool, seconds: int) -> None:
     tenants = await _tenants(client)
+    names = shortened(tenant.metadata.name for tenant in tenants)
     if tenants and not delete_tenants:
         raise InputError(
-            f"there are still tenants, and they would be gone with everything in them: {_few(tenants)};"
+            f"there are still tenants, and they would be gone with everything in them: {names};"
             " delete them first, or say --delete-tenants"
         )
     if tenants:
-        output.talk(f"tenants, with everything in them: {_few(tenants)}")
+        output.talk(f"tenants, with everything in them: {names}")
     output.talk(f"Tenantry: its operator, policies, rights and kinds, and the namespace {SYSTEM_NAMESPACE!r}")
     if not yes:
         confirm("Delete all this? This cannot be undone.")
@@ -95,9 +97,3 @@ async def _gone(client: Client) -> None:
         async for found in namespaces:
             if SYSTEM_NAMESPACE not in found:
                 return
-
-
-def _few(tenants: list[Tenant]) -> str:
-    names = [tenant.metadata.name for tenant in tenants]
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""  # noqa: PLR2004 - as everywhere
-    return ", ".join(sorted(names)[:3]) + more

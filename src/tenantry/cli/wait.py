@@ -12,6 +12,7 @@ import click
 from tenantry.api import reasons
 from tenantry.api.errors import InputError, NotFound, TenantryError
 from tenantry.api.model import Condition, ConditionStatus, KubernetesObject
+from tenantry.api.wording import shortened
 from tenantry.cli import complete, durations, kinds, output, place, session
 from tenantry.cli.kinds import Asked
 from tenantry.cli.target import Target, takes_target
@@ -156,10 +157,8 @@ async def wait_for_all(
                 await each.run(client)
     except TimeoutError:
         left = [line for each in waiting for line in each.left()]
-        more = f"\n  and {len(left) - 3} more" if len(left) > 3 else ""  # noqa: PLR2004 - as everywhere
-        raise TenantryError(
-            f"not {goal} after {durations.text(round(seconds))}:\n  " + "\n  ".join(left[:3]) + more
-        ) from None
+        listed = shortened(left, separator="\n  ", in_order=True)
+        raise TenantryError(f"not {goal} after {durations.text(round(seconds))}:\n  {listed}") from None
 
 
 class _Waiting:

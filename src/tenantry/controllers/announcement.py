@@ -9,6 +9,7 @@ from tenantry.api.model import Condition
 from tenantry.api.requests import ClusterRoleRequest, RoleRequest
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
+from tenantry.api.wording import shortened
 from tenantry.controllers.conclusion import warned_of, was_said
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import find
@@ -59,5 +60,5 @@ def told(step: Step) -> str:
     """Return what a step did, for people."""
     name = f"{step.resource.kind} {step.name!r}"
     if step.action is Action.UPDATE:
-        return f"put back {', '.join(step.differs[:3])} of {name}"
+        return f"put back {shortened(step.differs)} of {name}"
     return f"{'made' if step.action is Action.CREATE else 'deleted'} {name}"

@@ -19,6 +19,7 @@ import msgspec
 import yaml
 
 from tenantry.api.errors import ConfigError
+from tenantry.api.wording import shortened
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -146,7 +147,7 @@ def load(paths: Sequence[Path], context: str | None = None) -> Connection:
     contexts = {named.name: named.context for _, file in reversed(files) for named in file.contexts or ()}
     chosen = contexts.get(name)
     if chosen is None:
-        known = ", ".join(sorted(contexts)[:3]) or "none"
+        known = shortened(contexts) or "none"
         raise ConfigError(f"kubeconfig {source!r} has no context {name!r}; it has: {known}")
     cluster = _find(files, "cluster", chosen.cluster, source)
     user = _find(files, "user", chosen.user, source) if chosen.user else (files[0][0], _User())

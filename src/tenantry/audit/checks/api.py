@@ -7,6 +7,7 @@ from typing import Any
 
 from tenantry.api import marks
 from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.wording import shortened
 from tenantry.audit import kinds
 from tenantry.audit.attempts import create, delete, get, list_, may, review, rows
 from tenantry.audit.check import Alone, Answer, Area, Attempt, Attempts, Check, Missing, Nothing, Severity
@@ -124,8 +125,7 @@ def surplus(answer: Answer, known: frozenset[str] = FOR_ALL) -> str:
         for rule in rows(answer.body, "status", "resourceRules")
         if not set(rule.get("resources", [])) <= known
     ]
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""  # noqa: PLR2004 - as everywhere in messages
-    return f"may {', '.join(found[:3])}{more}" if found else ""
+    return f"may {shortened(found)}" if found else ""
 
 
 def named(place: Place, **metadata: object) -> Json:

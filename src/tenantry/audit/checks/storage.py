@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tenantry.api.wording import shortened
 from tenantry.audit import kinds
 from tenantry.audit.attempts import create, delete, list_, patch, table
 from tenantry.audit.check import Alone, Answer, Area, Attempt, Check, Nothing, Seen, Severity
@@ -69,7 +70,7 @@ def _left_behind(place: Place) -> Seen | Nothing:
     if not own:
         return Nothing("no claim of the namespace has a volume")
     kept = sorted(each.name for each in own if each.reclaim_policy != DELETE)
-    wrong = f"PersistentVolume {', '.join(kept[:3])} would outlive the tenant, with its data" if kept else ""
+    wrong = f"PersistentVolume {shortened(kept)} would outlive the tenant, with its data" if kept else ""
     return Seen(f"look at the {len(own)} volumes of its claims", wrong)
 
 

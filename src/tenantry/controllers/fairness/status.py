@@ -8,9 +8,9 @@ import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.tenancydefaults import TenancyDefaults, TenancyDefaultsStatus
+from tenantry.api.wording import shortened
 from tenantry.engine.conditions import Wanted, replaced
 
-NAMED = 3
 """How many are named in a message."""
 
 
@@ -22,13 +22,11 @@ def compute(defaults: TenancyDefaults, missing: Collection[str], now: str) -> Te
         missing: The reserved tenants that are not there.
         now: RFC 3339.
     """
-    names = sorted(missing)
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     message = (
-        f"no such tenants in spec.fairness.reserved: {', '.join(map(repr, names[:NAMED]))}{more}; nobody has their"
+        f"no such tenants in spec.fairness.reserved: {shortened(map(repr, missing))}; nobody has their"
         " levels until they are made: correct the names, or take them out"
     )
-    wanted = Wanted(reasons.TENANTS_MISSING, bool(names), reasons.TENANT_NOT_FOUND, message, only_true=True)
+    wanted = Wanted(reasons.TENANTS_MISSING, bool(missing), reasons.TENANT_NOT_FOUND, message, only_true=True)
     status = defaults.status
     conditions = replaced(status.conditions, [wanted], generation=defaults.metadata.generation, now=now)
     return msgspec.structs.replace(status, conditions=conditions)

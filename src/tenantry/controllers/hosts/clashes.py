@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from tenantry.api import reasons
 from tenantry.api.model import Condition
+from tenantry.api.wording import shortened
 from tenantry.engine.conditions import Wanted, find
 from tenantry.world.hosts import Clash
 
-SHOWN = 3
 """How many hosts a condition names, and an event."""
 
 
@@ -47,9 +47,8 @@ def told(clash: Clash) -> str:
 
 
 def summary(found: Sequence[Clash]) -> str:
-    """Return what is wrong with several hosts; the first are named."""
-    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    return "; ".join(map(told, found[:SHOWN])) + more
+    """Return what is wrong with several hosts, shortened."""
+    return shortened(map(told, found), separator="; ")
 
 
 def condition(found: tuple[Clash, ...] | None, before: Iterable[Condition], *, is_blind: bool = False) -> list[Wanted]:

@@ -14,6 +14,7 @@ from tenantry.api.errors import ApiError, Forbidden, NotFound
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import InheritanceMode, Subnamespace
 from tenantry.api.tenancydefaults import NAME, InheritableKind, TenancyDefaults, TenancyDefaultsStatus
+from tenantry.api.wording import shortened
 from tenantry.engine.cache import Cache
 from tenantry.engine.conditions import Wanted, replaced
 from tenantry.engine.plan import Blocked
@@ -80,13 +81,12 @@ class Kinds:
     def status(self, defaults: TenancyDefaults, now: str) -> TenancyDefaultsStatus:
         """Return what TenancyDefaults say of themselves."""
         count = len(defaults.spec.inheritable_kinds)
-        problem = next(iter(self.missing.values()), "")
-        more = f"; and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
+        problem = shortened(self.missing.values(), separator="; ")
         ready = Wanted(
             reasons.READY,
             not problem,
             reasons.KIND_NOT_INHERITABLE if problem else reasons.ESTABLISHED,
-            problem + more if problem else f"{count} kind{'' if count == 1 else 's'} can be inherited beside the seven",
+            problem or f"{count} kind{'' if count == 1 else 's'} can be inherited beside the seven",
         )
         generation = defaults.metadata.generation
         return TenancyDefaultsStatus(

@@ -13,6 +13,7 @@ from tenantry.api.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import Resource, object_key
 from tenantry.api.subnamespace import InheritanceMode, Subnamespace
+from tenantry.api.wording import SHOWN, more
 from tenantry.controllers.inheritance.contents import CopyContent, CopyContents
 from tenantry.controllers.inheritance.desired import (
     ChildNamespace,
@@ -51,9 +52,6 @@ WRITES = 64
 
 TRIES = 5
 """How often a copy is looked at again that others write, too, before the queue's back-off takes over."""
-
-SAID = 3
-"""How many problems are named, each in one sentence."""
 
 _metadata = msgspec.json.Decoder(dict[str, Any])
 
@@ -341,9 +339,9 @@ def first_error(results: Iterable[object]) -> ApiError | None:
 
 
 def _few(blocked: list[Blocked]) -> tuple[Blocked, ...]:
-    more = len(blocked) - SAID
-    if more <= 0:
+    """Return at most three problems; the last one says how many more there are."""
+    if len(blocked) <= SHOWN:
         return tuple(blocked)
-    last = blocked[SAID - 1]
-    told = msgspec.structs.replace(last, message=f"{last.message}; and {more} more like it")
-    return (*blocked[: SAID - 1], told)
+    last = blocked[SHOWN - 1]
+    counting = msgspec.structs.replace(last, message=f"{last.message}; {more(len(blocked) - SHOWN)}")
+    return (*blocked[: SHOWN - 1], counting)

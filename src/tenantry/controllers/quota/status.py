@@ -16,6 +16,7 @@ from tenantry.api.tenantresourcequota import (
     TenantResourceQuota,
     TenantResourceQuotaStatus,
 )
+from tenantry.api.wording import shortened
 from tenantry.controllers.conclusion import ready, trouble
 from tenantry.controllers.quota.effective import EffectiveQuota
 from tenantry.controllers.quota.verdicts import ShareVerdict
@@ -27,7 +28,6 @@ from tenantry.world.shares.shortage import Shortage, exceeded
 from tenantry.world.shares.tree import Tree
 
 MAX_SHARES = 500
-SHOWN = 3
 
 
 def totals(tree: Tree, share: Share) -> SubnamespaceQuota:
@@ -119,9 +119,7 @@ def compute(
 def _problem(tree: Tree, effective: EffectiveQuota, *, moving: bool) -> Blocked | None:
     found = trouble_of(tree.root)
     if effective.problems:
-        more = len(effective.problems) - SHOWN
-        told = "; ".join(effective.problems[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
-        return Blocked(reason=reasons.INVALID_SPEC, message=told)
+        return Blocked(reason=reasons.INVALID_SPEC, message=shortened(effective.problems, separator="; "))
     if found is not None:
         return Blocked(reason=found.reason, message=found.message)
     if moving:
@@ -132,8 +130,7 @@ def _problem(tree: Tree, effective: EffectiveQuota, *, moving: bool) -> Blocked 
 def _expiring(effective: EffectiveQuota) -> list[Wanted]:
     if not effective.warnings:
         return []
-    more = len(effective.warnings) - SHOWN
-    told = "; ".join(effective.warnings[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    told = shortened(effective.warnings, separator="; ")
     return [Wanted(reasons.EXPIRING, True, reasons.EXPIRES_SOON, told, only_true=True)]
 
 

@@ -189,11 +189,12 @@ def _cleaning(inputs: SliceInputs, findings: Mapping[str, NodeCleaning]) -> Slic
     """Return how a slice stands whose pods have gone, and whose nodes are not all clean."""
     waiting = [node.metadata.name for node in inputs.nodes]
     stuck = [name for name in waiting if name in findings and findings[name].stage is CleaningStage.STUCK]
-    message = f"what was left on these nodes is removed: {status.named(sorted(waiting))}"
+    message = f"what was left on these nodes is removed: {status.named(waiting)}"
     if stuck:
         first = min(stuck)
-        others = f" and {len(stuck) - 1} more" if len(stuck) > 1 else ""
-        message = f"not clean, and set aside until they are: '{first}'{others}; of '{first}', {findings[first].message}"
+        message = (
+            f"not clean, and set aside until they are: {status.named(stuck)}; of '{first}', {findings[first].message}"
+        )
     return SliceProgress(
         state=SliceState.RELEASING,
         reason=reasons.NODES_NOT_CLEAN if stuck else reasons.CLEANING,

@@ -9,14 +9,13 @@ import msgspec
 from tenantry.api import reasons
 from tenantry.api.model import Condition
 from tenantry.api.slice import Slice, SliceClaim, SliceClaimStatus, SliceState, SliceStatus
+from tenantry.api.wording import shortened
 from tenantry.controllers.conclusion import expiring
 from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices.pods import PodFacts
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.world.leases import Lease
 from tenantry.world.slices.selection import counted
-
-MOST_TOLD = 3
 
 
 class SliceProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +118,6 @@ def names(nodes: Iterable[Node]) -> tuple[str, ...]:
     return tuple(sorted(node.metadata.name for node in nodes))
 
 
-def named(names: Sequence[str]) -> str:
-    """Return the first of some names, and how many more there are."""
-    more = f" and {len(names) - MOST_TOLD} more" if len(names) > MOST_TOLD else ""
-    return ", ".join(f"'{name}'" for name in names[:MOST_TOLD]) + more
+def named(names: Iterable[str]) -> str:
+    """Return names in quotes, shortened."""
+    return shortened(f"'{name}'" for name in names)

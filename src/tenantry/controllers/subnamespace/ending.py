@@ -8,6 +8,7 @@ from tenantry.api import reasons
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import FINALIZER
 from tenantry.api.subnamespace import Mode, Subnamespace
+from tenantry.api.wording import shortened
 from tenantry.controllers.conclusion import ready, trouble
 from tenantry.controllers.subnamespace.gather import SubnamespaceInputs
 from tenantry.engine.clock import rfc3339
@@ -72,9 +73,8 @@ async def _refuse(engine: Engine, inputs: SubnamespaceInputs) -> None:
 
 def inside(subnamespace: Subnamespace, children: list[Subnamespace]) -> str:
     """Return why a Subnamespace is not deleted, and what is inside; of a Subtenant's, how many only."""
-    names = ", ".join(repr(child.metadata.name) for child in children[:3])
-    more = f" and {len(children) - 3} more" if len(children) > 3 else ""  # noqa: PLR2004 - as everywhere
-    listed = f": {names}{more}" if subnamespace.spec.mode is Mode.WORKSPACE else ""
+    names = shortened(repr(child.metadata.name) for child in children)
+    listed = f": {names}" if subnamespace.spec.mode is Mode.WORKSPACE else ""
     return (
         f"it is being deleted, and waits: {len(children)} Subnamespaces are inside{listed};"
         " delete them first, or set spec.allowCascadingDeletion to true"

@@ -14,6 +14,7 @@ from tenantry.api.model import KubernetesObject, Model, Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.api.wording import shortened
 from tenantry.engine.tasks import all_of
 from tenantry.world.explain.quota import Answer, Place, Raise
 from tenantry.world.explain.quota import explain as compute
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 MAX_DEPTH = 1000
 """No tree is deeper: more levels mean that the parent labels form a cycle."""
-
-MAX_NAMED = 3
 
 
 class _QuotaStatus(Model, frozen=True, kw_only=True):
@@ -156,8 +155,7 @@ def _choose(tenant: str, name: str, namespaces: Mapping[str, Namespace]) -> str:
     if not found:
         raise NotFound(f"the tenant {tenant!r} has no namespace {name!r}; `tenantry tree {tenant}` shows those it has")
     if len(found) > 1:
-        more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
-        names = ", ".join(found[:MAX_NAMED]) + more
+        names = shortened(found)
         raise InputError(f"the tenant {tenant!r} has several subnamespaces {name!r}: name one of {names}")
     return found[0]
 

@@ -31,6 +31,7 @@ from tenantry.api.tenant import (
     TenantQuota,
     TenantSpec,
 )
+from tenantry.api.wording import shortened
 from tenantry.world.hnc import quota as hnc_quota
 from tenantry.world.hnc.exceptions import RBAC, Exempt, exceptions
 from tenantry.world.hnc.forest import Forest, grow
@@ -137,18 +138,14 @@ def _within(finding: Finding, chosen: set[str], all_: set[str]) -> Finding | Non
 def _roots(forest: Forest, wishes: Wishes) -> list[str]:
     unknown = sorted(set(wishes.roots) - set(forest.roots))
     if unknown:
-        known = f"roots are {_listed(forest.roots)}" if forest.roots else "there are none that can be imported"
+        known = shortened(map(repr, forest.roots))
+        known = f"roots are {known}" if forest.roots else "there are none that can be imported"
         raise InputError(f"{unknown[0]!r} is not the root of a tree of HNC's; {known}")
     if not forest.roots:
         raise InputError(
             "there is no tree of HNC's: no namespace has a child or a HierarchicalResourceQuota; is HNC installed here?"
         )
     return [root for root in forest.roots if not wishes.roots or root in wishes.roots]
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""  # noqa: PLR2004 - as everywhere
-    return f"{', '.join(repr(name) for name in names[:3])}{more}"
 
 
 # -- tenants --------------------------------------------------------------------------------------
@@ -171,8 +168,8 @@ def _owners(world: World, roots: Sequence[str], wishes: Wishes) -> dict[str, tup
     missing = [root for root in roots if not found[root]]
     if missing:
         raise InputError(
-            f"nobody owns {_listed(missing)}: no RoleBinding there gives the ClusterRole admin to somebody who may own"
-            " a tenant; name owners with --owner, one tree after the other where they differ"
+            f"no owner found for {shortened(map(repr, missing))}: no RoleBinding there binds the ClusterRole admin to a"
+            " subject that may own a tenant; name owners with --owner, one tree at a time if they differ"
         )
     return {root: tuple(owners) for root, owners in found.items()}
 

@@ -12,6 +12,7 @@ from fractions import Fraction
 import msgspec
 
 from tenantry.api.errors import InputError
+from tenantry.api.wording import shortened
 from tenantry.world import quantity, quota
 from tenantry.world.hnc.forest import Forest
 from tenantry.world.hnc.objects import Amount, Findings, HierarchicalResourceQuota, Weight
@@ -169,7 +170,7 @@ def _tell_gaps(division: Division, below: Sequence[str], findings: Findings) -> 
             findings.add(
                 Weight.LOST,
                 name,
-                f"quota of {_listed(unlimited)} left out: a share is a part of the whole tenant's quota, and"
+                f"quota of {shortened(unlimited)} left out: a share is a part of the whole tenant's quota, and"
                 f" {division.root!r} has none of it; add it there, for the whole tree",
             )
         without = [key for key in division.keys if key not in own]
@@ -178,11 +179,6 @@ def _tell_gaps(division: Division, below: Sequence[str], findings: Findings) -> 
             findings.add(
                 Weight.NOTE,
                 name,
-                f"no quota of its own for {_listed(without)}: in HNC it uses up what is above it, in Tenantry it has a"
-                f" share; it gets {gets}, to be raised in spec.quota of its Subnamespace",
+                f"no quota of its own for {shortened(without)}: in HNC it uses up what is above it, in Tenantry it"
+                f" has a share; it gets {gets}, to be raised in spec.quota of its Subnamespace",
             )
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""  # noqa: PLR2004 - as everywhere
-    return f"{', '.join(names[:3])}{more}"

@@ -8,10 +8,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from tenantry.api import reasons
+from tenantry.api.wording import SHOWN, shortened
 from tenantry.world.shares.amounts import Amounts, spell
-
-SHOWN = 3
-"""How many keys, and how many holders of one, are named."""
 
 
 class Shortage(msgspec.Struct, frozen=True):
@@ -26,36 +24,25 @@ class Shortage(msgspec.Struct, frozen=True):
     message: str
 
 
-def listed(lines: list[str]) -> str:
-    """Return the first lines, and how many more there are."""
-    more = len(lines) - SHOWN
-    return "; ".join(lines[:SHOWN]) + (f"; and {more} more keys" if more > 0 else "")
-
-
 def holders(key: str, held: Iterable[tuple[str, Mapping[str, int]]]) -> str:
     """Return who holds most of a key: pairs of a name and what it holds."""
     having = [(amounts[key], name) for name, amounts in held if amounts.get(key, 0) > 0]
     first = heapq.nsmallest(SHOWN, having, key=lambda pair: (-pair[0], pair[1]))
-    named = ", ".join(f"{name!r} has {spell(key, value)}" for value, name in first)
-    more = len(having) - len(first)
-    return named + (f" and {more} more have some" if more > 0 else "")
+    return shortened((f"{name!r} has {spell(key, value)}" for value, name in first), in_order=True, total=len(having))
 
 
 def not_limited(keys: Iterable[str]) -> Shortage:
     """Say that a quota has keys that the tenant's has not (E11)."""
-    wrong = sorted(keys)
-    more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
-    names = ", ".join(wrong[:SHOWN]) + more
     return Shortage(
         reasons.QUOTA_KEY_NOT_LIMITED,
-        f"spec.quota.hard has {names}, which the tenant's quota does not limit: take it out here, or have an"
+        f"spec.quota.hard has {shortened(keys)}, which the tenant's quota does not limit: take it out here, or have an"
         " administrator limit it for the whole tenant",
     )
 
 
 def insufficient(lines: list[str]) -> Shortage:
     """Say that a parent cannot give what is asked for."""
-    return Shortage(reasons.QUOTA_INSUFFICIENT, listed(lines))
+    return Shortage(reasons.QUOTA_INSUFFICIENT, shortened(lines, separator="; "))
 
 
 def lacking(key: str, *, request: int, free: int, parent: str, used: int, held: str) -> str:
@@ -79,7 +66,7 @@ def short(lack: Amounts, whole: Mapping[str, int], held: Mapping[str, str]) -> S
         + (f": {held[key]}" if key in held else "")
         for key in sorted(lack)
     ]
-    return Shortage(reasons.QUOTA_SHORT, listed(lines))
+    return Shortage(reasons.QUOTA_SHORT, shortened(lines, separator="; "))
 
 
 MADE_BY_KUBERNETES = {"configmaps": 1000, "count/configmaps": 1000, "count/serviceaccounts": 1000}
@@ -96,4 +83,4 @@ def exceeded(over: Amounts, own: Mapping[str, int], namespace: str) -> Shortage 
         f" {spell(key, over[key])} more than its share of {spell(key, own.get(key, 0))}; new use is refused"
         for key in sorted(over)
     ]
-    return Shortage(reasons.QUOTA_EXCEEDED, listed(lines))
+    return Shortage(reasons.QUOTA_EXCEEDED, shortened(lines, separator="; "))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tenantry.api.wording import SHOWN
 from tenantry.world.shares import claims
 from tenantry.world.shares import shortage as words
 from tenantry.world.shares.amounts import Amounts, ShareTarget, add, fits, lower, total
@@ -162,7 +163,7 @@ class Tree(Shape):
                 add(free, need, -1)
         else:
             share.waiting.add(child)
-            for key in lacks[: words.SHOWN]:
+            for key in lacks[:SHOWN]:
                 if key not in known:
                     known[key] = words.holders(key, ((c.name, c.granted) for c in self._children(share)))
             child.blocked = words.insufficient([self._lacking(share, child, key, free, known) for key in lacks])

@@ -19,11 +19,11 @@ import msgspec
 from tenantry.api.contribution import PREFIX as CONTRIBUTED
 from tenantry.api.marks import CONTRIBUTED_BY, PARTS
 from tenantry.api.slice import NodeSelector, SelectorOperator, SelectorRequirement, SliceClaimSpec
+from tenantry.api.wording import shortened
 from tenantry.world.quantity import parse, write
 
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 BINARY = ("memory", "ephemeral-storage")
-MOST_TOLD = 3
 """How many things a message names."""
 
 _NOTHING = Fraction(0)
@@ -294,21 +294,15 @@ def why_no_more(spec: SliceClaimSpec, fitting: AbstractSet[str], refused: Mappin
     parts: list[str] = []
     unknown = sorted(set(spec.node_names) - set(refused) - fitting)
     if unknown:
-        parts.append(f"there is no node {_named(unknown)}")
+        parts.append("there is no node " + shortened(f"'{name}'" for name in unknown))
     whys = Counter(refused.values())
     told = sorted(whys.items(), key=lambda item: (-item[1], item[0]))
     if told:
-        some = "; ".join(f"{number} {why}" for why, number in told[:MOST_TOLD])
-        more = f" and {len(told) - MOST_TOLD} more reasons" if len(told) > MOST_TOLD else ""
-        parts.append(f"not taken: {some}{more}")
+        some = shortened((f"{number} {why}" for why, number in told), separator="; ", in_order=True)
+        parts.append(f"not taken: {some}")
     return parts
 
 
 def counted(number: int, one: str, many: str) -> str:
     """Return a number and what it counts, as in "1 node is" and "2 nodes are"."""
     return f"{number} {one if number == 1 else many}"
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_TOLD} more" if len(names) > MOST_TOLD else ""
-    return ", ".join(f"'{name}'" for name in names[:MOST_TOLD]) + more

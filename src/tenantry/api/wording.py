@@ -1,0 +1,30 @@
+"""How messages of every layer shorten a list: at most three items, then how many more there are. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+SHOWN = 3
+"""How many items a message names."""
+
+
+def shortened(items: Iterable[str], *, separator: str = ", ", in_order: bool = False, total: int = 0) -> str:
+    """Return at most three items, sorted, and how many more there are: "a, b, c and 2 more".
+
+    Args:
+        items: What the message lists.
+        separator: Between the items. Any but the comma also stands before "and".
+        in_order: The order of the items has a meaning and is kept.
+        total: How many items there are if `items` has only the first of them.
+    """
+    listed = list(items) if in_order else sorted(items)
+    text = separator.join(listed[:SHOWN])
+    left = max(total, len(listed)) - SHOWN
+    if left <= 0:
+        return text
+    return f"{text} {more(left)}" if separator == ", " else f"{text}{separator}{more(left)}"
+
+
+def more(count: int) -> str:
+    """Return how many items a list leaves out."""
+    return f"and {count} more"
