@@ -22,8 +22,8 @@ import msgspec
 import uvloop
 
 from tenantry.api.kubernetes import Namespace
+from tenantry.bench.establish import create, write_alone
 from tenantry.bench.hold import leading_operator
-from tenantry.bench.load import ask, write_alone
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
@@ -93,9 +93,9 @@ async def with_operator(cluster: LocalCluster, tenants: int) -> tuple[list[float
     seconds: list[float] = []
     async with Client(kubeconfig.load([cluster.kubeconfig_path]), field_manager="tenantry-bench") as client:
         await leading_operator(client)
-        await ask(client, "warm", ["scale-warm"])
+        await create(client, "warm", ["scale-warm"])
         for names in blocks(tenants):
-            seconds.append(round((await ask(client, names[0], names)).seconds, 2))
+            seconds.append(round((await create(client, names[0], names)).seconds, 2))
             say(f"established: {names[-1]} after {seconds[-1]} s")
     rss = (await metrics(cluster))["process_resident_memory_bytes"] / MIB
     await cluster.stop_component("operator")

@@ -24,11 +24,8 @@ import msgspec
 import uvloop
 
 from tenantry.api.model import ObjectMeta, Resource
-from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.slice import SliceClaim, SliceClaimSpec, SliceState, Users
-from tenantry.api.tenant import Tenant, TenantSpec
-from tenantry.bench.load import RUN_LABEL, clean_up, ready_times
-from tenantry.bench.objects import deadline, events, post
+from tenantry.bench.load import RUN_LABEL, clean_up, create_tenants, deadline, events, new_run, new_tenant, post
 from tenantry.controllers.nodes.controller import Node
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
@@ -88,19 +85,13 @@ class Bench:
         self._image = image
         self._nodes = nodes
         self._grace = grace
-        self._run = f"{int(time.time()):x}"
+        self._run = new_run()
         self._number = 0
         self.tenant, self.other = f"bench-{self._run}-a", f"bench-{self._run}-b"
 
     async def prepare(self) -> None:
         """Make two tenants."""
-        spec = TenantSpec(owners=(Owner(kind=OwnerKind.USER, name="bench"),))
-        async with ready_times(self._client, self._run) as ready:
-            for name in (self.tenant, self.other):
-                await self._client.create(
-                    Tenant(metadata=ObjectMeta(name=name, labels={RUN_LABEL: self._run}), spec=spec)
-                )
-            await ready.wait_for([self.tenant, self.other])
+        await create_tenants(self._client, [new_tenant(name, self._run) for name in (self.tenant, self.other)])
 
     async def clean_up(self) -> None:
         """Delete everything."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tenantry.api.errors import InputError
-from tenantry.bench.tree import Shape, plan
+from tenantry.bench.tree import TreeShape, plan
 
 
-def shape(namespaces: int, depth: int, fanout: int) -> Shape:
-    return Shape(namespaces=namespaces, depth=depth, fanout=fanout, inherit=())
+def shape(namespaces: int, depth: int, fanout: int) -> TreeShape:
+    return TreeShape(namespaces=namespaces, depth=depth, fanout=fanout, inherit=())
 
 
 def test_a_flat_tree_has_one_level_whatever_the_fanout() -> None:

@@ -1,41 +1,37 @@
-"""How a quiet tenant's reads fare while another floods the API server, with our priority level and without (H06).
+"""How fast a quiet tenant's reads are while another tenant floods the API server, with our priority level and without.
 
-    round:  in tenantry-tenants:  the quiet one reads alone ─► the other floods, the quiet one reads
-            in global-default:    the same, as it would be without Tenantry
+    round:  in tenantry-tenants:  the quiet tenant reads alone ─► the other floods, the quiet tenant reads
+            in global-default:    the same, as without Tenantry
 
-Nothing that is in force for others is touched: for its second half a FlowSchema of the benchmark's own sends its two
-users, and nobody else, where Kubernetes would have them. It belongs to one of the two tenants and goes with it.
+Objects in force for others stay untouched: in the second half, a FlowSchema of the benchmark routes its two users to
+the level where Kubernetes alone would serve them. One of the two tenants owns it, so it is deleted with the tenant.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import statistics
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 
 import msgspec
 
 from tenantry.api.errors import RetryableError, TooManyRequests
 from tenantry.api.flowcontrol import PriorityLevelConfiguration
-from tenantry.api.model import ObjectMeta
-from tenantry.api.owner import Owner, OwnerKind
-from tenantry.api.tenant import Tenant, TenantSpec
-from tenantry.bench.flood import Flood, Flooded
+from tenantry.bench.figures import median_of, percentile
+from tenantry.bench.flood import Flood, FloodResult
 from tenantry.bench.levels import routed, served_at, uid
-from tenantry.bench.load import RUN_LABEL, clean_up, ready_times, saturate
-from tenantry.bench.objects import CONFIG_MAPS, post
+from tenantry.bench.load import Progress, clean_up, create_tenants, deadline, new_run, new_tenant, post, saturate
+from tenantry.bench.objects import CONFIG_MAPS
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 
-Talk = Callable[[str], None]
 Issue = Callable[[str], Awaitable[Connection]]
-"""From a user's name to its connection."""
+"""From a user's name to the user's connection."""
 
 OURS = "tenantry-tenants"
 KUBERNETES = "global-default"
@@ -46,34 +42,37 @@ PAUSE_SECONDS = 0.005
 """Between two reads of the quiet tenant."""
 
 SETTLE_SECONDS = 1.0
-"""How long a flood rises before anything is measured."""
+"""How long a flood runs before anything is measured."""
+
+PROCESS_SECONDS = 60.0
+"""How long the flooding process may take to start, and to end."""
 
 
-class Reads(msgspec.Struct, frozen=True, kw_only=True):
-    """What the quiet tenant's reads took, in seconds: medians over the rounds."""
+class ReadLatency(msgspec.Struct, frozen=True, kw_only=True):
+    """The quiet tenant's read latencies in seconds: medians over the rounds."""
 
     p50_seconds: float
     p99_seconds: float
     max_seconds: float
 
 
-class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured at one priority level.
+class LevelResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result at one priority level.
 
     Args:
-        level: Its name.
-        alone: With nobody else there.
+        level: The level's name.
+        alone: Without a flood.
         flooded: While the other tenant floods.
-        ratio: flooded.p99_seconds / alone.p99_seconds, the median over the rounds; 1 is as if nobody flooded.
-        exempt_ratio: The same of an administrator's reads in the same time, which wait in no queue: what the flood
-            costs by its use of the machine, whatever the queues do.
-        flood_per_second: How many requests of the flood were answered.
-        flood_refused: How many were turned away with 429, in all rounds.
+        ratio: flooded.p99_seconds / alone.p99_seconds, the median over the rounds; 1 is as without a flood.
+        exempt_ratio: The same for an administrator's reads at the same time, which wait in no queue: what the flood
+            costs by its load on the machine, whatever the queues do.
+        flood_per_second: How many requests of the flood succeeded per second.
+        flood_refused: How many the server rejected with 429, in all rounds.
     """
 
     level: str
-    alone: Reads
-    flooded: Reads
+    alone: ReadLatency
+    flooded: ReadLatency
     ratio: float
     exempt_ratio: float
     flood_per_second: float
@@ -81,84 +80,84 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FairnessResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured.
+    """The result.
 
     Args:
-        ratio: Of the p99 of reads, flooded to alone, with Tenantry's level.
+        ratio: The p99 of reads, flooded to alone, with Tenantry's level.
         ratio_without: The same without it.
-        with_level: All of the first.
-        without_level: All of the second.
-        connections: Of the flood.
-        objects: In each collection that it lists.
-        rounds: How many there were.
-        seconds: How long each part of a round went on.
+        with_level: The details with Tenantry's level.
+        without_level: The details without it.
+        connections: How many connections the flood had.
+        objects: How many objects each list of the flood returned.
+        rounds: How many rounds there were.
+        seconds: How long each part of a round lasted.
     """
 
     ratio: float
     ratio_without: float
-    with_level: Side
-    without_level: Side
+    with_level: LevelResult
+    without_level: LevelResult
     connections: int
     objects: int
     rounds: int
     seconds: float
 
 
-class _Both(msgspec.Struct, frozen=True):
-    """Reads of the quiet tenant, and of an administrator in the same time."""
+class _Part(msgspec.Struct, frozen=True):
+    """Read latencies of the quiet tenant, and of an administrator at the same time."""
 
-    quiet: Reads
-    exempt: Reads
+    quiet: ReadLatency
+    exempt: ReadLatency
 
 
 class _Half(msgspec.Struct, frozen=True):
-    alone: _Both
-    flooded: _Both
-    flood: Flooded
+    alone: _Part
+    flooded: _Part
+    flood: FloodResult
 
 
 async def fairness(
-    client: Client, *, issue: Issue, connections: int, objects: int, rounds: int, seconds: float, talk: Talk
+    client: Client, *, issue: Issue, connections: int, objects: int, rounds: int, seconds: float, progress: Progress
 ) -> FairnessResult:
     """Run the benchmark and clean up after it.
 
     Args:
-        client: An administrator's.
-        issue: Makes a user's credentials; see `Issue`.
-        connections: How many the flood has.
+        client: An administrator's client.
+        issue: Issues a user's credentials; see `Issue`.
+        connections: How many connections the flood has.
         objects: How many ConfigMaps of `OBJECT_BYTES` it lists.
-        rounds: How many times each side is measured.
-        seconds: How long each of the four parts of a round goes on.
-        talk: Told what happens, for a person.
+        rounds: How many times each level is measured.
+        seconds: How long each of the four parts of a round lasts.
+        progress: Receives a line after each half of a round.
 
     Raises:
-        RetryableError: The tenants do not become ready, or the level is not in force, in time.
+        RetryableError: The tenants are not Ready, or the level is not in force, in time.
     """
-    run = f"{int(time.time()):x}"
+    run = new_run()
     quiet, loud = (f"bench-{run}-{what}" for what in ("quiet", "loud"))
     levels = {name: await uid(client, PriorityLevelConfiguration.resource, name) for name in (OURS, KUBERNETES)}
     halves: dict[str, list[_Half]] = {name: [] for name in levels}
     try:
-        await _tenants(client, run, (quiet, loud))
+        await create_tenants(client, [new_tenant(name, run, user=name) for name in (quiet, loud)])
         await _fill(client, quiet, QUIET_OBJECTS)
         await _fill(client, loud, objects)
-        loudly = Flood(connection=await issue(loud), namespace=loud, connections=connections)
+        flood = Flood(connection=await issue(loud), namespace=loud, connections=connections)
         async with Client(await issue(quiet), max_connections=1) as reader:
             for number in range(1, rounds + 1):
                 for level, level_uid in levels.items():
-                    # At Tenantry's own they are served anyway.
+                    # Tenantry's own FlowSchema serves them at its own level already.
                     elsewhere = routed(client, quiet, (quiet, loud), level) if level != OURS else nullcontext()
                     async with elsewhere:
                         await served_at(reader, wire.path(CONFIG_MAPS, quiet), level_uid)
-                        half = await _half(reader, client, quiet, loudly, seconds)
+                        half = await _half(reader, client, quiet, flood, seconds)
                     halves[level].append(half)
-                    talk(
+                    progress(
                         f"{number}/{rounds}: {level}: p99 {1000 * half.alone.quiet.p99_seconds:.1f} ms alone,"
                         f" {1000 * half.flooded.quiet.p99_seconds:.1f} ms flooded"
                     )
     finally:
-        await asyncio.shield(clean_up(client, run))
-    ours, theirs = (_side(level, found) for level, found in halves.items())
+        await clean_up(client, run)
+    ours, theirs = (_result(level, found) for level, found in halves.items())
     return FairnessResult(
         ratio=ours.ratio,
         ratio_without=theirs.ratio,
@@ -171,37 +170,31 @@ async def fairness(
     )
 
 
-def _side(level: str, halves: list[_Half]) -> Side:
-    flooded = sum(half.flood.seconds for half in halves)
-    ratio = statistics.median(half.flooded.quiet.p99_seconds / half.alone.quiet.p99_seconds for half in halves)
-    exempt = statistics.median(half.flooded.exempt.p99_seconds / half.alone.exempt.p99_seconds for half in halves)
-    return Side(
+def _result(level: str, halves: list[_Half]) -> LevelResult:
+    seconds = sum(half.flood.seconds for half in halves)
+    return LevelResult(
         level=level,
-        alone=_middle([half.alone.quiet for half in halves]),
-        flooded=_middle([half.flooded.quiet for half in halves]),
-        ratio=round(ratio, 2),
-        exempt_ratio=round(exempt, 2),
-        flood_per_second=round(sum(half.flood.answered for half in halves) / flooded, 1),
+        alone=_medians([half.alone.quiet for half in halves]),
+        flooded=_medians([half.flooded.quiet for half in halves]),
+        ratio=median_of(halves, lambda half: half.flooded.quiet.p99_seconds / half.alone.quiet.p99_seconds, 2),
+        exempt_ratio=median_of(halves, lambda half: half.flooded.exempt.p99_seconds / half.alone.exempt.p99_seconds, 2),
+        flood_per_second=round(sum(half.flood.answered for half in halves) / seconds, 1),
         flood_refused=sum(half.flood.refused for half in halves),
     )
 
 
-def _middle(reads: list[Reads]) -> Reads:
-    return Reads(
-        p50_seconds=statistics.median(each.p50_seconds for each in reads),
-        p99_seconds=statistics.median(each.p99_seconds for each in reads),
-        max_seconds=max(each.max_seconds for each in reads),
+def _medians(parts: list[ReadLatency]) -> ReadLatency:
+    return ReadLatency(
+        p50_seconds=median_of(parts, lambda each: each.p50_seconds, 6),
+        p99_seconds=median_of(parts, lambda each: each.p99_seconds, 6),
+        max_seconds=max(each.max_seconds for each in parts),
     )
 
 
-def summary(latencies: list[float]) -> Reads:
-    """Return what is told of latencies in seconds, at least one."""
-    ordered = sorted(latencies)
-
-    def at(share: float) -> float:
-        return round(ordered[min(len(ordered) - 1, int(share * len(ordered)))], 6)
-
-    return Reads(p50_seconds=at(0.5), p99_seconds=at(0.99), max_seconds=round(ordered[-1], 6))
+def _latency(seconds: list[float]) -> ReadLatency:
+    return ReadLatency(
+        p50_seconds=percentile(seconds, 0.5, 6), p99_seconds=percentile(seconds, 0.99, 6), max_seconds=max(seconds)
+    )
 
 
 # -- one half of a round --------------------------------------------------------------------------
@@ -209,14 +202,15 @@ def summary(latencies: list[float]) -> Reads:
 
 async def _half(reader: Client, client: Client, namespace: str, flood: Flood, seconds: float) -> _Half:
     alone = await _read(reader, client, namespace, seconds)
-    async with AsyncExitStack() as stack:
-        process = await stack.enter_async_context(_flooding(flood))
+    async with _flooding(flood) as process:
         await asyncio.sleep(SETTLE_SECONDS)
         flooded = await _read(reader, client, namespace, seconds)
-        return _Half(alone, flooded, await _end(process))
+        async with deadline(PROCESS_SECONDS, "the process that floods has not ended"):
+            output, _ = await process.communicate(b"")  # with None, Python 3.11 leaves stdin open
+    return _Half(alone, flooded, msgspec.json.decode(output, type=FloodResult))
 
 
-async def _read(reader: Client, client: Client, namespace: str, seconds: float) -> _Both:
+async def _read(reader: Client, client: Client, namespace: str, seconds: float) -> _Part:
     """Read one object and the whole collection in turns, each as the tenant and as an administrator."""
     collection = wire.path(CONFIG_MAPS, namespace)
     quiet: list[float] = []
@@ -226,13 +220,13 @@ async def _read(reader: Client, client: Client, namespace: str, seconds: float) 
         for path in (f"{collection}/c0", collection):
             quiet.append(await _once(reader, path))
             exempt.append(await _once(client, path))
-    return _Both(summary(quiet), summary(exempt))
+    return _Part(_latency(quiet), _latency(exempt))
 
 
 async def _once(reader: Client, path: str) -> float:
     """Return how long a read took, waits after a 429 included."""
     began = time.perf_counter()
-    with contextlib.suppress(TooManyRequests):  # it gave up in the end: that it took so long is the result
+    with contextlib.suppress(TooManyRequests):  # the client gave up: the time until then is the result
         await reader.request("GET", path)
     took = time.perf_counter() - began
     await asyncio.sleep(PAUSE_SECONDS)
@@ -249,35 +243,20 @@ async def _flooding(flood: Flood) -> AsyncGenerator[Process]:
         if process.stdin is None or process.stdout is None:
             raise AssertionError("both are pipes")
         process.stdin.write(msgspec.json.encode(flood) + b"\n")
-        if not await process.stdout.readline():
-            raise RetryableError("the process that floods ended at once; see what it said above")
+        async with deadline(PROCESS_SECONDS, "the process that floods has not begun"):
+            if not await process.stdout.readline():
+                raise RetryableError("the process that floods ended at once; its error is printed above")
         yield process
     finally:
         if process.returncode is None:
             process.kill()
-        await asyncio.shield(process.wait())
-
-
-async def _end(process: Process) -> Flooded:
-    said, _ = await process.communicate(b"")  # with None, Python 3.11 leaves stdin open
-    return msgspec.json.decode(said, type=Flooded)
-
-
-# -- what there is to read ------------------------------------------------------------------------
-
-
-async def _tenants(client: Client, run: str, names: tuple[str, str]) -> None:
-    async with ready_times(client, run) as ready:
-        for name in names:
-            owner = Owner(kind=OwnerKind.USER, name=name)
-            metadata = ObjectMeta(name=name, labels={RUN_LABEL: run})
-            await client.create(Tenant(metadata=metadata, spec=TenantSpec(owners=(owner,))))
-        await ready.wait_for(names)
+        async with deadline(PROCESS_SECONDS, "the process that floods has not ended"):
+            await process.wait()
 
 
 async def _fill(client: Client, namespace: str, count: int) -> None:
-    async def make(number: int) -> None:
+    async def create(number: int) -> None:
         value = {"metadata": {"name": f"c{number}", "namespace": namespace}, "data": {"text": "x" * OBJECT_BYTES}}
         await post(client, CONFIG_MAPS, value)
 
-    await saturate(make, range(count))
+    await saturate(create, range(count))

@@ -1,7 +1,7 @@
-"""One who floods: as many requests as its connections carry, from a process of its own so as to slow only the server.
+"""A process that floods the API server: its own process, so that only the server is slowed down.
 
-stdin:  one line of JSON, a `Flood`; it floods until stdin ends, as it does when whoever started it is gone
-stdout: "begun", and at the end one line of JSON, a `Flooded`
+stdin:  one line of JSON, a `Flood`; the flood ends with stdin, which also ends when the parent process does
+stdout: "begun", and at the end one line of JSON, a `FloodResult`
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 
 WRITERS = 4
-"""One of so many connections writes, the others list."""
+"""One in so many connections writes, the others list."""
 
 
 class Flood(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do.
+    """The flood to produce.
 
     Args:
-        connection: Who floods, and whom.
-        namespace: Whose ConfigMaps are listed, made and deleted.
+        connection: The user and the API server.
+        namespace: The namespace whose ConfigMaps are listed, created and deleted.
         connections: How many requests are under way at once.
     """
 
@@ -35,14 +35,14 @@ class Flood(msgspec.Struct, frozen=True, kw_only=True):
     connections: int
 
 
-class Flooded(msgspec.Struct, frozen=True, kw_only=True):
-    """What it came to.
+class FloodResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The requests of a flood.
 
     Args:
-        seconds: How long it went on.
-        answered: How many requests got what they asked for.
-        refused: How many the server turned away with 429.
-        failed: How many ended in another way.
+        seconds: How long the flood lasted.
+        answered: How many requests succeeded.
+        refused: How many the server rejected with 429.
+        failed: How many failed otherwise.
     """
 
     seconds: float
@@ -58,21 +58,21 @@ class _Flooder:
         self._connections = flood.connections
         self._counts = {"answered": 0, "refused": 0, "failed": 0}
 
-    async def until_told(self) -> Flooded:
+    async def until_stdin_ends(self) -> FloodResult:
         """Flood until stdin ends."""
         began = time.perf_counter()
-        tasks = [
-            asyncio.create_task(self._write(number) if number % WRITERS == WRITERS - 1 else self._list())
-            for number in range(self._connections)
-        ]
-        sys.stdout.write("begun\n")
-        sys.stdout.flush()
-        await asyncio.to_thread(sys.stdin.readline)
-        seconds = time.perf_counter() - began
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        return Flooded(seconds=round(seconds, 3), **self._counts)
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self._write(number) if number % WRITERS == WRITERS - 1 else self._list())
+                for number in range(self._connections)
+            ]
+            sys.stdout.write("begun\n")
+            sys.stdout.flush()
+            await asyncio.to_thread(sys.stdin.readline)
+            seconds = time.perf_counter() - began
+            for task in tasks:
+                task.cancel()
+        return FloodResult(seconds=round(seconds, 3), **self._counts)
 
     async def _list(self) -> None:
         while True:
@@ -86,7 +86,7 @@ class _Flooder:
             await self._ask("DELETE", f"{self._path}/{name}")
 
     async def _ask(self, method: str, path: str, body: bytes | None = None) -> None:
-        """Send a request, once: who floods does not wait because it is told to."""
+        """Send a request once: a flood ignores Retry-After."""
         try:
             async with self._client.open(method, path, body=body) as answer:
                 await answer.read()
@@ -99,9 +99,9 @@ class _Flooder:
 
 
 async def _main(flood: Flood) -> None:
-    # Compressed, as client-go asks for it: dear for the server and cheap for us, who would be the slower one otherwise.
+    # Compressed answers, as client-go asks for them, cost the server more and this process less.
     async with Client(flood.connection, max_connections=flood.connections, compressed=True) as client:
-        flooded = await _Flooder(client, flood).until_told()
+        flooded = await _Flooder(client, flood).until_stdin_ends()
     sys.stdout.write(f"{msgspec.json.encode(flooded).decode()}\n")
 
 

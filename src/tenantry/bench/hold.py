@@ -1,4 +1,4 @@
-"""Holding the operator still: whoever has its lease decides who acts, so we take the lease and give it back."""
+"""Pauses the operator: only the holder of its lease acts, so the benchmark takes the lease and gives it back."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tenantry.api import marks
 from tenantry.api.errors import NotFound, RetryableError
 from tenantry.engine.clock import SystemClock
 from tenantry.engine.lease import NAME, Election, Lease
+from tenantry.engine.tasks import in_background
 from tenantry.kube import watch as watching
 from tenantry.kube.client import Client
 
@@ -19,10 +20,10 @@ HOLDER_PREFIX = "bench_"
 
 
 async def leading_operator(client: Client) -> str:
-    """Wait until an operator holds the lease and return its identity.
+    """Wait until an operator holds the lease, and return its identity.
 
     Raises:
-        RetryableError: None does in time.
+        RetryableError: No operator holds it in time.
     """
     try:
         async with asyncio.timeout(LEAD_SECONDS):
@@ -55,20 +56,22 @@ async def _changed(client: Client, version: str) -> None:
 
 @asynccontextmanager
 async def held_operator(client: Client) -> AsyncGenerator[None]:
-    """Hold the operator's lease while the context is open: it stands by and keeps no watch.
+    """Hold the operator's lease while the context is open: the operator stands by and keeps no watch.
 
-    Should this process die, the lease runs out and the operator goes on.
+    If this process dies, the lease expires and the operator continues.
     """
     identity = f"{HOLDER_PREFIX}{uuid.uuid4()}"
     election = Election(client, SystemClock(), namespace=marks.SYSTEM_NAMESPACE, identity=identity)
     await election.request()
-    await election.acquire()
-    holding = asyncio.create_task(election.hold())
     try:
-        yield
-        if holding.done():
-            raise RetryableError(f"the lease was taken by {election.holder!r} during the measurement; run it again")
+        async with asyncio.timeout(LEAD_SECONDS):
+            await election.acquire()
+    except TimeoutError as error:
+        raise RetryableError(f"{election.holder!r} did not release the lease in {LEAD_SECONDS:.0f} s") from error
+    try:
+        async with in_background(election.hold()) as holding:
+            yield
+            if holding.done():
+                raise RetryableError(f"the lease was taken by {election.holder!r} during the measurement; run it again")
     finally:
-        holding.cancel()
-        await asyncio.gather(holding, return_exceptions=True)
-        await asyncio.shield(election.release())
+        await election.release()

@@ -1,50 +1,61 @@
-"""How fast pods are made in tenants' namespaces with rules on, beside namespaces that Tenantry does not manage.
+"""How fast pods are created in tenants' namespaces with rules on, beside namespaces that Tenantry does not manage.
 
     round:  POST N pods over the tenants' namespaces ─► until all run ─► delete, wait until gone
-            the same over as many namespaces of nobody's; every other round the other way round
+            the same over as many unmanaged namespaces; every other round in the opposite order
 
-Both sides are written by one user, who owns the tenants and edits the other namespaces, with the same HTTP client and
-connections: what policies spare administrators is not spared here. The user is served where Kubernetes' controllers
-are, so that the rate is the API server's and not that of the level of all tenants.
+One user, who owns the tenants and edits the other namespaces, writes both sides with the same HTTP client and
+connections: policies that exempt administrators apply to this user. The user is served at the priority level of
+Kubernetes' controllers, so that the API server limits the rate and not the level of all tenants.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import statistics
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
-from typing import Any
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 
 import msgspec
 
-from tenantry.api.errors import ApiError, InputError, NotFound, Unreachable
+from tenantry.api.errors import ApiError, InputError, Unreachable
 from tenantry.api.flowcontrol import PriorityLevelConfiguration
 from tenantry.api.kubernetes import RBAC_GROUP, Namespace, RoleBinding
-from tenantry.api.model import ObjectMeta, Resource
-from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.model import Resource
 from tenantry.api.rules import Rules
-from tenantry.api.tenant import Tenant, TenantQuota, TenantSpec
+from tenantry.bench.figures import median_of
 from tenantry.bench.levels import routed, served_at, uid
-from tenantry.bench.load import CONNECTIONS, GONE_SECONDS, RUN_LABEL, clean_up, ready_times, saturate
-from tenantry.bench.objects import deadline, events, post, wait_until_gone
+from tenantry.bench.load import (
+    GONE_SECONDS,
+    POLL_SECONDS,
+    POOL,
+    RUN_LABEL,
+    Json,
+    Progress,
+    clean_up,
+    create_tenants,
+    deadline,
+    first_seen,
+    new_run,
+    new_tenant,
+    of_run,
+    post,
+    saturate,
+)
 from tenantry.bench.policycost import PolicyCost, costs
+from tenantry.controllers.slices.pods import Pod
+from tenantry.engine.tasks import all_of, in_background
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 
-Json = dict[str, Any]
-Talk = Callable[[str], None]
-
-PODS = Resource("", "v1", "pods", "Pod")
+PODS = Pod.resource
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 LEVEL = "workload-high"
 RUN_SECONDS = 1800.0
 ADMITTED_SECONDS = 60.0
-LOOK_SECONDS = 0.2
 DELETERS = 8
+QUOTA = {"cpu": "1000", "memory": "1000Gi", "pods": "20000"}
 
 RULES: Json = {
     "podSecurity": {"level": "Restricted"},
@@ -54,7 +65,7 @@ RULES: Json = {
     "scheduling": {"nodeName": "Refuse", "nodeSelectors": [], "tolerations": []},
     "containers": {"max": {"cpu": "1", "memory": "1Gi"}, "requiredLimits": ["memory"]},
 }
-"""Everything that rules can say of a pod."""
+"""Every rule about pods."""
 
 SPEC: Json = {
     "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
@@ -68,14 +79,14 @@ SPEC: Json = {
         }
     ],
 }
-"""A pod that these rules allow; no account is mounted, as in most that run untrusted code."""
+"""A pod that these rules allow."""
 
 
 class PodsSide(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured on one side; medians over the rounds.
+    """The result of one side: medians over the rounds.
 
     Args:
-        pods_per_second: How fast they were made.
+        pods_per_second: How fast pods were created.
         running_seconds: From the first POST until the last pod ran.
     """
 
@@ -84,18 +95,18 @@ class PodsSide(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodsResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured.
+    """The result.
 
     Args:
-        ratio: Of the rates at which pods were made, guarded to unguarded: the median over the rounds.
-        running_ratio: Of the times until all ran, unguarded to guarded, likewise; 1 is as fast.
+        ratio: Guarded to unguarded rate of creation: the median over the rounds.
+        running_ratio: Unguarded to guarded time until all pods ran: the median over the rounds; 1 is as fast.
         tenants: How many namespaces there were on each side.
-        pods: How many on each side, in all.
-        rounds: How many there were.
-        quota: Whether the tenants had a quota besides.
-        guarded: In tenants' namespaces.
-        unguarded: In others.
-        policies: What each policy costs, the dearest first; null where it was not asked for.
+        pods: How many pods there were on each side.
+        rounds: How many rounds there were.
+        quota: Whether the tenants had a quota.
+        guarded: The side of tenants' namespaces.
+        unguarded: The side of other namespaces.
+        policies: What each policy costs, most expensive first; null if that was not measured.
     """
 
     ratio: float
@@ -109,14 +120,14 @@ class PodsResult(msgspec.Struct, frozen=True, kw_only=True):
     policies: list[PolicyCost] | None
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for.
+class PodsLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """The load to produce.
 
     Args:
         tenants: How many namespaces on each side.
-        pods: How many on each side, in all.
+        pods: How many pods on each side.
         rounds: How many times each side is measured.
-        quota: The tenants have a quota besides, which Kubernetes counts at every pod.
+        quota: The tenants have a quota, which Kubernetes updates with every pod.
         each_policy: Measure each policy, too.
     """
 
@@ -127,33 +138,31 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     each_policy: bool
 
 
-class _Made(msgspec.Struct, frozen=True):
-    per_second: float
-    running_seconds: float
-
-
-async def pods(client: Client, load: Load, talk: Talk) -> PodsResult:
+async def pods(client: Client, load: PodsLoad, progress: Progress) -> PodsResult:
     """Run the benchmark and clean up after it.
 
     Args:
-        client: An administrator's, who may impersonate, with some connections beside `CONNECTIONS`.
-        load: What is asked for.
-        talk: Told what happens, for a person.
+        client: The client of an administrator who may impersonate, with `load.POOL` connections.
+        load: The load to produce.
+        progress: Receives a line after each step.
 
     Raises:
         InputError: The cluster's nodes have no room for so many pods.
-        RetryableError: Something takes too long.
+        RetryableError: A step takes too long.
     """
     await _require_room(client, load.pods)
-    run = f"{int(time.time()):x}"
+    run = new_run()
     user = f"bench-{run}"
     guarded = [f"bench-{run}-{number}" for number in range(load.tenants)]
     free = [f"bench-free-{run}-{number}" for number in range(load.tenants)]
-    rounds: list[tuple[_Made, _Made]] = []
+    rounds: list[tuple[PodsSide, PodsSide]] = []
     found: list[PolicyCost] | None = None
+    rules = msgspec.convert(RULES, Rules)
+    tenants = [new_tenant(name, run, user=user, quota=QUOTA if load.quota else {}) for name in guarded]
+    replace = msgspec.structs.replace
     try:
-        await _tenants(client, run, user, guarded, quota=load.quota)
-        await _namespaces(client, run, user, free)
+        await create_tenants(client, [replace(each, spec=replace(each.spec, rules=rules)) for each in tenants])
+        await saturate(lambda name: _create_namespace(client, run, user, name), free)
         level = await uid(client, PriorityLevelConfiguration.resource, LEVEL)
         async with routed(client, guarded[0], (user,), LEVEL), _as_user(client.connection, user) as author:
             await served_at(author, wire.path(PODS, guarded[0]), level)
@@ -163,30 +172,25 @@ async def pods(client: Client, load: Load, talk: Talk) -> PodsResult:
                 made = [await _side(client, author, f"{run}-{number}", names, load.pods) for names in sides]
                 one, other = made if number % 2 else made[::-1]
                 rounds.append((one, other))
-                rates = f"{one.per_second:.0f}/s guarded, {other.per_second:.0f}/s not"
-                talk(f"{number}/{load.rounds}: {load.pods} pods at {rates}")
+                rates = f"{one.pods_per_second:.0f}/s guarded, {other.pods_per_second:.0f}/s not"
+                progress(f"{number}/{load.rounds}: {load.pods} pods at {rates}")
             if load.each_policy:
                 bodies = [(wire.path(PODS, name), pod(f"cost-{name}", name, run)) for name in guarded]
-                found = await costs(client, author, tenants=guarded, requests=bodies, count=load.pods, talk=talk)
+                found = await costs(
+                    client, author, tenants=guarded, requests=bodies, count=load.pods, progress=progress
+                )
     finally:
-        await asyncio.shield(_clean_up(client, run))
-    return _result(load, rounds, found)
-
-
-def _result(load: Load, rounds: Sequence[tuple[_Made, _Made]], found: list[PolicyCost] | None) -> PodsResult:
-    def middle(values: Sequence[float]) -> float:
-        return round(statistics.median(values), 3)
-
+        await clean_up(client, run, of_run(run), by_hand=True)
     one, other = (
         PodsSide(
-            pods_per_second=middle([sides[side].per_second for sides in rounds]),
-            running_seconds=middle([sides[side].running_seconds for sides in rounds]),
+            pods_per_second=median_of(side, lambda each: each.pods_per_second),
+            running_seconds=median_of(side, lambda each: each.running_seconds),
         )
-        for side in range(2)
+        for side in zip(*rounds, strict=True)
     )
     return PodsResult(
-        ratio=middle([guarded.per_second / free.per_second for guarded, free in rounds]),
-        running_ratio=middle([free.running_seconds / guarded.running_seconds for guarded, free in rounds]),
+        ratio=median_of(rounds, lambda both: both[0].pods_per_second / both[1].pods_per_second),
+        running_ratio=median_of(rounds, lambda both: both[1].running_seconds / both[0].running_seconds),
         tenants=load.tenants,
         pods=load.pods,
         rounds=load.rounds,
@@ -206,45 +210,20 @@ def pod(name: str, namespace: str, batch: str) -> bytes:
     return msgspec.json.encode({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": SPEC})
 
 
-async def _side(client: Client, author: Client, batch: str, names: Sequence[str], count: int) -> _Made:
-    """Make pods, wait until they run, and take them away."""
-    places = [names[number % len(names)] for number in range(count)]
-    # Other names than in other rounds: what plays the nodes may miss a pod that is there again at once [measured].
-    requests = [
-        (wire.path(PODS, place), pod(f"p-{batch}-{number}", place, batch)) for number, place in enumerate(places)
-    ]
+async def _side(client: Client, author: Client, batch: str, names: Sequence[str], count: int) -> PodsSide:
+    """Create pods, wait until they run, and delete them."""
+    # A new name in each round: kwok may miss a pod that is created again right after its deletion.
+    pods = [(f"p-{batch}-{number}", names[number % len(names)]) for number in range(count)]
+    requests = [(wire.path(PODS, namespace), pod(name, namespace, batch)) for name, namespace in pods]
+    keys = {f"{namespace}/{name}" for name, namespace in pods}
+    selectors = {**of_run(batch), "fieldSelector": "status.phase=Running"}
     began = time.perf_counter()
-    running = asyncio.create_task(_all_run(client, batch, count))
-    try:
-        await saturate(lambda each: author.request("POST", each[0], body=each[1]), requests)
-        seconds = time.perf_counter() - began
-        await running
-        took = time.perf_counter() - began
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+    running = first_seen(client, Pod, keys, lambda _: True, selectors, "running", RUN_SECONDS)
+    async with in_background(running) as waiting:
+        seconds = await saturate(lambda each: author.request("POST", each[0], body=each[1]), requests)
+        took = max((await waiting).values()) - began
     await _remove(client, names)
-    return _Made(per_second=count / seconds, running_seconds=took)
-
-
-async def _all_run(client: Client, batch: str, count: int) -> None:
-    only = {"labelSelector": f"{RUN_LABEL}={batch}", "fieldSelector": "status.phase=Running"}
-    left = count
-    async with (
-        deadline(RUN_SECONDS, f"not all of {count} pods run"),
-        aclosing(events(client, PODS, only)) as seen,
-    ):
-        running: set[tuple[str, str]] = set()
-        async for _, body in seen:
-            if body:
-                meta = msgspec.json.decode(body, type=_Named).metadata
-                running.add((meta.namespace, meta.name))
-            if len(running) == left:
-                return
-
-
-class _Named(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
+    return PodsSide(pods_per_second=count / seconds, running_seconds=took)
 
 
 async def _remove(client: Client, names: Sequence[str]) -> None:
@@ -256,17 +235,17 @@ async def _remove(client: Client, names: Sequence[str]) -> None:
         async with at_once:
             path = wire.path(PODS, name)
             while True:
-                with contextlib.suppress(Unreachable):  # a collection can take longer than a request may
+                with contextlib.suppress(Unreachable):  # deleting a collection may take longer than a request may
                     await client.request("DELETE", path, body=now)
                 if not msgspec.json.decode(await client.request("GET", path, query={"limit": "1"}))["items"]:
                     return
-                await asyncio.sleep(LOOK_SECONDS)  # a watch for each would cost more
+                await asyncio.sleep(POLL_SECONDS)  # a watch of each namespace would cost more
 
     async with deadline(GONE_SECONDS, "pods of the benchmark are still there"):
-        await asyncio.gather(*(empty(name) for name in names))
+        await all_of(empty(name) for name in names)
 
 
-# -- where, and by whom ---------------------------------------------------------------------------
+# -- namespaces, and the user ---------------------------------------------------------------------
 
 
 class _Taint(msgspec.Struct, frozen=True):
@@ -294,10 +273,10 @@ class _Node(msgspec.Struct, frozen=True):
 
 
 async def _require_room(client: Client, count: int) -> None:
-    """Refuse what the nodes cannot run.
+    """Check that the nodes have room for the pods.
 
     Raises:
-        InputError: How much room there is.
+        InputError: They do not; names the room that they have.
     """
     room, nodes = 0, 0
     async for page in client.pages(NODES, _Node):
@@ -319,46 +298,27 @@ async def _require_room(client: Client, count: int) -> None:
         )
 
 
-async def _tenants(client: Client, run: str, user: str, names: Sequence[str], *, quota: bool) -> None:
-    spec = TenantSpec(
-        owners=(Owner(kind=OwnerKind.USER, name=user),),
-        quota=TenantQuota(hard={"cpu": "1000", "memory": "1000Gi", "pods": "20000"} if quota else {}),
-        rules=msgspec.convert(RULES, Rules),
-    )
-
-    async def make(name: str) -> None:
-        await client.create(Tenant(metadata=ObjectMeta(name=name, labels={RUN_LABEL: run}), spec=spec))
-
-    async with ready_times(client, run) as ready:
-        await saturate(make, names)
-        await ready.wait_for(names)
-
-
-async def _namespaces(client: Client, run: str, user: str, names: Sequence[str]) -> None:
+async def _create_namespace(client: Client, run: str, user: str, name: str) -> None:
+    await post(client, Namespace.resource, {"metadata": {"name": name, "labels": {RUN_LABEL: run}}})
     subject = {"kind": "User", "name": user, "apiGroup": RBAC_GROUP}
-
-    async def make(name: str) -> None:
-        await post(client, Namespace.resource, {"metadata": {"name": name, "labels": {RUN_LABEL: run}}})
-        ref = {"kind": "ClusterRole", "name": "edit", "apiGroup": RBAC_GROUP}
-        binding = {"metadata": {"name": "bench", "namespace": name}, "roleRef": ref, "subjects": [subject]}
-        await post(client, RoleBinding.resource, binding)
-
-    await saturate(make, names)
+    role = {"kind": "ClusterRole", "name": "edit", "apiGroup": RBAC_GROUP}
+    binding = {"metadata": {"name": "bench", "namespace": name}, "roleRef": role, "subjects": [subject]}
+    await post(client, RoleBinding.resource, binding)
 
 
 @asynccontextmanager
 async def _as_user(connection: Connection, user: str) -> AsyncGenerator[Client]:
-    """Be the user who owns all of it, with an administrator's credentials."""
+    """Yield a client that impersonates the user who owns all namespaces."""
     person = msgspec.structs.replace(connection, impersonate=user, impersonate_groups=("system:authenticated",))
-    async with Client(person, field_manager="tenantry-bench", max_connections=CONNECTIONS) as client:
+    async with Client(person, field_manager="tenantry-bench", max_connections=POOL) as client:
         yield client
 
 
 async def _admitted(author: Client, names: Sequence[str]) -> None:
-    """Wait until each namespace takes a pod: its account, the user's rights and the rules come after it.
+    """Wait until each namespace admits a pod: the service account, rights and rules follow the namespace.
 
     Raises:
-        RetryableError: One does not; says why.
+        RetryableError: A namespace does not; has the last refusal as a note.
     """
     why: dict[str, str] = {}
 
@@ -369,13 +329,13 @@ async def _admitted(author: Client, names: Sequence[str]) -> None:
                 await author.request("POST", wire.path(PODS, name), query={"dryRun": "All"}, body=body)
             except ApiError as error:
                 why[name] = str(error)
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
             else:
                 why.pop(name, None)
                 return
 
     async with _explained(why), deadline(ADMITTED_SECONDS, "pods are refused"):
-        await asyncio.gather(*(one(name) for name in names))
+        await all_of(one(name) for name in names)
 
 
 @asynccontextmanager
@@ -386,17 +346,3 @@ async def _explained(why: dict[str, str]) -> AsyncGenerator[None]:
         if why:
             error.add_note(next(iter(why.values())))
         raise
-
-
-async def _clean_up(client: Client, run: str) -> None:
-    selectors = {"labelSelector": f"{RUN_LABEL}={run}"}
-    free = [found.metadata.name for found in await client.list(Namespace, selectors=selectors)]
-
-    async def delete(name: str) -> None:
-        with contextlib.suppress(NotFound):
-            await client.delete(Namespace.resource, "", name)
-
-    await saturate(delete, free)
-    await clean_up(client, run)
-    async with deadline(GONE_SECONDS, "namespaces of the benchmark are still there"):
-        await wait_until_gone(client, selectors)

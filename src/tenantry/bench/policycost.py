@@ -1,45 +1,38 @@
-"""What each of Tenantry's admission policies costs a pod: it is bound a few times more, in the benchmark's namespaces.
+"""What each of Tenantry's admission policies costs a pod: the benchmark binds copies of it in its own namespaces.
 
-    per policy:  make pods (dry run) ─► copies of the policy and its bindings ─► make pods again ─► take them away
+    per policy:  create pods (dry run) ─► copy the policy and its bindings ─► create pods again ─► delete the copies
 
-What is in force is never taken away, not for a moment and not in these namespaces: a guardrail that a benchmark opens
-is one that a crash leaves open. The copies belong to one of the benchmark's tenants and go with it.
+The policies in force are never removed, not even in these namespaces: a crash of the benchmark would leave the
+namespaces unprotected. A tenant of the benchmark owns the copies, so they are deleted with it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import copy
-import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 
 from tenantry.api import marks
-from tenantry.api.errors import ApiError, NotFound
+from tenantry.api.errors import ApiError
 from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
 from tenantry.bench.levels import uid
-from tenantry.bench.load import saturate
-from tenantry.bench.objects import deadline, post
+from tenantry.bench.load import POLL_SECONDS, Json, Progress, deadline, delete, post, saturate
 from tenantry.kube.client import Client
-
-Json = dict[str, Any]
-Talk = Callable[[str], None]
 
 GROUP = "admissionregistration.k8s.io"
 COPIES = 4
 SLICE = 400
-"""How many pods are made, as dry runs, each time; fewer where fewer are asked for."""
+"""How many pods are created, as dry runs, each time; fewer if the benchmark has fewer."""
 
 SLICES = 3
-"""How often on each side."""
+"""How many times on each side."""
 
 IN_FORCE_SECONDS = 60.0
-LOOK_SECONDS = 0.1
 PROBE = "bench-probe"
 
 
@@ -47,11 +40,11 @@ class PolicyCost(msgspec.Struct, frozen=True, kw_only=True):
     """What one policy costs.
 
     Args:
-        policy: Its name.
+        policy: The policy's name.
         kind: Validating or Mutating.
-        milliseconds: How much longer the API server took for each pod with the policy once more, with as many
-            requests as it takes; below zero where the noise was greater.
-        share: Of the time that a pod took with everything in force.
+        milliseconds: How much longer the API server took for each pod with one more copy of the policy, under full
+            load; negative if the noise was greater.
+        share: The share of the time that a pod took with every policy in force.
     """
 
     policy: str
@@ -76,17 +69,17 @@ async def costs(
     tenants: Sequence[str],
     requests: Sequence[tuple[str, bytes]],
     count: int,
-    talk: Talk,
+    progress: Progress,
 ) -> list[PolicyCost]:
-    """Return what each policy about pods costs, the dearest first.
+    """Return what each policy about pods costs, the most expensive first.
 
     Args:
-        client: An administrator's.
-        author: Who makes the pods.
-        tenants: The benchmark's own.
+        client: An administrator's client.
+        author: The client that creates the pods.
+        tenants: The benchmark's tenants.
         requests: The path and the body of a pod in each of their namespaces.
-        count: How many pods to make, at most, each time.
-        talk: Told what happens, for a person.
+        count: How many pods to create, at most, each time.
+        progress: Receives a line for each policy.
     """
     count = min(count, SLICE)
     found: list[PolicyCost] = []
@@ -100,22 +93,22 @@ async def costs(
             bound = [each for each in bindings if each["spec"]["policyName"] == name]
             before: list[float] = []
             after: list[float] = []
-            # The same before as behind it: what the machine does meanwhile is on both sides.
+            # Half of the baseline before and half after, so that a change of the machine's load is on both sides.
             before += [await _slice(author, requests, count) for _ in range(SLICES)]
             async with _copied(client, author, kind, tenants, owner, policy, bound, requests[0]):
                 after += [await _slice(author, requests, count) for _ in range(2 * SLICES)]
             before += [await _slice(author, requests, count) for _ in range(SLICES)]
-            # The quickest of each: whatever else the machine does only ever adds.
+            # The fastest of each: other load on the machine only adds time.
             base = min(before)
             cost = (min(after) - base) / COPIES
             share = round(cost / base, 3)
             found.append(PolicyCost(policy=name, kind=kind, milliseconds=round(1000 * cost, 3), share=share))
-            talk(f"{name}: {1000 * cost:.2f} ms of {1000 * base:.2f} ms for each pod")
+            progress(f"{name}: {1000 * cost:.2f} ms of {1000 * base:.2f} ms for each pod")
     return sorted(found, key=lambda each: -each.milliseconds)
 
 
 def is_about_pods(policy: Json) -> bool:
-    """Tell whether a policy is asked when a pod is made."""
+    """Return whether a policy is evaluated when a pod is created."""
     return any(
         {"", "*"} & set(rule["apiGroups"])
         and {"pods", "*", "*/*"} & set(rule["resources"])
@@ -130,18 +123,19 @@ async def _ours(client: Client, resource: Resource) -> list[Json]:
 
 
 async def _slice(author: Client, requests: Sequence[tuple[str, bytes]], count: int) -> float:
-    """Make pods, as dry runs, and return the seconds for each."""
-    began = time.perf_counter()
+    """Create pods, as dry runs, and return the seconds for each."""
     many = [requests[number % len(requests)] for number in range(count)]
-    await saturate(lambda each: author.request("POST", each[0], query={"dryRun": "All"}, body=each[1]), many)
-    return (time.perf_counter() - began) / count
+    return (
+        await saturate(lambda each: author.request("POST", each[0], query={"dryRun": "All"}, body=each[1]), many)
+        / count
+    )
 
 
 # -- copies ---------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
-async def _copied(  # noqa: PLR0917 - the parts of one thing
+async def _copied(  # noqa: PLR0917 - the parts of one copy
     client: Client,
     author: Client,
     kind: str,
@@ -151,7 +145,7 @@ async def _copied(  # noqa: PLR0917 - the parts of one thing
     bindings: Sequence[Json],
     request: tuple[str, bytes],
 ) -> AsyncGenerator[None]:
-    """Have a policy in force a few times more in the tenants' namespaces while the context is open."""
+    """Have copies of a policy in force in the tenants' namespaces while the context is open."""
     resources = _resources(kind)
     name = policy["metadata"]["name"]
     made = [
@@ -167,7 +161,7 @@ async def _copied(  # noqa: PLR0917 - the parts of one thing
             for number in range(COPIES)
             for each in bindings
         ),
-        # The last to be seen: when it acts, so do the others.
+        # Created last: once the API server applies the marker, it applies the copies before it.
         *marker(kind, f"{tenants[0]}-marker", owner, tenants),
     ]
     placed = [(resources[1] if "policyName" in value["spec"] else resources[0], value) for value in made]
@@ -177,18 +171,13 @@ async def _copied(  # noqa: PLR0917 - the parts of one thing
         await _is_marked(author, request, wanted=True)
         yield
     finally:
-        await asyncio.shield(_remove(client, placed))
+        for resource, value in placed:
+            await delete(client, resource, value["metadata"]["name"])
     await _is_marked(author, request, wanted=False)
 
 
-async def _remove(client: Client, placed: Sequence[tuple[Resource, Json]]) -> None:
-    for resource, value in placed:
-        with contextlib.suppress(NotFound):
-            await client.delete(resource, "", value["metadata"]["name"])
-
-
 def copied(value: Json, name: str, owner: str, tenants: Sequence[str], policy: str = "") -> Json:
-    """Return a policy, or a binding of the policy that is named, that is in force in these tenants' namespaces only."""
+    """Return a copy of a policy, or of a binding if it names the policy, that applies to these tenants only."""
     spec = copy.deepcopy(value["spec"])
     if policy:
         spec["policyName"] = policy
@@ -200,7 +189,7 @@ def copied(value: Json, name: str, owner: str, tenants: Sequence[str], policy: s
 
 
 def marker(kind: str, name: str, owner: str, tenants: Sequence[str]) -> list[Json]:
-    """Return a policy that acts on one pod by its name, and its binding."""
+    """Return a policy that matches one pod by its name, and its binding."""
     pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     spec: Json = {
         "failurePolicy": "Fail",
@@ -226,7 +215,7 @@ def _meta(name: str, owner: str, tenants: Sequence[str]) -> Json:
 
 
 async def _is_marked(author: Client, request: tuple[str, bytes], *, wanted: bool) -> None:
-    """Wait until the marker is in force, or is no more."""
+    """Wait until the marker is in force, or no longer in force."""
     path, body = request
     value = msgspec.json.decode(body)
     value["metadata"]["name"] = PROBE
@@ -242,4 +231,4 @@ async def _is_marked(author: Client, request: tuple[str, bytes], *, wanted: bool
                 marked = True
             if marked is wanted:
                 return
-            await asyncio.sleep(LOOK_SECONDS)  # nothing tells when
+            await asyncio.sleep(POLL_SECONDS)  # no event reports it

@@ -1,14 +1,22 @@
-"""What the operator's process uses, read from its own /metrics."""
+"""CPU and memory of the operator's process, read from its own /metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
+import aiohttp
 import msgspec
 
+from tenantry.api import marks
 from tenantry.api.errors import ApiError
+from tenantry.bench.hold import leading_operator
+from tenantry.kube.client import Client
+
+T = TypeVar("T")
 
 MIB = 1024 * 1024
+TIMEOUT = aiohttp.ClientTimeout(total=10.0)
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -17,12 +25,8 @@ class Usage(msgspec.Struct, frozen=True):
     cpu_seconds: float
     rss_mib: float
 
-    def since(self, before: Usage) -> Usage:
-        """Return the CPU used since another reading, and the memory of this one."""
-        return Usage(self.cpu_seconds - before.cpu_seconds, self.rss_mib)
 
-
-class Probe:
+class OperatorMetrics:
     """Reads the metrics of one operator.
 
     Args:
@@ -47,3 +51,41 @@ class Probe:
             return Usage(values["process_cpu_seconds_total"], values["process_resident_memory_bytes"] / MIB)
         except KeyError as error:
             raise ApiError(f"the operator's /metrics has no {error}") from error
+
+
+async def operator_metrics(client: Client, url: str) -> OperatorMetrics:
+    """Return the metrics of the operator that leads, read once to see that they can be read.
+
+    Args:
+        client: An administrator's client.
+        url: The URL of its /metrics; "" to read them through the API server's proxy of its pod.
+
+    Raises:
+        ApiError: They cannot be read.
+    """
+
+    async def from_url() -> bytes:
+        try:
+            async with aiohttp.ClientSession(timeout=TIMEOUT) as session, session.get(url) as response:
+                return await response.read()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise ApiError(f"{url}: {error}") from error
+
+    async def through_api_server() -> bytes:
+        path = f"/api/v1/namespaces/{marks.SYSTEM_NAMESPACE}/pods/{pod}:8080/proxy/metrics"
+        return await client.request("GET", path)
+
+    pod = "" if url else (await leading_operator(client)).partition("_")[0]
+    metrics = OperatorMetrics(from_url if url else through_api_server)
+    await metrics.read()
+    return metrics
+
+
+async def measured(metrics: OperatorMetrics | None, work: Awaitable[T]) -> tuple[T, Usage | None]:
+    """Return the result of some work, and what the operator used meanwhile; None without metrics."""
+    if metrics is None:
+        return await work, None
+    before = await metrics.read()
+    result = await work
+    after = await metrics.read()
+    return result, Usage(after.cpu_seconds - before.cpu_seconds, after.rss_mib)
