@@ -22,8 +22,8 @@ from tenantry.api.rules import Images, Rules
 from tenantry.api.tenant import Tenant
 from tenantry.policy.explain.parts import PODS, Part, filled_in, usage
 from tenantry.policy.explain.refusal import By
+from tenantry.views.acting import acting_as
 from tenantry.views.explain.denied import DenialExplainer, DenialReport
-from tenantry.views.requester import acting_as
 from tenantry.world import quantity
 from tenantry.world.rules import Layer, effective
 from testkit.api import Api, until

@@ -21,7 +21,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.bench.figures import median, median_of, percentile
 from tenantry.bench.hold import held_operator, leading_operator
 from tenantry.bench.load import Progress, clean_up, new_run, new_tenant, saturate, tenants_ready
-from tenantry.bench.probe import OperatorMetrics, Usage, measured
+from tenantry.bench.probe import OperatorMetrics, ProcessUsage, measured
 from tenantry.controllers.tenant.desired import children
 from tenantry.engine.tasks import in_background
 from tenantry.kube.client import Client
@@ -81,7 +81,7 @@ class Established(msgspec.Struct, frozen=True):
 
 class _Round(msgspec.Struct, frozen=True):
     established: Established
-    usage: Usage | None
+    usage: ProcessUsage | None
     deleted_seconds: float
 
 

@@ -19,7 +19,7 @@ MIB = 1024 * 1024
 TIMEOUT = aiohttp.ClientTimeout(total=10.0)
 
 
-class Usage(msgspec.Struct, frozen=True):
+class ProcessUsage(msgspec.Struct, frozen=True):
     """CPU seconds since the process began (or since another reading), and resident memory."""
 
     cpu_seconds: float
@@ -36,7 +36,7 @@ class OperatorMetrics:
     def __init__(self, fetch: Callable[[], Awaitable[bytes]]) -> None:
         self._fetch = fetch
 
-    async def read(self) -> Usage:
+    async def read(self) -> ProcessUsage:
         """Return what the process has used.
 
         Raises:
@@ -48,7 +48,7 @@ class OperatorMetrics:
             if name in {"process_cpu_seconds_total", "process_resident_memory_bytes"}:
                 values[name] = float(value)
         try:
-            return Usage(values["process_cpu_seconds_total"], values["process_resident_memory_bytes"] / MIB)
+            return ProcessUsage(values["process_cpu_seconds_total"], values["process_resident_memory_bytes"] / MIB)
         except KeyError as error:
             raise ApiError(f"the operator's /metrics has no {error}") from error
 
@@ -81,11 +81,11 @@ async def operator_metrics(client: Client, url: str) -> OperatorMetrics:
     return metrics
 
 
-async def measured(metrics: OperatorMetrics | None, work: Awaitable[T]) -> tuple[T, Usage | None]:
+async def measured(metrics: OperatorMetrics | None, work: Awaitable[T]) -> tuple[T, ProcessUsage | None]:
     """Return the result of some work, and what the operator used meanwhile; None without metrics."""
     if metrics is None:
         return await work, None
     before = await metrics.read()
     result = await work
     after = await metrics.read()
-    return result, Usage(after.cpu_seconds - before.cpu_seconds, after.rss_mib)
+    return result, ProcessUsage(after.cpu_seconds - before.cpu_seconds, after.rss_mib)

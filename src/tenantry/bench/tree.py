@@ -43,7 +43,7 @@ from tenantry.bench.load import (
     saturate,
 )
 from tenantry.bench.objects import CONFIG_MAPS, ROLES, SECRETS, collect, posts
-from tenantry.bench.probe import OperatorMetrics, Usage, measured
+from tenantry.bench.probe import OperatorMetrics, ProcessUsage, measured
 from tenantry.controllers.tenant.desired import children
 from tenantry.engine.conditions import is_true
 from tenantry.engine.tasks import first_error
@@ -119,7 +119,7 @@ class TreeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Round(msgspec.Struct, frozen=True):
     seconds: float
-    usage: Usage | None
+    usage: ProcessUsage | None
     change_seconds: float | None
     deleted_seconds: float
     objects: list[Json]

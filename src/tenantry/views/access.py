@@ -16,8 +16,8 @@ from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Resource
 from tenantry.engine.tasks import all_of
 from tenantry.policy.request import part
+from tenantry.views.acting import post
 from tenantry.views.discovery import Discovery
-from tenantry.views.requester import post
 from tenantry.world.explain.access import (
     Binding,
     Holder,

@@ -62,8 +62,8 @@ def denied(
     default = place.context_namespace(target)
 
     async def work(client: Client) -> list[DenialReport]:
+        from tenantry.views.acting import acting_as
         from tenantry.views.explain.denied import DenialExplainer
-        from tenantry.views.requester import acting_as
 
         async with acting_as(client, user, groups) as requester:
             explainer = DenialExplainer(requester)

@@ -45,7 +45,7 @@ def who_can(
 
     async def work(client: Client) -> AccessReport:
         from tenantry.views import access
-        from tenantry.views.requester import acting_as
+        from tenantry.views.acting import acting_as
 
         async with acting_as(client, user, ()) as requester:
             return await access.who_can(requester.client, verb, resource, object_name, where)

@@ -17,11 +17,11 @@ from tenantry.api.tenancyrules import NAME, TenancyRules, TenancyRulesSpec
 from tenantry.api.tenant import Tenant
 from tenantry.kube import wire
 from tenantry.policy.explain.refusal import Cause, author_of, source_of
-from tenantry.views import requester
+from tenantry.views import acting
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
-    from tenantry.views.requester import Requester
+    from tenantry.views.acting import ActingUser
 
 Json = dict[str, Any]
 
@@ -52,7 +52,7 @@ class NamespaceContext(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-async def gather(asking: Requester, name: str) -> NamespaceContext:
+async def gather(asking: ActingUser, name: str) -> NamespaceContext:
     """Read what surrounds the objects of a namespace, as far as the requester may read it."""
     notes: list[str] = []
     labels: dict[str, str] | None = None
@@ -80,7 +80,7 @@ async def gather(asking: Requester, name: str) -> NamespaceContext:
     )
 
 
-async def _suspended(asking: Requester, namespace: str, labels: dict[str, str] | None) -> str | None:
+async def _suspended(asking: ActingUser, namespace: str, labels: dict[str, str] | None) -> str | None:
     """Return the tenant of a namespace if it is suspended, "" if it is not; None if that may not be read.
 
     A suspension takes the right to read its own label: then the caller's rights are used.
@@ -109,7 +109,7 @@ async def _rules(client: Client, namespace: str, labels: dict[str, str] | None) 
 
 async def _items(client: Client, resource: Resource, namespace: str) -> list[Json]:
     try:
-        items: list[Json] = (await requester.get(client, wire.path(resource, namespace)))["items"]
+        items: list[Json] = (await acting.get(client, wire.path(resource, namespace)))["items"]
     except ApiError:
         return []
     return items
@@ -121,7 +121,7 @@ class RuleAuthors:
     The caller reads the answer, so the caller's rights count here, too.
     """
 
-    def __init__(self, asking: Requester) -> None:
+    def __init__(self, asking: ActingUser) -> None:
         self._clients = tuple(dict.fromkeys((asking.client, asking.caller)))
         self._sources: dict[str, Json | None] = {}
 
@@ -141,7 +141,7 @@ class RuleAuthors:
             return None
         for client in self._clients:
             try:
-                return await requester.get(client, wire.path(resource, named.namespace, named.name))
+                return await acting.get(client, wire.path(resource, named.namespace, named.name))
             except (Forbidden, NotFound):
                 continue
         return None

@@ -26,7 +26,7 @@ from tenantry.views.explain.context import NamespaceContext, RuleAuthors
 from tenantry.world import quantity
 
 if TYPE_CHECKING:
-    from tenantry.views.requester import DryRun, Requester
+    from tenantry.views.acting import ActingUser, DryRun
 
 Json = dict[str, Any]
 
@@ -133,7 +133,7 @@ class PartReview(msgspec.Struct, frozen=True, kw_only=True):
 class DenialExplainer:
     """Explains manifests to one requester; each namespace, and each object that defines rules, is read once."""
 
-    def __init__(self, requester: Requester) -> None:
+    def __init__(self, requester: ActingUser) -> None:
         self._requester = requester
         self._contexts: dict[str, NamespaceContext] = {"": NamespaceContext()}
         self._authors = RuleAuthors(requester)
@@ -214,7 +214,7 @@ def _namespace(where: str, manifest: Json, resource: Resource, given: str, defau
 
 
 async def _reviews(
-    requester: Requester, manifest: Json, resource: Resource, around: NamespaceContext
+    requester: ActingUser, manifest: Json, resource: Resource, around: NamespaceContext
 ) -> list[PartReview]:
     try:
         found = parts_of(manifest, resource)
@@ -223,7 +223,7 @@ async def _reviews(
     return [await _review(requester, each, around) for each in found]
 
 
-async def _review(requester: Requester, part: Part, around: NamespaceContext) -> PartReview:
+async def _review(requester: ActingUser, part: Part, around: NamespaceContext) -> PartReview:
     result = await requester.dry_run(part.resource, around.namespace, part.object, part.told)
     notes: tuple[str, ...] = ()
     if result.existed:
@@ -251,7 +251,7 @@ async def _review(requester: Requester, part: Part, around: NamespaceContext) ->
 
 
 def _findings(  # noqa: PLR0917 - a request has many sides
-    requester: Requester, part: Part, value: Json, section: Section, around: NamespaceContext, user: str
+    requester: ActingUser, part: Part, value: Json, section: Section, around: NamespaceContext, user: str
 ) -> list[Finding]:
     request = Request(
         user=user,
@@ -279,7 +279,7 @@ def _disagreements(reviews: Sequence[PartReview]) -> list[str]:
 # -- causes ---------------------------------------------------------------------------------------
 
 
-async def _causes(requester: Requester, reviews: Sequence[PartReview], around: NamespaceContext) -> list[Cause]:
+async def _causes(requester: ActingUser, reviews: Sequence[PartReview], around: NamespaceContext) -> list[Cause]:
     whole = reviews[0].part.resource
     found: list[Cause] = []
     if around.suspended:
@@ -304,7 +304,7 @@ async def _causes(requester: Requester, reviews: Sequence[PartReview], around: N
 
 
 async def _quota(
-    requester: Requester, reviews: Sequence[PartReview], around: NamespaceContext
+    requester: ActingUser, reviews: Sequence[PartReview], around: NamespaceContext
 ) -> tuple[list[Cause], list[str]]:
     """Return the quota keys that are short, with the quotas to raise; and what could not be found out."""
     tenant = around.labels.get(marks.TENANT)
@@ -335,7 +335,7 @@ def _wanted(reviews: Sequence[PartReview]) -> dict[str, str | int]:
 
 
 async def _fixed(
-    requester: Requester, manifest: Json, reviews: Sequence[PartReview], around: NamespaceContext
+    requester: ActingUser, manifest: Json, reviews: Sequence[PartReview], around: NamespaceContext
 ) -> tuple[Json | None, list[Cause]]:
     """Return a manifest that passes the API server's dry run, and the causes that came to light on the way to it."""
     fixed, later = manifest, list[Cause]()

@@ -34,7 +34,7 @@ class DryRun(msgspec.Struct, frozen=True):
     existed: bool = False
 
 
-class Requester:
+class ActingUser:
     """The user whom the question is about.
 
     Args:
@@ -78,7 +78,7 @@ class Requester:
 
 
 @asynccontextmanager
-async def acting_as(caller: Client, user: str, groups: Sequence[str]) -> AsyncGenerator[Requester]:
+async def acting_as(caller: Client, user: str, groups: Sequence[str]) -> AsyncGenerator[ActingUser]:
     """Yield the requester of a question: the named user, or the caller if user is "".
 
     Raises:
@@ -92,9 +92,9 @@ async def acting_as(caller: Client, user: str, groups: Sequence[str]) -> AsyncGe
         yield await _identified(client, caller)
 
 
-async def _identified(client: Client, caller: Client) -> Requester:
+async def _identified(client: Client, caller: Client) -> ActingUser:
     info = (await post(client, SELF_REVIEW, {}))["status"]["userInfo"]
-    return Requester(client, caller, info["username"], tuple(info.get("groups") or ()))
+    return ActingUser(client, caller, info["username"], tuple(info.get("groups") or ()))
 
 
 async def get(client: Client, path: str) -> Json:
