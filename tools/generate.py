@@ -5,18 +5,25 @@ from __future__ import annotations
 import ast
 import difflib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
+from tenantry.api import marks
 from tenantry.api.model import KubernetesObject
+from tenantry.api.rulefields import RuleField, fields
 from tenantry.audit.catalog import CHECKS
 from tenantry.audit.check import Area
 from tenantry.audit.verdict import WEIGHTS
 from tenantry.cli import output
 from tenantry.cli.main import VERBS, load, tenantry
 from tenantry.install import manifests
+from tenantry.policy.catalog import CHECKS as RULE_CHECKS
+from tenantry.policy.catalog import TARGETS, findings
+from tenantry.policy.check import Check
+from tenantry.policy.request import Request
 
 ROOT = Path(__file__).resolve().parent.parent
 REASONS = ROOT / "src" / "tenantry" / "api" / "reasons.py"
@@ -126,6 +133,7 @@ def files() -> dict[Path, str]:
     found[Path("deploy/install.yaml")] = YAML_HEAD + output.to_yaml(manifests.everything())
     for kind in manifests.KINDS:
         found[Path("docs/reference") / f"{kind.resource.kind.lower()}.md"] = MARKDOWN_HEAD + kind_page(kind)
+    found[Path("docs/reference/rules.md")] = MARKDOWN_HEAD + rules_page()
     found[Path("docs/reference/reasons.md")] = MARKDOWN_HEAD + reasons_page()
     found[Path("docs/reference/checks.md")] = MARKDOWN_HEAD + checks_page()
     found[Path("docs/reference/cli.md")] = MARKDOWN_HEAD + cli_page()
@@ -171,6 +179,8 @@ def _rows(path: str, schema: Schema, *, required: bool) -> list[str]:
     text = " ".join([schema.get("description", ""), *_bounds(schema)]).strip()
     meaning = "<br>".join([text, *_messages(schema)])
     rows = [f"| `{path}` | {_type(schema)} | {default} | {meaning} |".replace("|  |", "| |")]
+    if path == "spec.rules":
+        return [row.removesuffix(" |") + "<br>See [Rules](rules.md). |" for row in rows]
     inner: Schema = schema.get("items", schema)
     needed: list[str] = inner.get("required", [])
     below = f"{path}[]" if "items" in schema else path
@@ -221,6 +231,82 @@ def _bounds(schema: Schema) -> list[str]:
         "maxLength": "At most {} characters.",
     }
     return [text.format(schema[name]).replace(" 1 items", " 1 item") for name, text in words.items() if name in schema]
+
+
+# -- rules ----------------------------------------------------------------------------------------
+
+
+RULES_HEAD = """\
+# Rules
+
+The fields of `spec.rules` in [TenancyDefaults](tenancydefaults.md), [Tenant](tenant.md) and
+[Subnamespace](subnamespace.md). How the levels are merged is in [Rules](../concepts/rules.md). Each family has an
+`action`, too: `Enforce` refuses (the default), `Warn` accepts with a warning, `Audit` writes to the audit log.
+
+*Standard* is the value while no administrator sets the rule; for `podSecurity` it depends on the level. *Refuses*
+quotes what the API server says about an example, and what would pass. *Fix* says whether
+`tenantry explain denied --fix` changes the manifest.
+"""
+
+
+def rules_page() -> str:
+    """Return the reference of all rules: each with its standard, what it refuses and what would pass."""
+    (tenants,) = [each for each in manifests.definitions() if each["spec"]["names"]["kind"] == "Tenant"]
+    schema: Schema = tenants["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    families: Schema = schema["properties"]["spec"]["properties"]["rules"]["properties"]
+    declared = {field.path: field for field in fields()}
+    lines = [RULES_HEAD.rstrip()]
+    for family, inner in families.items():
+        lines += ["", f"## {family}", "", inner["description"], ""]
+        lines += ["| rule | value | meaning | standard | refuses | fix |", "|---|---|---|---|---|---|"]
+        notes: dict[str, None] = {}
+        for name, field in inner["properties"].items():
+            path = f"{family}.{name}"
+            if path not in declared:
+                continue  # the action
+            checks = [check for check in RULE_CHECKS if check.rule in _paths_of(path)]
+            meaning = "<br>".join([" ".join([field["description"], *_bounds(field)]), *_messages(field)])
+            cells = (f"`{path}`", _type(field), meaning, _standard(declared[path]), _refuses(checks), _mends(checks))
+            lines.append(f"| {' | '.join(cells)} |")
+            notes |= {f"- `{path}`: {check.note}": None for check in checks if check.note}
+        lines += ["", *notes] if notes else []
+    return "\n".join(lines) + "\n"
+
+
+def _paths_of(path: str) -> tuple[str, ...]:
+    seccomp = ("podSecurity.seccompUnconfined", "podSecurity.seccompUnset")
+    return seccomp if path == "podSecurity.seccomp" else (path,)
+
+
+def _standard(field: RuleField) -> str:
+    if field.levels:
+        return ", ".join(f"{level}: {_value(value)}" for level, value in field.levels.items())
+    return _value(field.standard) if field.standard is not None else ""
+
+
+def _value(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(f"`{each}`" for each in cast("tuple[object, ...]", value))
+    return f"`{value}`"
+
+
+def _refuses(checks: Sequence[Check]) -> str:
+    said: dict[str, None] = {}
+    for check in checks:
+        target = next(each for each in TARGETS if each.name == check.scope.target)
+        request = Request(
+            group=target.group,
+            resource=target.resources[0],
+            namespace_labels={marks.RUNTIME: marks.RUNTIME_SANDBOXED, marks.TENANT: "acme"},
+            object=check.scope.sample(check.example),
+        )
+        found = [each for each in findings(request, check.section("")) if each.check is check]
+        said |= {f"{each.path} {each.what}: {each.fix}": None for each in found[:1]}
+    return "<br>".join(said)
+
+
+def _mends(checks: Sequence[Check]) -> str:
+    return "yes" if any(check.mend is not None for check in checks) else ""
 
 
 # -- reasons --------------------------------------------------------------------------------------

@@ -114,10 +114,14 @@ async def test_gateways_and_routes_go_by_the_same_rules(api: Api, alice: Api, na
         (
             GATEWAYS,
             gateway(""),
-            f"gateway 'g' has a listener without a host, and so with those of everybody {STANDARD}",
+            f"gateway 'g' has a listener without a host, which matches every host {STANDARD}",
         ),
         (GATEWAYS, gateway("evil.example"), f"has the host 'evil.example' (rule hostnames.allowed of Tenant '{name}')"),
-        (ROUTES, route(at="infra"), f"route 'r' has no host, and so all those of a Gateway of others {STANDARD}"),
+        (
+            ROUTES,
+            route(at="infra"),
+            f"route 'r' has no host, and so matches every host of a Gateway in another namespace {STANDARD}",
+        ),
         (ROUTES, route("evil.example"), f"has the host 'evil.example' (rule hostnames.allowed of Tenant '{name}')"),
     ):
         assert told in await refusal(alice, resource, value, name)

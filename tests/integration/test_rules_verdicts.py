@@ -19,10 +19,11 @@ from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.rules import Images, Rules
 from tenantry.api.tenancyrules import NAME, OWN_MARK, TenancyRulesSpec
 from tenantry.controllers import tenancyrules
+from tenantry.policy.catalog import findings
+from tenantry.policy.check import Finding
 from tenantry.policy.compile import LONGEST
-from tenantry.policy.request import Finding, Request
-from tenantry.policy.scheduling import SYSTEM_PRIORITIES
-from tenantry.policy.verdict import findings
+from tenantry.policy.request import Request
+from tenantry.policy.rules.priorityclasses import SYSTEM_PRIORITIES
 from tenantry.world.rules import Layer, effective
 from testkit.api import SERVICE_ACCOUNTS, Api, until
 from testkit.draws import drawn, few, one, some

@@ -18,9 +18,9 @@ from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.rules import Rules
 from tenantry.api.tenancyrules import NAME, OWN_MARK, TenancyRulesSpec
 from tenantry.controllers import tenancyrules
+from tenantry.policy.catalog import findings
 from tenantry.policy.request import Request
-from tenantry.policy.storage import CHOSEN_NODE
-from tenantry.policy.verdict import findings
+from tenantry.policy.targets.claims import CHOSEN_NODE
 from tenantry.world.rules import Layer, effective
 from testkit.api import Api, until
 from testkit.draws import drawn, few, one, some

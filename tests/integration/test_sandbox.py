@@ -27,8 +27,8 @@ from tenantry.cli.drift import find
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import MERGE_PATCH, Client
 from tenantry.local.cluster import LocalCluster
+from tenantry.policy.catalog import findings
 from tenantry.policy.request import Request
-from tenantry.policy.verdict import findings
 from tenantry.world.rules import RUNTIME_CLASS
 from testkit.api import JOBS, PODS, Api, until
 from testkit.operators import Operator

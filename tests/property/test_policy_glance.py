@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from tenantry.api.marks import PART_OPEN, PART_SUFFIX, RUNTIME, SLICE
 from tenantry.api.tenancyrules import Bound, Listed, Section
-from tenantry.policy.compile import SUBJECTS, SUSPICIOUS, compiled
-from tenantry.policy.pods import PODS
-from tenantry.policy.request import Judged, Request
-from tenantry.policy.scheduling import RUNTIME_CLASS
+from tenantry.policy.catalog import TARGETS, findings
+from tenantry.policy.compile import SUSPICIOUS, compiled
+from tenantry.policy.request import Request
+from tenantry.policy.targets.pods import PODS
+from tenantry.world.rules import RUNTIME_CLASS
 from testkit.draws import few, one, some
 
 Json = dict[str, Any]
@@ -37,7 +38,7 @@ def against(spec: Json, *labels: str) -> set[str]:
     """Return what the rules have against a pod in a namespace with these labels."""
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
     request = Request(resource="pods", namespace="n", object=pod, namespace_labels=dict.fromkeys(labels, "v"))
-    return {finding.rule for finding in PODS.findings(Judged(request, RULES))}
+    return {finding.rule for finding in findings(request, RULES, [PODS])}
 
 
 @given(SPECS, st.sets(one(SLICE, RUNTIME)))
@@ -55,7 +56,7 @@ def test_there_is_something_to_excuse() -> None:
 
 def test_a_condition_knows_no_variables_and_no_namespace() -> None:
     """Point 2: the API server refuses a policy with such a condition, or every request that it is asked about."""
-    assert [subject.name for subject in SUBJECTS if subject.many] == ["pods"]
+    assert [target.name for target in TARGETS if target.many] == ["pods"]
     (condition,) = compiled(PODS).conditions
     assert condition["name"] == SUSPICIOUS
     for unknown in ("variables.", "namespaceObject"):

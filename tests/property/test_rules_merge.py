@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tenantry.api.rules import Rules
 from tenantry.api.tenancyrules import Section, TenancyRulesSpec
+from tenantry.policy.catalog import findings
 from tenantry.policy.request import Request
-from tenantry.policy.verdict import findings
 from tenantry.world import quantity
 from tenantry.world.rules import STANDARD_SOURCE, Layer, covers, effective, flatten, meet, merged
 

@@ -9,10 +9,10 @@ import pytest
 from tenantry.api.marks import RUNTIME, SLICE
 from tenantry.api.model import Resource
 from tenantry.api.tenancyrules import Bound, Section
+from tenantry.policy.catalog import findings
 from tenantry.policy.explain.mend import mended
 from tenantry.policy.explain.parts import parts_of
 from tenantry.policy.request import Request
-from tenantry.policy.verdict import findings
 from tenantry.world.rules import MISSING, RUNTIME_CLASS
 
 Json = dict[str, Any]

@@ -6,6 +6,7 @@ field that is not given says nothing; a list that is given and empty allows noth
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
@@ -73,6 +74,9 @@ class ReclaimPolicy(StrEnum):
     RETAIN = "Retain"
 
 
+DECLARED_STANDARD, DECLARED_LEVELS, DECLARED_PATTERNS = "standard", "levels", "patterns"
+"""The keys of what `about` and `control` declare; see rulefields.py."""
+
 _PARSES = Rule(
     "self.all(p, ''.matches(p) in [true, false] && ''.matches('^(?:' + p + ')$') in [true, false])",
     "must have only regular expressions in the syntax of RE2, as in registry[.]example[.]com/.*",
@@ -95,8 +99,73 @@ _Pairs = Annotated[
 ]
 _Patterns = Annotated[
     tuple[Annotated[str, Meta(min_length=1, max_length=256, pattern=_PLAIN)], ...],
-    Meta(max_length=MAX_PATTERNS, extra_json_schema=rules(_PARSES)),
+    Meta(max_length=MAX_PATTERNS, extra_json_schema=rules(_PARSES), extra={DECLARED_PATTERNS: True}),
 ]
+
+
+BASELINE_CAPABILITIES = (
+    "AUDIT_WRITE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "MKNOD",
+    "NET_BIND_SERVICE",
+    "SETFCAP",
+    "SETGID",
+    "SETPCAP",
+    "SETUID",
+    "SYS_CHROOT",
+)
+SAFE_SYSCTLS = (
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.tcp_wmem",
+)
+RESTRICTED_VOLUMES = (
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+)
+
+
+def about(description: str, standard: object = None) -> Meta:
+    """Return the declaration of a rule.
+
+    Args:
+        description: Its documentation in the CRD.
+        standard: Its value while no administrator sets it (decision 8); None if nothing is limited then.
+    """
+    return Meta(description=description, extra={DECLARED_STANDARD: standard})
+
+
+def control(description: str, levels: Mapping[Level, object]) -> Meta:
+    """Return the declaration of a control of the Pod Security Standards.
+
+    Args:
+        description: Its documentation in the CRD.
+        levels: Level to the value that the rule has from that level on.
+    """
+    return Meta(description=description, extra={DECLARED_LEVELS: levels})
+
+
+_BASELINE = {Level.BASELINE: Permission.REFUSE}
+_RESTRICTED = {Level.RESTRICTED: Permission.REFUSE}
 
 
 class RuleModel(Model, frozen=True, kw_only=True):
@@ -109,41 +178,65 @@ class PodSecurity(RuleModel, frozen=True, kw_only=True):
     """What pods may do to their node: a level of the Pod Security Standards, and single switches that override it."""
 
     level: (
-        Annotated[Level, Meta(description="Privileged (no limits), Baseline or Restricted: the switches below.")]
+        Annotated[Level, about("Privileged (no limits), Baseline or Restricted: the switches below.", Level.BASELINE)]
         | UnsetType
     ) = UNSET
-    privileged: Annotated[Permission, Meta(description="Privileged containers.")] | UnsetType = UNSET
-    host_namespaces: Annotated[Permission, Meta(description="hostNetwork, hostPID, hostIPC.")] | UnsetType = UNSET
-    host_path: Annotated[Permission, Meta(description="Volumes of type hostPath.")] | UnsetType = UNSET
-    host_ports: Annotated[Permission, Meta(description="Ports of the node.")] | UnsetType = UNSET
-    host_probes: Annotated[Permission, Meta(description="Probes and lifecycle hooks that name a host.")] | UnsetType = (
-        UNSET
-    )
-    host_process: Annotated[Permission, Meta(description="Windows containers on the host.")] | UnsetType = UNSET
-    proc_mount: Annotated[Permission, Meta(description="A procMount other than Default.")] | UnsetType = UNSET
+    privileged: Annotated[Permission, control("Privileged containers.", _BASELINE)] | UnsetType = UNSET
+    host_namespaces: Annotated[Permission, control("hostNetwork, hostPID, hostIPC.", _BASELINE)] | UnsetType = UNSET
+    host_path: Annotated[Permission, control("Volumes of type hostPath.", _BASELINE)] | UnsetType = UNSET
+    host_ports: Annotated[Permission, control("Ports of the node.", _BASELINE)] | UnsetType = UNSET
+    host_probes: (
+        Annotated[Permission, control("Probes and lifecycle hooks that name a host.", _BASELINE)] | UnsetType
+    ) = UNSET
+    host_process: Annotated[Permission, control("Windows containers on the host.", _BASELINE)] | UnsetType = UNSET
+    proc_mount: Annotated[Permission, control("A procMount other than Default.", _BASELINE)] | UnsetType = UNSET
     se_linux: (
-        Annotated[Permission, Meta(description="SELinux users, roles, and types that are not a container's.")]
+        Annotated[Permission, control("SELinux users, roles, and types that are not a container's.", _BASELINE)]
         | UnsetType
     ) = UNSET
-    app_armor: Annotated[Permission, Meta(description="AppArmor profiles of type Unconfined.")] | UnsetType = UNSET
+    app_armor: Annotated[Permission, control("AppArmor profiles of type Unconfined.", _BASELINE)] | UnsetType = UNSET
     privilege_escalation: (
-        Annotated[Permission, Meta(description="Containers without allowPrivilegeEscalation: false.")] | UnsetType
+        Annotated[Permission, control("Containers without allowPrivilegeEscalation: false.", _RESTRICTED)] | UnsetType
     ) = UNSET
     run_as_root: (
-        Annotated[Permission, Meta(description="Containers that run as root, or do not say runAsNonRoot: true.")]
+        Annotated[Permission, control("Containers that run as root, or do not set runAsNonRoot: true.", _RESTRICTED)]
         | UnsetType
     ) = UNSET
     default_capabilities: (
-        Annotated[Permission, Meta(description="Containers that do not drop ALL capabilities.")] | UnsetType
+        Annotated[Permission, control("Containers that do not drop ALL capabilities.", _RESTRICTED)] | UnsetType
     ) = UNSET
     seccomp: (
-        Annotated[Seccomp, Meta(description="Any; Confined: not Unconfined; Required: RuntimeDefault or Localhost.")]
+        Annotated[
+            Seccomp,
+            control(
+                "Any; Confined: not Unconfined; Required: RuntimeDefault or Localhost.",
+                {Level.BASELINE: Seccomp.CONFINED, Level.RESTRICTED: Seccomp.REQUIRED},
+            ),
+        ]
         | UnsetType
     ) = UNSET
-    capabilities: Annotated[_Names, Meta(description="Which may be added.")] | UnsetType = UNSET
-    sysctls: Annotated[_Names, Meta(description="Which may be set.")] | UnsetType = UNSET
+    capabilities: (
+        Annotated[
+            _Names,
+            control(
+                "Capabilities that containers may add.",
+                {Level.BASELINE: BASELINE_CAPABILITIES, Level.RESTRICTED: ("NET_BIND_SERVICE",)},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    sysctls: Annotated[_Names, control("Sysctls that pods may set.", {Level.BASELINE: SAFE_SYSCTLS})] | UnsetType = (
+        UNSET
+    )
     volume_types: (
-        Annotated[_Names, Meta(description="As in a pod: configMap, emptyDir, persistentVolumeClaim.")] | UnsetType
+        Annotated[
+            _Names,
+            control(
+                "Types of volumes, as in a pod: configMap, emptyDir, persistentVolumeClaim.",
+                {Level.RESTRICTED: RESTRICTED_VOLUMES},
+            ),
+        ]
+        | UnsetType
     ) = UNSET
 
 
@@ -153,12 +246,12 @@ class Images(RuleModel, frozen=True, kw_only=True):
     allowed: (
         Annotated[
             _Patterns,
-            Meta(description="Regular expressions (RE2), one of which the whole image reference, as written, matches."),
+            about("Regular expressions (RE2), one of which the whole image reference, as written, matches."),
         ]
         | UnsetType
     ) = UNSET
     pull_policies: (
-        Annotated[tuple[PullPolicy, ...], Meta(max_length=3, description="Always, IfNotPresent, Never.")] | UnsetType
+        Annotated[tuple[PullPolicy, ...], Meta(max_length=3), about("Always, IfNotPresent, Never.")] | UnsetType
     ) = UNSET
 
 
@@ -166,16 +259,15 @@ class RuntimeClasses(RuleModel, frozen=True, kw_only=True):
     """Which RuntimeClasses pods may name."""
 
     allowed: (
-        Annotated[
-            _Names,
-            Meta(description="Names; a pod may always name none, and a sandboxed one is always in the sandbox."),
-        ]
+        Annotated[_Names, about("Names; a pod may always name none, and a sandboxed pod is always in the sandbox.")]
         | UnsetType
     ) = UNSET
     on_missing_sandbox: (
         Annotated[
             Permission,
-            Meta(description="Pods without a sandbox where isolation.runtime is Sandboxed and the cluster has none."),
+            about(
+                "Pods without a sandbox if isolation.runtime is Sandboxed and the cluster has none.", Permission.REFUSE
+            ),
         ]
         | UnsetType
     ) = UNSET
@@ -184,13 +276,14 @@ class RuntimeClasses(RuleModel, frozen=True, kw_only=True):
 class PriorityClasses(RuleModel, frozen=True, kw_only=True):
     """Which PriorityClasses pods may have, the cluster's default among them."""
 
-    allowed: Annotated[_Names, Meta(description="Names; a pod may have none.")] | UnsetType = UNSET
+    allowed: Annotated[_Names, about("Names; a pod may have none.")] | UnsetType = UNSET
     system: (
         Annotated[
             Permission,
-            Meta(
-                description="system-cluster-critical and system-node-critical: such pods throw out everybody else's"
-                " where nodes are full."
+            about(
+                "system-cluster-critical and system-node-critical: such pods preempt those of all tenants if nodes are"
+                " full.",
+                Permission.REFUSE,
             ),
         ]
         | UnsetType
@@ -203,62 +296,63 @@ class Scheduling(RuleModel, frozen=True, kw_only=True):
     node_name: (
         Annotated[
             Permission,
-            Meta(description="Pods that name their node, past the scheduler and taints, and claims that name it."),
+            about("Pods and claims that name their node, which the scheduler should choose.", Permission.REFUSE),
         ]
         | UnsetType
     ) = UNSET
     other_tenants: (
         Annotated[
             Permission,
-            Meta(
-                description="Pod affinity and anti-affinity to pods of other tenants: it finds out where they run, goes"
-                " there, or keeps them away from a node."
+            about(
+                "Pod affinity and anti-affinity to pods of other tenants: it reveals where they run, or keeps them off"
+                " a node.",
+                Permission.REFUSE,
             ),
         ]
         | UnsetType
     ) = UNSET
     node_selectors: (
-        Annotated[
-            _Pairs,
-            Meta(description="Labels in nodeSelector and node affinity: KEY=VALUE, or KEY for any value."),
-        ]
+        Annotated[_Pairs, about("Labels in nodeSelector and node affinity: KEY=VALUE, or KEY for any value.")]
         | UnsetType
     ) = UNSET
     tolerations: (
-        Annotated[_Names, Meta(description="Keys of tolerations, beside those of not-ready and unreachable nodes.")]
-        | UnsetType
+        Annotated[_Names, about("Keys of tolerations, beside those of not-ready and unreachable nodes.")] | UnsetType
     ) = UNSET
 
 
 class Containers(RuleModel, frozen=True, kw_only=True):
     """How much one container may use."""
 
-    max: (
-        Annotated[ContainerResources, Meta(description="Resource to the most that requests and limits may be.")]
-        | UnsetType
-    ) = UNSET
-    required_limits: (
-        Annotated[_Names, Meta(description="Resources of which every container must have a limit.")] | UnsetType
-    ) = UNSET
+    max: Annotated[ContainerResources, about("Resource to the most that requests and limits may be.")] | UnsetType = (
+        UNSET
+    )
+    required_limits: Annotated[_Names, about("Resources of which every container must have a limit.")] | UnsetType = (
+        UNSET
+    )
 
 
 class StorageClasses(RuleModel, frozen=True, kw_only=True):
-    """Which StorageClasses volumes may be claimed of."""
+    """The StorageClasses of claims."""
 
-    allowed: Annotated[_Names, Meta(description="Names.")] | UnsetType = UNSET
-    default: Annotated[str, Meta(min_length=1, max_length=253, description="Of claims that name none.")] | UnsetType = (
-        UNSET
-    )
+    allowed: Annotated[_Names, about("Names.")] | UnsetType = UNSET
+    default: (
+        Annotated[str, Meta(min_length=1, max_length=253), about("The class of claims that name none.")] | UnsetType
+    ) = UNSET
     reclaim_policies: (
-        Annotated[tuple[ReclaimPolicy, ...], Meta(max_length=2, description="Delete, Retain: of a claimed volume.")]
+        Annotated[
+            tuple[ReclaimPolicy, ...],
+            Meta(max_length=2),
+            about("Delete, Retain: the reclaimPolicy of the claim's StorageClass.", (ReclaimPolicy.DELETE,)),
+        ]
         | UnsetType
     ) = UNSET
     existing_volumes: (
         Annotated[
             Permission,
-            Meta(
-                description="Claims on volumes that are there already: by name, by label, of no class, or with data of"
-                " another namespace."
+            about(
+                "Claims on volumes that exist already: by name, by label, without a class, or with data of another"
+                " namespace.",
+                Permission.REFUSE,
             ),
         ]
         | UnsetType
@@ -269,25 +363,30 @@ class Services(RuleModel, frozen=True, kw_only=True):
     """How Services may be reached from outside."""
 
     types: (
-        Annotated[tuple[ServiceType, ...], Meta(max_length=3, description="ClusterIP, NodePort, LoadBalancer.")]
+        Annotated[
+            tuple[ServiceType, ...],
+            Meta(max_length=3),
+            about("ClusterIP, NodePort, LoadBalancer.", (ServiceType.CLUSTER_IP,)),
+        ]
         | UnsetType
     ) = UNSET
-    external_ips: Annotated[Permission, Meta(description="spec.externalIPs.")] | UnsetType = field(
+    external_ips: Annotated[Permission, about("spec.externalIPs.", Permission.REFUSE)] | UnsetType = field(
         name="externalIPs", default=UNSET
     )
-    external_name: Annotated[Permission, Meta(description="Services of type ExternalName.")] | UnsetType = UNSET
+    external_name: Annotated[Permission, about("Services of type ExternalName.", Permission.REFUSE)] | UnsetType = UNSET
     load_balancer_source_ranges: (
         Annotated[
             _Names,
-            Meta(
-                description="CIDRs, in one of which each range of a load balancer must be.",
-                extra_json_schema=rules(_CIDRS),
-            ),
+            Meta(extra_json_schema=rules(_CIDRS)),
+            about("CIDRs, in one of which each range of a load balancer must be."),
         ]
         | UnsetType
     ) = UNSET
     endpoints: (
-        Annotated[Permission, Meta(description="Endpoints and EndpointSlices that people write: they lead anywhere.")]
+        Annotated[
+            Permission,
+            about("Endpoints and EndpointSlices that people write: they lead anywhere.", Permission.REFUSE),
+        ]
         | UnsetType
     ) = UNSET
 
@@ -296,35 +395,31 @@ class Hostnames(RuleModel, frozen=True, kw_only=True):
     """Which hosts Ingresses, Gateways and routes may have."""
 
     allowed: (
-        Annotated[_Patterns, Meta(description="Regular expressions (RE2), one of which a whole host name matches.")]
-        | UnsetType
+        Annotated[_Patterns, about("Regular expressions (RE2), one of which a whole host name matches.")] | UnsetType
     ) = UNSET
     domain: (
         Annotated[
             str,
-            Meta(
-                min_length=1,
-                max_length=189,
-                pattern=_DOMAIN,
-                description="Hosts are TENANT.DOMAIN or below: as each tenant has a name of its own, so do its hosts.",
-            ),
+            Meta(min_length=1, max_length=189, pattern=_DOMAIN),
+            about("Hosts are TENANT.DOMAIN or below: names of tenants are unique, and so are their hosts."),
         ]
         | UnsetType
     ) = UNSET
     catch_all: (
         Annotated[
             Permission,
-            Meta(description="Ingresses, listeners and routes without a host, or of a whole top-level domain (*.com)."),
+            about(
+                "Ingresses, listeners and routes without a host, or of a whole top-level domain (*.com).",
+                Permission.REFUSE,
+            ),
         ]
         | UnsetType
     ) = UNSET
-    ingress_classes: Annotated[_Names, Meta(description="IngressClasses; an Ingress must name one.")] | UnsetType = (
-        UNSET
-    )
-    gateway_classes: Annotated[_Names, Meta(description="GatewayClasses that a Gateway may name.")] | UnsetType = UNSET
+    ingress_classes: Annotated[_Names, about("IngressClasses; an Ingress must name one.")] | UnsetType = UNSET
+    gateway_classes: Annotated[_Names, about("GatewayClasses that a Gateway may name.")] | UnsetType = UNSET
 
 
-_Keys = Annotated[_Patterns, Meta(description="Regular expressions (RE2), one of which each key matches whole.")]
+_Keys = Annotated[_Patterns, about("Regular expressions (RE2), one of which each key matches as a whole.")]
 
 
 class Namespaces(RuleModel, frozen=True, kw_only=True):

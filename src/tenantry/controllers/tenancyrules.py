@@ -35,7 +35,7 @@ from tenantry.controllers.tenantnamespace import TenantNamespace
 from tenantry.engine.plan import Child
 from tenantry.policy import text
 from tenantry.policy.compile import ENFORCED, SECTIONS
-from tenantry.policy.storage import RECLAIM_POLICIES
+from tenantry.policy.rules.storageclasses import RECLAIM_POLICIES
 from tenantry.world import sandbox as sandboxed
 from tenantry.world.rules import MISSING, RUNTIME_CLASS, Layer, effective
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox

@@ -26,7 +26,6 @@ from tenantry.api.requests import (
 from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.install.policy import (
     ADMINISTER,
-    CONTROL_PLANE,
     IN_A_TENANTS_NAMESPACE,
     binding,
     by,
@@ -36,6 +35,7 @@ from tenantry.install.policy import (
     validating,
 )
 from tenantry.install.rights import KEEP, READ, allow, cluster_role, given
+from tenantry.policy.users import CONTROL_PLANE
 
 Json = dict[str, Any]
 

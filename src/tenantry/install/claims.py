@@ -12,7 +12,9 @@ from tenantry.install.policy import IN_TENANTS, binding, mutating, rule, says, v
 from tenantry.install.rules import ACTIONS, PARAM_KIND, bindings
 from tenantry.policy.check import quoted
 from tenantry.policy.compile import forms
-from tenantry.policy.storage import CLASSES, CONDITIONS, DEFAULT, OLD_NAME, kept_message
+from tenantry.policy.rules.storageclasses import kept_message
+from tenantry.policy.targets.claims import CLASSES, CONDITIONS, OLD_NAME
+from tenantry.world.rules import DEFAULT_CLASS as DEFAULT
 
 Json = dict[str, Any]
 

@@ -13,7 +13,7 @@ from tenantry.api import marks
 from tenantry.api.hostregister import FIELD, HOSTS_MARK, LINE, PREFIX, SEPARATOR, WILDCARDS
 from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.install.policy import IN_TENANTS, binding, rule, says, validating
-from tenantry.policy.hostnames import (
+from tenantry.policy.targets.hosts import (
     EXPERIMENTAL,
     GATEWAY,
     HOSTS_OF_GATEWAY,

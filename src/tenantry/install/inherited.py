@@ -11,8 +11,9 @@ from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP, LimitRange, NetworkPolicy, RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import MAX_OTHERS, Subnamespace
-from tenantry.install.policy import CONTROL_PLANE, IN_TENANTS, binding, not_administrator, rule, says, validating
+from tenantry.install.policy import IN_TENANTS, binding, not_administrator, rule, says, validating
 from tenantry.install.rights import READ, allow, cluster_role, given
+from tenantry.policy.users import CONTROL_PLANE
 from tenantry.world import inheritance
 
 Json = dict[str, Any]

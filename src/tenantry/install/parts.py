@@ -11,7 +11,7 @@ from typing import Any
 
 from tenantry.api.marks import CPU_MILLI, MEMORY_MIB, PART, PART_OPEN, PART_SUFFIX, PARTS
 from tenantry.install.policy import ADMINISTER, binding, by, mutating, rule, says, validating
-from tenantry.policy.sandbox import NOT_MIRRORED
+from tenantry.policy.users import NOT_MIRRORED
 
 Json = dict[str, Any]
 

@@ -9,20 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tenantry.api import marks
+from tenantry.policy.users import CONTROL_PLANE
 
 Json = dict[str, Any]
 
 ADMINISTER = "authorizer.group('tenantry.dev').resource('tenants').check('administer').allowed()"
 """Who may `administer` tenants is an administrator to every policy: cluster-admin, and the operator."""
 
-CONTROL_PLANE = (
-    "(request.userInfo.username.startsWith('system:serviceaccount:kube-system:')"
-    " || request.userInfo.username.startsWith('system:kube-'))"
-)
-"""Kubernetes' own controllers and scheduler."""
-
 KUBERNETES = f"({CONTROL_PLANE} || request.userInfo.groups.exists(group, group == 'system:nodes'))"
-"""The same, and kubelets."""
+"""CEL: the request comes from Kubernetes' own controllers, its scheduler or a kubelet."""
 
 IN_TENANTS: Json = {"matchExpressions": [{"key": marks.TENANT_UID, "operator": "Exists"}]}
 """Selects the namespaces of all tenants."""

@@ -14,8 +14,9 @@ from tenantry.api.tenancyrules import AUDIT_MARK, MAPS, OWN_MARK, WARN_MARK, Rul
 from tenantry.api.tenant import Tenant
 from tenantry.install.policy import IN_TENANTS, binding, not_administrator, rule, says, validating
 from tenantry.policy import looser
-from tenantry.policy.check import Subject, quoted
-from tenantry.policy.compile import ENFORCED, PROBLEM, SUBJECTS, compiled, forms, only_validation
+from tenantry.policy.catalog import TARGETS
+from tenantry.policy.check import Target, quoted
+from tenantry.policy.compile import ENFORCED, PROBLEM, compiled, forms, only_validation
 from tenantry.world.rules import STANDARD_SOURCE
 
 Json = dict[str, Any]
@@ -35,24 +36,24 @@ def everything(subject: Json) -> list[Json]:
     Args:
         subject: The operator, as RBAC names it.
     """
-    return [*(each for kind in SUBJECTS for each in _policy(kind)), *_made(subject), *_looser()]
+    return [*(each for kind in TARGETS for each in _policy(kind)), *_made(subject), *_looser()]
 
 
-def name_of(subject: Subject) -> str:
+def name_of(target: Target) -> str:
     """Return the name of the policy of a kind of object."""
-    return f"{PREFIX}{subject.name}"
+    return f"{PREFIX}{target.name}"
 
 
-def _policy(subject: Subject) -> list[Json]:
-    parts, name = compiled(subject), name_of(subject)
-    about = [rule(subject.group, subject.resources, *subject.operations)]
-    templates = [rule(group, plurals, *subject.operations) for group, plurals in subject.templates]
+def _policy(target: Target) -> list[Json]:
+    parts, name = compiled(target), name_of(target)
+    about = [rule(target.group, target.resources, *target.operations)]
+    templates = [rule(group, plurals, *target.operations) for group, plurals in target.templates]
     policy = validating(
         name,
         [*about, *templates],
         parts.validations,
         conditions=parts.conditions,
-        where=_where_is(subject),
+        where=_where_is(target),
         paramKind=PARAM_KIND,
         variables=parts.variables,
     )
@@ -61,7 +62,7 @@ def _policy(subject: Subject) -> list[Json]:
         bindings(
             name,
             section=each,
-            missing=subject.missing if each == ENFORCED else "",
+            missing=target.missing if each == ENFORCED else "",
             about=enforced if each == ENFORCED else (),
             validationActions=[action],
         )
@@ -73,9 +74,9 @@ def _policy(subject: Subject) -> list[Json]:
     return [policy, *(each for both in acted for each in both)]
 
 
-def _where_is(subject: Subject) -> Json:
+def _where_is(target: Target) -> Json:
     """Return the namespaces that a policy is about."""
-    marked = [_labelled(subject.marked, "Exists")] if subject.marked else []
+    marked = [_labelled(target.marked, "Exists")] if target.marked else []
     return {"matchExpressions": [*IN_TENANTS["matchExpressions"], *marked]}
 
 

@@ -14,7 +14,8 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.install.policy import binding, mutating, rule, says, validating
 from tenantry.install.rules import PARAM_KIND, bindings
 from tenantry.policy.compile import forms
-from tenantry.policy.sandbox import CHOSEN, IS_THERE, NOT_MIRRORED
+from tenantry.policy.rules.runtimeclasses import CHOSEN, IS_THERE
+from tenantry.policy.users import NOT_MIRRORED
 
 Json = dict[str, Any]
 

@@ -32,7 +32,7 @@ from tenantry.install.policy import (
     validating,
 )
 from tenantry.install.rules import PARAM_KIND
-from tenantry.policy.sandbox import NOT_MIRRORED
+from tenantry.policy.users import NOT_MIRRORED
 
 Json = dict[str, Any]
 

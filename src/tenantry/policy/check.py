@@ -1,9 +1,13 @@
-"""What a check is: one rule, the expression by which the API server goes, and the same in Python.
+"""A check: one expression that the API server evaluates, and the same decision in Python.
 
-An expression sees what a policy of Kubernetes sees, and these variables (`variables.` before each):
+A rule, as `images.allowed`, is all checks with its path. The checks of a family of rules stand in one file below
+`policy/rules/`, each with its CEL, its Python, what `tenantry explain denied --fix` changes, an example that it refuses
+and a note for the reference page. `policy/catalog.py` lists the families; everything else is derived from there.
+
+Expressions see what a ValidatingAdmissionPolicy sees, and these variables (`variables.` before each):
 
     refused, allowed, patterns, maxima, required, chosen   the maps of one section of the TenancyRules; see api/
-    whatever else the check's `Subject` has                as `all`: every container of a pod
+    the variables of the check and of its `Target`         as `all`: every container of a pod
 
 Source: Kubernetes, "Validating Admission Policy" and "Common Expression Language in Kubernetes".
 """
@@ -16,7 +20,8 @@ from typing import Any, cast
 import msgspec
 import re2 as untyped_re2
 
-from tenantry.policy.request import Finding, Judged, Request
+from tenantry.api.tenancyrules import Bound, Listed, Section
+from tenantry.policy.request import Json, Request, Review
 
 _re2 = cast("Any", untyped_re2)
 
@@ -26,83 +31,169 @@ FORMS = ("refused", "allowed", "patterns", "maxima", "required", "chosen")
 SHOWN = 200
 """How many characters of a list a message shows."""
 
+Problem = tuple[str, str, str]
+"""What is wrong, the source of the rule, and what would pass."""
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule about one kind of object.
+Mend = Callable[[dict[str, Any], Section], None]
+"""Changes an object, or an item of it such as a container, so that the rules of a section accept it."""
+
+
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """The values in an object that a check decides on: the object itself, or each of its containers or host names.
 
     Args:
-        rule: Its path, as in images.allowed.
-        form: The map of the section that it stands in; it says nothing where it is not there.
-        bad: CEL: whether the rule is against the object, or against the item `c`.
-        each: The variable whose items it is about, one by one; "" where it is about the object.
-        usual: `bad` is so of most objects: then the rule is looked for first.
-        path: CEL: what of the object is meant, a string; evaluated only where it is bad, as the next three.
-        what: CEL: what is wrong with that.
-        source: CEL: who set the rule.
+        target: The name of the `Target`.
+        path: CEL: the text by which a message names the value, as in "container 'web'".
+        values: Python: the same text, and the value.
+        among: The CEL variable with the values, each of which is `c` in expressions; "" for the object itself.
+        held: Python: the same text, and the part of a manifest that a `Mend` changes.
+        sample: Python: an object that no rule refuses, with a fragment merged into the value.
+    """
+
+    target: str
+    path: str
+    values: Callable[[Review], Iterable[tuple[str, Any]]]
+    among: str = ""
+    held: Callable[[dict[str, Any]], Iterable[tuple[str, dict[str, Any]]]]
+    sample: Callable[[Json], dict[str, Any]]
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One decision of a rule.
+
+    Args:
+        rule: The path of the rule, as in images.allowed.
+        form: The map of the section with the rule; a check accepts everything while the rule is not there.
+        scope: The values that it decides on.
+        bad: CEL: whether the rule refuses the object, or the value `c`.
+        usual: Whether `bad` holds for most objects: then the API server looks for the rule first.
+        what: CEL: what is wrong; evaluated only if `bad` holds, as are `source` and `fix`.
+        source: CEL: the source of the rule.
         fix: CEL: what would pass.
-        find: The same in Python, asked only where the rule is there: the first finding is what CEL tells.
-        whole: It is there where the map has anything: each key of the map is a resource that the rule is about.
+        judge: Python: the three as text; None for a value that passes.
+        whole: Whether the rule is there if the map has anything: its keys are resources instead of paths of rules.
         bind: CEL in which `{}` stands for the message: it binds the names that the parts of the message use.
+        variables: Name to CEL: variables beside those of the target.
+        mend: Changes the value in a manifest so that the check accepts it; None if only the author can.
+        example: A fragment of a manifest that the rule refuses.
+        given: The value of the rule, as written in a Tenant, that refuses the example; None for Refuse or [].
+        note: Markdown for the reference page, beyond the description of the field in api/rules.py.
     """
 
     rule: str
     form: str
+    scope: Scope
     bad: str
-    path: str
     what: str
     source: str
     fix: str
-    find: Callable[[Judged], Iterable[Finding]]
-    each: str = ""
+    judge: Callable[[Any, Review], Problem | None]
     usual: bool = False
-    bind: str = "{}"
     whole: bool = False
+    bind: str = "{}"
+    variables: Mapping[str, str] = {}
+    mend: Mend | None = None
+    example: Mapping[str, Any]
+    given: object = None
+    note: str = ""
 
     @property
     def is_set(self) -> str:
-        """Return CEL that tells whether the rule is there."""
+        """Return CEL: whether the rule is there."""
         variable = f"variables.{self.form}"
         return f"size({variable}) > 0" if self.whole else f"{quoted(self.rule)} in {variable}"
 
     @property
     def suspects(self) -> str:
-        """Return CEL that tells the same of the object, or of its item `c`, by what is cheapest."""
+        """Return CEL: whether the rule refuses the object, or its value `c`; the cheaper condition comes first."""
         return f"{self.is_set} && ({self.bad})" if self.usual else f"({self.bad}) && {self.is_set}"
 
     @property
     def message(self) -> str:
-        """Return the message in CEL, '' where the object passes; `str(Finding)` is the same in Python."""
-        text = f"{self.path} + ' ' + {self.what} + ' (rule {self.rule} of ' + {self.source} + '): ' + {self.fix}"
+        """Return CEL: the message, '' if the object passes; `str(Finding)` is the same in Python."""
+        text = f"{self.scope.path} + ' ' + {self.what} + ' (rule {self.rule} of ' + {self.source} + '): ' + {self.fix}"
         bound = self.bind.replace("{}", text)
-        if not self.each:
+        if not self.scope.among:
             return f"{self.is_set} && ({self.bad}) ? {bound} : ''"
-        return f"{self.is_set} ? ({self.each}.map(c, {self.bad}, {bound}) + [''])[0] : ''"
+        return f"{self.is_set} ? ({self.scope.among}.map(c, {self.bad}, {bound}) + [''])[0] : ''"
 
-    def findings(self, judged: Judged) -> list[Finding]:
-        """Return what the rule has against a request; [] where it is not set."""
-        form: Mapping[str, object] = getattr(judged.rules, self.form)
-        is_set = bool(form) if self.whole else self.rule in form
-        return list(self.find(judged)) if is_set else []
+    def findings(self, review: Review) -> list[Finding]:
+        """Return every value of a request that the rule refuses; [] if the rule is not there."""
+        form: Mapping[str, object] = getattr(review.rules, self.form)
+        if not (form if self.whole else self.rule in form):
+            return []
+        judged = [(path, self.judge(value, review)) for path, value in self.scope.values(review)]
+        return [
+            Finding(rule=self.rule, path=path, what=problem[0], source=problem[1], fix=problem[2], check=self)
+            for path, problem in judged
+            if problem is not None
+        ]
+
+    def section(self, source: str) -> Section:
+        """Return a section with this rule alone, which refuses the example."""
+        given: Any = self.given or ()
+        match self.form:
+            case "refused":
+                return Section(refused={self.rule: source})
+            case "allowed":
+                return Section(allowed={self.rule: Listed(source=source, values=tuple(given))})
+            case "patterns":
+                return Section(patterns={self.rule: (Listed(source=source, values=tuple(given)),)})
+            case "maxima":
+                return Section(maxima={key: Bound(source=source, value=value) for key, value in given.items()})
+            case "required":
+                return Section(required=dict.fromkeys(given, source))
+            case _:
+                return Section(chosen={self.rule: Bound(source=source, value=given)})
 
 
-class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of objects, with everything that is checked of it: one policy in the API server.
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """A value of a request that a rule refuses.
 
     Args:
-        name: Of the policy, behind "tenantry-rules-".
+        rule: The path below `rules` in a Tenant, as in images.allowed.
+        source: The object that sets it, as in "Tenant 'acme'".
+        path: The value, as in "container 'web'".
+        what: What is wrong with it.
+        fix: What would pass.
+        check: The check that refuses it; None for a rule that is not a check (see `storage.kept`).
+    """
+
+    rule: str
+    source: str
+    path: str
+    what: str
+    fix: str
+    check: Check | None = None
+
+    def __str__(self) -> str:
+        """Return the text that the API server answers with; see `Check.message`."""
+        return f"{self.path} {self.what} (rule {self.rule} of {self.source}): {self.fix}"
+
+    def mend(self, manifest: dict[str, Any], rules: Section) -> None:
+        """Change the value in a manifest so that the rule accepts it, if the check knows how."""
+        if self.check is not None and self.check.mend is not None:
+            for path, held in self.check.scope.held(manifest):
+                if path == self.path:
+                    self.check.mend(held, rules)
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """Kinds of objects that are checked together: one ValidatingAdmissionPolicy.
+
+    Args:
+        name: The policy's, after "tenantry-rules-".
         group: The API group.
         resources: Plurals, and plural/subresource.
-        conditions: Name to CEL: when it is asked at all; they know no variables and no rules.
+        conditions: Name to CEL: the matchConditions; they see neither variables nor rules.
         variables: Name to CEL, in the order in which they are used.
-        checks: In the order in which they are told.
         concerns: Whether the conditions hold, in Python.
-        operations: CREATE and UPDATE, or only one of them.
-        templates: API groups and plurals of what such objects are made from: what is enforced only warns there.
-        marked: The label of the namespaces that it is about; "" for all of every tenant.
-        missing: What comes of a request where there are no rules yet: Deny, or Allow where the operator goes by them,
-            too.
-        many: There are so many of them that it counts what an honest one costs the API server. Then labels of the
-            namespace only excuse: a check finds nothing more where one is there.
+        operations: CREATE and UPDATE, or one of them.
+        templates: API groups and plurals of objects that create such objects; for these every rule only warns.
+        marked: The label of the namespaces that it is for; "" for all namespaces of tenants.
+        missing: What happens to a request while there are no rules: Deny, or Allow if the operator enforces them, too.
+        many: There are so many that the cost of an honest one matters. Then labels of the namespace may only excuse:
+            a check must not refuse more if a label is there.
     """
 
     name: str
@@ -110,59 +201,72 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     resources: tuple[str, ...]
     conditions: Mapping[str, str]
     variables: Mapping[str, str]
-    checks: Sequence[Check]
     concerns: Callable[[Request], bool]
     operations: tuple[str, ...] = ("CREATE", "UPDATE")
+    templates: tuple[tuple[str, tuple[str, ...]], ...] = ()
     marked: str = ""
     missing: str = "Deny"
     many: bool = False
-    templates: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
-    def findings(self, judged: Judged) -> list[Finding]:
-        """Return everything that the rules have against a request, in the API server's order."""
-        request = judged.request
+    def matches(self, request: Request) -> bool:
+        """Return whether the policy is evaluated for a request."""
         resource = f"{request.resource}/{request.subresource}" if request.subresource else request.resource
-        if request.group != self.group or resource not in self.resources or request.operation not in self.operations:
-            return []
-        if not self.concerns(request) or (self.marked and self.marked not in request.namespace_labels):
-            return []
-        return [finding for check in self.checks for finding in check.findings(judged)]
+        return (
+            request.group == self.group
+            and resource in self.resources
+            and request.operation in self.operations
+            and (not self.marked or self.marked in request.namespace_labels)
+            and self.concerns(request)
+        )
 
 
 # -- CEL ------------------------------------------------------------------------------------------
 
 
 def quoted(text: str) -> str:
-    """Return a string as CEL writes it."""
+    """Return a string literal of CEL."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
-def one_of(values: str) -> str:
-    """Return CEL for "must be one of …" of a list of strings."""
+def listed(values: Sequence[str]) -> str:
+    """Return a list literal of CEL."""
+    return f"[{', '.join(map(quoted, values))}]"
+
+
+def has(*path: str) -> str:
+    """Return CEL: whether a field is there, and all those above it."""
+    first, *rest = path
+    steps = [f"{first}.{'.'.join(rest[: length + 1])}" for length in range(len(rest))]
+    return " && ".join(f"has({step})" for step in steps)
+
+
+ONE_OF = "must be one of"
+
+
+def one_of(values: str, must: str = ONE_OF) -> str:
+    """Return CEL: "must be one of …" for a list of strings."""
     joined = f"{values}.join(', ')"
-    return (
+    told = (
         f"(size({values}) == 0 ? 'leave it out' : 'must be one of ' + (size({joined}) > {SHOWN}"
         f" ? {joined}.substring(0, {SHOWN}) + '…' : {joined}))"
     )
+    return told if must == ONE_OF else f"{told}.replace('{ONE_OF}', {quoted(must)}, 1)"
 
 
-def told_one_of(values: Sequence[str]) -> str:
+def told_one_of(values: Sequence[str], must: str = ONE_OF) -> str:
     """Return the same in Python."""
     joined = ", ".join(values)
     if not values:
         return "leave it out"
-    return "must be one of " + (joined[:SHOWN] + "…" if len(joined) > SHOWN else joined)
+    return f"{must} " + (joined[:SHOWN] + "…" if len(joined) > SHOWN else joined)
 
 
 # -- patterns -------------------------------------------------------------------------------------
 
-MATCHES = "v.matches('^(?:' + p + ')$')"
-"""CEL: whether the whole of `v` matches the pattern `p`."""
-
 
 def matches(pattern: str, value: str) -> bool:
-    """Tell whether the whole of a value matches a pattern, as the API server's RE2 does.
+    """Return whether the whole of a value matches a pattern, as the API server's RE2 decides it.
 
     A pattern that does not parse matches nothing: the API server refuses the request then, too.
     """

@@ -1,4 +1,4 @@
-"""Checks into what a ValidatingAdmissionPolicy is made of: one policy for each kind of object."""
+"""From checks to the parts of a ValidatingAdmissionPolicy: one policy for each kind of object. Pure."""
 
 from __future__ import annotations
 
@@ -9,38 +9,30 @@ from typing import Any
 import msgspec
 
 from tenantry.policy import text
-from tenantry.policy.check import FORMS, Check, Subject
-from tenantry.policy.hostnames import HOSTNAMES
-from tenantry.policy.namespaces import NAMESPACES
-from tenantry.policy.pods import PODS
-from tenantry.policy.sandbox import SANDBOX
-from tenantry.policy.services import SERVICES, WRITTEN
-from tenantry.policy.storage import CLAIMS
+from tenantry.policy.catalog import checks_of
+from tenantry.policy.check import FORMS, Check, Target
 
 Json = dict[str, Any]
 
 SECTIONS = ("enforce", "warn", "audit")
 ENFORCED = SECTIONS[0]
 LONGEST = 4000
-"""Of a message, in characters; Kubernetes allows 5 KiB."""
+"""The longest message, in characters; Kubernetes allows 5 KiB."""
 
 TOGETHER = 4
-"""How many checks tell their messages in one expression."""
+"""How many checks compute their messages in one expression."""
 
 PROBLEM = "problem"
-"""The variable that holds the message of what is wrong."""
+"""The variable with the message; '' if nothing is wrong."""
 
 SUSPICIOUS = "is-suspicious"
-"""The one condition of a policy on what there are many of."""
+"""The only condition of a policy on a kind of which there are many objects."""
 
 _VARIABLE = re.compile(r"\bvariables\.(\w+)")
 _EXCUSE = re.compile(
     r"'[^']*' in namespaceObject\.metadata\.labels"
     r"|[\w.\[\]'/]+ == namespaceObject\.metadata\.labels\[\?'[^']*'\]\.orValue\(''\)"
 )
-
-SUBJECTS: tuple[Subject, ...] = (PODS, SANDBOX, SERVICES, *WRITTEN, CLAIMS, *HOSTNAMES, NAMESPACES)
-"""Everything that is checked; another kind is added here."""
 
 
 class Compiled(msgspec.Struct, frozen=True):
@@ -51,14 +43,17 @@ class Compiled(msgspec.Struct, frozen=True):
     validations: list[Json]
 
 
-def compiled(subject: Subject) -> Compiled:
+def compiled(target: Target) -> Compiled:
     """Return the parts of the policy of a kind of object, whose parameters are one section of the rules."""
-    used = {name: cel for name, cel in forms().items() if _uses(subject, name)}
-    variables = {**used, **subject.variables, **problem(subject.checks)}
-    conditions = dict(subject.conditions)
-    if subject.many:
-        # All conditions are evaluated, also where the first says no.
-        conditions = {SUSPICIOUS: " && ".join(f"({cel})" for cel in (*conditions.values(), glance(subject)))}
+    checks = checks_of(target)
+    own = _own_variables(target, checks)
+    texts = " ".join([*(check.message for check in checks), *own.values()])
+    used = {name: cel for name, cel in forms().items() if f"variables.{name}" in texts}
+    variables = {**used, **own, **problem(checks)}
+    conditions = dict(target.conditions)
+    if target.many:
+        # The API server evaluates all conditions, even if the first is false.
+        conditions = {SUSPICIOUS: " && ".join(f"({cel})" for cel in (*conditions.values(), glance(target)))}
     return Compiled(
         conditions=[{"name": name, "expression": cel} for name, cel in conditions.items()],
         variables=[{"name": name, "expression": cel} for name, cel in variables.items()],
@@ -66,53 +61,54 @@ def compiled(subject: Subject) -> Compiled:
     )
 
 
-def _uses(subject: Subject, form: str) -> bool:
-    texts: Sequence[str] = [*(check.message for check in subject.checks), *subject.variables.values()]
-    return any(f"variables.{form}" in cel for cel in texts)
+def _own_variables(target: Target, checks: Sequence[Check]) -> dict[str, str]:
+    """Return the variables of a target and of its checks, in the order in which they are used."""
+    return {**target.variables, **{name: cel for check in checks for name, cel in check.variables.items()}}
 
 
 def forms() -> dict[str, str]:
-    """Return the variables that hold the maps of a section: name to CEL."""
+    """Return the variables with the maps of a section: name to CEL."""
     return {form: text.decoded(form) for form in FORMS}
 
 
 def problem(checks: Sequence[Check]) -> dict[str, str]:
-    """Return the variables for the messages of all checks, the last of them as one text; '' where nothing is wrong.
+    """Return the variables for the messages of all checks; the last is one text, '' if nothing is wrong.
 
-    The API server computes the messages of all validations, also of those that pass. So there is one validation, and
-    its messages are looked for only where a quick look at everything finds that something is wrong.
+    The API server computes the messages of all validations, also of those that hold. So there is one validation, and
+    its message is computed only if a quick look at the whole object finds that something is wrong.
     """
-    # The time that the API server takes to compile an expression grows with the square of what is in it.
+    # The time in which the API server compiles an expression grows with the square of its length.
     some = [checks[start : start + TOGETHER] for start in range(0, len(checks), TOGETHER)]
     told = {f"told{number}": f"[{', '.join(check.message for check in few)}]" for number, few in enumerate(some)}
     whole = f"({' + '.join(f'variables.{name}' for name in told)}).filter(m, m != '').join('; ')"
-    # The API server takes no longer message, and would tell none of it.
+    # The API server drops a longer message as a whole.
     short = f"[{whole}].map(t, size(t) > {LONGEST} ? t.substring(0, {LONGEST}) + '…' : t)[0]"
     return {**told, "suspects": _suspects(checks), PROBLEM: f"!variables.suspects ? '' : {short}"}
 
 
 def _suspects(checks: Sequence[Check]) -> str:
-    """Return CEL that tells whether anything is wrong, going over the containers once for all checks."""
-    alone = [f"({check.suspects})" for check in checks if not check.each]
+    """Return CEL: whether anything is wrong; it goes over the containers once for all checks."""
+    alone = [f"({check.suspects})" for check in checks if not check.scope.among]
     items: dict[str, list[str]] = {}
     for check in checks:
-        if check.each:
-            items.setdefault(check.each, []).append(f"({check.suspects})")
-    return " || ".join([*alone, *(f"{each}.exists(c, {' || '.join(parts)})" for each, parts in items.items())])
+        if check.scope.among:
+            items.setdefault(check.scope.among, []).append(f"({check.suspects})")
+    return " || ".join([*alone, *(f"{among}.exists(c, {' || '.join(parts)})" for among, parts in items.items())])
 
 
-def glance(subject: Subject) -> str:
+def glance(target: Target) -> str:
     """Return CEL for a condition: whether anything may be wrong with an object.
 
-    Where the conditions of a policy hold, the API server turns the object into what CEL reads once for them and three
-    times more: for validations, messages and audit annotations, whether there are any or not. For an honest object only
-    the first is left, and half of the looking.
+    If the conditions of a policy hold, the API server converts the object for CEL three times more, for validations,
+    messages and audit annotations, whether there are any or not. For an honest object this condition saves that, and
+    half of the evaluation.
 
-    A condition has parameters, but no variables, which are bound here one inside the other; and it does not see the
-    labels of the namespace. These only excuse: where they would, the policy itself decides.
+    A condition sees parameters, but no variables, which are bound here one inside the other; and it does not see the
+    labels of the namespace. Labels only excuse: if one could, the policy itself decides.
     """
-    cel = _suspects(subject.checks)
-    available = {**forms(), **subject.variables}
+    checks = checks_of(target)
+    cel = _suspects(checks)
+    available = {**forms(), **_own_variables(target, checks)}
     for name, value in reversed(available.items()):
         if f"variables.{name}" in cel:
             cel = f"[{value}].exists(_{name}, {cel})"
@@ -120,7 +116,7 @@ def glance(subject: Subject) -> str:
 
 
 def only_validation() -> Json:
-    """Return the validation whose message is the variable `PROBLEM`, which is '' where nothing is wrong."""
+    """Return the validation whose message is the variable `PROBLEM`."""
     return {
         "expression": f"variables.{PROBLEM} == ''",
         "messageExpression": f"variables.{PROBLEM}",

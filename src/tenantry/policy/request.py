@@ -1,4 +1,4 @@
-"""A request as admission sees it, with what policies know beside it."""
+"""A request as the API server's admission sees it, with what policies know about its surroundings. Pure."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One request to write an object (Kubernetes: AdmissionReview).
 
     Args:
-        user: Who asks.
-        groups: Of whom.
+        user: The name of the user.
+        groups: The user's groups.
         operation: CREATE, UPDATE or DELETE.
         group: The API group; "" for the core group.
         resource: The plural.
         subresource: "" for the object itself.
-        namespace: Where it is.
-        name: "" where the server makes one.
-        namespace_labels: Of the namespace.
-        object: What is to be, with the defaults that the API server has filled in; {} for a deletion.
-        old_object: What is; {} for a creation.
-        reclaim_policies: Of the cluster's StorageClasses, as far as they are known.
+        namespace: The object's.
+        name: "" if the server generates one.
+        namespace_labels: The labels of the namespace.
+        object: The new object, with the defaults that the API server has filled in; {} for a deletion.
+        old_object: The stored object; {} for a creation.
+        reclaim_policies: StorageClass to reclaim policy, for the classes that are known.
     """
 
     resource: str
@@ -44,50 +44,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     reclaim_policies: Mapping[str, str] = {}
 
 
-def part(value: Json, *path: str) -> dict[str, Any]:
-    """Return the object at a path; {} where it is not there."""
-    found: Any = value
-    for field in path:
-        found = found.get(field) or {}
-    return found
-
-
-def parts(value: Json, *path: str) -> list[dict[str, Any]]:
-    """Return the list of objects at a path; [] where it is not there."""
-    found: list[dict[str, Any]] | None = part(value, *path[:-1]).get(path[-1])
-    return found or []
-
-
-def texts(value: Json, *path: str) -> list[str]:
-    """Return the list of strings at a path; [] where it is not there."""
-    found: list[str] | None = part(value, *path[:-1]).get(path[-1])
-    return found or []
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rule has against a request.
-
-    Args:
-        rule: Its path below `rules` in a Tenant, as in images.allowed.
-        source: Who set it, as in "Tenant 'acme'".
-        path: What of the object it is about, as in "container 'web'".
-        what: What is wrong with that.
-        fix: What would pass.
-    """
-
-    rule: str
-    source: str
-    path: str
-    what: str
-    fix: str
-
-    def __str__(self) -> str:
-        """Return the text that the API server answers with; see `check.message`."""
-        return f"{self.path} {self.what} (rule {self.rule} of {self.source}): {self.fix}"
-
-
-class Judged(msgspec.Struct, frozen=True):
-    """What a check looks at: a request, and the rules of one section of the namespace's TenancyRules."""
+class Review(msgspec.Struct, frozen=True):
+    """A request, and the section of the namespace's TenancyRules that decides on it."""
 
     request: Request
     rules: Section
@@ -96,3 +54,35 @@ class Judged(msgspec.Struct, frozen=True):
     def spec(self) -> dict[str, Any]:
         """Return the object's spec."""
         return part(self.request.object, "spec")
+
+
+def is_new(request: Request, *fields: str) -> bool:
+    """Return whether a request creates an object, or changes the field at one of these paths with dots."""
+    return request.operation == "CREATE" or any(
+        _at(request.object, path) != _at(request.old_object, path) for path in fields
+    )
+
+
+def _at(value: Json, path: str) -> object:
+    *above, field = path.split(".")
+    return part(value, *above).get(field)
+
+
+def part(value: Json, *path: str) -> dict[str, Any]:
+    """Return the object at a path; {} if it is not there."""
+    found: Any = value
+    for field in path:
+        found = found.get(field) or {}
+    return found
+
+
+def parts(value: Json, *path: str) -> list[dict[str, Any]]:
+    """Return the list of objects at a path; [] if it is not there."""
+    found: list[dict[str, Any]] | None = part(value, *path[:-1]).get(path[-1])
+    return found or []
+
+
+def texts(value: Json, *path: str) -> list[str]:
+    """Return the list of strings at a path; [] if it is not there."""
+    found: list[str] | None = part(value, *path[:-1]).get(path[-1])
+    return found or []

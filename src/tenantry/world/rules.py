@@ -1,4 +1,4 @@
-"""Which rules are in force in a namespace: what each level says, merged from the top down so that nothing gets looser.
+"""Which rules are in force in a namespace: those of each level, merged from the top down so that none gets looser.
 
     Rules of a level ─► flatten ─► TenancyRulesSpec ─┐
     Rules of the next ─► flatten ─► …               ─┴► meet ─► …
@@ -9,125 +9,43 @@ Pure. Levels are expanded to switches as the Pod Security Standards have them (K
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from tenantry.api.rulefields import RuleField, fields
 from tenantry.api.rules import (
     Action,
-    Hostnames,
     Level,
     Permission,
     PodSecurity,
-    PriorityClasses,
-    ReclaimPolicy,
     RuleModel,
     Rules,
-    RuntimeClasses,
-    Scheduling,
     Seccomp,
-    Services,
-    ServiceType,
-    StorageClasses,
 )
 from tenantry.api.tenancyrules import Bound, Listed, Section, TenancyRulesSpec
 from tenantry.world import quantity
 from tenantry.world.addresses import is_within
 
-LEVELS = (Level.PRIVILEGED, Level.BASELINE, Level.RESTRICTED)
-
-STANDARD = Rules(
-    pod_security=PodSecurity(level=Level.BASELINE),
-    runtime_classes=RuntimeClasses(on_missing_sandbox=Permission.REFUSE),
-    priority_classes=PriorityClasses(system=Permission.REFUSE),
-    scheduling=Scheduling(node_name=Permission.REFUSE, other_tenants=Permission.REFUSE),
-    services=Services(
-        types=(ServiceType.CLUSTER_IP,),
-        external_ips=Permission.REFUSE,
-        external_name=Permission.REFUSE,
-        endpoints=Permission.REFUSE,
-    ),
-    storage_classes=StorageClasses(reclaim_policies=(ReclaimPolicy.DELETE,), existing_volumes=Permission.REFUSE),
-    hostnames=Hostnames(catch_all=Permission.REFUSE),
-)
-"""What holds for whatever of it neither TenancyDefaults nor the Tenant decides (decision 8)."""
-
+LEVELS = tuple(Level)
 STANDARD_SOURCE = "Tenantry's standard"
-
-BASELINE_REFUSES = (
-    "privileged",
-    "hostNamespaces",
-    "hostPath",
-    "hostPorts",
-    "hostProbes",
-    "hostProcess",
-    "procMount",
-    "seLinux",
-    "appArmor",
-    "seccompUnconfined",
-)
-RESTRICTED_REFUSES = ("privilegeEscalation", "runAsRoot", "defaultCapabilities", "seccompUnset")
-BASELINE_CAPABILITIES = (
-    "AUDIT_WRITE",
-    "CHOWN",
-    "DAC_OVERRIDE",
-    "FOWNER",
-    "FSETID",
-    "KILL",
-    "MKNOD",
-    "NET_BIND_SERVICE",
-    "SETFCAP",
-    "SETGID",
-    "SETPCAP",
-    "SETUID",
-    "SYS_CHROOT",
-)
-RESTRICTED_CAPABILITIES = ("NET_BIND_SERVICE",)
-SAFE_SYSCTLS = (
-    "kernel.shm_rmid_forced",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.ip_local_reserved_ports",
-    "net.ipv4.ip_unprivileged_port_start",
-    "net.ipv4.ping_group_range",
-    "net.ipv4.tcp_fin_timeout",
-    "net.ipv4.tcp_keepalive_intvl",
-    "net.ipv4.tcp_keepalive_probes",
-    "net.ipv4.tcp_keepalive_time",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_syncookies",
-    "net.ipv4.tcp_wmem",
-)
-RESTRICTED_VOLUMES = (
-    "configMap",
-    "csi",
-    "downwardAPI",
-    "emptyDir",
-    "ephemeral",
-    "persistentVolumeClaim",
-    "projected",
-    "secret",
-)
 
 LEVEL = "podSecurity.level"
 RUNTIME_CLASS = "isolation.runtime"
-"""Where the name of the cluster's sandbox stands among what is chosen: nobody gives it below `rules`."""
+"""The path of the cluster's sandbox among what is chosen; no one writes it below `rules`."""
 
 MISSING = "runtimeClasses.onMissingSandbox"
 RUNTIME_CLASSES = "runtimeClasses.allowed"
 DEFAULT_CLASS = "storageClasses.default"
-PATTERNS = ("images.allowed", "hostnames.allowed", "namespaces.labels", "namespaces.annotations")
-"""The rules whose values are regular expressions."""
-
-PAIRED = "scheduling.nodeSelectors"
-"""The rule whose values are KEY=VALUE, or KEY for any value of it."""
 
 
 T = TypeVar("T")
 
 
 class Layer(msgspec.Struct, frozen=True):
-    """The rules of one level, and how people are told of it, as in "Tenant 'acme'"."""
+    """The rules of one level, and the text by which messages name it, as in "Tenant 'acme'"."""
 
     source: str
     rules: Rules
@@ -141,51 +59,67 @@ def effective(administrators: Sequence[Layer], below: Sequence[Layer] = ()) -> T
         below: The Subnamespaces down to the namespace's own.
 
     Raises:
-        InputError: A quantity is none.
+        InputError: A quantity does not parse.
     """
     given = merged(flatten(layer) for layer in administrators)
     return merged([_standard(administrators), given, *(flatten(layer) for layer in below)])
 
 
 def _standard(administrators: Sequence[Layer]) -> TenancyRulesSpec:
-    """Return what of the standard no administrator decides.
+    """Return the standard (decision 8), less the rules that an administrator sets.
 
-    Who allows load balancers says nothing about external addresses, and who refuses one thing allows no other: each
-    field stands for itself. Only a level of podSecurity decides all of it.
+    Each field is replaced by itself: an administrator who allows load balancers has not decided on external addresses.
+    Only a level of podSecurity replaces every control.
     """
     decided = {
         path
         for layer in administrators
-        for name, rule in _given(layer.rules)
+        for family, rule in _given(layer.rules)
         if rule.action is Action.ENFORCE
-        for field, key in zip(rule.__struct_fields__, rule.__struct_encode_fields__, strict=True)
-        if field != "action" and getattr(rule, field) is not UNSET
-        for path in _paths(f"{_camel(name)}.{key}")
+        for name, key in zip(rule.__struct_fields__, rule.__struct_encode_fields__, strict=True)
+        if name != "action" and getattr(rule, name) is not UNSET
+        for path in _paths(f"{_camel(family)}.{key}")
     }
 
     def left(values: Mapping[str, T]) -> dict[str, T]:
         whole = LEVEL in decided
         return {k: v for k, v in values.items() if k not in decided and not (whole and k.startswith("podSecurity."))}
 
-    section = flatten(Layer(STANDARD_SOURCE, STANDARD)).enforce
+    section = _whole_standard()
     kept = Section(refused=left(section.refused), allowed=left(section.allowed), chosen=left(section.chosen))
     return TenancyRulesSpec(enforce=kept)
 
 
+@cache
+def _declared() -> dict[str, RuleField]:
+    """Return the rules as the API declares them, by path."""
+    return {each.path: each for each in fields()}
+
+
+@cache
+def _whole_standard() -> Section:
+    """Return what holds while no administrator sets any rule."""
+    families: dict[str, dict[str, object]] = {}
+    for each in _declared().values():
+        if each.standard is not None:
+            families.setdefault(_camel(each.family), {})[each.path.partition(".")[2]] = each.standard
+    return flatten(Layer(STANDARD_SOURCE, msgspec.convert(families, Rules))).enforce
+
+
 def _paths(path: str) -> tuple[str, ...]:
-    """Return what a field becomes in a section."""
+    """Return the paths that a field has in a section."""
     return ("podSecurity.seccompUnconfined", "podSecurity.seccompUnset") if path == "podSecurity.seccomp" else (path,)
 
 
 def merged(specs: Iterable[TenancyRulesSpec]) -> TenancyRulesSpec:
-    """Return what holds where all of them do; the order is from the top down."""
+    """Return the rules that hold if all of these do, in order from the top down."""
     whole = TenancyRulesSpec()
     for spec in specs:
         whole = meet(whole, spec)
     return whole
 
 
-# -- what one level says --------------------------------------------------------------------------
+# -- one level ------------------------------------------------------------------------------------
 
 
 def _given(rules: Rules) -> Iterator[tuple[str, RuleModel]]:
@@ -199,7 +133,7 @@ def flatten(layer: Layer) -> TenancyRulesSpec:
     """Return the rules of one level as policies read them.
 
     Raises:
-        InputError: A quantity is none.
+        InputError: A quantity does not parse.
     """
     sections = {action: Section() for action in Action}
     for field, rule in _given(layer.rules):
@@ -207,58 +141,45 @@ def flatten(layer: Layer) -> TenancyRulesSpec:
     return TenancyRulesSpec(enforce=sections[Action.ENFORCE], warn=sections[Action.WARN], audit=sections[Action.AUDIT])
 
 
-def _flat(name: str, rule: RuleModel, source: str) -> Section:
-    """Return one rule: its fields by what they are, a permission, a list, patterns or quantities."""
-    prefix = _camel(name)
+def _flat(family: str, rule: RuleModel, source: str) -> Section:
+    """Return one family: its fields by what they are, a permission, a list, patterns or quantities."""
+    prefix = _camel(family)
     out = Section(refused={}, allowed={}, patterns={}, maxima={}, required={}, chosen={})
     if isinstance(rule, PodSecurity):
-        return _pod_security(rule, source)
-    for field, key in zip(rule.__struct_fields__, rule.__struct_encode_fields__, strict=True):
-        value = getattr(rule, field)
+        rule = _with_level(rule)
+    for name, key in zip(rule.__struct_fields__, rule.__struct_encode_fields__, strict=True):
+        value = getattr(rule, name)
         path = f"{prefix}.{key}"
-        if value is UNSET or field == "action":
+        if value is UNSET or name == "action":
             continue
-        if field == "required_limits":
+        if name == "required_limits":
             out.required.update(dict.fromkeys(value, source))
-        elif field == "max":
+        elif name == "max":
             out.maxima.update({k: Bound(source=source, value=quantity.canonical(v)) for k, v in value.items()})
+        elif isinstance(value, Seccomp):
+            unconfined, unset = _paths(path)
+            out.refused.update({unconfined: source} if value is not Seccomp.ANY else {})
+            out.refused.update({unset: source} if value is Seccomp.REQUIRED else {})
         elif isinstance(value, Permission):
             out.refused.update({path: source} if value is Permission.REFUSE else {})
         elif isinstance(value, str):
             out.chosen[path] = Bound(source=source, value=value)
-        elif path in PATTERNS:
+        elif _declared()[path].has_patterns:
             out.patterns[path] = (Listed(source=source, values=tuple(value)),)
         else:
             out.allowed[path] = Listed(source=source, values=tuple(str(each) for each in value))
     return out
 
 
-def _pod_security(rule: PodSecurity, source: str) -> Section:
-    """Return a level as switches; a switch that is given overrides what the level says."""
+def _with_level(rule: PodSecurity) -> PodSecurity:
+    """Return a level as switches; a switch that is given overrides its level."""
     level = rule.level if rule.level is not UNSET else Level.PRIVILEGED
-    refused: set[str] = set()
-    allowed: dict[str, tuple[str, ...]] = {}
-    if level is not Level.PRIVILEGED:
-        refused.update(BASELINE_REFUSES)
-        allowed.update(capabilities=BASELINE_CAPABILITIES, sysctls=SAFE_SYSCTLS)
-    if level is Level.RESTRICTED:
-        refused.update(RESTRICTED_REFUSES)
-        allowed.update(capabilities=RESTRICTED_CAPABILITIES, volumeTypes=RESTRICTED_VOLUMES)
-    for field, key in zip(rule.__struct_fields__, rule.__struct_encode_fields__, strict=True):
-        value = getattr(rule, field)
-        if isinstance(value, Permission):
-            (refused.add if value is Permission.REFUSE else refused.discard)(key)
-        elif isinstance(value, tuple):
-            allowed[key] = value
-    if rule.seccomp is not UNSET:
-        refused -= {"seccompUnconfined", "seccompUnset"}
-        refused |= {"seccompUnconfined"} if rule.seccomp is not Seccomp.ANY else set()
-        refused |= {"seccompUnset"} if rule.seccomp is Seccomp.REQUIRED else set()
-    return Section(
-        refused={f"podSecurity.{key}": source for key in sorted(refused)},
-        allowed={f"podSecurity.{key}": Listed(source=source, values=allowed[key]) for key in sorted(allowed)},
-        chosen={LEVEL: Bound(source=source, value=rule.level)} if rule.level is not UNSET else {},
-    )
+    changes: dict[str, object] = {}
+    for each in _declared().values():
+        if each.family == "pod_security" and getattr(rule, each.name) is UNSET:
+            below = [value for known, value in each.levels.items() if LEVELS.index(known) <= LEVELS.index(level)]
+            changes |= {each.name: below[-1]} if below else {}
+    return msgspec.structs.replace(rule, **changes)
 
 
 def _camel(field: str) -> str:
@@ -270,7 +191,7 @@ def _camel(field: str) -> str:
 
 
 def meet(above: TenancyRulesSpec, below: TenancyRulesSpec) -> TenancyRulesSpec:
-    """Return what holds where both do: never looser than either, each section by itself."""
+    """Return the rules that hold if both do: never looser than either, each section by itself."""
     return TenancyRulesSpec(
         enforce=meet_sections(above.enforce, below.enforce),
         warn=meet_sections(above.warn, below.warn),
@@ -279,7 +200,7 @@ def meet(above: TenancyRulesSpec, below: TenancyRulesSpec) -> TenancyRulesSpec:
 
 
 def meet_sections(above: Section, below: Section) -> Section:
-    """Return what holds where both do; who is above is named where both say the same."""
+    """Return the rules that hold if both do; if both are equal, the source is the level above."""
     maxima, chosen = dict(below.maxima), dict(above.chosen)
     for key, bound in above.maxima.items():
         other = maxima.get(key)
@@ -287,7 +208,7 @@ def meet_sections(above: Section, below: Section) -> Section:
             maxima[key] = bound
     for key, bound in below.chosen.items():
         other = chosen.get(key)
-        # A default class only has to be one of those that are allowed. Two domains have no host in common.
+        # A default class only has to be an allowed one. Two domains have no host in common: the upper one stays.
         if other is None or key == DEFAULT_CLASS or (key == LEVEL and _rank(bound) > _rank(other)):
             chosen[key] = bound
     return Section(
@@ -325,7 +246,7 @@ def common(above: Sequence[str], below: Sequence[str]) -> tuple[str, ...]:
 
 
 def covers(values: Sequence[str], value: str) -> bool:
-    """Tell whether a list allows a value: KEY every KEY=VALUE, a CIDR every one in it."""
+    """Return whether a list allows a value: KEY allows every KEY=VALUE, a CIDR every CIDR in it."""
     key, has_value, _ = value.partition("=")
     is_inside = "/" in value and any(is_within(value, each) for each in values)
     return value in values or (bool(has_value) and key in values) or is_inside

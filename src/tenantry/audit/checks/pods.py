@@ -25,7 +25,7 @@ from tenantry.audit.check import (
     Severity,
 )
 from tenantry.audit.place import Place
-from tenantry.policy.scheduling import SYSTEM_PRIORITIES
+from tenantry.policy.rules.priorityclasses import SYSTEM_PRIORITIES
 
 Json = dict[str, Any]
 

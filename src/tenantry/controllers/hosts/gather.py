@@ -15,7 +15,7 @@ from tenantry.controllers.watched import BY_NAMESPACE
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed, ObservedRegister
 from tenantry.engine.runtime import Engine
-from tenantry.policy.hostnames import EXPERIMENTAL, GATEWAY, NETWORKING, hosts_of, offered_by
+from tenantry.policy.targets.hosts import EXPERIMENTAL, GATEWAY, NETWORKING, hosts_of, offered_by
 from tenantry.world import hosts
 from tenantry.world.hosts import Use
 

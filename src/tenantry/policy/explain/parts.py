@@ -9,32 +9,31 @@ import copy
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from tenantry.api.model import Resource
+from tenantry.policy.mend import Path, at
 from tenantry.policy.request import part, parts
-from tenantry.policy.scheduling import DAEMON_SETS
+from tenantry.policy.users import CONTROLLERS, DAEMON_SETS
 from tenantry.world import quantity
 
 Json = dict[str, Any]
-Path = tuple[str | int, ...]
 
 PODS = Resource("", "v1", "pods", "Pod")
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 
-_CONTROLLERS = "system:serviceaccount:kube-system:"
 _TEMPLATE: Path = ("spec", "template")
 _JOBS: Path = ("spec", "jobTemplate", "spec", "template")
 _WORKLOADS: Mapping[tuple[str, str], tuple[Path, str]] = {
-    ("apps", "Deployment"): (_TEMPLATE, f"{_CONTROLLERS}replicaset-controller"),
-    ("apps", "ReplicaSet"): (_TEMPLATE, f"{_CONTROLLERS}replicaset-controller"),
-    ("apps", "StatefulSet"): (_TEMPLATE, f"{_CONTROLLERS}statefulset-controller"),
+    ("apps", "Deployment"): (_TEMPLATE, f"{CONTROLLERS}replicaset-controller"),
+    ("apps", "ReplicaSet"): (_TEMPLATE, f"{CONTROLLERS}replicaset-controller"),
+    ("apps", "StatefulSet"): (_TEMPLATE, f"{CONTROLLERS}statefulset-controller"),
     ("apps", "DaemonSet"): (_TEMPLATE, DAEMON_SETS),
-    ("batch", "Job"): (_TEMPLATE, f"{_CONTROLLERS}job-controller"),
-    ("batch", "CronJob"): (_JOBS, f"{_CONTROLLERS}job-controller"),
-    ("", "ReplicationController"): (_TEMPLATE, f"{_CONTROLLERS}replication-controller"),
+    ("batch", "Job"): (_TEMPLATE, f"{CONTROLLERS}job-controller"),
+    ("batch", "CronJob"): (_JOBS, f"{CONTROLLERS}job-controller"),
+    ("", "ReplicationController"): (_TEMPLATE, f"{CONTROLLERS}replication-controller"),
 }
 """Group and kind to where the pod template is, and who makes the pods."""
 
@@ -96,17 +95,6 @@ def parts_of(manifest: Json, resource: Resource) -> list[Part]:
             Part(resource=CLAIMS, object=made, path=where, told=told, user=maker, count=_count(manifest, path))
         )
     return found
-
-
-def at(value: Json, path: Path) -> Json | None:
-    """Return the object at a path; None where there is none."""
-    found: Any = value
-    for step in path:
-        if isinstance(step, int):
-            found = found[step]
-            continue
-        found = cast("Json", found).get(step) if isinstance(found, dict) else None
-    return cast("Json", found) if isinstance(found, dict) else None
 
 
 def _object(resource: Resource, template: Json, stem: str) -> Json:

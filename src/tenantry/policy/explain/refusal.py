@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from tenantry.api.rules import Action
-from tenantry.policy.request import Finding, parts
+from tenantry.policy.check import Finding
+from tenantry.policy.request import parts
 
 Json = Mapping[str, Any]
 

@@ -15,15 +15,16 @@ from tenantry.api.errors import ApiError, InputError
 from tenantry.api.model import Resource
 from tenantry.api.rules import Action
 from tenantry.api.tenancyrules import Section
+from tenantry.policy.catalog import findings
+from tenantry.policy.check import Finding
 from tenantry.policy.explain.mend import mended
 from tenantry.policy.explain.parts import Part, filled_in, parts_of, usage
 from tenantry.policy.explain.refusal import By, Cause, agrees, is_same, of_finding, told_by
-from tenantry.policy.request import Finding, Request
-from tenantry.policy.storage import DEFAULT
-from tenantry.policy.verdict import findings
+from tenantry.policy.request import Request
 from tenantry.views.explain import context, quota
 from tenantry.views.explain.context import NamespaceContext, RuleAuthors
 from tenantry.world import quantity
+from tenantry.world.rules import DEFAULT_CLASS
 
 if TYPE_CHECKING:
     from tenantry.views.acting import ActingUser, DryRun
@@ -237,7 +238,7 @@ async def _review(requester: ActingUser, part: Part, around: NamespaceContext) -
         del sections[Action.ENFORCE]
     try:
         if result.stored is None:
-            default = rules.enforce.chosen.get(DEFAULT)
+            default = rules.enforce.chosen.get(DEFAULT_CLASS)
             default_class = default.value if default is not None else ""
             value = filled_in(part.object, part.resource, around.limit_ranges, default_class)
         for action, section in sections.items():

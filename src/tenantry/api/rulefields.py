@@ -1,0 +1,58 @@
+"""The rules as the fields of api/rules.py declare them: path, documentation, standard and levels. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import msgspec
+from msgspec import inspect
+
+from tenantry.api.rules import DECLARED_LEVELS, DECLARED_PATTERNS, DECLARED_STANDARD, Level, Rules
+
+
+class RuleField(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule.
+
+    Args:
+        path: As in images.allowed.
+        family: The field of `Rules`.
+        name: The field of the family.
+        description: As in the CRD.
+        standard: Its value while no administrator sets it; None if nothing is limited then.
+        levels: Level of the Pod Security Standards to the value of the rule from that level on.
+        has_patterns: Whether its values are regular expressions.
+    """
+
+    path: str
+    family: str
+    name: str
+    description: str
+    standard: object
+    levels: Mapping[Level, object]
+    has_patterns: bool
+
+
+def fields() -> Iterator[RuleField]:
+    """Yield every rule, in the order of the API."""
+    for family in _fields(inspect.type_info(Rules)):
+        for each in _fields(family.type):
+            if each.name == "action":
+                continue
+            info = each.type if isinstance(each.type, inspect.Metadata) else inspect.Metadata(type=each.type)
+            declared, schema = cast("dict[str, Any]", info.extra or {}), cast("dict[str, Any]", info.extra_json_schema)
+            yield RuleField(
+                path=f"{family.encode_name}.{each.encode_name}",
+                family=family.name,
+                name=each.name,
+                description=(schema or {}).get("description", ""),
+                standard=declared.get(DECLARED_STANDARD),
+                levels=declared.get(DECLARED_LEVELS, {}),
+                has_patterns=declared.get(DECLARED_PATTERNS, False),
+            )
+
+
+def _fields(info: inspect.Type) -> tuple[inspect.Field, ...]:
+    if not isinstance(info, inspect.StructType):
+        raise TypeError(f"{info} is not a struct")
+    return info.fields

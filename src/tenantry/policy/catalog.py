@@ -1,0 +1,69 @@
+"""All rules, and all kinds of objects that they decide on. Everything else about rules is derived from here. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tenantry.api.tenancyrules import Section
+from tenantry.policy.check import Check, Finding, Target
+from tenantry.policy.request import Request, Review
+from tenantry.policy.rules import (
+    containers,
+    hostnames,
+    images,
+    namespaces,
+    podsecurity,
+    priorityclasses,
+    runtimeclasses,
+    scheduling,
+    services,
+    storageclasses,
+)
+from tenantry.policy.targets import claims, hosts, pods
+
+CHECKS: tuple[Check, ...] = (
+    *podsecurity.CHECKS,
+    *images.CHECKS,
+    *runtimeclasses.CHECKS,
+    *priorityclasses.CHECKS,
+    *scheduling.CHECKS,
+    *containers.CHECKS,
+    *services.CHECKS,
+    *storageclasses.CHECKS,
+    *hostnames.CHECKS,
+    *namespaces.CHECKS,
+)
+"""In the order in which messages name what is wrong."""
+
+TARGETS: tuple[Target, ...] = (
+    pods.PODS,
+    pods.SANDBOX,
+    services.SERVICES,
+    services.ENDPOINTS,
+    services.ENDPOINT_SLICES,
+    claims.CLAIMS,
+    hosts.INGRESSES,
+    hosts.ROUTES,
+    hosts.GATEWAYS,
+    hosts.LISTENER_SETS,
+    namespaces.SUBNAMESPACES,
+)
+
+
+def checks_of(target: Target) -> list[Check]:
+    """Return the checks of one kind of object."""
+    return [check for check in CHECKS if check.scope.target == target.name]
+
+
+def findings(request: Request, rules: Section, targets: Iterable[Target] = TARGETS) -> list[Finding]:
+    """Return everything in a request that one section of a namespace's rules refuses: the API server's answer.
+
+    Args:
+        request: The request.
+        rules: The section.
+        targets: The kinds of objects whose rules are asked.
+    """
+    review = Review(request, rules)
+    matched = [target for target in targets if target.matches(request)]
+    found = [finding for target in matched for check in checks_of(target) for finding in check.findings(review)]
+    return [*found, *storageclasses.kept(review)]

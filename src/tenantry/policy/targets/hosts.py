@@ -1,0 +1,124 @@
+"""Ingresses, Gateways and routes: the host names that they ask for, in CEL and in Python.
+
+Sources: Kubernetes, "Ingress"; Gateway API v1.5, HTTPRoute, GRPCRoute, TLSRoute, Gateway and ListenerSet.
+"""
+
+from __future__ import annotations
+
+from tenantry.policy.check import Scope, Target, listed
+from tenantry.policy.request import Json, is_new, part, parts, texts
+from tenantry.policy.targets.objects import whole
+
+ALIASES = (
+    "haproxy-ingress.github.io/server-alias",
+    "konghq.com/host-aliases",
+    "nginx.ingress.kubernetes.io/server-alias",
+)
+"""Annotations by which an Ingress gets more hosts, separated by commas. Sources: the controllers' manuals."""
+
+OLD_CLASS = "kubernetes.io/ingress.class"
+"""The annotation that still names the class. Source: Kubernetes, "Ingress" (deprecated annotation)."""
+
+NETWORKING = "networking.k8s.io"
+GATEWAY = "gateway.networking.k8s.io"
+EXPERIMENTAL = "gateway.networking.x-k8s.io"
+
+_SPLIT = ".join(',').split(',').map(h, h.trim()).filter(h, h != '')"
+_ANNOTATIONS = "(has(object.metadata.annotations) ? object.metadata.annotations : {})"
+HOSTS_OF_INGRESS = (
+    "((has(object.spec.rules) ? object.spec.rules : []).map(r, has(r.host) ? r.host : '')"
+    " + (has(object.spec.tls) ? object.spec.tls : []).map(t, has(t.hosts) ? t.hosts.join(',') : '')"
+    f" + {listed(ALIASES)}.map(a, a in {_ANNOTATIONS} ? {_ANNOTATIONS}[a] : '')){_SPLIT}"
+)
+HOSTS_OF_ROUTE = "(has(object.spec.hostnames) ? object.spec.hostnames : [])"
+HOSTS_OF_GATEWAY = (
+    "(has(object.spec.listeners) ? object.spec.listeners : []).map(l, has(l.hostname) ? l.hostname : '')"
+    ".filter(h, h != '')"
+)
+
+
+def hosts_of(value: Json) -> list[str]:
+    """Return the hosts of an Ingress, a route or a Gateway, as they are written."""
+    spec, annotations = part(value, "spec"), part(value, "metadata", "annotations")
+    found: list[str] = [each.get("host") or "" for each in parts(spec, "rules")]
+    found += [host for each in parts(spec, "tls") for host in texts(each, "hosts")]
+    found += [annotations.get(alias, "") for alias in ALIASES]
+    found = [each.strip() for text in found for each in text.split(",")]
+    found += texts(spec, "hostnames")
+    found += [each.get("hostname") or "" for each in parts(spec, "listeners")]
+    return [each for each in found if each]
+
+
+def offered_by(value: Json) -> list[str]:
+    """Return the hosts of a Gateway's listeners that routes of other namespaces may have, as they are written.
+
+    Source: Gateway API, AllowedRoutes (the default is `Same`).
+    """
+    listeners = parts(value, "spec", "listeners")
+    found = [each for each in listeners if part(each, "allowedRoutes", "namespaces").get("from", "Same") != "Same"]
+    return [each["hostname"] for each in found if each.get("hostname")]
+
+
+IS_NEW = (
+    "request.operation == 'CREATE' || object.?spec != oldObject.?spec"
+    " || object.?metadata.annotations.orValue({}) != oldObject.?metadata.annotations.orValue({})"
+)
+
+
+def _target(name: str, group: str, *resources: str, **variables: str) -> Target:
+    return Target(
+        name=name,
+        group=group,
+        resources=resources,
+        conditions={"spec-is-new": IS_NEW},
+        variables=variables,
+        concerns=lambda request: is_new(request, "spec", "metadata.annotations"),
+    )
+
+
+_LISTENING = {
+    "hosts": HOSTS_OF_GATEWAY,
+    "classes": "has(object.spec.gatewayClassName) ? [object.spec.gatewayClassName] : []",
+}
+INGRESSES = _target(
+    "ingresses",
+    NETWORKING,
+    "ingresses",
+    hosts=HOSTS_OF_INGRESS,
+    named="(has(object.spec.ingressClassName) ? [object.spec.ingressClassName] : [])"
+    f" + ('{OLD_CLASS}' in {_ANNOTATIONS} ? [{_ANNOTATIONS}['{OLD_CLASS}']] : [])",
+    classes="size(variables.named) > 0 ? variables.named : ['']",
+)
+ROUTES = _target("routes", GATEWAY, "httproutes", "grpcroutes", "tlsroutes", hosts=HOSTS_OF_ROUTE)
+GATEWAYS = _target("gateways", GATEWAY, "gateways", "listenersets", **_LISTENING)
+LISTENER_SETS = _target("xlistenersets", EXPERIMENTAL, "xlistenersets", **_LISTENING)
+
+
+def classes_of_ingress(ingress: Json) -> list[str]:
+    """Return the IngressClasses that an Ingress names, in its spec and by the old annotation; "" if none."""
+    old: str | None = part(ingress, "metadata", "annotations").get(OLD_CLASS)
+    named: str | None = part(ingress, "spec").get("ingressClassName")
+    return [each for each in (named, old) if each is not None] or [""]
+
+
+_BACKEND = {"service": {"name": "s", "port": {"number": 80}}}
+_PATHS = {"paths": [{"path": "/", "pathType": "Prefix", "backend": _BACKEND}]}
+INGRESS = whole(
+    INGRESSES,
+    "ingress",
+    {
+        "metadata": {"name": "i"},
+        "spec": {"ingressClassName": "private", "rules": [{"host": "a.x.example", "http": _PATHS}]},
+    },
+)
+ROUTE = whole(ROUTES, "route", {"metadata": {"name": "r"}, "spec": {"hostnames": ["a.x.example"]}})
+
+
+def _gateway(target: Target) -> Scope:
+    listener = {"name": "l", "port": 80, "protocol": "HTTP", "hostname": "a.x.example"}
+    return whole(
+        target, "gateway", {"metadata": {"name": "g"}, "spec": {"gatewayClassName": "private", "listeners": [listener]}}
+    )
+
+
+GATEWAY_SCOPES = (_gateway(GATEWAYS), _gateway(LISTENER_SETS))
