@@ -26,6 +26,7 @@ PAGES = {
 }
 """Pages outside docs/: path in the repository to path in the site."""
 
+_COMMENT = re.compile(r"\A<!--.*?-->\s*", re.DOTALL)
 _LINK = re.compile(r"(?<=\]\()(?P<path>[^)#:\s]+)(?=[)#])")
 
 
@@ -65,4 +66,5 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         in_site = PAGES.get(target, target.removeprefix("docs/"))
         return posixpath.relpath(in_site, posixpath.dirname(here) or ".")
 
-    return _LINK.sub(rewrite, markdown)
+    # MkDocs takes the title of a page from its heading, but only if that comes first.
+    return _LINK.sub(rewrite, _COMMENT.sub("", markdown))

@@ -1,8 +1,8 @@
-"""The commands of the documentation, run as a reader would type them.
+"""Run the commands of the documentation as a reader would type them.
 
-In a block ```` ```console ```` a line that begins with "$ " is a command, and what follows is what it prints: each line
-has to be found in the output, in this order, where "..." stands for anything. A command whose output is shown as an
-error has to fail; every other has to succeed.
+In a block ```` ```console ````, a line that begins with "$ " is a command, and the lines below are its output. Each of
+them must occur in the real output, in this order; "..." stands for any text. A command whose output is shown as an error
+must fail, every other one must succeed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ DOCUMENTS = sorted(
     for path in [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md")]
     if "```console" in path.read_text()
 )
-TELLS = re.compile(r"tenantry (explain|audit) ")
-"""Commands that say with exit code 1 that something is in the way, or open."""
+REPORTS = re.compile(r"tenantry (explain|audit) ")
+"""Commands that report a refusal or a failed check with exit code 1."""
 
 FAILED = re.compile(r"^(error|Error|tenantry: )", re.MULTILINE)
 SECONDS = 300
@@ -44,7 +44,7 @@ class Session:
         }
 
     def run(self, command: str) -> tuple[int, str]:
-        """Run one command in a shell and return its exit code and all that it printed."""
+        """Run one command in a shell and return its exit code and its output."""
         done = subprocess.run(
             ["/bin/bash", "-c", command],
             cwd=self.folder,
@@ -60,7 +60,7 @@ class Session:
 
 
 def commands(block: str) -> list[tuple[str, list[str]]]:
-    """Return the commands of a block, each with the lines that it should print."""
+    """Return the commands of a block, each with the expected lines of its output."""
     found: list[tuple[str, list[str]]] = []
     for line in block.splitlines():
         if line.startswith("$ "):
@@ -71,7 +71,7 @@ def commands(block: str) -> list[tuple[str, list[str]]]:
 
 
 def check(command: str, expected: list[str], code: int, output: str) -> None:
-    """Compare what a command did with what the document says."""
+    """Compare the result of a command with the document."""
     should_fail = bool(FAILED.search("\n".join(expected)))
     assert (code != 0) == should_fail, f"$ {command}\nexit code {code}\n{output}"
     rest = output.splitlines()
@@ -100,7 +100,7 @@ def test_expectations_can_fail() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_commands_do_what_the_document_says(path: Path, tmp_path: Path) -> None:
-    """E01, E02, B03: as a reader of the documentation meets them."""
+    """E01, E02, B03: as a reader of the documentation runs them."""
     session = Session(tmp_path)
 
     def evaluate(example: Example) -> None:
@@ -116,7 +116,7 @@ def test_commands_do_what_the_document_says(path: Path, tmp_path: Path) -> None:
 
 
 def test_the_commands_of_the_readme_work_one_after_the_other(tmp_path: Path) -> None:
-    """What a stranger tries first; not what builds, nor what installs into a cluster of the reader's own."""
+    """All commands except those that build, or install into an existing cluster."""
     blocks = re.findall(r"^```console\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
     lines = [line for block in blocks for line in block.splitlines()]
     tried = [line for line in lines if not line.startswith(("make ", "tenantry install "))]
@@ -124,12 +124,19 @@ def test_the_commands_of_the_readme_work_one_after_the_other(tmp_path: Path) -> 
     try:
         for command in tried:
             code, output = session.run(command)
-            assert code == 0 or (code == 1 and TELLS.match(command)), f"$ {command}\nexit code {code}\n{output}"
+            assert code == 0 or (code == 1 and REPORTS.match(command)), f"$ {command}\nexit code {code}\n{output}"
     finally:
         session.run("tenantry down --all --purge --yes")
 
 
-def test_what_the_demo_says_to_try_next_works(tmp_path: Path) -> None:
+def test_links_of_the_readme_exist() -> None:
+    """The site does not contain the README, so `make docs` does not check its links."""
+    links = re.findall(r"\]\(([^)#:]+)[)#]", (ROOT / "README.md").read_text())
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_hints_of_the_demo_work(tmp_path: Path) -> None:
     session = Session(tmp_path)
     try:
         code, output = session.run(f"cd {ROOT} && {sys.executable} tools/demo.py")
@@ -137,7 +144,7 @@ def test_what_the_demo_says_to_try_next_works(tmp_path: Path) -> None:
         hints = output.partition("To try next:")[2].split("\n  ")[1:]
         assert len(hints) > 2, output
         for hint in hints:
-            # A person is asked before data is deleted.
+            # The command asks for confirmation before it deletes data.
             command = hint.strip() + (" --yes" if "--purge" in hint else "")
             code, output = session.run(f"cd {ROOT} && {command}")
             assert code == 0, f"$ {command}\nexit code {code}\n{output}"
