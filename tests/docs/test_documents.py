@@ -1,7 +1,7 @@
 """Run the commands of the documentation as a reader would type them.
 
 In a block ```` ```console ````, a line that begins with "$ " is a command, and the lines below are its output. Each of
-them must occur in the real output, in this order; "..." stands for any text. A command whose output is shown as an error
+them must occur in the real output, in this order; "..." stands for any text. A command with an error in its output
 must fail, every other one must succeed.
 """
 
