@@ -158,7 +158,7 @@ async def world(
     if not the_operator.is_running:
         await the_operator.start()
     await the_operator.leads()
-    binary = (await asyncio.to_thread(build.ensure_dns, SilentProgress())).coredns
+    binary = (await asyncio.to_thread(build.ensure, SilentProgress(), build.DNS)).coredns
     await api.create(CLUSTER_ROLES, {"metadata": {"name": "test-coredns"}, "rules": RULES})
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "test-coredns"}
     subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}]
@@ -369,7 +369,7 @@ async def test_a_pod_that_asks_before_its_node_has_told_of_it_is_answered(
     world: World, tenancy: LocalCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """H06: its first question waits for word of it."""
-    binary = (await asyncio.to_thread(build.ensure_dns, SilentProgress())).coredns
+    binary = (await asyncio.to_thread(build.ensure, SilentProgress(), build.DNS)).coredns
     address = next(world.addresses)
     await add_pod(world.api, world.acme.namespace, "early")
     async with CoreDns(binary, tenancy.kubeconfig_path, tmp_path_factory.mktemp("waits"), wait="10s") as waits:

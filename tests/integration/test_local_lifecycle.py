@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 import subprocess
@@ -265,3 +266,21 @@ async def test_data_elsewhere_lives_there(tenantry_home: Path, tmp_path: Path) -
     await answers(cluster)
     await cluster.down(purge=True)
     assert not data.exists()
+
+
+async def test_up_repeats_what_the_api_server_did_not_answer(own: LocalCluster) -> None:
+    """H06: only --timeout without progress ends `up`, not one request that fails while the API server starts."""
+    attempts: list[str] = []
+
+    async def install(path: Path) -> None:
+        attempts.append(path.name)
+        if len(attempts) == 1:
+            server = own.status().component(components.APISERVER)
+            assert server is not None
+            assert process.kill_if_same(server.pid, server.start_ticks)
+            await process.wait_gone(server.pid, server.start_ticks, SECONDS)
+        async with Client(kubeconfig.load([path])) as client:
+            await client.request("GET", "/api/v1/namespaces/default")
+
+    await own.up(dataclasses.replace(THROWAWAY, install=install))
+    assert len(attempts) > 1

@@ -40,7 +40,7 @@ async def cluster(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory)
     local = LocalCluster("parts", root=tenantry_home)
     await local.up(UpOptions(throwaway=True, install=install, operator=True, real_nodes=1, timeout_seconds=240.0))
     try:
-        binaries = await asyncio.to_thread(build.ensure_agnhost, SilentProgress())
+        binaries = await asyncio.to_thread(build.ensure, SilentProgress(), build.AGNHOST)
         file = tmp_path_factory.mktemp("images") / "agnhost.tar"
         recipe = ImageRecipe(
             reference=AGNHOST, files={"/agnhost": binaries.folder / "agnhost"}, entrypoint=("/agnhost",)

@@ -91,7 +91,7 @@ async def api(cluster: LocalCluster) -> AsyncGenerator[Api]:
 @pytest_asyncio.fixture(scope="module")
 async def inside(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Inside:
     """The node, with the image that tests run and that is the node's own."""
-    binaries = await asyncio.to_thread(build.ensure_agnhost, SilentProgress())
+    binaries = await asyncio.to_thread(build.ensure, SilentProgress(), build.AGNHOST)
     file = tmp_path_factory.mktemp("images") / "agnhost.tar"
     recipe = ImageRecipe(reference=OURS, files={"/agnhost": binaries.folder / "agnhost"}, entrypoint=("/agnhost",))
     await asyncio.to_thread(images.write, recipe, file)

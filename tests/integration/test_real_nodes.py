@@ -72,7 +72,7 @@ def namespaces(pid: int = 0) -> set[str]:
 @pytest_asyncio.fixture(scope="module")
 async def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tar file of an image with agnhost, made with no registry and no daemon."""
-    binaries = await asyncio.to_thread(build.ensure_agnhost, SilentProgress())
+    binaries = await asyncio.to_thread(build.ensure, SilentProgress(), build.AGNHOST)
     target = tmp_path_factory.mktemp("images") / "agnhost.tar"
     program = f"{binaries.folder / 'agnhost'}:/agnhost"
     said = await run("image", "build", AGNHOST, program, "--entrypoint=/agnhost", f"--to={target}")

@@ -56,7 +56,7 @@ def missing() -> str:
     lacks = requirements.lacking()
     if lacks:
         return lacks[0]
-    built = build.built_nodes() and build.built_dns()
+    built = build.built(build.NODES) and build.built(build.DNS)
     return "" if built else "`tenantry local build --with-nodes --with-dns` has not been run"
 
 
@@ -111,7 +111,7 @@ class RealPods:
 
     async def load_image(self, folder: Path) -> None:
         """Make the image of pods and bring it to all nodes."""
-        binaries = await asyncio.to_thread(build.ensure_agnhost, SilentProgress())
+        binaries = await asyncio.to_thread(build.ensure, SilentProgress(), build.AGNHOST)
         target = folder / "agnhost.tar"
         recipe = ImageRecipe(
             reference=AGNHOST, files={"/agnhost": binaries.folder / "agnhost"}, entrypoint=("/agnhost",)

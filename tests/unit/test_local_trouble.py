@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tenantry.api.errors import Forbidden, Unreachable
 from tenantry.api.model import ObjectMeta
 from tenantry.local import trouble
 from tenantry.local.deadline import ProgressDeadline
@@ -32,7 +33,7 @@ def test_a_node_that_is_not_ready_is_told_with_its_own_words_and_its_programs_co
     paths.logs.mkdir()
     paths.log("real-1").write_text(LOG)
     deadline = ProgressDeadline()
-    deadline.tell_nodes({"real-1": "cni plugin not initialized"})
+    deadline.note_nodes({"real-1": "cni plugin not initialized"})
     told = trouble.what_is_late("rn", paths, 60.0, deadline)
     first, reason, *lines = told.splitlines()
     assert "waiting for real-1 (not Ready)" in first
@@ -58,11 +59,11 @@ async def test_what_goes_forward_is_waited_for_and_what_stands_still_is_not() ->
     """H06: each node that becomes Ready buys the others the whole time again; one that only complains does not."""
     deadline = ProgressDeadline()
     async with deadline.of(60.0):
-        deadline.tell_nodes({"a": "new", "b": "new"})
+        deadline.note_nodes({"a": "new", "b": "new"})
         first = deadline.until
-        deadline.tell_nodes({"a": "new", "b": "PLEG is not healthy"})
+        deadline.note_nodes({"a": "new", "b": "PLEG is not healthy"})
         assert deadline.until == first
-        deadline.tell_nodes({"b": "PLEG is not healthy"})
+        deadline.note_nodes({"b": "PLEG is not healthy"})
         assert deadline.until > first
     with pytest.raises(TimeoutError):
         async with deadline.of(0.01):
@@ -85,3 +86,26 @@ def test_what_was_late_is_told_after_everything_was_stopped(tmp_path: Path) -> N
     deadline = ProgressDeadline()
     deadline.seen = before
     assert "waiting for kube-apiserver (Starting)" in trouble.what_is_late("rn", paths, 60.0, deadline)
+
+
+async def test_a_step_is_repeated_until_the_api_server_answers_and_the_deadline_names_the_problem(
+    tmp_path: Path,
+) -> None:
+    """H06: what was not answered is tried again, and an error that is an answer ends it."""
+    deadline = ProgressDeadline()
+
+    async def unanswered() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(refuse(Unreachable("no answer within 30 s")))
+
+    async def refuse(error: Exception) -> None:
+        raise error
+
+    with pytest.raises(TimeoutError):
+        async with deadline.of(0.05):
+            await deadline.insist(unanswered)
+    told = trouble.what_is_late("rn", ClusterPaths(tmp_path), 60.0, deadline)
+    assert "waiting for an answer (no answer within 30 s); see" in told
+    async with deadline.of(60.0):
+        with pytest.raises(Forbidden):
+            await deadline.insist(refuse, Forbidden("no"))

@@ -39,9 +39,9 @@ def build_(*, again: bool, with_dns: bool, with_nodes: bool) -> None:
     try:
         folders = [build.ensure(progress, again=again).folder]
         if with_dns:
-            folders.append(build.ensure_dns(progress, again=again).folder)
+            folders.append(build.ensure(progress, build.DNS, again=again).folder)
         if with_nodes:
-            folders.append(build.ensure_nodes(progress, again=again).folder)
+            folders.append(build.ensure(progress, build.NODES, again=again).folder)
     finally:
         progress.clear()
     for folder in folders:
@@ -76,8 +76,7 @@ def clean(*, everything: bool) -> None:
 
 
 def _cached() -> list[Cached]:
-    products = (build.built(), build.built_dns(), build.built_nodes(), build.built_agnhost())
-    current = {found.folder for found in products if found}
+    current = {found.folder for product in build.PRODUCTS if (found := build.built(product))}
     clusters = [(cluster.name, used) for cluster in list_clusters() for used in cluster.spec().programs]
     return [
         Cached(

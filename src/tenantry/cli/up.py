@@ -78,8 +78,8 @@ def up(
         if count is None or nodes_file is not None or node_cpu or node_memory or node_labels or zones:
             raise InputError("--runtime real needs --nodes, and takes no other flags of nodes")
         requirements.check()
-        build.ensure_nodes(StreamProgress())
-        build.ensure_dns(StreamProgress())
+        build.ensure(StreamProgress(), build.NODES)
+        build.ensure(StreamProgress(), build.DNS)
         count, real = None, count
     plan = _plan(count, nodes_file, cpu=node_cpu, memory=node_memory, labels=node_labels, zones=zones)
     build.ensure(StreamProgress())
@@ -112,7 +112,7 @@ def _is_real(runtime: Runtime) -> bool:
     if runtime != "auto":
         return runtime == "real"
     lacks = requirements.lacking()
-    if not lacks and build.built_nodes() is None:
+    if not lacks and build.built(build.NODES) is None:
         lacks = ("what runs on nodes is not built: `tenantry local build --with-nodes` does it",)
     output.talk(f"nodes are simulated: {lacks[0]}" if lacks else "nodes are real")
     return not lacks

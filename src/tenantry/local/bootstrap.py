@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from tenantry.api.errors import Gone, NotFound
@@ -18,8 +18,8 @@ from tenantry.local.nodes import LocalNode, NodePlan
 _ROLE = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
 _BINDING = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
 _KWOK = "tenantry:kwok"
-Tell = Callable[[Mapping[str, str]], None]
-"""Told of the nodes that are waited for: from a name to why it is not Ready."""
+ReportLate = Callable[[Mapping[str, str]], None]
+"""Takes the nodes that are not Ready: from a name to the message of its condition."""
 _WATCH = ["get", "list", "watch"]
 # What kwok plays (pods, nodes and their leases) and reads; kwok's own kustomize/rbac asks for the same.
 _KWOK_RULES = (
@@ -96,80 +96,58 @@ async def _delete(client: Client, node: LocalNode) -> None:
         return
 
 
-async def wait_nodes(path: Path) -> None:
-    """Wait until every simulated node is Ready; the caller sets the deadline."""
-    await _Waiting(frozenset(), {"labelSelector": nodes.SELECTOR}, _nobody).run(path)
-
-
-async def wait_named(path: Path, names: frozenset[str], tell: Tell) -> None:
-    """Wait until nodes are there and Ready; the caller sets the deadline.
+async def wait_simulated(path: Path, report: Callable[[int], None]) -> None:
+    """Wait until every simulated node is Ready; the caller sets the deadline and repeats it after `Unreachable`.
 
     Args:
         path: The administrator's kubeconfig.
-        names: Of the nodes.
-        tell: Called with what is waited for, at first and whenever something is heard of nodes.
+        report: Called with the number of nodes that are not Ready, at first and after each change.
     """
-    await _Waiting(names, {}, tell).run(path)
+    await _wait_ready(path, frozenset(), {"labelSelector": nodes.SELECTOR}, lambda late: report(len(late)))
 
 
-def _nobody(late: Mapping[str, str]) -> None:
-    del late
-
-
-class _Waiting:
-    """Waits for nodes.
+async def wait_named(path: Path, names: frozenset[str], report: ReportLate) -> None:
+    """Wait until nodes exist and are Ready; the caller sets the deadline and repeats it after `Unreachable`.
 
     Args:
-        names: Theirs; none for all that are selected.
-        selectors: Which nodes to ask for.
-        tell: Called with what is waited for.
+        path: The administrator's kubeconfig.
+        names: The names of the nodes.
+        report: Called with the nodes that are not Ready, at first and after each change.
     """
+    await _wait_ready(path, names, {}, report)
 
-    def __init__(self, names: frozenset[str], selectors: dict[str, str], tell: Tell) -> None:
-        self._names = names
-        self._selectors = selectors
-        self._tell = tell
-        self._late: dict[str, str] = {}
 
-    async def run(self, path: Path) -> None:
-        """Wait until they are Ready."""
-        async with connected(path) as client:
-            while True:
-                self._late = dict.fromkeys(self._names, "its kubelet has not come to the cluster so far")
-                version = ""
-                async for page in client.pages(LocalNode.resource, LocalNode, selectors=self._selectors):
-                    for node in page.items:
-                        self._note(node)
-                    version = page.metadata.resource_version
-                self._tell(dict(self._late))
-                try:
-                    if self._late:
-                        await self._follow(client, version)
-                except Gone:
-                    continue
+async def _wait_ready(path: Path, names: frozenset[str], selectors: dict[str, str], report: ReportLate) -> None:
+    """Wait until nodes are Ready: those of these names, or all selected ones if there is no name."""
+    async with connected(path) as client:
+        while True:
+            late = dict.fromkeys(names, "its kubelet has not registered it yet")
+            version = ""
+            async for page in client.pages(LocalNode.resource, LocalNode, selectors=selectors):
+                for node in page.items:
+                    _note(node, names, late)
+                version = page.metadata.resource_version
+            report(dict(late))
+            if not late:
                 return
+            # A watch ends after some minutes, or because the API server has forgotten its beginning: list again.
+            with suppress(Gone):
+                async for events in watch(client, LocalNode.resource, resource_version=version, selectors=selectors):
+                    for event in events:
+                        if event.type is not EventType.BOOKMARK:
+                            node = client.decode(LocalNode, event.object)
+                            _note(node, names, late, is_deleted=event.type is EventType.DELETED)
+                    report(dict(late))
+                    if not late:
+                        return
 
-    async def _follow(self, client: Client, version: str) -> None:
-        changes = watch(client, LocalNode.resource, resource_version=version, selectors=self._selectors)
-        async for events in changes:
-            for event in events:
-                if event.type is EventType.BOOKMARK:
-                    continue
-                node = client.decode(LocalNode, event.object)
-                if event.type is EventType.DELETED:
-                    self._late.pop(node.metadata.name, None)
-                else:
-                    self._note(node)
-            self._tell(dict(self._late))
-            if not self._late:
-                return
 
-    def _note(self, node: LocalNode) -> None:
-        name = node.metadata.name
-        if node.is_ready:
-            self._late.pop(name, None)
-        elif not self._names or name in self._names:
-            self._late[name] = node.why_not_ready
+def _note(node: LocalNode, names: frozenset[str], late: dict[str, str], *, is_deleted: bool = False) -> None:
+    name = node.metadata.name
+    if node.is_ready or is_deleted:
+        late.pop(name, None)
+    elif not names or name in names:
+        late[name] = node.why_not_ready
 
 
 async def delete_nodes(path: Path, names: Iterable[str]) -> None:

@@ -67,7 +67,7 @@ class Binaries:
 
     @property
     def coredns(self) -> Path:
-        """CoreDNS with the plugin tenantry; only where it was built: `ensure_dns`."""
+        """CoreDNS with the plugin `tenantry`; only in the folder of the product DNS."""
         return self.folder / "coredns"
 
     @property
@@ -103,7 +103,7 @@ class _Target:
 
 
 @dataclass(frozen=True)
-class _Product:
+class Product:
     """Programs that are built together.
 
     Args:
@@ -156,12 +156,6 @@ def _targets(root: Path) -> tuple[_Target, ...]:
     )
 
 
-def _dns_targets(root: Path) -> tuple[_Target, ...]:
-    del root
-    # The tag is what the other programs have, so that what they share is compiled once.
-    return (_Target("coredns", ".", "providerless", "-s -w"),)
-
-
 _CONTAINERD = "github.com/containerd/containerd/v2"
 _PLUGINS = "github.com/containernetworking/plugins/plugins"
 _RUNC = "github.com/opencontainers/runc"
@@ -194,16 +188,6 @@ def _node_targets(root: Path) -> tuple[_Target, ...]:
     )
 
 
-def _agnhost_targets(root: Path) -> tuple[_Target, ...]:
-    del root
-    return (_Target("agnhost", "k8s.io/kubernetes/test/images/agnhost", "providerless", "-s -w", "node-agnhost"),)
-
-
-def _probe_targets(root: Path) -> tuple[_Target, ...]:
-    del root
-    return (_Target("probe", ".", "providerless", "-s -w"),)
-
-
 def _check_compiler() -> None:
     """Check that runc can be compiled, the one program with parts in C.
 
@@ -221,14 +205,24 @@ def _check_compiler() -> None:
         )
 
 
-_NODES = _Product("what runs on nodes", "ten minutes", _node_targets, _check_compiler)
-_AGNHOST = _Product("agnhost", "one minute", _agnhost_targets)
-_PROBE = _Product("the probe of audits", "half a minute", _probe_targets)
-_CONTROL_PLANE = _Product("the local control plane", "four minutes", _targets)
-_DNS = _Product("CoreDNS", "two minutes", _dns_targets)
+def _plain(name: str, package: str = ".", module: str = "") -> Callable[[Path], tuple[_Target, ...]]:
+    # The tag is the one of the other programs, so that the packages that they share are compiled once.
+    return lambda _: (_Target(name, package, "providerless", "-s -w", module),)
 
 
-def fingerprint(root: Path, product: _Product = _CONTROL_PLANE) -> str:
+CONTROL_PLANE = Product("the local control plane", "four minutes", _targets)
+NODES = Product("the programs of nodes", "ten minutes", _node_targets, _check_compiler)
+"""containerd, runc, gVisor, kubelet, kube-proxy and the CNI plugins."""
+DNS = Product("CoreDNS", "two minutes", _plain("coredns"))
+"""CoreDNS with the plugin `tenantry`; only real nodes need it."""
+AGNHOST = Product("agnhost", "one minute", _plain("agnhost", "k8s.io/kubernetes/test/images/agnhost", "node-agnhost"))
+"""The program of Kubernetes' own tests; only tests need it."""
+PROBE = Product("the probe of audits", "half a minute", _plain("probe"))
+"""The program that pods of `tenantry audit --probe` run."""
+PRODUCTS = (CONTROL_PLANE, NODES, DNS, AGNHOST, PROBE)
+
+
+def fingerprint(root: Path, product: Product = CONTROL_PLANE) -> str:
     """Return 16 hexadecimal digits that stand for the sources below a folder, the flags and this platform."""
     digest = hashlib.sha256()
     for target in product.targets(root):
@@ -243,68 +237,26 @@ def _is_source(file: Path) -> bool:
     return file.name in ("go.mod", "go.sum") or (file.suffix == ".go" and not file.stem.endswith("_test"))
 
 
-def built() -> Binaries | None:
-    """Return the binaries if they are in the cache already."""
-    return _built(_CONTROL_PLANE)
-
-
-def built_dns() -> Binaries | None:
-    """Return the folder of CoreDNS if it is in the cache already."""
-    return _built(_DNS)
-
-
-def built_nodes() -> Binaries | None:
-    """Return the folder of what runs on nodes if it is in the cache already."""
-    return _built(_NODES)
-
-
-def built_agnhost() -> Binaries | None:
-    """Return the folder of agnhost, the program of Kubernetes' own tests, if it is in the cache already."""
-    return _built(_AGNHOST)
-
-
-def _built(product: _Product) -> Binaries | None:
+def built(product: Product = CONTROL_PLANE) -> Binaries | None:
+    """Return the programs of a product if they are in the cache already."""
     folder = paths.cache() / "bin" / fingerprint(sources.root(), product)
     return Binaries(folder) if folder.is_dir() else None
 
 
-def ensure(progress: Progress, *, again: bool = False) -> Binaries:
-    """Return the binaries, building them where the cache has none.
+def ensure(progress: Progress, product: Product = CONTROL_PLANE, *, again: bool = False) -> Binaries:
+    """Return the programs of a product, and build them if the cache has none.
 
     Two builds at once do not race: the second waits for the first and takes what it made.
 
     Args:
-        progress: Where to say what is being done.
-        again: Build even though the cache has them.
+        progress: Shows what is being built.
+        product: The product.
+        again: Build even if the cache has them.
 
     Raises:
         LocalError: No toolchain, no network, a full disk, or a compiler's complaint, with the end of the log.
     """
-    return _ensure(_CONTROL_PLANE, progress, again=again)
-
-
-def ensure_dns(progress: Progress, *, again: bool = False) -> Binaries:
-    """Return the folder of CoreDNS with the plugin tenantry, which no cluster needs to start; as `ensure`."""
-    return _ensure(_DNS, progress, again=again)
-
-
-def ensure_nodes(progress: Progress, *, again: bool = False) -> Binaries:
-    """Return the folder of what runs on nodes (containerd, runc, gVisor, kubelet, CNI plugins); as `ensure`."""
-    return _ensure(_NODES, progress, again=again)
-
-
-def ensure_agnhost(progress: Progress, *, again: bool = False) -> Binaries:
-    """Return the folder of agnhost, which only tests need; as `ensure`."""
-    return _ensure(_AGNHOST, progress, again=again)
-
-
-def ensure_probe(progress: Progress, *, again: bool = False) -> Binaries:
-    """Return the folder of what pods of `tenantry audit --probe` run; as `ensure`."""
-    return _ensure(_PROBE, progress, again=again)
-
-
-def _ensure(product: _Product, progress: Progress, *, again: bool) -> Binaries:
-    found = None if again else _built(product)
+    found = None if again else built(product)
     if found:
         return found
     root = sources.root()
@@ -329,7 +281,7 @@ def _ensure(product: _Product, progress: Progress, *, again: bool) -> Binaries:
     return Binaries(folder)
 
 
-def _build(product: _Product, root: Path, folder: Path, go: toolchain.GoToolchain, progress: Progress) -> None:
+def _build(product: Product, root: Path, folder: Path, go: toolchain.GoToolchain, progress: Progress) -> None:
     log = folder.parent.parent / "build.log"
     started = time.monotonic()
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building-") as temporary, log.open("wb") as output:
@@ -346,7 +298,7 @@ def _build(product: _Product, root: Path, folder: Path, go: toolchain.GoToolchai
             )
             if not run(compilation, target.name, output, progress):
                 raise LocalError(_complaint(target.name, log))
-        if product is _CONTROL_PLANE:
+        if product is CONTROL_PLANE:
             (unfinished / "kubectl").symlink_to("controlplane")
             (unfinished / "kwok-stages.yaml").write_text(_stages(go, root))
         seconds = round(time.monotonic() - started, 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import functools
 import os
 import signal
 import subprocess
@@ -314,11 +315,9 @@ class LocalCluster:
         Raises:
             LocalError: It does not come up.
         """
-        from tenantry.local import bootstrap
-
         await self.restart_component(name, timeout_seconds)
         async with self._changing_until(timeout_seconds):
-            await bootstrap.wait_named(self.kubeconfig_path, frozenset({name}), self._deadline.tell_nodes)
+            await self._wait_named(name)
 
     async def _renode(self, real: RealNodes) -> None:
         spec = self.spec()
@@ -377,13 +376,10 @@ class LocalCluster:
 
     async def _wait_up(self, names: Sequence[str], progress: Progress) -> None:
         """Wait until components are ready; give up on the first that crashes again and again."""
-        fewest = len(names)
         async with contextlib.aclosing(control.watch(self.paths.socket)) as states:
             async for state in states:
                 late = [each for each in state.components if each.name in names and each.phase is not Phase.READY]
-                if len(late) < fewest:
-                    fewest = len(late)
-                    self._deadline.renew()
+                self._deadline.note_remaining(tuple(names), len(late))
                 if not late:
                     return
                 progress.update(f"waiting for {', '.join(each.name for each in late)}")
@@ -401,12 +397,12 @@ class LocalCluster:
         progress.update("making nodes and installing Tenantry")
         async with asyncio.TaskGroup() as group:
             group.create_task(self._wait_up(components.CONTROL_PLANE, progress))
-            group.create_task(bootstrap.apply_rights(self.kubeconfig_path))
+            group.create_task(self._deadline.insist(bootstrap.apply_rights, self.kubeconfig_path))
             if options.install:
-                group.create_task(_call(options.install, self.kubeconfig_path))
+                group.create_task(self._deadline.insist(options.install, self.kubeconfig_path))
         async with asyncio.TaskGroup() as group:
             if options.guard:
-                group.create_task(_call(options.guard, self.kubeconfig_path))
+                group.create_task(self._deadline.insist(options.guard, self.kubeconfig_path))
             group.create_task(self._run_operator(options, progress))
             group.create_task(self._run_nodes(options, progress))
 
@@ -419,15 +415,15 @@ class LocalCluster:
         from tenantry.local import bootstrap
 
         await self._run_real(progress)
-        if await bootstrap.apply_nodes(self.kubeconfig_path, options.nodes):
+        if await self._deadline.insist(bootstrap.apply_nodes, self.kubeconfig_path, options.nodes):
             await self._order("start", components.KWOK)
             progress.update("waiting for the nodes")
-            await bootstrap.wait_nodes(self.kubeconfig_path)
+            report = functools.partial(self._deadline.note_remaining, "simulated nodes")
+            await self._deadline.insist(bootstrap.wait_simulated, self.kubeconfig_path, report)
         else:
             await self._order("stop", components.KWOK)
 
     async def _run_real(self, progress: Progress) -> None:
-        from tenantry.local import bootstrap
         from tenantry.local.real import addons
 
         names = self.spec().real_names
@@ -435,8 +431,14 @@ class LocalCluster:
             return
         async with asyncio.TaskGroup() as group:
             group.create_task(self._wait_up(names, progress))
-            group.create_task(addons.apply(self.kubeconfig_path))
-        await bootstrap.wait_named(self.kubeconfig_path, frozenset(names), self._deadline.tell_nodes)
+            group.create_task(self._deadline.insist(addons.apply, self.kubeconfig_path))
+        await self._wait_named(*names)
+
+    async def _wait_named(self, *names: str) -> None:
+        from tenantry.local import bootstrap
+
+        wanted = frozenset(names)
+        await self._deadline.insist(bootstrap.wait_named, self.kubeconfig_path, wanted, self._deadline.note_nodes)
 
     async def _shut_down(self) -> None:
         state = read_state(self.paths)
@@ -472,10 +474,6 @@ def _oidc(options: UpOptions, before: ClusterSpec | None) -> Oidc | None:
     if options.no_oidc:
         return None
     return options.oidc or (before.oidc if before else None)
-
-
-async def _call(install: Install, kubeconfig: Path) -> None:
-    await install(kubeconfig)
 
 
 def list_clusters(root: Path | None = None) -> Sequence[LocalCluster]:

@@ -55,9 +55,10 @@ def what_is_late(
     crashed = next((each.name for each in waiting if each.last_exit), "")
     more = f"\n{crash_of(name, paths, state, crashed)}" if state and crashed else ""
     more += "".join(f"\n{not_ready(each, said, paths)}" for each, said in sorted(late.items()))
+    if not found:
+        found = [f"an answer ({deadline.problem})" if deadline and deadline.problem else "an unknown component"]
     return (
-        f'the cluster "{name}" is not ready after {timeout_seconds:.0f} s: waiting for '
-        f"{', '.join(found) or 'nothing that could be named'}; see "
+        f'the cluster "{name}" is not ready after {timeout_seconds:.0f} s: waiting for {", ".join(found)}; see '
         f"`tenantry status --name {name}` and `tenantry logs --name {name}`{more}"
     )
 

@@ -57,7 +57,7 @@ async def apply(kubeconfig: Path) -> None:
     Raises:
         LocalError: CoreDNS is not built.
     """
-    dns = build.built_dns()
+    dns = build.built(build.DNS)
     if dns is None:
         raise LocalError("CoreDNS is not built: `tenantry local build --with-dns` does it")
     image = coredns_image(dns.folder.name)

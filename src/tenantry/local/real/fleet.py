@@ -44,7 +44,7 @@ def prepare(
         return None
     requirements.check()
     limits.raise_them(say)
-    binaries, dns = build.built_nodes(), build.built_dns()
+    binaries, dns = build.built(build.NODES), build.built(build.DNS)
     if binaries is None or dns is None:
         raise LocalError("what runs on nodes is not built: `tenantry local build --with-nodes --with-dns` does it")
     paths.folder.mkdir(parents=True, exist_ok=True)

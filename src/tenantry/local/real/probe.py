@@ -18,7 +18,7 @@ async def provide(cluster: LocalCluster, progress: Progress) -> str:
     Raises:
         LocalError: The program cannot be built, or a node does not take the image.
     """
-    binaries = build.ensure_probe(progress)
+    binaries = build.ensure(progress, build.PROBE)
     reference = f"tenantry.local/probe:{binaries.folder.name}"
     recipe = ImageRecipe(reference=reference, files={"probe": binaries.folder / "probe"}, entrypoint=("/probe",))
     real = cluster.real()
