@@ -12,6 +12,7 @@ from typing import Any, cast
 import click
 
 from tenantry.api import marks
+from tenantry.api.kinds import KINDS
 from tenantry.api.model import KubernetesObject
 from tenantry.api.rulefields import RuleField, fields
 from tenantry.audit.catalog import CHECKS
@@ -131,7 +132,7 @@ def files() -> dict[Path, str]:
         for value in manifests.definitions()
     }
     found[Path("deploy/install.yaml")] = YAML_HEAD + output.to_yaml(manifests.everything())
-    for kind in manifests.KINDS:
+    for kind in KINDS:
         found[Path("docs/reference") / f"{kind.resource.kind.lower()}.md"] = MARKDOWN_HEAD + kind_page(kind)
     found[Path("docs/reference/rules.md")] = MARKDOWN_HEAD + rules_page()
     found[Path("docs/reference/reasons.md")] = MARKDOWN_HEAD + reasons_page()

@@ -7,8 +7,8 @@ from typing import NamedTuple, cast
 
 from tenantry.api.crd import Names
 from tenantry.api.errors import InputError
+from tenantry.api.kinds import KINDS
 from tenantry.api.model import KubernetesObject, object_key
-from tenantry.install.manifests import KINDS
 
 Kind = type[KubernetesObject]
 

@@ -7,15 +7,8 @@ from typing import Any
 from tenantry import __version__
 from tenantry.api import marks
 from tenantry.api.crd import custom_resource_definition
-from tenantry.api.isolationreport import IsolationReport
+from tenantry.api.kinds import KINDS
 from tenantry.api.kubernetes import RBAC_GROUP
-from tenantry.api.requests import REQUESTS
-from tenantry.api.slice import Slice, SliceClaim
-from tenantry.api.subnamespace import Subnamespace
-from tenantry.api.tenancydefaults import TenancyDefaults
-from tenantry.api.tenancyrules import TenancyRules
-from tenantry.api.tenant import Tenant
-from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.install import (
     approval,
     bandwidth,
@@ -40,17 +33,6 @@ from tenantry.install.rights import LABELS, OPERATOR
 
 Json = dict[str, Any]
 
-KINDS = (
-    Tenant,
-    Subnamespace,
-    TenantResourceQuota,
-    TenancyDefaults,
-    TenancyRules,
-    Slice,
-    SliceClaim,
-    IsolationReport,
-    *REQUESTS,
-)
 METRICS_PORT = 8080
 DEFAULT_IMAGE = f"tenantry:{__version__}"
 

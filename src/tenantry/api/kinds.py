@@ -1,0 +1,24 @@
+"""All of Tenantry's kinds. CRDs, rights, documentation and the command derive from this list."""
+
+from __future__ import annotations
+
+from tenantry.api.isolationreport import IsolationReport
+from tenantry.api.requests import REQUESTS
+from tenantry.api.slice import Slice, SliceClaim
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.api.tenancyrules import TenancyRules
+from tenantry.api.tenant import Tenant
+from tenantry.api.tenantresourcequota import TenantResourceQuota
+
+KINDS = (
+    Tenant,
+    Subnamespace,
+    TenantResourceQuota,
+    TenancyDefaults,
+    TenancyRules,
+    Slice,
+    SliceClaim,
+    IsolationReport,
+    *REQUESTS,
+)
