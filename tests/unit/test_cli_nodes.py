@@ -12,8 +12,10 @@ import msgspec
 import pytest
 
 from tenantry.cli import output
-from tenantry.cli.nodes_view import NodesView, NodeView, PartView, WaitingView, bar, in_order, lines
-from tenantry.cli.pod_requests import PodSeen, together
+from tenantry.cli.nodes.table import bar, lines
+from tenantry.views.nodes import NodesView, NodeView, PartView, WaitingView
+from tenantry.views.pods import PodRequests, total
+from tenantry.world.naming import numeric_order
 from tenantry.world.quantity import parse
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -145,7 +147,7 @@ def test_a_bar_shows_half_characters_and_never_hides_a_little(share: str, drawn:
 def test_names_are_in_the_order_of_their_numbers() -> None:
     """E12: node-2 before node-10."""
     names = ["node-10", "10", "node-2", "a1b2", "node", "a1b", "2"]
-    assert sorted(names, key=in_order) == ["2", "10", "a1b", "a1b2", "node", "node-2", "node-10"]
+    assert sorted(names, key=numeric_order) == ["2", "10", "a1b", "a1b2", "node", "node-2", "node-10"]
 
 
 def _container(cpu: str, **more: str) -> dict[str, Any]:
@@ -173,16 +175,16 @@ SPECS: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("spec", "cpu"), SPECS)
 def test_a_pod_asks_for_what_the_scheduler_counts(spec: dict[str, Any], cpu: str) -> None:
     """E12: init containers, sidecars, overhead and the pod's own requests, as Kubernetes sums them."""
-    pod = msgspec.convert({"metadata": {"namespace": "acme"}, "spec": spec}, PodSeen)
-    assert pod.asks("cpu") == parse(cpu)
-    assert together([pod, pod], "cpu") == 2 * parse(cpu)
+    pod = msgspec.convert({"metadata": {"namespace": "acme"}, "spec": spec}, PodRequests)
+    assert pod.requested("cpu") == parse(cpu)
+    assert total([pod, pod], "cpu") == 2 * parse(cpu)
 
 
 def test_a_finished_pod_takes_no_room() -> None:
     """E12: only pods that can run count."""
     spec = {"nodeName": "n1", "containers": [_container("1")]}
     here = {
-        phase: msgspec.convert({"metadata": {"namespace": "a"}, "spec": spec, "status": {"phase": phase}}, PodSeen)
+        phase: msgspec.convert({"metadata": {"namespace": "a"}, "spec": spec, "status": {"phase": phase}}, PodRequests)
         for phase in ("Running", "Succeeded", "Failed")
     }
     assert {phase: pod.node for phase, pod in here.items()} == {"Running": "n1", "Succeeded": "", "Failed": ""}

@@ -18,13 +18,15 @@ from tenantry.api.tenantresourcequota import (
     TenantResourceQuotaSpec,
     TenantResourceQuotaStatus,
 )
-from tenantry.cli import durations, output, quota, refusals, treepages
+from tenantry.cli import durations, output, quota, refusals
+from tenantry.cli.describe.subnamespace import quota_page
 from tenantry.cli.explain import quota as explain_quota
 from tenantry.cli.flags import parse_pairs, parse_renewal
 from tenantry.cli.kinds import Asked, told, told_key
-from tenantry.cli.seen import QuotaSeen, QuotaStatus
 from tenantry.cli.sub import inheritance
 from tenantry.views.explain.quota import conclude
+from tenantry.views.objects import ResourceQuotaStatus, ResourceQuotaWithUsage
+from tenantry.views.quotas import quota as view_of
 from tenantry.world.explain.quota import Place
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -48,16 +50,17 @@ def trq(*tree: ShareStatus, adjustments: tuple[Adjustment, ...] = ()) -> TenantR
     )
 
 
-def own(namespace: str, hard: dict[str, str], used: dict[str, str]) -> QuotaSeen:
-    return QuotaSeen(
-        metadata=ObjectMeta(name="tenantry-quota", namespace=namespace), status=QuotaStatus(hard=hard, used=used)
+def own(namespace: str, hard: dict[str, str], used: dict[str, str]) -> ResourceQuotaWithUsage:
+    return ResourceQuotaWithUsage(
+        metadata=ObjectMeta(name="tenantry-quota", namespace=namespace),
+        status=ResourceQuotaStatus(hard=hard, used=used),
     )
 
 
 def test_the_tree_is_a_table() -> None:
     """E09, E10: assigned, used and free of each namespace; and what is changed for a while."""
     core = own("acme", {"pods": "5", "requests.cpu": "8"}, {"requests.cpu": "2500m"})
-    view = quota.view_of("acme", trq(*TREE, adjustments=(SALE,)), {"acme": core})
+    view = view_of("acme", trq(*TREE, adjustments=(SALE,)), {"acme": core})
     assert view.omitted == 2
     assert output.plain(*quota.lines([view], NOW)) == [
         "NAMESPACE   KEY            ASSIGNED   USED     FREE     OWN FREE",
@@ -74,7 +77,7 @@ def test_what_claims_have_is_a_line_below_their_namespace() -> None:
     """X03: nodes come out of the same quota."""
     claims = (ClaimShareStatus(claim="fast", assigned={"requests.cpu": "4", "requests.memory": "8Gi"}),)
     tree = (msgspec.structs.replace(TREE[0], claims=claims), TREE[1])
-    view = quota.view_of("acme", trq(*tree), {})
+    view = view_of("acme", trq(*tree), {})
     assert output.plain(*quota.lines([view], NOW))[3:6] == [
         "  claim fast   requests.cpu      4          <none>   <none>   <none>",
         "               requests.memory   8Gi        <none>   <none>   <none>",
@@ -95,7 +98,7 @@ def test_a_child_stands_behind_its_own_parent() -> None:
             ("till-1", "shop-1", 2),
         )
     ]
-    view = quota.view_of("acme", trq(*shares), {})
+    view = view_of("acme", trq(*shares), {})
     assert [each.namespace for each in view.tree] == ["acme", "web-1", "inner-1", "shop-1", "till-1"]
 
 
@@ -103,17 +106,17 @@ def test_a_child_stands_behind_its_own_parent() -> None:
 def test_where_nothing_is_divided_yet_the_core_namespace_is_all(tree: TenantResourceQuota | None) -> None:
     """E09: what Kubernetes counts there."""
     core = own("acme", {"requests.memory": "8Gi", "pods": "5"}, {"requests.memory": "512Mi"})
-    view = quota.view_of("acme", tree, {"acme": core})
+    view = view_of("acme", tree, {"acme": core})
     assert view.adjustments == (() if tree is None else (SALE,))
     assert output.plain(*quota.lines([view], NOW))[1:3] == [
         "acme        pods              5          0       5        5",
         "            requests.memory   8Gi        512Mi   7680Mi   7680Mi",
     ]
-    assert output.plain(*quota.lines([quota.view_of("acme", None, {})], NOW)) == []
+    assert output.plain(*quota.lines([view_of("acme", None, {})], NOW)) == []
 
 
 def test_the_page_of_a_tenants_quota() -> None:
-    page = "\n".join(output.plain(*treepages.quota(trq(*TREE, adjustments=(SALE,)), [], NOW)))
+    page = "\n".join(output.plain(*quota_page(trq(*TREE, adjustments=(SALE,)), [], NOW)))
     assert "Namespaces:       4" in page
     assert "sale   requests.cpu=2, pods=-5   2026-01-03T03:04:05Z (in 1d)" in page
     assert "requests.cpu   10         3" in page

@@ -15,8 +15,8 @@ from tenantry.api.tenant import Tenant
 from tenantry.cli import durations, kinds, output, refusals
 from tenantry.cli.flags import parse_owner, parse_quota
 from tenantry.cli.kinds import Asked
-from tenantry.cli.tree import owner_text
 from tenantry.cli.wait import parse_goal
+from tenantry.views.tree import owner_text
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

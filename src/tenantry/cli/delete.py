@@ -15,7 +15,7 @@ from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.api.wording import shortened
-from tenantry.cli import complete, durations, kinds, output, place, seen, session
+from tenantry.cli import complete, durations, kinds, output, place, session
 from tenantry.cli.kinds import Asked
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import parse_goal, wait_for_all
@@ -150,9 +150,11 @@ async def _losses_of_child(client: Client, value: Subnamespace) -> str:
 async def _check_empty(client: Client, value: Subnamespace) -> None:
     """Refuse what the operator would not carry out: a deletion cannot be taken back."""
     child = value.status.namespace
+    from tenantry.views.description import subnamespace_names
+
     if value.spec.allow_cascading_deletion or not child:
         return
-    below = await seen.subnamespaces(client, child)
+    below = await subnamespace_names(client, child)
     many = value.status.children if below is None else len(below)
     if not many:
         return
@@ -174,9 +176,11 @@ async def _inside(client: Client, namespace: str, known: int, *, blind: bool = F
         known: How many Subnamespaces are in it, as far as its own Subnamespace tells.
         blind: Names are nobody's business: only how many.
     """
-    pods = await seen.count_pods(client, namespace)
+    from tenantry.views.description import count_pods, subnamespace_names
+
+    pods = await count_pods(client, namespace)
     words = [f"{pods} pod{'' if pods == 1 else 's'}" if pods is not None else "its pods"]
-    below = await seen.subnamespaces(client, namespace)
+    below = await subnamespace_names(client, namespace)
     many = known if below is None else len(below)
     if many:
         names = "" if blind or not below else f" ({shortened(below)})"

@@ -54,6 +54,20 @@ def left(until: str, now: datetime) -> int:
     return int((then.astimezone(UTC) - now).total_seconds())
 
 
+def expiry(at: str, now: datetime) -> str:
+    """Return when something expires, and in how long; "never" for ""."""
+    if not at:
+        return "never"
+    rest = left(at, now)
+    return f"{at} ({f'in {text(rest)}' if rest > 0 else 'past'})"
+
+
+def remaining(at: str, now: datetime) -> str:
+    """Return in how long something expires: `in 2h`, `now`, or "-" for never."""
+    rest = left(at, now)
+    return "-" if not at else f"in {text(rest)}" if rest > 0 else "now"
+
+
 def instant(given: str, now: datetime) -> str:
     """Return the RFC 3339 time that a duration from now, or a time, means; "" where the text is neither."""
     seconds = parse(given)

@@ -38,9 +38,9 @@ TASKS: dict[str, dict[str, tuple[str, str, str]]] = {
     },
     "Show": {
         "get": ("get", "get", "Print tenants and subnamespaces as a table, JSON or YAML."),
-        "describe": ("describe", "describe", "Show everything about a tenant or a subnamespace on one page."),
+        "describe": ("describe.command", "describe", "Show everything about a tenant or a subnamespace on one page."),
         "tree": ("tree", "tree", "Draw the tenants, their namespaces and the use of their quotas."),
-        "nodes": ("nodes", "nodes", "Show the tenant of each node, the free nodes, and the claims that wait."),
+        "nodes": ("nodes.command", "nodes", "Show the tenant of each node, the free nodes, and the claims that wait."),
         "name": ("name", "name", "Print the name of a subnamespace's namespace."),
         "wait": ("wait", "wait", "Wait until tenants or subnamespaces are ready, or gone."),
     },

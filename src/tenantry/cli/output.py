@@ -167,17 +167,28 @@ def table(
         like: Rows of another table; columns are at least as wide as there.
         has_header: Print the first line.
     """
-    from rich.cells import cell_len
     from rich.table import Table
 
     found = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold", show_header=has_header)
+    lines = [[styled(each) if isinstance(each, str) else each for each in row] for row in rows]
+    measured = [[styled(each) for each in row] for row in (headers, *like)] + lines
     for index, header in enumerate(headers):
-        width = max((cell_len(visible(row[index])) for row in (headers, *like)), default=0)
         # Only the last column is wrapped: a name in two lines could not be copied.
         wraps = index == len(headers) - 1
-        found.add_column(styled(header), no_wrap=not wraps, overflow="fold", min_width=None if wraps else width)
-    for row in rows:
-        found.add_row(*(styled(each) if isinstance(each, str) else each for each in row))
+        width = None if wraps else max(row[index].cell_len for row in measured)
+        found.add_column(styled(header), no_wrap=not wraps, overflow="fold", min_width=width)
+    for line in lines:
+        found.add_row(*line)
+    return found
+
+
+def pairs(values: Iterable[tuple[str, str]]) -> Table:
+    """Return lines of names and values, the values below each other."""
+    from rich.table import Table
+
+    found = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for name, value in values:
+        found.add_row(styled(f"{name}:"), styled(value))
     return found
 
 

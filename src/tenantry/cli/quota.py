@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -17,17 +16,12 @@ from tenantry.api.model import ObjectMeta
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import (
     Adjustment,
-    ClaimShareStatus,
-    ShareStatus,
     TenantResourceQuota,
     TenantResourceQuotaSpec,
 )
-from tenantry.cli import complete, flags, kinds, output, refusals, session
+from tenantry.cli import complete, durations, flags, kinds, output, refusals, session
 from tenantry.cli.kinds import Asked
-from tenantry.cli.page import expiry
-from tenantry.cli.seen import QuotaSeen, tenants_named
 from tenantry.cli.target import Target, takes_target
-from tenantry.cli.tree import OURS
 from tenantry.cli.wait import parse_goal, wait_for_all
 from tenantry.world import quantity
 from tenantry.world import quota as keys
@@ -36,6 +30,7 @@ from tenantry.world.validation import validate_adjustment
 if TYPE_CHECKING:
     from tenantry.cli.output import Part
     from tenantry.kube.client import Client
+    from tenantry.views.quotas import QuotaView, ShareView
 
 SHOW = "show"
 ATTEMPTS = 5
@@ -74,50 +69,6 @@ def quota() -> None:
 # -- show -----------------------------------------------------------------------------------------
 
 
-class ShareView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The part of one namespace; maps from quota key to canonical quantity.
-
-    Args:
-        namespace: Its name.
-        parent: The namespace above; "" at the top.
-        depth: 0 at the top.
-        assigned: What it and everything below it may use.
-        used: What all that uses.
-        free: What is left of it.
-        own_free: What is free in the namespace itself: what can be used there, or given to another child.
-        claims: What SliceClaims in the namespace have.
-    """
-
-    namespace: str
-    parent: str
-    depth: int
-    assigned: Mapping[str, str]
-    used: Mapping[str, str]
-    free: Mapping[str, str]
-    own_free: Mapping[str, str]
-    claims: tuple[ClaimShareStatus, ...] = ()
-
-
-class QuotaView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The quota of a tenant; maps from quota key to canonical quantity.
-
-    Args:
-        tenant: Its name.
-        hard: What the whole tree may use now.
-        used: What it uses.
-        tree: From the top.
-        omitted: How many namespaces are not in `tree`.
-        adjustments: Changes for a while.
-    """
-
-    tenant: str
-    hard: Mapping[str, str]
-    used: Mapping[str, str]
-    tree: tuple[ShareView, ...]
-    omitted: int = 0
-    adjustments: tuple[Adjustment, ...] = ()
-
-
 @quota.command()
 @takes_target
 @click.argument("names", nargs=-1, metavar="[TENANT]...", shell_complete=complete.tenants)
@@ -128,7 +79,13 @@ def show(target: Target, *, names: tuple[str, ...], form: str | None) -> None:
     OWN FREE is what can be used in the namespace itself, or given to another child. What a claim of nodes is
     assigned, the namespaces hold in its stead whose pods run there.
     """
-    views = session.run(target, lambda client: read(client, names))
+
+    async def read(client: Client) -> list[QuotaView]:
+        from tenantry.views import quotas, snapshot
+
+        return quotas.quotas(await snapshot.read(client, names))
+
+    views = session.run(target, read)
     if form:
         output.write(output.to_json({"tenants": views}))
         return
@@ -139,88 +96,6 @@ def show(target: Target, *, names: tuple[str, ...], form: str | None) -> None:
     for view in views:
         if view.omitted:
             output.talk(f"tenant {view.tenant!r}: {view.omitted} more namespaces, not listed")
-
-
-async def read(client: Client, names: Sequence[str]) -> list[QuotaView]:
-    """Return the quotas of these tenants, of all where none are given, sorted by name.
-
-    Raises:
-        NotFound: One of the names is no tenant's.
-    """
-    tenants = await tenants_named(client, names)
-    trees, quotas = await asyncio.gather(client.list(TenantResourceQuota), client.list(QuotaSeen, selectors=OURS))
-    by_tenant = {each.metadata.name: each for each in trees}
-    by_namespace = {each.metadata.namespace: each for each in quotas}
-    ordered = sorted(each.metadata.name for each in tenants)
-    return [view_of(name, by_tenant.get(name), by_namespace) for name in ordered]
-
-
-def view_of(tenant: str, tree: TenantResourceQuota | None, quotas: Mapping[str, QuotaSeen]) -> QuotaView:
-    """Return what is known of a tenant's quota.
-
-    Args:
-        tenant: Its name.
-        tree: None where the operator has not made it; then the core namespace's quota is all there is.
-        quotas: Tenantry's own, by namespace.
-    """
-    adjustments = tree.spec.adjustments if tree is not None else ()
-    if tree is not None and tree.status.tree:
-        status = tree.status
-        return QuotaView(
-            tenant=tenant,
-            hard=status.hard,
-            used=status.used,
-            tree=tuple(_share(share, quotas.get(share.namespace)) for share in _as_drawn(status.tree)),
-            omitted=status.omitted,
-            adjustments=adjustments,
-        )
-    core = quotas.get(tenant)
-    uses = core.uses() if core is not None else ()
-    top = ShareStatus(
-        namespace=tenant,
-        assigned={use.key: use.hard for use in uses},
-        used={use.key: use.used for use in uses},
-        free=_free(core),
-    )
-    return QuotaView(
-        tenant=tenant, hard=top.assigned, used=top.used, tree=(_share(top, core),), adjustments=adjustments
-    )
-
-
-def _share(share: ShareStatus, own: QuotaSeen | None) -> ShareView:
-    return ShareView(
-        namespace=share.namespace,
-        parent=share.parent,
-        depth=share.depth,
-        assigned=share.assigned,
-        used=share.used,
-        free=share.free,
-        own_free=_free(own),
-        claims=share.claims,
-    )
-
-
-def _free(own: QuotaSeen | None) -> dict[str, str]:
-    return {use.key: _less(use.hard, use.used) for use in own.uses()} if own is not None else {}
-
-
-def _as_drawn(tree: Sequence[ShareStatus]) -> list[ShareStatus]:
-    """Return shares with each behind its parent, as a tree is drawn; the status has them level by level."""
-    below: dict[str, list[ShareStatus]] = {}
-    for share in tree:
-        below.setdefault(share.parent if share.depth else "", []).append(share)
-    found: list[ShareStatus] = []
-    waiting = below.get("", [])[::-1]
-    while waiting:
-        share = waiting.pop()
-        found.append(share)
-        waiting += reversed(below.get(share.namespace, []))
-    return found
-
-
-def _less(hard: str, used: str) -> str:
-    left = quantity.parse(hard) - quantity.parse(used)
-    return quantity.write(left, binary=hard.endswith("i") or used.endswith("i"))
 
 
 def lines(views: Sequence[QuotaView], now: datetime) -> list[Part]:
@@ -235,7 +110,7 @@ def lines(views: Sequence[QuotaView], now: datetime) -> list[Part]:
                 name = ""
             rows += _claims(share)
     changes = [
-        (view.tenant, each.name, _signed(each.resources), expiry(each.expires_at, now))
+        (view.tenant, each.name, _signed(each.resources), durations.expiry(each.expires_at, now))
         for view in views
         for each in view.adjustments
     ]

@@ -24,11 +24,12 @@ from tenantry.api.slice import (
     slice_name,
 )
 from tenantry.api.wording import shortened
-from tenantry.cli import durations, flags, kinds, nodes_view, output, place, session
+from tenantry.cli import durations, flags, kinds, output, place, session
 from tenantry.cli.kinds import Asked
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import parse_goal, wait_for_all
 from tenantry.engine.conditions import find
+from tenantry.world.naming import numeric_order
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
@@ -244,9 +245,9 @@ def list_(target: Target, *, namespace: str, form: str | None) -> None:
 
 
 async def _read(client: Client, target: Target, namespace: str) -> list[SliceClaim]:
-    from tenantry.cli import nodes_reads  # with it come the operator's own reads
+    from tenantry.views import nodes  # with it comes the operator's selection of nodes
 
-    return await nodes_reads.read_claims(client, namespace, place.context_namespace(target))
+    return await nodes.read_claims(client, namespace, place.context_namespace(target))
 
 
 def _row(found: SliceClaim, now: datetime) -> tuple[str, ...]:
@@ -258,9 +259,9 @@ def _row(found: SliceClaim, now: datetime) -> tuple[str, ...]:
         meta.name,
         status.state.value + (",Degraded" if worse is not None else ""),
         f"{len(status.nodes)}/{found.spec.count}{_size(found)}",
-        shortened(sorted(status.nodes, key=nodes_view.in_order), in_order=True),
+        shortened(sorted(status.nodes, key=numeric_order), in_order=True),
         shortened(status.namespaces),
-        nodes_view.ends(found.spec.expires_at, now),
+        durations.remaining(found.spec.expires_at, now),
         "; ".join(each.message for each in (told, worse) if each is not None),
     )
     return tuple(output.cell(each) for each in cells)

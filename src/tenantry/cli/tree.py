@@ -1,41 +1,60 @@
-"""`tenantry tree`: the tenants, their namespaces, and how much of their quotas is used."""
+"""`tenantry tree`: the tenants, their namespaces, and how much of their quotas is used.
+
+acme  Ready  User:ada, Group:devs  Isolated
+└── namespace acme  Active
+    ├── pods          [██░░░░░░░░]  10 / 50   20 %
+    ├── requests.cpu  [█████████░]  3.5 / 4   87 %
+    └── web  Workspace  web-d5903d54abcc14f1  Active
+        └── requests.cpu  [█░░░░░░░░░]  200m / 2   10 %
+"""
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from tenantry.api import marks, reasons
+from tenantry.api import reasons
 from tenantry.api.errors import Forbidden, InputError
 from tenantry.api.model import ConditionStatus
-from tenantry.api.owner import Owner
-from tenantry.api.subnamespace import Subnamespace
-from tenantry.api.tenant import Tenant
-from tenantry.cli import complete, forest, output, place, session
-from tenantry.cli.forest import NamespaceView, TenantView, Use, conditions_view
-from tenantry.cli.seen import NamespaceSeen, QuotaSeen, tenants_named
+from tenantry.api.wording import shortened
+from tenantry.cli import complete, output, place, session
 from tenantry.cli.target import Target, takes_target
-from tenantry.engine.conditions import find
+from tenantry.world import quantity
 
 if TYPE_CHECKING:
-    from tenantry.kube.client import Client
+    from rich.text import Text
+    from rich.tree import Tree
 
-OURS = {"labelSelector": f"{marks.MANAGED_BY}={marks.MANAGER}"}
+    from tenantry.kube.client import Client
+    from tenantry.views.objects import KeyUsage
+    from tenantry.views.tree import ConditionView, NamespaceView, TenantView
+
+BAR = 10
+_FULL = 1.0
+_NEARLY = 0.9
+
+_REPEATS = {reasons.STALLED, reasons.RECONCILING, reasons.SUSPENDED}
+"""Conditions that repeat Ready or the first line."""
+
+_WARNINGS = {reasons.EXPIRING}
+"""Conditions that deserve a line when they are True."""
+
+_ORDINARY = {reasons.KERNEL_SHARED}
+"""Reasons of conditions that are False although nothing is wrong; only `describe` shows them."""
 
 
 @click.command()
 @takes_target
 @click.argument("names", nargs=-1, metavar="[TENANT]...", shell_complete=complete.tenants)
-@place.takes_namespace("Only this namespace and what is below it. Needs an owner's rights there, and no others.")
+@place.takes_namespace("Draw only this namespace and the namespaces below it; needs an owner's rights there.")
 @output.output_option("json")
 def tree(target: Target, *, names: tuple[str, ...], namespace: str, form: str | None) -> None:
-    r"""Draw all tenants, or those named: their namespaces and what is used of the share of each.
+    r"""Draw all tenants, or the named ones: their namespaces, and the use of each namespace's share of the quota.
 
-    Whoever may not list tenants gets the tree below the namespace of their context.
+    If you may not list tenants, the tree begins at the namespace of your context.
 
     \b
       tenantry tree
@@ -46,157 +65,126 @@ def tree(target: Target, *, names: tuple[str, ...], namespace: str, form: str | 
         raise InputError("give either names of tenants or --namespace, not both")
     # A tenant's core namespace has its name.
     start = namespace or (names[0] if len(names) == 1 else "" if names else place.context_namespace(target))
-    tenants, namespaces = session.run(target, lambda client: _read(client, names, start, only=bool(namespace)))
+    tenants, root = session.run(target, lambda client: _read(client, names, start, only=bool(namespace)))
     if form:
-        output.write(output.to_json({"tenants": tenants} if namespaces is None else {"namespaces": namespaces}))
+        output.write(output.to_json({"tenants": tenants} if root is None else {"namespaces": [root]}))
         return
     blocks = output.has_blocks(sys.stdout.encoding)
-    if namespaces is not None:
-        output.show(*forest.draw_namespaces(namespaces, blocks=blocks))
+    if root is not None:
+        output.show(draw_namespace(root, blocks=blocks))
         return
     if not tenants:
-        output.talk("no tenants; make one with `tenantry tenant create`")
-    output.show(*forest.draw(tenants, blocks=blocks))
+        output.talk("no tenants; create one with `tenantry tenant create`")
+    output.show(*draw(tenants, blocks=blocks))
 
 
 async def _read(
     client: Client, names: tuple[str, ...], start: str, *, only: bool
-) -> tuple[list[TenantView], list[NamespaceView] | None]:
-    """Return tenants; or, where only a namespace was asked for or nothing else may be read, the tree below that."""
-    from tenantry.cli.walk import walk
+) -> tuple[list[TenantView], NamespaceView | None]:
+    """Return the trees of tenants; if a namespace was requested, or nothing else may be read, the tree below it."""
+    from tenantry.views import snapshot, tree
 
     if not only:
         try:
-            return await read(client, names), None
+            return tree.tenants(await snapshot.read(client, names)), None
         except Forbidden:
             if not start:
                 raise
-    return [], [await walk(client, start)]
+    return [], tree.below(await snapshot.read_below(client, start), start)
 
 
-async def read(client: Client, names: tuple[str, ...]) -> list[TenantView]:
-    """Return the tenants of these names, all where none are given, sorted by name.
+# -- drawing --------------------------------------------------------------------------------------
 
-    Raises:
-        NotFound: One of the names is no tenant's.
-    """
-    tenants = await tenants_named(client, names)
-    namespaces, quotas, subnamespaces = await asyncio.gather(
-        client.list(NamespaceSeen, selectors=OURS),
-        client.list(QuotaSeen, selectors=OURS),
-        client.list(Subnamespace),
+
+def draw(tenants: Sequence[TenantView], *, blocks: bool) -> list[Tree]:
+    """Return the tree of each tenant; its bars are blocks, or ASCII."""
+    return [_tenant(each, blocks=blocks) for each in tenants]
+
+
+def draw_namespace(namespace: NamespaceView, *, blocks: bool) -> Tree:
+    """Return a tree that begins at a namespace."""
+    root = output.tree(_title(namespace))
+    _fill(root, namespace, blocks=blocks)
+    return root
+
+
+def _tenant(tenant: TenantView, *, blocks: bool) -> Tree:
+    root = output.tree(
+        output.styled(
+            f"{tenant.name}  ",
+            ("Ready", "green") if tenant.ready else ("NotReady", "red"),
+            *((" ", ("Suspended", "yellow")) if tenant.suspended else ()),
+            f"  {shortened(tenant.owners, in_order=True)}  {tenant.network}",
+        )
     )
-    return assemble(tenants, namespaces, quotas, subnamespaces)
+    for line in _troubles(tenant.conditions):
+        root.add(line)
+    for namespace in tenant.namespaces:
+        _fill(root.add(output.styled(_title(namespace))), namespace, blocks=blocks)
+    return root
 
 
-def assemble(
-    tenants: Sequence[Tenant],
-    namespaces: Sequence[NamespaceSeen],
-    quotas: Sequence[QuotaSeen],
-    subnamespaces: Sequence[Subnamespace],
-) -> list[TenantView]:
-    """Return the trees of these tenants, sorted by name.
-
-    Args:
-        tenants: Those to show.
-        namespaces: All that are Tenantry's.
-        quotas: Tenantry's own.
-        subnamespaces: All of them.
-    """
-    owned: dict[str, list[NamespaceSeen]] = {}
-    for namespace in namespaces:
-        owned.setdefault(namespace.metadata.labels.get(marks.TENANT_UID, ""), []).append(namespace)
-    used = {quota.metadata.namespace: quota.uses() for quota in quotas}
-    inside: dict[str, list[Subnamespace]] = {}
-    for each in subnamespaces:
-        inside.setdefault(each.metadata.namespace, []).append(each)
+def _troubles(conditions: Sequence[ConditionView]) -> list[Text]:
+    """Return a line for each condition that the first line does not show."""
+    if not conditions:
+        return [output.styled(("the operator has not dealt with it yet", "yellow"))]
+    ready = [each for each in conditions if each.type == reasons.READY]
+    others = [each for each in conditions if each.type not in _REPEATS | _WARNINGS | {reasons.READY}]
+    wrong = [
+        each for each in (*ready, *others) if each.status is not ConditionStatus.TRUE and each.reason not in _ORDINARY
+    ]
+    warned = [each for each in conditions if each.type in _WARNINGS and each.status is ConditionStatus.TRUE]
     return [
-        view_of(tenant, _Tree(owned.get(tenant.metadata.uid, []), used, inside).roots())
-        for tenant in sorted(tenants, key=lambda each: each.key)
+        *(output.styled((f"{each.type} is {each.status}: {each.reason}: {each.message}", "red")) for each in wrong),
+        *(output.styled((f"{each.type}: {each.message}", "yellow")) for each in warned),
     ]
 
 
-class _Tree:
-    """The namespaces of one tenant.
-
-    Args:
-        namespaces: All of them.
-        used: What is used of each namespace's share.
-        inside: The Subnamespaces in each namespace.
-    """
-
-    def __init__(
-        self,
-        namespaces: Sequence[NamespaceSeen],
-        used: Mapping[str, tuple[Use, ...]],
-        inside: Mapping[str, Sequence[Subnamespace]],
-    ) -> None:
-        self._used = used
-        self._inside = inside
-        self._left = {each.metadata.name: each for each in sorted(namespaces, key=lambda each: each.key)}
-        self._below: dict[str, list[NamespaceSeen]] = {}
-        for each in self._left.values():
-            self._below.setdefault(each.metadata.labels.get(marks.PARENT, ""), []).append(each)
-
-    def roots(self) -> tuple[NamespaceView, ...]:
-        """Return the core namespace with all below it, and whatever hangs nowhere."""
-        found = [self._view(each, None) for each in self._below.get("", ())]
-        while self._left:
-            # A parent that is gone, or labels that run in a circle: shown at the top rather than not at all.
-            found.append(self._view(next(iter(self._left.values())), None))
-        return tuple(found)
-
-    def _view(self, namespace: NamespaceSeen, bound: Subnamespace | None) -> NamespaceView:
-        meta = namespace.metadata
-        self._left.pop(meta.name, None)
-        subnamespaces = {each.metadata.uid: each for each in self._inside.get(meta.name, ())}
-        children: list[NamespaceView] = []
-        for each in self._below.get(meta.name, ()):
-            uid = each.metadata.labels.get(marks.SUBNAMESPACE_UID, "")
-            if each.metadata.name in self._left:
-                children.append(self._view(each, subnamespaces.pop(uid, None)))
-        children += [_pending(each) for each in subnamespaces.values()]
-        subnamespace = meta.labels.get(marks.SUBNAMESPACE, "")
-        return NamespaceView(
-            name=meta.name,
-            phase=namespace.status.phase,
-            kind=meta.labels.get(marks.KIND, marks.KIND_CORE),
-            subnamespace=subnamespace,
-            bound=bound is not None or not subnamespace,
-            expires_at=bound.spec.expires_at if bound is not None else "",
-            quota=self._used.get(meta.name, ()),
-            conditions=conditions_view(bound.status.conditions) if bound is not None else (),
-            children=tuple(sorted(children, key=lambda child: child.subnamespace)),
-        )
+def _fill(branch: Tree, namespace: NamespaceView, *, blocks: bool) -> None:
+    """Add to a namespace's branch its conditions, the bars of its quota, and the namespaces below it."""
+    if not namespace.bound:
+        branch.add(output.styled(("its Subnamespace is not there", "yellow")))
+    elif namespace.subnamespace and namespace.conditions is not None:
+        for line in _troubles(namespace.conditions):
+            branch.add(line)
+    texts = [(use.key, use.used, use.hard) for use in namespace.quota]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    for use in namespace.quota:
+        branch.add(_use(use, widths, blocks=blocks))
+    for child in namespace.children:
+        _fill(branch.add(output.styled(_title(child))), child, blocks=blocks)
 
 
-def _pending(value: Subnamespace) -> NamespaceView:
-    return NamespaceView(
-        name="",
-        phase="",
-        kind=value.spec.mode.value.lower(),
-        subnamespace=value.metadata.name,
-        expires_at=value.spec.expires_at,
-        conditions=conditions_view(value.status.conditions),
+def _title(namespace: NamespaceView) -> str:
+    state = "not yours to look into" if namespace.is_closed else namespace.phase
+    place = f"{namespace.name}  {state}" if namespace.name else "no namespace yet"
+    if namespace.subnamespace:
+        head = f"{namespace.subnamespace}  {namespace.kind.capitalize()}  {place}"
+    else:
+        head = f"namespace {place}"
+    return head if namespace.quota or not namespace.name or namespace.is_closed else f"{head}  no quota"
+
+
+def _use(use: KeyUsage, widths: Sequence[int], *, blocks: bool) -> Text:
+    share = _share(use)
+    full = min(BAR, int(share * BAR))
+    # A little is not nothing.
+    full = max(full, 1) if share > 0 else full
+    block, space = ("█", "░") if blocks else ("#", "-")
+    color = "red" if share >= _FULL else "yellow" if share >= _NEARLY else "green"
+    # Rounded down: 100 % is only of what is full.
+    return output.styled(
+        f"{use.key.ljust(widths[0])}  [",
+        (block * full + space * (BAR - full), color),
+        f"]  {use.used.rjust(widths[1])} / {use.hard.ljust(widths[2])}  {int(share * 100):3d} %",
     )
 
 
-def view_of(tenant: Tenant, namespaces: tuple[NamespaceView, ...]) -> TenantView:
-    """Return what the tree shows of a tenant. One whose newest spec was not dealt with yet is not ready."""
-    current = tenant.status.observed_generation >= tenant.metadata.generation
-    ready = find(tenant.status.conditions, reasons.READY)
-    return TenantView(
-        name=tenant.metadata.name,
-        ready=current and ready is not None and ready.status is ConditionStatus.TRUE,
-        suspended=tenant.spec.suspended,
-        network=tenant.spec.isolation.network,
-        owners=tuple(owner_text(owner) for owner in tenant.spec.owners),
-        conditions=conditions_view(tenant.status.conditions),
-        namespaces=namespaces,
-    )
-
-
-def owner_text(owner: Owner) -> str:
-    """Return an owner as `--owner` takes it."""
-    name = f"{owner.namespace}/{owner.name}" if owner.namespace else owner.name
-    return f"{owner.kind}:{name}"
+def _share(use: KeyUsage) -> float:
+    try:
+        used, hard = quantity.parse(use.used), quantity.parse(use.hard)
+    except InputError:
+        return 0.0
+    if hard == 0:
+        return _FULL if used else 0.0
+    return float(used / hard)

@@ -8,6 +8,7 @@ search, and the tenant's uid is not the tenant's to choose (E07, E08).
 
 from __future__ import annotations
 
+import re
 from hashlib import sha256
 
 DIGITS = 16
@@ -26,3 +27,8 @@ def child_name(tenant_uid: str, parent: str, name: str, cluster_uid: str = "") -
     if cluster_uid:
         parts.insert(0, cluster_uid)
     return f"{name}-{sha256('/'.join(parts).encode()).hexdigest()[:DIGITS]}"
+
+
+def numeric_order(name: str) -> tuple[tuple[int, str], ...]:
+    """Return the sort key of a name: node-2 comes before node-10."""
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name))

@@ -1,4 +1,4 @@
-"""What a pod asks of its node. Pure; the sums are Kubernetes' own."""
+"""What a pod requests of its node, computed as the scheduler does. Pure."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class _Status(msgspec.Struct, frozen=True, gc=False):
     phase: str = ""
 
 
-class PodSeen(msgspec.Struct, frozen=True, gc=False):
-    """A pod with what it asks for, and where it is."""
+class PodRequests(msgspec.Struct, frozen=True, gc=False):
+    """A pod with its requests and its node."""
 
     metadata: _Metadata
     spec: _Spec = _Spec()
@@ -46,11 +46,11 @@ class PodSeen(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def node(self) -> str:
-        """Return the node whose room it takes; "" where it takes none."""
+        """Return the node whose capacity the pod takes; "" for none, as of a finished pod."""
         return self.spec.node_name if self.status.phase not in FINISHED else ""
 
-    def asks(self, resource: str) -> Fraction:
-        """Return how much of a resource the scheduler counts for it.
+    def requested(self, resource: str) -> Fraction:
+        """Return how much of a resource the scheduler counts for the pod.
 
         Source: Kubernetes, "Sidecar Containers", resource sharing within containers, and "Pod Overhead".
         """
@@ -62,18 +62,18 @@ class PodSeen(msgspec.Struct, frozen=True, gc=False):
         beside = Fraction(0)
         most = Fraction(0)
         for each in spec.init_containers:
-            asked = _asked(each, resource)
-            most = max(most, beside + asked)
-            # A sidecar goes on beside all that start after it.
-            beside += asked if each.restart_policy == "Always" else 0
-        return max(most, beside + sum((_asked(each, resource) for each in spec.containers), Fraction(0))) + over
+            request = _request(each, resource)
+            most = max(most, beside + request)
+            # A sidecar keeps running beside the containers that start after it.
+            beside += request if each.restart_policy == "Always" else 0
+        return max(most, beside + sum((_request(each, resource) for each in spec.containers), Fraction(0))) + over
 
 
-def _asked(container: _Container, resource: str) -> Fraction:
+def _request(container: _Container, resource: str) -> Fraction:
     requests = container.resources.requests if container.resources is not None else None
     return parse((requests or {}).get(resource, "0"))
 
 
-def together(pods: Iterable[PodSeen], resource: str) -> Fraction:
-    """Return how much of a resource pods ask for together."""
-    return sum((pod.asks(resource) for pod in pods), Fraction(0))
+def total(pods: Iterable[PodRequests], resource: str) -> Fraction:
+    """Return how much of a resource pods request together."""
+    return sum((pod.requested(resource) for pod in pods), Fraction(0))

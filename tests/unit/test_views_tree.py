@@ -10,12 +10,13 @@ import pytest
 
 from tenantry.api.model import ConditionStatus, ObjectMeta
 from tenantry.api.owner import Owner, OwnerKind
-from tenantry.api.subnamespace import Mode, Subnamespace, SubnamespaceSpec
+from tenantry.api.subnamespace import Mode, Subnamespace, SubnamespaceQuota, SubnamespaceSpec, SubnamespaceStatus
 from tenantry.api.tenant import Tenant, TenantSpec
 from tenantry.cli import output
-from tenantry.cli.forest import ConditionView, NamespaceView, TenantView, Use, draw
-from tenantry.cli.seen import NamespaceSeen, NamespaceStatus
-from tenantry.cli.tree import assemble
+from tenantry.cli.tree import draw
+from tenantry.views.objects import KeyUsage, NamespaceStatus, NamespaceWithPhase
+from tenantry.views.snapshot import Snapshot
+from tenantry.views.tree import ConditionView, NamespaceView, TenantView, below, tenants
 
 READY = ConditionView(type="Ready", status=ConditionStatus.TRUE, reason="Established", message="all is there")
 BLOCKED = ConditionView(type="Ready", status=ConditionStatus.FALSE, reason="NamespaceExists", message="choose another")
@@ -34,7 +35,7 @@ def drawn_in_ascii(views: list[TenantView]) -> list[str]:
 
 
 def tenant(
-    *conditions: ConditionView, ready: bool = True, quota: tuple[Use, ...] = (), suspended: bool = False
+    *conditions: ConditionView, ready: bool = True, quota: tuple[KeyUsage, ...] = (), suspended: bool = False
 ) -> TenantView:
     namespace = NamespaceView(name="acme", phase="Active", quota=quota)
     return TenantView(
@@ -49,7 +50,7 @@ def tenant(
 
 
 def test_a_ready_tenant() -> None:
-    quota = (Use("pods", "5", "10"), Use("requests.memory", "7Gi", "8Gi"))
+    quota = (KeyUsage("pods", "5", "10"), KeyUsage("requests.memory", "7Gi", "8Gi"))
     assert drawn([tenant(READY, quota=quota)]) == [
         "acme  Ready  User:ada, Group:devs  Isolated",
         "└── namespace acme  Active",
@@ -59,7 +60,7 @@ def test_a_ready_tenant() -> None:
 
 
 def test_the_same_in_ascii() -> None:
-    lines = drawn_in_ascii([tenant(READY, quota=(Use("pods", "5", "10"),)), tenant(BLOCKED, STALLED, ready=False)])
+    lines = drawn_in_ascii([tenant(READY, quota=(KeyUsage("pods", "5", "10"),)), tenant(BLOCKED, STALLED, ready=False)])
     assert lines == [
         "acme  Ready  User:ada, Group:devs  Isolated",
         "`-- namespace acme  Active",
@@ -84,14 +85,14 @@ def test_the_same_in_ascii() -> None:
     ],
 )
 def test_bars_say_full_only_of_what_is_full(used: str, hard: str, bar: str, share: str) -> None:
-    line = drawn_in_ascii([tenant(READY, quota=(Use("cpu", used, hard),))])[-1]
+    line = drawn_in_ascii([tenant(READY, quota=(KeyUsage("cpu", used, hard),))])[-1]
     assert f"[{bar}]" in line
     assert line.endswith(share)
 
 
 def test_colours_repeat_the_words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     views = [
-        tenant(READY, quota=(Use("cpu", "10", "10"),), suspended=True),
+        tenant(READY, quota=(KeyUsage("cpu", "10", "10"),), suspended=True),
         tenant(BLOCKED, ready=False),
         tenant(ready=False),
     ]
@@ -131,11 +132,11 @@ def test_a_tree_of_namespaces() -> None:
         phase="Active",
         kind="workspace",
         subnamespace="web",
-        quota=(Use("pods", "1", "4"),),
+        quota=(KeyUsage("pods", "1", "4"),),
         conditions=(READY, EXPIRING),
         children=(shop, late),
     )
-    core = NamespaceView(name="acme", phase="Active", quota=(Use("pods", "5", "10"),), children=(web,))
+    core = NamespaceView(name="acme", phase="Active", quota=(KeyUsage("pods", "5", "10"),), children=(web,))
     assert drawn([msgspec.structs.replace(tenant(READY), namespaces=(core,))])[1:] == [
         "└── namespace acme  Active",
         "    ├── pods  [█████░░░░░]  5 / 10   50 %",
@@ -148,13 +149,13 @@ def test_a_tree_of_namespaces() -> None:
     ]
 
 
-def _namespace(name: str, parent: str = "", **labels: str) -> NamespaceSeen:
+def _namespace(name: str, parent: str = "", **labels: str) -> NamespaceWithPhase:
     marked = {f"tenantry.dev/{key.replace('_', '-')}": value for key, value in labels.items()}
     marked |= {"tenantry.dev/tenant-uid": "t-uid"} | ({"tenantry.dev/parent": parent} if parent else {})
-    return NamespaceSeen(metadata=ObjectMeta(name=name, labels=marked), status=NamespaceStatus(phase="Active"))
+    return NamespaceWithPhase(metadata=ObjectMeta(name=name, labels=marked), status=NamespaceStatus(phase="Active"))
 
 
-def _child(name: str, parent: str, uid: str) -> NamespaceSeen:
+def _child(name: str, parent: str, uid: str) -> NamespaceWithPhase:
     return _namespace(f"{name}-1", parent, kind="workspace", subnamespace=name, subnamespace_uid=uid)
 
 
@@ -172,7 +173,7 @@ def test_the_tree_is_put_together_from_labels_and_subnamespaces() -> None:
     """E04: a namespace stands below its parent, and a Subnamespace without one below the namespace that it is in."""
     namespaces = [_child("b", "a-1", "b-uid"), _child("a", "acme", "a-uid"), _namespace("acme", kind="core")]
     subnamespaces = [_sub("a", "acme", "a-uid"), _sub("b", "a-1", "new-uid"), _sub("0", "a-1", "c-uid")]
-    (view,) = assemble([ACME], namespaces, [], subnamespaces)
+    (view,) = tenants(Snapshot(tenants=[ACME], namespaces=namespaces, subnamespaces=subnamespaces))
     (core,) = view.namespaces
     (a,) = core.children
     assert (core.name, a.name, a.subnamespace, a.bound) == ("acme", "a-1", "a", True)
@@ -187,9 +188,9 @@ def test_the_tree_is_put_together_from_labels_and_subnamespaces() -> None:
 @pytest.mark.parametrize(
     "odd", [[_child("x", "y-1", ""), _child("y", "x-1", "")], [_child("x", "gone", "")], [_child("x", "x-1", "")]]
 )
-def test_namespaces_that_hang_nowhere_are_shown_once(odd: list[NamespaceSeen]) -> None:
+def test_namespaces_that_hang_nowhere_are_shown_once(odd: list[NamespaceWithPhase]) -> None:
     """A tree can be drawn whatever the labels say."""
-    (view,) = assemble([ACME], [_namespace("acme", kind="core"), *odd], [], [])
+    (view,) = tenants(Snapshot(tenants=[ACME], namespaces=[_namespace("acme", kind="core"), *odd]))
     shown: list[str] = []
     left = list(view.namespaces)
     while left:
@@ -197,3 +198,18 @@ def test_namespaces_that_hang_nowhere_are_shown_once(odd: list[NamespaceSeen]) -
         shown.append(each.name)
         left += each.children
     assert sorted(shown) == sorted(["acme", *(each.metadata.name for each in odd)])
+
+
+def test_an_owner_sees_the_totals_of_a_subtenant_and_nothing_inside() -> None:
+    """E05: the tree of an owner is made of what the owner may read."""
+    total = SubnamespaceQuota(assigned={"pods": "4"}, used={"pods": "1"})
+    status = SubnamespaceStatus(namespace="shop-1", quota=total)
+    shop = msgspec.structs.replace(_sub("shop", "acme", "s-uid"), status=status)
+    namespaces = [_namespace("acme", kind="core"), _child("a", "acme", "a-uid")]
+    core = below(Snapshot(namespaces=namespaces, subnamespaces=[shop, _sub("a", "acme", "a-uid")]), "acme")
+    assert core.conditions is None
+    assert [(each.subnamespace, each.name, each.is_closed) for each in core.children] == [
+        ("a", "a-1", False),
+        ("shop", "shop-1", True),
+    ]
+    assert core.children[1].quota == (KeyUsage("pods", "1", "4"),)

@@ -1,0 +1,1 @@
+"""`tenantry describe`: a page for each kind."""

@@ -1,0 +1,63 @@
+"""`tenantry describe`: everything that a person asks about one tenant, on one page."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from tenantry.api.errors import InputError
+from tenantry.cli import complete, kinds, output, place, session
+from tenantry.cli.kinds import Asked
+from tenantry.cli.target import Target, takes_target
+
+if TYPE_CHECKING:
+    from tenantry.cli.output import Part
+    from tenantry.kube.client import Client
+
+
+@click.command()
+@takes_target
+@click.argument(
+    "words", nargs=-1, required=True, metavar="KIND NAME... | KIND/NAME...", shell_complete=complete.objects
+)
+@place.namespace_option
+def describe(target: Target, *, words: tuple[str, ...], namespace: str) -> None:
+    r"""Print what a tenant should be, how it is, what it has, who gets in, and what happened lately.
+
+    \b
+      tenantry describe tenant acme
+      tenantry describe subnamespace web -n acme
+      tenantry describe trq acme
+    """
+    asked = kinds.parse(words)
+    for each in asked:
+        if not each.names:
+            plural = each.kind.resource.plural
+            raise InputError(f"name what to describe, as in `tenantry describe {plural} NAME`; see `{each.listing}`")
+    asked = place.settle(target, asked, namespace)
+    now = datetime.now(UTC)
+
+    async def work(client: Client) -> list[list[Part]]:
+        return [await _page(client, each, name, now) for each in asked for name in each.names]
+
+    output.show(*output.paragraphs(session.run(target, work)))
+
+
+async def _page(client: Client, asked: Asked, name: str, now: datetime) -> list[Part]:
+    from tenantry.api.subnamespace import Subnamespace
+    from tenantry.api.tenant import Tenant
+    from tenantry.api.tenantresourcequota import TenantResourceQuota
+    from tenantry.cli.describe import subnamespace, tenant
+    from tenantry.views import description
+
+    if asked.kind is Tenant:
+        return tenant.page(await description.read_tenant(client, name), now)
+    value = await client.get(asked.kind, name, asked.namespace)
+    events = await description.read_events(client, asked.kind, name, asked.namespace)
+    if isinstance(value, Subnamespace):
+        return subnamespace.subnamespace_page(value, events, now)
+    if isinstance(value, TenantResourceQuota):
+        return subnamespace.quota_page(value, events, now)
+    return [*output.to_yaml([value]).splitlines()]

@@ -1,0 +1,1 @@
+"""`tenantry nodes`: the command, and the table that it prints."""

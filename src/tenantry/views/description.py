@@ -1,0 +1,140 @@
+"""Everything about one object on one page: the object, the contents of its namespace, and its events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from tenantry.api.errors import ApiError, Forbidden, NotFound
+from tenantry.api.kubernetes import LimitRange, RoleBinding
+from tenantry.api.marks import TENANT_UID
+from tenantry.api.model import KubernetesObject, Resource
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
+from tenantry.controllers.tenant import clusternetworkpolicy
+from tenantry.engine.tasks import first_error
+from tenantry.kube import wire
+from tenantry.views.objects import (
+    ClusterNetworkPolicyTier,
+    NamespaceWithPhase,
+    NetworkPolicyTypes,
+    ReportedEvent,
+    ResourceQuotaWithUsage,
+)
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+K = TypeVar("K", bound=KubernetesObject)
+
+PODS = Resource("", "v1", "pods", "Pod")
+
+
+class TenantDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about one tenant; None stands for objects that the user may not read."""
+
+    tenant: Tenant
+    namespace: NamespaceWithPhase | None
+    quotas: Sequence[ResourceQuotaWithUsage] | None
+    limits: Sequence[LimitRange] | None
+    policies: Sequence[NetworkPolicyTypes] | None
+    cluster_policies: Sequence[ClusterNetworkPolicyTier] | None
+    bindings: Sequence[RoleBinding] | None
+    pods: int | None
+    subnamespaces: Sequence[Subnamespace] | None
+    events: Sequence[ReportedEvent] | None
+
+    @property
+    def owns_namespace(self) -> bool:
+        """Return whether the namespace of the tenant's name belongs to the tenant."""
+        labels = self.namespace.metadata.labels if self.namespace is not None else {}
+        return labels.get(TENANT_UID) == self.tenant.metadata.uid
+
+
+async def read_tenant(client: Client, name: str) -> TenantDescription:
+    """Read everything about a tenant.
+
+    Raises:
+        NotFound: There is no such tenant.
+    """
+    tenant = await client.get(Tenant, name)
+    with first_error():
+        async with asyncio.TaskGroup() as group:
+            start = group.create_task
+            namespaces = start(_list(client, NamespaceWithPhase, selectors=_named(name)))
+            quotas = start(_list(client, ResourceQuotaWithUsage, namespace=name))
+            limits = start(_list(client, LimitRange, namespace=name))
+            policies = start(_list(client, NetworkPolicyTypes, namespace=name))
+            cluster_policies = start(
+                _list(client, ClusterNetworkPolicyTier, selectors=_named(clusternetworkpolicy.name_of(name)))
+            )
+            bindings = start(_list(client, RoleBinding, namespace=name))
+            pods = start(count_pods(client, name))
+            subnamespaces = start(_list(client, Subnamespace, namespace=name))
+            events = start(read_events(client, Tenant, name))
+    return TenantDescription(
+        tenant=tenant,
+        namespace=next(iter(namespaces.result() or ()), None),
+        quotas=quotas.result(),
+        limits=limits.result(),
+        policies=policies.result(),
+        cluster_policies=cluster_policies.result(),
+        bindings=bindings.result(),
+        pods=pods.result(),
+        subnamespaces=subnamespaces.result(),
+        events=events.result(),
+    )
+
+
+async def read_events(
+    client: Client, kind: type[KubernetesObject], name: str, namespace: str = ""
+) -> list[ReportedEvent] | None:
+    """Return the events about an object; None if the user may not read them."""
+    about = {"fieldSelector": f"regarding.kind={kind.resource.kind},regarding.name={name}"}
+    return await _list(client, ReportedEvent, namespace=namespace, selectors=about)
+
+
+class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    remaining_item_count: int = 0
+
+
+class _FirstPage(msgspec.Struct, frozen=True):
+    items: list[msgspec.Raw]
+    metadata: _ListMeta
+
+
+async def count_pods(client: Client, namespace: str) -> int | None:
+    """Return the number of pods in a namespace, reading only one of them; None if the user may not list pods."""
+    try:
+        answer = await client.request("GET", wire.path(PODS, namespace), query={"limit": "1"})
+    except ApiError:
+        return None
+    first = client.decode(_FirstPage, answer)
+    return len(first.items) + first.metadata.remaining_item_count
+
+
+async def subnamespace_names(client: Client, namespace: str) -> list[str] | None:
+    """Return the names of the Subnamespaces in a namespace, sorted; None if the user may not list them."""
+    try:
+        found = await client.list(Subnamespace, namespace=namespace)
+    except ApiError:
+        return None
+    return sorted(each.metadata.name for each in found)
+
+
+def _named(name: str) -> dict[str, str]:
+    return {"fieldSelector": f"metadata.name={name}"}
+
+
+async def _list(
+    client: Client, kind: type[K], *, namespace: str = "", selectors: dict[str, str] | None = None
+) -> list[K] | None:
+    try:
+        return await client.list(kind, namespace=namespace, selectors=selectors)
+    except NotFound:
+        return []  # the cluster does not have the kind
+    except Forbidden:
+        return None

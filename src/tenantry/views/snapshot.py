@@ -1,0 +1,108 @@
+"""The objects that trees and quotas are computed from: lists of a client, or the contents of a cluster's caches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tenantry.api import marks
+from tenantry.api.errors import Forbidden, NotFound
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
+from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.engine.tasks import all_of, first_error
+from tenantry.views.objects import NamespaceWithPhase, ResourceQuotaWithUsage
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+MANAGED = {"labelSelector": f"{marks.MANAGED_BY}={marks.MANAGER}"}
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Objects of one cluster at about the same time.
+
+    Args:
+        tenants: The tenants to show, sorted by name.
+        namespaces: The managed namespaces.
+        quotas: The managed ResourceQuotas.
+        subnamespaces: All Subnamespaces.
+        tenant_quotas: All TenantResourceQuotas.
+    """
+
+    tenants: Sequence[Tenant] = ()
+    namespaces: Sequence[NamespaceWithPhase] = ()
+    quotas: Sequence[ResourceQuotaWithUsage] = ()
+    subnamespaces: Sequence[Subnamespace] = ()
+    tenant_quotas: Sequence[TenantResourceQuota] = ()
+
+
+async def read(client: Client, names: Sequence[str] = ()) -> Snapshot:
+    """List the objects of these tenants, or of all tenants if there are no names.
+
+    Raises:
+        NotFound: No tenant has one of the names.
+        Forbidden: The user may not list one of the kinds.
+    """
+    with first_error():
+        async with asyncio.TaskGroup() as group:
+            tenants = group.create_task(_tenants(client, names))
+            namespaces = group.create_task(client.list(NamespaceWithPhase, selectors=MANAGED))
+            quotas = group.create_task(client.list(ResourceQuotaWithUsage, selectors=MANAGED))
+            subnamespaces = group.create_task(client.list(Subnamespace))
+            tenant_quotas = group.create_task(client.list(TenantResourceQuota))
+    return Snapshot(
+        tenants=sorted(tenants.result(), key=lambda each: each.key),
+        namespaces=namespaces.result(),
+        quotas=quotas.result(),
+        subnamespaces=subnamespaces.result(),
+        tenant_quotas=tenant_quotas.result(),
+    )
+
+
+async def _tenants(client: Client, names: Sequence[str]) -> list[Tenant]:
+    if not names:
+        return await client.list(Tenant)
+    return [await client.get(Tenant, name) for name in dict.fromkeys(names)]
+
+
+async def read_below(client: Client, start: str) -> Snapshot:
+    """Read a namespace and the namespaces below it, level by level, with an owner's rights.
+
+    An owner may not list tenants or namespaces, but may read the namespaces that the statuses of Subnamespaces name.
+    Namespaces that the user may not read are missing in the result.
+
+    Raises:
+        NotFound: There is no namespace of this name.
+        Forbidden: The user may not read it.
+    """
+    level = [await _read_namespace(client, start)]
+    found = {start: level[0]}
+    while level:
+        below = {each.status.namespace for part in level for each in part.subnamespaces} - {"", *found}
+        read = await all_of(_read_if_allowed(client, name) for name in sorted(below))
+        level = [each for each in read if each is not None]
+        found |= {each.namespaces[0].metadata.name: each for each in level}
+    return Snapshot(
+        namespaces=[each for part in found.values() for each in part.namespaces],
+        quotas=[each for part in found.values() for each in part.quotas],
+        subnamespaces=[each for part in found.values() for each in part.subnamespaces],
+    )
+
+
+async def _read_namespace(client: Client, name: str) -> Snapshot:
+    return Snapshot(
+        namespaces=[await client.get(NamespaceWithPhase, name)],
+        quotas=await client.list(ResourceQuotaWithUsage, namespace=name, selectors=MANAGED),
+        subnamespaces=await client.list(Subnamespace, namespace=name),
+    )
+
+
+async def _read_if_allowed(client: Client, name: str) -> Snapshot | None:
+    try:
+        return await _read_namespace(client, name)
+    except (Forbidden, NotFound):
+        return None  # closed to this user, or deleted since
