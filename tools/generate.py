@@ -1,9 +1,10 @@
-"""Writes what is made from the code: deploy/ and docs/reference/. `--check` only fails where something is stale."""
+"""Generate deploy/ and docs/reference/ from the code; with `--check`, only fail if a file is stale."""
 
 from __future__ import annotations
 
 import ast
 import difflib
+import itertools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,92 +37,17 @@ Schema = dict[str, Any]
 YAML_HEAD = "# Made by tools/generate.py from the code; do not edit.\n"
 MARKDOWN_HEAD = "<!-- Made by tools/generate.py from the code; do not edit. -->\n\n"
 
-MEANINGS = {
-    "Ready": "Everything that the spec asks for is in place.",
-    "Reconciling": "There only while true: something is on its way, or failed in a way that passes by itself.",
-    "Stalled": "There only while true: nothing changes until a person changes something; the message says what.",
-    "Suspended": "There only while true, or on the way: nobody but administrators gets in, and nothing new is made.",
-    "ClusterNetworkPolicyInForce": "There where the spec asks for it: a ClusterNetworkPolicy keeps other tenants away.",
-    "EgressNarrowed": "There only while true: pods of a Baseline tenant do not reach some addresses beside the nodes'.",
-    "TenantsMissing": "There only while true: tenants that TenancyDefaults name are not there.",
-    "TenantNotFound": "A tenant that has a level of its own in `spec.fairness.reserved` is not there.",
-    "HostsTaken": "There only while true: something in the namespace has a host that another tenant had first.",
-    "HostTaken": "An Ingress, Gateway or route has a host that another tenant, or the cluster itself, had first.",
-    "Sandboxed": "There where `spec.isolation.runtime` is not Shared: whether new pods run in a sandbox.",
-    "Established": "Namespace, rights, limits and isolation are in place.",
-    "Progressing": "On the way.",
-    "NamespaceTerminating": "The tenant's namespace is being deleted; when it is gone, it is made anew.",
-    "ApiError": "The API server failed or refused for the moment; it is tried again.",
-    "NamespaceExists": "A namespace of the tenant's name is somebody else's: choose another name, or make room.",
-    "ObjectExists": "An object of a name that the tenant needs is somebody else's: delete or rename it.",
-    "InvalidSpec": "The spec, or an annotation that the message names, is wrong in a way that no schema catches.",
-    "Refused": "The API server does not let the operator do it: its rights, a policy or a quota.",
-    "Expiring": "There only while true: the end of a lease is near, or past.",
-    "Approved": "There only while true: somebody who may has approved the request.",
-    "Denied": "There only while true: somebody who may has denied the request.",
-    "AwaitingDecision": "Nobody has decided the request yet.",
-    "Decided": "A person has decided; `status.decidedBy` says who, `status.reason` why.",
-    "DecidedAutomatically": "A rule of `TenancyDefaults.spec.autoApprove` has approved the request.",
-    "Granted": "What was asked for is given.",
-    "RoleNotFound": "The role that is asked for is not there; once it is, an approved request is granted.",
-    "TenantExists": "A tenant of the name that is asked for is there already.",
-    "TenantSuspended": "The tenant is suspended; the grant is there again when that ends.",
-    "Inherited": "There where something is inherited: whether all of it is in place.",
-    "NotATenantsNamespace": "A Subnamespace is in a namespace that is no tenant's: make it in a tenant's.",
-    "QuotaInsufficient": "The parent cannot give the quota that is asked for; the message says how much of which key.",
-    "QuotaKeyNotLimited": "The quota names a key that the tenant's quota does not have.",
-    "QuotaShort": "The quota is less than what the subnamespaces inside hold; the message says by how much.",
-    "QuotaExceeded": "More is in use than the quota allows now: nothing is killed, new use is refused.",
-    "LimitReached": "The tenant's `spec.namespaces` does not allow another one, or not this deep.",
-    "NotAllowed": "The tenant's `spec.namespaces` does not allow this name, label or annotation.",
-    "ChildrenExist": "It is not deleted while Subnamespaces are inside: delete them, or allow cascading deletion.",
-    "KindNotInheritable": "A kind that no administrator has allowed to be inherited, or that the cluster lacks.",
-    "InheritanceClash": "An object of an inherited object's name is somebody else's; it is left as it is.",
-    "CannotAdopt": "The namespace that `spec.adopt` names cannot become the child; the message says why.",
-    "ExpiresSoon": "The lease ends within a day.",
-    "Expired": "The lease has ended.",
-    "SuspendedBySpec": "`spec.suspended` is true, and everybody's rights are taken away.",
-    "Suspending": "`spec.suspended` is true, and not everybody's rights are taken away yet.",
-    "Resuming": "`spec.suspended` is false, and not everybody has their rights back yet.",
-    "InForce": "The ClusterNetworkPolicy is in place.",
-    "RuntimeClassInForce": "New pods run in the RuntimeClass that the message names.",
-    "NoRuntimeClass": "The spec asks for a sandbox, and the cluster has no RuntimeClass of one, or not the one named.",
-    "KernelShared": "The spec does not say, and the cluster has no sandbox: pods share the kernel of their node.",
-    "TooManyAddresses": "Nodes have more addresses than a policy holds: name their subnets in TenancyDefaults.",
-    "KindNotInstalled": "The cluster does not have the kind ClusterNetworkPolicy: install network-policy-api v0.2.",
-    "Created": "Something was made.",
-    "Corrected": "What somebody changed or deleted by hand was put back.",
-    "Pending": "There only while true: no nodes are set aside for the claim; its reason says why.",
-    "Reserved": "There only while true: the nodes are set aside, and no new pods of others come.",
-    "Draining": "There only while true: somebody uses the claim, and pods of others are leaving its nodes.",
-    "Bound": "There only while true: the nodes are the tenant's alone.",
-    "Releasing": "There only while true: the tenant's pods are leaving, and the nodes are given back then.",
-    "Degraded": "There only while true: nodes of a slice are gone or not ready; the message names them.",
-    "AwaitingAdministrator": "The claim is Manual: an administrator makes its Slice, as with `tenantry slice approve`.",
-    "NodesInsufficient": "Too few nodes are free that fit; the message says what would fit, `explain slice` why.",
-    "NodesReserved": "The nodes are set aside until a namespace uses the claim.",
-    "PodsLeaving": "Pods are asked to leave as their disruption budgets allow, and deleted after the grace period.",
-    "NodesBound": "Nobody but the tenant has pods on the nodes, DaemonSets and static pods apart.",
-    "ClaimEnded": "The claim was deleted.",
-    "Cleaning": "What the tenant left on the nodes is being removed.",
-    "Cleaned": "Nothing of the last tenant is left on the node.",
-    "NodesNotClean": "Something of the last tenant is left on a node, which stays set aside; the message names it.",
-    "NodesLost": "A node of the slice is gone or not ready.",
-    "Resumed": "A suspension ended.",
-}
-"""What each condition and reason means to a person; one that is missing here fails the generation."""
-
 EXIT_CODES = """\
 | code | meaning |
 |---|---|
-| 0 | done; of `diff`: nothing would change |
-| 1 | not done, as the message says: time was up, a person said no; `diff`: a change; `audit`: a failure |
-| 2 | wrong input: a flag, a file, a field |
-| 3 | no cluster can be reached with these credentials, it is too old, or Tenantry is not installed there |
-| 4 | a local cluster, its build or its files |
-| 5 | the API server refuses, or does not answer; of `audit`: something could not be told |
+| 0 | success; `diff`: nothing would change |
+| 1 | not done, for example after a time-out or without confirmation; `diff`: a change; `audit`: a failed check |
+| 2 | invalid input: a flag, a file, a field |
+| 3 | no reachable cluster, a cluster that is too old, or one without Tenantry |
+| 4 | an error of a local cluster, its build or its files |
+| 5 | the API server refuses or does not answer; `audit`: an undecided check |
 | 130 | interrupted |
-| 141 | whoever read the output went away |
+| 141 | the reader of the output has closed it |
 """
 
 
@@ -318,44 +244,47 @@ def reasons_page() -> str:
     lines = [
         "# Conditions, reasons and events",
         "",
-        "They are part of the API: none changes its name within a version.",
+        "They are part of the API: their names do not change within a version.",
     ]
     source = REASONS.read_text()
     comments = [(number, line.lstrip("# ")) for number, line in enumerate(source.splitlines(), 1) if line[:1] == "#"]
-    constants = [(number, value) for number, value in _constants(source)]
+    constants = _constants(source)
     for index, (number, title) in enumerate(comments):
         end = comments[index + 1][0] if index + 1 < len(comments) else sys.maxsize
-        rows = [f"| `{value}` | {_meaning(value)} |" for line, value in constants if number < line < end]
+        rows = [f"| `{value}` | {meaning} |" for line, value, meaning in constants if number < line < end]
         lines += ["", f"## {title}", "", "| name | meaning |", "|---|---|", *rows]
     return "\n".join(lines) + "\n"
 
 
-def _constants(source: str) -> list[tuple[int, str]]:
-    return [
-        (node.lineno, node.value.value)
-        for node in ast.parse(source).body
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-    ]
+def _constants(source: str) -> list[tuple[int, str, str]]:
+    """Return line, value and documentation of each constant.
 
-
-def _meaning(value: str) -> str:
-    if value not in MEANINGS:
-        raise SystemExit(f"tools/generate.py: say in MEANINGS what {value!r} means")
-    return MEANINGS[value]
+    Raises:
+        SystemExit: A constant has no documentation below it.
+    """
+    found: list[tuple[int, str, str]] = []
+    body = ast.parse(source).body
+    for node, below in itertools.pairwise([*body, ast.Pass()]):
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)):
+            continue
+        if not (isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)):
+            raise SystemExit(f"{REASONS}:{node.lineno}: document {node.value.value!r} in a string below it")
+        found.append((node.lineno, str(node.value.value), str(below.value.value)))
+    return found
 
 
 # -- checks ---------------------------------------------------------------------------------------
 
 
 def checks_page() -> str:
-    """Return the list of what `tenantry audit` tries, by area."""
+    """Return the list of the checks of `tenantry audit`, by area."""
     weights = ", ".join(f"{severity} {weight}" for severity, weight in WEIGHTS.items())
     lines = [
         "# Checks of `tenantry audit`",
         "",
-        f"The score is what passed in percent of all that was decided, by weight: {weights}.",
-        "*Kubernetes alone* is what comes of the check in a namespace that Tenantry does not manage, for a user who is",
-        "bound to the role `admin` there. *kubectl-mtb* names the check of that retired tool which this one covers.",
+        f"The score is the share of decided checks that passed, weighted by severity: {weights}.",
+        "The column *Kubernetes alone* shows the result in a namespace that Tenantry does not manage, for a user with the",
+        "role `admin` there. *kubectl-mtb* names the equivalent check of that retired tool.",
     ]
     headers = ["| check | severity | Kubernetes alone | kubectl-mtb |", "|---|---|---|---|"]
     for area in Area:
@@ -366,7 +295,7 @@ def checks_page() -> str:
             lines.append(f"| {name} | {check.severity} | {check.alone} | {check.benchmark} |".replace("|  |", "| |"))
         for check in found:
             about = f"**{check.title}.** {check.tries} {check.proves}"
-            lines += ["", f"### {check.id}", "", about, "", f"*To mend:* {check.fix}"]
+            lines += ["", f"### {check.id}", "", about, "", f"*Fix:* {check.fix}"]
     return "\n".join(lines) + "\n"
 
 
@@ -397,7 +326,7 @@ def _help(command: click.Command, path: str) -> list[str]:
 
 
 def stale(wanted: dict[Path, str]) -> list[Path]:
-    """Return the files that are not as they should be, and those that were once made and should not be there."""
+    """Return the files that differ from their generated text, and generated files that are no longer wanted."""
     found = [path for path, text in wanted.items() if not (ROOT / path).exists() or (ROOT / path).read_text() != text]
     folders = {path.parent for path in wanted} - {Path("deploy")}
     surplus = [
@@ -410,7 +339,7 @@ def stale(wanted: dict[Path, str]) -> list[Path]:
 
 
 def main() -> int:
-    """Write the files; with --check, return 1 where one is stale."""
+    """Write the files; with --check, return 1 if one is stale."""
     wanted = files()
     if "--check" not in sys.argv[1:]:
         for path in stale(wanted):
@@ -425,9 +354,7 @@ def main() -> int:
     for path in stale(wanted):
         is_there = (ROOT / path).exists()
         before = (ROOT / path).read_text().splitlines() if is_there else []
-        lines = difflib.unified_diff(
-            before, wanted.get(path, "").splitlines(), str(path), "as it should be", lineterm=""
-        )
+        lines = difflib.unified_diff(before, wanted.get(path, "").splitlines(), str(path), "generated", lineterm="")
         print("\n".join(list(lines)[:SHOWN_LINES]))
     if stale(wanted):
         print("generated files are stale; run `.venv/bin/python tools/generate.py` and commit what it writes")

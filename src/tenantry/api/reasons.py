@@ -1,101 +1,171 @@
-"""The reasons of conditions and events: PascalCase, stable, part of the API."""
+"""The reasons of conditions and events: PascalCase, stable, part of the API.
+
+The text below each constant is its documentation. `tools/generate.py` writes docs/reference/reasons.md from it, with a
+section for each comment.
+"""
 
 from __future__ import annotations
 
 # Condition types
 READY = "Ready"
+"""Everything in the spec is in place."""
 RECONCILING = "Reconciling"
+"""Present only while true: a change is in progress, or failed with a temporary error."""
 STALLED = "Stalled"
+"""Present only while true: nothing changes until a person acts; the message says how."""
 SUSPENDED = "Suspended"
+"""Present while true or in transition: only administrators have access, and nothing new is created."""
 CLUSTER_NETWORK_POLICY = "ClusterNetworkPolicyInForce"
+"""Present if the spec asks for it: whether a ClusterNetworkPolicy blocks other tenants."""
 EGRESS_NARROWED = "EgressNarrowed"
+"""Present only while true: pods of a Baseline tenant cannot reach a few addresses next to the nodes'."""
 TENANTS_MISSING = "TenantsMissing"
+"""Present only while true: TenancyDefaults names tenants that do not exist."""
 HOSTS_TAKEN = "HostsTaken"
-
+"""Present only while true: an object in the namespace uses a host that another tenant had first."""
 SANDBOXED = "Sandboxed"
+"""Present unless `spec.isolation.runtime` is Shared: whether new pods run in a sandbox."""
 EXPIRING = "Expiring"
+"""Present only while true: the lease ends soon, or has ended."""
 INHERITED = "Inherited"
-
+"""Present if the namespace inherits objects: whether all of them are in place."""
 APPROVED = "Approved"
+"""Present only while true: an approver has approved the request."""
 DENIED = "Denied"
+"""Present only while true: an approver has denied the request."""
 
 # Reasons of Ready and Reconciling
 ESTABLISHED = "Established"
+"""Namespace, rights, limits and isolation are in place."""
 PROGRESSING = "Progressing"
+"""The operator is applying the spec."""
 NAMESPACE_TERMINATING = "NamespaceTerminating"
+"""The tenant's namespace is being deleted; the operator creates it again afterwards."""
 API_ERROR = "ApiError"
+"""The API server failed or refused temporarily; the operator tries again."""
 
 # Reasons of Stalled
 NAMESPACE_EXISTS = "NamespaceExists"
+"""A namespace of the tenant's name exists, and Tenantry does not manage it: choose another name, or delete it."""
 OBJECT_EXISTS = "ObjectExists"
+"""An object of a name that the tenant needs exists, and Tenantry does not manage it: delete or rename it."""
 INVALID_SPEC = "InvalidSpec"
+"""The spec, or an annotation that the message names, has an error that no schema detects."""
 REFUSED = "Refused"
-
+"""The API server refuses the operator's request: its rights, a policy or a quota."""
 NOT_A_TENANTS_NAMESPACE = "NotATenantsNamespace"
+"""The Subnamespace is not in a tenant's namespace: create it in one."""
 QUOTA_INSUFFICIENT = "QuotaInsufficient"
+"""The parent cannot give the requested quota; the message says how much of which key."""
 QUOTA_KEY_NOT_LIMITED = "QuotaKeyNotLimited"
+"""The quota names a key that the tenant's quota does not have."""
 QUOTA_SHORT = "QuotaShort"
+"""The quota is less than the shares of the subnamespaces inside; the message says by how much."""
 QUOTA_EXCEEDED = "QuotaExceeded"
+"""More is in use than the quota now allows: running pods continue, new use is refused."""
 LIMIT_REACHED = "LimitReached"
+"""The tenant's `spec.namespaces` does not allow another namespace, or not at this depth."""
 NOT_ALLOWED = "NotAllowed"
+"""The tenant's `spec.namespaces` does not allow this name, label or annotation."""
 CHILDREN_EXIST = "ChildrenExist"
+"""Subnamespaces inside prevent the deletion: delete them, or allow cascading deletion."""
 KIND_NOT_INHERITABLE = "KindNotInheritable"
+"""An administrator has not allowed inheritance of the kind, or the cluster does not have it."""
 INHERITANCE_CLASH = "InheritanceClash"
+"""The child has its own object of an inherited object's name; the operator does not change it."""
 CANNOT_ADOPT = "CannotAdopt"
+"""The namespace in `spec.adopt` cannot become the child; the message gives the reason."""
 
 # Reasons of requests
 AWAITING_DECISION = "AwaitingDecision"
+"""No approver has decided the request yet."""
 DECIDED = "Decided"
+"""An approver has decided; `status.decidedBy` names the approver, `status.reason` the reason."""
 DECIDED_AUTOMATICALLY = "DecidedAutomatically"
+"""A rule in `TenancyDefaults.spec.autoApprove` has approved the request."""
 GRANTED = "Granted"
+"""The operator has granted the request."""
 ROLE_NOT_FOUND = "RoleNotFound"
+"""The requested role does not exist; an approved request is granted once it does."""
 TENANT_EXISTS = "TenantExists"
+"""A tenant of the requested name exists already."""
 TENANT_SUSPENDED = "TenantSuspended"
+"""The tenant is suspended; the grant returns when the suspension ends."""
 
 # Reasons of Expiring
 EXPIRES_SOON = "ExpiresSoon"
+"""The lease ends within a day."""
 EXPIRED = "Expired"
+"""The lease has ended."""
 
 # Reasons of Suspended
+SUSPENDED_BY_SPEC = "SuspendedBySpec"
+"""`spec.suspended` is true, and all bindings are emptied."""
+SUSPENDING = "Suspending"
+"""`spec.suspended` is true, and some bindings are not emptied yet."""
+RESUMING = "Resuming"
+"""`spec.suspended` is false, and some bindings are not restored yet."""
+
 # Condition types of slices, and their reasons
 PENDING = "Pending"
+"""Present only while true: the claim has no nodes; the reason says why."""
 RESERVED = "Reserved"
+"""Present only while true: the nodes are set aside, and other tenants' pods are not scheduled there."""
 DRAINING = "Draining"
+"""Present only while true: a namespace uses the claim, and other tenants' pods are leaving the nodes."""
 BOUND = "Bound"
+"""Present only while true: only the tenant has pods on the nodes."""
 RELEASING = "Releasing"
+"""Present only while true: the tenant's pods are leaving; then the nodes return to the shared pool."""
 DEGRADED = "Degraded"
+"""Present only while true: nodes of a slice are missing or not ready; the message names them."""
 AWAITING_ADMINISTRATOR = "AwaitingAdministrator"
+"""The claim is Manual: an administrator creates its Slice, for example with `tenantry slice approve`."""
 NODES_INSUFFICIENT = "NodesInsufficient"
+"""Too few suitable nodes are free; the message says how many would fit, `tenantry explain slice` why."""
 NODES_RESERVED = "NodesReserved"
+"""The nodes are set aside until a namespace uses the claim."""
 PODS_LEAVING = "PodsLeaving"
+"""Pods are evicted as their disruption budgets allow, and deleted after the grace period."""
 NODES_BOUND = "NodesBound"
+"""Only the tenant has pods on the nodes, except for DaemonSets and static pods."""
 CLAIM_ENDED = "ClaimEnded"
+"""The claim was deleted, or its lease has ended."""
 NODES_LOST = "NodesLost"
+"""A node of the slice is missing or not ready."""
 CLEANING = "Cleaning"
+"""An agent removes the tenant's leftovers from the nodes."""
 CLEANED = "Cleaned"
+"""The node has no leftovers of the last tenant."""
 NODES_NOT_CLEAN = "NodesNotClean"
-
-SUSPENDED_BY_SPEC = "SuspendedBySpec"
-SUSPENDING = "Suspending"
-RESUMING = "Resuming"
+"""A node has leftovers of the last tenant and stays set aside; the message names them."""
 
 # Reasons of ClusterNetworkPolicyInForce
 IN_FORCE = "InForce"
+"""The ClusterNetworkPolicy is in place."""
 KIND_NOT_INSTALLED = "KindNotInstalled"
+"""The cluster does not have the kind ClusterNetworkPolicy: install network-policy-api v0.2."""
 
 # Reasons of Sandboxed
 RUNTIME_CLASS_IN_FORCE = "RuntimeClassInForce"
+"""New pods run in the RuntimeClass that the message names."""
 NO_RUNTIME_CLASS = "NoRuntimeClass"
+"""The spec requires a sandbox, and the cluster has no RuntimeClass for one, or not the one named."""
 KERNEL_SHARED = "KernelShared"
+"""The spec does not set a runtime, and the cluster has no sandbox: pods share their node's kernel."""
 
 # Reasons of TenantsMissing
 TENANT_NOT_FOUND = "TenantNotFound"
+"""A tenant in `spec.fairness.reserved` does not exist."""
 
 # Reasons of HostsTaken
 HOST_TAKEN = "HostTaken"
+"""An Ingress, Gateway or route uses a host that another tenant, or the cluster itself, had first."""
 
 # Reasons of EgressNarrowed
 TOO_MANY_ADDRESSES = "TooManyAddresses"
+"""Nodes have more addresses than a policy holds: name their subnets in TenancyDefaults."""
 
 # Events
 CORRECTED = "Corrected"
+"""The operator has reverted a manual change or deletion."""
