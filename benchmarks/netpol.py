@@ -1,4 +1,4 @@
-"""What the NetworkPolicy agent's table costs: to compile, to load, and for new connections through it.
+"""Measure the cost of the NetworkPolicy agent's table: to compile, to load, and for new connections.
 
     .venv/bin/python benchmarks/netpol.py --pods 1000 --policies 200
 
@@ -53,7 +53,7 @@ ct state established accept
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured; milliseconds, and connections a second.
+    """The result, in milliseconds and connections per second.
 
     Args:
         compile_cpu: One compilation.
@@ -75,7 +75,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def world(pods: int, policies: int, real: tuple[Endpoint, ...]) -> NetworkState:
-    """Return namespaces that are zones of their own, in half of which pods are guarded further by port."""
+    """Return namespaces that are each a zone; in half of them, policies also restrict ports."""
     chance = random.Random(1)  # noqa: S311 - chance that can be repeated
     spaces = tuple(NamespaceLabels(key=f"ns{n}", labels={"zone": f"z{n}"}) for n in range(SPACES))
     found = [
@@ -113,7 +113,7 @@ def _policy(number: int) -> Policy:
 
 
 async def rate(client: Endpoint, target: str) -> float:
-    """Return how many connections a second come about; each is answered once, and reset."""
+    """Return the number of connections per second; each is answered once, and reset."""
     # Sockets are made beforehand: making them in another namespace is not what is measured.
     waiting = client.place.inside(lambda: [_client() for _ in range(CONNECTIONS)])
     loop = asyncio.get_running_loop()
@@ -140,7 +140,7 @@ def _client() -> socket.socket:
 
 
 async def serve(listener: socket.socket) -> None:
-    """Answer each connection; close it when many others have come, since who closes first keeps the port."""
+    """Answer each connection, and close it late, because the side that closes first keeps the port."""
     held: deque[socket.socket] = deque()
     while True:
         accepted, _ = await asyncio.get_running_loop().sock_accept(listener)
@@ -151,7 +151,7 @@ async def serve(listener: socket.socket) -> None:
 
 
 def _load(node: Netns, text: str) -> tuple[float, float]:
-    """Return the milliseconds of CPU and of the clock that nft takes."""
+    """Return nft's milliseconds of CPU and of wall-clock time."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     node.run("nft", "-f", "-", text=text)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -198,7 +198,7 @@ async def measure(pods: int, policies: int, rounds: int) -> Cost:
 
 
 def main() -> None:
-    """Measure, and print what was measured."""
+    """Measure, and print the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pods", type=int, default=1000)
     parser.add_argument("--policies", type=int, default=200)

@@ -1,4 +1,4 @@
-"""How Tenantry holds up from the first thousand tenants to the last, beside raw writes; and a restart with all of them.
+"""Compare the first thousand tenants with the last one, next to raw writes, and restart with all of them.
 
     .venv/bin/python benchmarks/scale.py --tenants 10000
 
@@ -33,7 +33,7 @@ MIB = 1024 * 1024
 
 
 class Operator(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured of the operator.
+    """The figures of the operator.
 
     Args:
         rss_mib: After all tenants were made.
@@ -51,7 +51,7 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scale(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured.
+    """The result.
 
     Args:
         established_seconds: For each thousand, until all are Ready.
@@ -70,12 +70,12 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def say(text: str) -> None:
-    """Tell a person."""
+    """Print the progress to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def blocks(tenants: int) -> list[list[str]]:
-    """Return the tenants' names by the thousand."""
+    """Return the tenants' names in blocks of a thousand."""
     names = [f"scale-{number}" for number in range(tenants)]
     return [names[at : at + BLOCK] for at in range(0, tenants, BLOCK)]
 
@@ -89,7 +89,7 @@ async def metrics(cluster: LocalCluster) -> dict[str, float]:
 
 
 async def with_operator(cluster: LocalCluster, tenants: int) -> tuple[list[float], Operator]:
-    """Make the tenants a thousand at a time, restart the operator, and return the seconds and the other figures."""
+    """Create the tenants a thousand at a time, restart the operator, and return the seconds and the other figures."""
     seconds: list[float] = []
     async with Client(kubeconfig.load([cluster.kubeconfig_path]), field_manager="tenantry-bench") as client:
         await leading_operator(client)
@@ -122,7 +122,7 @@ async def with_operator(cluster: LocalCluster, tenants: int) -> tuple[list[float
 
 
 async def leads(cluster: LocalCluster) -> bool:
-    """Tell whether the operator leads and its caches are in step."""
+    """Return whether the operator leads and its caches are in step."""
     if not (await metrics(cluster)).get('leader_election_master_status{name="tenantry-operator"}'):
         return False
     url = f"http://127.0.0.1:{cluster.spec().ports.operator}/readyz"

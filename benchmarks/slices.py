@@ -1,6 +1,6 @@
-"""How long a tenant waits for nodes of its own, and for its first pod there.
+"""Measure how long a tenant waits for its own nodes, and for its first pod there.
 
-    tenantry up --nodes 3 --runtime real && tenantry image load whereami.tar       (docs/slices.md makes that image)
+    tenantry up --nodes 3 --runtime real && tenantry image load whereami.tar       (docs/tutorial-slices.md)
     .venv/bin/python benchmarks/slices.py --rounds 5
 
 Each round claims all nodes but one, for each RuntimeClass: with nothing to evict, and then with pods of another tenant
@@ -38,7 +38,7 @@ PODS = Resource("", "v1", "pods", "Pod")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 SECONDS = 300.0
-NOBODY = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+UNPRIVILEGED = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
 BARE = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
@@ -50,7 +50,7 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured.
+    """The result.
 
     Args:
         bound: From the POST of a claim until it is Bound, with nothing to evict.
@@ -90,7 +90,7 @@ class Bench:
         self.tenant, self.other = f"bench-{self._run}-a", f"bench-{self._run}-b"
 
     async def prepare(self) -> None:
-        """Make two tenants."""
+        """Create two tenants."""
         await create_tenants(self._client, [new_tenant(name, self._run) for name in (self.tenant, self.other)])
 
     async def clean_up(self) -> None:
@@ -98,7 +98,7 @@ class Bench:
         await clean_up(self._client, self._run)
 
     async def claim(self) -> tuple[str, float]:
-        """Claim nodes and return the claim's name and how long it took until it was Bound."""
+        """Claim nodes and return the claim's name and the seconds until it was Bound."""
         self._number += 1
         name = f"c-{self._number}"
         spec = SliceClaimSpec(count=self._nodes, users=Users.EVERYBODY, grace_period_seconds=self._grace)
@@ -112,7 +112,7 @@ class Bench:
         return name, time.perf_counter() - began
 
     async def first_pod(self, runtime: str) -> float:
-        """Make a pod and return how long it took until it was Running."""
+        """Create a pod and return the seconds until it was Running."""
         name = f"p-{self._number}"
         meta: Json = {"name": name, "namespace": self.tenant, "labels": {RUN_LABEL: name}}
         began = time.perf_counter()
@@ -121,7 +121,7 @@ class Bench:
         return time.perf_counter() - began
 
     async def release(self, name: str) -> None:
-        """Give the nodes back, and wait until they are everybody's."""
+        """Give the nodes back, and wait until they are in the shared pool again."""
         await self._client.delete(SliceClaim.resource, self.tenant, name)
         taken: set[str] = set()
         is_listed = False
@@ -140,7 +140,7 @@ class Bench:
                     return
 
     async def occupy(self) -> None:
-        """Have pods of the other tenant on every node, with a budget that lets none go; wait until they run."""
+        """Run pods of the other tenant on every node, with a budget that allows no eviction; wait until they run."""
         labels = {"app": "held"}
         spread: Json = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
         pod = {**self._pod(), "topologySpreadConstraints": [{**spread, "labelSelector": {"matchLabels": labels}}]}
@@ -183,7 +183,7 @@ class Bench:
     def _pod(self) -> Json:
         resources = {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}}
         container = {"name": "main", "image": self._image, "securityContext": BARE, "resources": resources}
-        return {"securityContext": NOBODY, "terminationGracePeriodSeconds": 1, "containers": [container]}
+        return {"securityContext": UNPRIVILEGED, "terminationGracePeriodSeconds": 1, "containers": [container]}
 
     async def _seen(self, resource: Resource, name: str, is_so: Callable[[Any], bool], what: str) -> None:
         only = {"fieldSelector": f"metadata.name={name}"}
@@ -201,7 +201,7 @@ def _is_running(body: msgspec.Raw | bytes) -> bool:
 async def measure(
     bench: Bench, runtimes: Sequence[str], rounds: int
 ) -> tuple[list[float], dict[str, list[float]], list[float]]:
-    """Return the seconds until Bound, until the first pod runs, and until Bound where pods have to leave."""
+    """Return the seconds until Bound, until the first pod runs, and until Bound if pods must leave."""
     bound: list[float] = []
     first: dict[str, list[float]] = {runtime: [] for runtime in runtimes}
     evicted: list[float] = []
@@ -229,7 +229,7 @@ def times(seconds: Sequence[float]) -> Times:
 
 
 def say(text: str) -> None:
-    """Tell a person how far it is."""
+    """Print the progress to stderr."""
     sys.stderr.write(f"{text}\n")
 
 

@@ -283,8 +283,8 @@ def checks_page() -> str:
         "# Checks of `tenantry audit`",
         "",
         f"The score is the share of decided checks that passed, weighted by severity: {weights}.",
-        "The column *Kubernetes alone* shows the result in a namespace that Tenantry does not manage, for a user with the",
-        "role `admin` there. *kubectl-mtb* names the equivalent check of that retired tool.",
+        "*Kubernetes alone* shows the result in a namespace that Tenantry does not manage, for a user with the role",
+        "`admin` there. *kubectl-mtb* names the equivalent check of that retired tool.",
     ]
     headers = ["| check | severity | Kubernetes alone | kubectl-mtb |", "|---|---|---|---|"]
     for area in Area:
