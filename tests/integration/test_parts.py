@@ -397,7 +397,7 @@ async def test_parts_are_charged_and_their_pods_not_twice(api: Api, shared: Shar
     await has("2")
     await claim(api, shared, name, "more", cpu="3", users="Subnamespaces")
     waits = await state(api, name, "more", "Pending", reasons.QUOTA_INSUFFICIENT)
-    assert "requests.cpu: asked 3, free 2" in ready(waits)["message"]
+    assert "requests.cpu: 3 requested, 2 available" in ready(waits)["message"]
     assert "nodes" not in waits["status"]
     await api.patch(SliceClaim.resource, "web", {"spec": {"users": "Everybody"}}, name)
     await state(api, name, "web", "Bound")

@@ -180,7 +180,7 @@ async def test_moving_a_share_between_siblings_converges_in_any_order(api: Api, 
     one = (await child(api, name, "one"))["status"]["namespace"]
     two = (await child(api, name, "two"))["status"]["namespace"]
     await ask(api, name, "two", cpu=5)
-    told = f"requests.cpu: asked 5, free 4: namespace {name!r} uses 0 itself, 'one' has 6, 'two' has 2"
+    told = f"requests.cpu: 5 requested, 4 available: namespace {name!r} uses 0 itself, 'one' has 6, 'two' has 2"
     await child(api, name, "two", ready=False, reason=reasons.QUOTA_INSUFFICIENT, told=told)
     await become(api, name, {two: {"requests.cpu": 2}})
     await ask(api, name, "one", cpu=3)
@@ -290,7 +290,7 @@ async def test_a_parent_keeps_what_it_uses(api: Api, operator: Operator, name: s
     for number in range(3):
         await counted(api, SECRETS, {"metadata": {"name": f"s{number}"}}, name)
     await make(api, name, "lab", count_secrets=2)
-    told = f"count/secrets: asked 2, free 1: namespace {name!r} uses 3 itself"
+    told = f"count/secrets: 2 requested, 1 available: namespace {name!r} uses 3 itself"
     await child(api, name, "lab", ready=False, reason=reasons.QUOTA_INSUFFICIENT, told=told)
     await api.delete(SECRETS, "s0", name)
     await child(api, name, "lab")

@@ -73,7 +73,7 @@ async def test_a_claim_is_charged_until_it_ends(api: Api, pool: Pool, name: str)
     await claim(api, name, "more", selector=pool.selector)
     blocked = await state(api, name, "more", "Pending", reasons.QUOTA_INSUFFICIENT)
     told = message(blocked)
-    assert "requests.cpu: asked 8, free 4" in told
+    assert "requests.cpu: 8 requested, 4 available" in told
     assert "'claim fast' has 16" in told
     assert "nodes" not in blocked["status"]
     await api.delete(SliceClaim.resource, "fast", name)
@@ -106,7 +106,7 @@ async def test_the_claims_own_namespace_has_its_share(api: Api, pool: Pool, name
     await api.make_tenant(name, quota={"hard": {"cpu": 4}})
     await claim(api, name, "fast", selector=pool.selector, users="Everybody")
     blocked = await state(api, name, "fast", "Pending", reasons.QUOTA_INSUFFICIENT)
-    assert "requests.cpu: asked 8, free 4" in message(blocked)
+    assert "requests.cpu: 8 requested, 4 available" in message(blocked)
     await api.patch(Tenant.resource, name, {"spec": {"quota": {"hard": {"cpu": 14}}}})
     await state(api, name, "fast", "Bound")
     place = name.replace("-", "_")

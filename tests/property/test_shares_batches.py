@@ -20,6 +20,7 @@ from tenantry.world.shares.batches import (
     UpdateQuota,
     UpdateTenantQuota,
 )
+from tenantry.world.shares.division import Division
 from tenantry.world.shares.share import ShareRequest, TreeNamespace
 from tenantry.world.shares.tree import Tree
 from testkit.ledger import End
@@ -130,7 +131,7 @@ class Operator:
         for request in cluster.children.values():
             tree.put_request(request)
         targets = self.tenant_quota.targets if self.tenant_quota is not None else ()
-        tree.start(targets, self.planner.tree if hasattr(self, "planner") else None)
+        Division(tree).start(targets, self.planner.tree if hasattr(self, "planner") else None)
         self.planner = BatchPlanner(tree, number)
 
     def see(self, what: int, chance: random.Random) -> None:
@@ -139,11 +140,11 @@ class Operator:
         if not tree.can_become(cluster.whole):
             self.build(None)
             return
-        (self._see_book, self._see_quotas, self._see_rooms, self._see_specs)[what](chance)
+        (self._see_tenant_quota, self._see_quotas, self._see_namespaces, self._see_specs)[what](chance)
         if tree.is_broken:
             self.build(None)
 
-    def _see_book(self, _: random.Random) -> None:
+    def _see_tenant_quota(self, _: random.Random) -> None:
         now = self.cluster.tenant_quota
         if now is None or self.tenant_quota is None or now.version > self.tenant_quota.version:
             self.tenant_quota = now
@@ -156,7 +157,7 @@ class Operator:
         for namespace in set(tree.quotas) - set(cluster.quotas):
             tree.drop_quota(namespace)
 
-    def _see_rooms(self, _: random.Random) -> None:
+    def _see_namespaces(self, _: random.Random) -> None:
         cluster, tree = self.cluster, self.planner.tree
         for found in cluster.namespaces.values():
             tree.put_namespace(found)
@@ -166,7 +167,7 @@ class Operator:
 
     def _see_specs(self, _: random.Random) -> None:
         cluster, tree = self.cluster, self.planner.tree
-        tree.set_whole(cluster.whole)
+        tree.set_hard(cluster.whole)
         for request in cluster.children.values():
             tree.put_request(request)
         for share in list(tree.shares.values()):

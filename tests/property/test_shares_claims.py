@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tenantry.world.shares.amounts import Amounts, ShareQuota, add, fits
 from tenantry.world.shares.claims import users, uses
+from tenantry.world.shares.division import Division
 from tenantry.world.shares.share import Share, ShareRequest, TreeNamespace
 from tenantry.world.shares.tree import Tree
 
@@ -29,7 +30,7 @@ class World:
         self.claims: dict[str, ShareRequest] = {}
         self._version = 0
         self.put(TreeNamespace(name=CORE, uid="u-core"))
-        self.tree.start(())
+        Division(self.tree).start(())
         self.settle()
 
     def put(self, found: TreeNamespace) -> None:
@@ -78,7 +79,7 @@ class World:
     def settle(self) -> None:
         """Bring every ResourceQuota to what it should be."""
         for _ in range(20):
-            self.tree.plan()
+            Division(self.tree).divide()
             wrong = [name for name in self.namespaces if name in self.tree.bare | self.tree.differing]
             if not wrong:
                 return
@@ -134,7 +135,7 @@ def test_a_claim_is_charged_and_given_back() -> None:
     blocked = world.tree.shares["large"].blocked
     assert world.granted("large") == 0
     assert blocked is not None
-    assert "cpu: asked 20m, free 14m" in blocked.message
+    assert "cpu: 20m requested, 14m available" in blocked.message
     assert "'fast' has 16m" in blocked.message
     world.release("fast")
     assert (world.granted("large"), world.own(CORE)) == (20, 10)
@@ -218,8 +219,8 @@ def test_a_tree_that_is_read_anew_knows_what_claims_hold() -> None:
         charged = ShareRequest(uid="fast", name="fast", parent=CORE, hard=fast.hard, slice="fast", charged={"cpu": 16})
         anew.put_request(late)
         anew.put_request(charged)
-        anew.start(())
-        anew.plan()
+        Division(anew).start(())
+        Division(anew).divide()
         assert anew.shares["fast"].granted["cpu"] == 16
         assert anew.shares["late"].granted["cpu"] == 0
         assert {name: share.own["cpu"] for name in world.namespaces if (share := anew.at(name))} == before

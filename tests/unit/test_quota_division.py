@@ -7,6 +7,7 @@ import pytest
 from tenantry.api import reasons
 from tenantry.world.shares.amounts import Amounts, ObservedTenantQuota, ShareQuota
 from tenantry.world.shares.batches import BatchPlanner, CreateQuota, UpdateQuota, UpdateTenantQuota
+from tenantry.world.shares.division import Division
 from tenantry.world.shares.share import ShareRequest, TreeNamespace
 from tenantry.world.shares.tree import Tree
 
@@ -22,8 +23,8 @@ def tree(whole: Amounts, *children: ShareRequest, reclaim: bool = False) -> Tree
         made.put_request(child)
         made.put_namespace(TreeNamespace(name=child.name, uid=f"ns-{child.name}", key=child.uid, parent=child.parent))
         made.put_quota(child.name, held(child.hard))
-    made.start(())
-    made.plan()
+    Division(made).start(())
+    Division(made).divide()
     return made
 
 
@@ -37,7 +38,7 @@ def request(name: str, cpu: int, parent: str = CORE, created: str = "1", **more:
 
 
 def own(made: Tree, *names: str) -> list[int]:
-    made.plan()
+    Division(made).divide()
     found = [made.at(name) for name in names]
     return [share.own["cpu"] if share is not None else -1 for share in found]
 
@@ -49,12 +50,12 @@ def test_a_change_of_one_costs_nothing_for_the_others() -> None:
     assert made.differing == {CORE}
     made.stirred = set()
     made.put_request(request("c77", 3))
-    made.plan()
+    Division(made).divide()
     assert {share.key for share in made.stirred} == {"", "uid-c77"}
     assert made.differing == {CORE, "c77"}
     made.stirred = set()
     made.put_quota("c99", held({"cpu": 1}, version=2, used={"cpu": 1}))
-    made.plan()
+    Division(made).divide()
     assert {share.key for share in made.stirred} == {"", "uid-c99"}
 
 
@@ -63,7 +64,7 @@ def test_the_oldest_is_served_first_and_all_of_it_or_nothing() -> None:
     made = tree({"cpu": 10})
     for child in (request("late", 4, created="3"), request("big", 7, created="1"), request("next", 3, created="2")):
         made.put_request(child)
-    made.plan()
+    Division(made).divide()
     granted = {share.name: share.granted["cpu"] for share in made.shares.values() if share.request is not None}
     assert granted == {"big": 7, "next": 3, "late": 0}
     late = made.shares["uid-late"].blocked
@@ -140,3 +141,34 @@ def test_a_quota_is_made_with_nothing_in_it() -> None:
     made.put_namespace(TreeNamespace(name="a", uid="first", key="uid-a", parent=CORE))
     (make,) = BatchPlanner(made, 0).steps(ObservedTenantQuota(version=50, hard={"cpu": 10}, number=7))
     assert make == CreateQuota("a", {"cpu": 0}, 7)
+
+
+def test_the_worked_example_of_the_division() -> None:
+    """E09: the numbers in the docstring of `tenantry.world.shares.division`."""
+    made = tree({"cpu": 10})
+    made.put_quota(CORE, held({"cpu": 10}, version=2, used={"cpu": 2}))
+    teams = [("team-a", 4, CORE), ("team-b", 3, CORE), ("team-c", 3, CORE), ("team-a1", 3, "team-a")]
+    for number, (name, cpu, parent) in enumerate(teams):
+        made.put_request(request(name, cpu, parent, created=str(number)))
+        made.put_namespace(TreeNamespace(name=name, uid=f"ns-{name}", key=f"uid-{name}", parent=parent))
+        made.put_quota(name, held({"cpu": 0}))
+    everything = (CORE, "team-a", "team-a1", "team-b", "team-c")
+    assert own(made, *everything) == [3, 1, 3, 3, 0]
+    blocked = made.shares["uid-team-c"].blocked
+    assert blocked is not None
+    assert blocked.message.startswith("cpu: 3m requested, 1m available: namespace 'acme' uses 2m itself")
+    made.put_request(request("team-b", 1, created="1"))
+    assert own(made, *everything) == [2, 1, 3, 1, 3]
+
+
+def test_the_worked_example_of_the_batches() -> None:
+    """E09: the numbers in the docstring of `tenantry.world.shares.batches`."""
+    made = tree({"cpu": 10})
+    made.put_request(request("team-a", 4))
+    made.put_namespace(TreeNamespace(name="team-a", uid="a", key="uid-team-a", parent=CORE))
+    made.put_quota("team-a", held({"cpu": 0}))
+    planner = BatchPlanner(made, 0)
+    (ahead,) = planner.steps(ObservedTenantQuota(version=50, hard={"cpu": 10}, number=0))
+    assert isinstance(ahead, UpdateTenantQuota)
+    assert ahead.number == 50
+    assert {target.namespace: target.hard["cpu"] for target in ahead.targets} == {CORE: 6, "team-a": 4}

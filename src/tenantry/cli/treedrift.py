@@ -43,6 +43,7 @@ from tenantry.engine.plan import Blocked, Child, Plan, Step, plan
 from tenantry.kube.client import Client
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 from tenantry.world.shares.amounts import spelled
+from tenantry.world.shares.division import Division
 from tenantry.world.shares.tree import Tree
 
 
@@ -157,7 +158,7 @@ def _divided(reading: Reading, tenant: Tenant) -> Tree:
     known = quota_index.observed_tenant_quota(tenant_quota) if tenant_quota is not None else None
     index = quota_index.Index(tenant, whole, caches, tenant_quota=known)
     index.follow()
-    index.tree.plan()
+    Division(index.tree).divide()
     return index.tree
 
 

@@ -30,6 +30,7 @@ from tenantry.engine.observed import Observed
 from tenantry.engine.runtime import Engine, Watch
 from tenantry.world.shares.amounts import ObservedTenantQuota
 from tenantry.world.shares.batches import RelistTree, RereadTenantQuota
+from tenantry.world.shares.division import Division
 from tenantry.world.shares.share import Share
 
 ROUNDS = 200
@@ -191,7 +192,7 @@ class QuotaController:
             index.follow()
             self._indexes[name] = index
             self._tellings.setdefault(name, _Telling()).waiting = set()
-        index.tree.set_whole(effective.hard)
+        index.tree.set_hard(effective.hard)
         return index
 
     async def _divide(
@@ -199,7 +200,7 @@ class QuotaController:
     ) -> float | None:
         name = tenant.metadata.name
         index = self._index(tenant, effective, caches)
-        index.tree.plan()
+        Division(index.tree).divide()
         self._judge(engine, index, name)
         tenant_quota = caches.tenant_quotas.get(name)
         if tenant_quota is None and not effective.hard:

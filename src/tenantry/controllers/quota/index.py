@@ -24,6 +24,7 @@ from tenantry.engine.runtime import Engine
 from tenantry.world import quota
 from tenantry.world.shares.amounts import Amounts, ObservedTenantQuota, ShareQuota, ShareTarget, read, read_mark
 from tenantry.world.shares.batches import BatchPlanner
+from tenantry.world.shares.division import Division
 from tenantry.world.shares.share import CLAIM, ROOT, ShareRequest, TreeNamespace
 from tenantry.world.shares.shortage import Shortage
 from tenantry.world.shares.tree import Tree
@@ -181,7 +182,7 @@ class Index:
                 self.tree.put_quota(found.namespace, share_quota(cast("ObservedQuota", found)))
         for found in caches.namespaces.by_index(BY_TENANT, name):
             self._put_namespace(found)
-        self.tree.start(
+        Division(self.tree).start(
             tenant_quota.targets if tenant_quota is not None else (), before.tree if before is not None else None
         )
 

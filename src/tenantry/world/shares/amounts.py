@@ -1,6 +1,6 @@
-"""Amounts of quota as numbers, and what is seen of a tree's ResourceQuotas: pure.
+"""Amounts of quota as numbers, and the quota objects of a tree in numbers: pure.
 
-An amount is a map from normal quota key to whole thousandths, as exact as the API server keeps them.
+Amounts map a normal quota key to whole thousandths, the precision of the API server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def thousandths(text: str | int) -> int:
     """Return a quantity in thousandths, rounded up as the API server does in maps of resources.
 
     Raises:
-        InputError: It is no quantity.
+        InputError: The text is not a quantity.
     """
     value = quantity.parse(text)
     whole = -(-abs(value) * 1000 // 1)
@@ -35,14 +35,14 @@ def read(hard: Mapping[str, str | int]) -> Amounts:
     """Return quantities as numbers.
 
     Raises:
-        InputError: One is no quantity.
+        InputError: One of them is not a quantity.
     """
     return {key: thousandths(text) for key, text in hard.items()}
 
 
 @lru_cache(maxsize=8192)
 def spell(key: str, value: int) -> str:
-    """Return an amount as a canonical quantity, bytes in Ki, Mi, … where that is whole."""
+    """Return an amount as a canonical quantity; bytes in Ki, Mi, … if that is a whole number."""
     is_bytes = key.endswith(_BYTES) or ".hugepages-" in key
     binary = is_bytes and value >= _BINARY_STEP and value % _BINARY_STEP == 0
     return quantity.write(Fraction(value, 1000), binary=binary)
@@ -53,9 +53,9 @@ def spelled(amounts: Mapping[str, int]) -> dict[str, str]:
     return {key: spell(key, amounts[key]) for key in sorted(amounts)}
 
 
-def fits(wanted: Mapping[str, int], found: Mapping[str, int]) -> bool:
-    """Tell whether nothing is wanted beyond what there is; a key that is not there has nothing."""
-    return all(value <= found.get(key, 0) for key, value in wanted.items())
+def fits(wanted: Mapping[str, int], available: Mapping[str, int]) -> bool:
+    """Return whether every wanted amount is available; a missing key counts as 0."""
+    return all(value <= available.get(key, 0) for key, value in wanted.items())
 
 
 def lower(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:
@@ -69,7 +69,7 @@ def higher(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:
 
 
 def add(total: Amounts, amounts: Mapping[str, int], sign: int = 1) -> None:
-    """Add amounts to a total, or take them away."""
+    """Add amounts to a total; sign -1 subtracts them."""
     for key, value in amounts.items():
         total[key] = total.get(key, 0) + sign * value
 
@@ -86,13 +86,13 @@ class ShareQuota(msgspec.Struct, frozen=True, kw_only=True):
     """The ResourceQuota of a namespace as it was last seen.
 
     Args:
-        uid: Its own uid.
+        uid: Of the ResourceQuota.
         version: Its resourceVersion.
         hard: `spec.hard`.
-        in_force: `status.hard`; a key that it lacks is not counted by Kubernetes.
+        in_force: `status.hard`; admission does not enforce a key that is missing there.
         used: `status.used`.
-        number: The batch that wrote it last; 0 for none.
-        final: That batch is done with it.
+        number: Of the batch that wrote it last; 0 for none.
+        final: That batch does not write it again.
     """
 
     uid: str
@@ -105,17 +105,17 @@ class ShareQuota(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reach(self) -> Amounts:
-        """Return what it can be made to allow without another write to its spec: the sums over a tree count this."""
+        """Return what it allows now or after its status catches up; sums over a tree count this."""
         return higher(self.hard, self.in_force)
 
     @property
     def is_enforced(self) -> bool:
-        """Tell whether what it says is what admission counts against."""
+        """Return whether admission enforces `spec.hard`."""
         return self.in_force == self.hard
 
 
 class ShareTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """What one namespace's ResourceQuota becomes in a batch; the uid is the namespace's."""
+    """What a batch writes into the ResourceQuota of one namespace; the uid is the namespace's."""
 
     namespace: str
     uid: str
@@ -127,9 +127,9 @@ class ObservedTenantQuota(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         version: Its resourceVersion.
-        hard: What the whole tree may use; None where that was never written, or lost.
-        number: The batch under way or the last one; 0 where there was none.
-        targets: What the batch makes of which namespace.
+        hard: What the whole tree may use; None if that was never written, or was lost.
+        number: Of the batch under way, or of the last one; 0 if there was none.
+        targets: Of that batch.
     """
 
     version: int
@@ -142,11 +142,11 @@ SHRINK = "/shrink"
 
 
 def mark(number: int, *, final: bool) -> str:
-    """Return the annotation of a ResourceQuota that a batch has written."""
+    """Return the value of the annotation that a batch leaves on a ResourceQuota."""
     return str(number) if final else f"{number}{SHRINK}"
 
 
 def read_mark(text: str) -> tuple[int, bool]:
-    """Return the batch that an annotation names, and whether it is done with the object; (0, True) for none."""
+    """Return the number of the batch in an annotation, and whether that write was its last; (0, True) for none."""
     digits = text.removesuffix(SHRINK)
     return (int(digits), digits == text) if digits.isdigit() and digits.isascii() else (0, True)

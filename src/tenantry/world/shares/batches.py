@@ -1,18 +1,27 @@
-"""Which writes move the shares of a tree to where they should be: pure.
+"""Which writes bring the ResourceQuotas of a tree to where they should be: pure.
 
-The sums over a tree are never more than the whole, at no resourceVersion, whoever writes beside us and however late:
+Invariant: for every key and at every resourceVersion, the ResourceQuotas of a tree sum up to no more than
+`status.hard` of the TenantResourceQuota, whichever replica writes, and however late a write arrives.
 
-1. What a batch will make of which namespace is written into the TenantResourceQuota before anything else. Its number is
-   the resourceVersion that it was decided on: no other batch ever has it, since one PUT at a resourceVersion succeeds.
-2. Everything that shrinks is written first. What grows is written when all of that is in force.
-3. Every such write names the resourceVersion that it was decided on, and leaves the batch's number on the object: who
-   comes late finds that the object has changed.
-4. The next batch is begun when every object of this one has been written. If it cannot be finished, because a namespace
-   came to use meanwhile what it was to give, the next batch writes every object that is open as it is now, so that
-   nobody who is late can finish the old one.
-5. A ResourceQuota is made with nothing in it, which is safe however late, and grows only once it is known to be in the
-   very namespace that the batch means, not in a later one of its name.
-6. Whoever did not write the last batch reads the tree anew before beginning another: caches may be older than it.
+1. A batch is written ahead: the TenantResourceQuota's status says which namespaces get which amounts, before any
+   ResourceQuota changes. The number of a batch is the resourceVersion that it was decided on. No other batch has that
+   number, because only one PUT at a resourceVersion succeeds.
+2. Every ResourceQuota that shrinks is written first. Those that grow follow when the smaller amounts are enforced.
+3. Each write names the resourceVersion that it was decided on and leaves the number of the batch on the object. A write
+   that arrives late finds that the object has changed, and fails.
+4. The next batch begins when every object of the current one is written. If a namespace meanwhile uses what it was to
+   give away, the batch cannot finish: the next batch writes every open object as it is now, so that no late write can
+   finish the old batch.
+5. A ResourceQuota is created with 0 of every key, which is safe however late, and grows only after the operator has
+   checked that it is in the namespace that the batch means, not in a later one of the same name.
+6. A replica that did not write the last batch reads the tree again before it begins another one, because its caches may
+   be older than that batch.
+
+Example, for one key: the tenant has 10, its only namespace `acme` holds 10, and `team-a` is to get 4.
+
+    TenantResourceQuota 50   batch 50: acme 6, team-a 4        written ahead
+    ResourceQuota acme       10 -> 6, marked "50"              shrinks first; the sum is 6
+    ResourceQuota team-a     0 -> 4, marked "50"               grows when acme is enforced at 6; the sum is 10
 """
 
 from __future__ import annotations
@@ -31,23 +40,24 @@ from tenantry.world.shares.amounts import (
     higher,
     lower,
 )
+from tenantry.world.shares.division import Division
 from tenantry.world.shares.tree import Tree
 
 MAX_TARGETS = 500
 
 
 class RereadTenantQuota(msgspec.Struct, frozen=True):
-    """Read the TenantResourceQuota anew: somebody is ahead of us."""
+    """GET the TenantResourceQuota: another replica has written a later batch."""
 
 
 class RelistTree(msgspec.Struct, frozen=True):
-    """Read the namespaces and ResourceQuotas of the tree from the server, and begin with a new tree."""
+    """LIST the namespaces and ResourceQuotas of the tree, and build a new tree from them."""
 
     number: int
 
 
 class CreateQuota(msgspec.Struct, frozen=True):
-    """POST a ResourceQuota with nothing in it."""
+    """POST a ResourceQuota with 0 of every key."""
 
     namespace: str
     hard: Amounts
@@ -58,13 +68,13 @@ class UpdateQuota(msgspec.Struct, frozen=True):
     """Change the spec of a ResourceQuota at a resourceVersion.
 
     Args:
-        namespace: Where it is.
-        uid: The namespace's uid.
+        namespace: Its namespace.
+        uid: Of the namespace.
         quota: The ResourceQuota as it is.
-        hard: What it becomes.
-        number: The batch.
-        final: The batch is done with it.
-        grows: Make sure that it is in that very namespace.
+        hard: The new `spec.hard`.
+        number: Of the batch.
+        final: The batch does not write it again.
+        grows: The writer checks the uid of the namespace first.
     """
 
     namespace: str
@@ -77,7 +87,7 @@ class UpdateQuota(msgspec.Struct, frozen=True):
 
 
 class EnforceQuota(msgspec.Struct, frozen=True):
-    """PUT the status of a ResourceQuota, so that its spec is in force: at a resourceVersion."""
+    """Write `status.hard` of a ResourceQuota at a resourceVersion, so that admission enforces its spec."""
 
     namespace: str
     quota: ShareQuota
@@ -87,10 +97,10 @@ class UpdateTenantQuota(msgspec.Struct, frozen=True, kw_only=True):
     """PUT the status of the TenantResourceQuota at a resourceVersion.
 
     Args:
-        tenant_quota: What it was; its version is what the write names.
+        tenant_quota: As it was observed; the write names its resourceVersion.
         hard: What the whole tree may use now; None while that is not known.
-        number: The batch.
-        targets: What it makes of which namespace.
+        number: Of the batch.
+        targets: Of the batch.
     """
 
     tenant_quota: ObservedTenantQuota
@@ -103,32 +113,33 @@ BatchStep = RereadTenantQuota | RelistTree | CreateQuota | UpdateQuota | Enforce
 
 
 class BatchPlanner:
-    """What one process knows of the batches of one tree.
+    """Decides the next writes for one tree.
 
     Args:
-        tree: The division, with everything that was seen.
-        number: The last batch as of which the tree was read, or that was written from it; None where there is none.
+        tree: What was observed.
+        number: The last batch that the tree is known to include: read with it, or written from it; None for none.
     """
 
     def __init__(self, tree: Tree, number: int | None = None) -> None:
         self.tree = tree
         self.number = number
-        # While the whole is not known: ResourceQuotas with a lower batch may have been decided on before.
+        self._division = Division(tree)
+        # ResourceQuotas of a lower batch may still be written by a replica that knew an earlier `status.hard`.
         self._fence: int | None = None
 
     def wrote(self, write: UpdateTenantQuota) -> None:
-        """Take note that a write of the TenantResourceQuota succeeded."""
+        """Record that a write of the TenantResourceQuota succeeded."""
         self.number = write.number
 
     def steps(self, tenant_quota: ObservedTenantQuota) -> Sequence[BatchStep]:
-        """Return the writes that may be made now, all at once; [] when there is nothing to do, or to wait for.
+        """Return the steps that can be taken now, in any order; [] if nothing is to be done but wait.
 
         Args:
-            tenant_quota: The TenantResourceQuota as it is known.
+            tenant_quota: The TenantResourceQuota as it was last observed.
         """
         tree = self.tree
-        tree.plan()
-        # A batch that was decided on what we know, or later, has a number of at least the version that we know.
+        self._division.divide()
+        # A batch of this version of the TenantResourceQuota or a later one has at least its number.
         if tree.newest >= tenant_quota.version:
             return [RereadTenantQuota()]
         if tree.bare and tree.keys:
@@ -142,9 +153,9 @@ class BatchPlanner:
         return self._take_stock(tenant_quota) if tenant_quota.hard is None else self._next(tenant_quota)
 
     def _newest(self, tenant_quota: ObservedTenantQuota) -> int:
-        """Return the number for what is made now: later than whatever anybody may still be about to write.
+        """Return the number for new ResourceQuotas: later than the number of any write still under way.
 
-        While the whole is not known, that is the last one before the TenantResourceQuota's version: no batch has it.
+        While `status.hard` is not known, no batch has the number just below the TenantResourceQuota's version.
         """
         return tenant_quota.version - 1 if tenant_quota.hard is None else tenant_quota.number
 
@@ -168,14 +179,14 @@ class BatchPlanner:
         return bool(self.tree.differing) or tenant_quota.hard is None or tenant_quota.hard != self._whole()
 
     def _whole(self) -> Amounts:
-        """Return what the whole tree may use once nothing moves: its quota, or more while more is held."""
+        """Return `status.hard` between batches: the tenant's quota, or what is held if that is more."""
         tree = self.tree
         return {key: max(tree.root.granted[key], tree.reach.get(key, 0)) for key in tree.keys}
 
     # -- a batch under way ------------------------------------------------------------------------
 
     def is_done(self, target: ShareTarget, number: int) -> bool:
-        """Tell whether a batch has nothing left to do in a namespace."""
+        """Return whether a batch has nothing left to write in a namespace."""
         found, quota = self.tree.namespace(target.namespace), self.tree.quotas.get(target.namespace)
         if found is None or found.uid != target.uid:
             return True  # the namespace is gone
@@ -184,7 +195,7 @@ class BatchPlanner:
         return quota.number == number and quota.final and quota.hard == target.hard
 
     def _go_on(self, tenant_quota: ObservedTenantQuota, open_targets: Sequence[ShareTarget]) -> Sequence[BatchStep]:
-        """Shrink first; grow when what shrank is in force and nobody uses what is given away."""
+        """Shrink first; grow when the smaller amounts are enforced and nothing uses what is given away."""
         first: list[BatchStep] = []
         for target in tenant_quota.targets:
             quota = self.tree.quotas.get(target.namespace)
@@ -201,7 +212,7 @@ class BatchPlanner:
         if not all(self._is_still_wanted(target) for target in open_targets):
             return [self._freeze(tenant_quota, open_targets)]
         if not all(self._is_counted(target) for target in tenant_quota.targets):
-            return []  # what is in use is not known yet: Kubernetes' quota controller will say
+            return []  # Kubernetes' quota controller has not computed the use yet
         return [
             self._update(target, quota, target.hard, tenant_quota.number, grows=True)
             for target in open_targets
@@ -209,7 +220,7 @@ class BatchPlanner:
         ]
 
     def _must_be_enforced(self, quota: ShareQuota, number: int) -> bool:
-        """Tell whether a share has shrunk without being in force: what has not shrunk may wait until it has grown."""
+        """Return whether a share has shrunk and is not enforced; a share that grows is enforced with its last write."""
         return not quota.is_enforced and (quota.number == number or not fits(quota.in_force, quota.hard))
 
     def _lives(self, target: ShareTarget) -> bool:
@@ -223,21 +234,21 @@ class BatchPlanner:
         return UpdateQuota(target.namespace, target.uid, quota, hard, number, final, grows)
 
     def _is_counted(self, target: ShareTarget) -> bool:
-        """Tell whether it is known what is used of a share that gives something away."""
+        """Return whether the use of a share that gives something away is known."""
         quota, share = self.tree.quotas.get(target.namespace), self.tree.at(target.namespace)
         if quota is None or share is None or not any(share.given.values()):
             return True
         return all(key in quota.used for key in quota.in_force)
 
     def _is_still_wanted(self, target: ShareTarget) -> bool:
-        """Tell whether the division still gives a namespace what the batch would."""
+        """Return whether the division still gives a namespace at least what the batch gives it."""
         share = self.tree.at(target.namespace)
         return share is not None and (
             fits(target.hard, share.own) or (share.namespace is not None and share.namespace.terminating)
         )
 
     def _freeze(self, tenant_quota: ObservedTenantQuota, open_targets: Sequence[ShareTarget]) -> UpdateTenantQuota:
-        """End a batch that can no longer be finished: what is open stays as it is, and is written once more."""
+        """Replace a batch that can no longer finish: its open objects are written again as they are."""
         frozen = [
             ShareTarget(namespace=target.namespace, uid=target.uid, hard=lower(quota.hard, target.hard))
             for target in open_targets
@@ -250,16 +261,16 @@ class BatchPlanner:
     # -- the next batch ---------------------------------------------------------------------------
 
     def _begin(self, tenant_quota: ObservedTenantQuota) -> UpdateTenantQuota | None:
-        """Return the next batch: what shrinks, and what then fits."""
+        """Return the next batch: everything that shrinks, and what grows within the amounts that this frees."""
         tree = self.tree
         reach = {key: tree.reach.get(key, 0) for key in tree.keys}
-        # Of a key that the whole did not have until now, more may be left than it is to have.
+        # Namespaces may hold more of a key than the quota has, if the key is new in the quota.
         known = {**reach, **(tenant_quota.hard or {})}
         limit = higher(known, tree.root.granted)
         targets: list[ShareTarget] = []
         growing: list[ShareTarget] = []
         shrinking = [n for n in sorted(tree.differing) if self._shrinks(n)]
-        all_of_them = len(shrinking) <= MAX_TARGETS
+        is_complete = len(shrinking) <= MAX_TARGETS
         for namespace in shrinking[:MAX_TARGETS]:
             target = self._target(namespace)
             low = lower(tree.quotas[namespace].hard, target.hard)
@@ -268,14 +279,14 @@ class BatchPlanner:
             else:
                 targets.append(target)
             self._exchange(reach, tree.quotas[namespace].reach, low)
-        if all_of_them:
+        if is_complete:
             growing += [self._target(n) for n in sorted(tree.differing - set(shrinking), key=self._by_depth)]
         for target in growing:
             quota = tree.quotas[target.namespace]
             low = lower(quota.hard, target.hard)
             after = dict(reach)
             self._exchange(after, low if self._shrinks(target.namespace) else quota.reach, target.hard)
-            if all_of_them and len(targets) < MAX_TARGETS and fits(after, limit):
+            if is_complete and len(targets) < MAX_TARGETS and fits(after, limit):
                 reach = after
                 targets.append(target)
             elif self._shrinks(target.namespace) and len(targets) < MAX_TARGETS:
@@ -305,10 +316,10 @@ class BatchPlanner:
         add(reach, {key: before.get(key, 0) for key in self.tree.keys}, -1)
         add(reach, {key: after.get(key, 0) for key in self.tree.keys})
 
-    # -- where nothing is known -------------------------------------------------------------------
+    # -- a TenantResourceQuota that was just created, or lost its status ---------------------------
 
     def _take_stock(self, tenant_quota: ObservedTenantQuota) -> Sequence[BatchStep]:
-        """Find out what is held: every ResourceQuota is written as it is, so that nobody who is late can change it."""
+        """Write every ResourceQuota as it is, which makes late writes fail; then `status.hard` is their sum."""
         tree = self.tree
         if self._fence is None:
             self._fence = tenant_quota.version - 1

@@ -1,15 +1,19 @@
 """Claims of nodes in a tree of shares: pure.
 
-A claim is a child of the namespace that it is in, and holds what its nodes have. It has no namespace of its own: pods
-are counted in those that use its slice, and what these hold is held in its stead. So of what a claim and its users hold
-only the larger is charged, and
+A claim is a child of the namespace that it is in, and holds the capacity of its nodes. It has no namespace of its own:
+Kubernetes counts its pods in the namespaces that use its slice. What these hold, they hold in place of the claim, so
+only the larger of both amounts is charged to the parent:
 
-    who uses it                          what it has
-    the namespace that the claim is in   of what the claim has, what no child of it that uses it, too, holds
-    children of that                     the oldest: what the claim has and no other of them asks for
-                                         the others, and who is below: what they ask for, as ever
+    user of the claim                    gets
+    the namespace that the claim is in   what the claim has and no child that uses it holds
+    the oldest child that uses it,       what the claim has and no other such child requests
+    if that namespace does not
+    any other child, and its children    what it requests
 
-Keys of which the nodes have nothing are divided as ever.
+Example: a claim of 8 CPUs in `acme`, used by `acme` itself and by its child `web`, which requests 3. The claim and
+`web` are charged 8 together, not 11. `acme` gets 5 of the claim, beside what it has of its own.
+
+Keys that the nodes do not have are divided as if there was no claim.
 """
 
 from __future__ import annotations
@@ -21,22 +25,22 @@ from tenantry.world.shares.share import Share
 
 
 def uses(share: Share, claim: Share) -> bool:
-    """Tell whether a namespace's pods run on a claim's nodes."""
+    """Return whether the pods of a namespace run on the nodes of a claim."""
     return share.namespace is not None and claim.slice != "" and share.namespace.slice == claim.slice
 
 
 def users(children: Iterable[Share], claim: Share) -> list[Share]:
-    """Return those whose pods run on a claim's nodes, oldest first."""
+    """Return the children whose pods run on the nodes of a claim, the oldest first."""
     return sorted((child for child in children if uses(child, claim)), key=lambda child: child.order)
 
 
 def credit(share: Share, children: Sequence[Share], instead: Mapping[str, Amounts] | None = None) -> Amounts:
-    """Return what is held twice: by the claims in a namespace, and in their stead by its children.
+    """Return what both the claims in a namespace and the children that use them hold.
 
     Args:
-        share: Whose namespace it is.
+        share: Of the namespace.
         children: All of its children.
-        instead: What some would have, by key, other than what they have.
+        instead: Amounts to assume for some children, by key, in place of what they have.
     """
     other = instead or {}
     out: Amounts = {}
@@ -47,7 +51,7 @@ def credit(share: Share, children: Sequence[Share], instead: Mapping[str, Amount
 
 
 def lent(share: Share, children: Sequence[Share]) -> Amounts:
-    """Return what a namespace may use of the claim that its own pods run on, by the keys that this is so for."""
+    """Return what a namespace may use of the claim that its own pods run on; only keys that the claim has."""
     out: Amounts = {}
     for claim in share.claims:
         if uses(share, claim):
@@ -58,7 +62,7 @@ def lent(share: Share, children: Sequence[Share]) -> Amounts:
 
 
 def wants(parent: Share | None, child: Share, siblings: Sequence[Share]) -> Amounts:
-    """Return what a child asks for, or what it has in a claim's stead."""
+    """Return what a child requests, or what it gets in place of a claim."""
     request = child.request.hard if child.request is not None else child.granted
     if parent is None or child.is_claim:
         return request

@@ -1,4 +1,7 @@
-"""What a tree of shares is made of: what Subnamespaces ask for, the namespaces, and what both have: pure."""
+"""What a tree of shares consists of: the requests of Subnamespaces and claims, the namespaces, and a share for each.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +13,26 @@ from tenantry.world.shares.amounts import Amounts
 from tenantry.world.shares.shortage import Shortage
 
 ROOT = ""
-"""The key of the core namespace; the others are known by the uid of their Subnamespace, or of their claim's Slice."""
-
+"""The key of the core namespace. The key of any other share is the uid of its Subnamespace or of its claim's Slice."""
 
 CLAIM = "claim "
-"""What the name of a claim begins with where names of Subnamespaces are told, too."""
+"""The prefix of a claim's name in messages that also name Subnamespaces."""
 
 
 class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a Subnamespace asks for.
+    """The quota that a Subnamespace or a claim requests.
 
     Args:
-        uid: Its uid.
-        name: Its name, a claim's behind CLAIM.
+        uid: Of the Subnamespace, or of the claim's Slice.
+        name: Of the Subnamespace, or of the claim with the prefix CLAIM.
         parent: The namespace that it is in.
-        created: Its creationTimestamp: the older is served first.
+        created: Its creationTimestamp: the older request is served first.
         generation: Of its spec.
         hard: By normal key.
-        deleting: It keeps what it has until its namespace is gone.
-        problem: Why what it asks for cannot be read; it keeps what it has.
-        blind: Its parent's people are not told who is inside.
-        slice: It is no Subnamespace but a claim, and this its slice.
+        deleting: It is being deleted, and keeps its share until its namespace is gone.
+        problem: Why its spec is invalid: it keeps the share that it has.
+        blind: The parent's owners must not see the names inside (Subtenants).
+        slice: The name of the claim's Slice; "" for a Subnamespace.
         charged: What a claim is known to hold.
     """
 
@@ -54,9 +56,9 @@ class TreeNamespace(msgspec.Struct, frozen=True, kw_only=True):
         name: Its name.
         uid: Its uid.
         key: The uid of the Subnamespace that it is bound to; ROOT for the core namespace.
-        parent: The namespace above it.
-        terminating: It is going.
-        slice: What its pods run on; "" for any node.
+        parent: The parent namespace.
+        terminating: It is being deleted.
+        slice: The slice that its pods run on; "" for shared nodes.
     """
 
     name: str
@@ -67,78 +69,77 @@ class TreeNamespace(msgspec.Struct, frozen=True, kw_only=True):
     slice: str = ""
 
 
-class Share:
-    """A Subnamespace, its namespace, or both; what they have and what they should have."""
+class Share(msgspec.Struct, eq=False):
+    """The part of the tenant's quota that a Subnamespace with its namespace, or a claim, has and should have.
 
-    __slots__ = (
-        "blocked",
-        "claims",
-        "given",
-        "granted",
-        "kept",
-        "key",
-        "namespace",
-        "over",
-        "overhang",
-        "own",
-        "parent",
-        "request",
-        "reserved",
-        "revoked",
-        "slice",
-        "unsettled",
-        "used_below",
-        "waiting",
-        "was_in_force",
-    )
+    Args:
+        key: ROOT, or the uid of the Subnamespace or of the claim's Slice.
+        parent: The parent namespace; "" for the root.
+        granted: For it and everything below it.
+        request: None after the Subnamespace or the claim is deleted.
+        namespace: None while it does not exist.
+        slice: Of a claim, which has no namespace of its own.
+        claims: The claims in its namespace.
+        given: What it gave to its children; a part of `granted`.
+        reserved: What it promised to children without a namespace; a part of `given`.
+        own: What its ResourceQuota should say.
+        kept: What its ResourceQuota said before it was deleted.
+        over: What is in use beyond `own`.
+        overhang: The sum of `over` of its children, which no other child can get.
+        used_below: What it and everything below it uses.
+        revoked: Its grant was taken back, because the tenant's quota no longer suffices.
+        blocked: Why it has less than it requests.
+        unsettled: Children whose requests, namespaces or neighbours have changed since they were decided.
+        waiting: Children that wait for more quota, or for their namespace.
+        was_in_force: Kubernetes has enforced its ResourceQuota before.
+    """
 
-    def __init__(self, key: str, parent: str, zero: Amounts) -> None:
-        self.key = key
-        self.parent = parent
-        self.request: ShareRequest | None = None
-        self.namespace: TreeNamespace | None = None
-        self.slice = ""  # of a claim, which has no namespace of its own
-        self.claims: set[Share] = set()  # those in its namespace
-        self.granted = zero  # what it and everything below may have
-        self.given = dict(zero)  # of that, its children's
-        self.reserved = dict(zero)  # of that, of children whose namespace is not there yet
-        self.own = zero  # what its ResourceQuota should say
-        self.kept: Amounts = {}  # what its ResourceQuota said before it went
-        self.over: Amounts = {}  # in use beyond its own
-        self.overhang = dict(zero)  # the sum of that over its children: not to be given to others
-        self.used_below: Amounts = {}  # in use by it and everything below
-        self.revoked = False
-        self.blocked: Shortage | None = None
-        self.unsettled: set[Share] = set()
-        self.waiting: set[Share] = set()
-        self.was_in_force = False
+    key: str
+    parent: str
+    granted: Amounts
+    request: ShareRequest | None = None
+    namespace: TreeNamespace | None = None
+    slice: str = ""
+    claims: set[Share] = set()
+    given: Amounts = {}
+    reserved: Amounts = {}
+    own: Amounts = {}
+    kept: Amounts = {}
+    over: Amounts = {}
+    overhang: Amounts = {}
+    used_below: Amounts = {}
+    revoked: bool = False
+    blocked: Shortage | None = None
+    unsettled: set[Share] = set()
+    waiting: set[Share] = set()
+    was_in_force: bool = False
 
     @property
     def order(self) -> tuple[str, str, str]:
-        """Return what is compared to know who is served first."""
+        """Return the sort key by which requests are served."""
         request = self.request
         return (request.created, request.name, self.key) if request is not None else ("", "", self.key)
 
     @property
     def name(self) -> str:
-        """Return what people know it by."""
+        """Return the name that messages use."""
         if self.request is not None:
             return self.request.name
         return self.namespace.name if self.namespace is not None else self.key
 
     @property
     def is_claim(self) -> bool:
-        """Tell whether it is a claim of nodes, not a Subnamespace."""
+        """Return whether this is a claim of nodes, not a Subnamespace."""
         return self.slice != ""
 
     @property
     def lasts(self) -> bool:
-        """Tell whether it is meant to stay and may ask for something."""
+        """Return whether its Subnamespace or claim exists and is not being deleted."""
         return self.request is not None and not self.request.deleting
 
 
-class Marks:
-    """Nodes that are to be looked at, each once, by rank."""
+class ShareQueue:
+    """A priority queue that holds each share at most once."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Share]] = []
@@ -146,24 +147,16 @@ class Marks:
         self._order = 0
 
     def add(self, share: Share, rank: int) -> None:
-        """Mark a node; one that is marked already keeps its rank."""
+        """Queue a share; a share that is queued already keeps its rank."""
         if share.key not in self._keys:
             self._keys.add(share.key)
             self._order += 1
             heapq.heappush(self._heap, (rank, self._order, share))
 
     def pop(self) -> Share | None:
-        """Return the marked node of the lowest rank, None where none is marked."""
+        """Return the first share of the lowest rank, None if the queue is empty."""
         if not self._heap:
             return None
         share = heapq.heappop(self._heap)[2]
         self._keys.discard(share.key)
         return share
-
-
-def keep(group: set[str], item: str, belongs: bool) -> None:  # noqa: FBT001 - what it is is said by its name
-    """Have an item in a group, or not in it."""
-    if belongs:
-        group.add(item)
-    else:
-        group.discard(item)

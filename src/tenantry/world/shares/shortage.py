@@ -1,4 +1,4 @@
-"""What people are told where a quota is too small: pure."""
+"""Messages about quotas that are too small: pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tenantry.world.shares.amounts import Amounts, spell
 
 
 class Shortage(msgspec.Struct, frozen=True):
-    """Why somebody does not have what was asked for, or uses more than there is.
+    """Why a namespace or claim has less than it requests, or uses more than it has.
 
     Args:
         reason: A constant of `tenantry.api.reasons`.
-        message: By key what is missing, and where it is.
+        message: What is missing by key, and which siblings hold it.
     """
 
     reason: str
@@ -25,14 +25,19 @@ class Shortage(msgspec.Struct, frozen=True):
 
 
 def holders(key: str, held: Iterable[tuple[str, Mapping[str, int]]]) -> str:
-    """Return who holds most of a key: pairs of a name and what it holds."""
+    """Return the largest holders of a key.
+
+    Args:
+        key: The key.
+        held: Pairs of a name and the amounts that it holds.
+    """
     having = [(amounts[key], name) for name, amounts in held if amounts.get(key, 0) > 0]
     first = heapq.nsmallest(SHOWN, having, key=lambda pair: (-pair[0], pair[1]))
     return shortened((f"{name!r} has {spell(key, value)}" for value, name in first), in_order=True, total=len(having))
 
 
 def not_limited(keys: Iterable[str]) -> Shortage:
-    """Say that a quota has keys that the tenant's has not (E11)."""
+    """Report keys of a request that the tenant's quota does not have (E11)."""
     return Shortage(
         reasons.QUOTA_KEY_NOT_LIMITED,
         f"spec.quota.hard has {shortened(keys)}, which the tenant's quota does not limit: take it out here, or have an"
@@ -41,24 +46,33 @@ def not_limited(keys: Iterable[str]) -> Shortage:
 
 
 def insufficient(lines: list[str]) -> Shortage:
-    """Say that a parent cannot give what is asked for."""
+    """Report that a parent cannot give what a child requests."""
     return Shortage(reasons.QUOTA_INSUFFICIENT, shortened(lines, separator="; "))
 
 
-def lacking(key: str, *, request: int, free: int, parent: str, used: int, held: str) -> str:
-    """Return why one key does not fit: asked and free are beyond what the child has already."""
+def lacking(key: str, *, requested: int, available: int, parent: str, used: int, held: str) -> str:
+    """Return why one key does not fit.
+
+    Args:
+        key: The key.
+        requested: By the child, with what it has already.
+        available: To the child, with what it has already.
+        parent: The name of the parent namespace.
+        used: By the parent namespace itself.
+        held: The largest holders among the siblings; "" for none.
+    """
     own = f"namespace {parent!r} uses {spell(key, used)} itself"
-    who = f"{own}, {held}" if held else own
-    return f"{key}: asked {spell(key, request)}, free {spell(key, max(free, 0))}: {who}"
+    rest = f"{own}, {held}" if held else own
+    return f"{key}: {spell(key, requested)} requested, {spell(key, max(available, 0))} available: {rest}"
 
 
 def short(lack: Amounts, whole: Mapping[str, int], held: Mapping[str, str]) -> Shortage:
-    """Say that subnamespaces hold more than there is.
+    """Report that subnamespaces hold more than their parent has.
 
     Args:
         lack: How much more, by key.
-        whole: How much there is.
-        held: Who holds it, by key; nothing for whom that is not to be told.
+        whole: What the parent has.
+        held: The largest holders by key; empty if the parent's owners must not see them.
     """
     lines = [
         f"{key}: subnamespaces hold {spell(key, whole.get(key, 0) + lack[key])},"
@@ -70,11 +84,11 @@ def short(lack: Amounts, whole: Mapping[str, int], held: Mapping[str, str]) -> S
 
 
 MADE_BY_KUBERNETES = {"configmaps": 1000, "count/configmaps": 1000, "count/serviceaccounts": 1000}
-"""What is in every namespace, in thousandths: a share of 0 is no reason to complain of it."""
+"""Kubernetes creates these in every namespace, in thousandths: a share of 0 that they exceed is not reported."""
 
 
 def exceeded(over: Amounts, own: Mapping[str, int], namespace: str) -> Shortage | None:
-    """Say that more is in use than the share, None where it is not; nothing is killed."""
+    """Report that a namespace uses more than its share; None if it does not. Nothing is evicted."""
     over = {key: value for key, value in over.items() if value > MADE_BY_KUBERNETES.get(key, 0)}
     if not over:
         return None

@@ -1,273 +1,366 @@
-"""How a tenant's quota is divided over its tree: pure, and kept up to date by changes alone.
+"""What was observed of one tenant's namespaces, claims and ResourceQuotas: pure.
 
-Every child gets what its Subnamespace asks for, all of it or nothing of what it lacks, oldest first; what a namespace
-gives to its children it does not use itself. A claim of nodes is a child, too: see `shares_claims`. What is changed is
-marked, and `plan` looks at what is marked: a change of one namespace costs nothing for the others.
+The tree keeps the sums up to date and queues every share that a change concerns. `Division` empties the queues:
+
+    an observation  ─►  Tree.put_…, drop_…  ─►  to_allocate, to_compute  ─►  Division  ─►  Share.own, `differing`
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tenantry.api.wording import SHOWN
-from tenantry.world.shares import claims
+import msgspec
+
 from tenantry.world.shares import shortage as words
-from tenantry.world.shares.amounts import Amounts, ShareTarget, add, fits, lower, total
-from tenantry.world.shares.shape import Shape
-from tenantry.world.shares.share import Share
+from tenantry.world.shares.amounts import Amounts, ShareQuota, add, fits, total
+from tenantry.world.shares.share import ROOT, Share, ShareQueue, ShareRequest, TreeNamespace
 
 
-class Tree(Shape):
-    """The division of one tenant's quota; see `Shape`."""
+class Tree:
+    """The namespaces, claims and ResourceQuotas of one tenant.
 
-    def start(self, targets: Sequence[ShareTarget], before: Tree | None = None) -> None:
-        """Begin with what is held, as it will be when a batch that is under way is done.
+    Args:
+        hard: The tenant's quota. Only its keys are divided.
+        reclaim: Take back the shares of the youngest children if together they hold more than the quota.
 
-        Args:
-            targets: The batch.
-            before: The tree that this one replaces: it knows what namespaces had whose ResourceQuota went first.
-        """
-        soon = {
-            target.namespace: target.hard
-            for target in targets
-            if (found := self.namespace(target.namespace)) and found.uid == target.uid
-        }
-        below: dict[str, Amounts] = {}
-        for share in sorted(self.shares.values(), key=self._depth, reverse=True):
-            found, parent = share.namespace, self.parent_of(share)
-            if share.is_claim and share.request is not None and parent is not None:
-                below[share.key] = dict(share.request.charged)
-                add(below.setdefault(parent.key, self._zero()), share.request.charged)
-            if found is None:
-                continue
-            held = self.quotas.get(found.name)
-            hard = soon.get(found.name, held.hard if held is not None else {})
-            old = before.shares.get(share.key) if before is not None and held is None else None
-            if old is not None and old.namespace is not None and old.namespace.uid == found.uid:
-                hard = share.kept = old.kept  # what it ran may run still
-            share.used_below = total([self._used(share), *(child.used_below for child in self._children(share))])
-            have = below.setdefault(share.key, self._zero())
-            add(have, {key: hard.get(key, 0) for key in self.keys})
-            for claim in share.claims:
-                # What its users hold they hold in its stead.
-                users = [below.get(user.key, {}) for user in claims.users(self._children(share), claim)]
-                own = [hard] if claims.uses(share, claim) else []
-                add(have, lower(below.get(claim.key, {}), {**self._zero(), **total([*users, *own])}), -1)
-            if parent is not None:
-                add(below.setdefault(parent.key, self._zero()), have)
-        for share in self.shares.values():
-            if share is not self.root:
-                is_there = share.namespace is not None or share.is_claim
-                share.granted = below.get(share.key, self._zero()) if is_there else self._zero()
-        for share in self.shares.values():
-            share.given = {**self._zero(), **total(child.granted for child in self._children(share))}
-            share.reserved = self._zero()
-            share.unsettled = set(self._children(share))
-            self._change(share)
+    Attributes:
+        shares: All shares by key.
+        quotas: The ResourceQuotas by namespace.
+        reach: The sum of all ResourceQuotas.
+        differing: Namespaces whose ResourceQuota is not as it should be.
+        bare: Namespaces without a ResourceQuota.
+        unenforced: Namespaces whose ResourceQuota Kubernetes does not enforce yet.
+        stirred: Shares whose status may have changed.
+        newest: The latest batch that wrote any of the ResourceQuotas.
+        pending: Shares whose namespace does not exist.
+        claims: The shares of claims.
+        is_broken: A namespace changed in a way that only a new tree can take in.
+        to_allocate: Shares whose children are to be decided about, from the top down.
+        to_compute: Shares whose own ResourceQuota is to be computed, from the bottom up.
+    """
 
-    # -- deciding ---------------------------------------------------------------------------------
+    def __init__(self, hard: Amounts, *, reclaim: bool = False) -> None:
+        self.keys = tuple(sorted(hard))
+        self.reclaim = reclaim
+        self.quotas: dict[str, ShareQuota] = {}
+        self.reach: Amounts = {}
+        self.differing: set[str] = set()
+        self.bare: set[str] = set()
+        self.unenforced: set[str] = set()
+        self.stirred: set[Share] = set()
+        self.newest = 0
+        self.pending: set[Share] = set()
+        self.claims: set[Share] = set()
+        self.is_broken = False
+        self.to_allocate = ShareQueue()
+        self.to_compute = ShareQueue()
+        self._at: dict[str, Share] = {}  # by the name of the namespace
+        self._below: dict[str, dict[str, Share]] = {}  # the children by the name of the parent namespace
+        self.root = self._new_share(ROOT, "")
+        self.root.granted = dict(hard)
+        self.shares = {ROOT: self.root}
 
-    def plan(self) -> None:
-        """Decide about everything that is marked; `differing` and `stirred` say what came of it."""
-        for _ in range(1000 + 100 * len(self.shares)):
-            share = self._dirty.pop()
-            if share is None:
-                share = self._touched.pop()
-                if share is None:
-                    return
-                if self.shares.get(share.key) is share:
-                    self._compute_own(share)
-            elif self.shares.get(share.key) is share:
-                self._allocate(share)
-        raise RuntimeError("the division of a quota does not come to rest")
+    def zero(self) -> Amounts:
+        """Return an amount of 0 for every key."""
+        return dict.fromkeys(self.keys, 0)
 
-    def _allocate(self, share: Share) -> None:
-        if share.namespace is None:
+    def _new_share(self, key: str, parent: str) -> Share:
+        zero = self.zero()
+        return Share(key, parent, granted=zero, given=zero.copy(), reserved=zero.copy(), own=zero, overhang=zero.copy())
+
+    # -- observations -----------------------------------------------------------------------------
+
+    def can_become(self, hard: Amounts) -> bool:
+        """Return whether the tree can take in a changed quota: a smaller one may not cover what was promised."""
+        return tuple(sorted(hard)) == self.keys and fits(self.root.granted, hard)
+
+    def set_hard(self, hard: Amounts) -> None:
+        """Take in a larger quota with the same keys."""
+        if hard != self.root.granted:
+            self.root.granted = dict(hard)
+            self.revisit(self.root)
+
+    def put_request(self, request: ShareRequest) -> None:
+        """Take in a Subnamespace or a claim."""
+        share = self._share(request.uid, request.parent)
+        if share.request == request:
             return
-        if share.revoked:
-            self._revoke_below(share)
+        if request.slice:
+            self._put_claim(share, request)
             return
-        candidates = share.unsettled | share.waiting
-        share.unsettled, share.waiting = set(), set()
-        waiting = [child for child in sorted(candidates, key=lambda c: c.order) if not self._settle(share, child)]
-        if share is self.root:
-            waiting = self._look_for_shortage(waiting)
-        free = self._free(share)
-        if not share.claims and fits(total(self._need(share, child) for child in waiting), free):
-            for child in waiting:  # each may have to wait for what another gives up: together it fits
-                self._hand_over(share, child)
-            waiting = []
-        while waiting:
-            known: dict[str, str] = {}
-            before = dict(free)
-            waiting = [child for child in waiting if not self._give(share, child, free, known)]
-            if all(free[key] <= before[key] for key in self.keys):
-                break  # nobody gave anything back while getting something else: who waits waits on
-        if share.lasts and not fits(share.granted, self._wants(self.parent_of(share), share)):
-            self._unsettle(share)  # its children hold more than it asks for: they may hold less now
+        extra = [] if request.problem else [key for key in request.hard if key not in self.root.granted]
+        problem = request.problem or (words.not_limited(extra) if extra and request.hard else None)
+        share.request = msgspec.structs.replace(request, hard=self._all_keys(request.hard), problem=problem)
+        self.unsettle(share)
 
-    def _settle(self, share: Share, child: Share) -> bool:
-        """Decide about a child that gets no more than it has; return False for one that asks for more."""
-        request = child.request
-        if request is None or request.deleting:
-            child.blocked = None
-        elif request.problem is not None:
-            child.blocked = request.problem
-        elif self._is_promise(child) or child.revoked or not fits(self._wants(share, child), child.granted):
-            if self._is_promise(child):
-                self._grant(share, child, self._zero())
-            return False
-        else:
-            self._set(share, child, self._wants(share, child))
-        if self._is_promise(child):
-            self._grant(share, child, self._zero())
-        self._touch(child)
-        return True
-
-    def _set(self, share: Share, child: Share, hard: Amounts) -> None:
-        """Give a child what it asks for, and as much more as its own children hold."""
-        held = self._placed(child)
-        self._grant(share, child, {key: max(hard[key], held[key]) for key in self.keys})
-        lack = {key: held[key] - hard[key] for key in self.keys if held[key] > hard[key]}
-        blind = child.request is not None and child.request.blind
-        child.blocked = words.short(lack, hard, {} if blind else self._holders(child, lack)) if lack else None
-
-    def _is_promise(self, child: Share) -> bool:
-        """Tell whether what a child is to have cannot be held yet: its namespace is not there."""
-        return child.namespace is None and not child.is_claim
-
-    def _wants(self, parent: Share | None, child: Share) -> Amounts:
-        return claims.wants(parent, child, self._children(parent) if parent is not None and parent.claims else ())
-
-    def _free(self, share: Share) -> Amounts:
-        used = self._used(share)
-        free = {k: share.granted[k] - share.given[k] - used.get(k, 0) - share.overhang[k] for k in self.keys}
-        if share.claims:
-            children = self._children(share)
-            lent = claims.lent(share, children)
-            add(free, {key: min(used.get(key, 0), value) for key, value in lent.items()})
-            add(free, claims.credit(share, children))
-        return free
-
-    def _give(self, share: Share, child: Share, free: Amounts, known: dict[str, str]) -> bool:
-        """Give a child what it asks for, all of what it lacks or nothing; tell whether it got it."""
-        if child.request is None:
-            return True
-        need = self._need(share, child)
-        lacks = [key for key in self.keys if need[key] > 0 and need[key] > free[key]]
-        if not lacks:
-            self._hand_over(share, child)
-            if share.claims:
-                free.update(self._free(share))
-            else:
-                add(free, need, -1)
-        else:
-            share.waiting.add(child)
-            for key in lacks[:SHOWN]:
-                if key not in known:
-                    known[key] = words.holders(key, ((c.name, c.granted) for c in self._children(share)))
-            child.blocked = words.insufficient([self._lacking(share, child, key, free, known) for key in lacks])
-            self._touch(child)
-        return not lacks
-
-    def _hand_over(self, share: Share, child: Share) -> None:
-        """Give a child what it asks for."""
-        child.revoked = False
-        if child.request is not None:
-            self._set(share, child, self._wants(share, child))
-        if self._is_promise(child):
-            share.waiting.add(child)  # what is only promised is looked at again each time
-        self._touch(child)
-
-    def _need(self, share: Share, child: Share) -> Amounts:
-        """Return what a node is to give to a child beyond what it has; negative where it gets something back."""
-        wanted = self._wants(share, child)
-        placed = self._placed(child)
-        need = {key: max(wanted[key], placed[key]) - child.granted[key] for key in self.keys}
-        if not share.claims:
-            return need
-        # What a claim and its users hold twice is not given twice.
-        children = self._children(share)
-        soon = {child.key: {key: child.granted[key] + need[key] for key in self.keys}}
-        before, after = claims.credit(share, children), claims.credit(share, children, soon)
-        return {key: need[key] - after.get(key, 0) + before.get(key, 0) for key in self.keys}
-
-    def _placed(self, child: Share) -> Amounts:
-        """Return what the children of a child hold of it, what claims and their users hold twice counted once."""
-        twice = claims.credit(child, self._children(child)) if child.claims else {}
-        return {key: child.given[key] - child.reserved[key] - twice.get(key, 0) for key in self.keys}
-
-    def _lacking(self, share: Share, child: Share, key: str, free: Amounts, known: dict[str, str]) -> str:
-        request = self._wants(share, child)[key]
-        return words.lacking(
-            key,
-            request=request,
-            free=max(free[key], 0) + child.granted[key],
-            parent=share.namespace.name if share.namespace is not None else "",
-            used=self._used(share).get(key, 0),
-            held=known.get(key, ""),
-        )
-
-    def _holders(self, share: Share, keys: Mapping[str, int]) -> dict[str, str]:
-        held = [(child.name, child.granted) for child in self._children(share) if not self._is_promise(child)]
-        return {key: words.holders(key, held) for key in keys}
-
-    # -- shortage ---------------------------------------------------------------------------------
-
-    def _look_for_shortage(self, waiting: list[Share]) -> list[Share]:
-        """Say what the tenant's quota lacks, or take back what the youngest hold."""
-        root = self.root
-        twice = claims.credit(root, self._children(root)) if root.claims else {}
-        lack = {k: root.given[k] - root.reserved[k] - root.granted[k] - twice.get(k, 0) for k in self.keys}
-        lack = {key: value for key, value in lack.items() if value > 0}
-        if lack and self.reclaim:
-            for child in reversed(self.children_of(root)):
-                if child.namespace is None or not child.lasts or not any(child.granted[key] for key in lack):
-                    continue
-                lack = {key: value - child.granted[key] for key, value in lack.items()}
-                lack = {key: value for key, value in lack.items() if value > 0}
-                self._revoke(root, child)
-                waiting = [*waiting, child] if child not in waiting else waiting
-                if not lack:
-                    break
-            waiting.sort(key=lambda child: child.order)
-        root.blocked = words.short(lack, root.granted, self._holders(root, lack)) if lack else None
-        return waiting
-
-    def _revoke(self, share: Share, child: Share) -> None:
-        """Take everything back from a child, and at once from everything below: what it gets next is for it alone."""
-        child.revoked = child.namespace is not None
-        if child.namespace is not None:
-            self._revoke_below(child)
-        self._grant(share, child, self._zero())
-
-    def _revoke_below(self, share: Share) -> None:
-        for child in self._children(share):
-            self._revoke(share, child)
-            share.waiting.add(child)
-            if child.lasts:
-                child.blocked = words.insufficient([f"namespace {share.parent!r} had to take back what it gave"])
-            self._touch(child)
-
-    # -- what follows for one namespace -----------------------------------------------------------
-
-    def _compute_own(self, share: Share) -> None:
-        self.stirred.add(share)
-        found = share.namespace
-        if found is None:
-            share.own = self._zero()
-            return
-        own = {k: share.granted[k] - share.given[k] + share.reserved[k] - share.overhang[k] for k in self.keys}
-        if share.claims:
-            children = self._children(share)
-            add(own, claims.credit(share, children))
-            own |= claims.lent(share, children)
-        share.own = {key: max(0, value) for key, value in own.items()}
-        held = self.quotas.get(found.name)
-        used = held.used if held is not None else {}
-        over = {key: used[key] - share.own[key] for key in self.keys if used.get(key, 0) > share.own[key]}
+    def _put_claim(self, share: Share, request: ShareRequest) -> None:
+        share.slice = request.slice
+        self.claims.add(share)
+        self.pending.discard(share)
+        hard, charged = self._all_keys(request.hard), self._all_keys(request.charged)
+        share.request = msgspec.structs.replace(request, hard=hard, charged=charged)
         parent = self.parent_of(share)
         if parent is not None:
-            self._overhang(parent, share, over)
-        share.over = over
-        self._sort(share, found.name, held)
+            parent.claims.add(share)
+            self._unsettle_children(parent)
+
+    def _all_keys(self, amounts: Mapping[str, int]) -> Amounts:
+        return {key: amounts.get(key, 0) for key in self.keys}
+
+    def drop_request(self, uid: str) -> None:
+        """Take in that a Subnamespace or a claim was deleted; its namespace may still exist."""
+        share = self.shares.get(uid)
+        if share is None or share is self.root:
+            return
+        share.request = None
+        if share.namespace is None:
+            self._remove(share)
+        else:
+            self.unsettle(share)
+
+    def put_namespace(self, namespace: TreeNamespace) -> None:
+        """Take in a namespace."""
+        known = self._at.get(namespace.name)
+        if known is not None and known.namespace is not None:
+            if known.namespace == namespace:
+                return
+            if known.key != namespace.key or known.namespace.parent != namespace.parent:
+                self.is_broken = True  # it was moved
+                return
+            if known.namespace.uid == namespace.uid:
+                self._update_namespace(known, namespace, moved=known.namespace.slice != namespace.slice)
+                return
+            self.drop_namespace(namespace.name)
+        share = self._share(namespace.key, namespace.parent)
+        if share.namespace is not None:
+            self.is_broken = True  # two namespaces are bound to one Subnamespace
+            return
+        parent = self.parent_of(share)
+        if parent is not None:
+            add(parent.reserved, share.granted, -1)
+        share.namespace = namespace
+        self.pending.discard(share)
+        self._at[namespace.name] = share
+        children = self.children(share)
+        share.given = {**self.zero(), **total(child.granted for child in children)}
+        share.claims = {child for child in children if child.is_claim}
+        promised = (child.granted for child in children if child.namespace is None and not child.is_claim)
+        share.reserved = {**self.zero(), **total(promised)}
+        share.unsettled = set(children)
+        self._count_use(share, self.quotas.get(namespace.name), 1)
+        self.unsettle(share)
+        self.revisit(share)
+        if parent is not None:
+            self.recompute(parent)
+
+    def _update_namespace(self, share: Share, namespace: TreeNamespace, *, moved: bool) -> None:
+        share.namespace = namespace
+        self.revisit(share)
+        self.unsettle(share)
+        if moved:  # its pods run on another slice: another claim is charged for them
+            self._unsettle_children(share)
+            if (parent := self.parent_of(share)) is not None:
+                self._unsettle_children(parent)
+
+    def drop_namespace(self, name: str) -> None:
+        """Take in that a namespace is gone: its share goes back to its parent."""
+        self.drop_quota(name)
+        share = self._at.pop(name, None)
+        if share is None:
+            return
+        parent = self.parent_of(share)
+        if parent is not None:
+            self.set_overhang(parent, share, {})
+            add(parent.given, share.granted, -1)
+            self.revisit(parent)
+        share.namespace, share.was_in_force, share.revoked = None, False, False
+        if share is not self.root:
+            share.granted = self.zero()
+            self.pending.add(share)
+        self.compare(share, name, None)
+        if share.request is None and share is not self.root:
+            self._remove(share)
+        else:
+            self.unsettle(share)
+            self.recompute(share)
+
+    def put_quota(self, namespace: str, quota: ShareQuota) -> None:
+        """Take in a ResourceQuota, unless a newer version of it is known."""
+        known = self.quotas.get(namespace)
+        if known is None or quota.version > known.version:
+            self._exchange(namespace, known, quota)
+
+    def drop_quota(self, namespace: str) -> None:
+        """Take in that a ResourceQuota is gone."""
+        known = self.quotas.get(namespace)
+        if known is not None:
+            self._exchange(namespace, known, None)
+
+    def _exchange(self, namespace: str, before: ShareQuota | None, after: ShareQuota | None) -> None:
+        share = self._at.get(namespace)
+        if before is not None:
+            add(self.reach, before.reach, -1)
+            if share is not None:
+                self._count_use(share, before, -1)
+        if after is None:
+            del self.quotas[namespace]
+            if share is not None and before is not None:
+                share.kept = before.hard
+        else:
+            self.quotas[namespace] = after
+            self.newest = max(self.newest, after.number)
+            add(self.reach, after.reach)
+        if share is None:
+            return
+        self._count_use(share, after, 1)
+        self.recompute(share)
+        if (share.waiting or share.unsettled) and (before.used if before else {}) != (after.used if after else {}):
+            self.allocate(share)
+
+    def _count_use(self, share: Share, quota: ShareQuota | None, sign: int) -> None:
+        """Add what a namespace uses to the totals of it and of everything above it."""
+        if quota is None or not quota.used:
+            return
+        above: Share | None = share
+        # Labels of namespaces can name each other as parents: a cycle must not loop forever.
+        for _ in range(len(self.shares) + 1):
+            if above is None:
+                return
+            add(above.used_below, quota.used, sign)
+            self.stirred.add(above)
+            above = self.parent_of(above)
+
+    # -- the tree ---------------------------------------------------------------------------------
+
+    @property
+    def count(self) -> int:
+        """Return the number of namespaces."""
+        return len(self._at)
+
+    @property
+    def has_yielded(self) -> bool:
+        """Return whether no ResourceQuota of the tree allows more than it should."""
+        late = self.differing | self.unenforced
+        return all(fits(self.quotas[name].reach, self._at[name].own) for name in late)
+
+    def namespace(self, name: str) -> TreeNamespace | None:
+        """Return a namespace of the tree."""
+        share = self._at.get(name)
+        return share.namespace if share is not None else None
+
+    def at(self, namespace: str) -> Share | None:
+        """Return the share of a namespace."""
+        return self._at.get(namespace)
+
+    def parent_of(self, share: Share) -> Share | None:
+        """Return the parent; None for the root, and if the parent namespace is not known."""
+        return self._at.get(share.parent) if share.parent else None
+
+    def children_of(self, share: Share) -> list[Share]:
+        """Return the children, the oldest first."""
+        return sorted(self.children(share), key=lambda child: child.order)
+
+    def children(self, share: Share) -> Sequence[Share]:
+        """Return the children in any order."""
+        return list(self._below.get(share.namespace.name, {}).values()) if share.namespace is not None else []
+
+    def depth(self, share: Share) -> int:
+        """Return the distance from the root."""
+        depth, above = 0, self.parent_of(share)
+        while above is not None and depth <= len(self.shares):
+            depth, above = depth + 1, self.parent_of(above)
+        return depth
+
+    def used_in(self, share: Share) -> Mapping[str, int]:
+        """Return what the namespace of a share uses itself."""
+        quota = self.quotas.get(share.namespace.name) if share.namespace is not None else None
+        return quota.used if quota is not None else {}
+
+    def _share(self, key: str, parent: str) -> Share:
+        share = self.shares.get(key)
+        if share is None:
+            share = self.shares[key] = self._new_share(key, parent)
+            self.pending.add(share)
+            self._below.setdefault(parent, {})[key] = share
+        return share
+
+    def _remove(self, share: Share) -> None:
+        parent = self.parent_of(share)
+        if parent is not None:
+            self.grant(parent, share, self.zero())
+            for group in (parent.unsettled, parent.waiting, parent.claims):
+                group.discard(share)
+            self.revisit(parent)
+            if share.is_claim:
+                self._unsettle_children(parent)
+        self._below[share.parent].pop(share.key, None)
+        self.shares.pop(share.key, None)
+        for group in (self.pending, self.stirred, self.claims):
+            group.discard(share)
+
+    # -- the queues -------------------------------------------------------------------------------
+
+    def allocate(self, share: Share) -> None:
+        """Queue a share, so that its children are decided about again."""
+        self.to_allocate.add(share, self.depth(share))
+
+    def recompute(self, share: Share) -> None:
+        """Queue a share, so that its own ResourceQuota is computed again."""
+        self.to_compute.add(share, -self.depth(share))
+
+    def revisit(self, share: Share) -> None:
+        """Queue a share for both."""
+        self.allocate(share)
+        self.recompute(share)
+
+    def unsettle(self, share: Share) -> None:
+        """Queue the parent of a share, so that the share is decided about again."""
+        parent = self.parent_of(share)
+        if parent is not None:
+            parent.unsettled.add(share)
+            self.allocate(parent)
+
+    def _unsettle_children(self, share: Share) -> None:
+        """Queue all children: what one of them holds in place of a claim changes what the others get."""
+        share.unsettled |= set(self.children(share))
+        self.revisit(share)
+
+    # -- results ----------------------------------------------------------------------------------
+
+    def grant(self, parent: Share, child: Share, amounts: Amounts) -> None:
+        """Set what a child has, and adjust the sums of its parent."""
+        if amounts == child.granted:
+            return
+        promised = child.namespace is None and not child.is_claim
+        for sums in (parent.given, parent.reserved) if promised else (parent.given,):
+            add(sums, child.granted, -1)
+            add(sums, amounts)
+        child.granted = dict(amounts)
+        self.recompute(parent)
+        if child.namespace is not None:
+            self.revisit(child)
+
+    def set_overhang(self, parent: Share, child: Share, over: Amounts) -> None:
+        """Set what a child uses beyond its share, and adjust the sum of its parent."""
+        if over == child.over:
+            return
+        add(parent.overhang, child.over, -1)
+        add(parent.overhang, over)
+        child.over = over
+        self.recompute(parent)
+        if parent.waiting:
+            self.allocate(parent)
+
+    def compare(self, share: Share, namespace: str, quota: ShareQuota | None) -> None:
+        """Record how the ResourceQuota of a namespace differs from what it should be."""
+        lives = share.namespace is not None and not share.namespace.terminating
+        states = (
+            (self.bare, quota is None),
+            (self.differing, quota is not None and quota.hard != share.own),
+            (self.unenforced, quota is not None and not quota.is_enforced),
+        )
+        for group, belongs in states:
+            if lives and belongs:
+                group.add(namespace)
+            else:
+                group.discard(namespace)
