@@ -18,7 +18,7 @@ from tenantry.api.errors import ApiError
 from tenantry.api.kubernetes import Namespace, ResourceQuota, RoleBinding
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
-from tenantry.cli.adoption import WEBHOOKS
+from tenantry.cli.imports.adoption import WEBHOOKS
 from tenantry.local.cluster import LocalCluster
 from tenantry.world.hnc.objects import (
     QUOTA_NAME,

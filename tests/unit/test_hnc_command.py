@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from tenantry.api.errors import InputError
-from tenantry.cli.imports import import_
+from tenantry.cli.imports.command import import_
 
 ANCHOR = """\
 apiVersion: hnc.x-k8s.io/v1alpha2

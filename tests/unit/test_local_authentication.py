@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenantry.api.errors import InputError
-from tenantry.cli import up
+from tenantry.cli.local import up
 from tenantry.cli.oidc import config, plugin
 from tenantry.local import authentication, issuer, x509
 from tenantry.local.authentication import Oidc, check

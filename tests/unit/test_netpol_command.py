@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from tenantry.api.errors import InputError
 from tenantry.cli.main import tenantry
-from tenantry.cli.netpol_agent import netpol_agent
+from tenantry.cli.processes.netpol_agent import netpol_agent
 
 
 @pytest.mark.parametrize("name", ["", "*", 'cni0" accept', "a-name-that-is-too-long", "veth*x", "cni0\n"])

@@ -19,14 +19,14 @@ from tenantry.api.errors import TenantryError
 # imports none of them.
 TASKS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Local clusters": {
-        "up": ("up", "up", "Start a local cluster: a Kubernetes control plane with Tenantry in it."),
-        "down": ("down", "down", "Stop a local cluster."),
-        "status": ("status", "status", "Show the local clusters and their components."),
-        "logs": ("logs", "logs", "Print the log of a local cluster's component."),
-        "node": ("node", "node", "Add, remove, crash and restart the real nodes of a local cluster."),
-        "image": ("image", "image", "Build container images from local files, and load them into real nodes."),
-        "local": ("local", "local", "Build the binaries of local clusters, list and clean their caches."),
-        "kubectl": ("kubectl", "kubectl", "Run kubectl against the chosen cluster."),
+        "up": ("local.up", "up", "Start a local cluster: a Kubernetes control plane with Tenantry in it."),
+        "down": ("local.down", "down", "Stop a local cluster."),
+        "status": ("local.status", "status", "Show the local clusters and their components."),
+        "logs": ("local.logs", "logs", "Print the log of a local cluster's component."),
+        "node": ("local.node", "node", "Add, remove, crash and restart the real nodes of a local cluster."),
+        "image": ("local.image", "image", "Build container images from local files, and load them into real nodes."),
+        "local": ("local.builds", "local", "Build the binaries of local clusters, list and clean their caches."),
+        "kubectl": ("local.kubectl", "kubectl", "Run kubectl against the chosen cluster."),
     },
     "Tenants": {
         "tenant": ("tenant", "tenant", "Create, suspend, resume and renew tenants."),
@@ -34,7 +34,7 @@ TASKS: dict[str, dict[str, tuple[str, str, str]]] = {
         "quota": ("quota", "quota", "Show how tenants' quotas are divided, and adjust them for a limited time."),
         "slice": ("slice", "slice_", "Claim nodes for one tenant, and release them."),
         "delete": ("delete", "delete", "Delete tenants or subnamespaces, with everything in them."),
-        "import": ("imports", "import_", "Adopt the namespaces that another tool has created."),
+        "import": ("imports.command", "import_", "Adopt the namespaces that another tool has created."),
     },
     "Show": {
         "get": ("get", "get", "Print tenants and subnamespaces as a table, JSON or YAML."),
@@ -63,7 +63,7 @@ TASKS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Operate": {
         "install": ("install", "install", "Install Tenantry in a cluster: kinds, rights, policies and the operator."),
         "uninstall": ("uninstall", "uninstall", "Remove Tenantry from a cluster."),
-        "operator": ("operator", "operator", "Run the operator, as the Deployment and local clusters do."),
+        "operator": ("processes.operator", "operator", "Run the operator, as the Deployment and local clusters do."),
         "bench": ("bench.group", "bench", "Measure a cluster, beside the API server's own speed."),
         "completion": ("completion", "completion", "Print the completion script for a shell."),
     },
@@ -72,8 +72,8 @@ TASKS: dict[str, dict[str, tuple[str, str, str]]] = {
 VERBS = {verb: entry for verbs in TASKS.values() for verb, entry in verbs.items()}
 
 HIDDEN = {
-    "netpol-agent": ("netpol_agent", "netpol_agent", "Enforce NetworkPolicies on a node."),
-    "node-agent": ("node_agent", "node_agent", "Clean a node."),
+    "netpol-agent": ("processes.netpol_agent", "netpol_agent", "Enforce NetworkPolicies on a node."),
+    "node-agent": ("processes.node_agent", "node_agent", "Clean a node."),
 }
 """What components call, in the form of VERBS."""
 

@@ -14,7 +14,7 @@ import msgspec
 from tenantry.api.errors import InputError
 from tenantry.cli import output
 from tenantry.cli.flags import parse_pairs
-from tenantry.cli.local_name import name_option
+from tenantry.cli.local.name import name_option
 from tenantry.cli.target import Target, takes_target
 from tenantry.local.authentication import Oidc, check, configuration, warnings
 

@@ -21,7 +21,7 @@ from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
 from tenantry.cli import durations, output, session
-from tenantry.cli.local_name import name_option
+from tenantry.cli.local.name import name_option
 from tenantry.cli.target import Target, takes_target
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.real import fleet

@@ -7,8 +7,9 @@ import asyncio
 import click
 import msgspec
 
-from tenantry.cli import contribution, durations, output
-from tenantry.cli.local_name import name_option
+from tenantry.cli import durations, output
+from tenantry.cli.local import contribution
+from tenantry.cli.local.name import name_option
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.real import fleet
 from tenantry.local.spec import RealNodes

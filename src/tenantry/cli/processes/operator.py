@@ -14,7 +14,7 @@ import uvloop
 
 from tenantry.api import marks
 from tenantry.api.errors import ConfigError
-from tenantry.cli.jsonlines import JsonLines
+from tenantry.cli.processes.jsonlines import JsonLines
 from tenantry.controllers.operator import OperatorOptions, operate
 from tenantry.kube import kubeconfig
 

@@ -98,7 +98,7 @@ def hnc(
 
 
 def _carry_out(target: Target, plan: Plan, *, seconds: int) -> None:
-    from tenantry.cli import adoption
+    from tenantry.cli.imports import adoption
 
     async def work(client: Client) -> None:
         await adoption.adopt(client, plan, seconds=seconds)
@@ -142,9 +142,9 @@ def _expanded(file: str) -> list[str]:
 
 
 def _from_cluster(target: Target) -> World:
-    from tenantry.cli import hnc_cluster
+    from tenantry.cli.imports import hnc
 
-    return session.run(target, hnc_cluster.read)
+    return session.run(target, hnc.read)
 
 
 # -- telling --------------------------------------------------------------------------------------

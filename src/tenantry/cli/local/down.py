@@ -6,7 +6,7 @@ import asyncio
 
 import click
 
-from tenantry.cli.local_name import name_option
+from tenantry.cli.local.name import name_option
 from tenantry.local.cluster import LocalCluster, list_clusters
 
 

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from tenantry.api.errors import LocalError
-from tenantry.cli.local_name import name_option
+from tenantry.cli.local.name import name_option
 from tenantry.local.cluster import LocalCluster, list_clusters
 from tenantry.local.state import ComponentState, Phase
 

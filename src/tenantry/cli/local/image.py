@@ -9,7 +9,7 @@ import click
 
 from tenantry.api.errors import InputError
 from tenantry.cli import output
-from tenantry.cli.local_name import name_option
+from tenantry.cli.local.name import name_option
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.real import images, loading
 from tenantry.local.real.images import ImageRecipe

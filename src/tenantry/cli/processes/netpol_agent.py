@@ -10,7 +10,7 @@ import click
 import uvloop
 
 from tenantry.api.errors import ConfigError, InputError
-from tenantry.cli.jsonlines import JsonLines
+from tenantry.cli.processes.jsonlines import JsonLines
 from tenantry.kube import kubeconfig
 from tenantry.netpol.agent import PolicyAgentOptions, guard
 from tenantry.netpol.compile import GuardedNode

@@ -8,7 +8,7 @@ import sys
 import click
 
 from tenantry.api.errors import LocalError
-from tenantry.cli.local_name import name_option
+from tenantry.cli.local.name import name_option
 from tenantry.local import components
 from tenantry.local.cluster import LocalCluster
 

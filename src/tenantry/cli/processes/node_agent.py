@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import uvloop
 
-from tenantry.cli.jsonlines import JsonLines
+from tenantry.cli.processes.jsonlines import JsonLines
 from tenantry.kube import kubeconfig
 from tenantry.nodeagent.agent import CleanerOptions, serve
 

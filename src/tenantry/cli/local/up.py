@@ -10,7 +10,7 @@ import click
 
 from tenantry.api.errors import InputError
 from tenantry.cli import durations, output
-from tenantry.cli.local_name import name_option
+from tenantry.cli.local.name import name_option
 from tenantry.cli.oidc import takes_oidc
 from tenantry.local import build, nodes
 from tenantry.local.authentication import Oidc

@@ -1,0 +1,1 @@
+"""`tenantry import`: the command, the reading of what another tool created, and the adoption of its namespaces."""

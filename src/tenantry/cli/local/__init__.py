@@ -1,0 +1,1 @@
+"""The verbs about local clusters: a file for each."""
