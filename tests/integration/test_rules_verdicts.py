@@ -42,7 +42,7 @@ CLASSES = ("verdict-one", "verdict-two")
 PERMISSION = one("Allow", "Refuse", "Refuse")
 SWITCHES = (
     *("privileged", "hostNamespaces", "hostPath", "hostPorts", "hostProbes", "hostProcess", "procMount", "seLinux"),
-    *("appArmor", "privilegeEscalation", "runAsRoot", "defaultCapabilities"),
+    *("appArmor", "privilegeEscalation", "runAsRoot", "defaultCapabilities", "nfs", "iscsi", "flexVolume"),
 )
 RESOURCES = one("cpu", "memory", "example.com/gpu")
 IMAGES = ("busybox", "reg.example/a:1", "reg.example/b", "Reg.example/a", "evil/x")
@@ -112,6 +112,8 @@ VOLUME = st.one_of(
     st.fixed_dictionaries({"image": st.fixed_dictionaries({"reference": one(*IMAGES)})}),
     st.just({"persistentVolumeClaim": {"claimName": "p"}}),
     st.just({"nfs": {"server": "s", "path": "/"}}),
+    st.just({"iscsi": {"targetPortal": "10.0.0.1:3260", "iqn": "iqn.2001-04.com.example:a", "lun": 0}}),
+    st.just({"flexVolume": {"driver": "example.com/driver"}}),
 )
 EXPRESSION = st.one_of(
     st.fixed_dictionaries(

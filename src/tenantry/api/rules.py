@@ -184,6 +184,13 @@ class PodSecurity(RuleModel, frozen=True, kw_only=True):
     privileged: Annotated[Permission, control("Privileged containers.", _BASELINE)] | UnsetType = UNSET
     host_namespaces: Annotated[Permission, control("hostNetwork, hostPID, hostIPC.", _BASELINE)] | UnsetType = UNSET
     host_path: Annotated[Permission, control("Volumes of type hostPath.", _BASELINE)] | UnsetType = UNSET
+    nfs: (
+        Annotated[Permission, control("Volumes of type nfs, which the node mounts from any server.", {})] | UnsetType
+    ) = UNSET
+    iscsi: Annotated[Permission, control("Volumes of type iscsi, to which the node logs in.", {})] | UnsetType = UNSET
+    flex_volume: (
+        Annotated[Permission, control("Volumes of type flexVolume: a driver runs as root on the node.", {})] | UnsetType
+    ) = UNSET
     host_ports: Annotated[Permission, control("Ports of the node.", _BASELINE)] | UnsetType = UNSET
     host_probes: (
         Annotated[Permission, control("Probes and lifecycle hooks that name a host.", _BASELINE)] | UnsetType

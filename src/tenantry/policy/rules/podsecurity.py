@@ -100,6 +100,20 @@ def _host_process(where: str) -> str:
     return f"{has(where, *options)} && {where}.{'.'.join(options)}"
 
 
+def _mounted_by_node(type_: str, example: Json) -> Check:
+    """Return the check of a type of volume that kubelet mounts itself, from a server that the pod names."""
+    return refuse(
+        f"podSecurity.{type_}",
+        VOLUMES,
+        bad=f"has(c.{type_})",
+        is_bad=lambda v, _: type_ in v,
+        what=f"is of type {type_}, which the node itself mounts",
+        fix="use a persistentVolumeClaim",
+        example={type_: example},
+        note="No level includes this switch; the level Restricted refuses the type by `podSecurity.volumeTypes`.",
+    )
+
+
 HOST = (
     refuse(
         "podSecurity.privileged",
@@ -130,6 +144,9 @@ HOST = (
         fix="use another type than hostPath",
         example={"hostPath": {"path": "/"}},
     ),
+    _mounted_by_node("nfs", {"server": "10.0.0.1", "path": "/"}),
+    _mounted_by_node("iscsi", {"targetPortal": "10.0.0.1:3260", "iqn": "iqn.2001-04.com.example:a", "lun": 0}),
+    _mounted_by_node("flexVolume", {"driver": "example.com/driver"}),
     refuse(
         "podSecurity.hostPorts",
         CONTAINERS,
