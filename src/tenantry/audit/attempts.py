@@ -1,4 +1,4 @@
-"""Requests that attempts are made of. Each is a read, a review, a dry run, or about a thing that is not there. Pure."""
+"""Requests that attempts are made of. Each is a read, a review, a dry run, or about a thing that is not there."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A folder per kind: gather (reads), desired (pure), status (pure), controller (glue)."""
+"""A folder per kind: gather (reads), desired and status (no I/O), controller (glue)."""

@@ -1,4 +1,4 @@
-"""Checks of Tenantry's own objects and marks. Pure."""
+"""Checks of Tenantry's own objects and marks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Why a SliceClaim has its nodes, what it lacks, and why each other node is not taken: the controllers' own selection.
 
-claim, nodes, pods ─► gather ─► conclude (pure): what the slice or parts controller would select now
+claim, nodes, pods ─► gather ─► conclude (computes): what the slice or parts controller would select now
 """
 
 from __future__ import annotations
