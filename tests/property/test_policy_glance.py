@@ -57,7 +57,7 @@ def test_there_is_something_to_excuse() -> None:
 def test_a_condition_knows_no_variables_and_no_namespace() -> None:
     """Point 2: the API server refuses a policy with such a condition, or every request that it is asked about."""
     assert [target.name for target in TARGETS if target.many] == ["pods"]
-    (condition,) = compiled(PODS).conditions
-    assert condition["name"] == SUSPICIOUS
+    ((name, condition),) = compiled(PODS).conditions.items()
+    assert name == SUSPICIOUS
     for unknown in ("variables.", "namespaceObject"):
-        assert unknown not in condition["expression"]
+        assert unknown not in condition

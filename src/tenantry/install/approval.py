@@ -23,11 +23,13 @@ from tenantry.api.requests import (
     RoleRequest,
     TenantRequest,
 )
-from tenantry.api.tenancyrules import OWN_MARK, RulesMap
+from tenantry.api.tenancyrules import OWN_MARK
 from tenantry.install.policy import (
     ADMINISTER,
     IN_A_TENANTS_NAMESPACE,
-    binding,
+    PARAM_KIND,
+    Named,
+    bound,
     by,
     mutating,
     rule,
@@ -62,26 +64,28 @@ def everything(subject: Json) -> list[Json]:
 # -- what the API server writes -------------------------------------------------------------------
 
 
-def _rule(*resources: str, operations: tuple[str, ...]) -> Json:
-    return rule(marks.GROUP, resources, *operations)
-
-
 def _stamps() -> list[Json]:
     plurals = [kind.resource.plural for kind in REQUESTS]
     who = (
         "Object.spec.requester{name: request.userInfo.username,"
         " groups: has(request.userInfo.groups) ? request.userInfo.groups : []}"
     )
-    requester = _stamp(STAMPS[0], _rule(*plurals, operations=("CREATE",)), "/spec/requester", who)
-    decided = {"name": "decides", "expression": f"{_decision('object')} != {_decision('oldObject')}"}
-    rule = _rule(*(f"{plural}/status" for plural in plurals), operations=("UPDATE",))
-    decider = _stamp(STAMPS[1], rule, "/status/decidedBy", "request.userInfo.username", decided)
-    return [requester, binding(STAMPS[0], "Mutating"), decider, binding(STAMPS[1], "Mutating")]
+    statuses = [f"{plural}/status" for plural in plurals]
+    return [
+        *_stamp(STAMPS[0], rule(marks.GROUP, plurals, "CREATE"), "/spec/requester", who),
+        *_stamp(
+            STAMPS[1],
+            rule(marks.GROUP, statuses, "UPDATE"),
+            "/status/decidedBy",
+            "request.userInfo.username",
+            {"decides": f"{_decision('object')} != {_decision('oldObject')}"},
+        ),
+    ]
 
 
-def _stamp(name: str, about: Json, path: str, value: str, *conditions: Json) -> Json:
+def _stamp(name: str, about: Json, path: str, value: str, conditions: Named | None = None) -> list[Json]:
     patch = f'[JSONPatch{{op: "add", path: "{path}", value: {value}}}]'
-    return mutating(name, [about], [patch], conditions=conditions, reinvoked="IfNeeded")
+    return bound(mutating(name, [about], [patch], conditions=conditions, reinvoked="IfNeeded"))
 
 
 def _decision(of: str) -> str:
@@ -93,13 +97,11 @@ def _decision(of: str) -> str:
 
 def _checks(resource: Resource, operator: str) -> list[Json]:
     asking, deciding = f"tenantry-{resource.plural}", f"tenantry-{resource.plural}-decisions"
-    asked = _rule(resource.plural, operations=("CREATE", "UPDATE", "DELETE"))
-    decided = _rule(f"{resource.plural}/status", operations=("UPDATE",))
+    asked = rule(marks.GROUP, [resource.plural], "CREATE", "UPDATE", "DELETE")
+    decided = rule(marks.GROUP, [f"{resource.plural}/status"], "UPDATE")
     return [
-        validating(asking, [asked], _asking(resource, operator)),
-        binding(asking),
-        validating(deciding, [decided], _deciding(resource), variables=_variables(operator)),
-        binding(deciding),
+        *bound(validating(asking, [asked], _asking(resource, operator))),
+        *bound(validating(deciding, [decided], _deciding(resource), variables=_variables(operator))),
     ]
 
 
@@ -138,26 +140,22 @@ def _asking(resource: Resource, operator: str) -> list[Json]:
     return found
 
 
-def _variables(operator: str) -> list[Json]:
+def _variables(operator: str) -> dict[str, str]:
     def field(of: str, name: str, empty: str = "''") -> str:
         return f"has({of}.status) && has({of}.status.{name}) ? {of}.status.{name} : {empty}"
 
-    return [
-        {"name": "was", "expression": _decision("oldObject")},
-        {"name": "is", "expression": _decision("object")},
-        {"name": "decides", "expression": "variables.was != variables.is"},
-        {"name": "approves", "expression": "variables.decides && variables.is == 'Approved'"},
-        {"name": "isOperator", "expression": operator},
-        {"name": "requester", "expression": "has(object.spec.requester) ? object.spec.requester.name : ''"},
-        {"name": "decider", "expression": field("object", "decidedBy")},
-        {"name": "oldDecider", "expression": field("oldObject", "decidedBy")},
-        {
-            "name": "sameReason",
-            "expression": f"({field('object', 'reason')}) == ({field('oldObject', 'reason')})",
-        },
-        {
-            "name": "sameRest",
-            "expression": " && ".join(
+    return {
+        "was": _decision("oldObject"),
+        "is": _decision("object"),
+        "decides": "variables.was != variables.is",
+        "approves": "variables.decides && variables.is == 'Approved'",
+        "isOperator": operator,
+        "requester": "has(object.spec.requester) ? object.spec.requester.name : ''",
+        "decider": field("object", "decidedBy"),
+        "oldDecider": field("oldObject", "decidedBy"),
+        "sameReason": f"({field('object', 'reason')}) == ({field('oldObject', 'reason')})",
+        "sameRest": (
+            " && ".join(
                 f"({field('object', name, empty)}) == ({field('oldObject', name, empty)})"
                 for name, empty in (
                     ("conditions", "[]"),
@@ -165,9 +163,9 @@ def _variables(operator: str) -> list[Json]:
                     ("expiresAt", "''"),
                     ("observedGeneration", "0"),
                 )
-            ),
-        },
-    ]
+            )
+        ),
+    }
 
 
 def _deciding(resource: Resource) -> list[Json]:
@@ -280,22 +278,18 @@ def _automatic(operator: str) -> list[Json]:
         )
     ]
     place: Json = {"name": APPROVALS, "namespace": marks.SYSTEM_NAMESPACE}
-    parameters: Json = {"apiVersion": RulesMap.resource.api_version, "kind": RulesMap.resource.kind}
     # It is there from the installation on, without rules: where it is missing, Deny refuses everybody's decisions,
     # because parameters come before conditions. What is in it is the operator's, and outlasts the next installation.
     labels = {marks.MANAGED_BY: marks.MANAGER, OWN_MARK: APPROVALS_MARK}
-    nothing = {**parameters, "metadata": {**place, "labels": labels}}
+    nothing = {**PARAM_KIND, "metadata": {**place, "labels": labels}}
     policy = validating(
         APPROVALS,
-        [_rule(f"{TenantRequest.resource.plural}/status", operations=("UPDATE",))],
+        [rule(marks.GROUP, [f"{TenantRequest.resource.plural}/status"], "UPDATE")],
         validations,
-        paramKind=parameters,
-        conditions=[
-            {"name": "by-the-operator", "expression": operator},
-            {"name": "decides", "expression": f"{_decision('object')} != {_decision('oldObject')}"},
-        ],
+        params=PARAM_KIND,
+        conditions={"by-the-operator": operator, "decides": f"{_decision('object')} != {_decision('oldObject')}"},
     )
-    return [nothing, policy, binding(APPROVALS, paramRef={**place, "parameterNotFoundAction": "Deny"})]
+    return [nothing, *bound(policy, paramRef={**place, "parameterNotFoundAction": "Deny"})]
 
 
 # -- rights ---------------------------------------------------------------------------------------
@@ -329,8 +323,8 @@ def _rights(subject: Json) -> list[Json]:
     )
     owners["metadata"]["labels"]["tenantry.dev/aggregate-to-owner"] = "true"
     everybody = {"kind": "Group", "name": "system:authenticated", "apiGroup": RBAC_GROUP}
-    bound = [given(OPERATOR_ROLE, subject), given(REQUESTER_ROLE, everybody)]
-    return [operator, requester, staff, people, owners, *bound]
+    all_users = [given(OPERATOR_ROLE, subject), given(REQUESTER_ROLE, everybody)]
+    return [operator, requester, staff, people, owners, *all_users]
 
 
 def _role(name: str, *rules: Json) -> Json:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenantry.api import marks
-from tenantry.install.policy import IN_TENANTS, binding, mutating, rule
+from tenantry.install.policy import IN_TENANTS, NEW_PODS, bound, mutating
 
 Json = dict[str, Any]
 
@@ -26,12 +26,12 @@ def bandwidth() -> list[Json]:
     asked = " || ".join(f"'{annotation}' in object.metadata.annotations" for annotation in ANNOTATIONS)
     policy = mutating(
         NAME,
-        [{**rule("", ["pods"], "CREATE"), "apiVersions": ["v1"]}],
+        [NEW_PODS],
         [_patch(annotation, resource) for annotation, resource in ANNOTATIONS.items()],
-        conditions=[{"name": "asks", "expression": f"has(object.metadata.annotations) && ({asked})"}],
+        conditions={"asks": f"has(object.metadata.annotations) && ({asked})"},
         where=IN_TENANTS,
     )
-    return [policy, binding(NAME, "Mutating")]
+    return bound(policy)
 
 
 def _patch(annotation: str, resource: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tenantry.api import marks
 from tenantry.api.model import Resource
-from tenantry.install.policy import binding, rule, says, validating
+from tenantry.install.policy import bound, rule, says, validating
 
 Json = dict[str, Any]
 
@@ -35,7 +35,7 @@ def canary(objects: Sequence[Json]) -> list[Json]:
         [says("false", f"the policies {digest} of Tenantry are in force")],
         where={"matchLabels": {"kubernetes.io/metadata.name": marks.SYSTEM_NAMESPACE}},
     )
-    return [policy, binding(NAME)]
+    return bound(policy)
 
 
 def is_policy(value: Json) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from tenantry.api.tenancyrules import RECLAIMED, reclaim_mark
-from tenantry.install.policy import IN_TENANTS, binding, mutating, rule, says, validating
-from tenantry.install.rules import ACTIONS, PARAM_KIND, bindings
+from tenantry.install.policy import IN_TENANTS, PARAM_KIND, bound, exists, mutating, rule, says, validating
+from tenantry.install.rules import ACTIONS, bindings
 from tenantry.policy.check import quoted
 from tenantry.policy.compile import forms
 from tenantry.policy.rules.storageclasses import kept_message
@@ -49,11 +49,11 @@ def _default() -> list[Json]:
         DEFAULT_CLASS,
         [rule(*_CLAIMS, "CREATE")],
         [patch],
-        conditions=[{"name": "names-none-as-of-old", "expression": f"!({of_old})"}],
+        conditions={"names-none-as-of-old": f"!({of_old})"},
         where=IN_TENANTS,
+        params=PARAM_KIND,
+        variables={"chosen": forms()["chosen"]},
     )
-    variables = [{"name": "chosen", "expression": forms()["chosen"]}]
-    policy["spec"] |= {"paramKind": PARAM_KIND, "variables": variables}
     return [policy, *bindings(DEFAULT_CLASS, "Mutating")]
 
 
@@ -73,12 +73,12 @@ def _reclaimed(section: str) -> list[Json]:
     )
     policy = validating(
         name,
-        [rule(*_CLAIMS, "CREATE", "UPDATE")],
+        [rule(*_CLAIMS)],
         [says(holds, kept_message("variables.policies"), told=True)],
-        conditions=[{"name": key, "expression": text} for key, text in CONDITIONS.items()],
-        where=IN_TENANTS if enforced else {"matchExpressions": [{"key": mark, "operator": "Exists"}]},
-        paramKind={"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass"},
-        variables=[{"name": "classes", "expression": CLASSES}, {"name": "policies", "expression": usual}],
+        conditions=CONDITIONS,
+        where=IN_TENANTS if enforced else exists(mark),
+        params={"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass"},
+        variables={"classes": CLASSES, "policies": usual},
     )
     every: Json = {"selector": {}, "parameterNotFoundAction": "Allow"}
-    return [policy, binding(name, paramRef=every, validationActions=[ACTIONS[section]])]
+    return bound(policy, paramRef=every, validationActions=[ACTIONS[section]])

@@ -9,7 +9,7 @@ from typing import Any
 
 from tenantry.api import contribution, marks
 from tenantry.api.kubernetes import RBAC_GROUP
-from tenantry.install.policy import ADMINISTER, binding, by, rule, says, validating
+from tenantry.install.policy import ADMINISTER, bound, by, rule, says, validating
 from tenantry.install.rights import LABELS
 
 Json = dict[str, Any]
@@ -59,13 +59,8 @@ def _labels(subject: Json) -> list[Json]:
     )
     policy = validating(
         LABELS_POLICY,
-        [rule("", ["nodes", "nodes/status"], "CREATE", "UPDATE")],
+        [rule("", ["nodes", "nodes/status"])],
         [says("false", message)],
-        conditions=[
-            {
-                "name": "says-whose-it-is",
-                "expression": f"{by_a_node} && !({by(subject)}) && {changed} && !{ADMINISTER}",
-            }
-        ],
+        conditions={"says-whose-it-is": f"{by_a_node} && !({by(subject)}) && {changed} && !{ADMINISTER}"},
     )
-    return [policy, binding(LABELS_POLICY)]
+    return bound(policy)

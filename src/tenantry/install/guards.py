@@ -11,7 +11,7 @@ from tenantry.api.isolationreport import IsolationReport
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.requests import REQUEST, REQUEST_UID
 from tenantry.install.marks import protection
-from tenantry.install.policy import ADMINISTER, IN_TENANTS, KUBERNETES, binding, by, rule, says, validating
+from tenantry.install.policy import ADMINISTER, IN_TENANTS, KUBERNETES, bound, by, rule, says, validating
 
 Json = dict[str, Any]
 
@@ -50,7 +50,7 @@ def _made(subject: Json) -> list[Json]:
     ours = f"({which}.startsWith('tenantry-') || {granted} || {reported})"
     # In one expression, because all conditions are evaluated, and to ask what somebody may do is what costs.
     asked = f"!({by(subject)}) && {ours} && !{KUBERNETES} && !{ADMINISTER}"
-    conditions = [{"name": "of-ours-and-not-by-an-administrator", "expression": asked}]
+    conditions = {"of-ours-and-not-by-an-administrator": asked}
     request = f"RoleRequest '\" + oldObject.metadata.labels[?'{REQUEST}'].orValue('') + \"'"
     told = (
         f'"\'" + {which} + "\' is Tenantry\'s: " + ({reported}'
@@ -60,4 +60,4 @@ def _made(subject: Json) -> list[Json]:
         ' another name")'
     )
     policy = validating(MADE, rules, [says("false", told, told=True)], conditions=conditions, where=IN_TENANTS)
-    return [policy, binding(MADE)]
+    return bound(policy)

@@ -11,8 +11,8 @@ from typing import Any
 
 from tenantry.api import marks
 from tenantry.api.hostregister import FIELD, HOSTS_MARK, LINE, PREFIX, SEPARATOR, WILDCARDS
-from tenantry.api.tenancyrules import OWN_MARK, RulesMap
-from tenantry.install.policy import IN_TENANTS, binding, rule, says, validating
+from tenantry.api.tenancyrules import OWN_MARK
+from tenantry.install.policy import IN_TENANTS, PARAM_KIND, binding, rule, says, validating
 from tenantry.policy.targets.hosts import (
     EXPERIMENTAL,
     GATEWAY,
@@ -77,7 +77,7 @@ def _policy() -> Json:
     )
     return validating(
         HOSTS,
-        [rule(group, resources, "CREATE", "UPDATE") for group, resources in _KINDS],
+        [rule(group, resources) for group, resources in _KINDS],
         [
             says(
                 "!variables.many",
@@ -85,22 +85,18 @@ def _policy() -> Json:
             ),
             says("size(variables.taken) == 0", told, told=True),
         ],
-        conditions=[{"name": "spec-is-new", "expression": IS_NEW}],
+        conditions={"spec-is-new": IS_NEW},
         where=IN_TENANTS,
-        paramKind={"apiVersion": RulesMap.resource.api_version, "kind": RulesMap.resource.kind},
-        variables=[
-            {
-                "name": "wanted",
-                "expression": f"({HOSTS_OF_INGRESS} + {HOSTS_OF_ROUTE} + {HOSTS_OF_GATEWAY}).map(h, h.lowerAscii())",
-            },
-            {"name": "mine", "expression": f"namespaceObject.metadata.labels['{marks.TENANT_UID}'] + '{SEPARATOR}'"},
-            {"name": "held", "expression": "has(params.data) ? params.data : {}"},
-            {"name": "wild", "expression": f"params.metadata.name == '{PREFIX}{WILDCARDS}'"},
-            {
-                "name": "many",
-                "expression": f"size(variables.wanted) > {MOST_HOSTS}"
-                f" || size(variables.wanted.filter(h, h.startsWith('*.'))) > {MOST_WILDCARDS}",
-            },
-            {"name": "taken", "expression": taken},
-        ],
+        params=PARAM_KIND,
+        variables={
+            "wanted": f"({HOSTS_OF_INGRESS} + {HOSTS_OF_ROUTE} + {HOSTS_OF_GATEWAY}).map(h, h.lowerAscii())",
+            "mine": f"namespaceObject.metadata.labels['{marks.TENANT_UID}'] + '{SEPARATOR}'",
+            "held": "has(params.data) ? params.data : {}",
+            "wild": f"params.metadata.name == '{PREFIX}{WILDCARDS}'",
+            "many": (
+                f"size(variables.wanted) > {MOST_HOSTS}"
+                f" || size(variables.wanted.filter(h, h.startsWith('*.'))) > {MOST_WILDCARDS}"
+            ),
+            "taken": taken,
+        },
     )

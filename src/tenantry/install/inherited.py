@@ -11,7 +11,7 @@ from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP, LimitRange, NetworkPolicy, RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import MAX_OTHERS, Subnamespace
-from tenantry.install.policy import IN_TENANTS, binding, not_administrator, rule, says, validating
+from tenantry.install.policy import IN_TENANTS, binding, bound, exists, not_administrator, rule, says, validating
 from tenantry.install.rights import READ, allow, cluster_role, given
 from tenantry.policy.users import CONTROL_PLANE
 from tenantry.world import inheritance
@@ -90,12 +90,11 @@ def _rights(subject: Json) -> list[Json]:
 def _guard(subject: Json) -> Json:
     """Return the policy by which nobody edits a copy, nor makes one that looks like it (E06)."""
     about = rule("*", ["*", "*/status", "*/finalizers"], "CREATE", "UPDATE", "DELETE")
-    conditions = [
-        {"name": "not-kubernetes-keeping-house", "expression": f"!{CONTROL_PLANE}"},
-        # Other controllers say in the status how a copy fares.
-        {"name": "not-only-its-status", "expression": f"!has(request.subResource) || !({_SAME_MARK})"},
-        not_administrator(subject),
-    ]
+    conditions = {
+        "not-kubernetes-keeping-house": f"!{CONTROL_PLANE}",
+        "not-only-its-status": f"!has(request.subResource) || !({_SAME_MARK})",
+        **not_administrator(subject),
+    }
     policy = validating(
         INHERITED,
         [{**about, "scope": "Namespaced"}],
@@ -104,7 +103,7 @@ def _guard(subject: Json) -> Json:
         where=IN_TENANTS,
     )
     # Looked for on what is there and on what is to be.
-    marked = {"matchExpressions": [{"key": marks.INHERITED_FROM, "operator": "Exists"}]}
+    marked = exists(marks.INHERITED_FROM)
     policy["spec"]["matchConstraints"]["objectSelector"] = marked
     return policy
 
@@ -125,12 +124,12 @@ def _scaled(kind: Resource, subject: Json) -> list[Json]:
         name,
         [rule(kind.group, [f"{kind.plural}/scale"], "UPDATE")],
         [says("params == null || params.metadata.name != request.name", told, told=True)],
-        conditions=[not_administrator(subject)],
+        conditions=not_administrator(subject),
         where=IN_TENANTS,
-        paramKind={"apiVersion": kind.api_version, "kind": kind.kind},
+        params={"apiVersion": kind.api_version, "kind": kind.kind},
     )
-    copies: Json = {"selector": {"matchExpressions": [{"key": marks.INHERITED_FROM, "operator": "Exists"}]}}
-    return [policy, binding(name, paramRef={**copies, "parameterNotFoundAction": "Allow"})]
+    copies: Json = {"selector": exists(marks.INHERITED_FROM)}
+    return bound(policy, paramRef={**copies, "parameterNotFoundAction": "Allow"})
 
 
 def _told() -> str:
@@ -179,9 +178,9 @@ def _readers(subject: Json) -> Json:
     new = f"request.operation == 'CREATE' || {inherits} != oldObject.spec.inheritance"
     return validating(
         READERS,
-        [rule(resource.group, [resource.plural], "CREATE", "UPDATE")],
+        [rule(resource.group, [resource.plural])],
         validations,
-        conditions=[{"name": "inherits-something-new", "expression": new}, not_administrator(subject)],
+        conditions={"inherits-something-new": new, **not_administrator(subject)},
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from tenantry.api import marks
 from tenantry.api.requests import REQUESTS, ROLE_BINDING_PREFIX
 from tenantry.install.bandwidth import ANNOTATIONS as BANDWIDTH
-from tenantry.install.policy import ADMINISTER, IN_TENANTS, KUBERNETES, binding, by, rule, says, validating
+from tenantry.install.policy import ADMINISTER, IN_TENANTS, KUBERNETES, bound, by, rule, says, validating
 
 Json = dict[str, Any]
 
@@ -43,7 +43,7 @@ def protection(subject: Json) -> list[Json]:
     Args:
         subject: The operator, as RBAC names it.
     """
-    return [_inside(subject), binding(MARKS), _namespaces(subject), binding(NAMESPACES)]
+    return [*bound(_inside(subject)), *bound(_namespaces(subject))]
 
 
 def is_ours(key: str) -> str:
@@ -91,23 +91,20 @@ def _few() -> Json:
     )
 
 
-def _touched(of_key: str) -> list[Json]:
+def _touched(of_key: str) -> dict[str, str]:
     """Return variables: the keys of labels and of annotations that are so, and are set, changed or removed.
 
     None where there are too many, which is refused anyway: to filter n of them takes n² steps.
     """
-    made: list[Json] = []
+    made: dict[str, str] = {}
     many = f"{_many('object')} || {_many('oldObject')}"
     for field in ("labels", "annotations"):
         old, new = f"old_{field}", f"new_{field}"
         is_changed = f"(!(k in variables.{old}) || variables.{old}[k] != variables.{new}[k])"
         set_ = f"variables.{new}.filter(k, {of_key} && {is_changed})"
         removed = f"variables.{old}.filter(k, {of_key} && !(k in variables.{new}))"
-        made += [
-            {"name": old, "expression": _map("oldObject", field)},
-            {"name": new, "expression": _map("object", field)},
-            {"name": field, "expression": f"{many} ? [] : {set_} + {removed}"},
-        ]
+        made |= {old: _map("oldObject", field), new: _map("object", field)}
+        made[field] = f"{many} ? [] : {set_} + {removed}"
     return made
 
 
@@ -153,7 +150,7 @@ def _inside(subject: Json) -> Json:
         f"!({by(subject)}) && !{by_kubernetes} && ({_many('object')} || {_many('oldObject')}"
         f" || (!{_inherited()} && ({marked})) || {_holds('object')} || {_clusters_own()}) && !{ADMINISTER}"
     )
-    everything = {**rule("*", ["*/*"], "CREATE", "UPDATE"), "scope": "Namespaced"}
+    everything = {**rule("*", ["*/*"]), "scope": "Namespaced"}
     validations = [
         _few(),
         says(
@@ -173,14 +170,14 @@ def _inside(subject: Json) -> Json:
             "metadata.ownerReferences must not have blockOwnerDeletion for what is Tenantry's: it would hold its end",
         ),
     ]
-    in_use = {"name": "in_use", "expression": "size(variables.labels) == 0 && variables.annotations[0].startsWith('k')"}
+    in_use = {"in_use": "size(variables.labels) == 0 && variables.annotations[0].startsWith('k')"}
     return validating(
         MARKS,
         [everything],
         validations,
-        conditions=[{"name": "has-marks-or-is-the-clusters", "expression": asked}],
+        conditions={"has-marks-or-is-the-clusters": asked},
         where=IN_TENANTS,
-        variables=[*_touched(of_key), in_use],
+        variables={**_touched(of_key), **in_use},
     )
 
 
@@ -287,7 +284,7 @@ def _namespaces(subject: Json) -> Json:
         NAMESPACES,
         [about],
         validations,
-        conditions=[{"name": "a-tenants-and-not-by-an-administrator", "expression": asked}],
+        conditions={"a-tenants-and-not-by-an-administrator": asked},
         variables=_touched(is_protected("k")),
     )
 

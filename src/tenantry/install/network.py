@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenantry.api import marks
-from tenantry.install.policy import binding, not_administrator, rule, says, validating
+from tenantry.install.policy import Named, bound, not_administrator, rule, says, validating
 
 Json = dict[str, Any]
 
@@ -45,18 +45,17 @@ def everything(subject: Json) -> list[Json]:
     return [*_policies(other), *_plugins(other)]
 
 
-def _policies(other: Json) -> list[Json]:
+def _policies(other: Named) -> list[Json]:
     """Return what every rule of a tenant's own NetworkPolicies must say: with whom, and of its own tree.
 
     That both sides have to open is what keeps a parent out of a Subtenant: the ingress there is written there.
     """
-    variables = [
-        {
-            "name": "cidrs",
-            "expression": f"has({_ANNOTATIONS}) && '{marks.CIDRS}' in {_ANNOTATIONS}"
-            f" ? {_ANNOTATIONS}['{marks.CIDRS}'].split(',') : []",
-        }
-    ]
+    variables = {
+        "cidrs": (
+            f"has({_ANNOTATIONS}) && '{marks.CIDRS}' in {_ANNOTATIONS}"
+            f" ? {_ANNOTATIONS}['{marks.CIDRS}'].split(',') : []"
+        )
+    }
     allowed = (
         "isCIDR(p.ipBlock.cidr) && variables.cidrs.exists(c, isCIDR(c) && cidr(c).containsCIDR(cidr(p.ipBlock.cidr)))"
     )
@@ -75,13 +74,13 @@ def _policies(other: Json) -> list[Json]:
     says_something_new = "request.operation == 'CREATE' || object.spec != oldObject.spec"
     policy = validating(
         POLICIES,
-        [rule("networking.k8s.io", ["networkpolicies"], "CREATE", "UPDATE")],
+        [rule("networking.k8s.io", ["networkpolicies"])],
         validations,
         variables=variables,
-        conditions=[{"name": "says-something-new", "expression": says_something_new}, other],
+        conditions={"says-something-new": says_something_new, **other},
         where=_CONFINED,
     )
-    return [policy, binding(POLICIES)]
+    return bound(policy)
 
 
 def _has_own(key: str) -> str:
@@ -100,7 +99,7 @@ def _told(field: str, peers: str) -> str:
     )
 
 
-def _plugins(other: Json) -> list[Json]:
+def _plugins(other: Named) -> list[Json]:
     """Return what keeps a tenant from the kinds of network plugins, which open as NetworkPolicies do."""
     about = {
         "apiGroups": list(PLUGIN_GROUPS),
@@ -110,5 +109,5 @@ def _plugins(other: Json) -> list[Json]:
         "scope": "Namespaced",
     }
     told = "request.kind.kind + ' of ' + request.kind.group + ' is for an administrator: write a NetworkPolicy'"
-    policy = validating(PLUGINS, [about], [says("false", told, told=True)], conditions=[other], where=_CONFINED)
-    return [policy, binding(PLUGINS)]
+    policy = validating(PLUGINS, [about], [says("false", told, told=True)], conditions=other, where=_CONFINED)
+    return bound(policy)

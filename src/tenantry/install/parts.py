@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenantry.api.marks import CPU_MILLI, MEMORY_MIB, PART, PART_OPEN, PART_SUFFIX, PARTS
-from tenantry.install.policy import ADMINISTER, binding, by, mutating, rule, says, validating
+from tenantry.install.policy import ADMINISTER, NEW_PODS, binding, bound, by, exists, mutating, rule, says, validating
 from tenantry.policy.users import NOT_MIRRORED
 
 Json = dict[str, Any]
@@ -19,11 +19,10 @@ PODS = "tenantry-part-pods"
 RESIZES = "tenantry-part-resizes"
 NODES = "tenantry-part-nodes"
 
-_IN_PARTS: Json = {"matchExpressions": [{"key": PART, "operator": "Exists"}]}
+_IN_PARTS: Json = exists(PART)
 _NAME = f"namespaceObject.metadata.labels['{PART}']"
-_MINE = {"name": "mine", "expression": f"{_NAME} + '{PART_SUFFIX}'"}
-_POD: Json = {**rule("", ["pods"], "CREATE"), "apiVersions": ["v1"]}
-_NOT_MIRROR = {"name": "not-a-mirror", "expression": NOT_MIRRORED}
+_MINE = {"mine": f"{_NAME} + '{PART_SUFFIX}'"}
+_NOT_MIRROR = {"not-a-mirror": NOT_MIRRORED}
 
 _CONTAINERS, _FIRST = "containers", "initContainers"
 _RESOURCES = {CPU_MILLI: "cpu", MEMORY_MIB: "memory"}
@@ -44,13 +43,10 @@ def _amount(what: str, over: str) -> str:
     return f"({whole}) * 1000.0 + 0.999" if what == CPU_MILLI else f"({whole} + 1048575.0) / 1048576.0"
 
 
-_OVERHEADS = [
-    {
-        "name": f"over_{resource}",
-        "expression": f"quantity(object.?spec.overhead.{resource}.orValue('0')).asApproximateFloat()",
-    }
+_OVERHEADS = {
+    f"over_{resource}": f"quantity(object.?spec.overhead.{resource}.orValue('0')).asApproximateFloat()"
     for resource in _RESOURCES.values()
-]
+}
 
 
 def everything(subject: Json) -> list[Json]:
@@ -79,14 +75,14 @@ def _bound() -> list[Json]:
     # Again, once Kubernetes has put in what the sandbox needs that another policy has chosen.
     policy = mutating(
         PODS,
-        [_POD],
+        [NEW_PODS],
         [selector, tolerations, *takes],
-        conditions=[_NOT_MIRROR],
+        conditions=_NOT_MIRROR,
         where=_IN_PARTS,
         reinvoked="IfNeeded",
+        variables={**_MINE, **_OVERHEADS},
     )
-    policy["spec"]["variables"] = [_MINE, *_OVERHEADS]
-    return [policy, binding(PODS, "Mutating")]
+    return bound(policy)
 
 
 def _takes(among: str, what: str) -> str:
@@ -125,7 +121,7 @@ def _kept() -> list[Json]:
     )
     policy = validating(
         PODS,
-        [_POD],
+        [NEW_PODS],
         [
             says(
                 "variables.limited",
@@ -143,9 +139,9 @@ def _kept() -> list[Json]:
                 f" {PODS} took it away",
             ),
         ],
-        conditions=[_NOT_MIRROR],
+        conditions=_NOT_MIRROR,
         where=_IN_PARTS,
-        variables=[_MINE, *_OVERHEADS, {"name": "limited", "expression": limited}],
+        variables={**_MINE, **_OVERHEADS, "limited": limited},
     )
     resizes = validating(
         RESIZES,
@@ -172,7 +168,7 @@ def _nodes(subject: Json) -> list[Json]:
     changes = f"!({by(subject)}) && !{unchanged} && !{ADMINISTER}"
     policy = validating(
         NODES,
-        [rule("", ["nodes", "nodes/status"], "CREATE", "UPDATE")],
+        [rule("", ["nodes", "nodes/status"])],
         [
             says(
                 "false",
@@ -180,6 +176,6 @@ def _nodes(subject: Json) -> list[Json]:
                 " they come from administrators and SliceClaims",
             )
         ],
-        conditions=[{"name": "changes-marks-of-parts", "expression": changes}],
+        conditions={"changes-marks-of-parts": changes},
     )
-    return [policy, binding(NODES)]
+    return bound(policy)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
-from tenantry.install.policy import IN_TENANTS, KUBERNETES, binding, not_administrator, rule, says, validating
+from tenantry.install.policy import IN_TENANTS, KUBERNETES, bound, not_administrator, rule, says, validating
 
 Json = dict[str, Any]
 
@@ -41,13 +41,10 @@ def suspended(subject: Json) -> list[Json]:
         SUSPENDED,
         [everything],
         [says("false", told, told=True)],
-        conditions=[
-            {"name": "not-kubernetes-keeping-house", "expression": f"!{KUBERNETES} || ({_MAKES})"},
-            not_administrator(subject),
-        ],
+        conditions={"not-kubernetes-keeping-house": f"!{KUBERNETES} || ({_MAKES})", **not_administrator(subject)},
         where={"matchLabels": {marks.SUSPENDED: "true"}},
     )
-    return [policy, binding(SUSPENDED)]
+    return bound(policy)
 
 
 def closable(subject: Json) -> list[Json]:
@@ -79,8 +76,8 @@ def closable(subject: Json) -> list[Json]:
             " deleted",
         ),
     ]
-    bindings = rule(RBAC_GROUP, ["rolebindings"], "CREATE", "UPDATE")
+    bindings = rule(RBAC_GROUP, ["rolebindings"])
     # The operator itself moves the subjects.
-    conditions = [not_administrator(subject)]
+    conditions = not_administrator(subject)
     policy = validating(CLOSABLE, [bindings], validations, conditions=conditions, where=IN_TENANTS)
-    return [policy, binding(CLOSABLE)]
+    return bound(policy)

@@ -1,4 +1,4 @@
-"""The shapes of admission policies, and what several of them say: pure.
+"""Admission policies and their bindings, and the conditions that several of them share. Pure.
 
 Source: Kubernetes, "Validating Admission Policy" and "Mutating Admission Policy".
 """
@@ -9,12 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tenantry.api import marks
+from tenantry.api.tenancyrules import RulesMap
 from tenantry.policy.users import CONTROL_PLANE
 
 Json = dict[str, Any]
+Named = Mapping[str, str]
+"""Name to CEL: conditions, or variables in the order in which they are used."""
 
 ADMINISTER = "authorizer.group('tenantry.dev').resource('tenants').check('administer').allowed()"
-"""Who may `administer` tenants is an administrator to every policy: cluster-admin, and the operator."""
+"""CEL: the user is an administrator to every policy: cluster-admin, and the operator."""
 
 KUBERNETES = f"({CONTROL_PLANE} || request.userInfo.groups.exists(group, group == 'system:nodes'))"
 """CEL: the request comes from Kubernetes' own controllers, its scheduler or a kubelet."""
@@ -22,46 +25,64 @@ KUBERNETES = f"({CONTROL_PLANE} || request.userInfo.groups.exists(group, group =
 IN_TENANTS: Json = {"matchExpressions": [{"key": marks.TENANT_UID, "operator": "Exists"}]}
 """Selects the namespaces of all tenants."""
 
-_SELECTORS = ("namespaceSelector", "objectSelector")
-
 IN_A_TENANTS_NAMESPACE = (
     f"has(namespaceObject.metadata.labels) && '{marks.TENANT_UID}' in namespaceObject.metadata.labels"
 )
 
+PARAM_KIND: Json = {"apiVersion": RulesMap.resource.api_version, "kind": RulesMap.resource.kind}
+"""The kind of the objects with rules, registers and limits."""
+
+_SELECTORS = ("namespaceSelector", "objectSelector")
+
 
 def by(subject: Json) -> str:
-    """Return the expression for: the operator itself asks, which is told from other administrators by its name.
+    """Return CEL: whether the request comes from the operator.
 
-    An administrator to every policy anyway, it has to be asked no rights: it writes more than all others together.
+    The operator could administer tenants anyway, but its name is cheaper to check than its rights, and it writes more
+    than all others together.
 
     Args:
-        subject: The operator, as RBAC names it: nobody else's name must do, as that of a local cluster elsewhere.
+        subject: The operator, as RBAC names it. Other names must not match, as that of a local cluster elsewhere.
     """
     account = f"system:serviceaccount:{subject.get('namespace', '')}:" if subject["kind"] == "ServiceAccount" else ""
     return f"request.userInfo.username == '{account}{subject['name']}'"
 
 
-def not_administrator(subject: Json) -> Json:
+def not_operator(subject: Json) -> Named:
+    """Return the condition that the operator's requests do not meet."""
+    return {"not-the-operator": f"!({by(subject)})"}
+
+
+def not_administrator(subject: Json) -> Named:
     """Return the condition that an administrator's requests do not meet.
 
     Args:
         subject: The operator, as RBAC names it.
     """
-    return {"name": "not-an-administrator", "expression": f"!({by(subject)}) && !{ADMINISTER}"}
+    return {"not-an-administrator": f"!({by(subject)}) && !{ADMINISTER}"}
 
 
-def rule(group: str, resources: Sequence[str], *operations: str) -> Json:
-    """Return what a policy is about."""
+def exists(label: str) -> Json:
+    """Return the selector of namespaces with a label."""
+    return {"matchExpressions": [{"key": label, "operator": "Exists"}]}
+
+
+def rule(group: str, resources: Sequence[str], *operations: str, **more: Any) -> Json:  # noqa: ANN401 - fields of JSON
+    """Return resources that a policy is evaluated for; CREATE and UPDATE unless operations are given."""
     return {
         "apiGroups": [group],
         "apiVersions": ["*"],
-        "operations": list(operations),
+        "operations": list(operations or ("CREATE", "UPDATE")),
         "resources": list(resources),
+        **more,
     }
 
 
+NEW_PODS = rule("", ["pods"], "CREATE", apiVersions=["v1"])
+
+
 def says(expression: str, message: str, *, told: bool = False) -> Json:
-    """Return one validation; `told` where the message is an expression itself."""
+    """Return one validation; `told` if the message is an expression itself."""
     return {"expression": expression, "messageExpression" if told else "message": message, "reason": "Forbidden"}
 
 
@@ -70,21 +91,24 @@ def validating(
     rules: Sequence[Json],
     validations: Sequence[Json],
     *,
-    conditions: Sequence[Json] = (),
+    conditions: Named | None = None,
+    variables: Named | None = None,
     where: Json | None = None,
-    **more: object,
+    params: Json | None = None,
 ) -> Json:
     """Return a ValidatingAdmissionPolicy.
 
     Args:
         name: Its name.
-        rules: What it is about; see `rule`.
+        rules: The resources that it is evaluated for; see `rule`.
         validations: What has to hold; see `says`.
-        conditions: When it is asked at all: what they leave out costs little.
+        conditions: The matchConditions: requests that do not meet them cost little.
+        variables: Of the validations.
         where: The namespaceSelector; None for everywhere.
-        more: Further fields of the spec.
+        params: The paramKind; None for no parameters.
     """
-    return _policy("Validating", name, rules, conditions, where, {"validations": list(validations), **more})
+    more: Json = {"validations": list(validations)}
+    return _policy("Validating", name, rules, conditions, variables, where, params, more)
 
 
 def mutating(
@@ -92,75 +116,97 @@ def mutating(
     rules: Sequence[Json],
     patches: Sequence[str],
     *,
-    conditions: Sequence[Json] = (),
+    conditions: Named | None = None,
+    variables: Named | None = None,
     where: Json | None = None,
+    params: Json | None = None,
     reinvoked: str = "Never",
 ) -> Json:
     """Return a MutatingAdmissionPolicy.
 
     Args:
         name: Its name.
-        rules: What it is about; see `rule`.
+        rules: The resources that it is evaluated for; see `rule`.
         patches: Expressions that give a list of JSONPatch.
-        conditions: When it is asked at all.
-        where: The namespaceSelector; None for everywhere.
-        reinvoked: Never, or IfNeeded where a later one may undo it.
+        conditions: As for `validating`, as the next three.
+        variables: Of the patches.
+        where: The namespaceSelector.
+        params: The paramKind.
+        reinvoked: Never, or IfNeeded if a later policy may undo it.
     """
     mutations = [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}} for patch in patches]
-    return _policy(
-        "Mutating", name, rules, conditions, where, {"reinvocationPolicy": reinvoked, "mutations": mutations}
-    )
+    more: Json = {"reinvocationPolicy": reinvoked, "mutations": mutations}
+    return _policy("Mutating", name, rules, conditions, variables, where, params, more)
 
 
 def _policy(  # noqa: PLR0917 - the parts of one object
-    kind: str, name: str, rules: Sequence[Json], conditions: Sequence[Json], where: Json | None, more: Json
+    kind: str,
+    name: str,
+    rules: Sequence[Json],
+    conditions: Named | None,
+    variables: Named | None,
+    where: Json | None,
+    params: Json | None,
+    more: Json,
 ) -> Json:
+    spec: Json = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            **({"namespaceSelector": where} if where is not None else {}),
+            "resourceRules": list(rules),
+        },
+        **({"matchConditions": _expressions(conditions)} if conditions else {}),
+        **more,
+        **({"paramKind": params} if params else {}),
+        **({"variables": _expressions(variables)} if variables else {}),
+    }
+    return _object(f"{kind}AdmissionPolicy", name, spec)
+
+
+def _expressions(named: Named) -> list[Json]:
+    return [{"name": name, "expression": cel} for name, cel in named.items()]
+
+
+def _object(kind: str, name: str, spec: Json) -> Json:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": f"{kind}AdmissionPolicy",
+        "kind": kind,
         "metadata": {"name": name, "labels": {marks.MANAGED_BY: marks.MANAGER}},
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {
-                **({"namespaceSelector": where} if where is not None else {}),
-                "resourceRules": list(rules),
-            },
-            **({"matchConditions": list(conditions)} if conditions else {}),
-            **more,
-        },
+        "spec": spec,
     }
 
 
-def binding(name: str, kind: str = "Validating", *, called: str = "", **more: object) -> Json:
-    """Return what puts a policy into force everywhere.
+def binding(name: str, kind: str = "Validating", *, called: str = "", **more: Json | list[str]) -> Json:
+    """Return the binding that puts a policy into force everywhere.
 
     Args:
-        name: Of the policy, and of the binding.
+        name: The name of the policy, and of the binding.
         kind: Validating or Mutating.
-        called: The binding's own name, where the policy has several.
+        called: The binding's own name, if the policy has several.
         more: Further fields of the spec, as paramRef.
     """
     actions = {"validationActions": ["Deny"]} if kind == "Validating" else {}
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": f"{kind}AdmissionPolicyBinding",
-        "metadata": {"name": called or name, "labels": {marks.MANAGED_BY: marks.MANAGER}},
-        "spec": {"policyName": name, **actions, **more},
-    }
+    return _object(f"{kind}AdmissionPolicyBinding", called or name, {"policyName": name, **actions, **more})
+
+
+def bound(policy: Json, **more: Json | list[str]) -> list[Json]:
+    """Return a policy and its binding, with further fields of the binding's spec."""
+    kind = policy["kind"].removesuffix("AdmissionPolicy")
+    return [policy, binding(policy["metadata"]["name"], kind, called="", **more)]
 
 
 def narrowed(made: Sequence[Json]) -> list[Json]:
-    """Return policies and bindings with the selectors of each policy moved to its bindings, which asks the same.
+    """Return policies and bindings with the selectors of each policy moved to its bindings.
 
-    Of a policy the API server looks at the selectors before the resources, and parses them for every request of any
-    kind; of a binding only where the policy is about the request's resource. With 40 policies that was 8 % of its CPU
-    while a tree was made; see docs/benchmarks.md, "Trees". A policy that did not compile would refuse what it is about
-    in every namespace, but the API server stores none.
+    The effect is the same and cheaper: the API server looks at the selectors of a policy before the resources, and
+    parses them for every request of any kind; at those of a binding only if the policy is about the request's resource.
+    With 40 policies that was 8 % of its CPU while a tree was created; see docs/benchmarks.md, "Trees". A policy that
+    did not compile would then refuse requests in every namespace, but the API server stores none.
 
     Source: k8s.io/apiserver, pkg/admission/plugin/policy/matching, `Matcher.Matches`.
 
     Args:
-        made: Anything that is installed; what is no policy or binding is left as it is.
+        made: Anything that is installed; other objects are left as they are.
     """
     selectors: dict[tuple[str, str], Json] = {}
     found: list[Json] = []
@@ -177,7 +223,7 @@ def narrowed(made: Sequence[Json]) -> list[Json]:
 
 
 def _with(made: Json, selectors: Mapping[tuple[str, str], Json]) -> Json:
-    """Return a binding that selects what its policy selected, too."""
+    """Return a binding that also selects what its policy selected."""
     kind = made["kind"].removesuffix("Binding")
     more = selectors.get((kind, made.get("spec", {}).get("policyName", ""))) if kind != made["kind"] else None
     if not more:

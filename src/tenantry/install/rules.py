@@ -10,9 +10,9 @@ from typing import Any
 
 from tenantry.api import marks
 from tenantry.api.subnamespace import Subnamespace
-from tenantry.api.tenancyrules import AUDIT_MARK, MAPS, OWN_MARK, WARN_MARK, RulesMap, TenancyRules
+from tenantry.api.tenancyrules import AUDIT_MARK, MAPS, OWN_MARK, WARN_MARK, TenancyRules
 from tenantry.api.tenant import Tenant
-from tenantry.install.policy import IN_TENANTS, binding, not_administrator, rule, says, validating
+from tenantry.install.policy import IN_TENANTS, PARAM_KIND, binding, bound, not_administrator, rule, says, validating
 from tenantry.policy import looser
 from tenantry.policy.catalog import TARGETS
 from tenantry.policy.check import Target, quoted
@@ -25,7 +25,6 @@ PREFIX = "tenantry-rules-"
 MADE = "tenantry-rules"
 LOOSER = "tenantry-looser"
 
-PARAM_KIND: Json = {"apiVersion": RulesMap.resource.api_version, "kind": RulesMap.resource.kind}
 ACTIONS = {"enforce": "Deny", "warn": "Warn", "audit": "Audit"}
 _MARKS = {"enforce": "", "warn": WARN_MARK, "audit": AUDIT_MARK}
 
@@ -51,10 +50,10 @@ def _policy(target: Target) -> list[Json]:
     policy = validating(
         name,
         [*about, *templates],
-        parts.validations,
+        [parts.validation],
         conditions=parts.conditions,
         where=_where_is(target),
-        paramKind=PARAM_KIND,
+        params=PARAM_KIND,
         variables=parts.variables,
     )
     enforced = about if templates else ()
@@ -127,22 +126,17 @@ def _where(*expressions: Json) -> Json:
 def _looser() -> list[Json]:
     """Return what keeps rules from being looser than those above: a Tenant's, and a Subnamespace's."""
     new = "request.operation == 'CREATE' || !has(oldObject.spec.rules) || object.spec.rules != oldObject.spec.rules"
-    below, top = (
-        rule(each.group, [each.plural], "CREATE", "UPDATE") for each in (Subnamespace.resource, Tenant.resource)
-    )
+    below, top = (rule(each.group, [each.plural]) for each in (Subnamespace.resource, Tenant.resource))
     # What is only the standard is a Tenant's to decide otherwise.
     ignored = f"object.kind == '{Tenant.resource.kind}' ? {quoted(STANDARD_SOURCE)} : ''"
     policy = validating(
         LOOSER,
         [below, top],
         [only_validation()],
-        conditions=[{"name": "has-new-rules", "expression": f"has(object.spec.rules) && ({new})"}],
+        conditions={"has-new-rules": f"has(object.spec.rules) && ({new})"},
         where=IN_TENANTS,
-        paramKind=PARAM_KIND,
-        variables=[
-            {"name": name, "expression": cel}
-            for name, cel in {**forms(), **looser.variables(ignored), PROBLEM: looser.problem()}.items()
-        ],
+        params=PARAM_KIND,
+        variables={**forms(), **looser.variables(ignored), PROBLEM: looser.problem()},
     )
     params: Json = {"name": MAPS[ENFORCED], "namespace": marks.SYSTEM_NAMESPACE, "parameterNotFoundAction": "Allow"}
     return [
@@ -159,8 +153,7 @@ def _made(subject: Json) -> list[Json]:
     resource = TenancyRules.resource
     told = says("false", "TenancyRules are Tenantry's: change spec.rules of the Tenant or the Subnamespace")
     house = {
-        "name": "not-kubernetes-keeping-house",
-        "expression": "!request.userInfo.username.startsWith('system:serviceaccount:kube-system:')",
+        "not-kubernetes-keeping-house": "!request.userInfo.username.startsWith('system:serviceaccount:kube-system:')"
     }
     about = rule(resource.group, [resource.plural], "CREATE", "UPDATE", "DELETE")
-    return [validating(MADE, [about], [told], conditions=[house, not_administrator(subject)]), binding(MADE)]
+    return bound(validating(MADE, [about], [told], conditions={**house, **not_administrator(subject)}))

@@ -11,8 +11,8 @@ from typing import Any
 from tenantry.api import marks
 from tenantry.api.runtime import Runtime
 from tenantry.api.subnamespace import Subnamespace
-from tenantry.install.policy import binding, mutating, rule, says, validating
-from tenantry.install.rules import PARAM_KIND, bindings
+from tenantry.install.policy import NEW_PODS, PARAM_KIND, bound, exists, mutating, rule, says, validating
+from tenantry.install.rules import bindings
 from tenantry.policy.compile import forms
 from tenantry.policy.rules.runtimeclasses import CHOSEN, IS_THERE
 from tenantry.policy.users import NOT_MIRRORED
@@ -22,7 +22,7 @@ Json = dict[str, Any]
 SANDBOX = "tenantry-sandbox"
 LOOSER = "tenantry-looser-runtimes"
 
-_MARKED: Json = {"matchExpressions": [{"key": marks.RUNTIME, "operator": "Exists"}]}
+_MARKED: Json = exists(marks.RUNTIME)
 
 
 def everything() -> list[Json]:
@@ -38,16 +38,13 @@ def _put_in() -> list[Json]:
     patch = f"{IS_THERE} ? [JSONPatch{{op: 'add', path: '/spec/runtimeClassName', value: {CHOSEN}.value}}] : []"
     policy = mutating(
         SANDBOX,
-        [{**rule("", ["pods"], "CREATE"), "apiVersions": ["v1"]}],
+        [NEW_PODS],
         [patch],
-        conditions=[
-            {"name": "names-none", "expression": "!has(object.spec.runtimeClassName)"},
-            {"name": "not-a-mirror", "expression": NOT_MIRRORED},
-        ],
+        conditions={"names-none": "!has(object.spec.runtimeClassName)", "not-a-mirror": NOT_MIRRORED},
         where=_MARKED,
+        params=PARAM_KIND,
+        variables={"chosen": forms()["chosen"]},
     )
-    variables = [{"name": "chosen", "expression": forms()["chosen"]}]
-    policy["spec"] |= {"paramKind": PARAM_KIND, "variables": variables}
     return [policy, *bindings(SANDBOX, "Mutating")]
 
 
@@ -62,9 +59,9 @@ def _looser() -> list[Json]:
     )
     policy = validating(
         LOOSER,
-        [rule(resource.group, [resource.plural], "CREATE", "UPDATE")],
+        [rule(resource.group, [resource.plural])],
         [says("false", told, told=True)],
-        conditions=[{"name": "says-shared", "expression": f"{now} && (request.operation == 'CREATE' || !({before}))"}],
+        conditions={"says-shared": f"{now} && (request.operation == 'CREATE' || !({before}))"},
         where=_MARKED,
     )
-    return [policy, binding(LOOSER)]
+    return bound(policy)

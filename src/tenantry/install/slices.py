@@ -24,14 +24,18 @@ from tenantry.api.slice import LIMITS_MAP, MAX_GRACE, MAX_GRACE_SECONDS, SliceCl
 from tenantry.install.policy import (
     ADMINISTER,
     IN_A_TENANTS_NAMESPACE,
+    NEW_PODS,
+    PARAM_KIND,
     binding,
+    bound,
     by,
+    exists,
     mutating,
+    not_operator,
     rule,
     says,
     validating,
 )
-from tenantry.install.rules import PARAM_KIND
 from tenantry.policy.users import NOT_MIRRORED
 
 Json = dict[str, Any]
@@ -43,7 +47,7 @@ CLEANERS = "tenantry-slice-cleaners"
 CLAIMS = "tenantry-slice-claims"
 GRACE = "tenantry-slice-grace-periods"
 
-_SLICED: Json = {"matchExpressions": [{"key": SLICE, "operator": "Exists"}]}
+_SLICED: Json = exists(SLICE)
 _NAME = f"namespaceObject.metadata.labels['{SLICE}']"
 
 
@@ -72,15 +76,15 @@ def _bound() -> list[Json]:
         f"!has(object.spec.tolerations) ? [JSONPatch{{op: 'add', path: '/spec/tolerations', value: [{toleration}]}}]"
         f" : {tolerates} ? [] : [JSONPatch{{op: 'add', path: '/spec/tolerations/-', value: {toleration}}}]"
     )
-    pods = {**rule("", ["pods"], "CREATE"), "apiVersions": ["v1"]}
-    not_mirror = {"name": "not-a-mirror", "expression": NOT_MIRRORED}
-    put_there = mutating(PODS, [pods], [selector, tolerations], conditions=[not_mirror], where=_SLICED)
+    pods = NEW_PODS
+    not_mirror = {"not-a-mirror": NOT_MIRRORED}
+    put_there = mutating(PODS, [pods], [selector, tolerations], conditions=not_mirror, where=_SLICED)
     is_there = says(
         f"object.?spec.nodeSelector['{SLICE}'].orValue('') == {_NAME}",
         f'"spec.nodeSelector must have {SLICE} \'" + {_NAME} + "\': pods of this namespace run on its slice"',
         told=True,
     )
-    seen = validating(PODS, [pods], [is_there], conditions=[not_mirror], where=_SLICED)
+    seen = validating(PODS, [pods], [is_there], conditions=not_mirror, where=_SLICED)
     return [put_there, binding(PODS, "Mutating"), seen, binding(PODS)]
 
 
@@ -104,7 +108,7 @@ def _tolerations() -> list[Json]:
     )
     policy = validating(
         TOLERATIONS,
-        [rule("", ["pods"], "CREATE", "UPDATE")],
+        [rule("", ["pods"])],
         [
             says(
                 all_own,
@@ -118,14 +122,9 @@ def _tolerations() -> list[Json]:
                 " get the toleration by themselves",
             ),
         ],
-        conditions=[
-            {
-                "name": "tolerates-some",
-                "expression": f"has(object.spec.tolerations) && {NOT_MIRRORED} && {is_new} && {some}",
-            }
-        ],
+        conditions={"tolerates-some": f"has(object.spec.tolerations) && {NOT_MIRRORED} && {is_new} && {some}"},
     )
-    return [policy, binding(TOLERATIONS)]
+    return bound(policy)
 
 
 def _nodes(subject: Json) -> list[Json]:
@@ -144,7 +143,7 @@ def _nodes(subject: Json) -> list[Json]:
     same = f"({of('object')}) == (request.operation == 'CREATE' ? {none} : {of('oldObject')})"
     policy = validating(
         NODES,
-        [rule("", ["nodes", "nodes/status"], "CREATE", "UPDATE")],
+        [rule("", ["nodes", "nodes/status"])],
         [
             says(
                 "false",
@@ -152,14 +151,9 @@ def _nodes(subject: Json) -> list[Json]:
                 " come from a SliceClaim",
             )
         ],
-        conditions=[
-            {
-                "name": "changes-marks-of-slices",
-                "expression": f"!({by(subject)}) && !({same}) && !{ADMINISTER}",
-            }
-        ],
+        conditions={"changes-marks-of-slices": f"!({by(subject)}) && !({same}) && !{ADMINISTER}"},
     )
-    return [policy, binding(NODES)]
+    return bound(policy)
 
 
 def _cleaners(subject: Json) -> list[Json]:
@@ -173,7 +167,7 @@ def _cleaners(subject: Json) -> list[Json]:
     itself = "request.userInfo.username == 'system:node:' + object.metadata.name"
     policy = validating(
         CLEANERS,
-        [rule("", ["nodes", "nodes/status"], "CREATE", "UPDATE")],
+        [rule("", ["nodes", "nodes/status"])],
         [
             says(
                 "false",
@@ -181,14 +175,9 @@ def _cleaners(subject: Json) -> list[Json]:
                 " it is clean",
             )
         ],
-        conditions=[
-            {
-                "name": "answers-for-another-node",
-                "expression": f"{changed} && !({by(subject)}) && !({itself}) && !{ADMINISTER}",
-            }
-        ],
+        conditions={"answers-for-another-node": f"{changed} && !({by(subject)}) && !({itself}) && !{ADMINISTER}"},
     )
-    return [policy, binding(CLEANERS)]
+    return bound(policy)
 
 
 def _claims(subject: Json) -> list[Json]:
@@ -213,9 +202,9 @@ def _claims(subject: Json) -> list[Json]:
             "spec.expiresAt must be in the future",
         ),
     ]
-    about = [rule(resource.group, [resource.plural], "CREATE", "UPDATE")]
-    operator = {"name": "not-the-operator", "expression": f"!({by(subject)})"}
-    return [validating(CLAIMS, about, validations, conditions=[operator]), binding(CLAIMS)]
+    about = [rule(resource.group, [resource.plural])]
+    operator = not_operator(subject)
+    return bound(validating(CLAIMS, about, validations, conditions=operator))
 
 
 def _grace(subject: Json) -> list[Json]:
@@ -228,7 +217,7 @@ def _grace(subject: Json) -> list[Json]:
     most = f"params.?data['{MAX_GRACE}'].orValue('{MAX_GRACE_SECONDS}')"
     policy = validating(
         GRACE,
-        [rule(resource.group, [resource.plural], "CREATE", "UPDATE")],
+        [rule(resource.group, [resource.plural])],
         [
             says(
                 f"object.spec.gracePeriodSeconds <= int({most})",
@@ -237,14 +226,13 @@ def _grace(subject: Json) -> list[Json]:
                 told=True,
             )
         ],
-        conditions=[
-            {
-                "name": "asks-for-one",
-                "expression": f"!({by(subject)}) && has(object.spec.gracePeriodSeconds)"
+        conditions={
+            "asks-for-one": (
+                f"!({by(subject)}) && has(object.spec.gracePeriodSeconds)"
                 " && (request.operation == 'CREATE' || !has(oldObject.spec.gracePeriodSeconds)"
-                " || object.spec.gracePeriodSeconds != oldObject.spec.gracePeriodSeconds)",
-            }
-        ],
-        paramKind=PARAM_KIND,
+                " || object.spec.gracePeriodSeconds != oldObject.spec.gracePeriodSeconds)"
+            )
+        },
+        params=PARAM_KIND,
     )
-    return [policy, binding(GRACE, paramRef=place)]
+    return bound(policy, paramRef=place)

@@ -12,9 +12,10 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.install.policy import (
     ADMINISTER,
     IN_A_TENANTS_NAMESPACE,
-    binding,
-    by,
+    Named,
+    bound,
     not_administrator,
+    not_operator,
     rule,
     says,
     validating,
@@ -28,7 +29,7 @@ OWNERS = "tenantry-subtenant-owners"
 QUOTA = "tenantry-subnamespace-quota"
 GROWTH = "tenantry-subnamespace-growth"
 
-_SUBTENANT = {"name": "a-subtenant", "expression": "object.spec.mode == 'Subtenant'"}
+_SUBTENANT = {"a-subtenant": "object.spec.mode == 'Subtenant'"}
 _OWNERS = "(has(object.spec.owners) ? object.spec.owners : [])"
 _WHO_DELETES_ALL = (
     "(request.userInfo.username == 'system:serviceaccount:kube-system:namespace-controller'"
@@ -43,7 +44,7 @@ def everything(subject: Json) -> list[Json]:
         subject: The operator, as RBAC names it.
     """
     # It writes to every one that is made, and ends what has moved, with its children elsewhere by then.
-    other = {"name": "not-the-operator", "expression": f"!({by(subject)})"}
+    other = not_operator(subject)
     ruled = not_administrator(subject)
     return [*_rules(other), *_subtenants(ruled), *_owners(ruled), *_quota(other)]
 
@@ -53,7 +54,7 @@ def _about(*operations: str) -> list[Json]:
     return [rule(resource.group, [resource.plural], *operations)]
 
 
-def _rules(other: Json) -> list[Json]:
+def _rules(other: Named) -> list[Json]:
     """Return what is wrong with a Subnamespace wherever it stands (E05, E07, X05)."""
     deleting = "request.operation == 'DELETE'"
     # The time of the newest of its field managers is the time of this very write: CEL has no clock.
@@ -72,11 +73,11 @@ def _rules(other: Json) -> list[Json]:
     inside = "has(oldObject.status) && has(oldObject.status.children) && oldObject.status.children > 0"
     cascades = "has(oldObject.spec.allowCascadingDeletion) && oldObject.spec.allowCascadingDeletion"
     names = "(has(oldObject.status.firstChildren) ? ': ' + oldObject.status.firstChildren.join(', ') : '')"
-    bound = f"has(oldObject.metadata.finalizers) && '{marks.FINALIZER}' in oldObject.metadata.finalizers"
+    keeps = f"has(oldObject.metadata.finalizers) && '{marks.FINALIZER}' in oldObject.metadata.finalizers"
     stays = f"has(object.metadata.finalizers) && '{marks.FINALIZER}' in object.metadata.finalizers"
     validations = [
         says(
-            f"request.operation != 'UPDATE' || !({bound}) || {stays} || {ADMINISTER}",
+            f"request.operation != 'UPDATE' || !({keeps}) || {stays} || {ADMINISTER}",
             f"metadata.finalizers must keep {marks.FINALIZER}, without which the child namespace would be left"
             " behind; to end it, delete the Subnamespace",
         ),
@@ -106,10 +107,10 @@ def _rules(other: Json) -> list[Json]:
         ),
     ]
     about = _about("CREATE", "UPDATE", "DELETE")
-    return [validating(RULES, about, validations, conditions=[other]), binding(RULES)]
+    return bound(validating(RULES, about, validations, conditions=other))
 
 
-def _subtenants(ruled: Json) -> list[Json]:
+def _subtenants(ruled: Named) -> list[Json]:
     """Return what keeps a parent from coming into its Subtenants by what it writes into them (E05).
 
     It needs nothing that may be away for a moment, as the policy of the parent's owners does.
@@ -135,11 +136,11 @@ def _subtenants(ruled: Json) -> list[Json]:
             " User or a Group",
         ),
     ]
-    conditions = [_SUBTENANT, ruled]
-    return [validating(SUBTENANTS, _about("CREATE", "UPDATE"), validations, conditions=conditions), binding(SUBTENANTS)]
+    conditions = {**_SUBTENANT, **ruled}
+    return bound(validating(SUBTENANTS, _about("CREATE", "UPDATE"), validations, conditions=conditions))
 
 
-def _owners(ruled: Json) -> list[Json]:
+def _owners(ruled: Named) -> list[Json]:
     """Return what keeps a parent's owners from being the owners of its Subtenants (E05).
 
     Who owns the parent is read from the binding there, which may be away for a moment: the operator goes by the specs.
@@ -157,15 +158,15 @@ def _owners(ruled: Json) -> list[Json]:
         OWNERS,
         _about("CREATE"),
         validations,
-        paramKind={"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding"},
-        conditions=[_SUBTENANT, ruled],
+        params={"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding"},
+        conditions={**_SUBTENANT, **ruled},
     )
     # The binding of the parent's owners, in the namespace of the request.
     reference = {"name": "tenantry-owner", "parameterNotFoundAction": "Allow"}
-    return [policy, binding(OWNERS, paramRef=reference)]
+    return bound(policy, paramRef=reference)
 
 
-def _quota(other: Json) -> list[Json]:
+def _quota(other: Named) -> list[Json]:
     """Return what refuses a share that the parent cannot give now (E09, E11).
 
     The parent's own ResourceQuota is the parameter: what is in force and not used is what it can give. The operator
@@ -177,34 +178,24 @@ def _quota(other: Json) -> list[Json]:
         "(request.operation == 'UPDATE' && has(oldObject.spec.quota) && has(oldObject.spec.quota.hard)"
         " ? oldObject.spec.quota.hard : {})"
     )
-    variables = [
-        {"name": "asked", "expression": hard},
-        {"name": "before", "expression": before},
-        {"name": "changed", "expression": "request.operation == 'CREATE' || variables.asked != variables.before"},
-        {
-            "name": "limited",
-            "expression": "has(params.spec.hard) ? params.spec.hard : {}",
-        },
-        {
-            "name": "inForce",
-            "expression": "has(params.status) && has(params.status.hard) ? params.status.hard : {}",
-        },
-        {
-            "name": "used",
-            "expression": "has(params.status) && has(params.status.used) ? params.status.used : {}",
-        },
-        {"name": "unknown", "expression": f"variables.asked.filter(k, !({normal} in variables.limited))"},
-        {
-            "name": "short",
-            "expression": f"variables.asked.filter(k, {normal} in variables.inForce"
+    variables = {
+        "asked": hard,
+        "before": before,
+        "changed": "request.operation == 'CREATE' || variables.asked != variables.before",
+        "limited": "has(params.spec.hard) ? params.spec.hard : {}",
+        "inForce": "has(params.status) && has(params.status.hard) ? params.status.hard : {}",
+        "used": "has(params.status) && has(params.status.used) ? params.status.used : {}",
+        "unknown": f"variables.asked.filter(k, !({normal} in variables.limited))",
+        "short": (
+            f"variables.asked.filter(k, {normal} in variables.inForce"
             f" && (!(k in variables.before) || quantity(string(variables.asked[k])).isGreaterThan("
             f"quantity(string(variables.before[k]))))"
             f" && quantity(string(variables.asked[k])).sub(k in variables.before"
             f" ? quantity(string(variables.before[k])) : quantity('0')).isGreaterThan("
             f"quantity(variables.inForce[{normal}]).sub({normal} in variables.used"
-            f" ? quantity(variables.used[{normal}]) : quantity('0'))))",
-        },
-    ]
+            f" ? quantity(variables.used[{normal}]) : quantity('0'))))"
+        ),
+    }
     known = says(
         "!variables.changed || size(variables.unknown) == 0",
         "'spec.quota.hard must not have ' + variables.unknown.join(', ')"
@@ -226,14 +217,13 @@ def _quota(other: Json) -> list[Json]:
     # what is missing until it is there.
     # What asks for nothing, or for the same as before, is no matter of these.
     changes = {
-        "name": "asks-for-another-share",
-        "expression": "has(object.spec.quota) && has(object.spec.quota.hard) && (request.operation == 'CREATE'"
-        " || !has(oldObject.spec.quota) || object.spec.quota != oldObject.spec.quota)",
+        "asks-for-another-share": (
+            "has(object.spec.quota) && has(object.spec.quota.hard) && (request.operation == 'CREATE'"
+            " || !has(oldObject.spec.quota) || object.spec.quota != oldObject.spec.quota)"
+        )
     }
-    shape: Json = {"paramKind": param, "variables": variables, "conditions": [other, changes]}
+    shape: Json = {"params": param, "variables": variables, "conditions": {**other, **changes}}
     return [
-        validating(QUOTA, _about("CREATE", "UPDATE"), [known, making], **shape),
-        binding(QUOTA, paramRef=reference),
-        validating(GROWTH, _about("UPDATE"), [enough], **shape),
-        binding(GROWTH, paramRef=reference, validationActions=["Warn"]),
+        *bound(validating(QUOTA, _about("CREATE", "UPDATE"), [known, making], **shape), paramRef=reference),
+        *bound(validating(GROWTH, _about("UPDATE"), [enough], **shape), paramRef=reference, validationActions=["Warn"]),
     ]

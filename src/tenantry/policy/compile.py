@@ -36,11 +36,11 @@ _EXCUSE = re.compile(
 
 
 class Compiled(msgspec.Struct, frozen=True):
-    """The parts of a policy, as JSON."""
+    """The parts of a policy: name to CEL of conditions and variables, and the validation."""
 
-    conditions: list[Json]
-    variables: list[Json]
-    validations: list[Json]
+    conditions: dict[str, str]
+    variables: dict[str, str]
+    validation: Json
 
 
 def compiled(target: Target) -> Compiled:
@@ -54,11 +54,7 @@ def compiled(target: Target) -> Compiled:
     if target.many:
         # The API server evaluates all conditions, even if the first is false.
         conditions = {SUSPICIOUS: " && ".join(f"({cel})" for cel in (*conditions.values(), glance(target)))}
-    return Compiled(
-        conditions=[{"name": name, "expression": cel} for name, cel in conditions.items()],
-        variables=[{"name": name, "expression": cel} for name, cel in variables.items()],
-        validations=[only_validation()],
-    )
+    return Compiled(conditions=conditions, variables=variables, validation=only_validation())
 
 
 def _own_variables(target: Target, checks: Sequence[Check]) -> dict[str, str]:
