@@ -79,7 +79,7 @@ def test_the_limit_of_inotify_is_raised_and_never_lowered(tmp_path: Path) -> Non
     file.write_text("128\n")
     limits.raise_them(told.append, file)
     assert file.read_text() == "8192"
-    assert told == ["raised fs.inotify.max_user_instances from 128 to 8192: kubelets end where root has none left"]
+    assert told == ["raised fs.inotify.max_user_instances from 128 to 8192, because a kubelet without an instance ends"]
     file.write_text("99999\n")
     limits.raise_them(told.append, file)
     assert (file.read_text(), len(told)) == ("99999\n", 1)

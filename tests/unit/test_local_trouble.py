@@ -52,7 +52,7 @@ def test_a_node_says_why_it_is_not_ready() -> None:
         conditions=(LocalNodeCondition(type="Ready", status="False", message="PLEG is not healthy"),)
     )
     assert LocalNode(metadata=ObjectMeta(name="real-1"), status=status).why_not_ready == "PLEG is not healthy"
-    assert "not told" in LocalNode(metadata=ObjectMeta(name="real-1")).why_not_ready
+    assert "not reported" in LocalNode(metadata=ObjectMeta(name="real-1")).why_not_ready
 
 
 async def test_what_goes_forward_is_waited_for_and_what_stands_still_is_not() -> None:

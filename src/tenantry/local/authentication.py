@@ -1,10 +1,10 @@
-"""Whom the API server believes: an OIDC provider's tokens, as a structured authentication configuration; pure.
+"""The API server's AuthenticationConfiguration, with tokens of an OIDC provider; pure.
 
     Oidc ─► check ─► authenticator ─► configuration   for any cluster
                                    └► text            for a local one
 
-The provider says who somebody is, never what they are to Kubernetes: whatever it puts into a token, no name and no
-group that begins with `system:` or `tenantry:` comes out.
+The provider names users and groups, but cannot grant rights that Kubernetes or Tenantry gives by name: no token yields
+a user or group that begins with `system:` or `tenantry:`.
 
 Source: Kubernetes, "Authenticating", section "Using Authentication Configuration"; OpenID Connect Core 1.0, section 5.
 """
@@ -23,7 +23,7 @@ from tenantry.api.errors import InputError
 Json = dict[str, Any]
 
 RESERVED = ("system:", "tenantry:")
-"""How names begin that mean something to Kubernetes or to Tenantry."""
+"""Prefixes of names that have rights in Kubernetes or Tenantry."""
 
 SERVICE_ACCOUNT_ISSUER = "https://kubernetes.default.svc"
 
@@ -32,15 +32,15 @@ DISCOVERY = "/.well-known/openid-configuration"
 _API_VERSION = "apiserver.config.k8s.io/v1"
 _KIND = "AuthenticationConfiguration"
 
-# A claim's name is put into CEL, and an issuer into messages: no blanks, nothing that a terminal obeys.
+# The name of a claim appears in CEL, and an issuer in messages: no blanks, no control characters.
 _PLAIN = re.compile(r"[!-~]{1,512}")
 _PRINTABLE = re.compile(r"[ -~]{0,512}")
 
 _CHANGEABLE = frozenset({"preferred_username", "name", "nickname", "given_name", "family_name"})
 """Claims that people may change at many providers (OpenID Connect Core 1.0, section 5.7)."""
 
-# The anonymous may ask whether the server is well, and nothing else. Written by hand: the start of a cluster without a
-# provider needs no YAML library.
+# Anonymous requests may only read the health endpoints. Written as text: a cluster without a provider starts without
+# loading a YAML library.
 _LOCAL = f"""\
 apiVersion: {_API_VERSION}
 kind: {_KIND}
@@ -54,17 +54,17 @@ anonymous:
 
 
 class Oidc(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The one OIDC provider of a cluster, and how its claims become users and groups.
+    """The OIDC provider of a cluster, and how its claims become users and groups.
 
     Args:
         issuer: An https URL, exactly as in the tokens' `iss`.
-        client_id: Whom tokens must be for (`aud`).
-        username_claim: Which claim names the user.
-        username_prefix: Put before it, so that the provider cannot name people of other origins.
-        groups_claim: Which claim lists the groups; a token may lack it.
-        groups_prefix: Put before each.
-        required_claims: Values that tokens must have, by claim.
-        ca: PEM of the authorities that vouch for the provider; "" for those of the machine.
+        client_id: The required audience of tokens (`aud`).
+        username_claim: The claim with the user's name.
+        username_prefix: Its prefix, so that the provider cannot name users of other origins.
+        groups_claim: The claim with the list of groups; a token may lack it.
+        groups_prefix: The prefix of each group.
+        required_claims: Required values by claim.
+        ca: The certificate authorities of the provider in PEM; "" for those of the machine.
     """
 
     issuer: str
@@ -78,10 +78,10 @@ class Oidc(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def check(oidc: Oidc) -> Oidc:
-    """Return the settings if the API server would start with them.
+    """Return the settings if the API server accepts them.
 
     Raises:
-        InputError: It would not, or they would let in whom they should not: which flag, and why.
+        InputError: A flag is invalid or unsafe.
     """
     _check_issuer(oidc.issuer)
     if not _PLAIN.fullmatch(oidc.client_id):
@@ -113,7 +113,7 @@ def _check_issuer(issuer: str) -> None:
     except ValueError as error:
         raise InputError(f"{told} must be a URL: {error}") from error
     if url.scheme != "https":
-        raise InputError(f"{told} must begin with https://: what it says decides who gets in")
+        raise InputError(f"{told} must begin with https://, because its answers decide which users get in")
     if not _PLAIN.fullmatch(issuer) or not url.hostname or not port_is_right:
         raise InputError(f"{told} must be a URL, as in https://login.example.com")
     if "@" in url.netloc or "?" in issuer or "#" in issuer:
@@ -137,7 +137,7 @@ def _check_authorities(pem: str) -> None:
 
 
 def warnings(oidc: Oidc) -> list[str]:
-    """Return what is allowed and should be thought over."""
+    """Return warnings about settings that are valid but risky."""
     found: list[str] = []
     if not oidc.username_prefix:
         found.append("without --oidc-username-prefix the provider can name users that have rights already")
@@ -182,7 +182,7 @@ def _claim_rules(oidc: Oidc) -> list[Json]:
         }
     ]
     if oidc.username_claim == "email":
-        # By itself the API server refuses only an explicit false: a provider that does not verify may say nothing.
+        # By default the API server rejects only an explicit false, and a provider that does not verify may omit it.
         rules.append(
             {
                 "expression": "claims.?email_verified.orValue(false) == true",
@@ -201,7 +201,7 @@ def _told() -> str:
 
 
 def configuration(oidc: Oidc) -> Json:
-    """Return the AuthenticationConfiguration for a cluster of any kind; what it says of the anonymous is left to it."""
+    """Return the AuthenticationConfiguration for any cluster; it leaves anonymous requests as the cluster has them."""
     return {"apiVersion": _API_VERSION, "kind": _KIND, "jwt": [authenticator(oidc)]}
 
 

@@ -1,4 +1,4 @@
-"""What a fresh control plane needs before anything can run in it: rights of its own components, and nodes."""
+"""Rights of components and nodes, which a fresh control plane needs before anything can run in it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KWOK = "tenantry:kwok"
 ReportLate = Callable[[Mapping[str, str]], None]
 """Takes the nodes that are not Ready: from a name to the message of its condition."""
 _WATCH = ["get", "list", "watch"]
-# What kwok plays (pods, nodes and their leases) and reads; kwok's own kustomize/rbac asks for the same.
+# kwok simulates pods, nodes and their leases, and reads the rest; as in kwok's own kustomize/rbac.
 _KWOK_RULES = (
     {"apiGroups": [""], "resources": ["nodes"], "verbs": [*_WATCH, "update", "patch", "delete"]},
     {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["update", "patch"]},
@@ -45,7 +45,7 @@ async def connected(path: Path) -> AsyncGenerator[Client]:
 
 
 async def apply_rights(path: Path) -> None:
-    """Give kwok, and the API server towards kubelets, the rights that they need and no others."""
+    """Grant kwok, and the API server as a client of kubelets, exactly the rights that they need."""
     kubelets = "tenantry:kubelet-client"
     role = {"metadata": {"name": _KWOK}, "rules": _KWOK_RULES}
     wanted = (
@@ -68,11 +68,11 @@ def _binding(name: str, role: str, user: str) -> dict[str, object]:
 
 
 async def apply_nodes(path: Path, plan: NodePlan | None) -> int:
-    """Make the simulated nodes what a plan says; how many there are then is returned.
+    """Create and delete simulated nodes as planned; return their number.
 
     Args:
         path: The administrator's kubeconfig.
-        plan: Which ones; None leaves them as they are.
+        plan: The wanted nodes; None keeps the present ones.
     """
     async with connected(path) as client:
         listed = await client.list(LocalNode, selectors={"labelSelector": nodes.SELECTOR})
@@ -151,7 +151,7 @@ def _note(node: LocalNode, names: frozenset[str], late: dict[str, str], *, is_de
 
 
 async def delete_nodes(path: Path, names: Iterable[str]) -> None:
-    """Delete the Node objects of nodes that are no more."""
+    """Delete the Node objects of removed nodes."""
     async with connected(path) as client:
         for name in names:
             try:

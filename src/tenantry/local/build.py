@@ -1,7 +1,7 @@
-"""Builds the binaries of local clusters from the Go modules, once, into the user's cache.
+"""Builds the programs of local clusters from the Go modules, once, into the user's cache.
 
-The folder's name is a digest of the sources, the flags and the platform: what has the same name is the same program.
-The toolchain is left out of it, so that a newer Go does not cost four minutes; `build.json` says which one it was.
+The name of a folder is a digest of the sources, the flags and the platform, so equal names mean equal programs. The
+toolchain is not part of it, so that a newer Go does not cost four minutes; `build.json` records its version.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from tenantry.local.gobuild import Compilation, run
 from tenantry.local.locks import holding
 from tenantry.local.progress import Progress
 
-# Raise it when what the build makes changes but neither sources nor flags do.
+# Increase it when the result of the build changes, but neither sources nor flags do.
 _LAYOUT = "1"
 _FLAGS = ("-trimpath", "-buildvcs=false")
-# Binaries, and what the linker needs beside them.
+# Programs, and the linker's temporary files.
 _NEEDED_MIB = 700
 _STAGES = (
     "node/fast/node-initialize.yaml",
@@ -45,7 +45,7 @@ class Binaries:
     """The programs of local clusters.
 
     Args:
-        folder: Where they are; named by their fingerprint.
+        folder: Their folder, named by their fingerprint.
     """
 
     folder: Path
@@ -81,12 +81,12 @@ class _Target:
     """One program.
 
     Args:
-        name: Of the file.
-        package: What to build, seen from that folder.
+        name: The name of the file.
+        package: The Go package, relative to that folder.
         tags: Go build tags.
         linker: -ldflags.
-        module: The folder below go/ where it is not the name. Not part of the fingerprint, as the package is.
-        cgo: Whether it has parts in C, for which the machine must have a compiler.
+        module: The folder below go/ if it differs from the name. Not part of the fingerprint: the package is.
+        cgo: Whether it has parts in C, which need a C compiler.
     """
 
     name: str
@@ -107,10 +107,10 @@ class Product:
     """Programs that are built together.
 
     Args:
-        title: What to call them.
-        minutes: How long they take on two cores, in words.
-        targets: What they are, by the folder of the sources.
-        check: Raises where the machine cannot build them.
+        title: Their name in messages.
+        minutes: The build time on two cores, in words.
+        targets: The programs, from the folder of the sources.
+        check: Raises LocalError if the machine cannot build them.
     """
 
     title: str
@@ -140,7 +140,7 @@ def _kubernetes_linker(root: Path, module: str) -> str:
         "gitMinor": minor,
         "gitCommit": "",
         "gitTreeState": "clean",
-        # A real date would make every build another program.
+        # A real date would make every build differ.
         "buildDate": "1970-01-01T00:00:00Z",
     }
     # kubectl and the client libraries keep a version of their own.
@@ -189,10 +189,10 @@ def _node_targets(root: Path) -> tuple[_Target, ...]:
 
 
 def _check_compiler() -> None:
-    """Check that runc can be compiled, the one program with parts in C.
+    """Check that the machine can compile runc, the only program with parts in C.
 
     Raises:
-        LocalError: What is missing, and how to get it.
+        LocalError: Something is missing: what, and how to install it.
     """
     missing = [program for program in ("gcc", "pkg-config") if shutil.which(program) is None]
     if not missing:
@@ -223,7 +223,7 @@ PRODUCTS = (CONTROL_PLANE, NODES, DNS, AGNHOST, PROBE)
 
 
 def fingerprint(root: Path, product: Product = CONTROL_PLANE) -> str:
-    """Return 16 hexadecimal digits that stand for the sources below a folder, the flags and this platform."""
+    """Return 16 hexadecimal digits for the sources below a folder, the flags and this platform."""
     digest = hashlib.sha256()
     for target in product.targets(root):
         digest.update(repr((_LAYOUT, _FLAGS, _STAGES, target, platform.system(), platform.machine())).encode())
@@ -305,7 +305,7 @@ def _build(product: Product, root: Path, folder: Path, go: toolchain.GoToolchain
         about = {"go": go.version, "seconds": seconds, "fingerprint": folder.name}
         (unfinished / "build.json").write_text(json.dumps(about, indent=2) + "\n")
         if folder.is_dir():
-            # Running clusters keep the files that they have open.
+            # Running clusters keep their open files.
             folder.rename(Path(temporary) / "old")
         unfinished.rename(folder)
     progress.say(f"built in {seconds:.0f} s")
@@ -329,9 +329,9 @@ def _stages(go: toolchain.GoToolchain, root: Path) -> str:
 
 
 _HINTS = (
-    ("no space left on device", "the disk is full: free about 6 GiB where Go keeps its cache (`go env GOCACHE`)"),
+    ("no space left on device", "the disk is full: free about 6 GiB in Go's cache (`go env GOCACHE`)"),
     ("disk quota exceeded", "your disk quota is used up: free about 6 GiB"),
-    ("signal: killed", "the compiler was killed, most likely for want of memory: it needs about 3 GiB"),
+    ("signal: killed", "the compiler was killed, most likely because memory ran out: it needs about 3 GiB"),
     ("checksum mismatch", "a Go module is not the one that was locked: do not use this proxy (`go env GOPROXY`)"),
     ("permission denied", "a folder cannot be written: see `go env GOCACHE GOMODCACHE`"),
 )
@@ -342,7 +342,7 @@ _NETWORK = re.compile(
 
 
 def hint(output: str) -> str:
-    """Return what to do about a failed build, from what Go printed; "" where nothing is known."""
+    """Return advice on a failed build from Go's output; "" if there is none."""
     for words, advice in _HINTS:
         if words in output:
             return advice
@@ -359,7 +359,7 @@ def _complaint(name: str, log: Path) -> str:
 
 
 def cached() -> list[Path]:
-    """List the folders of binaries in the cache, the one in use included."""
+    """List the folders of programs in the cache, those in use included."""
     try:
         return sorted(path for path in (paths.cache() / "bin").iterdir() if path.is_dir())
     except FileNotFoundError:
@@ -367,7 +367,7 @@ def cached() -> list[Path]:
 
 
 def remove(folder: Path) -> int:
-    """Remove a folder of binaries; the bytes that it took are returned."""
+    """Remove a folder of programs; return its size in bytes."""
     size = sum(os.lstat(file).st_size for file in folder.rglob("*"))
     shutil.rmtree(folder)
     return size

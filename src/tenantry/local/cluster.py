@@ -1,4 +1,4 @@
-"""One local cluster: brought up, looked at, brought down. Everything that wants a control plane goes through here.
+"""One local cluster: starts it, inspects it, stops it. Every user of a local control plane goes through here.
 
 LocalCluster("default").up()   prepare: folder, ports, certificates ─► supervisor ─► control plane ready
                                ─► what a fresh cluster needs (bootstrap.py) ─► kwok, nodes, operator
@@ -43,25 +43,26 @@ _DOWN_SECONDS = 30.0
 _CRASHES = 3
 
 Install = Callable[[Path], Awaitable[None]]
-"""Puts Tenantry into the cluster of a kubeconfig, before the operator starts."""
+"""Installs Tenantry into the cluster of a kubeconfig, before the operator starts. `up` may repeat it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpOptions:
-    """How to bring a cluster up.
+    """Options of `up`.
 
     Args:
-        nodes: Which simulated nodes it has; None leaves them as they are.
-        real_nodes: How many real ones it has; None leaves them as they are.
-        data: The folder for its files; None for the one that it has, or the usual one.
+        nodes: Its simulated nodes; None keeps the present ones.
+        real_nodes: The number of its real nodes; None keeps the present ones.
+        data: The folder of its files; None for the present one, or the default for a new cluster.
         throwaway: Whether data may be lost when the machine dies.
         operator: Whether the operator runs in it.
-        install: Puts what the operator needs into the cluster.
-        guard: Puts in what the operator does not need, and waits for it, while operator and nodes start.
+        install: Installs what the operator needs to start.
+        guard: Installs the rest, and waits until it is in force, while operator and nodes start.
         addresses: Further IP addresses for the API server's certificate.
-        oidc: Whose tokens the API server believes; None leaves that as it is.
-        no_oidc: Nobody's, from now on.
-        timeout_seconds: For each step forward, a component or node that becomes ready; building is not counted.
+        oidc: The OIDC provider that the API server trusts; None keeps the present one.
+        no_oidc: Stop trusting any OIDC provider.
+        timeout_seconds: The time without progress after which `up` gives up. Each component or node that becomes ready
+            restarts it, and so does each finished step of the installation. Building is not counted.
     """
 
     nodes: NodePlan | None = None
@@ -79,7 +80,7 @@ class UpOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class UpResult:
-    """What `up` did.
+    """The result of `up`.
 
     Args:
         was_running: Whether the control plane ran already.
@@ -93,11 +94,11 @@ class UpResult:
 
 
 class LocalCluster:
-    """A cluster on this machine, by its name.
+    """A cluster on this machine.
 
     Args:
         name: A DNS label.
-        root: The home of its files; None for the user's.
+        root: The home of all clusters; None for the user's.
 
     Raises:
         InputError: The name is no DNS label.
@@ -111,19 +112,19 @@ class LocalCluster:
 
     @property
     def kubeconfig_path(self) -> Path:
-        """Return the administrator's kubeconfig; it is there once the cluster has been up."""
+        """Return the path of the administrator's kubeconfig; the first `up` writes it."""
         return self.paths.kubeconfig("admin")
 
     def exists(self) -> bool:
-        """Tell whether there is such a cluster, running or not."""
+        """Return whether the cluster exists, running or not."""
         return self.paths.spec.exists()
 
     def is_running(self) -> bool:
-        """Tell whether its supervisor lives."""
+        """Return whether its supervisor runs."""
         return locks.is_held(self.paths.supervisor_lock)
 
     def spec(self) -> ClusterSpec:
-        """Return what it is to be.
+        """Return its spec.
 
         Raises:
             LocalError: There is no such cluster.
@@ -134,7 +135,7 @@ class LocalCluster:
         return spec
 
     def status(self) -> ClusterState:
-        """Return its state; phase `Killed` means that its supervisor is gone without having stopped it.
+        """Return its state; phase `Killed` means that its supervisor ended without stopping it.
 
         Raises:
             LocalError: There is no such cluster.
@@ -149,7 +150,7 @@ class LocalCluster:
         return state
 
     async def up(self, options: UpOptions | None = None, progress: Progress | None = None) -> UpResult:
-        """Bring it up; where it runs already, only make it what the options say.
+        """Start it; if it runs already, only apply the options.
 
         Raises:
             InputError: The options contradict what the cluster is.
@@ -174,10 +175,10 @@ class LocalCluster:
         return UpResult(was_running=was_running, seconds=time.monotonic() - started, state=self.status())
 
     async def down(self, *, purge: bool = False) -> bool:
-        """End every process of it; whether any ran is returned.
+        """Stop all its processes; return whether any ran.
 
         Args:
-            purge: Whether its data goes, too.
+            purge: Whether to delete its data, too.
 
         Raises:
             LocalError: There is no such cluster.
@@ -197,7 +198,7 @@ class LocalCluster:
         return was_running
 
     def kubectl(self, *arguments: str, timeout_seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
-        """Run kubectl as the administrator; its exit code, stdout and stderr are returned."""
+        """Run kubectl as the administrator; return its exit code, stdout and stderr."""
         return subprocess.run(
             [str(build.Binaries(Path(self.spec().binaries)).kubectl), *arguments],
             env=os.environ | {"KUBECONFIG": str(self.kubeconfig_path)},
@@ -209,7 +210,7 @@ class LocalCluster:
         )
 
     async def stop_component(self, component: str) -> None:
-        """End a component and leave it ended."""
+        """Stop a component until `start_component`."""
         await self._order("stop", component)
 
     async def start_component(self, component: str, timeout_seconds: float = 30.0) -> None:
@@ -222,12 +223,12 @@ class LocalCluster:
         await self.wait_ready(component, timeout_seconds=timeout_seconds)
 
     async def restart_component(self, component: str, timeout_seconds: float = 30.0) -> None:
-        """End a component, start it again, and wait until it is ready."""
+        """Stop a component, start it again, and wait until it is ready."""
         await self._order("restart", component)
         await self.wait_ready(component, timeout_seconds=timeout_seconds)
 
     async def wait_ready(self, *names: str, timeout_seconds: float = 30.0) -> ClusterState:
-        """Wait until components are ready (all of the control plane where none is named)."""
+        """Wait until components are ready (default: all of the control plane)."""
         wanted = frozenset(names or components.CONTROL_PLANE)
 
         def is_ready(state: ClusterState) -> bool:
@@ -236,7 +237,7 @@ class LocalCluster:
         return await self.wait_for(is_ready, timeout_seconds=timeout_seconds)
 
     async def wait_for(self, is_so: Callable[[ClusterState], bool], *, timeout_seconds: float = 30.0) -> ClusterState:
-        """Wait until the supervisor reports a state of which something is true.
+        """Wait until the supervisor reports a state that meets a condition.
 
         Raises:
             LocalError: It is not, in that time.
@@ -270,7 +271,7 @@ class LocalCluster:
 
     @asynccontextmanager
     async def _changing_until(self, seconds: float) -> AsyncGenerator[None]:
-        """Change the cluster alone, for as long as there is a step forward in this time."""
+        """Hold the cluster's lock while changing it, and give up after this time without progress."""
         try:
             async with self._deadline.of(seconds), self._changing(seconds):
                 yield
@@ -299,7 +300,7 @@ class LocalCluster:
         return real
 
     async def change_nodes(self, change: Callable[[RealNodes], RealNodes], timeout_seconds: float = 60.0) -> None:
-        """Add and remove real nodes of the running cluster, and wait until those that are there are Ready.
+        """Add and remove real nodes of the running cluster, and wait until all of them are Ready.
 
         Raises:
             InputError: The cluster has none, or not the one that is meant.
@@ -310,7 +311,7 @@ class LocalCluster:
             await self._run_real(SilentProgress())
 
     async def restart_node(self, name: str, timeout_seconds: float = 60.0) -> None:
-        """End a real node, start it again, and wait until it is Ready.
+        """Stop a real node, start it again, and wait until it is Ready.
 
         Raises:
             LocalError: It does not come up.
@@ -354,28 +355,28 @@ class LocalCluster:
         try:
             await self._furnish(options, progress)
         except BaseException:
-            # Half a cluster is worse than none: what was started ends with the error, Ctrl-C included.
+            # Half a cluster is worse than none: after an error or Ctrl-C, stop what was started.
             self._deadline.seen = read_state(self.paths)
             await self._shut_down()
             raise
 
     async def _identify(self, options: UpOptions, progress: Progress) -> None:
-        """Make a running API server believe whom the options say."""
+        """Make a running API server trust the OIDC provider of the options."""
         before = self.spec()
         spec = msgspec.structs.replace(before, oidc=_oidc(options, before))
         text = authentication.text(spec.oidc).encode()
         file = self.paths.authentication
         if spec == before and file.exists() and file.read_bytes() == text:
             return
-        progress.update("restarting the API server, which is to believe another identity provider")
+        progress.update("restarting the API server with another identity provider")
         write_private(file, text)
-        # It reads the file again by itself, but goes on believing the old provider until the new one answers.
+        # It reloads the file by itself, but trusts the old provider until the new one answers.
         await self.restart_component(components.APISERVER)
-        # Kept last: were the API server not to start so, the next `up` would go back to what it had.
+        # Written last: if the API server does not start with it, the next `up` restores the old one.
         write_spec(self.paths, spec)
 
     async def _wait_up(self, names: Sequence[str], progress: Progress) -> None:
-        """Wait until components are ready; give up on the first that crashes again and again."""
+        """Wait until components are ready; give up on the first that keeps crashing."""
         async with contextlib.aclosing(control.watch(self.paths.socket)) as states:
             async for state in states:
                 late = [each for each in state.components if each.name in names and each.phase is not Phase.READY]
@@ -388,10 +389,10 @@ class LocalCluster:
                         raise LocalError(crash_of(self.name, self.paths, state, each.name))
 
     async def _furnish(self, options: UpOptions, progress: Progress) -> None:
-        # Imported here: aiohttp is not needed for anything else of this file, and now there is time.
+        # Imported here: nothing else in this file needs aiohttp, and the API server is starting meanwhile.
         from tenantry.local import bootstrap
 
-        # What is imported takes long on a busy machine, and nothing else goes on meanwhile.
+        # The import takes long on a busy machine, and no event restarts the clock meanwhile.
         self._deadline.renew()
         await self._wait_up((components.ETCD, components.APISERVER), progress)
         progress.update("making nodes and installing Tenantry")
@@ -448,14 +449,14 @@ class LocalCluster:
         try:
             await lock.acquire_async(_DOWN_SECONDS / 2)
         except TimeoutError:
-            # It hangs: its children die with it.
+            # It hangs: kill it, and the kernel kills its children.
             if state and process.kill_if_same(state.supervisor_pid, state.supervisor_ticks):
                 await process.wait_gone(state.supervisor_pid, state.supervisor_ticks, 5.0)
         finally:
             lock.release()
 
     async def _kill_leftovers(self) -> None:
-        """End what a supervisor that is gone left behind; nothing, unless it was killed just now."""
+        """Kill what a killed supervisor left behind; usually the kernel has done so already."""
         await self._kill_components()
         await asyncio.to_thread(fleet.remove, self.paths.folder)
 

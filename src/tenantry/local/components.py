@@ -27,10 +27,10 @@ OPERATOR = "operator"
 NAMES = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK, OPERATOR)
 NODE_MODULE = "tenantry.local.real.node"
 STORAGE = "local-storage"
-"""Runs where there are real nodes."""
+"""Runs only in clusters with real nodes."""
 CONTROL_PLANE = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER)
 
-# A tenth less CPU under load for 90 MiB more in the API server and 20 MiB more in etcd [measured].
+# It saves a tenth of the CPU under load, for 90 MiB more in the API server and 20 MiB more in etcd [measured].
 _LAZY_COLLECTOR = {"GOGC": "200"}
 # Together with --watch-cache=false, an idle API server takes 121 instead of 184 MB [measured].
 _EAGER_COLLECTOR = {"GOGC": "30"}
@@ -40,12 +40,12 @@ _WITHOUT_ENDPOINT = (f"--advertise-address={LOOPBACK}", "--endpoint-reconciler-t
 
 
 class ReadinessSignal(enum.StrEnum):
-    """How a component tells that it is ready."""
+    """How a component reports that it is ready."""
 
     NOTIFY = "notify"
-    """By systemd's protocol, sd_notify(3)."""
+    """By sd_notify(3)."""
     NOTIFY_HTTPS = "notify+https"
-    """By sd_notify that it listens; then its health page says when the rest has come."""
+    """By sd_notify(3) that it listens; then by its health endpoint, once its start-up hooks have run."""
     HTTPS = "https"
     HTTP = "http"
 
@@ -55,15 +55,15 @@ class Component:
     """How to run one component.
 
     Args:
-        name: One of NAMES, or of a real node.
+        name: One of NAMES, or the name of a real node.
         command: The program and its arguments.
-        port: Where it listens on 127.0.0.1; 0 where it does not.
-        signal: How it tells that it is ready.
-        health: The path of its health page.
-        after: Components that have to be ready before it starts.
-        stop_seconds: How long it may take to end after SIGTERM.
-        on_request: Whether it starts only when it is asked for, since something has to be made in the cluster first.
-        environment: Added to the supervisor's.
+        port: Its port on 127.0.0.1; 0 if it has none.
+        signal: How it reports that it is ready.
+        health: The path of its health endpoint.
+        after: The components that must be ready before it starts.
+        stop_seconds: Its grace period after SIGTERM.
+        on_request: Whether it starts only on request, because it needs objects in the cluster.
+        environment: Environment variables in addition to the supervisor's.
     """
 
     name: str
@@ -93,11 +93,11 @@ class Datastore:
 
 
 def components(spec: ClusterSpec, paths: ClusterPaths, python: str) -> tuple[Component, ...]:
-    """Return every component, in the order of their start.
+    """Return all components, in the order of their start.
 
     Args:
         spec: The cluster.
-        paths: Where its files are.
+        paths: Its files.
         python: The interpreter for the operator.
     """
     return (
@@ -112,7 +112,7 @@ def components(spec: ClusterSpec, paths: ClusterPaths, python: str) -> tuple[Com
 
 
 def real_nodes(spec: ClusterSpec, paths: ClusterPaths, python: str) -> tuple[Component, ...]:
-    """Return the components that are real nodes, and the one that makes volumes on them."""
+    """Return the components that are real nodes, and the provisioner of their volumes."""
     nodes = tuple(
         Component(
             name=node.name,
@@ -120,7 +120,7 @@ def real_nodes(spec: ClusterSpec, paths: ClusterPaths, python: str) -> tuple[Com
             port=0,
             signal=ReadinessSignal.NOTIFY,
             after=(APISERVER,),
-            # Its processes end at once; the kernel may take a while to take their namespaces apart.
+            # Its processes end at once, but the kernel may take a while to remove their namespaces.
             stop_seconds=20.0,
         )
         for node in (spec.real.nodes if spec.real else ())
@@ -136,10 +136,10 @@ def real_nodes(spec: ClusterSpec, paths: ClusterPaths, python: str) -> tuple[Com
 
 
 def check_name(name: str, names: Collection[str] = NAMES) -> str:
-    """Return the name if a component is called so.
+    """Return the name if a component has it.
 
     Raises:
-        InputError: None is: which ones there are.
+        InputError: No component has it; lists the names.
     """
     if name not in names:
         raise InputError(f'there is no component "{name}"; there are {", ".join(names)}')
@@ -293,7 +293,7 @@ def _controller_manager(spec: ClusterSpec, paths: ClusterPaths) -> Component:
             *(_program(spec, "controlplane"), CONTROLLER_MANAGER, f"--kubeconfig={own}"),
             *(f"--authentication-kubeconfig={own}", f"--authorization-kubeconfig={own}"),
             *(f"--bind-address={LOOPBACK}", f"--secure-port={spec.ports.controller_manager}", *_tls(paths, "server")),
-            # Left out by default, it deletes the tokens by which nodes join once they have expired.
+            # tokencleaner, off by default, deletes expired bootstrap tokens of joining nodes.
             "--controllers=*,tokencleaner",
             # An identity for each controller, so that policies can tell them apart.
             *("--use-service-account-credentials", "--leader-elect=false", "--profiling=false"),

@@ -1,4 +1,4 @@
-"""Orders to a supervisor and what it answers: one JSON object a line, on a socket that only the owner can open."""
+"""Requests to a supervisor and its replies: one JSON object per line, on a socket that only the owner can open."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _LINE_LIMIT = 2**20
 
 
 class SupervisorRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a supervisor is to do; `component` for the verbs that are about one."""
+    """A request; `component` is set for verbs that concern one."""
 
     verb: Verb
     component: str = ""
 
 
 class SupervisorReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The state after it, or why not. A watch is answered with a reply for each change."""
+    """The state after a request, or why it failed. A watch is answered with one reply for each change."""
 
     state: ClusterState | None = None
     error: str = ""
 
 
 def decode_order(line: bytes) -> SupervisorRequest:
-    """Read an order.
+    """Decode a request.
 
     Raises:
-        ConnectionError: Whoever wrote this does not speak the protocol.
+        ConnectionError: The line is not a request.
     """
     try:
         return msgspec.json.decode(line, type=SupervisorRequest)
@@ -45,13 +45,13 @@ def decode_order(line: bytes) -> SupervisorRequest:
 
 
 def encode_reply(reply: SupervisorReply) -> bytes:
-    """Write a reply as a line."""
+    """Encode a reply as a line."""
     return msgspec.json.encode(reply) + b"\n"
 
 
 @contextmanager
 def short_path(path: Path) -> Generator[str]:
-    """Give a socket an address that fits: the kernel takes 107 bytes, and folders of tests are longer."""
+    """Give a socket an address that fits: the kernel accepts 107 bytes, and folders of tests are longer."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"
@@ -73,17 +73,17 @@ async def _connected(path: Path) -> AsyncGenerator[tuple[asyncio.StreamReader, a
 
 
 async def order(path: Path, what: SupervisorRequest, timeout_seconds: float) -> ClusterState:
-    """Send an order and return the state after it.
+    """Send a request and return the state after it.
 
     Raises:
-        LocalError: The supervisor is gone, or says why it will not.
+        LocalError: The supervisor is gone or rejects the request.
         TimeoutError: It did not answer in time.
     """
     async with asyncio.timeout(timeout_seconds), _connected(path) as (reader, writer):
         writer.write(msgspec.json.encode(what) + b"\n")
         reply = _decode(await reader.readline(), path)
     if reply.error or reply.state is None:
-        raise LocalError(reply.error or "the supervisor said nothing")
+        raise LocalError(reply.error or "the supervisor sent an empty reply")
     return reply.state
 
 

@@ -1,4 +1,4 @@
-"""Files that only their owner reads, written whole or not at all."""
+"""Files that only their owner can read, written atomically."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenantry.api.errors import LocalError
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a file with mode 0600 so that a reader sees the old or the new text, never half of one.
+    """Write a file with mode 0600, atomically: a reader sees the old or the new text.
 
     Raises:
         LocalError: The folder cannot be written or the disk is full.
@@ -30,10 +30,10 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def make_private_folder(path: Path) -> None:
-    """Make a folder with mode 0700, and the ones above it as the umask says.
+    """Create a folder with mode 0700, and its parents with the modes of the umask.
 
     Raises:
-        LocalError: It cannot be made.
+        LocalError: It cannot be created.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def make_private_folder(path: Path) -> None:
 
 
 def explain(error: OSError, path: Path) -> LocalError:
-    """Turn what the operating system says about a path into what a person can do."""
+    """Return an error that says what to do about an operating system error."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return LocalError(f'the disk of "{path}" is full: free some space, or keep the cluster elsewhere with --data')
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -56,10 +56,10 @@ def explain(error: OSError, path: Path) -> LocalError:
 
 
 def check_space(folder: Path, needed_mib: int) -> None:
-    """Check that a folder can be written and its disk has room.
+    """Check that a folder is writable and its disk has room.
 
     Raises:
-        LocalError: It cannot, or has not: how much there is and how much is needed.
+        LocalError: It is not writable, or the disk has too little room.
     """
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -76,7 +76,7 @@ def check_space(folder: Path, needed_mib: int) -> None:
 
 
 def tail(path: Path, lines: int, *, limit_bytes: int = 65536) -> list[str]:
-    """Return the last lines of a text file, [] where there is none."""
+    """Return the last lines of a text file, [] if it cannot be read."""
     try:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""The folder of a cluster: made, linked to another place by `--data`, removed."""
+"""Creates and removes the folder of a cluster, or the link to it made by `--data`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tenantry.local.spec import read_spec
 
 
 def prepare(paths: ClusterPaths, name: str, data: Path | None) -> None:
-    """Make the folder of a cluster.
+    """Create the folder of a cluster.
 
     Args:
-        paths: Where it is looked for by its name.
-        name: The cluster's.
-        data: Where it is to be: a link leads there from the usual place, so that the name is enough later.
+        paths: Its usual place, found by the cluster's name.
+        name: The cluster's name.
+        data: Another place for it; a link from the usual place makes the name enough later.
 
     Raises:
-        InputError: The cluster is elsewhere already, or something else is in `data`.
+        InputError: The cluster is elsewhere already, or `data` holds something else.
         LocalError: The folder cannot be made.
     """
     if data is None:
@@ -67,7 +67,7 @@ def _make(paths: ClusterPaths) -> None:
 
 
 def purge(paths: ClusterPaths) -> None:
-    """Remove everything of a stopped cluster, and give its ports back."""
+    """Delete all files of a stopped cluster, and release its ports."""
     ports.release(paths.folder)
     real = paths.folder.resolve()
     try:

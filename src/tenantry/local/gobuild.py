@@ -1,4 +1,4 @@
-"""Runs `go build` and says how far it is."""
+"""Runs `go build` and reports its progress."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tenantry.local.toolchain import GoToolchain
 
 _LIMIT_SECONDS = 3600.0
-# What `go list` prints for each package; thousands of them would bury an error in the log.
+# The output of `go list` for each package; thousands of these lines would bury an error in the log.
 _COUNTED = b"package"
 
 
@@ -29,11 +29,11 @@ class Compilation:
 
     Args:
         go: The toolchain.
-        folder: Of the module.
-        package: The package, seen from there.
+        folder: The folder of the module.
+        package: The package, relative to that folder.
         arguments: More arguments of `go build`.
         output: The file to write.
-        cgo: Whether its parts in C are compiled, too.
+        cgo: Whether to compile its parts in C.
     """
 
     go: GoToolchain
@@ -50,13 +50,13 @@ class Compilation:
 
 
 def run(compilation: Compilation, name: str, log: BinaryIO, progress: Progress) -> bool:
-    """Build it; whether that worked is returned, and everything that Go printed is in the log.
+    """Build a program and log Go's output; return whether the build succeeded.
 
     Args:
         compilation: What to build.
-        name: What to call it.
-        log: Where Go's output goes.
-        progress: Told about modules fetched and packages compiled.
+        name: Its name in messages.
+        log: The file for Go's output.
+        progress: Shows the numbers of modules fetched and packages compiled.
     """
     go = compilation.go
     fetched = 0
@@ -67,7 +67,7 @@ def run(compilation: Compilation, name: str, log: BinaryIO, progress: Progress) 
             fetched += 1
         progress.update(f"{name}: fetching modules, {fetched // 2} so far")
 
-    # Listing fetches exactly the modules that the build needs, and tells how many packages there are.
+    # Listing fetches exactly the modules that the build needs, and counts the packages.
     arguments = [arg for arg in compilation.arguments if arg != "-trimpath"]
     listing = [str(go.binary), "list", "-x", "-deps", *_tags(arguments), "-f", _COUNTED.decode(), compilation.package]
     packages = _stream(listing, compilation, log, on_list)
@@ -79,7 +79,7 @@ def run(compilation: Compilation, name: str, log: BinaryIO, progress: Progress) 
     def on_build(line: str) -> None:
         nonlocal compiled
         compiled += bool(line) and " " not in line
-        # Packages that Go's own cache has are not printed, so the count may end early.
+        # Go does not print packages that its cache has, so the count may end early.
         what = f"{compiled} of at most {total} packages" if compiled < total else "linking"
         progress.update(f"{name}: compiling, {what}")
 
@@ -94,7 +94,7 @@ def _tags(arguments: list[str]) -> list[str]:
 def _stream(
     command: list[str], compilation: Compilation, log: BinaryIO, on_line: Callable[[str], None]
 ) -> list[str] | None:
-    """Run a command; its lines are returned, None where it failed. `on_line` is also called with "" now and then."""
+    """Run a command; return its lines, None if it failed. `on_line` is also called with "" twice a second."""
     lines: list[str] = []
     rest = b""
     deadline = time.monotonic() + _LIMIT_SECONDS
@@ -128,7 +128,7 @@ def _stream(
             else:
                 process.kill()
         except BaseException:
-            # Ctrl-C: the compilers that go started end with it.
+            # Ctrl-C: compilers started by go end with it.
             process.terminate()
             raise
         return lines if process.wait() == 0 else None

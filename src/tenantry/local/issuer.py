@@ -1,4 +1,4 @@
-"""Asks an OIDC provider whether it is what a cluster was told: the API server itself tells nobody but its log."""
+"""Checks an OIDC provider against the settings of a cluster: the API server reports problems only in its log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Provider(msgspec.Struct, frozen=True):
 
 
 async def trouble(oidc: Oidc, timeout_seconds: float = 5.0) -> str:
-    """Return why no token of a provider would be believed now, "" where nothing is in the way.
+    """Return why the API server would reject every token of a provider now, "" if nothing prevents it.
 
     Args:
         oidc: The settings; they have passed `check`.

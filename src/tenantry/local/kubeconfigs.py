@@ -9,7 +9,7 @@ from tenantry.local.paths import ClusterPaths
 
 IDENTITIES = ("admin", "operator", "kube-controller-manager", "kube-scheduler", "kwok")
 
-# What kubectl itself would write, for the people who open the file; no YAML library is needed for it.
+# In the form that kubectl writes, readable for people, and without loading a YAML library.
 _TEXT = """\
 apiVersion: v1
 kind: Config
@@ -35,14 +35,14 @@ _CERTIFICATE = """\
 
 
 def write_all(paths: ClusterPaths, name: str, port: int) -> None:
-    """Write the kubeconfig of each identity, where its text would differ.
+    """Write the kubeconfig of each identity, unless its text is the same.
 
     Args:
         paths: The cluster's.
         name: The cluster's; the context is called "tenantry-NAME".
         port: The API server's.
     """
-    # Where there are real nodes, there is who makes volumes of their folders.
+    # Clusters with real nodes also run the provisioner of local volumes.
     storage = ("local-storage",) if (paths.pki / "local-storage.crt").exists() else ()
     for identity in (*IDENTITIES, *storage):
         write(paths, name, identity, port)
@@ -62,8 +62,8 @@ def text(paths: ClusterPaths, name: str, identity: str, server: str) -> str:
     Args:
         paths: The cluster's.
         name: The cluster's.
-        identity: What its certificate is called.
-        server: Where the API server is, as a URL.
+        identity: The name of its certificate.
+        server: The URL of the API server.
     """
     return _TEXT.format(
         cluster=f"tenantry-{name}",
@@ -77,7 +77,7 @@ def text(paths: ClusterPaths, name: str, identity: str, server: str) -> str:
 
 
 def bootstrap(paths: ClusterPaths, name: str, token: str, server: str) -> str:
-    """Return the kubeconfig by which the kubelet of a node asks for a certificate."""
+    """Return the kubeconfig with which the kubelet of a node requests a certificate."""
     return _TEXT.format(
         cluster=f"tenantry-{name}",
         server=server,

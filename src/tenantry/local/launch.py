@@ -1,4 +1,4 @@
-"""Starts the supervisor of a cluster, which outlives who starts it."""
+"""Starts the supervisor of a cluster, a daemon that outlives the process that starts it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SECONDS = 60.0
 
 
 async def start_supervisor(paths: ClusterPaths, name: str) -> None:
-    """Start it; it takes orders when this returns.
+    """Start the supervisor; it accepts requests when this returns.
 
     Args:
         paths: The cluster's.
@@ -39,7 +39,7 @@ async def start_supervisor(paths: ClusterPaths, name: str) -> None:
             cwd="/",
         )
     finally:
-        # From here on it is the supervisor's alone.
+        # From here on only the supervisor holds it.
         lock.release()
     if launcher.stdout is None:
         raise LocalError("the supervisor was started without a pipe")

@@ -32,7 +32,7 @@ def _request(kind: int) -> bytes:
 
 
 class FileLock:
-    """One exclusive lock on a file, made with mode 0600 where it is missing.
+    """One exclusive lock on a file, created with mode 0600 if it is missing.
 
     Args:
         path: The lock file; it stays behind, empty.
@@ -50,29 +50,29 @@ class FileLock:
         return self._descriptor
 
     def try_acquire(self) -> bool:
-        """Take the lock if nobody has it."""
+        """Take the lock if it is free."""
         return self._lock(fcntl.F_OFD_SETLK)
 
     def acquire(self) -> None:
-        """Take the lock, waiting for as long as somebody has it."""
+        """Take the lock, and block until it is free."""
         self._lock(fcntl.F_OFD_SETLKW)
 
     async def acquire_async(self, timeout_seconds: float) -> None:
         """Take the lock without stopping the event loop.
 
         Raises:
-            TimeoutError: Somebody held it all the time.
+            TimeoutError: It was not free within this time.
         """
         pause = 0.005
         async with asyncio.timeout(timeout_seconds):
-            # The kernel tells nobody else than a blocked thread about a released lock, and such a thread could
-            # not be given up at the deadline.
+            # The kernel announces a released lock only to a blocked thread, and such a thread could
+            # not be cancelled at the deadline.
             while not self.try_acquire():
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, 0.1)
 
     def release(self) -> None:
-        """Give the lock back (unless another process inherited it)."""
+        """Release the lock (unless another process inherited it)."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -94,7 +94,7 @@ class FileLock:
 
 
 def is_held(path: Path) -> bool:
-    """Tell whether a process holds the lock, without touching it."""
+    """Return whether a process holds the lock, without touching it."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -113,7 +113,7 @@ def holding(path: Path, on_wait: Callable[[], None] | None = None) -> Generator[
 
     Args:
         path: The lock file.
-        on_wait: Called once when somebody else has it, before waiting for them.
+        on_wait: Called once before waiting, if the lock is not free.
     """
     lock = FileLock(path)
     if not lock.try_acquire():

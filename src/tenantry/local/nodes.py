@@ -1,4 +1,4 @@
-"""Simulated nodes: what is asked for on the command line or in a file, as Node objects; pure.
+"""Simulated nodes: from flags or a file to Node objects; pure.
 
 - name: web            # the group; nodes are web-1, web-2, web-3
   count: 3
@@ -32,25 +32,25 @@ _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 class GroupTaint(Model, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What keeps pods away that do not tolerate it."""
+    """A taint of the nodes of a group."""
 
     key: str
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
     value: str = ""
     time_added: str = ""
-    """By Kubernetes: of a node that was not Ready."""
+    """Set by Kubernetes, on a node that was not Ready."""
 
 
 class NodeGroup(Model, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nodes that are alike.
+    """A group of equal nodes.
 
     Args:
-        name: Of the group; the nodes are called NAME-1, NAME-2, ...
-        count: How many.
-        labels: On each.
-        capacity: Resource to quantity; what is left out is 8 CPUs, 32Gi and 110 pods.
-        zone: Of all, or of one after the other in turn.
-        taints: On each.
+        name: The group's name; the nodes are named NAME-1, NAME-2, ...
+        count: The number of nodes.
+        labels: The labels of each.
+        capacity: From a resource to a quantity (default: 8 CPUs, 32Gi and 110 pods).
+        zone: The zone of all, or several zones that take turns.
+        taints: The taints of each.
     """
 
     name: str = "node"
@@ -68,13 +68,13 @@ class NodePlan(Model, frozen=True, kw_only=True):
 
 
 class LocalNodeSpec(Model, frozen=True, kw_only=True):
-    """The part of a Node's spec that is ours."""
+    """The part of a Node's spec that Tenantry sets."""
 
     taints: tuple[GroupTaint, ...] = ()
 
 
 class LocalNodeCondition(Model, frozen=True, kw_only=True):
-    """What is known of a node's health."""
+    """A condition of a node."""
 
     type: str
     status: str
@@ -82,7 +82,7 @@ class LocalNodeCondition(Model, frozen=True, kw_only=True):
 
 
 class LocalNodeStatus(Model, frozen=True, kw_only=True):
-    """What a node has, and how it is."""
+    """The resources and conditions of a node."""
 
     capacity: dict[str, str] = {}
     allocatable: dict[str, str] = {}
@@ -99,20 +99,20 @@ class LocalNode(KubernetesObject, frozen=True, kw_only=True):
 
     @property
     def is_ready(self) -> bool:
-        """Whether pods can run there."""
+        """Return whether the node is Ready."""
         return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
 
     @property
     def why_not_ready(self) -> str:
-        """What it says about itself while it is not Ready."""
+        """Return the message of its condition Ready."""
         found = next((each for each in self.status.conditions if each.type == "Ready"), None)
-        return found.message if found else "its kubelet has not told yet how it is"
+        return found.message if found else "its kubelet has not reported a status yet"
 
 
 def plan_from_flags(
     count: int, *, cpu: str = "", memory: str = "", labels: tuple[str, ...] = (), zones: str = ""
 ) -> NodePlan:
-    """Return the plan that flags of `tenantry up` mean.
+    """Return the plan of the flags of `tenantry up`.
 
     Args:
         count: --nodes.
@@ -122,7 +122,7 @@ def plan_from_flags(
         zones: --zones, names between commas.
 
     Raises:
-        InputError: The flag, what it must be.
+        InputError: A flag is invalid.
     """
     if not 0 <= count <= _MAX_NODES:
         raise InputError(f"--nodes {count} must be from 0 to {_MAX_NODES}")
@@ -139,14 +139,14 @@ def plan_from_flags(
 
 
 def plan_from_yaml(text: str, file: str) -> NodePlan:
-    """Return the plan that a file holds.
+    """Return the plan in a file.
 
     Args:
-        text: The file's: a list of groups.
+        text: The text of the file, a list of groups.
         file: Its name, for errors.
 
     Raises:
-        InputError: The file and path in it, what it must be.
+        InputError: The file is invalid: the path in it, and what it must be.
     """
     import yaml  # only `up --nodes-file` needs it
 
@@ -161,14 +161,14 @@ def plan_from_yaml(text: str, file: str) -> NodePlan:
 
 
 def check(plan: NodePlan, where: Callable[[int], str]) -> NodePlan:
-    """Return the plan if the API server will take it.
+    """Return the plan if the API server accepts it.
 
     Args:
         plan: The plan.
-        where: From the place of a group to what to call it.
+        where: From the index of a group to its name in messages.
 
     Raises:
-        InputError: Which group and field, and what it must be.
+        InputError: A field of a group is invalid.
     """
     names: set[str] = set()
     for place, group in enumerate(plan.groups):
@@ -243,7 +243,7 @@ def _nodes(group: NodeGroup) -> list[LocalNode]:
 
 
 def difference(wanted: dict[str, LocalNode], found: dict[str, LocalNode]) -> tuple[list[LocalNode], list[LocalNode]]:
-    """Return which nodes to delete and which to create; one that is to be otherwise is in both."""
+    """Return the nodes to delete and those to create; a node that changes is in both."""
     gone = [
         node
         for name, node in found.items()

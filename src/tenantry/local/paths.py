@@ -27,12 +27,12 @@ def cache() -> Path:
 
 def _xdg(variable: str, default: str) -> Path:
     given = os.environ.get(variable, "")
-    # The XDG base directory specification: a relative path is to be ignored.
+    # The XDG base directory specification: a relative path must be ignored.
     return Path(given) if given.startswith("/") else Path.home() / default
 
 
 def check_name(name: str) -> str:
-    """Return the name if a cluster may be called so.
+    """Return the name if it is valid for a cluster.
 
     Raises:
         InputError: It is not a DNS label (RFC 1123).
@@ -57,17 +57,17 @@ class ClusterPaths:
 
     @property
     def spec(self) -> Path:
-        """What the cluster is to be."""
+        """The cluster's spec."""
         return self.folder / "cluster.json"
 
     @property
     def state(self) -> Path:
-        """What the supervisor last saw."""
+        """The state that the supervisor last reported."""
         return self.folder / "state.json"
 
     @property
     def up_lock(self) -> Path:
-        """Held by who changes the cluster as a whole (up, down)."""
+        """Held by the `up` or `down` that changes the cluster as a whole."""
         return self.folder / "up.lock"
 
     @property
@@ -77,7 +77,7 @@ class ClusterPaths:
 
     @property
     def socket(self) -> Path:
-        """Where the supervisor takes orders."""
+        """The socket of the supervisor."""
         return self.folder / "control.sock"
 
     @property
@@ -87,7 +87,7 @@ class ClusterPaths:
 
     @property
     def authentication(self) -> Path:
-        """Whom the API server believes."""
+        """The API server's AuthenticationConfiguration."""
         return self.folder / "authentication.yaml"
 
     @property
@@ -110,5 +110,5 @@ class ClusterPaths:
 
 
 def cluster_folder(name: str, root: Path) -> Path:
-    """Return where the cluster of this name is looked for, below a home."""
+    """Return the folder of the cluster of this name below a home."""
     return root / "clusters" / name

@@ -44,7 +44,7 @@ class _Use(enum.StrEnum):
 
 
 class LeafCertificate(msgspec.Struct, frozen=True, kw_only=True):
-    """One certificate: who signs it, whose it is, and what it is for."""
+    """One certificate: its authority, its subject and its use."""
 
     ca: str
     user: str
@@ -54,7 +54,7 @@ class LeafCertificate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Issued(msgspec.Struct, frozen=True, kw_only=True):
-    """What was issued: enough to know without parsing certificates whether they can stay."""
+    """A record of an issued certificate, so that `ensure` need not parse certificates."""
 
     leaf: LeafCertificate | None
     not_after: dt.datetime
@@ -119,7 +119,7 @@ def ensure(folder: Path, wanted: Mapping[str, LeafCertificate], now: dt.datetime
         now: The time, with its zone.
 
     Returns:
-        Whether anything was made, so that kubeconfigs have to be written anew.
+        Whether anything was issued, after which kubeconfigs must be written again.
     """
     make_private_folder(folder)
     authorities = sorted({leaf.ca for leaf in wanted.values()})
@@ -131,7 +131,7 @@ def ensure(folder: Path, wanted: Mapping[str, LeafCertificate], now: dt.datetime
     else:
         stale = dict(wanted)
         index = {}
-    # Imported late: it costs more than all else that a warm `up` does in Python.
+    # Imported here: the import costs more than everything else that a warm `up` does in Python.
     from tenantry.local import x509
 
     for name in authorities:

@@ -1,6 +1,6 @@
-"""Loopback ports that no other cluster has, kept for a cluster as long as they are free.
+"""Loopback ports of clusters: reserved for one cluster, and kept for it as long as they are free.
 
-Clusters of different homes start at the same moment in tests, so the book of reservations belongs to the user, not
+Clusters of different homes start at the same moment in tests, so the file of reservations belongs to the user, not
 to a home.
 """
 
@@ -26,16 +26,16 @@ _END = 32768
 
 
 def book_folder() -> Path:
-    """Return the folder of this user's book of reservations.
+    """Return the folder of this user's reservations.
 
     Raises:
-        LocalError: Somebody else made a folder of this name.
+        LocalError: Another user owns a folder of this name.
     """
     # A fixed place, since TMPDIR and XDG_RUNTIME_DIR differ between a login and a service of the same user.
     folder = Path(f"/tmp/tenantry-{os.getuid()}")  # noqa: S108 - the owner is checked below
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    # lstat, not stat: in /tmp anybody may have put a link of this name.
+    # lstat, not stat: any user may have created a link of this name in /tmp.
     found = folder.lstat()
     if found.st_uid != os.getuid() or found.st_mode != stat.S_IFDIR | stat.S_IRWXU:
         raise LocalError(f'"{folder}" must be a folder that only you can open: remove it')
@@ -43,9 +43,9 @@ def book_folder() -> Path:
 
 
 def is_free(port: int) -> bool:
-    """Tell whether a server could listen on 127.0.0.1 at this port now."""
+    """Return whether a server could listen on 127.0.0.1 at this port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As Go's listeners do: connections of an earlier server that linger do not count.
+        # As Go's listeners do: lingering connections of an earlier server do not matter.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
@@ -57,11 +57,11 @@ def is_free(port: int) -> bool:
 
 
 def choose(count: int, wanted: tuple[int, ...], taken: frozenset[int], end: int = _END) -> tuple[int, ...]:
-    """Choose ports, the wanted ones first where nobody else has them.
+    """Choose ports, the wanted ones first if they are free.
 
     Args:
         count: How many.
-        wanted: Ports that the cluster had, in its own order; each keeps its place if it is still free.
+        wanted: Ports that the cluster had, in order; each keeps its place if it is still free.
         taken: Ports that other clusters reserved.
         end: The first port that may not be used.
 
@@ -111,7 +111,7 @@ def reserve_some(folder: Path, count: int, wanted: tuple[int, ...] = ()) -> tupl
 
 
 def release(folder: Path) -> None:
-    """Give a cluster's ports back."""
+    """Release the ports of a folder."""
     book_file = book_folder() / "ports.json"
     with holding(book_folder() / "ports.lock"):
         book = _read(book_file)
@@ -120,7 +120,7 @@ def release(folder: Path) -> None:
 
 
 def _first_ephemeral() -> int:
-    """Return where the kernel's range for outgoing connections begins, if that leaves room below it."""
+    """Return the first port of the kernel's range for outgoing connections, if there is room below it."""
     try:
         first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except (OSError, ValueError, IndexError):
@@ -132,5 +132,5 @@ def _read(book_file: Path) -> dict[str, tuple[int, ...]]:
     try:
         return msgspec.json.decode(book_file.read_bytes(), type=dict[str, tuple[int, ...]])
     except (OSError, msgspec.MsgspecError):
-        # The book is a hint on top of the bind test; a lost one costs nothing.
+        # Reservations only supplement the bind test: losing the file costs nothing.
         return {}

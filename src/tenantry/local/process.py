@@ -1,4 +1,4 @@
-"""Processes that cannot be mistaken for others and do not outlive who started them."""
+"""Child processes that end with their parent, and pids that cannot be mistaken for later processes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def environment() -> dict[str, str]:
 
 
 def boot_id() -> str:
-    """Return what tells this boot of the machine from every other."""
+    """Return the kernel's identifier of this boot of the machine."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def start_ticks(pid: int) -> int:
-    """Return when a process started, in clock ticks since boot; 0 where it is gone or a zombie.
+    """Return when a process started, in clock ticks since boot; 0 if the process has ended or is a zombie.
 
     Source: proc_pid_stat(5), fields 3 and 22.
     """
@@ -43,12 +43,12 @@ def start_ticks(pid: int) -> int:
 
 
 def is_same(pid: int, ticks: int) -> bool:
-    """Tell whether the process that had this pid when it started at these ticks still runs."""
+    """Return whether the process that had this pid when it started at these ticks still runs."""
     return pid > 0 and ticks > 0 and start_ticks(pid) == ticks
 
 
 def kill_if_same(pid: int, ticks: int, number: signal.Signals = signal.SIGKILL) -> bool:
-    """Send a signal to a process, never to another one that got its pid; whether it was there is returned."""
+    """Send a signal to a process, never to a later one with the same pid; return whether it was running."""
     try:
         descriptor = os.pidfd_open(pid)
     except (OSError, ValueError):
@@ -94,7 +94,7 @@ async def _readable(descriptor: int) -> None:
 
 
 def die_with(parent: int) -> Callable[[], None]:
-    """Return what a child calls before its program starts, so that it ends with its parent."""
+    """Return the function that a child calls before its program starts, so that it ends with its parent."""
 
     def prepare() -> None:
         # The kernel kills this process when the thread that started it ends, however that ends.
@@ -106,11 +106,11 @@ def die_with(parent: int) -> Callable[[], None]:
 
 
 class ChildProcess:
-    """A running process of ours, in a session of its own, that dies when we do.
+    """A running child process in a session of its own, which the kernel kills when this process ends.
 
     Args:
         command: The program and its arguments.
-        log: Where its output is appended.
+        log: The file that its output is appended to.
         environment: All of its environment.
         folder: Its working directory.
     """
@@ -141,7 +141,7 @@ class ChildProcess:
         self._ended.set_result(self._process.wait())
 
     async def wait(self) -> int:
-        """Wait for its end; the exit code is returned, minus the signal's number where one ended it."""
+        """Wait for its end; return the exit code, or the negative number of the signal that ended it."""
         # Shielded: a waiter that gives up must not take the future from the others.
         return await asyncio.shield(self._ended)
 
@@ -152,7 +152,7 @@ class ChildProcess:
                 os.killpg(self.pid, number)
 
     async def stop(self, grace_seconds: float) -> int:
-        """End it: SIGTERM, and SIGKILL for it and what it started when the time is over."""
+        """End it: SIGTERM, and after the grace period SIGKILL for its whole session."""
         self.send(signal.SIGTERM)
         try:
             async with asyncio.timeout(grace_seconds):

@@ -1,4 +1,4 @@
-"""What a person sees while something takes long: a live line on a terminal, else a line now and then."""
+"""Progress of long work: a live line on a terminal, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """Where long work says what it is doing."""
+    """Receives what long work is doing."""
 
     def update(self, text: str) -> None:
-        """Replace what is being done now."""
+        """Show what is being done now, in place of the text before."""
         ...
 
     def say(self, text: str) -> None:
@@ -23,7 +23,7 @@ class Progress(Protocol):
 
 
 class SilentProgress:
-    """Progress that nobody sees."""
+    """Discards all progress."""
 
     def update(self, text: str) -> None:
         """Show nothing."""
@@ -36,9 +36,9 @@ class StreamProgress:
     """Progress on a stream (stderr by default).
 
     Args:
-        stream: Where to write.
-        every_seconds: How often a line is written where the stream is no terminal.
-        quiet_seconds: How long work may take before anything is said at all.
+        stream: The stream to write to.
+        every_seconds: The time between two lines if the stream is not a terminal.
+        quiet_seconds: The time before the first line.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class StreamProgress:
         self._shown = False
 
     def update(self, text: str) -> None:
-        """Replace what is being done now; the seconds since the start are added."""
+        """Show what is being done now, with the seconds since the start."""
         now = time.monotonic()
         if now - self._last < (0.1 if self._live else self._every):
             return
@@ -73,7 +73,7 @@ class StreamProgress:
         self._stream.flush()
 
     def clear(self) -> None:
-        """Take the live line away."""
+        """Remove the live line."""
         if self._shown:
             self._stream.write("\r\x1b[K")
             self._stream.flush()

@@ -1,4 +1,4 @@
-"""Learns when a component is ready: from systemd's notification protocol, and from health pages."""
+"""Detects when a component is ready: by systemd's notification protocol, and by health endpoints."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Notification:
 
 
 def tell_ready() -> None:
-    """Tell the supervisor that this process, which it has started, is ready; sd_notify(3)."""
+    """Report to the supervisor, which started this process, that it is ready; sd_notify(3)."""
     name = os.environ.get("NOTIFY_SOCKET", "")
     if name:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
@@ -52,20 +52,20 @@ def tell_ready() -> None:
 
 
 def trust(authority: Path) -> ssl.SSLContext:
-    """Return how to verify the components' certificates."""
+    """Return a TLS context that trusts an authority of the components."""
     return ssl.create_default_context(cafile=authority)
 
 
 async def wait_healthy(port: int, path: str, tls: ssl.SSLContext | None) -> None:
-    """Wait until a health page of a component answers 200; its process is watched by somebody else.
+    """Wait until a component's health endpoint answers 200; the caller notices if its process ends.
 
     Args:
-        port: On 127.0.0.1.
-        path: Of the page.
-        tls: How to verify it; None for plain HTTP.
+        port: The port on 127.0.0.1.
+        path: The path of the endpoint.
+        tls: The context to verify its certificate with; None for plain HTTP.
     """
     pause = _FIRST_PAUSE_SECONDS
-    # Kubernetes' components tell nobody when their start-up hooks are through: asking is the only way.
+    # Kubernetes' components do not announce that their start-up hooks have run: polling is the only way.
     while not await _answers(port, path, tls):
         await asyncio.sleep(pause)
         pause = min(pause * 1.3, _LAST_PAUSE_SECONDS)

@@ -1,4 +1,4 @@
-"""Runs one component: starts it after what it needs, learns when it is ready, starts it again when it crashes."""
+"""Runs one component: starts it after the components that it needs, detects when it is ready, restarts it."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _FIRST_BACK_OFF_SECONDS = 0.2
 _LAST_BACK_OFF_SECONDS = 15.0
 _CALM_SECONDS = 30.0
 _KEPT_LINES = 12
-# Text of a crash that is worth more than the goroutines below it would be.
+# The first line of a Go panic matters more than the goroutines below it, so lines are cut, not the text.
 _LINE_LENGTH = 400
 
 
 class Runner:
-    """One component's life.
+    """Keeps one component in the wanted state.
 
     Args:
         component: How to run it.
         paths: The cluster's files.
-        environment: What all components get.
-        tls: How to verify health pages.
+        environment: The environment variables of all components.
+        tls: The context to verify health endpoints with.
         on_change: Called after each change of `state`.
     """
 
@@ -67,11 +67,11 @@ class Runner:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether it is to run."""
+        """Return whether it should run."""
         return self._wanted.is_set()
 
     def want(self) -> None:
-        """Ask for the component to run."""
+        """Request that the component runs."""
         self.stopped.clear()
         self._unwanted.clear()
         self._wanted.set()
@@ -86,10 +86,10 @@ class Runner:
         await self.stopped.wait()
 
     async def run(self, needed: tuple[asyncio.Event, ...]) -> None:
-        """Live: until cancelled, keep the component in the state that is wanted.
+        """Keep the component in the wanted state until cancelled.
 
         Args:
-            needed: Readiness of the components that come before.
+            needed: Set while the components that it needs are ready.
         """
         back_off = _FIRST_BACK_OFF_SECONDS
         loop = asyncio.get_running_loop()
@@ -211,13 +211,13 @@ async def _all_set(events: tuple[asyncio.Event, ...]) -> None:
 
 
 def rotate(log: Path) -> None:
-    """Keep one previous log: called before a run."""
+    """Keep one previous log, before a run."""
     with contextlib.suppress(FileNotFoundError):
         log.replace(log.with_suffix(".log.1"))
 
 
 def truncate(log: Path, limit_bytes: int) -> None:
-    """Move the text of a log that has become too long to the previous one; its writer appends, and so goes on."""
+    """Move the text of a log that is too long to the previous one; its writer appends and need not reopen it."""
     try:
         if log.stat().st_size <= limit_bytes:
             return

@@ -1,4 +1,4 @@
-"""Where the Go sources and the locked Go toolchain are: in a checkout, or inside an installed wheel."""
+"""The folder of the Go sources and the locked Go toolchain: a checkout, or the inside of an installed wheel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a local cluster is to be, kept in its folder as `cluster.json`."""
+"""The spec of a local cluster, stored in its folder as `cluster.json`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RealNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Args:
         name: Its name.
         number: From 1 on.
-        token: By which it joined; "" where this machine has its certificate made.
+        token: The bootstrap token that it joined with; "" if its certificate is issued on this machine.
     """
 
     name: str
@@ -43,9 +43,9 @@ class RealNodes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     Args:
         block: The second number of their addresses, 10.BLOCK.0.0/16.
-        binaries: The folder of what runs on them.
-        memory_reserved_mib: What of the machine's memory each leaves to the others.
-        nodes: Which ones.
+        binaries: The folder of the programs of nodes.
+        memory_reserved_mib: The part of the machine's memory that each leaves to the others.
+        nodes: The nodes.
     """
 
     block: int
@@ -54,7 +54,7 @@ class RealNodes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     nodes: tuple[RealNode, ...] = ()
 
     def node(self, name: str, cluster: str) -> NodeSettings | None:
-        """Return what a node is to be, None where there is none of this name."""
+        """Return the settings of a node, None if there is none of this name."""
         found = next((each for each in self.nodes if each.name == name), None)
         if found is None:
             return None
@@ -68,22 +68,22 @@ class RealNodes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         )
 
     def addressed(self) -> tuple[tuple[str, str], ...]:
-        """Return name and IP address of each that has its certificate made here."""
+        """Return name and IP address of each whose certificate is issued on this machine."""
         addresses = NodeAddresses(self.block)
         return tuple((each.name, addresses.node(each.number)) for each in self.nodes if not each.token)
 
 
 class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a cluster is to be.
+    """The spec of a cluster.
 
     Args:
         name: A DNS label.
-        ports: Where it listens, on 127.0.0.1.
+        ports: Its ports on 127.0.0.1.
         binaries: The folder of the programs.
-        throwaway: Whether etcd may forget what it was told when the machine dies; much faster on slow disks.
+        throwaway: Whether etcd may lose data when the machine crashes; much faster on slow disks.
         addresses: Further IP addresses that the API server's certificate is for (those of real nodes' bridges).
-        oidc: Whose tokens the API server believes beside its own; None for nobody's.
-        real: Its real nodes; None where it has none.
+        oidc: The OIDC provider that the API server trusts; None for none.
+        real: Its real nodes; None if it has none.
     """
 
     name: str
@@ -106,12 +106,12 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """The folders of programs that it is started from."""
+        """The folders of the programs that it runs."""
         return (self.binaries, self.real.binaries) if self.real else (self.binaries,)
 
 
 def read_spec(paths: ClusterPaths) -> ClusterSpec | None:
-    """Return the spec of the cluster in a folder, None where there is none.
+    """Return the spec of the cluster in a folder, None if there is none.
 
     Raises:
         LocalError: The file is there and cannot be read.

@@ -1,7 +1,7 @@
-"""What the supervisor last saw of its components, kept in the cluster's folder as `state.json`.
+"""The last known state of a cluster's components, stored in its folder as `state.json`.
 
-A machine can die at any moment, so nothing here is believed without proof: the supervisor lives if its lock is held,
-and a process is the one meant only if machine's boot, pid and start time agree.
+The machine can crash at any moment, so readers verify it: the supervisor runs if its lock is held, and a process is
+the recorded one only if the machine's boot, the pid and the start time agree.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from tenantry.local.paths import ClusterPaths
 
 
 class Phase(enum.StrEnum):
-    """Where a component, or the cluster as a whole, is in its life."""
+    """The phase of a component, or of the cluster as a whole."""
 
     STOPPED = "Stopped"
     WAITING = "Waiting"
     STARTING = "Starting"
     READY = "Ready"
     DEGRADED = "Degraded"
-    """Only of a cluster: it was ready, and something that is wanted is not ready now."""
+    """Only of a cluster: it was ready, and a component that should run is not ready now."""
     BACK_OFF = "BackOff"
     STOPPING = "Stopping"
     KILLED = "Killed"
-    """Only of a cluster: its supervisor is gone without having stopped anything."""
+    """Only of a cluster: its supervisor ended without stopping anything."""
 
 
 class ProcessExit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -34,9 +34,9 @@ class ProcessExit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     Args:
         at: RFC 3339, UTC.
-        code: The exit code, None where a signal ended it.
-        signal: The signal's name, "" where it ended by itself.
-        lines: The last ones of its log.
+        code: The exit code; None if a signal ended it.
+        signal: The signal's name; "" if it ended by itself.
+        lines: The last lines of its log.
     """
 
     at: str
@@ -54,12 +54,12 @@ class ComponentState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     Args:
         name: Such as "kube-apiserver".
-        phase: Where it is in its life.
-        pid: Of its process, 0 where there is none.
+        phase: Its phase.
+        pid: The pid of its process; 0 if it has none.
         start_ticks: When the process started, in clock ticks since boot (/proc/PID/stat, field 22).
-        port: Where it listens on 127.0.0.1.
-        restarts: How often it was started again after it ended unasked, since `up`.
-        last_exit: How it last ended unasked.
+        port: Its port on 127.0.0.1.
+        restarts: The number of restarts after crashes since `up`.
+        last_exit: Its last crash.
     """
 
     name: str
@@ -72,15 +72,15 @@ class ComponentState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ClusterState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All of one cluster.
+    """The state of a cluster.
 
     Args:
         name: The cluster's.
-        boot_id: Which boot of the machine the pids are of.
-        supervisor_pid: The daemon's.
-        supervisor_ticks: When that started.
-        phase: Of the control plane as a whole.
-        components: In the order of their start.
+        boot_id: The boot of the machine that the pids belong to.
+        supervisor_pid: The pid of the supervisor.
+        supervisor_ticks: When the supervisor started, in clock ticks since boot.
+        phase: The phase of the cluster as a whole.
+        components: Its components, in the order of their start.
     """
 
     name: str
@@ -96,12 +96,12 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def ended(state: ClusterState, phase: Phase) -> ClusterState:
-    """Return the state without a supervisor, in a phase."""
+    """Return the state with this phase and without a supervisor."""
     return msgspec.structs.replace(state, supervisor_pid=0, supervisor_ticks=0, phase=phase)
 
 
 def decode_state(data: bytes) -> ClusterState | None:
-    """Return the state that a file or a message holds; None where it is not whole."""
+    """Decode a state from a file or a message; None if it is incomplete."""
     try:
         return msgspec.json.decode(data, type=ClusterState)
     except msgspec.MsgspecError:
@@ -109,7 +109,7 @@ def decode_state(data: bytes) -> ClusterState | None:
 
 
 def read_state(paths: ClusterPaths) -> ClusterState | None:
-    """Return what was last written; None where there is nothing, or nothing readable."""
+    """Return the state that was last written; None if there is none that can be read."""
     try:
         return decode_state(paths.state.read_bytes())
     except OSError:
@@ -117,5 +117,5 @@ def read_state(paths: ClusterPaths) -> ClusterState | None:
 
 
 def write_state(paths: ClusterPaths, state: ClusterState) -> None:
-    """Write the state, whole or not at all."""
+    """Write the state, atomically."""
     write_private(paths.state, msgspec.json.encode(state))

@@ -1,9 +1,9 @@
-"""The daemon of one local cluster: starts its components, watches them, takes orders on a socket, stops them.
+"""The daemon of one local cluster: starts its components, restarts crashed ones, and serves requests on a socket.
 
     python -m tenantry.local.supervisor FOLDER LOCK-DESCRIPTOR
 
 `cluster.py` starts it with the cluster's lock already held on an inherited descriptor, so that the lock has no gap; the
-kernel drops the lock with the process. stdout says "listening" once orders are taken, and is closed then.
+kernel drops the lock with the process. It writes "listening" to stdout once it accepts requests, and closes stdout.
 
 With TENANTRY_LIVES_WITH=PID the cluster stops when that process ends: tests set it, so that no cluster outlives a
 killed pytest.
@@ -98,12 +98,12 @@ class Supervisor:
         except LocalError as error:
             # A full disk must not end the components; watchers of the socket still see the state.
             _LOG.warning("the state cannot be written", extra={"error": str(error)})
-        # Whoever waits holds the old event; the next wait gets a new one.
+        # Waiting tasks hold the old event; the next wait gets a new one.
         self._change.set()
         self._change = asyncio.Event()
 
     async def run(self) -> None:
-        """Run everything until somebody asks for the end."""
+        """Run all components until SIGTERM, SIGINT or a `shutdown` request."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
@@ -137,7 +137,7 @@ class Supervisor:
             runner.want()
 
     async def _reload(self, group: asyncio.TaskGroup) -> None:
-        """Start real nodes that have come to the spec, and stop those that have gone from it."""
+        """Start real nodes that were added to the spec, and stop those that were removed from it."""
         spec = read_spec(self._paths)
         wanted = {each.name: each for each in real_nodes(spec, self._paths, sys.executable)} if spec else {}
         gone = [name for name in self._runners if name not in NAMES and name not in wanted]
@@ -155,14 +155,14 @@ class Supervisor:
         _LOG.info("stopping")
         self._changed()
         names = [*self._runners]
-        # What only uses the API server ends together; etcd outlives the API server, which writes until its end.
+        # Clients of the API server end first, all at once; etcd ends last, because the API server writes until its end.
         for level in (names[2:], names[1:2], names[:1]):
             async with asyncio.TaskGroup() as group:
                 for name in level:
                     group.create_task(self._runners[name].stop())
         self._state = self._snapshot()
         with contextlib.suppress(LocalError):
-            # On a full disk, or in a folder that is gone, there is nobody to tell.
+            # The disk may be full or the folder deleted: the end of the processes matters more.
             write_state(self._paths, _stopped(self._state))
         self._paths.socket.unlink(missing_ok=True)
         _LOG.info("stopped")
@@ -184,7 +184,7 @@ class Supervisor:
             else:
                 await self._send(writer, await self._obey(order))
         except (ConnectionError, TimeoutError, asyncio.CancelledError):
-            pass  # the other side went away, or we do
+            pass  # the client disconnected, or the supervisor stops
         finally:
             writer.close()
 
@@ -219,7 +219,7 @@ class Supervisor:
 
 @contextlib.contextmanager
 def living_with(pid: str, ended: asyncio.Event) -> Generator[None]:
-    """Set an event when a process ends, at once where it has ended already; nothing without a pid."""
+    """Set an event when a process ends, at once if it has ended already; without a pid, never."""
     if not pid.isdecimal():
         yield
         return
@@ -244,7 +244,7 @@ def living_with(pid: str, ended: asyncio.Event) -> Generator[None]:
 
 
 class SupervisorStopped(Exception):
-    """Everything has been stopped."""
+    """All components have been stopped."""
 
 
 def _stopped(state: ClusterState) -> ClusterState:
@@ -273,7 +273,7 @@ class SupervisorLogFormat(logging.Formatter):
 
 
 def announce() -> None:
-    """Tell who started the daemon that it listens, and let go of their terminal."""
+    """Report to the starting process that the daemon listens, and detach from its terminal."""
     with contextlib.suppress(OSError):
         os.write(1, b"listening\n")
     null = os.open(os.devnull, os.O_RDWR)
@@ -286,7 +286,7 @@ def main() -> None:
     """Run the daemon of the folder named by the first argument; the caller's process ends at once."""
     paths = ClusterPaths(Path(sys.argv[1]))
     os.umask(0o077)
-    # The second of two forks, the first being the caller's: a daemon whom nobody has to wait for.
+    # The second of two forks (the caller did the first): init adopts and reaps the daemon.
     if os.fork():
         os._exit(0)
     for log in paths.logs.glob("*.log"):

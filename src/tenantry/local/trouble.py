@@ -1,4 +1,4 @@
-"""Why a cluster does not come up, as a person can act on it."""
+"""Messages about why a cluster does not start, and what to do."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _LINES = 5
 _LINE_LENGTH = 300
 _LOG_LINES = 2000
 _CONTAINERD = re.compile(r'time="[^"]*" level=(warning|error|fatal|panic) ')
-# What klog writes of kubelet and kube-proxy, and what a node's first process says of programs.
+# klog's errors of kubelet and kube-proxy, and reports of a node's first process about its programs.
 _OTHERS = re.compile(r"[EF]\d{4} |\S+ ended with exit code |the node does not start")
 _STAMP = re.compile(r'^time="[^"]*" |^[EF]\d{4} \S+ +\d+ ')
 
 
 def crash_of(name: str, paths: ClusterPaths, state: ClusterState, component: str) -> str:
-    """Return what is wrong with a component, with the end of its log where it crashed.
+    """Return what is wrong with a component; after a crash, with the end of its log.
 
     Args:
         name: The cluster's.
         paths: Its files.
-        state: What is known of it.
-        component: Which one.
+        state: Its last known state.
+        component: The component's name.
     """
     found = state.component(component)
     end = found.last_exit if found else None
@@ -40,13 +40,13 @@ def crash_of(name: str, paths: ClusterPaths, state: ClusterState, component: str
 def what_is_late(
     name: str, paths: ClusterPaths, timeout_seconds: float, deadline: ProgressDeadline | None = None
 ) -> str:
-    """Return what a cluster was waited for in vain; arguments as `crash_of`.
+    """Return what `up` was waiting for when it gave up.
 
     Args:
         name: The cluster's.
         paths: Its files.
-        timeout_seconds: How long nothing has come forward.
-        deadline: What was seen while it was waited for.
+        timeout_seconds: The time without progress.
+        deadline: What was seen while waiting.
     """
     state = (deadline.seen if deadline else None) or read_state(paths)
     waiting = [each for each in state.components if each.phase not in (Phase.READY, Phase.STOPPED)] if state else []
@@ -64,7 +64,7 @@ def what_is_late(
 
 
 def not_ready(node: str, said: str, paths: ClusterPaths) -> str:
-    """Return why a real node is not Ready: what it says, and the last trouble of what runs on it.
+    """Return why a real node is not Ready: its own message, and the last errors of its programs.
 
     Args:
         node: Its name.
@@ -75,11 +75,11 @@ def not_ready(node: str, said: str, paths: ClusterPaths) -> str:
     lines = tail(log, _LOG_LINES, limit_bytes=2**20)
     told = [*_last(lines, _CONTAINERD), *_last(lines, _OTHERS)]
     text = "".join(f"\n    {line}" for line in told)
-    return f'the node "{node}" is not Ready: {said}. What its programs complain of in "{log}":{text or " nothing"}'
+    return f'the node "{node}" is not Ready: {said}. The last errors of its programs in "{log}":{text or " nothing"}'
 
 
 def _last(lines: Iterable[str], pattern: re.Pattern[str]) -> list[str]:
-    """Return the last lines of a kind, each text once, whenever it was said."""
+    """Return the last lines that match a pattern, each text once."""
     found: dict[str, str] = {}
     for line in lines:
         if pattern.match(line):

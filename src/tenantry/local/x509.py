@@ -1,4 +1,4 @@
-"""Writes keys and certificates with `cryptography`; what is issued to whom is decided in pki.py."""
+"""Writes keys and certificates with `cryptography`; pki.py decides which certificates are issued."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def write_leaf(
     """Write a certificate and its key.
 
     Args:
-        folder: Where they go, and where the authority is.
-        name: Of the files.
+        folder: The folder of the new files and of the authority.
+        name: The base name of the files.
         authority: The signer's name.
-        user: The common name: for Kubernetes, who this is.
-        group: The organization: for Kubernetes, the group; "" for none.
-        client: Whether it may open connections.
-        server: Whether it may answer them.
+        user: The common name, which Kubernetes reads as the user name.
+        group: The organization, which Kubernetes reads as the group; "" for none.
+        client: Whether it is valid for clients.
+        server: Whether it is valid for servers.
         names: DNS names and IP addresses.
         start: When it begins.
         end: When it ends.

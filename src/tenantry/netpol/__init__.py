@@ -1,1 +1,1 @@
-"""The NetworkPolicy agent of real nodes: what NetworkPolicies say, kept as one nftables table on each node."""
+"""The NetworkPolicy agent of real nodes: compiles all NetworkPolicies to one nftables table on each node."""

@@ -1,8 +1,8 @@
 """Keeps the table of one node in step with the cluster.
 
-All kinds are fetched before the first table is made of them. Until then, and after the agent has ended, the table of
-before stays in force; where there is none, one in which no pod is known: nothing comes from pods or to them but what
-the node itself asks.
+The agent lists all kinds before it compiles the first table. Until then, and after it has ended, the previous table
+stays in force. If there is none, the agent loads one without pods first, which drops all traffic of pods except
+connections from the node itself.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from tenantry.netpol.ruleset import Ruleset, difference, render
 FIRST_RETRY_SECONDS = 0.2
 LAST_RETRY_SECONDS = 10.0
 LOOK_SECONDS = 10.0
-"""How often it is looked whether somebody has taken the table away."""
+"""The interval at which the agent checks that its table still exists."""
 
 Kept = PodEndpoint | NamespaceLabels | Policy
 log = logging.getLogger(__name__)
 
 
 class PolicyAgentOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How the agent runs.
+    """The options of the agent.
 
     Args:
-        guarded: The node and its pods' interfaces.
-        netns: The node's network namespace, None for our own.
-        ready_file: Is there from the first table on, but while one cannot be loaded; None for nowhere.
+        guarded: The node and the interfaces of its pods.
+        netns: The node's network namespace; None for the agent's own.
+        ready_file: Exists once the first table is loaded, except while a table cannot be loaded; None for no file.
     """
 
     guarded: GuardedNode
@@ -56,7 +56,7 @@ class PolicyAgent:
 
     Args:
         client: Reads pods, namespaces and NetworkPolicies of the whole cluster.
-        options: How it runs.
+        options: Its options.
     """
 
     def __init__(self, client: Client, options: PolicyAgentOptions) -> None:
@@ -70,7 +70,7 @@ class PolicyAgent:
         self._in_force: Ruleset | None = None
 
     async def run(self) -> None:
-        """Run until cancelled. Failures are waited out, and told in the log and by the ready file."""
+        """Run until cancelled. Failures are retried, and reported in the log and by removing the ready file."""
         informers = (self._pods, self._spaces, self._policies)
         try:
             self._tell(ready=False)
@@ -83,7 +83,7 @@ class PolicyAgent:
                 while True:
                     began = time.monotonic()
                     await self._persist(self._keep)
-                    # What changes meanwhile is taken together: at most half of the time is spent on this.
+                    # Changes in this pause are compiled together: the agent compiles for at most half of the time.
                     await asyncio.sleep(time.monotonic() - began)
                     await self._wait()
         finally:
@@ -104,16 +104,16 @@ class PolicyAgent:
                 return
 
     async def _close(self) -> None:
-        """Leave the table that is there, or let nothing pass until the pods are known."""
+        """Keep the existing table, or drop all traffic of pods until they are known."""
         if not await self._nft.has(TABLE):
             await self._nft.load(closed(self._options.guarded))
-        # nftables sees packets between pods of one bridge only when the kernel is told to show them.
+        # nftables sees packets between pods of one bridge only if these settings are on.
         passing = [] if self._options.guarded.is_routed else await self._nft.unfiltered()
         if passing:
             raise RetryableError(f"packets between pods of one bridge are not filtered: set {', '.join(passing)} to 1")
 
     async def _keep(self) -> None:
-        """Put in force what the cluster says."""
+        """Compile and load the table for the current pods and policies."""
         self._changed.clear()
         began = time.monotonic()
         world = NetworkState(
@@ -143,12 +143,12 @@ class PolicyAgent:
         except RetryableError as error:
             if self._in_force is None:
                 raise
-            # Somebody else has changed the table: what is there is no longer what we know.
+            # Another program has changed the table, so the difference does not fit any more.
             log.warning("a change was refused: the whole table is written", extra={"problem": str(error)})
             await self._nft.load(render(rules))
 
     async def _wait(self) -> None:
-        """Return when something has changed, or the table is gone."""
+        """Wait until an object has changed or the table is gone."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
@@ -160,7 +160,7 @@ class PolicyAgent:
 
     async def _look(self) -> None:
         if self._in_force is not None and not await self._nft.has(TABLE):
-            log.warning("somebody has taken the table away")
+            log.warning("another program has deleted the table")
             self._in_force = None
 
     def _notice(self, change: Change[PodEndpoint] | Change[NamespaceLabels] | Change[Policy]) -> None:
@@ -176,7 +176,7 @@ class PolicyAgent:
 
 
 def _is_same(before: Kept | None, after: Kept | None) -> bool:
-    """Tell whether a change is one only of what is not kept, as a pod's heartbeats are."""
+    """Return whether only fields have changed that the agent does not keep, such as a pod's conditions."""
     if before is None or after is None:
         return before is after
     return msgspec.structs.replace(before, version=after.version) == after
@@ -190,4 +190,4 @@ async def guard(connection: Connection, options: PolicyAgentOptions) -> None:
     """
     async with Client(connection, field_manager="tenantry-netpol", max_connections=4) as client:
         await until_told_to_stop(PolicyAgent(client, options).run())
-        log.info("stopped: the rules stay as they are")
+        log.info("stopped: the rules stay in force")

@@ -6,11 +6,11 @@ import ipaddress
 from collections.abc import Iterable
 
 Range = tuple[int, int]
-"""The first and the last, both in it."""
+"""The first and the last number, both included."""
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
-    """Return the same numbers as ranges in order, none of which touches another."""
+    """Return the same numbers as sorted ranges that do not touch."""
     found: list[Range] = []
     for first, last in sorted(ranges):
         if found and first <= found[-1][1] + 1:
@@ -21,7 +21,7 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
 
 
 def without(whole: Range, holes: Iterable[Range]) -> list[Range]:
-    """Return what is left of a range."""
+    """Return a range without the numbers of others."""
     left: list[Range] = []
     first, last = whole
     for start, end in merged(holes):
@@ -37,20 +37,20 @@ def addresses(cidr: str) -> tuple[int, Range]:
     """Return the family of a CIDR (4 or 6) and its addresses.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not a CIDR.
     """
     network = ipaddress.ip_network(cidr, strict=False)
     return network.version, (int(network.network_address), int(network.broadcast_address))
 
 
 def text(family: int, found: Range) -> str:
-    """Return a range of addresses as nft reads it."""
+    """Return a range of addresses in nft syntax."""
     kind = ipaddress.IPv4Address if family == 4 else ipaddress.IPv6Address  # noqa: PLR2004 - IP's version
     first, last = found
     return str(kind(first)) if first == last else f"{kind(first)}-{kind(last)}"
 
 
 def port_text(found: Range) -> str:
-    """Return a range of ports as nft reads it."""
+    """Return a range of ports in nft syntax."""
     first, last = found
     return str(first) if first == last else f"{first}-{last}"

@@ -7,17 +7,17 @@
     forward-in   (forward, 1) known? ── by target ──► in-SET  ──► jump each policy's chain ──► drop
     local-out    (input)      known? ── by source ──► out-SET   what the pods send to their own node
 
-Each packet that is no answer meets two base chains, one for each side, and `accept` ends only the one that it is in:
-so both sides must let it. Pods that the same policies select share a chain. A pod that no policy selects is in no map.
-Services are behind us: kube-proxy has put in a pod's address before the forward hook.
+Each packet that is not a reply passes two base chains, one for each side, and `accept` ends only the current chain: so
+both sides must allow it. Pods that the same policies select share a chain. A pod that no policy selects is in no map.
+Services are resolved already: kube-proxy replaces their address by a pod's before the forward hook.
 
-What the node itself sends to its pods (kubelet's probes) passes the output hook, where there is nothing. Kubernetes
-excepts the other way, too; we do not, since tenants are not to reach nodes.
+Packets of the node itself to its pods (kubelet's probes) pass the output hook, which has no chain. Kubernetes exempts
+the opposite direction, too; Tenantry does not, because tenants must not reach nodes.
 
-What comes from or goes to a pod interface under an address that is no known pod's is dropped: a pod that the agent has
-not seen yet, other addresses that a pod gave itself, link-local ones between pods of one bridge, and broadcasts. A pod
-that forges the source of another one is found out where each pod has a cable of its own: the way back to the source
-must be the cable that the packet came out of. Pods with a common bridge are not told apart so.
+Packets from or to a pod interface are dropped if their address is not one of a known pod: that covers pods that the
+agent has not seen yet, addresses that a pod gave itself, link-local ones between pods of one bridge, and broadcasts.
+If each pod has an interface of its own, forged sources are dropped, too: the route back to the source must use the
+interface that the packet came from. With one bridge for all pods, a pod can forge the source of another one.
 
 Source: Kubernetes, "Network Policies"; nft(8).
 """
@@ -37,10 +37,10 @@ from tenantry.netpol.selectors import selects
 TABLE = "tenantry-netpol"
 
 _FAMILIES = {4: ("ip", "ipv4_addr"), 6: ("ip6", "ipv6_addr")}
-# Answers pass; what the one who connected sends is looked at packet by packet, so that a policy that comes later ends
-# what it forbids, and an address that is another pod's now takes no connections over.
+# Replies pass. Packets of the connecting side are checked one by one, so that a new policy ends the connections that it
+# forbids, and a pod that gets the address of another one inherits no connections.
 _ESTABLISHED = ("ct state related accept", "ct state established ct direction reply accept")
-# Neighbours are found by multicast and from link-local addresses; the hop limit says that no router sent it (RFC 4861).
+# Neighbour discovery uses multicast and link-local addresses; the hop limit proves that no router sent it (RFC 4861).
 _NEIGHBOURS = (
     "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit, nd-router-advert } "
     "ip6 hoplimit 255 accept"
@@ -48,12 +48,12 @@ _NEIGHBOURS = (
 
 
 class GuardedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """What the table is for.
+    """The node that the table is for.
 
     Args:
         node: The node's name.
-        interfaces: Where its pods are, as nft reads it: the bridge, or "veth*".
-        is_routed: Each pod has an interface of its own there, and a route to it.
+        interfaces: The interfaces of its pods in nft syntax: the bridge, or "veth*".
+        is_routed: Whether each pod has an interface of its own and a route to it.
     """
 
     node: str
@@ -62,12 +62,12 @@ class GuardedNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compile_rules(world: NetworkState, guarded: GuardedNode) -> Ruleset:
-    """Return the table of a node; the same one whatever the order of what is in the world."""
+    """Return the table of a node; the order of objects does not matter."""
     return _Compiler(world, guarded).compiled()
 
 
 def closed(guarded: GuardedNode) -> str:
-    """Return the commands that leave pods no network at all: for a node before anything is known."""
+    """Return the commands that drop all traffic of pods, for a node before its pods are known."""
     return render(compile_rules(NetworkState(), guarded))
 
 
@@ -78,7 +78,7 @@ class _Compiler:
         self._policies: dict[str, list[Policy]] = {}
         for policy in sorted(world.policies, key=lambda each: each.key):
             self._policies.setdefault(policy.namespace, []).append(policy)
-        # Of two pods that say they have one address, the greater is the last.
+        # If two pods claim one address, the greater one overwrites the other.
         holders = sorted(world.pods, key=lambda each: (each.born, each.key))
         self._owners = {address: pod for pod in holders for address in pod.addresses}
         self._by_namespace: dict[str, list[tuple[str, PodEndpoint]]] = {}
@@ -115,7 +115,7 @@ class _Compiler:
             self._sets[f"{name}{family}"] = ElementSet(f"{kind} : verdict", elements[family])
 
     def _pods_chain(self, name: str, direction: Direction, pod: PodEndpoint) -> str:
-        """Return the chain of the pods that the same policies select, "" where none does."""
+        """Return the chain of the pods that the same policies select, "" if no policy does."""
         policies = [
             policy
             for policy in self._policies.get(pod.namespace, ())
@@ -140,7 +140,7 @@ class _Compiler:
     def _rule(self, direction: Direction, namespace: str, rule: PolicyRule) -> list[str]:
         peers = self._peers(direction, namespace, rule.peers) if rule.peers else [(0, "")]
         ports = self._ports(rule.ports) if rule.ports else [(0, "")]
-        # Of no family fits both; an address and a port of different families never meet.
+        # Family 0 fits both; matches of different families are never combined.
         return [
             " ".join(each for each in (peer, port, "accept") if each)
             for family, peer in peers
@@ -149,7 +149,7 @@ class _Compiler:
         ]
 
     def _peers(self, direction: Direction, namespace: str, peers: Iterable[Peer]) -> list[tuple[int, str]]:
-        """Return matches of the other side's address, each with its family."""
+        """Return matches of the peer's address, each with its family."""
         side = "saddr" if direction == "Ingress" else "daddr"
         names: set[str] = set()
         ranges: dict[int, list[blocks.Range]] = {4: [], 6: []}
@@ -181,7 +181,7 @@ class _Compiler:
         where = peer.namespace_selector
         name = f"group-{_digest('' if where is not None else namespace, _word(where), _word(peer.pod_selector))}-"
         if f"{name}4" not in self._sets:
-            # The labels of a namespace that is not known could be any: its pods are not in.
+            # Pods of unknown namespaces are not selected: their namespace's labels are not known.
             spaces = (
                 [namespace] if where is None else [k for k, labels in self._spaces.items() if selects(where, labels)]
             )
@@ -198,7 +198,7 @@ class _Compiler:
         return name
 
     def _ports(self, ports: Iterable[Port]) -> list[tuple[int, str]]:
-        """Return matches of the port that is connected to, each with its family, 0 for both."""
+        """Return matches of the destination port, each with its family, 0 for both."""
         ranges: dict[str, list[blocks.Range]] = {}
         found: set[tuple[int, str]] = set()
         for port in ports:
@@ -219,7 +219,7 @@ class _Compiler:
     def _named(self, name: str, protocol: str) -> str:
         """Return the name of the sets of addresses and ports that have a name, without the family.
 
-        The name is the target's word, also for what goes out: each pod may have another number behind it.
+        The target pod defines the name, also for egress: each pod may map it to another number.
         """
         title = f"port-{_digest(name, protocol)}-"
         if f"{title}4" not in self._sets:
@@ -251,7 +251,7 @@ class _Compiler:
         out = [f"{word} saddr vmap @out{n}" for n, (word, _) in families]
         in_ = [f"{word} daddr vmap @in{n}" for n, (word, _) in families]
         if self._guarded.is_routed:
-            # Before conntrack: a forged answer must not be taken for one of a connection that there is.
+            # Before conntrack: a forged reply must not match an existing connection.
             forged = tuple(f'iifname "{i}" fib saddr . iif oif 0 counter drop' for i in pods)
             self._chains["source"] = Chain((_NEIGHBOURS, *forged), _header("prerouting", -300))
         self._chains |= {
@@ -274,5 +274,5 @@ def _word(selector: Selector | None) -> str:
 
 
 def _digest(*parts: str) -> str:
-    """Return a name for what has no short one; 128 bits, since tenants choose some of the parts and could search."""
+    """Return a short name for strings; 128 bits, because tenants choose some of them and could search collisions."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]

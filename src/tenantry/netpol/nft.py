@@ -1,4 +1,4 @@
-"""Runs nft(8), in this network namespace or in another."""
+"""Runs nft(8) in this network namespace or in another one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from tenantry.api.errors import RetryableError
 
 SECONDS = 60.0
-"""How long one command may take; a table for a thousand pods takes a tenth of a second."""
+"""The time limit of one command; a table for a thousand pods takes a tenth of a second."""
 
 BRIDGE_SETTINGS = ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables")
 
@@ -20,22 +20,22 @@ class Nft:
     """nft and the network namespace that it acts on.
 
     Args:
-        netns: The file of a network namespace, as in "/run/netns/NAME"; None for our own.
+        netns: The file of a network namespace, such as "/run/netns/NAME"; None for this process's own.
     """
 
     def __init__(self, netns: Path | None = None) -> None:
         self._inside = () if netns is None else ("nsenter", f"--net={netns}")
 
     async def load(self, commands: str) -> None:
-        """Carry out commands as one transaction: all of them, or none.
+        """Execute commands as one transaction.
 
         Raises:
-            RetryableError: nft is not there, refuses, or does not end.
+            RetryableError: nft is missing, rejects them, or does not end in time.
         """
         await self._run(("nft", "-f", "-"), commands)
 
     async def has(self, table: str) -> bool:
-        """Tell whether a table of the family inet is there.
+        """Return whether a table of the family inet exists.
 
         Raises:
             RetryableError: As above.
@@ -43,12 +43,12 @@ class Nft:
         return f"table inet {table}" in (await self._run(("nft", "list", "tables"))).splitlines()
 
     async def unfiltered(self) -> list[str]:
-        """Return the settings by which packets between pods of one bridge would pass nftables by.
+        """Return the settings that let packets between pods of one bridge bypass nftables.
 
         Raises:
             RetryableError: They cannot be read.
         """
-        # Which values a file of /proc/sys/net has depends on who opens it.
+        # The kernel shows /proc/sys/net of the network namespace of the process that opens the file.
         files = [f"/proc/sys/net/bridge/{name}" for name in BRIDGE_SETTINGS]
         values = (await self._run(("sh", "-c", 'cat "$@" 2>/dev/null || true', "sh", *files))).split()
         if len(values) != len(files):
@@ -56,7 +56,7 @@ class Nft:
         return [f"net.bridge.{name}" for name, value in zip(BRIDGE_SETTINGS, values, strict=True) if value != "1"]
 
     async def _run(self, command: Sequence[str], text: str = "") -> str:
-        # A file, not a pipe: a program that ends without reading would leave a pipe broken while it is written.
+        # A file, not a pipe: writing to a pipe fails if the program ends without reading.
         with tempfile.TemporaryFile() as commands:
             commands.write(text.encode())
             commands.seek(0)
@@ -79,7 +79,7 @@ class Nft:
             raise RetryableError(f"{command[0]!r} did not end within {SECONDS:.0f} s") from error
         finally:
             if process.returncode is None:
-                # It may have ended without our having heard of it yet.
+                # It may have ended already, before asyncio noticed.
                 with suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()

@@ -1,6 +1,6 @@
-"""What the agent keeps of pods, namespaces and NetworkPolicies: pure.
+"""The parts of pods, namespaces and NetworkPolicies that the agent keeps: pure.
 
-Whatever of a NetworkPolicy is not understood closes: it then selects all pods of its namespace and allows nothing.
+A NetworkPolicy that cannot be decoded fails closed: it then selects all pods of its namespace and allows nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Direction = Literal["Ingress", "Egress"]
 
 
 class SelectorRequirement(Model, frozen=True, kw_only=True):
-    """One condition of a label selector."""
+    """One expression of a label selector."""
 
     key: str
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
@@ -37,14 +37,14 @@ class Selector(Model, frozen=True, kw_only=True):
 
 
 class Block(Model, frozen=True, kw_only=True):
-    """Addresses, without some of them."""
+    """A CIDR without some ranges."""
 
     cidr: str
     but: tuple[str, ...] = msgspec.field(name="except", default=())
 
 
 class Peer(Model, frozen=True, kw_only=True):
-    """Pods of the selected namespaces, of the policy's own where none are selected; or addresses alone."""
+    """Pods of the selected namespaces (default: the policy's own), or addresses."""
 
     ip_block: Block | None = None
     namespace_selector: Selector | None = None
@@ -52,7 +52,7 @@ class Peer(Model, frozen=True, kw_only=True):
 
 
 class Port(Model, frozen=True, kw_only=True):
-    """Ports of a protocol: one by number or by name, a range, or all."""
+    """Ports of a protocol: one by number or name, a range, or all."""
 
     protocol: Protocol = "TCP"
     port: int | str | None = None
@@ -60,7 +60,7 @@ class Port(Model, frozen=True, kw_only=True):
 
 
 class PolicyRule(Model, frozen=True, kw_only=True):
-    """Who, at which ports; an empty list is everybody, or all ports."""
+    """Allowed peers and ports; an empty list allows all peers, or all ports."""
 
     peers: tuple[Peer, ...] = ()
     ports: tuple[Port, ...] = ()
@@ -70,12 +70,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """A NetworkPolicy.
 
     Args:
-        namespace: Where it is.
-        name: Its name there.
+        namespace: Its namespace.
+        name: Its name.
         version: The resourceVersion.
-        pods: Which pods of its namespace it is about.
-        ingress: Who may connect to them; None where the policy is not about that.
-        egress: To whom they may connect; None where the policy is not about that.
+        pods: Selects pods of its namespace.
+        ingress: Allowed connections to them; None if the policy does not restrict these.
+        egress: Allowed connections from them; None if the policy does not restrict these.
     """
 
     namespace: str
@@ -91,12 +91,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return object_key(self.namespace, self.name)
 
     def rules(self, direction: Direction) -> tuple[PolicyRule, ...] | None:
-        """Return the rules of one direction, None where the policy is not about it."""
+        """Return the rules of one direction, None if the policy does not restrict it."""
         return self.ingress if direction == "Ingress" else self.egress
 
 
 class NamedPort(Model, frozen=True, kw_only=True):
-    """A container's port that has a name."""
+    """A container's named port."""
 
     name: str
     container_port: int
@@ -107,16 +107,15 @@ class PodEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A pod.
 
     Args:
-        namespace: Where it is.
-        name: Its name there.
+        namespace: Its namespace.
+        name: Its name.
         version: The resourceVersion.
-        node: The node that it is on; "" before it is scheduled.
+        node: The name of its node; "" before it is scheduled.
         labels: Its labels.
-        addresses: Its own addresses in their canonical form: none while it has none, after it has finished, and for one
-            in the node's network, which NetworkPolicies are not about.
-        ports: Its ports that have names.
-        born: When it was made, and whether nobody has deleted it since; of two pods that say they have one address, the
-            greater has it.
+        addresses: Its own addresses in canonical form; none after it has finished, and none for a pod in the node's
+            network, to which NetworkPolicies do not apply.
+        ports: Its named ports.
+        born: Whether it is not being deleted, and its creation time; if two pods claim one address, the greater has it.
     """
 
     namespace: str
@@ -143,7 +142,7 @@ class NamespaceLabels(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NetworkState(msgspec.Struct, frozen=True, kw_only=True):
-    """All that decides who reaches whom; in any order."""
+    """All objects that decide which connections are allowed, in any order."""
 
     pods: tuple[PodEndpoint, ...] = ()
     spaces: tuple[NamespaceLabels, ...] = ()
@@ -223,12 +222,12 @@ _object_decoder = msgspec.json.Decoder(_Object)
 
 
 def decode_pod(raw: msgspec.Raw) -> PodEndpoint:
-    """Return what is kept of a pod."""
+    """Decode the kept part of a pod."""
     found = _pod_decoder.decode(raw)
     meta, spec = found.metadata, found.spec
-    # The address of a pod that has finished may already be another's.
+    # The address of a finished pod may already belong to another one.
     has_own = not spec.host_network and found.status.phase not in {"Succeeded", "Failed"}
-    # Init containers that are restarted always serve as long as the others (Kubernetes: "Sidecar Containers").
+    # Init containers with restartPolicy Always run as long as the others (Kubernetes: "Sidecar Containers").
     serving = (*spec.containers, *(each for each in spec.init_containers if each.restart_policy == "Always"))
     ports = (port for container in serving for port in container.ports if port.name)
     return PodEndpoint(
@@ -246,13 +245,13 @@ def decode_pod(raw: msgspec.Raw) -> PodEndpoint:
 
 
 def decode_space(raw: msgspec.Raw) -> NamespaceLabels:
-    """Return what is kept of a namespace."""
+    """Decode the kept part of a namespace."""
     meta = _object_decoder.decode(raw).metadata
     return NamespaceLabels(key=meta.name, version=int(meta.resource_version), labels=meta.labels)
 
 
 def decode_policy(raw: msgspec.Raw) -> Policy:
-    """Return what is kept of a NetworkPolicy; one that closes its namespace where it is not understood."""
+    """Decode the kept part of a NetworkPolicy; if that fails, return one that closes its namespace."""
     meta = _object_decoder.decode(raw).metadata
     ingress: tuple[PolicyRule, ...] | None = ()
     egress: tuple[PolicyRule, ...] | None = ()
@@ -280,7 +279,7 @@ def decode_policy(raw: msgspec.Raw) -> Policy:
 
 
 def _check_blocks(spec: _PolicySpec) -> None:
-    """Raise ValueError where a CIDR is none."""
+    """Raise ValueError if a CIDR is invalid."""
     peers = [peer for rule in spec.ingress for peer in rule.from_]
     peers += [peer for rule in spec.egress for peer in rule.to]
     for peer in peers:
@@ -289,7 +288,7 @@ def _check_blocks(spec: _PolicySpec) -> None:
 
 
 def _canonical(addresses: Iterable[str]) -> tuple[str, ...]:
-    """Return addresses in the form in which they compare; what is none, or has a scope, is left out."""
+    """Return addresses in canonical form, without invalid ones and those with a scope."""
     found: list[str] = []
     for text in addresses:
         try:

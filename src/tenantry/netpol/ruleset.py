@@ -1,4 +1,4 @@
-"""An nftables table as data, as text, and as the text that makes one of another: pure.
+"""An nftables table as data, and the nft commands that load it or change it into another: pure.
 
 Source: nft(8).
 """
@@ -17,8 +17,8 @@ class ElementSet(msgspec.Struct, frozen=True):
 
     Args:
         type: The type of its elements, as in `ipv4_addr`.
-        elements: Each with its verdict; with "" in a set.
-        is_interval: Elements are ranges.
+        elements: From an element to its verdict; "" in a set.
+        is_interval: Whether elements are ranges.
     """
 
     type: str
@@ -27,7 +27,7 @@ class ElementSet(msgspec.Struct, frozen=True):
 
     @property
     def is_map(self) -> bool:
-        """Tell whether elements have verdicts."""
+        """Return whether it is a verdict map."""
         return self.type.endswith(": verdict")
 
 
@@ -35,8 +35,8 @@ class Chain(msgspec.Struct, frozen=True):
     """A chain.
 
     Args:
-        rules: One a line.
-        header: The hook of a base chain, with its end; "" for one that others jump to.
+        rules: Its rules in nft syntax.
+        header: The hook and policy of a base chain; "" for a chain that others jump to.
     """
 
     rules: tuple[str, ...]
@@ -52,7 +52,7 @@ class Ruleset(msgspec.Struct, frozen=True):
 
 
 def render(rules: Ruleset) -> str:
-    """Return the commands that put the table in force, whatever was in it; as one transaction of `nft -f`."""
+    """Return the commands that replace the table as a whole, as one transaction of `nft -f`."""
     name = f"{FAMILY} {rules.table}"
     lines = [f"table {name}", f"delete table {name}", f"table {name} {{"]
     for set_name, found in sorted(rules.sets.items()):
@@ -66,9 +66,9 @@ def render(rules: Ruleset) -> str:
 
 
 def difference(before: Ruleset, after: Ruleset) -> str:
-    """Return the commands that make one table of another, "" where they are the same; as one transaction of `nft -f`.
+    """Return the commands that change one table into another, "" if they are equal, as one transaction of `nft -f`.
 
-    What is referred to is added first and deleted last, so that each command finds what it names.
+    Sets and chains are added before the rules that refer to them, and deleted after them.
     """
     table = f"{FAMILY} {after.table}"
     kept = {name for name, found in after.sets.items() if name in before.sets and _is_kind(before.sets[name], found)}
@@ -100,7 +100,7 @@ def _changes(table: str, name: str, before: ElementSet | None, after: ElementSet
     if before.elements == after.elements:
         return []
     if after.is_interval:
-        # Ranges that overlap the old ones cannot be added beside them.
+        # nft rejects new ranges that overlap old ones.
         return [f"flush set {FAMILY} {table} {name}", *_elements("add", table, name, after.elements)]
     gone = [key for key, verdict in before.elements.items() if after.elements.get(key) != verdict]
     new = {key: verdict for key, verdict in after.elements.items() if before.elements.get(key) != verdict}

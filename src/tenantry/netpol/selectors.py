@@ -8,7 +8,7 @@ from tenantry.netpol.objects import Selector, SelectorRequirement
 
 
 def selects(selector: Selector, labels: Mapping[str, str]) -> bool:
-    """Tell whether a label selector is about these labels."""
+    """Return whether a label selector matches these labels."""
     equal = all(labels.get(key) == value for key, value in selector.match_labels.items())
     return equal and all(_is_fulfilled(each, labels) for each in selector.match_expressions)
 

@@ -1,6 +1,6 @@
-"""Who reaches whom, by reading the policies for one connection: pure, slow, and apart from the compiler.
+"""Decides one connection by reading the policies: pure, slow, and independent of the compiler.
 
-Tests compare it with what real packets do. Source: Kubernetes, "Network Policies".
+Tests compare it with real packets. Source: Kubernetes, "Network Policies".
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class ConnectionAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt to connect.
 
     Args:
-        source: The address that it comes from.
-        target: The address that it goes to, after what Services and masquerading do.
-        port: The target's port.
+        source: The source address.
+        target: The destination address, after Services and masquerading.
+        port: The destination port.
         protocol: Its protocol.
     """
 
@@ -42,7 +42,7 @@ class ConnectionAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def allows(world: NetworkState, attempt: ConnectionAttempt) -> bool:
-    """Tell whether a connection between two addresses comes about: each side that is a pod must let it."""
+    """Return whether a connection between two addresses is allowed: each side that is a pod must allow it."""
     if attempt.source == attempt.target:
         return True
     return _lets(world, attempt, "Egress") and _lets(world, attempt, "Ingress")

@@ -1,1 +1,1 @@
-"""What each node runs to remove what one tenant left there before another comes."""
+"""The agent of a node that removes what one tenant left there before the next one gets the node."""

@@ -1,10 +1,10 @@
 """Cleans one node between two tenants.
 
-    set aside       the images that are there are noted, before a pod of the tenant can come
-    asked (CLEANING)  what is there besides is removed, looked for again, and what is left is told (CLEANED)
+    reserved          record the present images, before a pod of the tenant can start
+    asked (CLEANING)  remove everything else, search again, and report what is left (CLEANED)
 
-It speaks as the node itself, which may write no other Node, and read no other node's pods. What it cannot remove it
-tries again, and tells as soon as that helps.
+The agent uses the identity of the node, which may write no other Node and read no other node's pods. It retries what it
+cannot remove, and reports when that succeeds.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from tenantry.nodeagent.leftovers import Leftovers, NodeContents
 from tenantry.nodeagent.objects import MarkedNode
 
 FIRST_PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""Seconds between the first attempts, of which nothing is told: the kubelet removes most by itself."""
+"""Seconds between the first attempts, which are not reported: the kubelet removes most of it by itself."""
 
 AGAIN_SECONDS = 20.0
-"""How long afterwards until it is tried again."""
+"""Seconds between later attempts."""
 
 log = logging.getLogger(__name__)
 
 
 class CleanerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How the agent runs.
+    """The options of the agent.
 
     Args:
         node: The name of its node.
         ctr: containerd's command.
         address: containerd's socket.
         kubelet: The kubelet's root.
-        logs: Where logs of pods are.
-        state: A file to remember by.
+        logs: The folder of the logs of pods.
+        state: The file of the recorded images.
     """
 
     node: str
@@ -67,8 +67,8 @@ class NodeCleaner:
     """The agent of one node.
 
     Args:
-        client: Speaks as the node.
-        options: How it runs.
+        client: A client with the node's identity.
+        options: Its options.
     """
 
     def __init__(self, client: Client, options: CleanerOptions) -> None:
@@ -80,12 +80,12 @@ class NodeCleaner:
         self._changed = asyncio.Event()
         only = {"fieldSelector": f"metadata.name={options.node}"}
         self._nodes = Informer(MarkedNode.resource, objects.decode_node, self._notice, selectors=only)
-        # What has been removed for the request that is under way.
+        # The numbers of things removed for the current request.
         self._removed: dict[str, int] = {}
         self._request = ""
 
     async def run(self) -> None:
-        """Run until cancelled. Failures are waited out, and told in the log."""
+        """Run until cancelled. Failures are logged and retried."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._nodes.run(self._client))
             await self._nodes.synced.wait()
@@ -101,7 +101,7 @@ class NodeCleaner:
                         await self._changed.wait()
 
     async def _act(self) -> float | None:
-        """Do what the node's marks say; return in how many seconds to do it again, None for not before they change."""
+        """Act on the node's marks; return the seconds until the next attempt, None to wait until the marks change."""
         node = self._nodes.cache.get(self._name)
         if node is None:
             return None  # the kubelet has not registered it yet
@@ -127,7 +127,7 @@ class NodeCleaner:
         return AGAIN_SECONDS if answer.left else None
 
     async def _look(self, name: str) -> Baseline:
-        """Note what images there are, if no pod of the tenant can have brought one yet."""
+        """Record the present images, if no pod of the tenant can have pulled one yet."""
         images = leftovers.snapshot(await self._containerd.images())
         node = await self._client.get(MarkedNode, self._name)
         was_free = SLICE not in node.metadata.labels and not node.metadata.annotations.get(CLEANING)
@@ -138,7 +138,7 @@ class NodeCleaner:
         return baseline
 
     async def _clean(self, request: str, baseline: Baseline) -> Answer:
-        """Remove what is left, as often as it takes, and see what stays."""
+        """Remove what is left in several attempts, and return the answer."""
         if request != self._request:
             self._request, self._removed = request, {}
         left, problems = await self._attempt(baseline)
@@ -152,7 +152,7 @@ class NodeCleaner:
         return Answer(request=request, removed=dict(self._removed), left=told)
 
     async def _attempt(self, baseline: Baseline) -> tuple[Leftovers, Mapping[str, str]]:
-        """Remove what is left once; return what is there still, and why."""
+        """Remove what is left once; return what stays, and why."""
         before = await self._find(baseline)
         problems: dict[str, str] = {}
         for container in before.containers:
@@ -172,7 +172,7 @@ class NodeCleaner:
         folders = await asyncio.to_thread(self._disk.folders)
         containers = await self._containerd.containers()
         images = await self._containerd.images()
-        # Last, so that a pod that comes meanwhile is known when its container is seen.
+        # Last: a container that was listed belongs to a pod that is known by then.
         pods = await objects.pods_of(self._client, self._name)
         found = NodeContents(images=images, containers=containers, folders=folders)
         return leftovers.find(found, pods, baseline.slice, baseline.images)

@@ -13,7 +13,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         slice: For which slice.
-        images: Name to digest; {} where the tenant may have been there already when it was looked.
+        images: From a name to a digest; {} if the tenant may have used the node before they were listed.
     """
 
     slice: str
@@ -31,7 +31,7 @@ class BaselineFile:
         self._path = path
 
     def read(self) -> Baseline | None:
-        """Return what is kept; None where nothing is, or nothing that can be read."""
+        """Return the recorded images; None if there is no file that can be read."""
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=Baseline)
         except (OSError, msgspec.MsgspecError):

@@ -1,6 +1,6 @@
-"""Images and containers of a node, by containerd's own command `ctr`.
+"""Lists and removes images and containers of a node with containerd's command `ctr`.
 
-What is removed here is gone for the kubelet as well: it asks the runtime for the same, and takes "not found" for done.
+The kubelet copes with such removals: it requests the same of the runtime, and accepts "not found" as success.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _POD = ("io.kubernetes.pod.namespace", "io.kubernetes.pod.name")
 
 
 class _Info(msgspec.Struct, frozen=True, rename="pascal"):
-    """What `ctr containers info` says."""
+    """The output of `ctr containers info`."""
 
     id: str = msgspec.field(name="ID")
     labels: dict[str, str] | None = None
@@ -48,10 +48,10 @@ class Containerd:
         """Return all names of images.
 
         Raises:
-            RetryableError: containerd does not say.
+            RetryableError: containerd does not answer.
         """
         lines = (await self._run("images", "ls")).splitlines()[1:]
-        # REF TYPE DIGEST SIZE PLATFORMS LABELS, where the size is of two words.
+        # REF TYPE DIGEST SIZE PLATFORMS LABELS; the size consists of two words.
         rows = [row for line in lines if len(row := line.split()) >= 4]  # noqa: PLR2004
         return tuple(NodeImage(name=row[0], digest=row[2], pinned=_PINNED in row[-1].split(",")) for row in rows)
 
@@ -59,14 +59,14 @@ class Containerd:
         """Return the containers of pods, sandboxes among them.
 
         Raises:
-            RetryableError: containerd does not say.
+            RetryableError: containerd does not answer.
         """
         ids = (await self._run("containers", "ls", "--quiet")).split()
         found: list[PodContainer] = []
         for each in ids:
             said, problem = await self._try("containers", "info", each)
             if problem:
-                continue  # it went meanwhile
+                continue  # it was removed meanwhile
             info = _info.decode(said)
             labels = info.labels or {}
             if _UID in labels:
@@ -84,7 +84,7 @@ class Containerd:
         return problems
 
     async def remove_container(self, found: PodContainer) -> str:
-        """End a container and remove it with its files; return why it stays, "" where it is gone."""
+        """Kill a container and remove it with its files; return why that failed, "" if it did not."""
         await self._try("tasks", "kill", "--all", "--signal=SIGKILL", found.id)
         await self._try("tasks", "rm", "--force", found.id)
         _, problem = await self._try("containers", "rm", found.id)
@@ -98,7 +98,7 @@ class Containerd:
         return said
 
     async def _try(self, *arguments: str) -> tuple[str, str]:
-        """Run the command; return what it says, and why it failed: "" where it has not."""
+        """Run the command; return its output, and why it failed, "" if it did not."""
         process = await asyncio.create_subprocess_exec(
             *self._command,
             *arguments,
@@ -127,7 +127,7 @@ def _last(text: bytes) -> str:
 
 
 def _message(line: str) -> str:
-    """Return what a line of a log says: containerd's commands write some as JSON."""
+    """Return the message of a log line: containerd's commands write some lines as JSON."""
     try:
         said: Any = json.loads(line)
     except ValueError:

@@ -17,11 +17,11 @@ _OCTAL = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
 
 
 class Disk:
-    """Where the kubelet of a node keeps what is its pods'.
+    """The folders in which the kubelet of a node keeps files of pods.
 
     Args:
-        kubelet: Its root, as in /var/lib/kubelet.
-        logs: As in /var/log/pods.
+        kubelet: Its root folder, usually /var/lib/kubelet.
+        logs: The folder of logs, usually /var/log/pods.
     """
 
     def __init__(self, kubelet: Path, logs: Path) -> None:
@@ -31,17 +31,17 @@ class Disk:
     def folders(self) -> tuple[PodFolder, ...]:
         """Return the folders of all pods."""
         found = [PodFolder(path=path, pod_uid=path.name) for path in _inside(self._pods)]
-        # NAMESPACE_NAME_UID: none of the three may have an underscore.
+        # NAMESPACE_NAME_UID: none of the three can contain an underscore.
         found += [PodFolder(path=path, pod_uid=path.name.rpartition("_")[2]) for path in _inside(self._logs)]
         return tuple(found)
 
     def remove(self, folder: PodFolder) -> str:
-        """Remove a folder with everything that is mounted below; return why it stays, "" where it is gone."""
+        """Unmount everything below a folder and remove it; return why that failed, "" if it did not."""
         for place in reversed(_mounts_below(folder.path)):
             if _LIBC.umount2(os.fsencode(place), 0):
                 return f"{os.strerror(ctypes.get_errno())}: {place}"
         try:
-            # Links are removed, and never followed.
+            # rmtree removes links without following them.
             shutil.rmtree(folder.path)
         except FileNotFoundError:
             return ""
@@ -50,7 +50,7 @@ class Disk:
         return ""
 
     def sweep(self) -> None:
-        """Remove links to logs that are gone."""
+        """Remove links to deleted logs."""
         for link in _inside(self._logs.parent / "containers"):
             if link.is_symlink() and not link.exists():
                 link.unlink(missing_ok=True)
@@ -64,7 +64,7 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def _mounts_below(folder: Path) -> list[str]:
-    """Return what is mounted in a folder, outer ones first; proc_pid_mountinfo(5)."""
+    """Return the mount points in a folder, outer ones first; proc_pid_mountinfo(5)."""
     top = f"{folder}/"
     places: list[str] = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():

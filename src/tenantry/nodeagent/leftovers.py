@@ -1,10 +1,10 @@
-"""What of all that is on a node has to go between two tenants: pure.
+"""Decides what must be removed from a node between two tenants: pure.
 
-    images        those that were not there under this digest before the slice, are not pinned, and that nothing uses
-    containers    of pods that are no more, sandboxes among them
-    folders       of the same pods: volumes such as emptyDirs, and logs
+    images        those that the node did not have under this digest before the slice, unpinned and unused
+    containers    of deleted pods, sandboxes included
+    folders       of deleted pods: volumes such as emptyDirs, and logs
 
-A pod that has ended counts as no more where it was the slice's.
+A finished pod of the slice counts as deleted.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import msgspec
 
 
 class NodeImage(msgspec.Struct, frozen=True):
-    """A name of an image.
+    """One name of an image.
 
     Args:
-        name: As containerd has it; an image has several.
-        digest: Of what it names.
-        pinned: It belongs to the node, whoever uses it.
+        name: The name in containerd; an image has several.
+        digest: The digest of the image.
+        pinned: Whether it belongs to the node itself.
     """
 
     name: str
@@ -33,8 +33,8 @@ class PodContainer(msgspec.Struct, frozen=True):
     """A container or the sandbox of a pod, running or not.
 
     Args:
-        id: containerd's.
-        pod_uid: As the kubelet has it: of a static pod, the digest of its file.
+        id: The id in containerd.
+        pod_uid: The pod's uid for the kubelet; for a static pod, the digest of its file.
         pod: NAMESPACE/NAME.
         image: The name of its image.
     """
@@ -53,13 +53,13 @@ class PodFolder(msgspec.Struct, frozen=True):
 
 
 class NodePod(msgspec.Struct, frozen=True):
-    """A pod of this node, as the API server has it.
+    """A pod of this node in the API server.
 
     Args:
         key: NAMESPACE/NAME.
-        uids: What the kubelet may call it.
-        slice: Whose pod it is; "" for none.
-        finished: Nothing of it runs, or ever will.
+        uids: The uids that the kubelet may use for it.
+        slice: The slice that it is bound to; "" for none.
+        finished: Whether all its containers have ended for good.
     """
 
     key: str
@@ -69,7 +69,7 @@ class NodePod(msgspec.Struct, frozen=True):
 
 
 class NodeContents(msgspec.Struct, frozen=True, kw_only=True):
-    """What is on a node."""
+    """The images, containers and folders on a node."""
 
     images: tuple[NodeImage, ...] = ()
     containers: tuple[PodContainer, ...] = ()
@@ -77,13 +77,13 @@ class NodeContents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leftovers(msgspec.Struct, frozen=True, kw_only=True):
-    """What has to go.
+    """What must be removed.
 
     Args:
-        images: Their names.
-        containers: Of pods that are no more.
-        folders: The same.
-        running: Pods of the slice that run: they are not the agent's to end.
+        images: The names of images.
+        containers: Containers of deleted pods.
+        folders: Folders of deleted pods.
+        running: Running pods of the slice, which the agent must not end.
     """
 
     images: tuple[str, ...] = ()
@@ -92,24 +92,24 @@ class Leftovers(msgspec.Struct, frozen=True, kw_only=True):
     running: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Tell whether anything has to go."""
+        """Return whether anything is left."""
         return bool(self.images or self.containers or self.folders or self.running)
 
 
 def find(found: NodeContents, pods: Sequence[NodePod], slice_name: str, before: Mapping[str, str]) -> Leftovers:
-    """Return what has to go.
+    """Return what must be removed.
 
     Args:
-        found: What is there; looked at before the pods, so that one that comes meanwhile is known.
+        found: The contents of the node, listed before the pods, so that a new pod is known.
         pods: All pods of the node.
         slice_name: The slice that gives the node back.
-        before: Name to digest of the images that were there before it; {} where that is not known for certain.
+        before: From a name to a digest, of the images before the slice; {} if they are not known for certain.
     """
     running = tuple(sorted(pod.key for pod in pods if pod.slice == slice_name and not pod.finished))
     alive = {uid for pod in pods if pod.slice != slice_name or not pod.finished for uid in pod.uids}
     containers = tuple(each for each in found.containers if each.pod_uid not in alive)
     used = {each.image for each in found.containers if each.pod_uid in alive}
-    # Under one digest there are several names: of what is used or pinned, all stay.
+    # A digest may have several names: if one is used or pinned, all stay.
     kept = {image.digest for image in found.images if image.pinned or image.name in used or image.digest in used}
     images = (each for each in found.images if each.digest not in kept and before.get(each.name) != each.digest)
     return Leftovers(
@@ -121,7 +121,7 @@ def find(found: NodeContents, pods: Sequence[NodePod], slice_name: str, before: 
 
 
 def count(before: Leftovers, after: Leftovers) -> dict[str, int]:
-    """Return how many of each there were that are gone."""
+    """Return the numbers of images, containers and folders that were removed."""
     return {
         "images": len(set(before.images) - set(after.images)),
         "containers": len(set(before.containers) - set(after.containers)),
@@ -130,13 +130,13 @@ def count(before: Leftovers, after: Leftovers) -> dict[str, int]:
 
 
 def told(left: Leftovers, problems: Mapping[str, str], *, most: int, longest: int) -> tuple[str, ...]:
-    """Return what is left, as people read it.
+    """Return messages about what is left.
 
     Args:
         left: What is left.
         problems: From an image's name, a container's id or a folder's path to why it could not be removed.
-        most: How many things at most.
-        longest: How many characters each at most.
+        most: The maximal number of messages.
+        longest: The maximal length of each.
     """
     whats = [
         *(f"pod {key} runs" for key in left.running),
@@ -152,5 +152,5 @@ def _told(what: str, why: str) -> str:
 
 
 def snapshot(images: Iterable[NodeImage]) -> dict[str, str]:
-    """Return name to digest of images."""
+    """Return the digests of images by name."""
     return {each.name: each.digest for each in images}

@@ -1,4 +1,4 @@
-"""The node and its pods, as far as the agent needs them."""
+"""The parts of the node and its pods that the agent reads."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tenantry.kube.client import Client
 from tenantry.nodeagent.leftovers import NodePod
 
 STATIC = "kubernetes.io/config.hash"
-"""On the API server's copy of a static pod: what the kubelet itself calls it."""
+"""Annotation on the mirror pod of a static pod: the uid that the kubelet uses for it."""
 
 _FINISHED = ("Succeeded", "Failed")
 
 
 class MarkedNode(KubernetesObject, frozen=True, kw_only=True):
-    """The agent's node: its marks."""
+    """The agent's node, with its labels and annotations."""
 
     resource: ClassVar[Resource] = Resource("", "v1", "nodes", "Node", namespaced=False)
 
@@ -44,7 +44,7 @@ _answer = msgspec.json.Decoder(Answer)
 
 
 async def pods_of(client: Client, node: str) -> list[NodePod]:
-    """Return the pods of a node, as they are in the store now."""
+    """Return the current pods of a node."""
     found = await client.list(_PodObject, selectors={"fieldSelector": f"spec.nodeName={node}"})
     return [
         NodePod(
@@ -58,7 +58,7 @@ async def pods_of(client: Client, node: str) -> list[NodePod]:
 
 
 def answer_of(node: MarkedNode) -> Answer | None:
-    """Return what the agent answered last; None for nothing that can be read."""
+    """Return the agent's last answer; None if there is none that can be decoded."""
     try:
         return _answer.decode(node.metadata.annotations.get(CLEANED, ""))
     except msgspec.MsgspecError:
@@ -66,7 +66,7 @@ def answer_of(node: MarkedNode) -> Answer | None:
 
 
 def said(node: MarkedNode) -> tuple[str, ...]:
-    """Return what decides what the agent does."""
+    """Return the labels and annotations that the agent acts on."""
     labels, notes = node.metadata.labels, node.metadata.annotations
     return (
         *(labels.get(SLICE_RESERVED, ""), labels.get(SLICE, "")),

@@ -113,7 +113,7 @@ def _is_real(runtime: Runtime) -> bool:
         return runtime == "real"
     lacks = requirements.lacking()
     if not lacks and build.built(build.NODES) is None:
-        lacks = ("what runs on nodes is not built: `tenantry local build --with-nodes` does it",)
+        lacks = ("the programs of nodes are not built: run `tenantry local build --with-nodes`",)
     output.talk(f"nodes are simulated: {lacks[0]}" if lacks else "nodes are real")
     return not lacks
 

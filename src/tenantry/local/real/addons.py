@@ -1,4 +1,4 @@
-"""What a cluster with real nodes has in it: the runtimes that pods may ask for, rights of what runs on nodes, and DNS.
+"""Objects of a cluster with real nodes: RuntimeClasses, rights of the nodes' programs, a StorageClass, and CoreDNS.
 
 Source: docs/concepts/dns.md for the Corefile; kubernetes/kubernetes, cluster/addons/dns/coredns for the rest.
 """
@@ -35,7 +35,7 @@ _DNS = "system:coredns"
 _AGENT = "tenantry:netpol-agent"
 _STORAGE = "tenantry:local-storage"
 _READ = ["list", "watch"]
-# Nodes have no way out of this machine, so nobody is asked for other names.
+# Nodes have no route out of this machine, so no other server is asked for other names.
 _COREFILE = """\
 .:53 {
     errors
@@ -52,7 +52,7 @@ _COREFILE = """\
 
 
 async def apply(kubeconfig: Path) -> None:
-    """Put everything into a cluster.
+    """Apply all objects to a cluster.
 
     Raises:
         LocalError: CoreDNS is not built.
@@ -91,7 +91,7 @@ def _rights() -> list[_Wanted]:
 
 
 def _storage() -> list[_Wanted]:
-    """Return a StorageClass, that of claims that name none; volumes are made on the node that their pod gets."""
+    """Return the default StorageClass and its rights; volumes are created on the node of their pod."""
     default = {"storageclass.kubernetes.io/is-default-class": "true"}
     made = {
         "metadata": {"name": volumes.CLASS, "annotations": default},
@@ -127,7 +127,7 @@ def _dns(image: str) -> list[_Wanted]:
         },
         "volumeMounts": [{"name": "corefile", "mountPath": "/etc/coredns", "readOnly": True}],
     }
-    # Simulated nodes, which a cluster may have as well, would only say that it runs.
+    # A cluster may have simulated nodes as well, which would only pretend to run it.
     simulated = {"key": "app.kubernetes.io/managed-by", "operator": "NotIn", "values": ["tenantry-local"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [simulated]}]}
     pod = {

@@ -23,8 +23,8 @@ class CgroupHierarchy:
     """One hierarchy of cgroups.
 
     Args:
-        root: Where it is mounted.
-        options: With which options to mount it: its controllers, or its name; "" for version 2.
+        root: Its mount point.
+        options: Its mount options: its controllers, or its name; "" for version 2.
     """
 
     root: Path
@@ -32,12 +32,12 @@ class CgroupHierarchy:
 
     @property
     def controllers(self) -> frozenset[str]:
-        """The controllers of a hierarchy of version 1."""
+        """Return the controllers of a hierarchy of version 1."""
         return frozenset(self.options.split(","))
 
 
 def hierarchies() -> tuple[CgroupHierarchy, ...]:
-    """Return what this machine has: version 1 where controllers are bound there, else version 2.
+    """Return the hierarchies of this machine: those of version 1 if controllers use it, otherwise version 2.
 
     Source: proc_pid_mountinfo(5).
     """
@@ -55,14 +55,14 @@ def hierarchies() -> tuple[CgroupHierarchy, ...]:
 
 
 def make(cluster: str, node: str, found: tuple[CgroupHierarchy, ...]) -> None:
-    """Make the cgroups of a node."""
+    """Create the cgroups of a node."""
     for each in found:
         cluster_group = each.root / cluster
         cluster_group.mkdir(exist_ok=True)
         if "cpuset" in each.controllers:
             for file in ("cpuset.cpus", "cpuset.mems"):
                 (cluster_group / file).write_text((each.root / file).read_text())
-            # What is made below gets the same.
+            # Cgroups below inherit these.
             (cluster_group / "cgroup.clone_children").write_text("1")
         if not each.options:
             _delegate(each.root)
@@ -83,7 +83,7 @@ def join(cluster: str, node: str, found: tuple[CgroupHierarchy, ...]) -> None:
 
 
 def remove(cluster: str, node: str = "") -> None:
-    """Remove the cgroups of a node, or of all nodes of a cluster, and end every process that is in them.
+    """Remove the cgroups of a node, or of all nodes of a cluster, and kill all processes in them.
 
     Raises:
         LocalError: A process does not end.
@@ -97,7 +97,7 @@ def remove(cluster: str, node: str = "") -> None:
         if groups and time.monotonic() > deadline:
             raise LocalError(f'processes in "{groups[0]}" do not end: see its file cgroup.procs')
         if groups:
-            # No event tells of a cgroup of version 1 that it is empty.
+            # No event reports that a cgroup of version 1 is empty.
             time.sleep(_PAUSE_SECONDS)
 
 
@@ -107,7 +107,7 @@ def _end(group: Path) -> None:
             pids = file.read_text().split()
         except OSError:
             continue
-        # A process of another pid namespace is called 0, which to kill(2) are all of our own group.
+        # A process of another pid namespace is listed as 0, which for kill(2) means our own process group.
         for pid in (int(text) for text in pids if text != "0"):
             try:
                 os.kill(pid, signal.SIGKILL)

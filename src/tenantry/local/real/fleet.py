@@ -1,4 +1,4 @@
-"""The real nodes of a cluster as a whole: which ones there are, and what of them this machine holds."""
+"""The real nodes of a cluster as a whole: their number, their network, and their files on this machine."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _SMALLEST_MIB = 1024
 def prepare(
     paths: ClusterPaths, port: int, before: RealNodes | None, count: int | None, say: Callable[[str], None]
 ) -> RealNodes | None:
-    """Return the real nodes of a cluster that is about to start, with their network laid.
+    """Return the real nodes of a cluster that is about to start, and set up their network.
 
     Args:
         paths: The cluster's.
-        port: Of its API server.
-        before: Those that it had.
-        count: How many it is to have; None for as many as before.
-        say: Told what of the machine's settings was changed.
+        port: The port of its API server.
+        before: The nodes that it had.
+        count: The wanted number of nodes; None for as many as before.
+        say: Called with a message when a setting of the machine was changed.
 
     Raises:
-        InputError: Too many.
-        LocalError: This machine cannot run them, or they are not built.
+        InputError: The number is too large.
+        LocalError: This machine cannot run real nodes, or their programs are not built.
     """
     wanted = count if count is not None else len(before.nodes) if before else 0
     if not wanted:
@@ -46,7 +46,7 @@ def prepare(
     limits.raise_them(say)
     binaries, dns = build.built(build.NODES), build.built(build.DNS)
     if binaries is None or dns is None:
-        raise LocalError("what runs on nodes is not built: `tenantry local build --with-nodes --with-dns` does it")
+        raise LocalError("the programs of nodes are not built: run `tenantry local build --with-nodes --with-dns`")
     paths.folder.mkdir(parents=True, exist_ok=True)
     _own_images(images_of(paths), binaries, dns)
     kept = before.nodes if before else ()
@@ -75,13 +75,13 @@ def _own_images(folder: Path, binaries: build.Binaries, dns: build.Binaries) -> 
 
 
 def counted(before: tuple[RealNode, ...], count: int) -> tuple[RealNode, ...]:
-    """Return nodes of a number: the first of those that there are, and new ones behind them.
+    """Return this number of nodes: the first of the present ones, and new ones after them.
 
     Raises:
-        InputError: Too many.
+        InputError: The number is too large.
     """
     if not 0 <= count <= MAX_NODES:
-        raise InputError(f"--nodes {count} must be from 0 to {MAX_NODES} where nodes are real")
+        raise InputError(f"--nodes {count} must be from 0 to {MAX_NODES} for real nodes")
     nodes = before[:count]
     while len(nodes) < count:
         nodes = (*nodes, new(nodes))
@@ -89,10 +89,10 @@ def counted(before: tuple[RealNode, ...], count: int) -> tuple[RealNode, ...]:
 
 
 def new(nodes: tuple[RealNode, ...]) -> RealNode:
-    """Return a node with a number that no other has.
+    """Return a new node with an unused number.
 
     Raises:
-        InputError: There are as many as there can be.
+        InputError: All numbers are used.
     """
     used = {each.number for each in nodes}
     number = next((n for n in range(1, MAX_NODES + 1) if n not in used), 0)
@@ -102,20 +102,20 @@ def new(nodes: tuple[RealNode, ...]) -> RealNode:
 
 
 def without(real: RealNodes, name: str) -> RealNodes:
-    """Return the nodes but for one.
+    """Return the nodes without one.
 
     Raises:
-        InputError: There is none of this name.
+        InputError: No node has this name.
     """
     check_name(real, name)
     return msgspec.structs.replace(real, nodes=tuple(each for each in real.nodes if each.name != name))
 
 
 def check_name(real: RealNodes, name: str) -> str:
-    """Return the name if a node is called so.
+    """Return the name if a node has it.
 
     Raises:
-        InputError: None is.
+        InputError: No node has it.
     """
     names = [each.name for each in real.nodes]
     if name not in names:
@@ -124,21 +124,21 @@ def check_name(real: RealNodes, name: str) -> str:
 
 
 def _reserved(count: int) -> int:
-    """Return what of this machine's memory one of several nodes leaves to the others, in MiB."""
+    """Return the part of this machine's memory that each of several nodes leaves to the others, in MiB."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     share = max((total - _SYSTEM_MIB) // count, _SMALLEST_MIB)
     return max(total - share, 0)
 
 
 def remove(folder: Path) -> None:
-    """Remove everything of a cluster's real nodes that is no file of its folder, whoever left it there."""
+    """Remove the cgroups and the network of a cluster's real nodes, also after a crash."""
     name = network.identity(folder)
     cgroups.remove(name)
     network.remove(name)
 
 
 def write(paths: ClusterPaths, spec: ClusterSpec, real: RealNodes) -> set[str] | None:
-    """Write which real nodes a running cluster is to have; the names of those that go, None where nothing changes."""
+    """Write the wanted real nodes of a running cluster; return the names of removed ones, None if nothing changes."""
     changed = msgspec.structs.replace(spec, real=real)
     if changed == spec:
         return None
@@ -148,8 +148,8 @@ def write(paths: ClusterPaths, spec: ClusterSpec, real: RealNodes) -> set[str] |
 
 
 async def forget(paths: ClusterPaths, names: Iterable[str]) -> None:
-    """Delete nodes that run no more, and their files."""
-    # Imported here: the client is not needed where nothing goes.
+    """Delete the Node objects and the files of removed nodes."""
+    # Imported here: most calls of this module need no client.
     from tenantry.local import bootstrap
 
     gone = sorted(names)

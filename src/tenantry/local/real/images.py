@@ -1,4 +1,4 @@
-"""OCI images from files of this machine, with no registry and no daemon: an image layout in one tar file.
+"""Builds OCI images from files of this machine, with no registry and no daemon: an image layout in one tar file.
 
 Source: OCI image format specification, image-layout.md, manifest.md and config.md.
 """
@@ -31,14 +31,14 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True, kw_only=True)
 class ImageRecipe:
-    """What is to be in an image.
+    """The contents of an image.
 
     Args:
-        reference: Its name with the registry's and a tag, such as "tenantry.local/web:1".
-        files: From the path in the image to the file or folder of this machine.
+        reference: Its name with a registry and a tag, such as "tenantry.local/web:1".
+        files: From a path in the image to a file or folder of this machine.
         entrypoint: The program and its first arguments.
         command: Arguments that a pod may replace.
-        user: Who runs it, as a number or "number:number"; "" for root.
+        user: The user that runs it, as a number or "number:number"; "" for root.
     """
 
     reference: str
@@ -49,10 +49,10 @@ class ImageRecipe:
 
 
 def check_reference(reference: str) -> str:
-    """Return the reference if a pod can name the image so, and nothing would add a registry to it.
+    """Return the reference if a pod can use it and containerd would not prepend a registry to it.
 
     Raises:
-        InputError: What it must be.
+        InputError: The reference is invalid: what it must be.
     """
     if not _REFERENCE.fullmatch(reference):
         raise InputError(f'"{reference}" must be HOST/NAME:TAG with a dot in HOST, such as "tenantry.local/web:1"')
@@ -60,10 +60,10 @@ def check_reference(reference: str) -> str:
 
 
 def write(recipe: ImageRecipe, target: Path) -> None:
-    """Write an image as a tar file, whole or not at all; the same files give the same bytes.
+    """Write an image as a tar file, atomically; the same files give the same bytes.
 
     Raises:
-        InputError: The reference is none.
+        InputError: The reference is invalid.
         LocalError: A file cannot be read.
     """
     check_reference(recipe.reference)
@@ -77,7 +77,7 @@ def write(recipe: ImageRecipe, target: Path) -> None:
 
 
 def file_name(reference: str) -> str:
-    """Return what the file of an image is called."""
+    """Return the file name of an image."""
     return reference.replace("/", "_").replace(":", "_") + ".tar"
 
 
@@ -85,7 +85,7 @@ def reference_of(file: Path) -> str:
     """Return the name of the image in a tar file.
 
     Raises:
-        InputError: It is no image layout, or has not exactly one image with a name.
+        InputError: The file is not an image layout, or does not hold exactly one image with a name.
     """
     try:
         with tarfile.open(file) as tar:
@@ -127,7 +127,7 @@ def _add(tar: tarfile.TarFile, name: str, content: Path | bytes | None) -> None:
         about.type, about.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
         tar.addfile(about)
         return
-    # Whoever runs the container reads them, whatever the umask was of who made them.
+    # Any user of a container must be able to read them, whatever the umask of their author was.
     about.mode = 0o755 if isinstance(content, Path) and content.stat().st_mode & 0o100 else 0o644
     data = content if isinstance(content, bytes) else content.read_bytes()
     about.size = len(data)
@@ -159,7 +159,7 @@ def _layout(recipe: ImageRecipe, layer: bytes) -> bytes:
         "schemaVersion": 2,
         "mediaType": _MANIFEST,
         "config": blob(_text(config), "application/vnd.oci.image.config.v1+json"),
-        # Quick to make rather than small: it goes no further than this machine.
+        # Fast rather than small: it never leaves this machine.
         "layers": [blob(gzip.compress(layer, 1, mtime=0), "application/vnd.oci.image.layer.v1.tar+gzip")],
     }
     names = {

@@ -1,9 +1,9 @@
-"""The first process of a node, in namespaces of its own: makes its mounts and network, and keeps its programs running.
+"""The first process of a node, in namespaces of its own: sets up mounts and network, and keeps its programs running.
 
     python -m tenantry.local.real.init FOLDER
 
-`node.py` starts it. It writes "born" when its namespaces are there, waits for a line by which its cable is plugged in,
-and writes "ready" when the kubelet runs. When it ends, the kernel ends everything on the node.
+`node.py` starts it. It writes "born" once its namespaces exist, waits for a line that says that its veth pair is set
+up, and writes "ready" when the kubelet runs. When it ends, the kernel ends all processes of the node.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tenantry.netpol.compile import GuardedNode, closed
 
 IMAGES = f"{HOME}/images"
 _NOTIFY = f"{HOME}/notify"
-# Long, since a busy machine is slow, and what ends is noticed at once.
+# Long, because a busy machine is slow, and the end of a program is noticed at once.
 _START_SECONDS = 180.0
 _AGAIN_SECONDS = 1.0
 _PATH = f"{BINARIES}:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -68,7 +68,7 @@ class NodePrograms:
     """The programs of this node.
 
     Args:
-        node: What it is to be.
+        node: The node's settings.
     """
 
     def __init__(self, node: NodeSettings) -> None:
@@ -79,16 +79,16 @@ class NodePrograms:
         self._listener.bind(_NOTIFY)
 
     def start(self) -> None:
-        """Start everything; the kubelet runs when this returns.
+        """Start all programs; the kubelet is ready when this returns.
 
         Raises:
-            OSError: A program ended, or does not say that it is ready.
+            OSError: A program ended, or does not become ready.
         """
         self._await_ready(self._spawn("containerd"))
         for image in sorted(Path(IMAGES).glob("*.tar")):
             import_image(image)
         if self._joins:
-            # All others need what the kubelet gets.
+            # All others use the certificate that the kubelet requests.
             self._await_ready(self._spawn("kubelet"))
         self._spawn(AGENT)
         self._spawn("kube-proxy")
@@ -97,14 +97,14 @@ class NodePrograms:
         self._spawn(CLEANER)
 
     def live(self) -> None:
-        """Reap whatever ends on this node, for ever, and start again what is to run."""
+        """Reap all processes that end on this node, and restart its programs; never return."""
         while True:
             pid, status = os.wait()
             name = self._running.pop(pid, "")
             if name:
                 code = os.waitstatus_to_exitcode(status)
                 sys.stderr.write(f"{name} ended with exit code {code}: starting it again\n")
-                # A program that cannot start must not take the whole machine.
+                # A program that cannot start must not use all of the machine's CPU.
                 time.sleep(_AGAIN_SECONDS)
                 self._spawn(name)
 
@@ -116,7 +116,7 @@ class NodePrograms:
         return pid
 
     def _await_ready(self, pid: int) -> None:
-        """Wait until a program says that it is ready; fail when it ends: the whole start is tried again."""
+        """Wait until a program reports that it is ready; fail if it ends: the supervisor retries the whole start."""
         name = self._running[pid]
         end = os.pidfd_open(pid)
         try:
@@ -133,10 +133,10 @@ class NodePrograms:
 
 
 def import_image(image: Path) -> None:
-    """Bring an image into the node's containerd, unless this very file has been.
+    """Import an image into the node's containerd, unless it has imported this version of the file.
 
     Raises:
-        OSError: containerd does not take it.
+        OSError: containerd rejects it.
     """
     about = image.stat()
     mark = Path(f"{CONFIGURATION}/imported/{image.name}.{about.st_mtime_ns}.{about.st_size}")
@@ -151,7 +151,7 @@ def import_image(image: Path) -> None:
 
 
 def prepare(folder: Path, images: Path, binaries: Path, node: NodeSettings) -> None:
-    """Make this process' namespaces a node's."""
+    """Set up mounts, hostname and network of a node in this process's namespaces."""
     hierarchies = cgroups.hierarchies()
     opened = {place: os.open(folder / name, os.O_PATH) for name, place in FOLDERS.items()}
     opened |= {IMAGES: os.open(images, os.O_PATH), BINARIES: os.open(binaries, os.O_PATH)}
@@ -167,20 +167,20 @@ def prepare(folder: Path, images: Path, binaries: Path, node: NodeSettings) -> N
     mounts.share()
     socket.sethostname(node.name)
     network.configure(node.addresses, node.number)
-    # Before anything that could run a pod: until the agent knows what is allowed, pods have no network.
+    # Before any program that could run a pod: until the agent has the policies, pods have no network.
     network.load(closed(GuardedNode(node=node.name, interfaces=(POD_INTERFACES,), is_routed=True)))
 
 
 def main() -> None:
-    """Be the first process of the node of a folder."""
+    """Run as the first process of the node of a folder."""
     folder, images, binaries = (Path(argument) for argument in sys.argv[1:4])
     node = msgspec.json.decode((folder / "node.json").read_bytes(), type=NodeSettings)
     os.write(1, b"born\n")
     if not sys.stdin.readline():
         sys.exit(1)
-    # The supervisor's would hide the root of images from all but root.
+    # With the supervisor's umask, only root could read the root folder of images.
     os.umask(0o022)
-    # Programs write to the log alone: this end of the pipe is the starter's sign of life.
+    # Programs must write to the log only: this end of the pipe is reserved for reporting readiness.
     ready = os.dup(1)
     os.set_inheritable(ready, False)
     os.dup2(2, 1)

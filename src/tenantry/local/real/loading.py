@@ -1,4 +1,4 @@
-"""Brings images to nodes that run; those that start find them in the cluster's folder."""
+"""Imports images into running nodes; starting nodes import them from the cluster's folder."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _SECONDS = 120.0
 
 
 async def load(paths: ClusterPaths, binaries: str, nodes: Iterable[str], file: Path, reference: str) -> list[str]:
-    """Load an image into every node that runs; their names are returned.
+    """Import an image into every running node; return their names.
 
     Args:
-        paths: The cluster's.
-        binaries: The folder of what runs on nodes.
+        paths: The cluster's files.
+        binaries: The folder of the programs of nodes.
         nodes: Their names.
         file: The image, an OCI layout in a tar file.
         reference: Its name.
 
     Raises:
-        LocalError: A node does not take it.
+        LocalError: A node rejects it, or is too slow.
     """
     kept = images_of(paths) / images.file_name(reference)
     unfinished = kept.with_name(f".{kept.name}")
@@ -45,7 +45,7 @@ async def load(paths: ClusterPaths, binaries: str, nodes: Iterable[str], file: P
 
 
 async def _import(binaries: str, name: str, pid: int, file: Path) -> None:
-    # The node's own files, seen from here: it need not be entered.
+    # The node's files as this machine sees them, without entering its namespaces.
     address = f"/proc/{pid}/root{SOCKET}"
     process = await asyncio.create_subprocess_exec(
         *(f"{binaries}/ctr", "--address", address, "--namespace", "k8s.io"),
@@ -54,6 +54,6 @@ async def _import(binaries: str, name: str, pid: int, file: Path) -> None:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    said, _ = await process.communicate()
+    output, _ = await process.communicate()
     if process.returncode:
-        raise LocalError(f'the node "{name}" does not take the image: {said.decode(errors="replace").strip()}')
+        raise LocalError(f'the node "{name}" rejects the image: {output.decode(errors="replace").strip()}')

@@ -1,6 +1,6 @@
-"""mount(2), as a node's first process uses it.
+"""Calls of mount(2) by a node's first process.
 
-A path that a mount has covered is still reached by a descriptor of the folder that was opened before.
+A descriptor that was opened before a mount still reaches the folder below it.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def isolate() -> None:
-    """Let no mount from here on be seen outside, and give this process' namespaces their own /proc and /sys."""
+    """Hide all further mounts from outside, and give this process's namespaces their own /proc and /sys."""
     _mount("none", "/", "", _RECURSIVE | _PRIVATE)
     _mount("proc", "/proc", "proc")
     _mount("sysfs", "/sys", "sysfs")
 
 
 def share() -> None:
-    """Let what is mounted from here on be seen in the mount namespaces of containers, as volumes need it."""
+    """Propagate all further mounts to the mount namespaces of containers, as volumes need it."""
     _mount("none", "/", "", _RECURSIVE | _SHARED)
 
 
 def empty(path: str) -> None:
-    """Cover a folder with an empty one in memory."""
+    """Mount an empty tmpfs over a folder."""
     _mount("tmpfs", path, "tmpfs", options="mode=755")
 
 
 def bind(descriptor: int, path: str) -> None:
-    """Put the folder of a descriptor at a path, which is made."""
+    """Mount the folder of a descriptor at a path, which is created."""
     Path(path).mkdir(parents=True, exist_ok=True)
     _mount(f"/proc/self/fd/{descriptor}", path, "", _BIND)
 
 
 def cgroups(hierarchies: Iterable[CgroupHierarchy]) -> None:
-    """Mount what this process' cgroup namespace has of each hierarchy where everybody looks for it."""
+    """Mount this process's cgroup namespace of each hierarchy at the usual place."""
     found = tuple(hierarchies)
     if not found[0].options:
         _mount("cgroup2", str(_CGROUPS), "cgroup2")
-        # What has processes of its own may not give controllers to its children: cgroups(7), "no internal processes".
+        # A cgroup with processes may not enable controllers for its children: cgroups(7), "no internal processes".
         (_CGROUPS / "init").mkdir(exist_ok=True)
         (_CGROUPS / "init" / "cgroup.procs").write_text(str(os.getpid()))
         return

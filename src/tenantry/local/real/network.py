@@ -6,9 +6,9 @@ Each cluster has a /16 of its own, 10.BLOCK.0.0/16, that no route of this machin
     10.BLOCK.128.1/24        the bridge, which is this machine to the nodes
     10.BLOCK.128.10+NODE     the node
 
-The API server stays on loopback. What comes over the bridge for its port is turned there, and nothing else of this
-machine answers nodes: neither what listens on loopback nor what listens everywhere. Nothing outside is reached through
-the bridge, since this machine does not forward.
+The API server stays on loopback. Connections over the bridge to its port are redirected there. Nodes reach no other
+server of this machine, whether it listens on loopback or on all addresses, and nothing outside of it, because this
+machine does not forward.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ class NodeAddresses:
     """The addresses of one cluster's nodes.
 
     Args:
-        block: The second number of them all.
+        block: The second number of all addresses.
     """
 
     block: int
 
     @property
     def bridge(self) -> str:
-        """Where nodes find this machine, and the API server on it."""
+        """Return the address of this machine, and of the API server, for nodes."""
         return f"10.{self.block}.{_NODES}.1"
 
     @property
     def nodes(self) -> str:
-        """The range of the nodes."""
+        """Return the range of the nodes."""
         return f"10.{self.block}.{_NODES}.0/24"
 
     @property
     def pods(self) -> str:
-        """The range of all pods."""
+        """Return the range of all pods."""
         return f"10.{self.block}.0.0/17"
 
     def node(self, number: int) -> str:
@@ -71,24 +71,24 @@ class NodeAddresses:
 
 
 def identity(folder: Path) -> str:
-    """Return what the links and cgroups of a cluster are called, from the folder of its files."""
+    """Return the name of a cluster's links and cgroups, from the folder of its files."""
     return "tnt" + hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]
 
 
 def link(name: str, number: int) -> str:
-    """Return what the end of a node's cable is called that is on this machine; at most 15 characters fit."""
+    """Return the name of this machine's end of a node's veth pair; at most 15 characters fit."""
     return f"{name}n{number}"
 
 
 def choose(before: int | None, taken: Iterable[Network]) -> int:
-    """Return the block of a cluster: the one that it had if nobody else has it now.
+    """Return the block of a cluster: the one that it had, if it is still free.
 
     Args:
-        before: The one that it had.
-        taken: Every range that is routed somewhere already.
+        before: The block that it had.
+        taken: All ranges that this machine routes already.
 
     Raises:
-        LocalError: None is free.
+        LocalError: No block is free.
     """
     used = [each for each in taken if each.prefixlen]
     for block in (*(() if before is None else (before,)), *_BLOCKS):
@@ -101,25 +101,25 @@ def choose(before: int | None, taken: Iterable[Network]) -> int:
 
 
 def lay(name: str, port: int, before: int | None) -> int:
-    """Make the bridge of a cluster, in place of one that is there; the block of its addresses is returned.
+    """Create the bridge of a cluster, replacing an existing one; return the block of its addresses.
 
     Args:
         name: Its `identity`.
-        port: Of the API server, on loopback.
+        port: The API server's port on loopback.
         before: The block that it had.
 
     Raises:
-        LocalError: What the kernel refused, or no addresses are free.
+        LocalError: The kernel refuses a command, or no addresses are free.
     """
     lock = paths.cache() / "network.lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
-    # Two clusters that start at once would choose the same block.
+    # Two clusters that start at the same time would choose the same block.
     with holding(lock, on_wait=lambda: None):
         remove(name)
         addresses = NodeAddresses(choose(before, _routed()))
         _run("ip", "link", "add", name, "type", "bridge")
         _run("ip", "addr", "add", f"{addresses.bridge}/24", "dev", name)
-        # For packets that this rule set has turned to loopback; it goes with the bridge.
+        # For packets that these rules redirect to loopback; the setting ends with the bridge.
         Path(f"/proc/sys/net/ipv4/conf/{name}/route_localnet").write_text("1")
         _run("nft", "-f", "-", text=_rules(name, addresses, port))
         _run("ip", "link", "set", name, "up")
@@ -156,10 +156,10 @@ table ip {name} {{
 
 
 def remove(name: str) -> None:
-    """Remove the bridge of a cluster, its cables, routes and rules, where they are there."""
+    """Remove the bridge of a cluster, its veth pairs, routes and rules, if they exist."""
     links = [each.name for each in Path("/sys/class/net").iterdir() if each.name.startswith(name)]
     for cable in links:
-        # The kernel takes namespaces apart some time after their last process, and cables with them.
+        # The kernel removes namespaces, and veth pairs with them, some time after their last process ended.
         if cable != name:
             _unplug(cable)
     if name not in links:
@@ -167,31 +167,31 @@ def remove(name: str) -> None:
     listed: list[dict[str, Any]] = json.loads(_run("nft", "-j", "list", "tables"))["nftables"]
     if any(each.get("table", {}).get("name") == name for each in listed):
         _run("nft", "delete", "table", "ip", name)
-    # Last, so that there are no rules of a cluster without its bridge.
+    # Last, so that no rules stay behind without their bridge.
     _run("ip", "link", "del", name)
 
 
 def plug(name: str, number: int, pid: int) -> None:
-    """Lay a cable from the bridge to `eth0` in the network namespace of a process."""
+    """Create a veth pair from the bridge to `eth0` in the network namespace of a process."""
     cable = link(name, number)
     _run("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
     _run("ip", "link", "set", cable, "master", name, "up")
 
 
 def unplug(name: str, number: int) -> None:
-    """Remove the cable of a node, if the kernel has not done so with its namespace."""
+    """Remove the veth pair of a node, unless the kernel has done so with its namespace."""
     _unplug(link(name, number))
 
 
 def _unplug(cable: str) -> None:
     if Path(f"/sys/class/net/{cable}").exists():
-        # The kernel may be about to do the same, and then says that there is none.
+        # The kernel may do the same at this moment, and `ip` then finds no link.
         with contextlib.suppress(LocalError):
             _run("ip", "link", "del", cable)
 
 
 def configure(addresses: NodeAddresses, number: int) -> None:
-    """Give `eth0` of the namespace that this process is in the addresses and routes of a node."""
+    """Give `eth0` in this process's namespace the addresses and routes of a node."""
     others = (n for n in range(1, MAX_NODES + 1) if n != number)
     lines = (
         "link set lo up",
@@ -206,10 +206,10 @@ def configure(addresses: NodeAddresses, number: int) -> None:
 
 
 def load(rules: str) -> None:
-    """Carry out commands of nft(8) in the namespace that this process is in, all of them or none.
+    """Execute nft(8) commands in this process's namespace, as one transaction.
 
     Raises:
-        LocalError: nft refuses.
+        LocalError: nft rejects them.
     """
     _run("nft", "-f", "-", text=rules)
 
@@ -227,6 +227,6 @@ def _routed() -> list[Network]:
 def _run(*command: str, text: str | None = None) -> str:
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=_SECONDS, check=False)
     if done.returncode:
-        said = done.stderr.strip() or f"exit code {done.returncode}"
-        raise LocalError(f"`{' '.join(command)}` failed: {said}")
+        problem = done.stderr.strip() or f"exit code {done.returncode}"
+        raise LocalError(f"`{' '.join(command)}` failed: {problem}")
     return done.stdout

@@ -2,9 +2,9 @@
 
     python -m tenantry.local.real.node CLUSTER-FOLDER NAME
 
-The supervisor starts it. The node is a child in namespaces of its own whose first process is `init.py`; when this
-process ends, however it does, the kernel ends the node, and with its namespaces go its mounts and links. Only cgroups
-stay then: they are removed here, or by the next who starts or stops the cluster.
+The supervisor starts it. The node is a child in namespaces of its own, in which `init.py` is the first process. When
+this process ends in any way, the kernel ends the node, and removes its namespaces with their mounts and links. Only
+cgroups stay: this module removes them, or else the next start or stop of the cluster does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _UNSHARE = (
 
 
 class NodeStopped(Exception):
-    """Somebody asked for the end."""
+    """SIGTERM was received."""
 
 
 def folder_of(paths: ClusterPaths, name: str) -> Path:
@@ -45,12 +45,12 @@ def folder_of(paths: ClusterPaths, name: str) -> Path:
 
 
 def images_of(paths: ClusterPaths) -> Path:
-    """Return the folder of the images that all nodes of a cluster have."""
+    """Return the folder of the images for all nodes of a cluster."""
     return paths.folder / "images"
 
 
 def write_files(paths: ClusterPaths, spec: ClusterSpec, node: NodeSettings) -> Path:
-    """Write everything that a node reads; its folder is returned."""
+    """Write all files that a node reads; return its folder."""
     folder = folder_of(paths, node.name)
     folder.parent.mkdir(exist_ok=True)
     make_private_folder(folder)
@@ -75,7 +75,7 @@ def write_files(paths: ClusterPaths, spec: ClusterSpec, node: NodeSettings) -> P
 def _write_identities(
     paths: ClusterPaths, spec: ClusterSpec, node: NodeSettings, server: str, configuration: Path
 ) -> None:
-    """Give the programs of a node credentials that are made here."""
+    """Give the programs of a node credentials that are issued on this machine."""
     for suffix in ("crt", "key"):
         write_private(configuration / f"kubelet.{suffix}", (paths.pki / f"{node.name}.{suffix}").read_bytes())
     for file, identity in (("kubelet", node.name), ("kube-proxy", "kube-proxy"), (AGENT, AGENT)):
@@ -84,16 +84,16 @@ def _write_identities(
 
 
 def _write_script(target: Path, module: ModuleType) -> None:
-    """Make a program of a module that needs nothing but Python's own."""
+    """Write a module that imports only the standard library as an executable script."""
     target.parent.mkdir(exist_ok=True)
     source = Path(str(module.__file__)).read_text()
-    # Without site-packages, since it starts for each pod.
+    # Without site-packages, because it starts once for each pod.
     write_private(target, f"#!{sys.executable} -IS\n{source}".encode())
     target.chmod(0o700)
 
 
 def process_of(paths: ClusterPaths, name: str) -> int:
-    """Return a process in the namespaces of a node, as this machine numbers them; 0 where it does not run."""
+    """Return the pid of a process in the namespaces of a node; 0 if the node does not run."""
     try:
         pid, ticks = (folder_of(paths, name) / "process").read_text().split()
     except (OSError, ValueError):
@@ -135,19 +135,19 @@ def _live(paths: ClusterPaths, real: RealNodes, node: NodeSettings, folder: Path
 
 def _on_term(number: int, frame: FrameType | None) -> None:
     del number, frame
-    # Once is enough: what follows is the cleaning.
+    # A second SIGTERM must not interrupt the clean-up.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise NodeStopped
 
 
 def clean(cluster: str, node: str, number: int) -> None:
-    """End whatever of a node still runs, and remove its cgroups and its cable."""
+    """End all processes of a node, and remove its cgroups and its veth pair."""
     cgroups.remove(cluster, node)
     network.unplug(cluster, number)
 
 
 def main() -> int:
-    """Run a node until it ends or somebody asks for its end; its exit code is returned."""
+    """Run a node until it ends or SIGTERM is received; return its exit code."""
     paths, name = ClusterPaths(Path(sys.argv[1])), sys.argv[2]
     spec = read_spec(paths)
     real = spec.real if spec else None

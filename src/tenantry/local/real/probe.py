@@ -1,4 +1,4 @@
-"""The image of the probe that audits run in pods: made of its program, and brought to a cluster's real nodes."""
+"""Builds the image of the probe that audits run in pods, and imports it into a cluster's real nodes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tenantry.local.real.images import ImageRecipe
 
 
 async def provide(cluster: LocalCluster, progress: Progress) -> str:
-    """Return the image's reference, once every real node that runs has it.
+    """Import the image into every running real node; return its reference.
 
     Raises:
-        LocalError: The program cannot be built, or a node does not take the image.
+        LocalError: The program cannot be built, or a node rejects the image.
     """
     binaries = build.ensure(progress, build.PROBE)
     reference = f"tenantry.local/probe:{binaries.folder.name}"

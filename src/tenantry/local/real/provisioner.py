@@ -1,8 +1,9 @@
-"""Makes and removes the folders of volumes, as a component of each local cluster with real nodes.
+"""Creates and deletes the folders of volumes, as a component of each local cluster with real nodes.
 
     python -m tenantry.local.real.provisioner CLUSTER-FOLDER
 
-The files of all nodes are this machine's: one process serves them all, with rights of its own. Sizes are not enforced.
+All nodes keep their files on this machine, so one process with an identity of its own serves all of them. Sizes are
+not enforced.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ log = logging.getLogger(__name__)
 
 
 class Provisioner:
-    """Keeps volumes and folders as claims ask for.
+    """Keeps volumes and their folders in step with claims.
 
     Args:
-        client: Who speaks.
-        paths: The cluster's.
+        client: The provisioner's client.
+        paths: The cluster's files.
     """
 
     def __init__(self, client: Client, paths: ClusterPaths) -> None:
@@ -56,7 +57,7 @@ class Provisioner:
     async def run(self) -> None:
         """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
-            # In this order: no volume is missing whose claim has it already.
+            # Claims first: every volume that a listed claim is bound to is then in the later list of volumes.
             for informer in (self._claims, self._volumes):
                 group.create_task(informer.run(self._client))
                 await informer.synced.wait()
@@ -74,7 +75,7 @@ class Provisioner:
     async def _act(self) -> None:
         spec = read_spec(self._paths)
         nodes = frozenset(spec.real_names if spec else ())
-        # What a killed process has left. Later a folder without a volume may be one whose volume we have not heard of.
+        # Only at the start, for what a killed process left: later, the watch may be behind the volume of a folder.
         places = nodes if self._is_new else ()
         folders = [(node, each.name) for node in places for each in self._place(node).glob("pvc-*")]
         found = plan(self._claims.cache, self._volumes.cache, nodes, folders)
@@ -93,7 +94,7 @@ class Provisioner:
         for volume in found.make:
             folder = self._place(volume.node) / volume.metadata.name
             folder.mkdir(exist_ok=True)
-            # Whoever runs in the pod that claims it: the folder above lets nobody in who comes another way.
+            # The pod may run as any user. The folder above is private, so other users of the machine cannot get in.
             folder.chmod(0o777)
             try:
                 await self._client.create(volume)
@@ -103,7 +104,7 @@ class Provisioner:
     async def _erase(self, node: str, name: str) -> None:
         folder = self._place(node) / name
         if folder.is_dir():
-            # It follows no link that a pod has left; shutil.rmtree.avoids_symlink_attacks says so of this system.
+            # rmtree follows no link that a pod left, because shutil.rmtree.avoids_symlink_attacks is true on Linux.
             await asyncio.to_thread(shutil.rmtree, folder)
 
     def _place(self, node: str) -> Path:

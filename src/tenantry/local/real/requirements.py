@@ -1,4 +1,4 @@
-"""What real nodes need of this machine, and what of it is not there, named with what to do."""
+"""Checks that this machine can run real nodes, and says how to get what is missing."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21,
 
 
 def lacking() -> tuple[str, ...]:
-    """Return what this machine lacks, each with what to do about it; () where real nodes can run."""
+    """Return what this machine lacks, each with advice; () if it can run real nodes."""
     if platform.system() != "Linux":
-        return (f"real nodes are Linux' alone, and this is {platform.system()}",)
+        return (f"real nodes need Linux, and this is {platform.system()}",)
     if os.geteuid() != 0:
-        return ("real nodes make network interfaces, mounts and cgroups, which only root may: run it as root",)
+        return ("real nodes need network interfaces, mounts and cgroups, which only root may create: run it as root",)
     return (*_capabilities(), *_programs(), *_kernel(), *_places())
 
 
@@ -31,14 +31,12 @@ def check() -> None:
     """Check that real nodes can run here.
 
     Raises:
-        LocalError: Everything that is missing, and the way out.
+        LocalError: Something is missing: everything that is, and what to do.
     """
     found = lacking()
     if found:
         lines = "\n".join(f"    {line}" for line in found)
-        raise LocalError(
-            f"this machine cannot run real nodes:\n{lines}\n`--runtime kwok` makes simulated ones, which need nothing"
-        )
+        raise LocalError(f"this machine cannot run real nodes:\n{lines}\nuse simulated nodes instead: `--runtime kwok`")
 
 
 def _capabilities() -> list[str]:
@@ -46,13 +44,13 @@ def _capabilities() -> list[str]:
     line = next(line for line in status.splitlines() if line.startswith("CapEff:"))
     effective = int(line.split()[1], 16)
     missing = [name for name, bit in _CAPABILITIES.items() if not effective >> bit & 1]
-    return [f"root has not {', '.join(missing)} here: give them to it, or use another machine"] if missing else []
+    return [f"root lacks {', '.join(missing)} here: grant them, or use another machine"] if missing else []
 
 
 def _places() -> list[str]:
     folder = Path(sys.prefix).resolve()
     if any(folder.is_relative_to(covered) for covered in COVERED):
-        return [f'Python is in "{folder}", and nodes have {" and ".join(COVERED)} of their own: install it elsewhere']
+        return [f'Python is in "{folder}", which nodes cannot see: install it outside of {" and ".join(COVERED)}']
     return []
 
 
@@ -61,13 +59,13 @@ def _programs() -> list[str]:
     if not missing:
         return []
     packages = " ".join(sorted(set(missing.values())))
-    return [f"there is no {', '.join(missing)}: `apt-get install {packages}` gets them on Debian"]
+    return [f"{', '.join(missing)} not found: on Debian, run `apt-get install {packages}`"]
 
 
 def _kernel() -> list[str]:
     known = {line.split()[-1] for line in Path("/proc/filesystems").read_text().splitlines()}
     missing = [name for name in _FILE_SYSTEMS if name not in known]
-    found = [f"the kernel has not {', '.join(missing)}: `modprobe overlay` loads one of them"] if missing else []
+    found = [f"the kernel does not support {', '.join(missing)}: `modprobe overlay` loads overlay"] if missing else []
     if not any(line.split()[2].startswith("cgroup") for line in Path("/proc/mounts").read_text().splitlines()):
         found.append("no cgroup hierarchy is mounted: mount one at /sys/fs/cgroup")
     low = limits.lacking()

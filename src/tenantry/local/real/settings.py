@@ -1,4 +1,4 @@
-"""The configuration of what runs on a node; pure. Paths are those that the node sees: `init` puts its folders there.
+"""The configuration of the programs of a node; pure. Paths are as the node sees them: `init` mounts its folders there.
 
 Source: containerd, docs/cri/config.md; Kubernetes, kubelet.config.k8s.io/v1beta1 and kubeproxy.config.k8s.io/v1alpha1.
 """
@@ -14,26 +14,26 @@ from tenantry.local.real import volumes
 from tenantry.local.real.network import DNS_ADDRESS, NodeAddresses
 
 PAUSE = "tenantry.local/pause:1"
-"""The image of what holds a pod's namespaces."""
+"""The image of the container that holds a pod's namespaces."""
 HOME = "/run/tenantry"
-"""Where a node finds its configuration and its programs: a folder that only it has."""
+"""The folder of a node's configuration and programs, in its own mount namespace."""
 BINARIES = f"{HOME}/bin"
 CONFIGURATION = f"{HOME}/node"
 SCRIPTS = f"{CONFIGURATION}/scripts"
-"""Programs that are no binaries: CNI plugins of our own."""
+"""Our own CNI plugins, which are scripts."""
 SOCKET = "/run/containerd/containerd.sock"
 AGENT = "netpol-agent"
 """What puts NetworkPolicies in force on each node."""
 POD_INTERFACES = "veth*"
 """Where a node's pods are, as nft reads it."""
 CLEANER = "node-agent"
-"""What removes what a tenant left on a node, before another comes."""
+"""The agent that removes what one tenant left on a node before the next one gets it."""
 JOINED = "/var/lib/kubelet/kubeconfig"
-"""What the kubelet of a node that has joined writes when it has its certificate."""
+"""The kubeconfig that the kubelet of a joined node writes when it has its certificate."""
 PINNED = "--label=io.cri-containerd.pinned=pinned"
-"""Of an image that is the node's own, since no registry has it: neither the kubelet nor the cleaner removes it."""
+"""Marks the node's own images, which no registry has: neither the kubelet nor the cleaner removes them."""
 COVERED = ("/run", "/var/lib")
-"""What of the machine's folders a node has its own of."""
+"""The folders that each node has for itself, in place of the machine's."""
 FOLDERS = {
     "kubelet": "/var/lib/kubelet",
     "containerd": "/var/lib/containerd",
@@ -41,9 +41,9 @@ FOLDERS = {
     "volumes": volumes.PLACE,
     "node": CONFIGURATION,
 }
-"""What of a node's folder is where it looks for it."""
+"""From a folder below the node's folder to where the node sees it."""
 
-# Those that this kernel may not have, or that would write outside of the node's folders.
+# The kernel may not support these, or they would write outside of the node's folders.
 _PLUGINS_OFF = (
     *("io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper"),
     *("io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.erofs"),
@@ -53,20 +53,20 @@ _PLUGINS_OFF = (
 
 
 def coredns_image(fingerprint: str) -> str:
-    """Return what the image of CoreDNS is called that was built under a fingerprint."""
+    """Return the reference of the image of CoreDNS with a build fingerprint."""
     return f"tenantry.local/coredns:{fingerprint}"
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node is to be.
+    """The settings of a node.
 
     Args:
         name: Its name in the cluster.
         number: From 1 to network.MAX_NODES; its addresses follow from it.
         block: The cluster's addresses.
         cluster: The `network.identity` of the cluster.
-        memory_reserved_mib: What of the machine's memory is not this node's.
-        token: By which its kubelet gets a certificate; "" where it is given one.
+        memory_reserved_mib: The part of the machine's memory that the node may not use.
+        token: The token with which its kubelet requests a certificate; "" if it is given one.
     """
 
     name: str
@@ -77,7 +77,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     token: str = ""
 
     def kubeconfig(self, program: str) -> str:
-        """Return the path of a program's credentials; on a node that has joined, all speak as the node."""
+        """Return the path of a program's kubeconfig; on a joined node, all programs use the node's identity."""
         return JOINED if self.token else f"{CONFIGURATION}/{program}.kubeconfig"
 
     @property
@@ -91,7 +91,7 @@ _JOINED_SERVING = {"serverTLSBootstrap": True, "rotateCertificates": True}
 
 
 def texts(settings: NodeSettings) -> dict[str, str]:
-    """Return the configuration files of a node by their names, but for certificates and kubeconfigs."""
+    """Return the configuration files of a node by name, except certificates and kubeconfigs."""
     return {
         "containerd.toml": _containerd(),
         "runsc.toml": f'binary_name = "{BINARIES}/runsc"\n[runsc_config]\nplatform = "systrap"\n',
@@ -136,8 +136,8 @@ ConfigPath = '{CONFIGURATION}/runsc.toml'
 
 def _cni(settings: NodeSettings) -> dict[str, Any]:
     pods = settings.addresses.pods_of(settings.number)
-    # Each pod has a cable of its own, not one bridge with all others: so what comes out of a cable can be held against
-    # the one address behind it (tenantry.netpol.compile), and no pod answers for another.
+    # Each pod has a veth pair of its own, not one bridge with all others: so the agent can compare the source of each
+    # packet with the one address of its interface (tenantry.netpol.compile), and no pod can answer for another.
     cable = {
         "type": "ptp",
         "ipMasq": False,
@@ -145,7 +145,7 @@ def _cni(settings: NodeSettings) -> dict[str, Any]:
             "type": "host-local",
             "ranges": [[{"subnet": pods}]],
             "routes": [{"dst": "0.0.0.0/0"}],
-            # With the node's pods their addresses end, so that they are kept no longer than it lives.
+            # Addresses are kept no longer than the node lives, because its pods end with it.
             "dataDir": "/run/cni",
         },
     }
@@ -176,21 +176,21 @@ def _kubelet(settings: NodeSettings) -> dict[str, Any]:
         **(_JOINED_SERVING if settings.token else _SERVING),
         "clusterDNS": [DNS_ADDRESS],
         "clusterDomain": "cluster.local",
-        # The machine's own servers are not reached from here.
+        # Nodes cannot reach the machine's own DNS servers.
         "resolvConf": "",
         "failSwapOn": False,
         "makeIPTablesUtilChains": False,
         "enforceNodeAllocatable": ["pods"],
         "volumePluginDir": "/var/lib/kubelet/plugins",
-        # The node's disk is the machine's: its images are not the kubelet's to remove because the machine is full.
+        # The node shares the machine's disk: the kubelet must not remove images because the machine is full.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
-        # A pod that makes processes without end does not take those of the machine.
+        # A fork bomb in a pod must not exhaust the processes of the machine.
         "podPidsLimit": 4096,
         "systemReserved": {"memory": f"{settings.memory_reserved_mib}Mi"},
         "serializeImagePulls": False,
         "nodeStatusUpdateFrequency": "5s",
-        # Where nobody may lower an OOM score, the kubelet would end because it cannot.
+        # The kubelet would end if it may not lower its OOM score (no CAP_SYS_RESOURCE).
         "oomScoreAdj": 0,
     }
 
@@ -204,7 +204,7 @@ def _proxy(settings: NodeSettings) -> dict[str, Any]:
         "clusterCIDR": settings.addresses.pods,
         "detectLocalMode": "ClusterCIDR",
         "oomScoreAdj": 0,
-        # These are the machine's own, and not a node's to change.
+        # These settings belong to the machine: a node must not change them.
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpCloseWaitTimeout": "0s", "tcpEstablishedTimeout": "0s"},
         "nodePortAddresses": [settings.addresses.nodes],
     }

@@ -1,7 +1,7 @@
-"""A CNI plugin that gives the plugin `bandwidth` a bucket of a sane size; it runs as a script of its own on each node.
+"""A CNI plugin that calls the plugin `bandwidth` with a small burst; it runs as a script on each node.
 
-containerd asks for buckets of 2^32 bits, the most that there is, and has no setting for it: a pod limited to 10 Mbit/s
-would get its first 193 MB at full speed. Here a bucket holds what the rate lets through in a tenth of a second.
+containerd requests a burst of 2^32 bits, the maximum, and has no setting for it: a pod limited to 10 Mbit/s would get
+its first 193 MB at full speed. This plugin sets the burst to the traffic of a tenth of a second.
 
     CNI_COMMAND=ADD CNI_PATH=/run/tenantry/bin ... shaping < configuration
 
@@ -16,14 +16,14 @@ import sys
 from typing import Any
 
 SMALLEST_BITS = 2**20
-"""Less than two of the largest packets that the kernel hands on in one piece would slow down more than asked for."""
+"""A burst below two of the largest segments that the kernel sends would slow pods down more than requested."""
 _PART_OF_A_SECOND = 10
 
 
 def shaped(configuration: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration of the plugin with buckets that fit the rates."""
+    """Return the plugin's configuration with bursts that fit the rates."""
     runtime: dict[str, Any] = configuration.get("runtimeConfig", {})
-    # containerd writes them with a capital letter, the plugin reads them with any.
+    # containerd writes the keys with a capital letter; the plugin ignores case.
     given: dict[str, int] = runtime.get("bandwidth") or {}
     limits = {key[0].lower() + key[1:]: value for key, value in given.items()}
     for side in ("ingress", "egress"):
@@ -34,13 +34,13 @@ def shaped(configuration: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Become the plugin `bandwidth`, with another standard input."""
+    """Execute the plugin `bandwidth` with the changed configuration as standard input."""
     text = json.dumps(shaped(json.load(sys.stdin))).encode()
     given = os.memfd_create("configuration")
     os.write(given, text)
     os.lseek(given, 0, os.SEEK_SET)
     os.dup2(given, 0)
-    # The first folder is the one of this script.
+    # The first folder may be the one of this script.
     for folder in os.environ["CNI_PATH"].split(os.pathsep):
         program = os.path.join(folder, "bandwidth")  # noqa: PTH118 - pathlib takes as long to load as all else here
         if os.access(program, os.X_OK):

@@ -1,7 +1,7 @@
-"""Volumes that are folders of a node: which ones are to be made, and which to go; pure.
+"""Volumes that are folders of a node: which ones to create and which to delete; pure.
 
-A claim of the StorageClass waits for a pod; the scheduler then writes the node that it has chosen onto the claim. The
-folder is made there, and a PersistentVolume that no other node can use; both go with the claim.
+A claim of the StorageClass waits for a pod; the scheduler then annotates the claim with the node that it has chosen.
+The folder is created there, with a PersistentVolume that only this node can use. Both are deleted with the claim.
 
 Source: Kubernetes, "Persistent Volumes" and "Storage Classes", local; the annotations are those that
 sigs.k8s.io/sig-storage-lib-external-provisioner reads.
@@ -20,20 +20,20 @@ CLASS = "local"
 """The StorageClass."""
 PROVISIONER = "local.tenantry.dev/folder"
 PLACE = "/var/lib/tenantry/volumes"
-"""Where a node has the folders of its volumes."""
+"""The folder of volumes, as a node sees it."""
 _CHOSEN = "volume.kubernetes.io/selected-node"
 _MADE_BY = "pv.kubernetes.io/provisioned-by"
 _HOST = "kubernetes.io/hostname"
 
 
 class VolumeResources(Model, frozen=True, kw_only=True):
-    """How much is asked for."""
+    """The requested size."""
 
     requests: dict[str, str] = {}
 
 
 class PersistentVolumeClaimSpec(Model, frozen=True, kw_only=True):
-    """The part of a claim's spec that matters here."""
+    """The part of a claim's spec that the provisioner reads."""
 
     storage_class_name: str = ""
     volume_name: str = ""
@@ -51,13 +51,13 @@ class PersistentVolumeClaim(KubernetesObject, frozen=True, kw_only=True):
 
 
 class PersistentVolumeStatus(Model, frozen=True, kw_only=True):
-    """What became of a volume."""
+    """The phase of a volume."""
 
     phase: str = ""
 
 
 class PersistentVolumeSpec(Model, frozen=True, kw_only=True):
-    """The part of a volume's spec that matters here; the rest is as it was."""
+    """The part of a volume's spec that the provisioner sets."""
 
     capacity: dict[str, str] = {}
     access_modes: tuple[str, ...] = ()
@@ -78,18 +78,18 @@ class PersistentVolume(KubernetesObject, frozen=True, kw_only=True):
 
     @property
     def node(self) -> str:
-        """The node that its folder is on, "" where the volume is none of ours."""
+        """Return the node of its folder, "" if another provisioner made the volume."""
         ours = self.metadata.annotations.get(_MADE_BY) == PROVISIONER
         return self.metadata.annotations.get(_CHOSEN, "") if ours else ""
 
 
 class VolumePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done.
+    """What the provisioner has to do.
 
     Args:
-        make: Volumes; the folder of each first.
-        remove: Volumes whose claims are gone; the folder of each first.
-        forget: Folders that no volume has, as node and name.
+        make: Volumes to create; the folder of each first.
+        remove: Volumes to delete because their claims are gone; the folder of each first.
+        forget: Folders to delete because no volume has them, as node and name.
     """
 
     make: tuple[PersistentVolume, ...] = ()
@@ -103,13 +103,13 @@ def plan(
     nodes: frozenset[str],
     folders: Iterable[tuple[str, str]],
 ) -> VolumePlan:
-    """Return what is to be done.
+    """Return what the provisioner has to do.
 
     Args:
-        claims: All of the cluster.
-        volumes: All of the cluster.
-        nodes: The real nodes. What a claim names is its owner's word: nothing is made for another node.
-        folders: Those of which it is known that their volumes would be among these, as node and name.
+        claims: All claims of the cluster.
+        volumes: All volumes of the cluster.
+        nodes: The real nodes. The owner of a claim can annotate it with any node, so other nodes are ignored.
+        folders: Folders whose volumes would be among these volumes if they existed, as node and name.
     """
     known = {each.metadata.name: each for each in volumes}
     wanted = {volume.metadata.name: volume for each in claims if (volume := _volume(each)).node in nodes}
@@ -128,7 +128,7 @@ def plan(
 
 
 def _volume(claim: PersistentVolumeClaim) -> PersistentVolume:
-    """Return the volume that a claim asks for; one of no node where it asks for none of ours, or not yet."""
+    """Return the volume for a claim; one without a node if the claim needs none from us, or not yet."""
     meta, spec = claim.metadata, claim.spec
     waits = not spec.volume_name and not meta.deletion_timestamp
     if spec.storage_class_name != CLASS or spec.volume_mode != "Filesystem" or not waits:
