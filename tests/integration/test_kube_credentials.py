@@ -153,7 +153,7 @@ async def test_a_token_file_is_read_again_when_its_token_is_refused(
     file.write_text(accounts[0])
     async with Client(msgspec.structs.replace(server, token_file=file)) as client:
         assert (await _who(client))["username"].endswith(":one")
-        client._credentials._token = "expired"  # pyright: ignore[reportPrivateUsage] - as time would do
+        client.transport.credentials._token = "expired"  # pyright: ignore[reportPrivateUsage] - as time would do
         file.write_text(accounts[1] + "\n")
         with pytest.raises(Unauthorized):
             await _who(client)
@@ -169,10 +169,10 @@ async def test_a_token_file_that_is_away_for_a_moment_leaves_the_last_token_in_u
     async with Client(msgspec.structs.replace(server, token_file=file)) as client:
         await _who(client)
         file.unlink()
-        client._credentials.expire()  # pyright: ignore[reportPrivateUsage] - as time would do
+        client.transport.credentials.expire()  # pyright: ignore[reportPrivateUsage] - as time would do
         assert (await _who(client))["username"].endswith(":one")
         file.write_text(accounts[1])
-        client._credentials.expire()  # pyright: ignore[reportPrivateUsage] - the same
+        client.transport.credentials.expire()  # pyright: ignore[reportPrivateUsage] - the same
         assert (await _who(client))["username"].endswith(":two")
 
 
@@ -253,7 +253,7 @@ async def test_a_plugins_token_is_used_until_it_ends(server: Connection, account
         assert len(calls) == 1
         assert '"kind":"ExecCredential"' in calls[0]
         assert calls[0].endswith("more")
-        client._credentials.expire()  # pyright: ignore[reportPrivateUsage] - as a refusal does
+        client.transport.credentials.expire()  # pyright: ignore[reportPrivateUsage] - as a refusal does
         (tmp_path / "answer").write_text(msgspec.json.encode(_credential(token=accounts[1])).decode())
         assert (await _who(client))["username"].endswith(":two")
 
@@ -275,7 +275,7 @@ async def test_a_plugin_that_fails_for_a_while_fails_requests_and_not_the_client
     """An operator waits for it to work again, as it waits for an API server."""
     async with Client(_with_plugin(server, tmp_path, _credential(token=accounts[0]))) as client:
         await _who(client)
-        client._credentials.expire()  # pyright: ignore[reportPrivateUsage] - as a refusal does
+        client.transport.credentials.expire()  # pyright: ignore[reportPrivateUsage] - as a refusal does
         (tmp_path / "answer").write_text("no network")
         with pytest.raises(Unauthorized, match=r"exec plugin .* printed no ExecCredential"):
             await _who(client)

@@ -15,7 +15,7 @@ from tenantry.api.model import KubernetesObject, ObjectMeta
 from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.controllers.tenant import desired
 from tenantry.engine.observed import is_ours, observe
-from tenantry.engine.plan import Action, Child, Step, merge_patch, plan, update_patch
+from tenantry.engine.plan import Action, Child, Step, compare, merge_patch, update_patch
 from testkit.rfc7396 import merged
 from testkit.worlds import CLUSTER_UID, tenant
 
@@ -97,7 +97,7 @@ def test_a_plan_on_its_own_result_is_empty_and_on_part_of_it_makes_the_rest(
         for index, child in enumerate(children)
         if index not in missing
     }
-    made = plan(children, lambda resource, key: there.get((resource, key)))
+    made = compare(children, lambda resource, key: there.get((resource, key)))
     steps = [step for wave in made.waves for step in wave]
     assert {step.action for step in steps} <= {Action.CREATE}
     assert {(step.resource, step.key) for step in steps} == {
@@ -116,7 +116,7 @@ def test_waves_come_in_order_and_deletions_last(stale: int, waves: list[int]) ->
         (ResourceQuota.resource, observe(ResourceQuota.resource, json.dumps({"metadata": {"name": f"o{n}"}}).encode()))
         for n in range(stale)
     ]
-    made = plan(children, lambda _resource, _key: None, stale=old)
+    made = compare(children, lambda _resource, _key: None, stale=old)
     flat: list[Step] = [step for wave in made.waves for step in wave]
     assert [step.child.wave for step in flat if step.child] == sorted(waves)
     assert [step.action for step in flat] == [Action.CREATE] * len(waves) + [Action.DELETE] * stale
@@ -127,7 +127,7 @@ def test_waves_come_in_order_and_deletions_last(stale: int, waves: list[int]) ->
 def test_what_is_going_is_not_deleted_again() -> None:
     going = {"metadata": {"name": "o", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
     found = observe(ResourceQuota.resource, json.dumps(going).encode())
-    assert plan([], lambda _resource, _key: None, stale=[(ResourceQuota.resource, found)]).is_empty
+    assert compare([], lambda _resource, _key: None, stale=[(ResourceQuota.resource, found)]).is_empty
 
 
 @given(st.sampled_from(["there", "missing", "theirs", "going"]), st.booleans())
@@ -143,7 +143,7 @@ def test_rules_come_with_the_label_that_points_at_them(namespace: str, shared: b
     if namespace == "going":
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     found = observe(Namespace.resource, json.dumps({"metadata": metadata}).encode())
-    made = plan(
+    made = compare(
         children, lambda resource, _key: found if resource == room.resource and namespace != "missing" else None
     )
     kinds = [[step.resource.kind for step in wave] for wave in made.waves]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,13 +19,12 @@ from tenantry.controllers import watched
 from tenantry.controllers.subnamespace import checks, desired
 from tenantry.controllers.subnamespace.gather import CHILD_KINDS, SubnamespaceCaches, SubnamespaceInputs, gather
 from tenantry.controllers.tenant import desired as tenant_desired
-from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Cache
-from tenantry.engine.plan import Plan, plan
+from tenantry.engine.plan import Plan, compare
 from tenantry.world.naming import child_name
 from testkit import runs
 from testkit.model import Caches as Observed
-from testkit.model import Json, Request, World, operate
+from testkit.model import Running, World, operate
 from testkit.worlds import CLUSTER_UID, tenant, user
 
 KINDS = tuple(kind.resource for kind in CHILD_KINDS)
@@ -78,13 +77,13 @@ def _seen(world: World) -> Observed:
 def _plan(value: Subnamespace, owner: Tenant, tree: Sequence[Subnamespace], seen: Observed) -> Plan:
     inputs = _inputs(value, owner, tree, seen)
     problem = checks.blocked(inputs)
-    return Plan(blocked=(problem,)) if problem else plan(desired.children(inputs, owner), inputs.lookup)
+    return Plan(blocked=(problem,)) if problem else compare(desired.children(inputs, owner), inputs.lookup)
 
 
 def _reconcile(
     world: World, value: Subnamespace, owner: Tenant, tree: Sequence[Subnamespace], seen: Observed
-) -> Generator[Request, Json, Outcome]:
-    return operate(world, _plan(value, owner, tree, seen), lambda: ())
+) -> Running:
+    return operate(_plan(value, owner, tree, seen), seen, world)
 
 
 def _world(owner: Tenant, squatted: Sequence[str]) -> World:
@@ -99,7 +98,7 @@ def _settle(world: World, owner: Tenant, tree: Sequence[Subnamespace]) -> None:
     """Let one operator work until nothing is left to do."""
     for _ in range(len(tree) + 2):
         for value in tree:
-            running: runs.Running = {}
+            running: runs.Operators = {}
             runs.begin(running, 0, _reconcile(world, value, owner, tree, _seen(world)))
             while 0 in running:
                 runs.go_on(running, 0, "none")
@@ -122,7 +121,7 @@ def test_faults_and_two_operators_end_in_the_same_tree(tree: list[Subnamespace],
     squatted = data.draw(st.lists(st.sampled_from([_place(each) for each in tree]), max_size=1))
     world = _world(owner, squatted)
     seen = [_seen(world)]
-    running: runs.Running = {}
+    running: runs.Operators = {}
     for _ in range(data.draw(st.integers(0, 25))):
         who = data.draw(st.integers(0, 1))
         if who not in running:
@@ -165,7 +164,7 @@ def test_people_are_let_in_last(tree: list[Subnamespace]) -> None:
     owner = tenant("acme", owners=[user("alice")])
     world = _world(owner, ())
     for value in tree:
-        running: runs.Running = {}
+        running: runs.Operators = {}
         runs.begin(running, 0, _reconcile(world, value, owner, tree, _seen(world)))
         while 0 in running:
             runs.go_on(running, 0, "none")

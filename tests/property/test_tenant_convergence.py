@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator
-from typing import Any
 
 import msgspec
 from hypothesis import given, settings
@@ -23,15 +21,15 @@ from tenantry.api.kubernetes import (
 from tenantry.api.marks import SUSPENDED_SUBJECTS
 from tenantry.api.model import Resource
 from tenantry.api.tenant import NetworkIsolation, Tenant
-from tenantry.controllers import suspension, tenantnamespace
+from tenantry.controllers import tenantnamespace
 from tenantry.controllers.tenant import desired, status
-from tenantry.controllers.tenant.controller import plan_for
+from tenantry.controllers.tenant.desired import whole
 from tenantry.controllers.tenant.gather import CHILD_KINDS, TenantInputs, gather
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import is_true
 from tenantry.engine.plan import Plan
 from testkit import runs
-from testkit.model import Caches, Json, Request, World, is_labelled, operate
+from testkit.model import Caches, Json, Running, World, is_labelled, operate
 from testkit.worlds import CLUSTER_UID, group, service_account, tenant, user
 
 KINDS = tuple(kind.resource for kind in CHILD_KINDS)
@@ -46,16 +44,11 @@ def _inputs(value: Tenant, caches: Caches) -> TenantInputs:
 
 
 def _plan(world: World, value: Tenant) -> Plan:
-    return plan_for(_inputs(value, world.caches(*KINDS)))
+    return whole(_inputs(value, world.caches(*KINDS)))
 
 
-def _reconcile(world: World, value: Tenant, caches: Caches) -> Generator[Request, Json, Outcome]:
-    inputs = _inputs(value, caches)
-
-    def edits() -> tuple[Any, ...]:
-        return suspension.edits(inputs.bindings, suspended=value.spec.suspended, ours=tenantnamespace.OWNER_BINDING)
-
-    return operate(world, plan_for(inputs), edits)
+def _reconcile(world: World, value: Tenant, caches: Caches) -> Running:
+    return operate(whole(_inputs(value, caches)), caches, world)
 
 
 def _run(world: World, value: Tenant) -> Outcome:
@@ -221,7 +214,7 @@ def test_faults_and_two_operators_end_in_the_same_world(value: Tenant, world: Wo
     """E01, E02, E03: a write lost, an answer lost, a crash between any two writes, caches that lag, two operators."""
     others = _of_others(world, "globex", "default")
     seen = [world.caches(*KINDS)]
-    running: runs.Running = {}
+    running: runs.Operators = {}
     for _ in range(data.draw(st.integers(0, 25))):
         who = data.draw(st.integers(0, 1))
         if who not in running:
@@ -244,7 +237,7 @@ def test_the_owners_binding_is_never_made_before_what_limits_and_isolates(value:
     _furnish_others(world)
     for _ in range(40):
         work = _reconcile(world, value, world.caches(*KINDS))
-        running: runs.Running = {}
+        running: runs.Operators = {}
         runs.begin(running, 0, work)
         while 0 in running:
             runs.go_on(running, 0, data.draw(FAULTS))
@@ -290,7 +283,7 @@ def test_a_suspension_gives_back_every_binding_exactly(value: Tenant, world: Wor
     suspended = msgspec.structs.replace(value, spec=msgspec.structs.replace(value.spec, suspended=True))
     for wanted in (suspended, value):
         for _ in range(data.draw(st.integers(0, 3))):
-            running: runs.Running = {}
+            running: runs.Operators = {}
             runs.begin(running, 0, _reconcile(world, wanted, world.caches(*KINDS)))
             while 0 in running:
                 runs.go_on(running, 0, data.draw(FAULTS))
@@ -316,7 +309,7 @@ def test_conditions_do_not_flap_while_things_go_wrong_for_a_moment(
     ready: list[bool] = []
     rest = list(faults)
     for _ in range(60):
-        running: runs.Running = {}
+        running: runs.Operators = {}
         work = _reconcile(world, value, world.caches(*KINDS))
         outcome: Outcome | None = None
         try:

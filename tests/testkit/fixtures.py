@@ -18,9 +18,9 @@ import pytest_asyncio
 from tenantry.api import marks
 from tenantry.api.kubernetes import Namespace
 from tenantry.controllers.operator import controllers
-from tenantry.engine.events import Recorder
+from tenantry.engine.cluster import HOME, Cluster
 from tenantry.engine.metrics import Metrics
-from tenantry.engine.runtime import Engine
+from tenantry.engine.runtime import Runtime
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
@@ -105,9 +105,9 @@ async def clock(tenancy: LocalCluster, the_operator: Operator) -> AsyncGenerator
     connection = kubeconfig.load([tenancy.paths.kubeconfig("operator")])
     async with Client(connection, field_manager=marks.FIELD_MANAGER) as client:
         uid = (await client.get(Namespace, "kube-system")).metadata.uid
-        recorder = Recorder(client, turned, "test")
-        engine = Engine(client, controllers(uid), clock=turned, metrics=Metrics(), recorder=recorder)
-        running = asyncio.create_task(engine.run())
+        runtime = Runtime(clock=turned, metrics=Metrics())
+        runtime.add(Cluster(HOME, client, clock=turned, instance="test"), controllers(uid))
+        running = asyncio.create_task(runtime.run())
         yield turned
-        engine.stop()
+        runtime.stop()
         await running

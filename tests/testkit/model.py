@@ -2,33 +2,38 @@
 
 What it knows of Kubernetes is what plans rely on: names are unique, a patch may name the resourceVersion that it is
 for, a deletion the uid, nothing is made in a namespace that is not there or is going, and what is in a namespace, or
-owned by an object, goes with it. `operate` does with one plan what `engine.apply.Applier` does, and stops before each
-write, so that a test can lose it, lose its answer, or never go on.
+owned by an object, goes with it. `operate` carries a plan out with `engine.apply.Applier` and stops at each request, so
+that a test can lose it, lose its response, or never go on.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, cast
 
 import msgspec
 
-from tenantry.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
+from tenantry.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, TenantryError
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.marks import MANAGED_BY, MANAGER
 from tenantry.api.model import KubernetesObject, Resource, object_key
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, namespace_of, tenant_of
-from tenantry.engine.apply import Outcome, needs_new
-from tenantry.engine.cache import Cache
+from tenantry.engine.apply import Applier, Outcome
+from tenantry.engine.cache import Cache, Change
 from tenantry.engine.observed import Observed, observe
-from tenantry.engine.plan import Action, Blocked, Child, Edit, Plan, Step, step_for, update_patch
+from tenantry.engine.plan import Plan
+from tenantry.engine.request import Request, Together, Verb, Work
 from testkit.rfc7396 import merged
 
 Json = dict[str, Any]
 Caches = dict[Resource, Cache[Observed]]
-Request = Callable[[], Json]
-"""One write; called, it happens."""
+Call = Callable[[], bytes]
+"""One request; called, it happens, and the body of its response is returned."""
+
+Running = Generator[Call, bytes, Outcome]
+"""A reconcile that stops at each request."""
 
 
 def is_labelled(value: Json) -> bool:
@@ -109,6 +114,28 @@ class World:
         del self.objects[resource, key]
         return {}
 
+    def answer(self, asked: Request) -> bytes:
+        """Answer a request as the API server would.
+
+        Raises:
+            ApiError: It refuses.
+        """
+        key = object_key(asked.namespace, asked.name)
+        match asked.verb:
+            case Verb.GET:
+                return msgspec.json.encode(self.get(asked.resource, key))
+            case Verb.CREATE:
+                if not isinstance(asked.body, KubernetesObject):
+                    raise TypeError(f"the world knows no creation of {asked.resource.full_name}/{asked.subresource}")
+                return msgspec.json.encode(self.create(asked.body))
+            case Verb.PATCH:
+                return msgspec.json.encode(self.patch(asked.resource, key, cast("Json", asked.body)))
+            case Verb.REPLACE:
+                return msgspec.json.encode(self.patch(asked.resource, key, msgspec.to_builtins(asked.body)))
+            case Verb.DELETE:
+                preconditions: Json = cast("Json", asked.body).get("preconditions", {})
+                return msgspec.json.encode(self.delete(asked.resource, key, preconditions.get("uid", "")))
+
     # -- what Kubernetes' controllers do ----------------------------------------------------------
 
     def finish_deletions(self) -> None:
@@ -145,86 +172,59 @@ class World:
         return found
 
 
-def operate(world: World, plan: Plan, edits: Callable[[], tuple[Edit, ...]]) -> Generator[Request, Json, Outcome]:
-    """Carry out a plan, and edits once nothing is in their way; every write is yielded, its answer is sent in.
+class SeenThrough:
+    """The caches of an operator that may lag, as the code that applies plans sees them; no reconciler is woken."""
 
-    An `ApiError` thrown in, or raised by the write, ends it, as it ends a reconcile.
+    def __init__(self, caches: Caches) -> None:
+        self._caches = caches
+
+    def cache_of(self, resource: Resource) -> Cache[Observed] | None:
+        """Return the cache of a kind."""
+        return self._caches.get(resource)
+
+    def news(self, resource: Resource, change: Change[Observed]) -> None:
+        """Wake no reconciler: a test begins the next one itself."""
+
+    def decode(self, resource: Resource, data: bytes) -> Observed:
+        """Return what an object is seen as."""
+        return observe(resource, data)
+
+
+def operate(plan: Plan, caches: Caches, world: World) -> Running:
+    """Carry out a plan with the operator's own code: every request is yielded, its response is sent in.
+
+    An `ApiError` that is thrown in, or raised by the request, is what the operator gets instead of a response.
     """
-    done: list[Step] = []
-    for wave in plan.waves:
-        for step in wave:
+    return drive(world, Applier(SeenThrough(caches)).run(plan))
+
+
+def drive(world: World, work: Work[Any]) -> Generator[Call, bytes, Any]:
+    """Drive work that asks for requests, with a world that answers: the synchronous twin of `Writer.do`.
+
+    Work that is to be done together is done in its order: whatever the order, the world must end as desired.
+    """
+    try:
+        asked = next(work)
+        while True:
             try:
-                blocked = yield from _step(world, step)
+                if isinstance(asked, Together):
+                    answer: Any = []
+                    for each in asked.work:
+                        answer.append((yield from _result(world, each)))
+                else:
+                    answer = yield partial(world.answer, asked)
             except ApiError as error:
-                return Outcome(done=tuple(done), error=error)
-            if blocked is not None:
-                return Outcome(done=tuple(done), blocked=(blocked,))
-            done.append(step)
-    if plan.blocked:
-        return Outcome(done=tuple(done), blocked=plan.blocked)
-    for edit in edits():
-        try:
-            yield from _edit(world, edit)
-        except ApiError as error:
-            return Outcome(done=tuple(done), error=error)
-    return Outcome(done=tuple(done))
+                asked = work.throw(error)
+            else:
+                asked = work.send(answer)
+    except StopIteration as stop:
+        return stop.value
+    finally:
+        work.close()
 
 
-def _step(world: World, step: Step) -> Generator[Request, Json, Blocked | None]:
-    match step.action:
-        case Action.CREATE:
-            return (yield from _create(world, step))
-        case Action.UPDATE:
-            return (yield from _update(world, step))
-        case Action.DELETE:
-            found = cast("Observed", step.observed)
-            try:
-                yield lambda: world.delete(step.resource, step.key, found.uid)
-            except NotFound:
-                return None
-            return None
-
-
-def _create(world: World, step: Step) -> Generator[Request, Json, Blocked | None]:
-    child = cast("Child", step.child)
+def _result(world: World, work: Work[Any]) -> Generator[Call, bytes, Any]:
     try:
-        yield lambda: world.create(child.object)
-    except AlreadyExists:
-        return (yield from _meet(world, step))
-    return None
-
-
-def _meet(world: World, step: Step) -> Generator[Request, Json, Blocked | None]:
-    live = world.get(step.resource, step.key)
-    outcome = step_for(cast("Child", step.child), observe(step.resource, msgspec.json.encode(live)))
-    return (yield from _update(world, outcome)) if isinstance(outcome, Step) else outcome
-
-
-def _update(world: World, step: Step) -> Generator[Request, Json, Blocked | None]:
-    child, found = cast("Child", step.child), cast("Observed", step.observed)
-    try:
-        live = world.get(step.resource, step.key)
-    except NotFound:
-        return (yield from _create(world, step))
-    if live["metadata"]["uid"] != found.uid:
-        return (yield from _meet(world, step))
-    patch = update_patch(child.object, live)
-    if not patch:
-        return None
-    if needs_new(step.resource, patch):
-        yield lambda: world.delete(step.resource, step.key, found.uid)
-        return (yield from _create(world, step))
-    metadata = {**patch.get("metadata", {}), "resourceVersion": live["metadata"]["resourceVersion"]}
-    yield lambda: world.patch(step.resource, step.key, {**patch, "metadata": metadata})
-    return None
-
-
-def _edit(world: World, edit: Edit) -> Generator[Request, Json, None]:
-    try:
-        live = world.get(edit.resource, edit.observed.key)
-    except NotFound:
-        return
-    patch = edit.change(live)
-    if patch:
-        metadata = {**patch.get("metadata", {}), "resourceVersion": live["metadata"]["resourceVersion"]}
-        yield lambda: world.patch(edit.resource, edit.observed.key, {**patch, "metadata": metadata})
+        return (yield from drive(world, work))
+    except TenantryError as error:
+        return error

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from contextlib import suppress
 
-from tenantry.api.errors import NotFound, Unreachable
-from tenantry.engine.apply import Outcome
-from testkit.model import Json, Request
+from tenantry.api.errors import ApiError, Unreachable
+from testkit.model import Call, Running
 
 FAULTS = ("none", "none", "none", "lost", "answer lost", "crash")
 """What may happen to one write; mostly nothing."""
 
-Running = dict[int, tuple[Generator[Request, Json, Outcome], Request]]
-"""By operator, its reconcile and the write that it wants."""
+Operators = dict[int, tuple[Running, Call]]
+"""By operator, its reconcile and the request that it wants."""
 
 
 def begin(
-    running: Running,
+    running: Operators,
     who: int,
-    work: Generator[Request, Json, Outcome],
+    work: Running,
 ) -> None:
     """Begin a reconcile: what it asks for first is under way."""
     try:
         running[who] = (work, next(work))
-    except (StopIteration, NotFound):
+    except StopIteration:
         running.pop(who, None)
 
 
-def go_on(running: Running, who: int, fault: str) -> None:
+def go_on(running: Operators, who: int, fault: str) -> None:
     """Let the request that an operator has under way be carried out, lost, or its answer; or the operator crash."""
     work, request = running.pop(who)
     if fault == "crash":
@@ -35,19 +34,19 @@ def go_on(running: Running, who: int, fault: str) -> None:
         return
     try:
         if fault == "lost":
-            work.throw(Unreachable("the request was lost"))
+            asked = work.throw(Unreachable("the request was lost"))
         elif fault == "answer lost":
-            try:
+            with suppress(ApiError):
                 request()
-            finally:
-                work.throw(Unreachable("the answer was lost"))
+            asked = work.throw(Unreachable("the answer was lost"))
         else:
-            running[who] = (work, carried_out(work, request))
-    except (StopIteration, Unreachable):
+            asked = carried_out(work, request)
+    except StopIteration:
         return
+    running[who] = (work, asked)
 
 
-def carried_out(work: Generator[Request, Json, Outcome], request: Request) -> Request:
+def carried_out(work: Running, request: Call) -> Call:
     """Carry a request out, and return what is asked for next.
 
     Raises:
@@ -55,6 +54,6 @@ def carried_out(work: Generator[Request, Json, Outcome], request: Request) -> Re
     """
     try:
         answer = request()
-    except Exception as error:  # noqa: BLE001 - whatever the world says goes to the operator
+    except ApiError as error:
         return work.throw(error)
     return work.send(answer)

@@ -38,6 +38,7 @@ from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices import desired
 from tenantry.controllers.slices.gather import slice_defaults
 from tenantry.engine.tasks import in_background
+from tenantry.engine.reader import Reader
 from tenantry.kube.client import Client
 from tenantry.kube.watch import EventType
 from tenantry.world.slices.selection import NodeFacts, select
@@ -94,7 +95,7 @@ async def slices(client: Client, *, claims: int, quota: bool, rounds: int, progr
         InputError: There are fewer free nodes than claims.
         RetryableError: A step takes too long.
     """
-    shared = (await slice_defaults(client)).shared_nodes
+    shared = (await slice_defaults(Reader(client))).shared_nodes
     free = await _free(client, shared)
     if len(free) < claims:
         raise InputError(

@@ -21,7 +21,7 @@ from tenantry.cli.documents import Wanted
 from tenantry.cli.treedrift import Reading
 from tenantry.controllers import suspension, tenantnamespace
 from tenantry.controllers.subnamespace.gather import rules_of_all
-from tenantry.controllers.tenant.controller import plan_for
+from tenantry.controllers.tenant.desired import whole
 from tenantry.controllers.tenant.gather import CHILD_KINDS, gather
 from tenantry.controllers.watched import OURS, selectors_of, watch
 from tenantry.engine.cache import Cache
@@ -199,13 +199,13 @@ async def _drift(client: Client, trees: Reading, tenant: Tenant, before: Tenant 
     counted = with_lease(tenant, trees.now)
     inputs = gather(counted, caches, cluster_uid=trees.cluster_uid, owns_namespace=owns)
     rules = rules_of_all(trees.defaults)
-    plan = plan_for(msgspec.structs.replace(inputs, defaults=rules, around=trees.around, sandbox=trees.sandbox))
+    plan = whole(msgspec.structs.replace(inputs, defaults=rules, around=trees.around, sandbox=trees.sandbox))
     if namespace is not None and trees.has_tree(name):
         plan = treedrift.without_shares(plan)
     changes = [*_own_change(tenant, before), *await _steps(client, plan)]
     blocked = list(plan.blocked)
     if not blocked:
-        edits, trouble = await _edits(client, inputs.bindings, suspended=counted.spec.suspended)
+        edits, trouble = await _edits(client, plan.edits)
         changes += edits
         blocked += trouble
     return Drift(tenant=name, changes=tuple(changes), blocked=tuple(blocked))
@@ -230,7 +230,9 @@ async def _tree_drift(client: Client, trees: Reading, tenant: Tenant, core: Drif
         if inputs is None or inputs.tenant is None or plan.blocked:
             continue
         others = [binding for binding in inputs.bindings if INHERITED_FROM not in binding.labels]
-        edits, trouble = await _edits(client, others, suspended=inputs.tenant.spec.suspended)
+        ours = tenantnamespace.OWNER_BINDING
+        wanted_edits = suspension.edits(others, suspended=inputs.tenant.spec.suspended, ours=ours)
+        edits, trouble = await _edits(client, wanted_edits)
         changes += edits
         blocked += trouble
     return Drift(tenant=core.tenant, changes=tuple(changes), blocked=tuple(blocked))
@@ -245,10 +247,10 @@ async def _steps(client: Client, plan: Plan) -> list[Preview]:
     return changes
 
 
-async def _edits(client: Client, bindings: list[Observed], *, suspended: bool) -> tuple[list[Preview], list[Blocked]]:
+async def _edits(client: Client, edits: Sequence[Edit]) -> tuple[list[Preview], list[Blocked]]:
     """Return what a suspension, or its end, would change in other people's bindings."""
     changes: list[Preview] = []
-    for edit in suspension.edits(bindings, suspended=suspended, ours=tenantnamespace.OWNER_BINDING):
+    for edit in edits:
         try:
             preview = preview_edit(edit, await _live(client, edit))
         except TerminalError as error:

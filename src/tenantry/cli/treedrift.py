@@ -39,7 +39,7 @@ from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Blocked, Child, Plan, Step, plan
+from tenantry.engine.plan import Blocked, Child, Plan, Step, compare
 from tenantry.kube.client import Client
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 from tenantry.world.shares.amounts import spelled
@@ -170,7 +170,7 @@ def _shares(reading: Reading, tenant: Tenant, tree: Tree) -> Plan:
             # As it is once all that is to be made is there: what is kept for that is given away then.
             hard = {key: max(0, share.own[key] - share.reserved[key]) for key in tree.keys}
             children.append(_share(reading, tenant, share.namespace.name, spelled(hard)))
-    return plan(children, lambda resource, key: reading.observed[resource].get(key))
+    return compare(children, lambda resource, key: reading.observed[resource].get(key))
 
 
 def _share(reading: Reading, tenant: Tenant, namespace: str, hard: dict[str, str]) -> Child:
@@ -207,7 +207,7 @@ def _child(reading: Reading, inputs: SubnamespaceInputs) -> Plan:
     if tenant is not None and inputs.bound is None and inputs.adoptee is None and assigned:
         children.append(_share(reading, tenant, inputs.namespace, dict(assigned)))
     wanted = {(child.object.resource, child.object.key) for child in children}
-    return plan(
+    return compare(
         children,
         lambda resource, key: reading.observed[resource].get(key),
         stale=[each for each in child_gather.made_inside(inputs, reading.observed) if _key(each) not in wanted],

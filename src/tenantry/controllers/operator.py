@@ -1,6 +1,6 @@
 """The operator: elects a leader among its replicas and runs every controller on the one that leads.
 
-    acquire the lease ─► engine ─► lease lost, preferred elsewhere, or told to stop ─► acquire again, or end
+    acquire the lease ─► cluster ─► lease lost, preferred elsewhere, or told to stop ─► acquire again, or end
 
 A replica that does not lead keeps no caches: it costs the API server one request every two seconds.
 """
@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from contextlib import suppress
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
 
 import msgspec
 
 from tenantry.api import marks
-from tenantry.api.errors import ApiError, NotFound
+from tenantry.api.errors import ApiError, NotFound, TenantryError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.requests import ClusterRoleRequest, RoleRequest
 from tenantry.api.tenant import Tenant
@@ -37,11 +39,11 @@ from tenantry.controllers.slices.controller import SliceController
 from tenantry.controllers.subnamespace.controller import SubnamespaceController
 from tenantry.controllers.tenant.controller import TenantController
 from tenantry.engine.clock import SystemClock
-from tenantry.engine.events import Recorder
+from tenantry.engine.cluster import HOME, Cluster
 from tenantry.engine.health import serve
 from tenantry.engine.lease import Election
 from tenantry.engine.metrics import Metrics
-from tenantry.engine.runtime import Controller, Engine
+from tenantry.engine.runtime import Controller, Runtime
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
@@ -88,23 +90,33 @@ async def operate(connection: Connection, options: OperatorOptions) -> None:
             connection,
             field_manager=marks.FIELD_MANAGER,
             max_connections=CONNECTIONS,
-            observer=operator.metrics.observe_request,
+            observer=partial(operator.metrics.observe_request, HOME),
         ) as client,
         # The lease has connections of its own: a burst of work must not make it late.
         Client(connection, field_manager="tenantry-election", max_connections=2) as election_client,
         serve(options.metrics_address, operator.metrics, operator.is_ready, operator.refresh),
     ):
-        working = asyncio.create_task(operator.run(client, election_client))
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if working.done():
-            working.result()
-        log.info("stopping")
-        working.cancel()
-        with suppress(asyncio.CancelledError):
-            async with asyncio.timeout(STOP_SECONDS):
-                await working
+        await _until(stop, operator.run(client, election_client))
+
+
+async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+    """Work until an event is set, and then give the work time to end.
+
+    Raises:
+        TenantryError: The work fails.
+    """
+    try:
+        async with asyncio.timeout(None) as deadline, asyncio.TaskGroup() as group:
+            working = group.create_task(work)
+            await stop.wait()
+            log.info("stopping")
+            deadline.reschedule(asyncio.get_running_loop().time() + STOP_SECONDS)
+            working.cancel()
+    except TimeoutError:
+        log.warning("not everything under way ended in time", extra={"seconds": STOP_SECONDS})
+    except ExceptionGroup as failed:
+        known = failed.subgroup(TenantryError)
+        raise known.exceptions[0] if known is not None else failed from failed
 
 
 def controllers(cluster_uid: str) -> list[Controller]:
@@ -116,11 +128,14 @@ def controllers(cluster_uid: str) -> list[Controller]:
     verdicts = Verdicts()
     addresses = AddressCache()
     clashes = Clashes()
+    inheritance = InheritanceController()
     return [
         TenantController(cluster_uid, addresses, clashes),
-        SubnamespaceController(cluster_uid, verdicts, addresses, clashes),
+        SubnamespaceController(
+            cluster_uid, verdicts=verdicts, addresses=addresses, clashes=clashes, inheritance=inheritance
+        ),
         QuotaController(verdicts),
-        InheritanceController(),
+        inheritance,
         NodeController(),
         FairnessController(),
         RulesController(),
@@ -141,18 +156,18 @@ class _Operator:
         self.metrics = Metrics()
         self._options = options
         self._clock = SystemClock()
-        self._engine: Engine | None = None
+        self._runtime: Runtime | None = None
         self._leads = False
 
     def is_ready(self) -> bool:
         """Tell whether this replica does its part: it leads and is in step, or it stands by."""
-        return not self._leads or (self._engine is not None and self._engine.is_synced)
+        return not self._leads or (self._runtime is not None and self._runtime.is_synced)
 
     def refresh(self) -> None:
         """Bring the gauges up to date."""
         self.metrics.leader.labels("tenantry-operator").set(1 if self._leads else 0)
-        if self._engine is not None:
-            self._engine.count()
+        if self._runtime is not None:
+            self._runtime.count()
 
     async def run(self, client: Client, election_client: Client) -> None:
         """Lead and stand by in turns, for ever."""
@@ -167,35 +182,28 @@ class _Operator:
                 await self._lead(client, election, cluster_uid)
             finally:
                 self._leads = False
-                self._engine = None
+                self._runtime = None
                 await asyncio.shield(election.release())
 
     async def _lead(self, client: Client, election: Election, cluster_uid: str) -> None:
-        recorder = Recorder(client, self._clock, self._options.identity)
-        engine = Engine(
-            client,
-            controllers(cluster_uid),
-            clock=self._clock,
-            metrics=self.metrics,
-            recorder=recorder,
-        )
-        self._engine = engine
-        running = asyncio.create_task(engine.run())
-        holding = asyncio.create_task(election.hold())
-        try:
-            await asyncio.wait({running, holding}, return_when=asyncio.FIRST_COMPLETED)
-            if running.done():
-                running.result()
-        except asyncio.CancelledError:
-            # Told to stop, while the lease is still ours: what is under way may finish.
-            engine.stop()
-            if engine.is_synced:
-                await asyncio.wait({running}, timeout=FINISH_SECONDS)
-            raise
-        finally:
-            for task in (running, holding):
-                task.cancel()
-            await asyncio.gather(running, holding, return_exceptions=True)
+        home = Cluster(HOME, client, clock=self._clock, instance=self._options.identity)
+        runtime = Runtime(clock=self._clock, metrics=self.metrics)
+        runtime.add(home, controllers(cluster_uid))
+        self._runtime = runtime
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(runtime.run())
+            holding = group.create_task(election.hold())
+            try:
+                await asyncio.wait({running, holding}, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                # Told to stop, while the lease is still ours: what is under way may finish.
+                runtime.stop()
+                if runtime.is_synced:
+                    await asyncio.wait({running}, timeout=FINISH_SECONDS)
+                raise
+            finally:
+                running.cancel()
+                holding.cancel()
 
     async def _wait_for_cluster(self, client: Client) -> str:
         """Return the cluster's uid, once it answers and has the kinds.

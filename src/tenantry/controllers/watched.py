@@ -17,8 +17,8 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.api.tenant import Tenant
 from tenantry.engine.cache import Change
+from tenantry.engine.cluster import Watch
 from tenantry.engine.observed import Observed, observe
-from tenantry.engine.runtime import Watch
 
 BY_TENANT = "tenant"
 BY_NAMESPACE = "namespace"

@@ -1,20 +1,28 @@
-"""Carries out a plan: the only place that writes children."""
+"""Apply a plan, as work that yields requests: pure.
+
+The caches hear of every response, so that the watch's event of a write of our own wakes no reconciler. A worked
+example, a RoleBinding that was deleted by hand while its cache is behind:
+
+    plan: UPDATE acme/tenantry-owner      (the cache still has it)
+    ──► GET      ◄── NotFound             the cache forgets it, the step becomes a creation
+    ──► POST     ◄── 201                  the cache has the answer; the watch's ADDED is older and changes nothing
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, cast
 
 import msgspec
 
 from tenantry.api.errors import AlreadyExists, ApiError, NotFound, TenantryError
 from tenantry.api.model import Resource
+from tenantry.engine import request
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.observed import Observed, fingerprint, observe
-from tenantry.engine.plan import Action, Blocked, Edit, Plan, Step, step_for, update_patch
-from tenantry.kube import wire
-from tenantry.kube.client import Client
+from tenantry.engine.plan import Action, Blocked, Child, DirectWrite, Edit, Plan, Step, step_for, update_patch
+from tenantry.engine.request import Request, Together, Verb, Work
 
 _json: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
 
@@ -23,16 +31,16 @@ IMMUTABLE = {
     "clusterrolebindings": (("roleRef",),),
     "resourcequotas": (("spec", "scopes"),),
 }
-"""Paths of fields that the server never changes: an object that differs there is made anew."""
+"""Paths of fields that the API server never changes: an object that differs there is deleted and created."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a plan.
+    """The result of a plan.
 
     Args:
         done: The steps that were carried out.
         blocked: What stood in the way.
-        error: The first refusal or failure; what came after it was not tried.
+        error: The first refusal or failure; the waves after it were not tried.
     """
 
     done: tuple[Step, ...] = ()
@@ -40,185 +48,277 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     error: TenantryError | None = None
 
 
+class Caches(Protocol):
+    """The caches of one API server, as far as writes concern them."""
+
+    def cache_of(self, resource: Resource) -> Cache[Any] | None:
+        """Return the cache of a kind; None for a kind that is not watched."""
+        ...
+
+    def news(self, resource: Resource, change: Change[Any]) -> None:
+        """Wake the reconcilers that a change concerns, which no event of a watch will report."""
+        ...
+
+    def decode(self, resource: Resource, data: bytes) -> Any:  # noqa: ANN401 - each kind is cached in a form of its own
+        """Return an object in the form in which its kind is cached; None for one that the cache would not hold."""
+        ...
+
+
+class NoCaches:
+    """No kind is watched: writes are carried out, and nothing needs to hear of them."""
+
+    def cache_of(self, resource: Resource) -> Cache[Any] | None:
+        """Return None."""
+
+    def news(self, resource: Resource, change: Change[Any]) -> None:
+        """Wake no reconciler."""
+
+    def decode(self, resource: Resource, data: bytes) -> Observed:
+        """Return what an object is seen as."""
+        return observe(resource, data)
+
+
 class Applier:
-    """Writes with one field manager, and tells the caches what the server answered.
+    """Apply plans and edits to one API server.
 
     Args:
-        client: Its field manager is the controller's.
-        cache_of: The cache of a kind; None for a kind that nobody watches.
-        news: Told of what others did to an object while we wrote it.
+        caches: They hear of every response.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        cache_of: Callable[[Resource], Cache[Observed] | None],
-        news: Callable[[Resource, Change[Observed]], None],
-    ) -> None:
-        self._client = client
-        self._cache_of = cache_of
-        self._news = news
-        # Fingerprints of what we wanted, and the digest under which the server stored it where it differs: a newer
+    def __init__(self, caches: Caches) -> None:
+        self._caches = caches
+        # Fingerprints of what we wanted, and the digest under which the server stored it if that differs: a newer
         # server may fill in defaults that our models do not know.
         self._stored_as: dict[bytes, bytes] = {}
 
     def equivalent(self, wanted: bytes, found: bytes) -> bool:
-        """Tell whether an object of our fingerprint is stored with this digest."""
+        """Return whether an object of our fingerprint is stored with this digest."""
         return wanted == found or self._stored_as.get(wanted) == found
 
-    async def run(self, plan: Plan) -> Outcome:
-        """Carry out a plan wave by wave; the steps of a wave at once. Stops after the wave in which something fails."""
+    def run(self, plan: Plan) -> Work[Outcome]:
+        """Carry out a plan wave by wave, the steps of a wave together, then the rest.
+
+        It stops after the wave in which a step fails.
+        """
         done: list[Step] = []
         for wave in plan.waves:
-            results = await asyncio.gather(*(self._step(step) for step in wave), return_exceptions=True)
+            results: list[Any] = yield Together([self._step(step) for step in wave])
             done += [step for step, result in zip(wave, results, strict=True) if result is None]
             blocked = tuple(result for result in results if isinstance(result, Blocked))
-            failures = [result for result in results if isinstance(result, BaseException)]
-            for failure in failures:
-                if not isinstance(failure, ApiError):
-                    raise failure
-            if failures or blocked:
-                error = next((failure for failure in failures if isinstance(failure, ApiError)), None)
+            error = _first_error(results)
+            if error is not None or blocked:
                 return Outcome(done=tuple(done), blocked=(*blocked, *plan.blocked), error=error)
-        return Outcome(done=tuple(done), blocked=plan.blocked)
+        if plan.blocked:
+            return Outcome(done=tuple(done), blocked=plan.blocked)
+        later = [self.direct(write) for write in plan.writes], [self._edit(edit) for edit in plan.edits]
+        for work in later:
+            error = _first_error((yield Together(work))) if work else None
+            if error is not None:
+                return Outcome(done=tuple(done), error=error)
+        return Outcome(done=tuple(done))
 
-    async def edit(self, edits: Sequence[Edit]) -> ApiError | None:
-        """Change objects that others made, all at once; return the first refusal or failure."""
-        results = await asyncio.gather(*(self._edit(edit) for edit in edits), return_exceptions=True)
-        failures = [result for result in results if result is not None]
-        for failure in failures:
-            if not isinstance(failure, ApiError):
-                raise failure
-        return next((failure for failure in failures if isinstance(failure, ApiError)), None)
+    def edit(self, edits: Sequence[Edit]) -> Work[ApiError | None]:
+        """Change objects that others made, all together; return the first refusal or failure."""
+        results: list[Any] = yield Together([self._edit(edit) for edit in edits])
+        return _first_error(results)
 
-    async def _edit(self, edit: Edit) -> None:
+    def own(self, asked: Request, *, quiet: bool = True) -> Work[Any]:
+        """Send a write of our own and return the object as the server answered, in the form in which it is cached.
+
+        Args:
+            asked: A creation, replacement or patch.
+            quiet: Wake only the reconcilers that a write of others in between concerns, not those that the write
+                itself concerns.
+
+        Raises:
+            ApiError: The API server refuses, or does not answer.
+        """
+        resource = asked.resource
+        cache = self._caches.cache_of(resource)
+        if cache is None:
+            return self._caches.decode(resource, (yield asked))
+        if not quiet:
+            found = self._caches.decode(resource, (yield asked))
+            self._tell(resource, cache.put(found) if found is not None else None)
+            return found
+        key = asked.namespace + "/" + asked.name if asked.namespace else asked.name
+        with self._expected(resource, cache, key) as answer:
+            found = self._caches.decode(resource, (yield asked))
+            answer.append(found)
+        return found
+
+    def remove(self, asked: Request, version: int = 0) -> Work[bool]:
+        """Delete an object and return whether it was there; one that is gone leaves the cache.
+
+        Args:
+            asked: The deletion.
+            version: The object as it was known; the cache keeps a newer one. 0 to leave the cache alone.
+
+        Raises:
+            Conflict: The name belongs to an object of another uid or resourceVersion.
+        """
         try:
-            data = await self._client.request("GET", wire.path(edit.resource, edit.namespace, edit.name))
+            yield asked
         except NotFound:
-            return  # gone meanwhile: the watch will say so
+            cache = self._caches.cache_of(asked.resource)
+            if cache is not None and version:
+                cache.forget(_key(asked), version)
+            return False
+        return True
+
+    def direct(self, write: DirectWrite) -> Work[bool]:
+        """Carry out a write as it stands, and return whether it was; False for a refusal that it ignores."""
+        asked = write.request
+        try:
+            if asked.verb is Verb.DELETE:
+                return (yield from self.remove(asked, write.version))
+            if asked.subresource == "eviction":
+                yield asked
+            else:
+                yield from self.own(asked, quiet=write.quiet)
+        except write.ignores:
+            return False
+        return True
+
+    # -- one step -------------------------------------------------------------------------------
+
+    def _step(self, step: Step) -> Work[Blocked | None]:
+        if step.action is Action.CREATE:
+            return (yield from self._create(step))
+        if step.action is Action.UPDATE:
+            return (yield from self._update(step))
+        found = cast("Observed", step.observed)  # a deletion has one
+        asked = request.delete(step.resource, step.namespace, step.name, uid=found.uid)
+        yield from self.remove(asked, found.version)
+        return None
+
+    def _create(self, step: Step) -> Work[Blocked | None]:
+        child = cast("Child", step.child)  # a creation has one
+        try:
+            found: Observed = yield from self.own(request.create(child.object))
+        except AlreadyExists:
+            return (yield from self._meet(step))
+        self._remember(child, found)
+        return None
+
+    def _meet(self, step: Step) -> Work[Blocked | None]:
+        """Deal with an object that was there although the cache did not know it: ours, or another's."""
+        child = cast("Child", step.child)  # only creations and updates come here
+        try:
+            data = yield request.get(step.resource, step.namespace, step.name)
+        except NotFound as error:
+            # There a moment ago, gone now: the next try creates it.
+            raise AlreadyExists(str(error), status=409) from error
+        found = self._learn(step.resource, data)
+        if child.once:
+            yield from self._claim(step, child, found)
+            return None
+        outcome = step_for(child, found, self.equivalent)
+        if isinstance(outcome, Step):
+            return (yield from self._update(outcome))
+        return outcome
+
+    def _claim(self, step: Step, child: Child, found: Observed) -> Work[None]:
+        """Put our labels on an object that is not ours to change otherwise."""
+        wanted = child.object.metadata.labels
+        if any(found.labels.get(key) != value for key, value in wanted.items()):
+            body = {"metadata": {"labels": wanted, "resourceVersion": str(found.version)}}
+            yield from self.own(request.patch(step.resource, step.namespace, step.name, body))
+
+    def _update(self, step: Step) -> Work[Blocked | None]:
+        child, found = cast("Child", step.child), cast("Observed", step.observed)  # an update has both
+        try:
+            data = yield request.get(step.resource, step.namespace, step.name)
+        except NotFound:
+            self._forget(step)
+            return (yield from self._create(step))
+        live = _json.decode(data)
+        if live["metadata"]["uid"] != found.uid:
+            return (yield from self._meet(step))
+        patch = update_patch(child.object, live)
+        if not patch:
+            self._stored_as[fingerprint(child.object)] = self._learn(step.resource, data).digest
+            return None
+        if needs_new(step.resource, patch):
+            yield request.delete(step.resource, step.namespace, step.name, uid=found.uid)
+            self._forget(step)
+            return (yield from self._create(step))
+        seen: Observed = yield from self.own(
+            request.patch(step.resource, step.namespace, step.name, _at_version(patch, live))
+        )
+        self._remember(child, seen)
+        return None
+
+    def _edit(self, edit: Edit) -> Work[None]:
+        try:
+            data = yield request.get(edit.resource, edit.namespace, edit.name)
+        except NotFound:
+            return  # gone meanwhile: the watch will report it
         live = _json.decode(data)
         patch = edit.change(live)
         if not patch:
             self._learn(edit.resource, data)
             return
-        metadata = {**patch.get("metadata", {}), "resourceVersion": live["metadata"]["resourceVersion"]}
-        whole = {**patch, "metadata": metadata}
-        write = self._client.merge_patch(edit.resource, edit.namespace, edit.name, whole)
-        await self._write(edit.resource, edit.observed.key, write)
+        yield from self.own(request.patch(edit.resource, edit.namespace, edit.name, _at_version(patch, live)))
 
-    async def _step(self, step: Step) -> Blocked | None:
-        if step.action is Action.CREATE:
-            return await self._create(step)
-        if step.action is Action.UPDATE:
-            return await self._update(step)
-        return await self._delete(step)
+    # -- caches ---------------------------------------------------------------------------------
 
-    async def _create(self, step: Step) -> Blocked | None:
-        child = step.child
-        assert child is not None  # noqa: S101 - a creation has one
-        try:
-            found = await self._write(step.resource, step.key, self._client.create(child.object))
-        except AlreadyExists:
-            return await self._meet(step)
-        wanted = fingerprint(child.object)
-        if found.digest != wanted:
-            self._stored_as[wanted] = found.digest
-        return None
-
-    async def _meet(self, step: Step) -> Blocked | None:
-        """Deal with an object that was there although the cache did not know it: ours, or somebody else's."""
-        assert step.child is not None  # noqa: S101 - only creations and updates come here
-        try:
-            data = await self._client.request("GET", wire.path(step.resource, step.namespace, step.name))
-        except NotFound as error:
-            # There a moment ago, gone now: the next try creates it.
-            raise AlreadyExists(str(error), status=409) from error
-        if step.child.once:
-            await self._claim(step, data)
-            return None
-        outcome = step_for(step.child, self._learn(step.resource, data), self.equivalent)
-        if isinstance(outcome, Step):
-            return await self._update(outcome)
-        return outcome
-
-    async def _claim(self, step: Step, data: bytes) -> None:
-        """Put our labels on an object that is not ours to change otherwise."""
-        found = self._learn(step.resource, data)
-        wanted = step.child.object.metadata.labels if step.child is not None else {}
-        if any(found.labels.get(key) != value for key, value in wanted.items()):
-            patch = {"metadata": {"labels": wanted, "resourceVersion": str(found.version)}}
-            write = self._client.merge_patch(step.resource, step.namespace, step.name, patch)
-            await self._write(step.resource, step.key, write)
-
-    async def _update(self, step: Step) -> Blocked | None:
-        child, found = step.child, step.observed
-        assert child is not None  # noqa: S101 - an update has both
-        assert found is not None  # noqa: S101 - the same
-        try:
-            data = await self._client.request("GET", wire.path(step.resource, step.namespace, step.name))
-        except NotFound:
-            self._forget(step)
-            return await self._create(step)
-        live = _json.decode(data)
-        if live["metadata"]["uid"] != found.uid:
-            return await self._meet(step)
-        patch = update_patch(child.object, live)
-        if not patch:
-            seen = self._learn(step.resource, data)
-            self._stored_as[fingerprint(child.object)] = seen.digest
-            return None
-        if needs_new(step.resource, patch):
-            await self._client.delete(step.resource, step.namespace, step.name, uid=found.uid)
-            self._forget(step)
-            return await self._create(step)
-        metadata = {**patch.get("metadata", {}), "resourceVersion": live["metadata"]["resourceVersion"]}
-        whole = {**patch, "metadata": metadata}
-        seen = await self._write(
-            step.resource, step.key, self._client.merge_patch(step.resource, step.namespace, step.name, whole)
-        )
-        wanted = fingerprint(child.object)
-        if seen.digest != wanted:
-            self._stored_as[wanted] = seen.digest
-        return None
-
-    async def _delete(self, step: Step) -> None:
-        found = step.observed
-        assert found is not None  # noqa: S101 - a deletion has one
-        try:
-            await self._client.delete(step.resource, step.namespace, step.name, uid=found.uid)
-        except NotFound:
-            self._forget(step)
-
-    async def _write(self, resource: Resource, key: str, answer: Awaitable[bytes]) -> Observed:
-        """Await a write of ours, so that the watch's word of it wakes nobody."""
-        cache = self._cache_of(resource)
-        if cache is None:
-            return observe(resource, await answer)
+    @contextmanager
+    def _expected(self, resource: Resource, cache: Cache[Any], key: str) -> Generator[list[Any]]:
+        """Keep the watch's events of a key back while a write of ours is under way; the answer goes into the list."""
         cache.expect(key)
-        found = None
+        answer: list[Any] = []
         try:
-            found = observe(resource, await answer)
-            return found
+            yield answer
         finally:
-            change = cache.settle(key, found)
-            if change is not None:
-                self._news(resource, change)
+            self._tell(resource, cache.settle(key, answer[0] if answer else None))
+
+    def _tell(self, resource: Resource, change: Change[Any] | None) -> None:
+        if change is not None:
+            self._caches.news(resource, change)
 
     def _learn(self, resource: Resource, data: bytes) -> Observed:
         found = observe(resource, data)
-        cache = self._cache_of(resource)
+        cache = self._caches.cache_of(resource)
         if cache is not None:
             cache.put(found)
         return found
 
     def _forget(self, step: Step) -> None:
-        cache = self._cache_of(step.resource)
+        cache = self._caches.cache_of(step.resource)
         if cache is not None and step.observed is not None:
             cache.forget(step.key, step.observed.version)
 
+    def _remember(self, child: Child, found: Observed) -> None:
+        wanted = fingerprint(child.object)
+        if found.digest != wanted:
+            self._stored_as[wanted] = found.digest
+
+
+def _first_error(results: Sequence[Any]) -> ApiError | None:
+    """Return the first refusal or failure of the API server.
+
+    Raises:
+        TenantryError: The work itself found that something is wrong.
+    """
+    for result in results:
+        if isinstance(result, TenantryError) and not isinstance(result, ApiError):
+            raise result
+    return next((result for result in results if isinstance(result, ApiError)), None)
+
+
+def _key(asked: Request) -> str:
+    return f"{asked.namespace}/{asked.name}" if asked.namespace else asked.name
+
+
+def _at_version(patch: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a patch that holds only at the resourceVersion that was read."""
+    metadata = {**patch.get("metadata", {}), "resourceVersion": live["metadata"]["resourceVersion"]}
+    return {**patch, "metadata": metadata}
+
 
 def needs_new(resource: Resource, patch: Mapping[str, Any]) -> bool:
-    """Tell whether a merge patch touches what the server never changes."""
+    """Return whether a merge patch touches a field that the API server never changes."""
     return any(_touches(patch, path) for path in IMMUTABLE.get(resource.plural, ()))
 
 

@@ -7,7 +7,7 @@ events do no harm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -44,9 +44,9 @@ class Cache(Generic[C]):
         indexes: A name and a function from an object to the values that it is found under.
     """
 
-    def __init__(self, indexes: dict[str, Callable[[C], Iterable[str]]] | None = None) -> None:
+    def __init__(self, indexes: Mapping[str, Callable[[C], Iterable[str]]] | None = None) -> None:
         self._objects: dict[str, C] = {}
-        self._index_functions = indexes or {}
+        self._index_functions = dict(indexes or {})
         self._indexes: dict[str, dict[str, set[str]]] = {name: {} for name in self._index_functions}
         # Deletions that we know of before the watch tells: an older event must not bring the object back.
         self._gone: dict[str, int] = {}
@@ -62,6 +62,18 @@ class Cache(Generic[C]):
     def __iter__(self) -> Iterator[C]:
         """Iterate over the objects as they are now."""
         return iter(list(self._objects.values()))
+
+    def has_index(self, name: str) -> bool:
+        """Return whether objects can be found by an index."""
+        return name in self._index_functions
+
+    def add_index(self, name: str, function: Callable[[C], Iterable[str]]) -> None:
+        """Find the objects by one more index, those that are there already too."""
+        self._index_functions[name] = function
+        index = self._indexes[name] = {}
+        for value in self._objects.values():
+            for found in function(value):
+                index.setdefault(found, set()).add(value.key)
 
     def get(self, key: str) -> C | None:
         """Return an object, None where there is none."""

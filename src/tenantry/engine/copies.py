@@ -1,39 +1,33 @@
-"""Writes copies of objects: whole, by POST and PUT, so that a thousand of them cost a thousand requests and no read.
-
-What the server answers is taken into the caches; where others wrote meanwhile, `look` tells what is there now.
-"""
+"""Write copies of objects: whole, by POST and PUT, so that a thousand of them cost a thousand requests and no read."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable
-from contextlib import suppress
 
-from tenantry.api.errors import NotFound
 from tenantry.api.model import Resource, object_key
+from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Inheritable, Observed, observe
-from tenantry.engine.runtime import Engine
-from tenantry.kube import wire
+from tenantry.engine.request import Request, Verb
 
 REMEMBERED = 10_000
-"""How many copies may be kept in mind that the server stores in another way than they were written."""
+"""How many copies are remembered that the API server stores in another form than they were written."""
 
 
 class Copier:
-    """Writes with the engine's client.
+    """Write copies to a cluster.
 
     Args:
-        engine: Its caches hear of every write.
+        cluster: Its caches hear of every write.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         # By copy: the likeness that it should have, and the one that it was stored with. A mutating webhook may add
         # to every object of a namespace, and must not be fought.
         self._stored_as: OrderedDict[tuple[Resource, str], tuple[bytes, bytes]] = OrderedDict()
 
     def is_like(self, resource: Resource, found: Inheritable, wanted: bytes) -> bool:
-        """Tell whether a copy is what becomes of an object of this likeness."""
+        """Return whether a copy is what becomes of an object of this likeness."""
         return found.likeness == wanted or self._stored_as.get((resource, found.key)) == (wanted, found.likeness)
 
     async def create(self, resource: Resource, namespace: str, name: str, body: bytes, wanted: bytes) -> None:
@@ -49,8 +43,9 @@ class Copier:
         Raises:
             AlreadyExists: An object of this name is there.
         """
-        request = self._engine.client.request("POST", wire.path(resource, namespace), query=self._manager, body=body)
-        await self._write(resource, object_key(namespace, name), request, wanted)
+        await self._write(
+            Request(verb=Verb.CREATE, resource=resource, namespace=namespace, name=name, body=body), wanted
+        )
 
     async def replace(self, resource: Resource, found: Observed, body: bytes, wanted: bytes) -> None:
         """PUT a copy in the place of one whose resourceVersion the body names.
@@ -59,9 +54,8 @@ class Copier:
             Conflict: It is no longer at that resourceVersion.
             NotFound: It is gone.
         """
-        url = wire.path(resource, found.namespace, found.name)
-        request = self._engine.client.request("PUT", url, query=self._manager, body=body)
-        await self._write(resource, found.key, request, wanted)
+        asked = Request(verb=Verb.REPLACE, resource=resource, namespace=found.namespace, name=found.name, body=body)
+        await self._write(asked, wanted)
 
     async def delete(self, resource: Resource, found: Observed) -> None:
         """DELETE a copy, and not another object of its name.
@@ -69,50 +63,33 @@ class Copier:
         Raises:
             Conflict: The name belongs to another object now.
         """
-        with suppress(NotFound):
-            await self._engine.client.delete(resource, found.namespace, found.name, uid=found.uid)
-        self._engine.cache(resource).forget(found.key, found.version)
+        await self._cluster.writer.remove(resource, found.namespace, found.name, uid=found.uid)
+        self._cluster.cache(resource).forget(found.key, found.version)
 
     async def read(self, resource: Resource, namespace: str, name: str) -> bytes | None:
-        """GET an object; None where there is none."""
-        try:
-            return await self._engine.client.request("GET", wire.path(resource, namespace, name))
-        except NotFound:
-            return None
+        """GET an object; None if there is none."""
+        return await self._cluster.live.find(resource, namespace, name)
 
     async def look(self, resource: Resource, namespace: str, name: str) -> Observed | None:
         """GET an object, tell the cache, and return what was seen."""
-        cache = self._engine.cache(resource)
+        cache = self._cluster.cache(resource)
         data = await self.read(resource, namespace, name)
-        key = object_key(namespace, name)
         if data is None:
-            known = cache.get(key)
+            known = cache.get(object_key(namespace, name))
             if known is not None:
-                cache.forget(key, known.version)
+                cache.forget(known.key, known.version)
             return None
         found = observe(resource, data)
-        # What is left out of the watch is left out of the cache: nobody would tell it that the object is gone.
+        # What is left out of the watch is left out of the cache: no event would report that the object is gone.
         if isinstance(found, Inheritable):
             change = cache.put(found)
             if change is not None:
-                self._engine.news(resource, change)
+                self._cluster.news(resource, change)
         return found
 
-    async def _write(self, resource: Resource, key: str, answer: Awaitable[bytes], wanted: bytes) -> None:
-        cache = self._engine.cache(resource)
-        cache.expect(key)
-        found: Observed | None = None
-        try:
-            found = observe(resource, await answer)
-        finally:
-            change = cache.settle(key, found)
-            if change is not None:
-                self._engine.news(resource, change)
+    async def _write(self, asked: Request, wanted: bytes) -> None:
+        found: object = await self._cluster.writer.own(asked, quiet=True)
         if wanted and isinstance(found, Inheritable) and found.likeness != wanted:
-            self._stored_as[resource, key] = (wanted, found.likeness)
+            self._stored_as[asked.resource, found.key] = (wanted, found.likeness)
             while len(self._stored_as) > REMEMBERED:
                 self._stored_as.popitem(last=False)
-
-    @property
-    def _manager(self) -> dict[str, str]:
-        return {"fieldManager": self._engine.client.field_manager}

@@ -17,7 +17,7 @@ from tenantry.api.errors import ApiError, NotFound
 from tenantry.api.marks import MANAGER
 from tenantry.api.model import KubernetesObject, Model, ObjectMeta, Resource
 from tenantry.engine.clock import Clock, rfc3339_micro
-from tenantry.kube.client import Client
+from tenantry.engine.writer import Writer
 
 REMEMBERED = 1000
 WAITING = 1000
@@ -75,13 +75,13 @@ class Recorder:
     """Takes events at once and writes them in the background; a full queue drops them, never the work.
 
     Args:
-        client: Its own connections are not needed: events are few.
+        writer: Sends them.
         clock: For their times and names.
         instance: Which replica speaks.
     """
 
-    def __init__(self, client: Client, clock: Clock, instance: str) -> None:
-        self._client = client
+    def __init__(self, writer: Writer, clock: Clock, instance: str) -> None:
+        self._writer = writer
         self._clock = clock
         self._instance = instance
         self._queue: asyncio.Queue[_Said] = asyncio.Queue(WAITING)
@@ -119,14 +119,14 @@ class Recorder:
             namespace, name, count = known
             series = {"series": {"count": count + 1, "lastObservedTime": now}}
             try:
-                await self._client.merge_patch(Event.resource, namespace, name, series)
+                await self._writer.patch(Event.resource, namespace, name, series)
             except NotFound:
                 del self._written[identity]  # events live for an hour: begin anew
             else:
                 self._remember(identity, (namespace, name, count + 1))
                 return
         event = self._event(said, now)
-        await self._client.create(event)
+        await self._writer.create(event)
         self._remember(identity, (event.metadata.namespace, event.metadata.name, 1))
 
     def _remember(self, identity: tuple[str, str, str], value: tuple[str, str, int]) -> None:

@@ -48,6 +48,7 @@ class Informer(Generic[C]):
         on_change: Told of each change that was not a write of our own, in order.
         selectors: `labelSelector` and `fieldSelector`.
         indexes: See `Cache`.
+        cluster: The `ClusterId` of the API server, for logs.
     """
 
     def __init__(
@@ -57,14 +58,17 @@ class Informer(Generic[C]):
         on_change: Callable[[Change[C]], None],
         *,
         selectors: Mapping[str, str] | None = None,
-        indexes: dict[str, Callable[[C], Iterable[str]]] | None = None,
+        indexes: Mapping[str, Callable[[C], Iterable[str]]] | None = None,
+        cluster: str = "",
     ) -> None:
         self.resource = resource
+        self.cluster = cluster
         self.cache: Cache[C] = Cache(indexes)
         self.synced = asyncio.Event()
         self.selectors = selectors
         self.decode = decode
         self.on_change = on_change
+        self._last_seen = ""
 
     async def run(self, client: Client) -> None:
         """List and watch until cancelled. Failures are waited out; only a change of the cache is ever seen outside."""
@@ -85,14 +89,14 @@ class Informer(Generic[C]):
                 version = ""
                 self._emit(self.cache.clear())
                 await asyncio.sleep(LAST_DELAY_SECONDS)
-            except ApiError as error:
-                # A watch that broke goes on where it was; a failed list begins again.
-                log.warning("watch failed", extra={"resource": self.resource.full_name, "error": str(error)})
+            except (ApiError, msgspec.MsgspecError, ValueError) as error:
+                # A watch that broke goes on where it was; a failed list begins again. A server that sends what is no
+                # Kubernetes object, or no number as resourceVersion, must not end the work on other servers.
+                fields = {"cluster": self.cluster, "resource": self.resource.full_name, "error": str(error)}
+                log.warning("watch failed", extra=fields)
                 version = self._last_seen if isinstance(error, Unreachable) and version else ""
                 await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
                 delay = min(delay * 2, LAST_DELAY_SECONDS)
-
-    _last_seen = ""
 
     async def _list(self, client: Client) -> str:
         listed: set[str] = set()
@@ -141,7 +145,11 @@ class Informer(Generic[C]):
             return self.decode(raw)
         except msgspec.MsgspecError as error:
             meta = _identified.decode(raw).metadata
-            fields = {"resource": self.resource.full_name, "key": object_key(meta.namespace, meta.name)}
+            fields = {
+                "cluster": self.cluster,
+                "resource": self.resource.full_name,
+                "key": object_key(meta.namespace, meta.name),
+            }
             log.warning("object not understood: it is left alone", extra={**fields, "error": str(error)})
             return None
 

@@ -19,6 +19,8 @@ import msgspec
 from tenantry.api.errors import AlreadyExists, ApiError, Conflict, NotFound
 from tenantry.api.model import KubernetesObject, Model, ObjectMeta, Resource
 from tenantry.engine.clock import Clock, rfc3339_micro
+from tenantry.engine.reader import Reader
+from tenantry.engine.writer import Writer
 from tenantry.kube.client import Client
 
 DURATION_SECONDS = 15
@@ -61,7 +63,8 @@ class Election:
     """
 
     def __init__(self, client: Client, clock: Clock, *, namespace: str, identity: str) -> None:
-        self._client = client
+        self._reader = Reader(client)
+        self._writer = Writer(client)
         self._clock = clock
         self._namespace = namespace
         self.identity = identity
@@ -102,7 +105,7 @@ class Election:
     async def release(self) -> None:
         """Let another one begin at once."""
         try:
-            lease = await self._client.get(Lease, NAME, self._namespace)
+            lease = await self._reader.get(Lease, NAME, self._namespace)
             if lease.spec.holder_identity == self.identity:
                 await self._write(lease, msgspec.structs.replace(lease.spec, holder_identity=None, renew_time=None))
         except ApiError as error:
@@ -111,13 +114,13 @@ class Election:
     async def request(self) -> None:
         """Name ourselves as the preferred holder: whoever holds the lease lets go within `RENEW_SECONDS`."""
         patch = {"metadata": {"annotations": {PREFERRED_HOLDER: self.identity}}}
-        await self._client.merge_patch(Lease.resource, self._namespace, NAME, patch)
+        await self._writer.patch(Lease.resource, self._namespace, NAME, patch)
 
     async def _try(self) -> bool:
         """Take or renew the lease if it is ours to take; tell whether it is ours now."""
         now = self._clock.monotonic()
         try:
-            lease = await self._client.get(Lease, NAME, self._namespace)
+            lease = await self._reader.get(Lease, NAME, self._namespace)
         except NotFound:
             return await self._create(now)
         self.holder = lease.spec.holder_identity or ""
@@ -159,7 +162,7 @@ class Election:
         if spec.holder_identity and not self._mine(lease):
             metadata["annotations"] = {PREFERRED_HOLDER: None}  # whoever takes it has been preferred enough
         patch = {"metadata": metadata, "spec": _spec_patch(spec)}
-        await self._client.merge_patch(Lease.resource, self._namespace, NAME, patch)
+        await self._writer.patch(Lease.resource, self._namespace, NAME, patch)
 
     def _mine(self, lease: Lease) -> bool:
         return lease.spec.holder_identity == self.identity
@@ -173,7 +176,7 @@ class Election:
             lease_transitions=0,
         )
         try:
-            await self._client.create(Lease(metadata=ObjectMeta(name=NAME, namespace=self._namespace), spec=spec))
+            await self._writer.create(Lease(metadata=ObjectMeta(name=NAME, namespace=self._namespace), spec=spec))
         except AlreadyExists:
             return False
         self._renewed = now

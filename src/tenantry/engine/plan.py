@@ -1,7 +1,7 @@
 """What has to be written so that the world is as desired: pure, the same for apply, diff and render.
 
 desired children ─┐
-observed objects ─┼─► plan() ─► waves of steps, and what stands in the way
+observed objects ─┼─► compare() ─► Plan: waves of steps, and what stands in the way
 stale objects    ─┘
 """
 
@@ -14,8 +14,10 @@ from typing import Any, cast
 import msgspec
 
 from tenantry.api import reasons
+from tenantry.api.errors import ApiError, NotFound
 from tenantry.api.model import KubernetesObject, Resource, object_key
 from tenantry.engine.observed import Observed, fingerprint, given, is_ours
+from tenantry.engine.request import Request
 
 
 class Action(StrEnum):
@@ -108,16 +110,41 @@ class Blocked(msgspec.Struct, frozen=True, kw_only=True):
     passing: bool = False
 
 
+class DirectWrite(msgspec.Struct, frozen=True, kw_only=True):
+    """One write that is known whole, of an object that others own: nothing is read before it.
+
+    Args:
+        request: A creation, patch, deletion or eviction; its preconditions are in its body.
+        quiet: Do not wake the reconcilers that the write itself concerns.
+        version: For a deletion: the object as it was seen.
+        ignores: Refusals that are no failure, because the object is gone or another reconcile will look again.
+    """
+
+    request: Request
+    quiet: bool = False
+    version: int = 0
+    ignores: tuple[type[ApiError], ...] = (NotFound,)
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Waves of steps in order; deletions are the last. What is blocked ends the plan at its wave."""
+    """Waves of steps in order; deletions are the last. What is blocked ends the plan at its wave.
+
+    Args:
+        waves: The steps of one wave are carried out together.
+        blocked: What stands in the way.
+        writes: Writes of objects that others own, together and after the waves, if nothing is blocked.
+        edits: Changes of objects that others made, after everything else, if nothing is blocked.
+    """
 
     waves: tuple[tuple[Step, ...], ...] = ()
     blocked: tuple[Blocked, ...] = ()
+    writes: tuple[DirectWrite, ...] = ()
+    edits: tuple[Edit, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether the world is as desired."""
-        return not self.waves and not self.blocked
+        """Return whether the world is as desired, as far as it can be known without reading what edits concern."""
+        return not self.waves and not self.blocked and not self.writes
 
 
 Lookup = Callable[[Resource, str], Observed | None]
@@ -130,7 +157,7 @@ def same(wanted: bytes, found: bytes) -> bool:
     return wanted == found
 
 
-def plan(
+def compare(
     children: Sequence[Child],
     lookup: Lookup,
     *,

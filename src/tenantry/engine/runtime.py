@@ -1,363 +1,348 @@
-"""Runs controllers: their informers, one queue, workers, and what they share.
+"""Run controllers over any number of clusters: one queue, one set of workers, one TaskGroup.
 
-Work begins when every cache is in step, and ends when the lease is lost or the process is told to stop: what is under
-way may finish, nothing new is begun.
+    Cluster.listen ─► keys ─► lane of the cluster (WorkQueue) ─► workers ─► Controller.reconcile(cluster, key)
+
+Each cluster has a lane with a limit of its own: one that hangs, refuses or answers slowly occupies its own workers and
+no others, and its lane backs off while its API server cannot be reached. A lane opens once the caches of its cluster
+are in step. Clusters are added and removed while the runtime runs.
+
+Work ends when the runtime is told to stop: what is under way may finish, nothing new begins.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
 
-import msgspec
-
-from tenantry.api.errors import ApiError, NotFound, RetryableError, TenantryError
-from tenantry.api.model import KubernetesObject, Resource
-from tenantry.engine.apply import Applier
-from tenantry.engine.cache import Cache, Change
+from tenantry.api.errors import ApiError, RetryableError, TenantryError, Unreachable
 from tenantry.engine.clock import Clock
-from tenantry.engine.crds import CrdState, observe_crd
-from tenantry.engine.events import Recorder
-from tenantry.engine.informer import Informer
+from tenantry.engine.cluster import Cluster, ClusterId, Listener, Watch
 from tenantry.engine.metrics import Metrics
-from tenantry.engine.observed import Observed
 from tenantry.engine.workqueue import WorkQueue
-from tenantry.kube.client import Client
 
 WORKERS = 128
+"""How many keys of one cluster are reconciled at once, unless the cluster is added with another limit."""
+
 RECONCILE_SECONDS = 120.0
-"""A reconcile that takes longer is broken off, so that it does not hold a worker for ever."""
+"""A reconcile that takes longer is cancelled, so that it does not hold a worker for ever."""
 
-REQUIRE_SECONDS = 20.0
-"""How long the first list of a kind may take that is watched on demand."""
-
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
+FIRST_PAUSE_SECONDS = 0.1
+LAST_PAUSE_SECONDS = 2.0
+"""How long a lane waits after a reconcile could not reach the API server; twice as long each time in a row."""
 
 log = logging.getLogger(__name__)
 
 
-class Watch(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind that a controller needs.
-
-    Args:
-        resource: The kind.
-        decode: From JSON to what is cached.
-        keys: From a change to the keys that it concerns.
-        selectors: `labelSelector` and `fieldSelector`.
-        indexes: See `Cache`.
-        optional: The cluster may not have the kind; it comes and goes with its CRD.
-    """
-
-    resource: Resource
-    decode: Callable[[msgspec.Raw], Any]
-    keys: Callable[[Change[Any]], Iterable[str]]
-    selectors: Mapping[str, str] | None = None
-    indexes: dict[str, Callable[[Any], Iterable[str]]] | None = None
-    optional: bool = False
-
-
 class Controller(Protocol):
-    """What the engine runs."""
+    """What the runtime runs: one instance for each cluster."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Return its name in logs and metrics."""
+        ...
+
+    @property
+    def kind(self) -> type:
+        """Return what `Cluster.wake` knows it by: the kind that it reconciles, or its own class."""
+        ...
 
     def watches(self) -> Sequence[Watch]:
-        """Return the kinds that wake it."""
+        """Return the kinds that wake it; the first is the one whose objects its keys name."""
         ...
 
-    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:
-        """Bring one key to what it should be; return in how many seconds to look again, None for never."""
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:
+        """Bring one key to what it should be.
+
+        Args:
+            cluster: The cluster whose key it is.
+            key: The key.
+            attempt: How many tries failed before this one.
+
+        Returns:
+            In how many seconds to look again, None for never.
+        """
         ...
 
 
-Key = tuple[str, str]
-"""A controller's name and its key."""
+Item = tuple[str, str]
+"""A controller's name and a key. Which cluster is meant, its lane says."""
 
 
-class Engine:
-    """The shared parts of all controllers.
+class ClusterLane:
+    """The keys of one cluster that wait or are worked on.
 
     Args:
-        client: Its field manager signs every write.
-        controllers: By name they share the queue and the workers.
+        cluster: Whose keys.
+        controllers: What reconciles them.
+        workers: How many at once.
         clock: The time.
-        metrics: Counted into.
-        recorder: Writes events.
+        added: Called when there is something to do.
     """
 
     def __init__(
-        self, client: Client, controllers: Sequence[Controller], *, clock: Clock, metrics: Metrics, recorder: Recorder
+        self,
+        cluster: Cluster,
+        controllers: Sequence[Controller],
+        *,
+        workers: int,
+        clock: Clock,
+        added: Callable[[], None],
     ) -> None:
-        self.client = client
-        self.clock = clock
-        self.recorder = recorder
-        self.applier = Applier(client, self._observed_cache, self.news)
-        self.is_synced = False
-        self._stopping = False
-        self._metrics = metrics
-        self._controllers = {controller.name: controller for controller in controllers}
-        self._queue: WorkQueue[Key] = WorkQueue()
-        self._wake = asyncio.Event()
-        self._informers: dict[Resource, Informer[Any]] = {}
-        self._optional: dict[Resource, list[tuple[str, Watch]]] = {}
-        self._optional_tasks: dict[Resource, asyncio.Task[None]] = {}
-        self._group: asyncio.TaskGroup | None = None
-        self._watching: list[asyncio.Task[None]] = []
-        wanted: dict[Resource, list[tuple[str, Watch]]] = {}
-        for controller in controllers:
-            for watch in controller.watches():
-                wanted.setdefault(watch.resource, []).append((controller.name, watch))
-        for resource, listeners in wanted.items():
-            if listeners[0][1].optional:
-                self._optional[resource] = listeners
-            else:
-                self._informers[resource] = self._informer(listeners)
+        self.cluster = cluster
+        self.controllers = {controller.name: controller for controller in controllers}
+        self.queue: WorkQueue[Item] = WorkQueue()
+        self.limit = workers
+        self.is_open = False
+        self.serving: asyncio.Task[None] | None = None
+        self.working: set[asyncio.Task[None]] = set()
+        self._clock = clock
+        self._added = added
+        self._pause = 0.0
+        self._paused_until = 0.0
 
-    # -- what controllers use -------------------------------------------------------------------
+    # -- what a Cluster asks for ----------------------------------------------------------------
 
-    def cache(self, resource: Resource) -> Cache[Any]:
-        """Return the cache of a kind that some controller watches."""
-        return self._informers[resource].cache
+    def listener(self, controller: str, watch: Watch) -> Listener:
+        """Return the listener through which a controller hears of a kind."""
+        return Listener(
+            owner=self.cluster.id,
+            name=controller,
+            watch=watch,
+            add=partial(self.add, controller),
+            add_all=partial(self._add_all, controller),
+        )
 
-    def observed_caches(self, resources: Iterable[Resource]) -> dict[Resource, Cache[Observed]]:
-        """Return the caches of those kinds that the cluster has."""
-        return {resource: self._informers[resource].cache for resource in resources if resource in self._informers}
-
-    def controller(self, name: str) -> Controller:
-        """Return one of the controllers, for another one that needs its work done."""
-        return self._controllers[name]
-
-    def news(self, resource: Resource, change: Change[Any]) -> None:
-        """Wake whoever a change concerns that came to light beside the watch."""
-        informer = self._informers.get(resource)
-        if informer is not None:
-            informer.on_change(change)
-
-    async def write_status(self, value: KubernetesObject) -> None:
-        """PUT an object's status at the resourceVersion that it was read at, and take the answer into the cache.
-
-        Raises:
-            Conflict: The object has changed since; look at it again.
-        """
-        await self._write(value, self.client.replace(value, subresource="status"))
-
-    async def patch_metadata(self, value: KubernetesObject, metadata: Mapping[str, Any]) -> None:
-        """Change an object's metadata at the resourceVersion that it was read at, by a merge patch.
-
-        Raises:
-            Conflict: The object has changed since; look at it again.
-        """
-        meta = value.metadata
-        patch = {"metadata": {**metadata, "resourceVersion": meta.resource_version}}
-        await self._write(value, self.client.merge_patch(value.resource, meta.namespace, meta.name, patch))
-
-    async def _write(self, value: KubernetesObject, answer: Awaitable[bytes]) -> None:
-        """Await a write of ours, so that the watch's word of it wakes nobody; an object that is gone needs none."""
-        informer = self._informers[value.resource]
-        informer.cache.expect(value.key)
-        found = None
-        try:
-            found = informer.decode(msgspec.Raw(await answer))
-        except NotFound:
-            log.debug("deleted before it was written", extra={"key": value.key})
-        finally:
-            change = informer.cache.settle(value.key, found)
-            if change is not None:
-                informer.on_change(change)
-
-    async def delete(self, value: KubernetesObject) -> None:
-        """Ask for the end of an object as it was seen: another one of its name stays."""
-        meta = value.metadata
-        try:
-            await self.client.delete(value.resource, meta.namespace, meta.name, uid=meta.uid)
-        except NotFound:
-            log.debug("gone already", extra={"key": value.key})
-
-    async def require(self, controller: str, watch: Watch) -> Cache[Any]:
-        """Return the cache of a kind that is watched from the first time that somebody needs it, once it is in step.
-
-        Raises:
-            TimeoutError: The API server does not list the kind in time.
-        """
-        informer = self._informers.get(watch.resource)
-        if informer is None:
-            log.info("kind is needed now", extra={"resource": watch.resource.full_name})
-            informer = self._informers[watch.resource] = self._informer([(controller, watch)])
-            if self._group is None:
-                raise RuntimeError("the engine does not run")
-            self._watching.append(self._group.create_task(informer.run(self.client)))
-        if not informer.synced.is_set():
-            async with asyncio.timeout(REQUIRE_SECONDS):
-                await informer.synced.wait()
-        return informer.cache
-
-    def wake(self, controller: str, key: str) -> None:
-        """Have a key worked on as soon as possible, for a reason that no watch tells."""
-        self._queue.add((controller, key), self.clock.monotonic())
-        self._wake.set()
+    def wake(self, kind: type, key: str) -> None:
+        """Add a key for every controller of a kind."""
+        for controller in self.controllers.values():
+            if controller.kind is kind:
+                self.add(controller.name, key)
 
     def forget(self, controller: str, key: str) -> None:
-        """Drop what the queue remembers of a key whose object is gone."""
-        self._queue.forget((controller, key))
+        """Drop what is remembered of a key."""
+        self.queue.forget((controller, key))
 
-    # -- running --------------------------------------------------------------------------------
+    def add(self, controller: str, key: str) -> None:
+        """Have a key reconciled as soon as possible."""
+        self.queue.add((controller, key), self._clock.monotonic())
+        self._added()
+
+    def _add_all(self, controller: str) -> None:
+        """Have every key of a controller reconciled: the presence of a kind may decide about any of them."""
+        primary = self.controllers[controller].watches()[0]
+        for value in (primary.cluster or self.cluster).cache(primary.resource):
+            self.add(controller, value.key)
+
+    # -- what the Runtime asks for --------------------------------------------------------------
+
+    def take(self, now: float) -> Item | None:
+        """Return the next key; None while there is none, all workers are busy, or the lane waits."""
+        if not self.is_open or now < self._paused_until or self.queue.working >= self.limit:
+            return None
+        return self.queue.take(now)
+
+    def next_wake(self, now: float) -> float | None:
+        """Return when to look again, None for when something is added or ends."""
+        if not self.is_open or self.queue.working >= self.limit:
+            return None
+        if now < self._paused_until:
+            return self._paused_until
+        return self.queue.next_wake()
+
+    def reached(self) -> None:
+        """Say that the API server answers."""
+        self._pause = 0.0
+
+    def not_reached(self, now: float) -> None:
+        """Begin nothing for a while: the API server does not answer."""
+        if now >= self._paused_until:
+            self._pause = min(max(FIRST_PAUSE_SECONDS, 2 * self._pause), LAST_PAUSE_SECONDS)
+            self._paused_until = now + self._pause
+
+
+class Runtime:
+    """Run controllers.
+
+    Args:
+        clock: The time.
+        metrics: Counted into, by cluster.
+    """
+
+    def __init__(self, *, clock: Clock, metrics: Metrics) -> None:
+        self.clock = clock
+        self._metrics = metrics
+        self._lanes: dict[ClusterId, ClusterLane] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._wake = asyncio.Event()
+        self._stopping = False
+
+    @property
+    def is_synced(self) -> bool:
+        """Return whether the caches of every cluster are in step."""
+        return all(lane.is_open for lane in self._lanes.values())
+
+    def add(self, cluster: Cluster, controllers: Sequence[Controller], *, workers: int = WORKERS) -> None:
+        """Run controllers on a cluster from now on, or from `run` on.
+
+        Args:
+            cluster: Its client is open.
+            controllers: Their watches may name other clusters, which must be in the runtime already.
+            workers: How many of its keys are reconciled at once.
+
+        Raises:
+            ValueError: There is a cluster of this id already, or two controllers want a kind in different forms.
+        """
+        if cluster.id in self._lanes:
+            raise ValueError(f"cluster {cluster.id!r} is in the runtime already")
+        adds = self._metrics.queue_adds.labels(cluster.id, "tenantry")
+
+        def added() -> None:
+            adds.inc()
+            self._wake.set()
+
+        lane = ClusterLane(cluster, controllers, workers=workers, clock=self.clock, added=added)
+        cluster.join(lane)
+        for controller in controllers:
+            for watch in controller.watches():
+                (watch.cluster or cluster).listen(lane.listener(controller.name, watch))
+        self._lanes[cluster.id] = lane
+        if self._group is not None:
+            lane.serving = self._group.create_task(self._serve(lane))
+
+    def cluster(self, cluster_id: ClusterId) -> Cluster:
+        """Return one of the clusters.
+
+        Raises:
+            KeyError: There is none of this id.
+        """
+        return self._lanes[cluster_id].cluster
+
+    async def remove(self, cluster_id: ClusterId) -> None:
+        """End the work on a cluster: its reconciles are cancelled, its watches closed, its caches dropped."""
+        lane = self._lanes.pop(cluster_id)
+        lane.is_open = False
+        for each in self._lanes.values():
+            each.cluster.leave(cluster_id)
+        tasks = [*lane.working, *([lane.serving] if lane.serving is not None else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        lane.cluster.leave(cluster_id)
+        lane.cluster.join(None)
+        self._metrics.forget_cluster(cluster_id)
 
     async def run(self) -> None:
         """Work until `stop`, when what is under way finishes first; a cancellation breaks it off."""
         async with asyncio.TaskGroup() as group:
             self._group = group
-            self._watching.append(group.create_task(self.recorder.run()))
-            for informer in list(self._informers.values()):
-                self._watching.append(group.create_task(informer.run(self.client)))
-            if self._optional:
-                await self._watch_optional(group)
-            for informer in list(self._informers.values()):
-                await informer.synced.wait()
-            self.is_synced = True
-            log.info("caches are in step", extra={"objects": self.count()})
-            await self._dispatch()
-            for task in [*self._watching, *self._optional_tasks.values()]:
-                task.cancel()
+            try:
+                for lane in self._lanes.values():
+                    lane.serving = group.create_task(self._serve(lane))
+                while not self._stopping:
+                    self._begin(group)
+                    await self._wait()
+                busy = [task for lane in self._lanes.values() for task in lane.working]
+                if busy:
+                    await asyncio.wait(busy)
+            finally:
+                self._group = None
+                for lane in self._lanes.values():
+                    if lane.serving is not None:
+                        lane.serving.cancel()
 
     def stop(self) -> None:
         """Begin nothing new; `run` returns when what is under way is done."""
         self._stopping = True
         self._wake.set()
 
-    def count(self) -> int:
-        """Return how many objects the caches hold, and tell the metrics."""
-        for resource, informer in self._informers.items():
-            self._metrics.cached.labels(resource.full_name).set(len(informer.cache))
-        self._metrics.queue_depth.labels("tenantry").set(self._queue.ready)
-        self._metrics.active_workers.labels("tenantry").set(self._queue.working)
-        return sum(len(informer.cache) for informer in self._informers.values())
+    def count(self) -> None:
+        """Bring the gauges up to date."""
+        for cluster_id, lane in self._lanes.items():
+            for resource, number in lane.cluster.count().items():
+                self._metrics.cached.labels(cluster_id, resource.full_name).set(number)
+            self._metrics.queue_depth.labels(cluster_id, "tenantry").set(lane.queue.ready)
+            self._metrics.active_workers.labels(cluster_id, "tenantry").set(lane.queue.working)
 
-    async def _dispatch(self) -> None:
-        """Hand keys to workers as they become free."""
-        async with asyncio.TaskGroup() as workers:
-            while not self._stopping:
-                while self._queue.working < WORKERS:
-                    key = self._queue.take(self.clock.monotonic())
-                    if key is None:
-                        break
-                    workers.create_task(self._work(key))
-                await self._wait()
+    # -- lanes ----------------------------------------------------------------------------------
+
+    async def _serve(self, lane: ClusterLane) -> None:
+        """Keep the caches of a cluster in step, and open its lane once they are."""
+
+        def synced() -> None:
+            lane.is_open = True
+            self._wake.set()
+
+        try:
+            await lane.cluster.run(synced)
+        finally:
+            lane.is_open = False
+
+    def _begin(self, group: asyncio.TaskGroup) -> None:
+        """Hand keys to workers, one of each lane in turn, as long as a lane has both."""
+        now = self.clock.monotonic()
+        lanes = list(self._lanes.values())
+        while lanes:
+            busy: list[ClusterLane] = []
+            for lane in lanes:
+                item = lane.take(now)
+                if item is not None:
+                    task = group.create_task(self._work(lane, item))
+                    lane.working.add(task)
+                    task.add_done_callback(lane.working.discard)
+                    busy.append(lane)
+            lanes = busy
 
     async def _wait(self) -> None:
         self._wake.clear()
-        wake_at = self._queue.next_wake() if self._queue.working < WORKERS else None
-        take_back = self.clock.call_at(wake_at, self._wake.set) if wake_at is not None else None
+        now = self.clock.monotonic()
+        times = [when for lane in self._lanes.values() if (when := lane.next_wake(now)) is not None]
+        take_back = self.clock.call_at(min(times), self._wake.set) if times else None
         try:
             await self._wake.wait()
         finally:
             if take_back is not None:
                 take_back()
 
-    async def _work(self, key: Key) -> None:
-        name, item = key
+    async def _work(self, lane: ClusterLane, item: Item) -> None:
+        name, key = item
         began = self.clock.monotonic()
         result = "success"
+        fields = {"cluster": lane.cluster.id, "controller": name, "key": key}
         try:
             async with asyncio.timeout(RECONCILE_SECONDS):
-                again = await self._controllers[name].reconcile(self, item, self._queue.failures(key))
-            self._queue.done(key, self.clock.monotonic())
+                again = await lane.controllers[name].reconcile(lane.cluster, key, lane.queue.failures(item))
+            lane.queue.done(item, self.clock.monotonic())
+            lane.reached()
             if again is not None:
                 result = "requeue_after"
                 # Counted from the time that the controller saw: the clock has gone on while it wrote.
-                self._queue.add_at(key, began + again)
-        except TenantryError as error:
+                lane.queue.add_at(item, began + again)
+        except (TenantryError, TimeoutError) as error:
             result = "error"
-            self._fail(key, error)
-        except TimeoutError as error:
-            result = "error"
-            self._fail(key, error)
+            self._fail(lane, item, error)
         except Exception as error:
             # The one place for this: a bug on one key must not end the work on all others.
             result = "error"
-            log.exception("reconcile failed unexpectedly", extra={"controller": name, "key": item})
-            self._fail(key, error)
+            log.exception("reconcile failed unexpectedly", extra=fields)
+            self._fail(lane, item, error)
         finally:
-            self._metrics.observe_reconcile(name, result, self.clock.monotonic() - began)
-            log.debug("reconciled", extra={"controller": name, "key": item, "result": result})
+            self._metrics.observe_reconcile(lane.cluster.id, name, result, self.clock.monotonic() - began)
+            log.debug("reconciled", extra={**fields, "result": result})
             self._wake.set()
 
-    def _fail(self, key: Key, error: Exception) -> None:
+    def _fail(self, lane: ClusterLane, item: Item, error: Exception) -> None:
+        now = self.clock.monotonic()
         after = error.after_seconds if isinstance(error, RetryableError) else None
         if isinstance(error, ApiError) and error.retry_after_seconds is not None:
             after = error.retry_after_seconds
-        delay = self._queue.failed(key, self.clock.monotonic(), after)
-        self._metrics.queue_retries.labels("tenantry").inc()
-        level = logging.DEBUG if self._queue.failures(key) == 1 else logging.WARNING
-        log.log(level, "reconcile will be tried again", extra={"key": key[1], "error": str(error), "seconds": delay})
-
-    # -- caches ---------------------------------------------------------------------------------
-
-    def _observed_cache(self, resource: Resource) -> Cache[Observed] | None:
-        informer = self._informers.get(resource)
-        return informer.cache if informer is not None else None
-
-    def _informer(self, listeners: list[tuple[str, Watch]]) -> Informer[Any]:
-        """Return one informer for all controllers that watch a kind; they agree on how it is read."""
-        first = listeners[0][1]
-        if any(watch.selectors != first.selectors for _, watch in listeners):
-            raise ValueError(f"controllers watch different parts of {first.resource.full_name}")
-        adds = self._metrics.queue_adds.labels("tenantry")
-
-        def on_change(change: Change[Any]) -> None:
-            now = self.clock.monotonic()
-            for controller, watch in listeners:
-                for key in watch.keys(change):
-                    self._queue.add((controller, key), now)
-                    adds.inc()
-            self._wake.set()
-
-        indexes = {name: index for _, watch in listeners for name, index in (watch.indexes or {}).items()}
-        return Informer(first.resource, first.decode, on_change, selectors=first.selectors, indexes=indexes)
-
-    # -- kinds that come and go -----------------------------------------------------------------
-
-    async def _watch_optional(self, group: asyncio.TaskGroup) -> None:
-        """Follow the CRDs of optional kinds, and begin with those that are there now."""
-        crds: Informer[CrdState] = Informer(CRDS, observe_crd, self._crd_changed)
-        self._watching.append(group.create_task(crds.run(self.client)))
-        await crds.synced.wait()
-
-    def _crd_changed(self, change: Change[CrdState]) -> None:
-        state = change.after or change.before
-        if state is None:
-            return
-        served = change.after is not None and change.after.established
-        for resource in self._optional:
-            if resource.full_name != state.key:
-                continue
-            if served and resource.version in state.versions and resource not in self._informers:
-                self._begin(resource)
-            elif not served and resource in self._informers:
-                self._end(resource)
-
-    def _begin(self, resource: Resource) -> None:
-        log.info("kind is there now", extra={"resource": resource.full_name})
-        informer = self._informers[resource] = self._informer(self._optional[resource])
-        if self._group is not None:
-            self._optional_tasks[resource] = self._group.create_task(informer.run(self.client))
-        self._wake_listeners(resource)
-
-    def _end(self, resource: Resource) -> None:
-        log.info("kind is gone", extra={"resource": resource.full_name})
-        del self._informers[resource]
-        self._optional_tasks.pop(resource).cancel()
-        self._wake_listeners(resource)
-
-    def _wake_listeners(self, resource: Resource) -> None:
-        for controller, _ in self._optional[resource]:
-            self._wake_everybody(controller)
-
-    def _wake_everybody(self, controller: str) -> None:
-        """Look at everything again: what a kind's presence decides may be any key of its controller."""
-        primary = self._controllers[controller].watches()[0]
-        now = self.clock.monotonic()
-        for value in self._informers[primary.resource].cache:
-            self._queue.add((controller, value.key), now)
-        self._wake.set()
+        if isinstance(error, Unreachable):
+            lane.not_reached(now)
+        delay = lane.queue.failed(item, now, after)
+        self._metrics.queue_retries.labels(lane.cluster.id, "tenantry").inc()
+        level = logging.DEBUG if lane.queue.failures(item) == 1 else logging.WARNING
+        fields = {"cluster": lane.cluster.id, "key": item[1], "error": str(error), "seconds": delay}
+        log.log(level, "reconcile will be tried again", extra=fields)

@@ -1,56 +1,45 @@
-"""Requests to one API server over a pool of connections that are kept."""
+"""Typed requests to one API server: objects in and out, over a `Transport`."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import ssl
-import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
-from urllib.parse import urlencode
+from typing import Self, TypeVar
 
 import aiohttp
 import msgspec
-from yarl import URL
 
-from tenantry import __version__
-from tenantry.api.errors import ApiError, ConfigError, TooManyRequests, Unauthorized, Unreachable
+from tenantry.api.errors import ApiError, TooManyRequests
 from tenantry.api.model import KubernetesObject, Resource
 from tenantry.kube import wire
-from tenantry.kube.credentials import Credentials, expired_certificate
 from tenantry.kube.kubeconfig import Connection
-
-log = logging.getLogger(__name__)
+from tenantry.kube.transport import JSON, TIMEOUT, Exchange, HttpRequest, Observer, Transport
 
 T = TypeVar("T")
 K = TypeVar("K", bound=KubernetesObject)
 
-JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
-TIMEOUT = aiohttp.ClientTimeout(total=30.0)
 MAX_RETRY_AFTER_SECONDS = 30.0
 ATTEMPTS = 5
 PAGE_SIZE = 500
 
-Observer = Callable[[str, int, float], None]
-"""Called after each request with its method, HTTP status (0: no answer) and seconds."""
-
 
 class Client:
-    """A connection pool to one API server.
+    """Requests to one API server.
 
     Args:
         connection: Where it is and who we are.
         field_manager: The name under which the server records what we write.
-        max_connections: How many requests are under way at once; more wait for a connection.
-        observer: Told of each request, for metrics.
-        compressed: Ask for gzip, as client-go does. The bodies come as they are: for who only counts them.
+        max_connections: See `Transport`.
+        observer: See `Transport`.
+        compressed: See `Transport`.
     """
+
+    accept = JSON
 
     def __init__(
         self,
@@ -61,43 +50,31 @@ class Client:
         observer: Observer | None = None,
         compressed: bool = False,
     ) -> None:
-        self.connection = connection
         self.field_manager = field_manager
-        self._credentials = Credentials(connection)
-        self._max_connections = max_connections
-        self._observer = observer
-        self._encoding = "gzip" if compressed else "identity"
-        self._session: aiohttp.ClientSession | None = None
+        self.transport = Transport(
+            connection,
+            max_connections=max_connections,
+            observer=observer,
+            compressed=compressed,
+            accept=self.accept,
+        )
         self._decoders: dict[type, msgspec.json.Decoder[object]] = {}
 
+    @property
+    def connection(self) -> Connection:
+        """Return where the API server is and who we are."""
+        return self.transport.connection
+
     async def __aenter__(self) -> Self:
-        """Open the pool; no request is sent yet."""
-        connector = aiohttp.TCPConnector(
-            limit=self._max_connections, ssl=await self._credentials.tls(), keepalive_timeout=60.0
-        )
-        # No compression by default: on a list of thousands it costs the server more than the bytes do, and client-go's
-        # default for loopback is the same.
-        headers = [("User-Agent", f"tenantry/{__version__}"), ("Accept", JSON), ("Accept-Encoding", self._encoding)]
-        if self.connection.impersonate:
-            headers.append(("Impersonate-User", self.connection.impersonate))
-            headers += [("Impersonate-Group", group) for group in self.connection.impersonate_groups]
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            headers=headers,
-            auto_decompress=False,
-            timeout=TIMEOUT,
-            proxy=self.connection.proxy_url or None,
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
+        """Open the transport; no request is sent yet."""
+        await self.transport.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close every connection."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self.transport.__aexit__(kind, error, trace)
 
     # -- the one way out ------------------------------------------------------------------------
 
@@ -109,21 +86,23 @@ class Client:
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
         content_type: str = JSON,
+        attempts: int = ATTEMPTS,
     ) -> bytes:
-        """Send a request and return the answer's body.
+        """Send a request and return the response's body.
 
-        An answer with Retry-After is a request that the server did not carry out: it is sent again, a few times.
+        A response with Retry-After is to a request that the server did not carry out: it is sent again, a few times.
 
         Raises:
-            ApiError: The class tells what happened; `Unreachable` where there was no answer.
+            ApiError: The class says what happened; `Unreachable` if there was no response.
         """
-        for attempt in range(1, ATTEMPTS + 1):
+        asked = HttpRequest(method, path, query, body, content_type)
+        for attempt in range(1, attempts + 1):
             try:
-                async with self.open(method, path, query=query, body=body, content_type=content_type) as response:
+                async with self.transport.exchange(asked) as response:
                     return await response.read()
             except ApiError as error:
                 again = isinstance(error, TooManyRequests) or error.status >= 500  # noqa: PLR2004
-                if not again or error.retry_after_seconds is None or attempt == ATTEMPTS:
+                if not again or error.retry_after_seconds is None or attempt == attempts:
                     raise
                 await asyncio.sleep(min(error.retry_after_seconds, MAX_RETRY_AFTER_SECONDS))
         raise AssertionError("the loop returns or raises")
@@ -137,73 +116,9 @@ class Client:
         body: bytes | None = None,
         content_type: str = JSON,
         timeout: aiohttp.ClientTimeout = TIMEOUT,
-    ) -> _Exchange:
-        """Return the exchange of one request and its answer, for `async with`; an answer that is no success raises."""
-        return _Exchange(self, _Request(method, path, query, body, content_type, timeout))
-
-    async def send(self, asked: _Request) -> aiohttp.ClientResponse:
-        """Send one request; see `open`."""
-        session = self._session
-        if session is None:
-            raise RuntimeError("the client is not open: use it in `async with`")
-        query = f"?{urlencode(asked.query)}" if asked.query else ""
-        url = URL(f"{self.connection.server}{asked.path}{query}", encoded=True)
-        headers = {"Content-Type": asked.content_type} if asked.body is not None else {}
-        try:
-            token = await self._credentials.header()
-        except ConfigError as error:
-            # They were there when the client was opened: an exec plugin that fails now may work the next time.
-            raise Unauthorized(str(error), status=401) from error
-        if token:
-            headers["Authorization"] = token
-        began = time.perf_counter()
-        status = 0
-        try:
-            response = await session.request(
-                asked.method,
-                url,
-                data=asked.body,
-                headers=headers,
-                timeout=asked.timeout,
-                server_hostname=self.connection.tls_server_name or None,
-            )
-            status = response.status
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise self._unreachable(error) from error
-        finally:
-            if self._observer is not None:
-                self._observer(asked.method, status, time.perf_counter() - began)
-            log.debug("asked", extra={"method": asked.method, "path": asked.path, "status": status})
-        if status < 400:  # noqa: PLR2004
-            return response
-        async with response:
-            raise self._refused(response, await response.read(), f"{asked.method} {asked.path}")
-
-    def _refused(self, response: aiohttp.ClientResponse, body: bytes, what: str) -> ApiError:
-        retry_after = response.headers.get("Retry-After", "")
-        seconds = float(retry_after) if retry_after.isdigit() else None
-        error = wire.error_from(response.status, body, what, seconds)
-        if isinstance(error, Unauthorized):
-            self._credentials.expire()
-            expired = expired_certificate(self.connection)
-            why = f"its client certificate expired at {expired}" if expired else "the API server does not know them"
-            return Unauthorized(
-                f"the credentials of {self.connection.source} are refused by {self.connection.server}: {why};"
-                " get new ones, or name another kubeconfig with --kubeconfig",
-                status=error.status,
-                reason=error.reason,
-            )
-        return error
-
-    def _unreachable(self, error: Exception) -> Unreachable:
-        connection = self.connection
-        if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLError):
-            why = f"its certificate does not verify ({error}); check certificate-authority"
-        elif isinstance(error, TimeoutError):
-            why = "no answer in time"
-        else:
-            why = str(error) or type(error).__name__
-        return Unreachable(f"the API server {connection.server} of {connection.source} cannot be reached: {why}")
+    ) -> Exchange:
+        """Return one request and its response, for `async with`; a response that is no success raises."""
+        return self.transport.exchange(HttpRequest(method, path, query, body, content_type, timeout))
 
     # -- objects --------------------------------------------------------------------------------
 
@@ -340,40 +255,3 @@ class Client:
     @property
     def _manager(self) -> dict[str, str]:
         return {"fieldManager": self.field_manager}
-
-
-class _Request(NamedTuple):
-    method: str
-    path: str
-    query: Mapping[str, str] | None
-    body: bytes | None
-    content_type: str
-    timeout: aiohttp.ClientTimeout
-
-
-class _Exchange:
-    """One request under way: entered, it is the answer; left, the connection goes back to the pool."""
-
-    def __init__(self, client: Client, asked: _Request) -> None:
-        self._client = client
-        self._asked = asked
-        self._response: aiohttp.ClientResponse | None = None
-
-    async def __aenter__(self) -> aiohttp.ClientResponse:
-        self._response = await self._client.send(self._asked)
-        return self._response
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        response = self._response
-        if response is not None:
-            connection = response.connection
-            if connection is not None and connection.transport is not None and not response.content.is_eof():
-                # A stream that is left in the middle: TLS's farewell would outlive the client, and nobody waits for it.
-                connection.transport.abort()
-            response.release()
-        if isinstance(error, aiohttp.ClientError | OSError | TimeoutError):
-            raise Unreachable(
-                f"the answer of {self._client.connection.server} broke off: {str(error) or type(error).__name__}"
-            ) from error

@@ -11,7 +11,8 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -107,6 +108,8 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
         namespace: The context's namespace, "default" where it names none.
         impersonate: The user to act as, "" for oneself.
         impersonate_groups: The groups to act in; only with a user.
+        files: The files that all of this was read from.
+        reload: Reads them anew; None for what did not come from files.
     """
 
     server: str
@@ -123,6 +126,28 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = "default"
     impersonate: str = ""
     impersonate_groups: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+    reload: Callable[[], Connection] | None = None
+
+    def fingerprint(self) -> tuple[tuple[int, int, int], ...]:
+        """Return what changes when one of the files is replaced or written: inode, size and time of change."""
+        return tuple(_stat(path) for path in self.files)
+
+    def reloaded(self) -> Connection:
+        """Return the connection as its files describe it now.
+
+        Raises:
+            ConfigError: As `load`.
+        """
+        return self.reload() if self.reload is not None else self
+
+
+def _stat(path: Path) -> tuple[int, int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return (0, 0, 0)
+    return (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def default_paths(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
@@ -151,7 +176,18 @@ def load(paths: Sequence[Path], context: str | None = None) -> Connection:
         raise ConfigError(f"kubeconfig {source!r} has no context {name!r}; it has: {known}")
     cluster = _find(files, "cluster", chosen.cluster, source)
     user = _find(files, "user", chosen.user, source) if chosen.user else (files[0][0], _User())
-    return _connection(source, cluster, user, chosen)
+    connection = _connection(source, cluster, user, chosen)
+    read = (*(path for path, _ in files), *_named_files(*cluster), *_named_files(*user))
+    return msgspec.structs.replace(connection, files=read, reload=partial(load, tuple(paths), name))
+
+
+def _named_files(kubeconfig: Path, entry: _Cluster | _User) -> list[Path]:
+    """Return the files that an entry of a kubeconfig names, which are relative to it."""
+    if isinstance(entry, _Cluster):
+        names = [entry.certificate_authority]
+    else:
+        names = [entry.client_certificate, entry.client_key]
+    return [kubeconfig.parent / name for name in names if name]
 
 
 def in_cluster(environment: Mapping[str, str] = os.environ, directory: Path = SERVICE_ACCOUNT) -> Connection | None:
@@ -168,7 +204,16 @@ def in_cluster(environment: Mapping[str, str] = os.environ, directory: Path = SE
         ca=_file(directory / "ca.crt", "the service account's certificate authority"),
         token_file=token,
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
+        files=(directory / "ca.crt",),
+        reload=partial(_in_cluster, environment, directory),
     )
+
+
+def _in_cluster(environment: Mapping[str, str], directory: Path) -> Connection:
+    found = in_cluster(environment, directory)
+    if found is None:
+        raise ConfigError("the pod's service account token is gone")
+    return found
 
 
 def _read(path: Path) -> _File:

@@ -5,10 +5,7 @@ Source: Kubernetes, "API concepts", receiving resources as Tables.
 
 from __future__ import annotations
 
-from typing import Self
-
 import msgspec
-from typing_extensions import override
 
 from tenantry.api.model import Model, ObjectMeta
 from tenantry.kube.client import Client
@@ -46,14 +43,9 @@ class Table(Model, frozen=True, kw_only=True):
 
 
 class TableClient(Client):
-    """A client that is answered with Tables, and with plain JSON where the server makes none."""
+    """A client that is answered with Tables, and with plain JSON if the server makes none."""
 
-    @override
-    async def __aenter__(self) -> Self:
-        await super().__aenter__()
-        if self._session is not None:
-            self._session.headers["Accept"] = ACCEPT
-        return self
+    accept = ACCEPT
 
 
 def decode_table(client: Client, data: bytes | msgspec.Raw) -> Table:

@@ -19,6 +19,7 @@ from tenantry.api.tenancydefaults import SliceDefaults
 from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices import cleaning, desired
 from tenantry.controllers.slices.gather import slice_defaults
+from tenantry.engine.reader import Reader
 from tenantry.engine.conditions import find
 from tenantry.engine.tasks import all_of
 from tenantry.views.description import PODS
@@ -164,7 +165,7 @@ async def read(client: Client, namespace: str, own: str) -> NodeInputs:
     labels = {each.metadata.name: each.metadata.labels for each in namespaces or ()}
     notes: tuple[str, ...] = ()
     try:
-        shared = (await slice_defaults(client)).shared_nodes
+        shared = (await slice_defaults(Reader(client))).shared_nodes
     except Forbidden:
         shared = SliceDefaults().shared_nodes
         notes = (f"you may not read TenancyDefaults: spec.slices.sharedNodes is assumed to be {shared}",)

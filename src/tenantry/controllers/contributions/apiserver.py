@@ -8,7 +8,7 @@ import msgspec
 
 from tenantry.api.errors import NotFound
 from tenantry.api.model import KubernetesObject, Model, Resource
-from tenantry.kube.client import Client
+from tenantry.engine.reader import Reader
 
 NAME, NAMESPACE = "kubernetes", "default"
 """Of its Service and of the EndpointSlice behind, which the API server makes itself."""
@@ -42,16 +42,16 @@ class EndpointSlice(KubernetesObject, frozen=True, kw_only=True):
     endpoints: tuple[Endpoint, ...] = ()
 
 
-async def addresses(client: Client) -> frozenset[str]:
+async def addresses(live: Reader) -> frozenset[str]:
     """Return the addresses of the API server, for pods and behind its Service.
 
     Raises:
         ApiError: It does not say so.
     """
-    service = await client.get(Service, NAME, NAMESPACE)
+    service = await live.get(Service, NAME, NAMESPACE)
     found = {*service.spec.cluster_ips}
     try:
-        slice_ = await client.get(EndpointSlice, NAME, NAMESPACE)
+        slice_ = await live.get(EndpointSlice, NAME, NAMESPACE)
     except NotFound:
         return frozenset(found)  # endpoints that something else keeps
     return frozenset(found.union(*(each.addresses for each in slice_.endpoints)))

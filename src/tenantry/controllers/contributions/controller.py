@@ -19,7 +19,7 @@ from tenantry.controllers.contributions.leaving import take_back
 from tenantry.controllers.contributions.signing import SigningRequest
 from tenantry.controllers.nodes.controller import Node, decode_node
 from tenantry.engine.cache import Cache, Change
-from tenantry.engine.runtime import Engine, Watch
+from tenantry.engine.cluster import Cluster, Watch
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,7 @@ class ContributionController:
     """Reconciles contributed nodes and what they ask for."""
 
     name = "contributions"
+    kind = SigningRequest
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
@@ -38,36 +39,36 @@ class ContributionController:
             Watch(resource=Node.resource, decode=decode_node, keys=_of_node),
         ]
 
-    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Decide a request, or label a node; return in how many seconds to look again, None for never.
 
         Raises:
             ApiError: Something failed; the queue tries again.
         """
         if key.startswith(_CSR):
-            return await self._decide(engine, key.removeprefix(_CSR))
-        node: Node | None = engine.cache(Node.resource).get(key.removeprefix(_NODE))
+            return await self._decide(cluster, key.removeprefix(_CSR))
+        node: Node | None = cluster.cache(Node.resource).get(key.removeprefix(_NODE))
         if node is None:
-            engine.forget(self.name, key)
+            cluster.forget(self.name, key)
             return None
-        agreed = await _agreed(engine, node.metadata.name)
+        agreed = await _agreed(cluster, node.metadata.name)
         lacking = _lacking(node, agreed) if agreed is not None else {}
         if lacking:
-            await engine.client.merge_patch(Node.resource, "", node.metadata.name, {"metadata": {"labels": lacking}})
+            await cluster.writer.patch(Node.resource, "", node.metadata.name, {"metadata": {"labels": lacking}})
         if agreed is None or node.metadata.annotations.get(TAKEN_BACK):
-            return await take_back(engine, node, engine.clock.now())
+            return await take_back(cluster, node, cluster.clock.now())
         return None
 
-    async def _decide(self, engine: Engine, name: str) -> float | None:
-        request: SigningRequest | None = engine.cache(SigningRequest.resource).get(name)
+    async def _decide(self, cluster: Cluster, name: str) -> float | None:
+        request: SigningRequest | None = cluster.cache(SigningRequest.resource).get(name)
         if request is None or not signing.concerned(request):
-            engine.forget(self.name, _CSR + name)
+            cluster.forget(self.name, _CSR + name)
             return None
         node = signing.concerned(request)
-        nodes: Cache[Node] = engine.cache(Node.resource)
+        nodes: Cache[Node] = cluster.cache(Node.resource)
         addresses = {each.metadata.name: frozenset(a.address for a in each.status.addresses) for each in nodes}
-        reserved = await apiserver.addresses(engine.client)
-        if await _agreed(engine, node) is None or not signing.may_have(request, addresses, reserved):
+        reserved = await apiserver.addresses(cluster.live)
+        if await _agreed(cluster, node) is None or not signing.may_have(request, addresses, reserved):
             log.warning("certificate not approved", extra={"key": name, "node": node})
             return None
         condition = {
@@ -81,16 +82,16 @@ class ContributionController:
             "status": {"conditions": [condition]},
         }
         try:
-            await engine.client.merge_patch(SigningRequest.resource, "", name, patch, subresource="approval")
+            await cluster.writer.patch(SigningRequest.resource, "", name, patch, subresource="approval")
         except (Conflict, NotFound):
             return 0.0  # somebody else has decided, or it has gone
         return None
 
 
-async def _agreed(engine: Engine, node: str) -> Contribution | None:
+async def _agreed(cluster: Cluster, node: str) -> Contribution | None:
     """Return what is written down of a contributed node; None for nothing that can be read."""
     try:
-        record = await engine.client.get(Record, record_of(node), marks.SYSTEM_NAMESPACE)
+        record = await cluster.live.get(Record, record_of(node), marks.SYSTEM_NAMESPACE)
         return read(record.data)
     except (NotFound, msgspec.ValidationError):
         return None

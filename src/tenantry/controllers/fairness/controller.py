@@ -22,9 +22,9 @@ from tenantry.controllers.fairness import desired, status
 from tenantry.controllers.watched import BY_TENANT
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
+from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import plan
-from tenantry.engine.runtime import Engine, Watch
+from tenantry.engine.plan import compare
 
 ALL = "levels"
 """The one key: everything is looked at together."""
@@ -41,6 +41,7 @@ class FairnessController:
     """Reconciles priority levels and FlowSchemas; the key is always `ALL`."""
 
     name = "fairness"
+    kind = FlowSchema
 
     def __init__(self) -> None:
         self._reserved: frozenset[str] = frozenset()
@@ -58,37 +59,37 @@ class FairnessController:
         found = change.after or change.before
         return [ALL] if found is not None and found.metadata.name in self._reserved else ()
 
-    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - there is one key
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - there is one key
         """Bring the levels to what they should be; return in how many seconds to look again, None for never.
 
         Raises:
             ApiError: Something failed; the queue tries again.
         """
-        defaults = cast("TenancyDefaults | None", engine.cache(TenancyDefaults.resource).get(DEFAULTS))
+        defaults = cast("TenancyDefaults | None", cluster.cache(TenancyDefaults.resource).get(DEFAULTS))
         fairness = defaults.spec.fairness if defaults is not None else Fairness()
         self._reserved = frozenset(each.tenant for each in fairness.reserved)
-        members = {name: _members(engine, name) for name in self._reserved}
+        members = {name: _members(cluster, name) for name in self._reserved}
         children = desired.children(fairness, members, _owner(defaults))
         wanted = {(child.object.resource, child.object.key) for child in children}
         stale = [
             (resource, found)
             for resource in KINDS
-            for found in _cache(engine, resource)
+            for found in _cache(cluster, resource)
             if _is_made(found) and (resource, found.key) not in wanted
         ]
-        outcome = await engine.applier.run(
-            plan(
+        outcome = await cluster.writer.apply(
+            compare(
                 children,
-                lambda resource, name: _cache(engine, resource).get(name),
+                lambda resource, name: _cache(cluster, resource).get(name),
                 stale=stale,
-                equivalent=engine.applier.equivalent,
+                equivalent=cluster.writer.equivalent,
             )
         )
-        missing = [name for name in self._reserved if engine.cache(Tenant.resource).get(name) is None]
+        missing = [name for name in self._reserved if cluster.cache(Tenant.resource).get(name) is None]
         if defaults is not None and not defaults.metadata.deletion_timestamp:
-            written = status.compute(defaults, missing, rfc3339(engine.clock.now()))
+            written = status.compute(defaults, missing, rfc3339(cluster.clock.now()))
             if written != defaults.status:
-                await engine.write_status(msgspec.structs.replace(defaults, status=written))
+                await cluster.writer.status(msgspec.structs.replace(defaults, status=written))
         for blocked in outcome.blocked:
             log.warning("a priority level is not as it should be", extra={"problem": blocked.message})
         if isinstance(outcome.error, ApiError):
@@ -96,15 +97,15 @@ class FairnessController:
         return LOOK_AGAIN_SECONDS if self._reserved or outcome.blocked else None
 
 
-def _members(engine: Engine, name: str) -> list[FlowSubject]:
+def _members(cluster: Cluster, name: str) -> list[FlowSubject]:
     """Return whom a tenant's own level is for; nobody where there is no such tenant.
 
     Not the owners of Subnamespaces: whoever makes one could send others' requests to the tenant's level.
     """
-    tenant = cast("Tenant | None", engine.cache(Tenant.resource).get(name))
+    tenant = cast("Tenant | None", cluster.cache(Tenant.resource).get(name))
     if tenant is None or tenant.metadata.deletion_timestamp:
         return []
-    namespaces = [found.name for found in _cache(engine, Namespace.resource).by_index(BY_TENANT, name)]
+    namespaces = [found.name for found in _cache(cluster, Namespace.resource).by_index(BY_TENANT, name)]
     return desired.members_of(tenant.spec.owners, namespaces)
 
 
@@ -120,8 +121,8 @@ def _owner(defaults: TenancyDefaults | None) -> OwnerReference | None:
     )
 
 
-def _cache(engine: Engine, resource: Resource) -> Cache[Observed]:
-    return engine.cache(resource)
+def _cache(cluster: Cluster, resource: Resource) -> Cache[Observed]:
+    return cluster.cache(resource)
 
 
 def _is_made(found: Observed) -> bool:

@@ -39,11 +39,11 @@ from tenantry.controllers.hosts.gather import (
     uses,
 )
 from tenantry.engine.cache import Cache, Change
+from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.conditions import find
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Child, plan
-from tenantry.engine.runtime import Engine, Watch
+from tenantry.engine.plan import Child, compare
 from tenantry.world import hosts
 from tenantry.world.hosts import Clash, Use
 
@@ -67,6 +67,7 @@ class HostController:
     """
 
     name = "hosts"
+    kind = Clashes
 
     def __init__(self, clashes: Clashes) -> None:
         self._clashes = clashes
@@ -84,40 +85,41 @@ class HostController:
             *(Watch(resource=each, decode=observe, keys=_changed, optional=True) for each in GATEWAY_KINDS),
         ]
 
-    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - one key
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - one key
         """Bring the register to what the objects say; return in how many seconds to look again, None for never.
 
         Raises:
             ApiError: Something failed; the queue tries again.
         """
-        began = engine.clock.monotonic()
+        began = cluster.clock.monotonic()
         if began < self._not_before:
             return self._not_before - began
-        found, is_whole = uses(engine)
-        known = registers(engine)
+        found, is_whole = uses(cluster)
+        known = registers(cluster)
         division = hosts.divided(found, holders(known))
         parts = hosts.register(division.holders)
         missing = len(division.holders) - sum(len(hosts.tenants_in(data)) for data in parts.values())
         if missing:
             log.warning("the register of hosts is full: others may ask for these, too", extra={"hosts": missing})
-        now = engine.clock.monotonic()
+        now = cluster.clock.monotonic()
         self._not_before = now + REST * (now - began)
         children = [Child(object=_map(part, data), wave=0) for part, data in parts.items()]
         wanted = {child.object.key for child in children}
         stale = [(RulesMap.resource, each) for each in known if each.key not in wanted]
-        maps: Cache[Observed] = engine.cache(RulesMap.resource)
+        maps: Cache[Observed] = cluster.cache(RulesMap.resource)
 
         def lookup(_: Resource, name: str) -> Observed | None:
             return maps.get(name)
 
-        applier = engine.applier
-        outcome = await applier.run(plan(children, lookup, stale=stale, equivalent=applier.equivalent))
+        outcome = await cluster.writer.apply(
+            compare(children, lookup, stale=stale, equivalent=cluster.writer.equivalent)
+        )
         if outcome.error is not None:
             raise outcome.error
-        self._say(engine, division.clashes)
+        self._say(cluster, division.clashes)
         return None if is_whole else RECHECK_SECONDS
 
-    def _say(self, engine: Engine, clashes: tuple[Clash, ...]) -> None:
+    def _say(self, cluster: Cluster, clashes: tuple[Clash, ...]) -> None:
         """Say of each object that has another's host so, once, and have the status of its namespace's owner say it."""
         by_object: dict[str, list[Clash]] = {}
         for clash in clashes:
@@ -125,35 +127,34 @@ class HostController:
         said = {uid: frozenset(clash.host for clash in found) for uid, found in by_object.items()}
         for uid, found in by_object.items():
             if said[uid] - self._said.get(uid, frozenset()):
-                engine.recorder.say(_about(found[0].use), EventKind.WARNING, reasons.HOST_TAKEN, summary(found))
+                cluster.recorder.say(_about(found[0].use), EventKind.WARNING, reasons.HOST_TAKEN, summary(found))
         self._said = said
         was_known = self._clashes.is_known
-        namespaces: Cache[Observed] = engine.cache(Namespace.resource)
+        namespaces: Cache[Observed] = cluster.cache(Namespace.resource)
         for name in self._clashes.set(clashes):
             namespace = namespaces.get(name)
             if namespace is not None:
-                _wake_owner(engine, namespace)
+                _wake_owner(cluster, namespace)
         if not was_known:
-            _wake_told(engine)
+            _wake_told(cluster)
 
 
-def _wake_owner(engine: Engine, namespace: Observed) -> None:
+def _wake_owner(cluster: Cluster, namespace: Observed) -> None:
     """Have a look taken at whom a namespace belongs to: parents are told nothing of their Subtenants' hosts."""
     labels = namespace.labels
     if labels.get(KIND) == KIND_CORE:
-        engine.wake("tenant", labels.get(TENANT, ""))
+        cluster.wake(Tenant, labels.get(TENANT, ""))
     elif SUBNAMESPACE in labels:
-        engine.wake("subnamespace", object_key(labels.get(PARENT, ""), labels[SUBNAMESPACE]))
+        cluster.wake(Subnamespace, object_key(labels.get(PARENT, ""), labels[SUBNAMESPACE]))
 
 
-def _wake_told(engine: Engine) -> None:
+def _wake_told(cluster: Cluster) -> None:
     """Have a look taken at all who say that something has others' hosts: it may have ended while nobody looked."""
-    tenants: Cache[Tenant] = engine.cache(Tenant.resource)
-    subnamespaces: Cache[Subnamespace] = engine.cache(Subnamespace.resource)
-    for controller, cache in (("tenant", tenants), ("subnamespace", subnamespaces)):
-        for each in cache:
-            if find(each.status.conditions, reasons.HOSTS_TAKEN) is not None:
-                engine.wake(controller, each.key)
+    tenants: Cache[Tenant] = cluster.cache(Tenant.resource)
+    subnamespaces: Cache[Subnamespace] = cluster.cache(Subnamespace.resource)
+    for each in (*tenants, *subnamespaces):
+        if find(each.status.conditions, reasons.HOSTS_TAKEN) is not None:
+            cluster.wake(type(each), each.key)
 
 
 def _map(part: str, data: dict[str, str]) -> RulesMap:

@@ -13,8 +13,8 @@ from tenantry.api.model import Resource, object_key
 from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.controllers.watched import BY_NAMESPACE
 from tenantry.engine.cache import Cache
+from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed, ObservedRegister
-from tenantry.engine.runtime import Engine
 from tenantry.policy.targets.hosts import EXPERIMENTAL, GATEWAY, NETWORKING, hosts_of, offered_by
 from tenantry.world import hosts
 from tenantry.world.hosts import Use
@@ -74,13 +74,13 @@ def observe(raw: msgspec.Raw) -> HostObject:
     )
 
 
-def uses(engine: Engine) -> tuple[list[Use], bool]:
+def uses(cluster: Cluster) -> tuple[list[Use], bool]:
     """Return who uses hosts, and whether the namespaces of all of them are known."""
-    namespaces: Cache[Observed] = engine.cache(Namespace.resource)
+    namespaces: Cache[Observed] = cluster.cache(Namespace.resource)
     found: list[Use] = []
     is_whole = True
-    for resource in engine.observed_caches(KINDS.values()):
-        cache: Cache[HostObject] = engine.cache(resource)
+    for resource in cluster.observed_caches(KINDS.values()):
+        cache: Cache[HostObject] = cluster.cache(resource)
         for each in cache:
             namespace = namespaces.get(each.namespace)
             is_whole = is_whole and namespace is not None
@@ -93,9 +93,9 @@ def uses(engine: Engine) -> tuple[list[Use], bool]:
     return found, is_whole
 
 
-def registers(engine: Engine) -> list[ObservedRegister]:
+def registers(cluster: Cluster) -> list[ObservedRegister]:
     """Return the register as it is."""
-    maps: Cache[Observed] = engine.cache(RulesMap.resource)
+    maps: Cache[Observed] = cluster.cache(RulesMap.resource)
     inside = maps.by_index(BY_NAMESPACE, SYSTEM_NAMESPACE)
     return [each for each in inside if isinstance(each, ObservedRegister) and each.labels.get(OWN_MARK) == HOSTS_MARK]
 

@@ -10,21 +10,19 @@ import msgspec
 from tenantry.api import marks
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import Resource
-from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.subnamespace import Inheritance, Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
-from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
 from tenantry.controllers.inheritance.desired import Inherited, is_closed, is_copy
 from tenantry.controllers.inheritance.kinds import Kinds
 from tenantry.controllers.inheritance.propagation import BY_INHERITANCE, Propagation, inheritance_keys, source_key
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
+from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import Inheritable, Observed
-from tenantry.engine.runtime import Engine, Watch
 from tenantry.world import inheritance
 
-NAME = "inheritance"
 KINDS = "kinds"
 """The key under which the controller looks at which kinds there are."""
 
@@ -35,12 +33,13 @@ REOPENED_SECONDS = 0.25
 class InheritanceController:
     """Reconciles objects that may be inherited; the key is `kind|namespace|name`, the object's own."""
 
-    name = NAME
+    name = "inheritance"
+    kind = Inheritance
 
     def __init__(self) -> None:
         # Known from the first child on; before that there is nobody to inherit.
         self._propagation: Propagation | None = None
-        self._engine: Engine | None = None
+        self._cluster: Cluster | None = None
         # Which kinds the children were last told of.
         self._told: object = None
         # Bindings that are waited for, and how often they were looked at.
@@ -76,41 +75,41 @@ class InheritanceController:
 
         return keys
 
-    def _of(self, engine: Engine) -> Propagation:
-        if self._propagation is None or self._engine is not engine:
-            self._engine = engine
-            kinds = Kinds(engine, self._watch, self.name)
+    def _of(self, cluster: Cluster) -> Propagation:
+        if self._propagation is None or self._cluster is not cluster:
+            self._cluster = cluster
+            kinds = Kinds(cluster, self._watch, self.name)
             self._told = kinds.told
-            self._propagation = Propagation(engine, kinds, self.name)
+            self._propagation = Propagation(cluster, kinds)
         return self._propagation
 
-    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Bring one object where it should be.
 
         Raises:
             ApiError: Something failed; the queue tries again.
         """
         if key == KINDS:
-            return await self._look_for_kinds(engine)
-        propagation = self._of(engine)
+            return await self._look_for_kinds(cluster)
+        propagation = self._of(cluster)
         kind, namespace, name = key.split("|", 2)
         await propagation.kinds.get()
         resource = propagation.kinds.find(kind)
         if resource is None:
-            engine.forget(self.name, key)
+            cluster.forget(self.name, key)
             return None
         child = propagation.child(namespace)
         if child is not None and not propagation.is_going(child.parent):
             await propagation.propagate(resource, name, [child])
         if propagation.is_going(namespace):
-            engine.forget(self.name, key)
+            cluster.forget(self.name, key)
             return None
         await propagation.propagate(resource, name, propagation.children(namespace))
-        cache: Cache[Observed] = engine.cache(resource)
+        cache: Cache[Observed] = cluster.cache(resource)
         source = cache.get(f"{namespace}/{name}")
         if source is None:
             self._awaited.pop(key, None)
-            engine.forget(self.name, key)
+            cluster.forget(self.name, key)
             return None
         # The end of a suspension reaches parent and children in any order, and what it opens is no news.
         is_open = resource != RoleBinding.resource or not is_closed(source)
@@ -121,48 +120,39 @@ class InheritanceController:
         times = self._awaited[key] = self._awaited.get(key, -1) + 1
         return REOPENED_SECONDS * 2 ** min(times, 8)
 
-    async def _look_for_kinds(self, engine: Engine) -> float | None:
+    async def _look_for_kinds(self, cluster: Cluster) -> float | None:
         """Find out which kinds there are, say so, and tell all children where that changed."""
-        kinds = self._of(engine).kinds
+        kinds = self._of(cluster).kinds
         await kinds.look()
         before, self._told = self._told, kinds.told
         # Not what the kinds were a moment ago: a child that was made meanwhile may have looked first. And before the
         # status is written, which others write too: after a conflict nothing is new any more.
         if before != kinds.told:
-            for subnamespace in engine.cache(Subnamespace.resource):
-                engine.wake("subnamespace", subnamespace.key)
-        defaults: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(DEFAULTS)
+            for subnamespace in cluster.cache(Subnamespace.resource):
+                cluster.wake(Subnamespace, subnamespace.key)
+        defaults: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
         if defaults is not None:
-            written = kinds.status(defaults, rfc3339(engine.clock.now()))
+            written = kinds.status(defaults, rfc3339(cluster.clock.now()))
             if written != defaults.status:
-                await engine.write_status(msgspec.structs.replace(defaults, status=written))
+                await cluster.writer.status(msgspec.structs.replace(defaults, status=written))
         return kinds.retry_seconds
 
-    async def inherit_all(self, engine: Engine, subnamespace: Subnamespace, namespace: Observed) -> Inherited:
-        """Bring everything of the parent into one child; see `inherit_all` below."""
-        propagation = self._of(engine)
+    async def inherit_all(self, cluster: Cluster, subnamespace: Subnamespace, namespace: Observed) -> Inherited:
+        """Bring everything of the parent into one child; nothing is asked or written if nothing differs.
+
+        Args:
+            cluster: It runs this controller.
+            subnamespace: The child as it should be.
+            namespace: The child's namespace.
+
+        Raises:
+            TimeoutError: The API server does not list a kind in time.
+        """
+        propagation = self._of(cluster)
         inherited = await propagation.inherit_all(subnamespace, namespace)
         if propagation.kinds.retry_seconds is not None:
-            engine.wake(self.name, KINDS)
+            cluster.wake(Inheritance, KINDS)
         return inherited
-
-
-async def inherit_all(engine: Engine, subnamespace: Subnamespace, tenant: Tenant, namespace: Observed) -> Inherited:  # noqa: ARG001 - whose it is stands on the namespace
-    """Bring everything of the parent into one child; nothing is asked or written where nothing differs.
-
-    Args:
-        engine: It runs an `InheritanceController`.
-        subnamespace: The child as it should be.
-        tenant: Whose it is.
-        namespace: The child's namespace.
-
-    Raises:
-        TimeoutError: The API server does not list a kind in time.
-    """
-    controller = engine.controller(NAME)
-    if not isinstance(controller, InheritanceController):
-        raise TypeError(f"the engine runs no controller {NAME!r}")
-    return await controller.inherit_all(engine, subnamespace, namespace)
 
 
 def _nobody(_: Change[Any]) -> Iterable[str]:

@@ -10,16 +10,15 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from tenantry.api import reasons
-from tenantry.api.errors import ApiError, Forbidden, NotFound
+from tenantry.api.errors import ApiError, Forbidden
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import InheritanceMode, Subnamespace
 from tenantry.api.tenancydefaults import NAME, InheritableKind, TenancyDefaults, TenancyDefaultsStatus
 from tenantry.api.wording import shortened
 from tenantry.engine.cache import Cache
+from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.conditions import Wanted, replaced
 from tenantry.engine.plan import Blocked
-from tenantry.engine.runtime import Engine, Watch
-from tenantry.kube import wire
 from tenantry.world import inheritance
 
 AGGREGATED = "tenantry.dev/aggregate-to-operator"
@@ -31,17 +30,17 @@ class Kinds:
     """The kinds that are watched.
 
     Args:
-        engine: Watches them.
+        cluster: Watches them.
         watch: How a kind is watched.
         controller: The name of the controller that hears of their changes.
     """
 
-    def __init__(self, engine: Engine, watch: Callable[[Resource], Watch], controller: str) -> None:
-        self._engine = engine
+    def __init__(self, cluster: Cluster, watch: Callable[[Resource], Watch], controller: str) -> None:
+        self._cluster = cluster
         self._watch = watch
         self._controller = controller
         self._begun = asyncio.Lock()
-        self._defaults: Cache[TenancyDefaults] = engine.cache(TenancyDefaults.resource)
+        self._defaults: Cache[TenancyDefaults] = cluster.cache(TenancyDefaults.resource)
         self._seen: object = None
         self._retry_at = 0.0
         self.missing: dict[str, str] = {}
@@ -59,7 +58,7 @@ class Kinds:
             async with self._begun:
                 await self._look()
                 for resource in self._allowed:
-                    await self._engine.require(self._controller, self._watch(resource))
+                    await self._cluster.require(self._controller, self._watch(resource))
                 self.served = self._allowed
         return self.served
 
@@ -69,7 +68,7 @@ class Kinds:
             await self._look()
 
     def _is_current(self) -> bool:
-        overdue = bool(self.missing) and self._engine.clock.monotonic() >= self._retry_at
+        overdue = bool(self.missing) and self._cluster.clock.monotonic() >= self._retry_at
         same = self.served == self._allowed
         return same and self._version() == self._seen and not overdue
 
@@ -123,7 +122,7 @@ class Kinds:
         return (found.metadata.uid, found.metadata.generation) if found is not None else ("", 0)
 
     async def _look(self) -> None:
-        overdue = bool(self.missing) and self._engine.clock.monotonic() >= self._retry_at
+        overdue = bool(self.missing) and self._cluster.clock.monotonic() >= self._retry_at
         version = self._version()
         if self._allowed and version == self._seen and not overdue:
             return
@@ -140,7 +139,7 @@ class Kinds:
                 kinds.insert(-1, resource)
         self._allowed, self._by_name = tuple(kinds), {kind.full_name: kind for kind in kinds}
         self.missing, self._seen = missing, version
-        self._retry_at = self._engine.clock.monotonic() + RETRY_SECONDS
+        self._retry_at = self._cluster.clock.monotonic() + RETRY_SECONDS
 
     async def _probe(self, resource: Resource) -> str:
         """Return why a kind cannot be watched; "" where it can."""
@@ -151,12 +150,7 @@ class Kinds:
                 f" {NAME!r}"
             )
         try:
-            await self._engine.client.request("GET", wire.path(resource), query={"limit": "1"})
-        except NotFound:
-            return (
-                f"kind {kind!r} is not served by the cluster in version {resource.version!r}: install it, or correct"
-                f" spec.inheritableKinds of TenancyDefaults {NAME!r}"
-            )
+            is_served = await self._cluster.live.is_served(resource)
         except Forbidden:
             return (
                 f"kind {kind!r} cannot be inherited before the operator may get, list, watch, create, update and delete"
@@ -166,6 +160,11 @@ class Kinds:
             if error.status == HTTPStatus.METHOD_NOT_ALLOWED:
                 return f"kind {kind!r} cannot be listed, and so not be inherited"
             raise
+        if not is_served:
+            return (
+                f"kind {kind!r} is not served by the cluster in version {resource.version!r}: install it, or correct"
+                f" spec.inheritableKinds of TenancyDefaults {NAME!r}"
+            )
         return ""
 
 

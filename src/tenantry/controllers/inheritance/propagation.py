@@ -12,7 +12,7 @@ from tenantry.api import marks, reasons
 from tenantry.api.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import Resource, object_key
-from tenantry.api.subnamespace import InheritanceMode, Subnamespace
+from tenantry.api.subnamespace import Inheritance, InheritanceMode, Subnamespace
 from tenantry.api.wording import SHOWN, more
 from tenantry.controllers.inheritance.contents import CopyContent, CopyContents
 from tenantry.controllers.inheritance.desired import (
@@ -35,11 +35,11 @@ from tenantry.controllers.inheritance.kinds import Kinds
 from tenantry.controllers.inheritance.sources import Sources
 from tenantry.controllers.watched import BY_BINDING, BY_NAMESPACE
 from tenantry.engine.cache import Cache
+from tenantry.engine.cluster import Cluster
 from tenantry.engine.conditions import find
 from tenantry.engine.copies import Copier
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
-from tenantry.engine.runtime import Engine
 from tenantry.world import inheritance
 
 BY_INHERITANCE = "inheritance"
@@ -74,23 +74,21 @@ def source_key(resource: Resource, namespace: str, name: str) -> str:
 
 
 class Propagation:
-    """Everything of one engine.
+    """Everything of one cluster.
 
     Args:
-        engine: Its caches and its client.
+        cluster: Its caches and its client.
         kinds: What can be inherited.
-        controller: The name of the controller that passes changes on.
     """
 
-    def __init__(self, engine: Engine, kinds: Kinds, controller: str) -> None:
+    def __init__(self, cluster: Cluster, kinds: Kinds) -> None:
         self.kinds = kinds
-        self._engine = engine
-        self._controller = controller
-        self._copier = Copier(engine)
-        self._contents = CopyContents(self._copier, engine.clock)
-        self._sources = Sources(engine)
-        self._subnamespaces: Cache[Subnamespace] = engine.cache(Subnamespace.resource)
-        self._namespaces: Cache[Observed] = engine.cache(Namespace.resource)
+        self._cluster = cluster
+        self._copier = Copier(cluster)
+        self._contents = CopyContents(self._copier, cluster.clock)
+        self._sources = Sources(cluster)
+        self._subnamespaces: Cache[Subnamespace] = cluster.cache(Subnamespace.resource)
+        self._namespaces: Cache[Observed] = cluster.cache(Namespace.resource)
         self._writing = asyncio.Semaphore(WRITES)
 
     # -- who ------------------------------------------------------------------------------------
@@ -171,11 +169,11 @@ class Propagation:
         """Return what a child may inherit of a kind: all of it, or what says so itself where the spec says None."""
         mode = inheritance.mode_for(child.subnamespace.spec, resource.full_name)
         where = child.parent if mode is not InheritanceMode.NONE else child.parent + ANNOTATED
-        cache: Cache[Observed] = self._engine.cache(resource)
+        cache: Cache[Observed] = self._cluster.cache(resource)
         return cache.by_index(BY_INHERITANCE, where)
 
     def _stale(self, resource: Resource, child: ChildNamespace) -> Iterator[CopyStep]:
-        cache: Cache[Observed] = self._engine.cache(resource)
+        cache: Cache[Observed] = self._cluster.cache(resource)
         for found in cache.by_index(BY_INHERITANCE, child.name + COPIES):
             step = self._decide(resource, found.name, child)
             if step is not None and step.act is CopyAction.DELETE:
@@ -185,11 +183,11 @@ class Propagation:
         """Tell whether a binding is to be copied once that a suspension has emptied; have it looked at again."""
         if not child.is_suspended:
             # It is about to be opened again, which is no news: it is a write of our own.
-            self._engine.wake(self._controller, source_key(resource, source.namespace, source.name))
+            self._cluster.wake(Inheritance, source_key(resource, source.namespace, source.name))
         return mode_of(resource, source, child) is InheritanceMode.COPY
 
     def _decide(self, resource: Resource, name: str, child: ChildNamespace) -> CopyStep | None:
-        cache: Cache[Observed] = self._engine.cache(resource)
+        cache: Cache[Observed] = self._cluster.cache(resource)
         source, found = cache.get(f"{child.parent}/{name}"), cache.get(f"{child.name}/{name}")
         return decide(resource, name, source, found, child, is_like=self._copier.is_like)
 
@@ -226,7 +224,7 @@ class Propagation:
         for index, child in enumerate(children):
             step = self._decide(resource, name, child)
             if self._is_news(resource, name, child, step):
-                self._engine.wake("subnamespace", child.subnamespace.key)
+                self._cluster.wake(Subnamespace, child.subnamespace.key)
             if step is not None and step.act is not CopyAction.CLASH and step.is_kept:
                 work.append((step, child))
             if index % WRITES == WRITES - 1:
@@ -234,7 +232,7 @@ class Propagation:
         results = await asyncio.gather(*(self._carry(step, child) for step, child in work), return_exceptions=True)
         for (_, child), result in zip(work, results, strict=True):
             if isinstance(result, CopyStep | Forbidden | Invalid):
-                self._engine.wake("subnamespace", child.subnamespace.key)
+                self._cluster.wake(Subnamespace, child.subnamespace.key)
         error = first_error(result for result in results if not isinstance(result, Forbidden | Invalid))
         if error is not None:
             raise error
@@ -246,7 +244,7 @@ class Propagation:
             return True
         if step is not None and (step.act is CopyAction.CLASH or not step.is_kept):
             return True
-        source: Observed | None = self._engine.cache(resource).get(f"{child.parent}/{name}")
+        source: Observed | None = self._cluster.cache(resource).get(f"{child.parent}/{name}")
         annotation = source.annotations.get(marks.INHERIT) if source is not None else None
         if annotation is not None and not inheritance.is_valid(annotation):
             return True
@@ -274,12 +272,12 @@ class Propagation:
                     raise
             else:
                 if self.has_children(child.name):
-                    self._engine.wake(self._controller, source_key(resource, child.name, name))
+                    self._cluster.wake(Inheritance, source_key(resource, child.name, name))
                 return None
             found = await self._copier.look(resource, child.name, name)
             # A suspension may have come meanwhile: what was decided before would open what it has closed.
             child = msgspec.structs.replace(child, namespace=self._namespaces.get(child.name) or child.namespace)
-            source: Observed | None = self._engine.cache(resource).get(f"{child.parent}/{name}")
+            source: Observed | None = self._cluster.cache(resource).get(f"{child.parent}/{name}")
             again = decide(resource, name, source, found, child, is_like=self._copier.is_like)
             if again is None or again.act is CopyAction.CLASH:
                 return again

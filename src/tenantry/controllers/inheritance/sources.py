@@ -8,11 +8,9 @@ from __future__ import annotations
 import asyncio
 from weakref import WeakValueDictionary
 
-import msgspec
-
 from tenantry.api.model import Resource
+from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Inheritable, Observed, observe
-from tenantry.engine.runtime import Engine
 from tenantry.world import inheritance
 
 
@@ -26,14 +24,14 @@ class _Turns:
 
 
 class Sources:
-    """Lists with the engine's client.
+    """Lists with the cluster's client.
 
     Args:
-        engine: Its caches take in what is found.
+        cluster: Its caches take in what is found.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         # For as long as somebody looks.
         self._turns: WeakValueDictionary[tuple[Resource, str], _Turns] = WeakValueDictionary()
 
@@ -54,11 +52,10 @@ class Sources:
             turns.done = turn
 
     async def _list(self, resource: Resource, namespace: str) -> None:
-        cache = self._engine.cache(resource)
+        cache = self._cluster.cache(resource)
         selectors = inheritance.selectors_of(resource)
-        async for page in self._engine.client.pages(resource, msgspec.Raw, namespace=namespace, selectors=selectors):
-            for raw in page.items:
-                found: Observed = observe(resource, raw)
-                change = cache.put(found) if isinstance(found, Inheritable) else None
-                if change is not None:
-                    self._engine.news(resource, change)
+        async for raw in self._cluster.live.raw(resource, namespace=namespace, selectors=selectors):
+            found: Observed = observe(resource, raw)
+            change = cache.put(found) if isinstance(found, Inheritable) else None
+            if change is not None:
+                self._cluster.news(resource, change)

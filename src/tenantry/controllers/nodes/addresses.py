@@ -11,15 +11,16 @@ from collections.abc import Iterable, Sequence
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import NETWORK, PARENT, SUBNAMESPACE, TENANT
 from tenantry.api.model import object_key
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import NAME, NetworkDefaults, TenancyDefaults
-from tenantry.api.tenant import NetworkIsolation
+from tenantry.api.tenant import NetworkIsolation, Tenant
 from tenantry.controllers import watched
 from tenantry.controllers.network import ClusterAddresses, cluster_addresses
 from tenantry.controllers.nodes.controller import Node, decode_node
 from tenantry.controllers.watched import tenant_of
 from tenantry.engine.cache import Change
+from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import Observed
-from tenantry.engine.runtime import Engine, Watch
 
 WINDOW_SECONDS = 2.0
 """How long changes are gathered."""
@@ -39,24 +40,24 @@ class AddressCache:
     def __init__(self) -> None:
         self._known: ClusterAddresses | None = None
 
-    def current(self, engine: Engine) -> ClusterAddresses:
+    def current(self, cluster: Cluster) -> ClusterAddresses:
         """Return what policies are to be made of now: it changes only by `renew`."""
         if self._known is None:
-            self._known = _read(engine)
+            self._known = _read(cluster)
         return self._known
 
-    def renew(self, engine: Engine) -> frozenset[NetworkIsolation]:
+    def renew(self, cluster: Cluster) -> frozenset[NetworkIsolation]:
         """Read it anew, and return the isolations of those whose policies are others now."""
-        before, after = self.current(engine), _read(engine)
+        before, after = self.current(cluster), _read(cluster)
         self._known = after
         if before.dns != after.dns:
             return frozenset({NetworkIsolation.ISOLATED, NetworkIsolation.BASELINE})
         return frozenset({NetworkIsolation.BASELINE}) if before != after else frozenset()
 
 
-def _read(engine: Engine) -> ClusterAddresses:
-    nodes: Iterable[Node] = engine.cache(Node.resource)
-    found: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(NAME)
+def _read(cluster: Cluster) -> ClusterAddresses:
+    nodes: Iterable[Node] = cluster.cache(Node.resource)
+    found: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(NAME)
     return around(nodes, found)
 
 
@@ -82,6 +83,7 @@ class AddressController:
     """
 
     name = "addresses"
+    kind = AddressCache
 
     def __init__(self, addresses: AddressCache) -> None:
         self._addresses = addresses
@@ -96,28 +98,28 @@ class AddressController:
             watched.watch(Namespace.resource, lambda _: ()),
         ]
 
-    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Have everybody looked at whose policies hold old addresses, when the time has come."""
-        now = engine.clock.monotonic()
+        now = cluster.clock.monotonic()
         if self._due is None:
             self._due = now + WINDOW_SECONDS
         if now < self._due:
             return self._due - now
         self._due = None
-        concerned = self._addresses.renew(engine)
-        namespaces: Iterable[Observed] = engine.cache(Namespace.resource)
+        concerned = self._addresses.renew(cluster)
+        namespaces: Iterable[Observed] = cluster.cache(Namespace.resource)
         for namespace in namespaces if concerned else ():
             if namespace.labels.get(NETWORK) in concerned and tenant_of(namespace):
-                _wake(engine, namespace)
+                _wake(cluster, namespace)
         return None
 
 
-def _wake(engine: Engine, namespace: Observed) -> None:
+def _wake(cluster: Cluster, namespace: Observed) -> None:
     name = namespace.labels.get(SUBNAMESPACE)
     if name:
-        engine.wake("subnamespace", object_key(namespace.labels.get(PARENT, ""), name))
+        cluster.wake(Subnamespace, object_key(namespace.labels.get(PARENT, ""), name))
     else:
-        engine.wake("tenant", namespace.labels[TENANT])
+        cluster.wake(Tenant, namespace.labels[TENANT])
 
 
 def _moved(change: Change[Node]) -> Iterable[str]:

@@ -16,7 +16,7 @@ from tenantry.api.marks import EGRESS_MBPS, INGRESS_MBPS
 from tenantry.api.model import KubernetesObject, Model, Resource
 from tenantry.controllers import watched
 from tenantry.engine.cache import Change
-from tenantry.engine.runtime import Engine, Watch
+from tenantry.engine.cluster import Cluster, Watch
 from tenantry.world.quantity import parse
 
 DEFAULT_MBPS = "10000"
@@ -109,27 +109,28 @@ class NodeController:
     """Reconciles nodes; the key is the node's name."""
 
     name = "nodes"
+    kind = Node
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         return [Watch(resource=Node.resource, decode=decode_node, keys=_lacking)]
 
-    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Have a node advertise its bandwidth.
 
         Raises:
             ApiError: Something failed; the queue tries again.
         """
-        node: Node | None = engine.cache(Node.resource).get(key)
+        node: Node | None = cluster.cache(Node.resource).get(key)
         if node is None:
-            engine.forget(self.name, key)
+            cluster.forget(self.name, key)
             return None
         lacks = missing(node)
         if not lacks:
             return None
         patch = {"status": {"capacity": lacks, "allocatable": lacks}}
         try:
-            await engine.client.merge_patch(Node.resource, "", key, patch, subresource="status")
+            await cluster.writer.patch(Node.resource, "", key, patch, subresource="status")
         except NotFound:
-            engine.forget(self.name, key)
+            cluster.forget(self.name, key)
         return None

@@ -37,7 +37,7 @@ from tenantry.controllers.slices.status import SliceProgress
 from tenantry.controllers.slices.writes import tell
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
-from tenantry.engine.runtime import Engine, Watch
+from tenantry.engine.cluster import Cluster, Watch
 from tenantry.world.parts import Size, choose, size_of, why_not
 from tenantry.world.slices.selection import Choice
 
@@ -56,6 +56,7 @@ class PartController:
     """
 
     name = "parts"
+    kind = SliceClaim
 
     def __init__(self, verdicts: Verdicts) -> None:
         self._charges = Charges(verdicts)
@@ -82,34 +83,36 @@ class PartController:
             watched.defaults(lambda _: list(self._claims)),
         ]
 
-    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Bring one slice one stage further; return in how many seconds to look again, None for never.
 
         Raises:
             ApiError: Something failed; the queue tries again.
         """
-        now = engine.clock.now()
-        inputs = gather(engine, key, now)
+        now = cluster.clock.now()
+        inputs = gather(cluster, key, now)
         if not inputs.is_part and not inputs.nodes and not inputs.labelled:
-            self._forget(engine, key)
+            self._forget(cluster, key)
             return None
         self._claims.note(inputs)
         go_on = self._release if preconditions.ends(inputs) else self._keep
-        progress, again = await go_on(engine, inputs, now)
-        await tell(engine, gather(engine, key, now), progress, rfc3339(now))
+        progress, again = await go_on(cluster, inputs, now)
+        await tell(cluster, gather(cluster, key, now), progress, rfc3339(now))
         turns = [seconds for seconds in (again, inputs.lease.next_seconds) if seconds is not None]
         return min(turns, default=None)
 
     # -- keeping ----------------------------------------------------------------------------------
 
-    async def _keep(self, engine: Engine, inputs: SliceInputs, now: dt.datetime) -> tuple[SliceProgress, float | None]:
+    async def _keep(
+        self, cluster: Cluster, inputs: SliceInputs, now: dt.datetime
+    ) -> tuple[SliceProgress, float | None]:
         problem = preconditions.unmet(inputs)
         if problem is not None and not inputs.nodes:
-            await give_up(engine, inputs)
+            await give_up(cluster, inputs)
             return problem, LOOK_AGAIN_SECONDS
         async with self._giving:
-            choice, waits = await self._give(engine, gather(engine, inputs.name, now))
-        inputs = gather(engine, inputs.name, now)
+            choice, waits = await self._give(cluster, gather(cluster, inputs.name, now))
+        inputs = gather(cluster, inputs.name, now)
         if not choice.short:
             self._waiting.discard(inputs.name)
             if waits is not None and not preconditions.was_held(inputs) and not inputs.nodes:
@@ -118,21 +121,21 @@ class PartController:
             self._waiting.add(inputs)
             if not preconditions.was_held(inputs):
                 # Whatever it got of what it needs altogether stands in the way of others only.
-                await self._releasing.take_back(engine, inputs, inputs.nodes)
-                await give_up(engine, gather(engine, inputs.name, now))
+                await self._releasing.take_back(cluster, inputs, inputs.nodes)
+                await give_up(cluster, gather(cluster, inputs.name, now))
                 return pending(choice.short), LOOK_AGAIN_SECONDS
         wrong = preconditions.degraded(inputs.nodes, choice.short or (waits.message if waits is not None else ""))
         again = LOOK_AGAIN_SECONDS if choice.short else None
-        users = users_of(engine, inputs, now)
+        users = users_of(cluster, inputs, now)
         wanted = {each.name for each in users}
-        await writes.label(engine, [each for each in inputs.labelled if each.name not in wanted], None)
+        await writes.label(cluster, [each for each in inputs.labelled if each.name not in wanted], None)
         if not users:
             return reserved(inputs, wrong), again
         names = {each.name for each in inputs.labelled}
-        await writes.label(engine, [each for each in users if each.name not in names], inputs.name)
+        await writes.label(cluster, [each for each in users if each.name not in names], inputs.name)
         return bound(inputs, users, wrong), again
 
-    async def _give(self, engine: Engine, inputs: SliceInputs) -> tuple[Choice, SliceProgress | None]:
+    async def _give(self, cluster: Cluster, inputs: SliceInputs) -> tuple[Choice, SliceProgress | None]:
         """Choose what parts are missing, and have nodes give them, once they are paid for.
 
         Returns:
@@ -142,11 +145,11 @@ class PartController:
         if claim is None or tenant is None:
             return Choice(nodes=(), refused={}), None
         size = size_of(claim.spec.per_node)
-        choice, others = await _choose(engine, inputs)
+        choice, others = await _choose(cluster, inputs)
         if choice.short and not inputs.nodes:
             return choice, None
-        waits = await self._charges.settle(engine, inputs, desired.charged(claim))
-        nodes = engine.cache(Node.resource)
+        waits = await self._charges.settle(cluster, inputs, desired.charged(claim))
+        nodes = cluster.cache(Node.resource)
 
         def give(node: Node) -> Json:
             patch = desired.give(node, inputs.name, size)
@@ -159,28 +162,28 @@ class PartController:
         chosen = [node for name in choice.nodes if (node := nodes.get(name)) is not None] if waits is None else []
         # What somebody changed by hand is put back.
         for node in (*chosen, *inputs.nodes):
-            await writes.change(engine, node, give)
+            await writes.change(cluster, node, give)
         return choice, waits
 
     # -- giving back ------------------------------------------------------------------------------
 
     async def _release(
-        self, engine: Engine, inputs: SliceInputs, now: dt.datetime
+        self, cluster: Cluster, inputs: SliceInputs, now: dt.datetime
     ) -> tuple[SliceProgress, float | None]:
         """Take the parts back, and tell those that wait for some."""
         self._waiting.discard(inputs.name)
-        progress, again = await self._releasing.go_on(engine, inputs, now)
+        progress, again = await self._releasing.go_on(cluster, inputs, now)
         if progress is not None:
             return progress, again
         for waiting in self._waiting:
-            engine.wake(self.name, waiting)
+            cluster.wake(type(self), waiting)
         return preconditions.idle(inputs), None
 
-    def _forget(self, engine: Engine, key: str) -> None:
+    def _forget(self, cluster: Cluster, key: str) -> None:
         self._waiting.discard(key)
         self._claims.forget(key)
         self._releasing.forget(key)
-        engine.forget(self.name, key)
+        cluster.forget(self.name, key)
 
     # -- who is concerned -------------------------------------------------------------------------
 
@@ -202,7 +205,7 @@ class PartController:
         return [*held, *self._waiting]
 
 
-async def _choose(engine: Engine, inputs: SliceInputs) -> tuple[Choice, dict[str, Size]]:
+async def _choose(cluster: Cluster, inputs: SliceInputs) -> tuple[Choice, dict[str, Size]]:
     """Return the nodes that a claim lacks, and what pods of others have on those that were looked at.
 
     Only nodes that would be taken are looked at: to list the pods of all would cost more than all else.
@@ -210,12 +213,12 @@ async def _choose(engine: Engine, inputs: SliceInputs) -> tuple[Choice, dict[str
     if inputs.claim is None:
         return Choice(nodes=(), refused={}), {}
     others: dict[str, Size] = {}
-    nodes: list[Node] = list(engine.cache(Node.resource))
+    nodes: list[Node] = list(cluster.cache(Node.resource))
     while True:
         facts = (desired.facts(node, others.get(node.metadata.name, Size())) for node in nodes)
         choice = choose(inputs.claim.spec, facts, inputs.name)
         unseen = [name for name in choice.nodes if name not in others]
         if not unseen:
             return choice, others
-        found = await asyncio.gather(*(pods_on(engine.client, name) for name in unseen))
+        found = await asyncio.gather(*(pods_on(cluster, name) for name in unseen))
         others |= {name: of_others(pods) for name, pods in zip(unseen, found, strict=True)}

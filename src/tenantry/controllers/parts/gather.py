@@ -11,8 +11,8 @@ from tenantry.api.marks import PART
 from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.gather import gather as gather_slice
+from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed
-from tenantry.engine.runtime import Engine
 from tenantry.world.parts import parts_of
 
 BY_PART = "part"
@@ -30,10 +30,10 @@ def part_of_namespace(found: Observed) -> list[str]:
     return [name] if name else []
 
 
-def gather(engine: Engine, name: str, now: dt.datetime) -> SliceInputs:
+def gather(cluster: Cluster, name: str, now: dt.datetime) -> SliceInputs:
     """Return what is known of a slice: its nodes are those where it has a part."""
     return msgspec.structs.replace(
-        gather_slice(engine, name, now),
-        nodes=tuple(engine.cache(Node.resource).by_index(BY_PART, name)),
-        labelled=tuple(engine.cache(Namespace.resource).by_index(BY_PART, name)),
+        gather_slice(cluster, name, now),
+        nodes=tuple(cluster.cache(Node.resource).by_index(BY_PART, name)),
+        labelled=tuple(cluster.cache(Namespace.resource).by_index(BY_PART, name)),
     )

@@ -12,7 +12,7 @@ from tenantry.controllers import watched
 from tenantry.controllers.nodes.controller import Node, decode_node
 from tenantry.controllers.parts import desired
 from tenantry.engine.cache import Change
-from tenantry.engine.runtime import Engine, Watch
+from tenantry.engine.cluster import Cluster, Watch
 
 
 def _lacking(change: Change[Node]) -> Iterable[str]:
@@ -25,28 +25,29 @@ class SharedNodeController:
     """Reconciles nodes that are given out in parts; the key is the node's name."""
 
     name = "shared-nodes"
+    kind = Node
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         return [Watch(resource=Node.resource, decode=decode_node, keys=_lacking)]
 
-    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Have a node keep pods of no part away, and advertise its parts.
 
         Raises:
             ApiError: Something failed, or the node has changed since; the queue tries again.
         """
-        node: Node | None = engine.cache(Node.resource).get(key)
+        node: Node | None = cluster.cache(Node.resource).get(key)
         if node is None:
-            engine.forget(self.name, key)
+            cluster.forget(self.name, key)
             return None
         # What came of each write comes by the watch, as news to whoever waits for it.
         taints, resources = desired.taints(node), desired.resources(node)
         try:
             if taints:
-                await engine.client.merge_patch(Node.resource, "", key, taints)
+                await cluster.writer.patch(Node.resource, "", key, taints)
             elif resources:
-                await engine.client.merge_patch(Node.resource, "", key, resources, subresource="status")
+                await cluster.writer.patch(Node.resource, "", key, resources, subresource="status")
         except NotFound:
-            engine.forget(self.name, key)
+            cluster.forget(self.name, key)
         return None

@@ -8,7 +8,7 @@ import msgspec
 
 from tenantry.api.marks import PART_OPEN, PART_SUFFIX
 from tenantry.controllers.slices.pods import Pod, PodFacts, observe
-from tenantry.kube.client import Client
+from tenantry.engine.cluster import Cluster
 from tenantry.world.parts import Size, size_of
 
 Requests = Mapping[str, str | int]
@@ -68,13 +68,10 @@ def read(data: msgspec.Raw) -> PodOnNode:
     return PodOnNode(observe(data), part, _size(spec))
 
 
-async def pods_on(client: Client, node: str) -> list[PodOnNode]:
+async def pods_on(cluster: Cluster, node: str) -> list[PodOnNode]:
     """Return the pods that have something of a node."""
     selectors = {"fieldSelector": f"spec.nodeName={node},{_NOT_ENDED}"}
-    found: list[PodOnNode] = []
-    async for page in client.pages(Pod.resource, msgspec.Raw, selectors=selectors):
-        found += [read(raw) for raw in page.items]
-    return found
+    return [read(raw) async for raw in cluster.live.raw(Pod.resource, selectors=selectors)]
 
 
 def of_others(pods: Iterable[PodOnNode]) -> Size:

@@ -17,7 +17,7 @@ from tenantry.controllers.slices import status
 from tenantry.controllers.slices.draining import DrainState, end_of, send
 from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.status import SliceProgress
-from tenantry.engine.runtime import Engine
+from tenantry.engine.cluster import Cluster
 from tenantry.world.parts import is_open
 
 LOOK_AGAIN_SECONDS = 1.0
@@ -35,32 +35,32 @@ class PartRelease:
         self._drain_state.forget(name)
 
     async def go_on(
-        self, engine: Engine, inputs: SliceInputs, now: dt.datetime
+        self, cluster: Cluster, inputs: SliceInputs, now: dt.datetime
     ) -> tuple[SliceProgress | None, float | None]:
         """Go one step further; None where everything is given back."""
-        await writes.label(engine, inputs.labelled, None)
+        await writes.label(cluster, inputs.labelled, None)
         closing = [node for node in inputs.nodes if is_open(node.metadata.labels, inputs.name)]
         for node in closing:
-            await writes.change(engine, node, lambda node: desired.close(node, inputs.name))
+            await writes.change(cluster, node, lambda node: desired.close(node, inputs.name))
         if closing:
-            self._drain_state.closed(engine, inputs.name)
-        settles = self._drain_state.settles(engine, inputs.name)
+            self._drain_state.closed(cluster, inputs.name)
+        settles = self._drain_state.settles(cluster, inputs.name)
         names = [node.metadata.name for node in inputs.nodes]
-        found = await asyncio.gather(*(pods_on(engine.client, name) for name in names))
+        found = await asyncio.gather(*(pods_on(cluster, name) for name in names))
         own = {
             name: [pod.facts for pod in pods if pod.part == inputs.name]
             for name, pods in zip(names, found, strict=True)
         }
         leaving = [pod for pods in own.values() for pod in pods]
         since = self._drain_state.since(inputs, leaving, now)
-        again = await send(engine, inputs, leaving, since, now, what="a part of node")
+        again = await send(cluster, inputs, leaving, since, now, what="a part of node")
         if leaving:
             again = min(LOOK_AGAIN_SECONDS, again) if again is not None else LOOK_AGAIN_SECONDS
         if settles > 0:
             again = min(settles, again) if again is not None else settles
         else:
-            await self.take_back(engine, inputs, [node for node in inputs.nodes if not own[node.metadata.name]])
-            inputs = gather(engine, inputs.name, now)
+            await self.take_back(cluster, inputs, [node for node in inputs.nodes if not own[node.metadata.name]])
+            inputs = gather(cluster, inputs.name, now)
         if inputs.nodes:
             told = status.leaving(leaving, end_of(since, inputs)) if leaving else "the parts are given back"
             why = reasons.EXPIRED if inputs.claim is not None else reasons.CLAIM_ENDED
@@ -69,11 +69,11 @@ class PartRelease:
             )
             return progress, again
         if inputs.slice is not None:
-            await engine.delete(inputs.slice)
+            await cluster.writer.delete(inputs.slice)
         self.forget(inputs.name)
         return None, None
 
-    async def take_back(self, engine: Engine, inputs: SliceInputs, nodes: Iterable[Node]) -> None:
+    async def take_back(self, cluster: Cluster, inputs: SliceInputs, nodes: Iterable[Node]) -> None:
         """Make parts nobody's, where no pods are."""
         for node in nodes:
-            await writes.change(engine, node, lambda node: desired.take_back(node, inputs.name))
+            await writes.change(cluster, node, lambda node: desired.take_back(node, inputs.name))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
-
-import msgspec
 
 from tenantry.api.errors import Conflict, NotFound
 from tenantry.api.kubernetes import Namespace
-from tenantry.controllers.nodes.controller import Node, decode_node
+from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.parts import desired
-from tenantry.engine.observed import Observed, observe
-from tenantry.engine.runtime import Engine
+from tenantry.engine.cluster import Cluster
+from tenantry.engine.observed import Observed
 
 Json = dict[str, Any]
 
@@ -20,11 +19,11 @@ ATTEMPTS = 5
 """How often a node is tried that its kubelet writes at the same time."""
 
 
-async def change(engine: Engine, node: Node, patch: Callable[[Node], Json]) -> None:
+async def change(cluster: Cluster, node: Node, patch: Callable[[Node], Json]) -> None:
     """Change a node at the version at which it was seen, and tell the cache and whoever it concerns.
 
     Args:
-        engine: Whose client writes.
+        cluster: Whose client writes.
         node: As last seen; where somebody has written since, it is read and looked at again.
         patch: From a node to the merge patch that it needs; {} for none.
 
@@ -36,29 +35,20 @@ async def change(engine: Engine, node: Node, patch: Callable[[Node], Json]) -> N
         body = patch(node)
         if not body:
             return
-        subresource = "status" if "status" in body else ""
         try:
-            data = await engine.client.merge_patch(Node.resource, "", name, body, subresource=subresource)
+            await cluster.writer.patch(Node.resource, "", name, body, subresource="status" if "status" in body else "")
         except NotFound:
             return
         except Conflict:
             if attempt == ATTEMPTS - 1:
                 raise
-            node = await engine.client.get(Node, name)
-            continue
-        seen = engine.cache(Node.resource).put(decode_node(msgspec.Raw(data)))
-        if seen is not None:
-            engine.news(Node.resource, seen)
-        return
+            node = await cluster.live.get(Node, name)
+        else:
+            return
 
 
-async def label(engine: Engine, namespaces: Sequence[Observed], name: str | None) -> None:
+async def label(cluster: Cluster, namespaces: Sequence[Observed], name: str | None) -> None:
     """Have the pods that will be made in namespaces run in a slice's parts, or in none."""
     for namespace in namespaces:
-        try:
-            data = await engine.client.merge_patch(Namespace.resource, "", namespace.name, desired.label_patch(name))
-        except NotFound:
-            continue  # it was deleted meanwhile
-        seen = engine.cache(Namespace.resource).put(observe(Namespace.resource, data))
-        if seen is not None:
-            engine.news(Namespace.resource, seen)
+        with suppress(NotFound):  # it was deleted meanwhile
+            await cluster.writer.patch(Namespace.resource, "", namespace.name, desired.label_patch(name))

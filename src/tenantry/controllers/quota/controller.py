@@ -11,7 +11,7 @@ from tenantry.api.errors import InputError, RetryableError
 from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.marks import QUOTA_BATCH, SUBNAMESPACE, TENANT
 from tenantry.api.model import object_key
-from tenantry.api.slice import Slice
+from tenantry.api.slice import Slice, SliceClaim
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
@@ -26,8 +26,8 @@ from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
+from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import Observed
-from tenantry.engine.runtime import Engine, Watch
 from tenantry.world.shares.amounts import ObservedTenantQuota
 from tenantry.world.shares.batches import RelistTree, RereadTenantQuota
 from tenantry.world.shares.division import Division
@@ -63,6 +63,7 @@ class QuotaController:
     """
 
     name = "quota"
+    kind = TenantResourceQuota
 
     def __init__(self, verdicts: Verdicts) -> None:
         self._verdicts = verdicts
@@ -136,29 +137,29 @@ class QuotaController:
 
     # -- one tenant -------------------------------------------------------------------------------
 
-    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the contract
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the contract
         """Bring the shares of one tenant to what the specs say; return in how many seconds to look again.
 
         Raises:
             ApiError: Something failed; the queue tries again.
         """
-        caches = self._caches = self._caches or QuotaCaches.of(engine)
+        caches = self._caches = self._caches or QuotaCaches.of(cluster)
         tenant = caches.tenants.get(key)
         if tenant is None:
             self._forget(key)
-            engine.forget(self.name, key)
+            cluster.forget(self.name, key)
             return None
         core = caches.namespaces.get(key)
         if tenant.metadata.deletion_timestamp or core is None or core.owner_uid != tenant.metadata.uid:
             return None  # there is nothing to divide yet, or no more
         try:
-            effective = effective_quota(tenant, caches.tenant_quotas.get(key), engine.clock.now())
+            effective = effective_quota(tenant, caches.tenant_quotas.get(key), cluster.clock.now())
         except InputError:
             return None  # the tenant's own conditions say what is wrong
         if not self._is_tree(tenant, caches):
             self._forget(key)
-            return await single.keep(engine, tenant)
-        return await self._divide(engine, tenant, effective, caches)
+            return await single.keep(cluster, tenant)
+        return await self._divide(cluster, tenant, effective, caches)
 
     def _is_tree(self, tenant: Tenant, caches: QuotaCaches) -> bool:
         """Tell whether there is more to divide over than one namespace, or ever was."""
@@ -196,29 +197,29 @@ class QuotaController:
         return index
 
     async def _divide(
-        self, engine: Engine, tenant: Tenant, effective: EffectiveQuota, caches: QuotaCaches
+        self, cluster: Cluster, tenant: Tenant, effective: EffectiveQuota, caches: QuotaCaches
     ) -> float | None:
         name = tenant.metadata.name
         index = self._index(tenant, effective, caches)
         Division(index.tree).divide()
-        self._judge(engine, index, name)
+        self._judge(cluster, index, name)
         tenant_quota = caches.tenant_quotas.get(name)
         if tenant_quota is None and not effective.hard:
             return effective.next_seconds  # nothing is limited: the verdicts are all that there is to say
-        writer = ResourceQuotaWriter(engine, tenant, index)
+        writer = ResourceQuotaWriter(cluster, tenant, index)
         if tenant_quota is None:
             await writer.create_tenant_quota()
         elif not any(owner.uid == tenant.metadata.uid for owner in tenant_quota.metadata.owner_references):
             if tenant_quota.metadata.owner_references:
                 return TOTALS_SECONDS  # an earlier tenant's, which goes with it
             await writer.adopt_tenant_quota(tenant_quota)
-        is_quiet = await self._move(engine, tenant, effective, caches)
+        is_quiet = await self._move(cluster, tenant, effective, caches)
         if not is_quiet:
             return 0.0
-        again = await self._tell(engine, tenant, effective, caches)
+        again = await self._tell(cluster, tenant, effective, caches)
         return min((seconds for seconds in (again, effective.next_seconds) if seconds is not None), default=None)
 
-    async def _move(self, engine: Engine, tenant: Tenant, effective: EffectiveQuota, caches: QuotaCaches) -> bool:
+    async def _move(self, cluster: Cluster, tenant: Tenant, effective: EffectiveQuota, caches: QuotaCaches) -> bool:
         """Make moves until none is left, or until somebody else has to act; tell whether that is so."""
         name = tenant.metadata.name
         index = self._index(tenant, effective, caches)
@@ -230,10 +231,10 @@ class QuotaController:
                 raise RetryableError(f"TenantResourceQuota {name!r} is gone", after_seconds=0.1)
             tenant_quota: ObservedTenantQuota = observed_tenant_quota(found)
             steps = index.planner.steps(tenant_quota)
-            self._judge(engine, index, name)
+            self._judge(cluster, index, name)
             if not steps:
                 return True
-            writer = ResourceQuotaWriter(engine, tenant, index)
+            writer = ResourceQuotaWriter(cluster, tenant, index)
             match steps[0]:
                 case RereadTenantQuota():
                     await writer.reread()
@@ -250,7 +251,7 @@ class QuotaController:
 
     # -- telling ----------------------------------------------------------------------------------
 
-    def _judge(self, engine: Engine, index: Index, name: str) -> None:
+    def _judge(self, cluster: Cluster, index: Index, name: str) -> None:
         """Give verdicts on everything that was looked at; what is blocked or in force is told at once."""
         tree = index.tree
         waiting = self._tellings.setdefault(name, _Telling()).waiting
@@ -265,12 +266,11 @@ class QuotaController:
             after = msgspec.structs.replace(after, in_force=after.in_force and not is_moving)
             if before is None or status.is_news(before, after):
                 self._verdicts.set(share.key, after)
-                engine.wake("slices", share.slice)
-                engine.wake("parts", share.slice)  # each leaves the other's alone
+                cluster.wake(SliceClaim, share.slice)
         for share in stirred - tree.claims:
             if share.request is None or tree.parent_of(share) is None:
                 waiting.discard(share)
-                self._point_out(engine, share)
+                self._point_out(cluster, share)
                 continue
             before = self._verdicts.get(share.key)
             after = status.verdict(tree, share)
@@ -279,7 +279,7 @@ class QuotaController:
             if before is None or status.is_news(before, after):
                 self._verdicts.set(share.key, after)
                 waiting.discard(share)
-                engine.wake("subnamespace", object_key(share.parent, share.request.name))
+                cluster.wake(Subnamespace, object_key(share.parent, share.request.name))
             else:
                 waiting.add(share)
 
@@ -291,7 +291,7 @@ class QuotaController:
         tenant_quota = observed_tenant_quota(found)
         return any(not index.planner.is_done(target, tenant_quota.number) for target in tenant_quota.targets)
 
-    def _point_out(self, engine: Engine, share: Share) -> None:
+    def _point_out(self, cluster: Cluster, share: Share) -> None:
         """Have somebody look at a namespace whose Subnamespace is not there."""
         namespace = share.namespace
         found = (
@@ -299,14 +299,14 @@ class QuotaController:
         )
         name = found.labels.get(SUBNAMESPACE) if found is not None and not found.deleting else None
         if name and share.request is None:
-            engine.wake("subnamespace", object_key(share.parent, name))
+            cluster.wake(Subnamespace, object_key(share.parent, name))
 
     async def _tell(
-        self, engine: Engine, tenant: Tenant, effective: EffectiveQuota, caches: QuotaCaches
+        self, cluster: Cluster, tenant: Tenant, effective: EffectiveQuota, caches: QuotaCaches
     ) -> float | None:
         """Write the status, totals not too often; return in how many seconds there is more to tell."""
         name = tenant.metadata.name
-        index, telling, now = self._indexes[name], self._tellings[name], engine.clock.monotonic()
+        index, telling, now = self._indexes[name], self._tellings[name], cluster.clock.monotonic()
         again: list[float] = []
         if telling.waiting:
             left = telling.verdicts.left(now)
@@ -314,12 +314,12 @@ class QuotaController:
                 again.append(left)
             else:
                 telling.verdicts.take(now)
-                self._tell_totals(engine, index, telling)
+                self._tell_totals(cluster, index, telling)
         tenant_quota = caches.tenant_quotas.get(name)
         if tenant_quota is None:
             return 0.0
         moving = self._is_moving(index, name)
-        at = rfc3339(engine.clock.now())
+        at = rfc3339(cluster.clock.now())
         written = status.compute(tenant_quota, index.tree, effective, moving=moving, now=at)
         if written != tenant_quota.status:
             left = telling.totals.left(now)
@@ -327,15 +327,15 @@ class QuotaController:
                 again.append(left)
             else:
                 telling.totals.take(now)
-                await engine.write_status(msgspec.structs.replace(tenant_quota, status=written))
+                await cluster.writer.status(msgspec.structs.replace(tenant_quota, status=written))
         return min(again, default=None)
 
-    def _tell_totals(self, engine: Engine, index: Index, telling: _Telling) -> None:
+    def _tell_totals(self, cluster: Cluster, index: Index, telling: _Telling) -> None:
         waiting, telling.waiting = telling.waiting, set()
         for share in waiting:
             if share.request is not None and index.tree.shares.get(share.key) is share:
                 self._verdicts.set(share.key, status.verdict(index.tree, share))
-                engine.wake("subnamespace", object_key(share.parent, share.request.name))
+                cluster.wake(Subnamespace, object_key(share.parent, share.request.name))
 
 
 def _by_spec(change: Change[Any]) -> Iterable[str]:

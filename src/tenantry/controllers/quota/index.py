@@ -19,8 +19,8 @@ from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.controllers.watched import BY_BINDING, BY_NAMESPACE, BY_TENANT
 from tenantry.engine.cache import Cache
+from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed, ObservedQuota
-from tenantry.engine.runtime import Engine
 from tenantry.world import quota
 from tenantry.world.shares.amounts import Amounts, ObservedTenantQuota, ShareQuota, ShareTarget, read, read_mark
 from tenantry.world.shares.batches import BatchPlanner
@@ -41,10 +41,10 @@ class QuotaCaches(msgspec.Struct, frozen=True):
     slices: Cache[Slice]
 
     @classmethod
-    def of(cls, engine: Engine) -> QuotaCaches:
-        """Return the engine's."""
+    def of(cls, cluster: Cluster) -> QuotaCaches:
+        """Return the cluster's."""
         kinds = (Tenant, TenantResourceQuota, Subnamespace, Namespace, ResourceQuota, Slice)
-        return cls(*(engine.cache(kind.resource) for kind in kinds))
+        return cls(*(cluster.cache(kind.resource) for kind in kinds))
 
 
 def tree_namespace(found: Observed, tenant: Tenant) -> TreeNamespace | None:

@@ -11,11 +11,10 @@ from tenantry.api.model import object_key
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.tenant import desired
 from tenantry.controllers.tenant.desired import QUOTA
-from tenantry.engine.cache import Change
+from tenantry.engine.cluster import Cluster
 from tenantry.engine.events import EventKind
-from tenantry.engine.observed import Observed, ObservedQuota, observe
+from tenantry.engine.observed import Observed, ObservedQuota
 from tenantry.engine.plan import differences
-from tenantry.engine.runtime import Engine
 
 AGAIN_SECONDS = 1.0
 """When to look again for a ResourceQuota that the tenant controller is to make."""
@@ -26,7 +25,7 @@ def differs(before: Observed, after: Observed) -> bool:
     return (before.digest, before.labels, before.annotations) != (after.digest, after.labels, after.annotations)
 
 
-async def keep(engine: Engine, tenant: Tenant) -> float | None:
+async def keep(cluster: Cluster, tenant: Tenant) -> float | None:
     """Bring the ResourceQuota of a tenant's only namespace to what its spec says.
 
     Raises:
@@ -34,28 +33,28 @@ async def keep(engine: Engine, tenant: Tenant) -> float | None:
     """
     wanted = desired.core_quota(tenant)
     key = object_key(tenant.metadata.name, QUOTA)
-    found = engine.cache(ResourceQuota.resource).get(key)
+    found = cluster.cache(ResourceQuota.resource).get(key)
     if found is None:
         return AGAIN_SECONDS if wanted is not None else None
     if wanted is None:
-        await engine.client.delete(ResourceQuota.resource, found.namespace, found.name, uid=found.uid)
+        await cluster.writer.remove(ResourceQuota.resource, found.namespace, found.name, uid=found.uid)
         return None
-    if not differences(wanted, found, engine.applier.equivalent):
+    if not differences(wanted, found, cluster.writer.equivalent):
         return None
     asked_for = tenant.status.observed_generation != tenant.metadata.generation
     try:
-        await _put_back(engine, wanted, cast("ObservedQuota", found))
+        await _put_back(cluster, wanted, cast("ObservedQuota", found))
     except (Conflict, NotFound):
         return 0.1  # somebody else was there; the watch tells what came of it
     except Invalid:
         # It has scopes, which never change: the tenant controller makes it anew.
-        await engine.client.delete(ResourceQuota.resource, found.namespace, found.name, uid=found.uid)
+        await cluster.writer.remove(ResourceQuota.resource, found.namespace, found.name, uid=found.uid)
     if not asked_for:
-        engine.recorder.say(tenant, EventKind.NORMAL, reasons.CORRECTED, f"put back spec of ResourceQuota {QUOTA!r}")
+        cluster.recorder.say(tenant, EventKind.NORMAL, reasons.CORRECTED, f"put back spec of ResourceQuota {QUOTA!r}")
     return None
 
 
-async def _put_back(engine: Engine, wanted: ResourceQuota, found: ObservedQuota) -> None:
+async def _put_back(cluster: Cluster, wanted: ResourceQuota, found: ObservedQuota) -> None:
     # At the resourceVersion that was seen: a division over children that began meanwhile must not be undone.
     meta = wanted.metadata
     patch: dict[str, Any] = {
@@ -66,13 +65,4 @@ async def _put_back(engine: Engine, wanted: ResourceQuota, found: ObservedQuota)
         },
         "spec": {"hard": {**dict.fromkeys(found.hard), **wanted.spec.hard}, "scopes": None, "scopeSelector": None},
     }
-    cache = engine.cache(ResourceQuota.resource)
-    cache.expect(found.key)
-    answer = None
-    try:
-        data = await engine.client.merge_patch(ResourceQuota.resource, found.namespace, found.name, patch)
-        answer = observe(ResourceQuota.resource, data)
-    finally:
-        change: Change[Any] | None = cache.settle(found.key, answer)
-        if change is not None:
-            engine.news(ResourceQuota.resource, change)
+    await cluster.writer.patch(ResourceQuota.resource, found.namespace, found.name, patch, quiet=True)

@@ -6,7 +6,7 @@ What fails is read anew, the TenantResourceQuota last; the next moves are decide
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, cast
 
@@ -20,10 +20,11 @@ from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import Batch, BatchTarget, TenantResourceQuota, TenantResourceQuotaSpec
 from tenantry.controllers.quota.index import Index, QuotaCaches, share_quota
 from tenantry.controllers.tenant.desired import QUOTA
+from tenantry.engine import request
 from tenantry.engine.cache import Cache, Change
+from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed, ObservedQuota, observe
-from tenantry.engine.runtime import Engine
-from tenantry.kube import wire
+from tenantry.engine.request import Request
 from tenantry.world.shares.amounts import ShareQuota, mark, spelled
 from tenantry.world.shares.batches import (
     BatchStep,
@@ -50,15 +51,14 @@ class ResourceQuotaWriter:
     """Writes for one tenant.
 
     Args:
-        engine: Its client signs the writes.
+        cluster: Its client signs the writes.
         tenant: Whose shares are moved.
         index: Is told of every answer.
     """
 
-    def __init__(self, engine: Engine, tenant: Tenant, index: Index) -> None:
-        self._engine = engine
-        self._client = engine.client
-        self._caches = QuotaCaches.of(engine)
+    def __init__(self, cluster: Cluster, tenant: Tenant, index: Index) -> None:
+        self._cluster = cluster
+        self._caches = QuotaCaches.of(cluster)
         self._tenant = tenant
         self._index = index
         self._selectors = {"labelSelector": f"{MANAGED_BY}={MANAGER},{TENANT}={tenant.metadata.name}"}
@@ -115,10 +115,12 @@ class ResourceQuotaWriter:
             spec=ResourceQuotaSpec(hard=spelled(step.hard)),
         )
         try:
-            await self._write(step.namespace, self._client.create(value))
+            await self._write(step.namespace, request.create(value))
         except AlreadyExists:
             # Ours without our labels, which no cache shows; or made by somebody else meanwhile.
-            found = observe(ResourceQuota.resource, await self._get(ResourceQuota.resource, step.namespace, QUOTA))
+            found = observe(
+                ResourceQuota.resource, await self._cluster.live.read(ResourceQuota.resource, step.namespace, QUOTA)
+            )
             patch: dict[str, Any] = {"metadata": {"labels": self._labels(), "resourceVersion": str(found.version)}}
             await self._write(step.namespace, self._patch(step.namespace, patch))
         return True
@@ -139,7 +141,7 @@ class ResourceQuotaWriter:
             quota = await self._write(step.namespace, self._patch(step.namespace, patch))
         except Invalid:
             # It has scopes, which never change: made anew, it counts everything.
-            await self._client.delete(ResourceQuota.resource, step.namespace, QUOTA, uid=step.quota.uid)
+            await self._cluster.writer.remove(ResourceQuota.resource, step.namespace, QUOTA, uid=step.quota.uid)
             await self._look_again(step)
             return False
         if not quota.is_enforced:
@@ -162,9 +164,8 @@ class ResourceQuotaWriter:
         unknown = [update for update in updates if self._index.verified.get(update.quota.uid) != update.uid]
         if len(unknown) < MANY:
             return
-        uids: dict[str, str] = {}
-        async for page in self._client.pages(Namespace.resource, Namespace, selectors=self._selectors):
-            uids.update({found.metadata.name: found.metadata.uid for found in page.items})
+        namespaces = await self._cluster.live.list(Namespace, selectors=self._selectors)
+        uids = {found.metadata.name: found.metadata.uid for found in namespaces}
         for update in unknown:
             if uids.get(update.namespace) == update.uid:
                 self._index.verified[update.quota.uid] = update.uid
@@ -172,7 +173,7 @@ class ResourceQuotaWriter:
     async def _is_in(self, quota_uid: str, namespace: str, uid: str) -> bool:
         """Tell whether a ResourceQuota is in the namespace of a uid: names come again, uids do not."""
         if self._index.verified.get(quota_uid) != uid:
-            data = await self._get(Namespace.resource, "", namespace)
+            data = await self._cluster.live.read(Namespace.resource, "", namespace)
             found = observe(Namespace.resource, data)
             if found.uid != uid:
                 self._learn(Namespace.resource, found)
@@ -181,20 +182,13 @@ class ResourceQuotaWriter:
             self._index.verified[quota_uid] = uid
         return True
 
-    def _patch(self, namespace: str, patch: dict[str, Any], *, subresource: str = "") -> Awaitable[bytes]:
-        return self._client.merge_patch(ResourceQuota.resource, namespace, QUOTA, patch, subresource=subresource)
+    @staticmethod
+    def _patch(namespace: str, patch: dict[str, Any], *, subresource: str = "") -> Request:
+        return request.patch(ResourceQuota.resource, namespace, QUOTA, patch, subresource=subresource)
 
-    async def _write(self, namespace: str, answer: Awaitable[bytes]) -> ShareQuota:
-        """Await a write of ours, so that the watch's word of it wakes nobody."""
-        cache, key = self._caches.quotas, object_key(namespace, QUOTA)
-        cache.expect(key)
-        answered: ObservedQuota | None = None
-        try:
-            found = answered = cast("ObservedQuota", observe(ResourceQuota.resource, await answer))
-        finally:
-            change = cache.settle(key, answered)
-            if change is not None:
-                self._engine.news(ResourceQuota.resource, change)
+    async def _write(self, namespace: str, asked: Request) -> ShareQuota:
+        """Send a write, and note in the tree what the server stored."""
+        found = cast("ObservedQuota", await self._cluster.writer.own(asked, quiet=True))
         quota = share_quota(found)
         self._index.tree.put_quota(namespace, quota)
         return quota
@@ -204,17 +198,15 @@ class ResourceQuotaWriter:
     async def create_tenant_quota(self) -> None:
         """Make the tenant's TenantResourceQuota; one that is there already is read."""
         try:
-            data = await self._client.create(new_tenant_quota(self._tenant))
+            await self._cluster.writer.create(new_tenant_quota(self._tenant), quiet=True)
         except AlreadyExists:
             await self._read_tenant_quota()
-        else:
-            self._caches.tenant_quotas.put(_decode_tenant_quota.decode(data))
 
     async def adopt_tenant_quota(self, tenant_quota: TenantResourceQuota) -> None:
         """Have a TenantResourceQuota that somebody else made go with the tenant."""
         metadata = msgspec.to_builtins(new_tenant_quota(self._tenant))["metadata"]
         with suppress(Conflict):
-            await self._engine.patch_metadata(
+            await self._cluster.writer.metadata(
                 tenant_quota, {key: metadata[key] for key in ("labels", "ownerReferences")}
             )
 
@@ -228,7 +220,7 @@ class ResourceQuotaWriter:
             hard=spelled(step.hard or {}),
             batch=Batch(number=step.number, counted=step.hard is not None, targets=targets),
         )
-        await self._engine.write_status(msgspec.structs.replace(tenant_quota, status=status))
+        await self._cluster.writer.status(msgspec.structs.replace(tenant_quota, status=status))
         written = self._caches.tenant_quotas.get(self._tenant.metadata.name)
         if written is not None and written.version > tenant_quota.version:
             self._index.planner.wrote(step)
@@ -239,7 +231,7 @@ class ResourceQuotaWriter:
         name = self._tenant.metadata.name
         known = self._caches.tenant_quotas.get(name)
         try:
-            data = await self._get(TenantResourceQuota.resource, "", name)
+            data = await self._cluster.live.read(TenantResourceQuota.resource, "", name)
         except NotFound:
             if known is not None:
                 self._caches.tenant_quotas.forget(name, known.version)
@@ -255,9 +247,8 @@ class ResourceQuotaWriter:
     async def reload(self) -> None:
         """Read the tenant's namespaces and ResourceQuotas from the server into the caches."""
         for resource in (Namespace.resource, ResourceQuota.resource):
-            async for page in self._client.pages(resource, msgspec.Raw, selectors=self._selectors):
-                for raw in page.items:
-                    self._learn(resource, observe(resource, raw))
+            async for raw in self._cluster.live.raw(resource, selectors=self._selectors):
+                self._learn(resource, observe(resource, raw))
 
     async def _look_again(self, step: BatchStep) -> bool:
         """Read what a write was about; tell whether that explains why it was refused."""
@@ -275,20 +266,17 @@ class ResourceQuotaWriter:
         key = object_key(namespace, name)
         known = cache.get(key)
         try:
-            self._learn(resource, observe(resource, await self._get(resource, namespace, name)))
+            self._learn(resource, observe(resource, await self._cluster.live.read(resource, namespace, name)))
         except NotFound:
             if known is not None:
                 cache.forget(key, known.version)
-                self._engine.news(resource, Change(known, None))
-
-    async def _get(self, resource: Resource, namespace: str, name: str) -> bytes:
-        return await self._client.request("GET", wire.path(resource, namespace, name))
+                self._cluster.news(resource, Change(known, None))
 
     def _learn(self, resource: Resource, found: Observed) -> None:
         cache = self._caches.namespaces if resource == Namespace.resource else self._caches.quotas
         change = cache.put(found)
         if change is not None:
-            self._engine.news(resource, change)
+            self._cluster.news(resource, change)
 
 
 def new_tenant_quota(tenant: Tenant) -> TenantResourceQuota:

@@ -6,8 +6,8 @@ from tenantry.api import reasons
 from tenantry.api.requests import Decision, Request
 from tenantry.controllers.requests import desired
 from tenantry.engine.cache import Cache
+from tenantry.engine.cluster import Cluster
 from tenantry.engine.events import EventKind
-from tenantry.engine.runtime import Engine
 
 BY_REQUESTER = "requester"
 """What nobody has decided, by who asked."""
@@ -15,20 +15,19 @@ BY_REQUESTER = "requester"
 INDEX = {BY_REQUESTER: desired.requester_of}
 
 
-async def withdraw(engine: Engine, request: Request, controller: str) -> bool:
+async def withdraw(cluster: Cluster, request: Request) -> bool:
     """Delete a request whose requester has too many older ones pending, and tell whether that was so.
 
     Admission cannot count: without this, whoever may ask could fill the API server's storage.
 
     Args:
-        engine: Where requests are cached.
+        cluster: Where requests are cached.
         request: What is looked at.
-        controller: Whose it is.
 
     Raises:
         ApiError: The API server refuses or fails.
     """
-    cache: Cache[Request] = engine.cache(request.resource)
+    cache: Cache[Request] = cluster.cache(request.resource)
     who = desired.asker(request)
     if request.status.decision is not Decision.PENDING or cache.count(BY_REQUESTER, who) <= desired.MOST_PENDING:
         return False
@@ -36,9 +35,9 @@ async def withdraw(engine: Engine, request: Request, controller: str) -> bool:
     if all(each.metadata.uid != request.metadata.uid for each in surplus):
         # Which was looked at before this one came may be too many only now: of one second the names decide.
         for each in surplus:
-            engine.wake(controller, each.key)
+            cluster.wake(type(each), each.key)
         return False
     message = f"withdrawn: {who!r} has {desired.MOST_PENDING} that nobody has decided; withdraw one, or wait"
-    engine.recorder.say(request, EventKind.WARNING, reasons.LIMIT_REACHED, message)
-    await engine.delete(request)
+    cluster.recorder.say(request, EventKind.WARNING, reasons.LIMIT_REACHED, message)
+    await cluster.writer.delete(request)
     return True

@@ -9,7 +9,7 @@ from typing import cast
 import msgspec
 
 from tenantry.api import marks, reasons
-from tenantry.api.errors import ApiError, NotFound
+from tenantry.api.errors import ApiError
 from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding, Namespace, RoleBinding
 from tenantry.api.model import KubernetesObject, Resource, object_key
 from tenantry.api.requests import REQUEST_UID, ClusterRoleRequest, Decision, RoleKind, RoleRequest
@@ -22,11 +22,10 @@ from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
 from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
+from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Action, Blocked, plan
-from tenantry.engine.runtime import Engine, Watch
-from tenantry.kube import wire
+from tenantry.engine.plan import Action, Blocked, compare
 from tenantry.world.leases import ENDLESS, Lease, lease, with_lease
 
 OF_TENANT = "tenant:"
@@ -54,7 +53,7 @@ class RoleRequestController:
 
     def __init__(self, kind: type[RoleRequest | ClusterRoleRequest]) -> None:
         self.name = kind.resource.kind.lower()
-        self._kind = kind
+        self.kind = kind
         self._namespaced = kind.resource.namespaced
         self._binding: type[KubernetesObject] = RoleBinding if self._namespaced else ClusterRoleBinding
         self._prefix = desired.binding_name("", namespaced=self._namespaced)
@@ -63,9 +62,9 @@ class RoleRequestController:
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
-        decoder = msgspec.json.Decoder(self._kind)
+        decoder = msgspec.json.Decoder(self.kind)
         own = Watch(
-            resource=self._kind.resource,
+            resource=self.kind.resource,
             decode=decoder.decode,
             keys=watched.own_key,
             indexes={BY_NAMESPACE: _namespace_of, **pending.INDEX},
@@ -83,74 +82,74 @@ class RoleRequestController:
             return ()
         return [object_key(found.namespace, found.name.removeprefix(self._prefix))]
 
-    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:
         """Bring one request's binding to what it should be; return in how many seconds to look again, None for never.
 
         Raises:
             ApiError: Something failed; the status says what, and the queue tries again.
         """
         if key.startswith(OF_TENANT):
-            return self._wake_all(engine, key.removeprefix(OF_TENANT))
-        request = engine.cache(self._kind.resource).get(key)
+            return self._wake_all(cluster, key.removeprefix(OF_TENANT))
+        request = cluster.cache(self.kind.resource).get(key)
         if request is None:
             self._looked.pop(key, None)
-            engine.forget(self.name, key)
+            cluster.forget(self.name, key)
         if request is None or request.metadata.deletion_timestamp:
-            await self._take_back(engine, key)
+            await self._take_back(cluster, key)
             return None
-        if await pending.withdraw(engine, request, self.name):
+        if await pending.withdraw(cluster, request):
             return None
-        now = engine.clock.now()
-        request = await self._begin(engine, request, now)
+        now = cluster.clock.now()
+        request = await self._begin(cluster, request, now)
         if request is None:
             return None
-        return await self._keep(engine, request, now, attempt)
+        return await self._keep(cluster, request, now, attempt)
 
-    def _wake_all(self, engine: Engine, tenant: str) -> None:
-        caches = engine.observed_caches((Namespace.resource,))
-        requests = engine.cache(self._kind.resource)
+    def _wake_all(self, cluster: Cluster, tenant: str) -> None:
+        caches = cluster.observed_caches((Namespace.resource,))
+        requests = cluster.cache(self.kind.resource)
         for namespace in caches[Namespace.resource].by_index(BY_TENANT, tenant):
             for found in requests.by_index(BY_NAMESPACE, namespace.name):
-                engine.wake(self.name, found.key)
+                cluster.wake(self.kind, found.key)
 
-    async def _take_back(self, engine: Engine, key: str) -> None:
+    async def _take_back(self, cluster: Cluster, key: str) -> None:
         """Delete the binding of a request that is gone: the garbage collector would, some time."""
         namespace, _, name = key.rpartition("/")
-        found = self._found(engine, object_key(namespace, f"{self._prefix}{name}"))
+        found = self._found(cluster, object_key(namespace, f"{self._prefix}{name}"))
         if found is not None:
-            await engine.applier.run(plan((), _nothing, stale=[(self._binding.resource, found)]))
+            await cluster.writer.apply(compare((), _nothing, stale=[(self._binding.resource, found)]))
 
-    def _found(self, engine: Engine, key: str) -> Observed | None:
+    def _found(self, cluster: Cluster, key: str) -> Observed | None:
         """Return what a request has become, and nothing of others that has the name."""
-        found = cast("Observed | None", engine.cache(self._binding.resource).get(key))
+        found = cast("Observed | None", cluster.cache(self._binding.resource).get(key))
         ours = found is not None and found.labels.get(marks.MANAGED_BY) == marks.MANAGER and REQUEST_UID in found.labels
         return found if ours else None
 
-    async def _begin(self, engine: Engine, request: RoleGrant, now: dt.datetime) -> RoleGrant | None:
+    async def _begin(self, cluster: Cluster, request: RoleGrant, now: dt.datetime) -> RoleGrant | None:
         """Write down when a grant ends, before it begins: a crash between must not make it longer."""
         seconds, before = request.spec.duration_seconds, request.status
         if before.decision is not Decision.APPROVED or not seconds or before.expires_at:
             return request
         end = rfc3339(now + dt.timedelta(seconds=seconds))
-        await engine.write_status(
+        await cluster.writer.status(
             msgspec.structs.replace(request, status=msgspec.structs.replace(before, expires_at=end))
         )
-        return engine.cache(self._kind.resource).get(request.key)
+        return cluster.cache(self.kind.resource).get(request.key)
 
-    async def _keep(self, engine: Engine, request: RoleGrant, now: dt.datetime, attempt: int) -> float | None:
+    async def _keep(self, cluster: Cluster, request: RoleGrant, now: dt.datetime, attempt: int) -> float | None:
         before = request.status
         term = lease(before.expires_at, now) if before.decision is Decision.APPROVED else ENDLESS
         name = desired.binding_name(request.metadata.name, namespaced=self._namespaced)
         key = object_key(request.metadata.namespace, name)
-        found = self._found(engine, key)
+        found = self._found(cluster, key)
         if found is not None and found.owner_uid != request.metadata.uid:
-            await self._take_back(engine, request.key)  # of a request of the same name, before
+            await self._take_back(cluster, request.key)  # of a request of the same name, before
             found = None
-        tenant, closes, problem = self._place(engine, request, now)
+        tenant, closes, problem = self._place(cluster, request, now)
         if problem is None and not term.is_expired and before.decision is not Decision.DENIED and found is None:
-            problem = await self._missing_role(engine, request)
+            problem = await self._missing_role(cluster, request)
         gives = before.decision is Decision.APPROVED and not term.is_expired and problem is None
-        outcome = await self._apply(engine, request, found, tenant=tenant, gives=gives)
+        outcome = await self._apply(cluster, request, found, tenant=tenant, gives=gives)
         problem = problem_of(outcome) or problem
         written = status.compute(
             request,
@@ -163,9 +162,9 @@ class RoleRequestController:
         # What was said before still stands, while something fails that passes by itself.
         waits = outcome.error is not None and problem is not None and problem.passing and attempt < PATIENCE
         if written != before and not waits:
-            await engine.write_status(msgspec.structs.replace(request, status=written))
-        _say(engine, request, outcome)
-        warn_of_end(engine.recorder, request, written.conditions)
+            await cluster.writer.status(msgspec.structs.replace(request, status=written))
+        _say(cluster, request, outcome)
+        warn_of_end(cluster.recorder, request, written.conditions)
         if isinstance(outcome.error, ApiError):
             raise outcome.error
         turns = self._turns(request, problem)
@@ -185,30 +184,31 @@ class RoleRequestController:
 
     async def _apply(
         self,
-        engine: Engine,
+        cluster: Cluster,
         request: RoleGrant,
         found: Observed | None,
         *,
         tenant: str,
         gives: bool,
     ) -> Outcome:
-        cache = engine.cache(self._binding.resource)
+        cache = cluster.cache(self._binding.resource)
         children = [desired.binding(request, tenant)] if gives else []
         stale = [(self._binding.resource, found)] if found is not None and not gives else []
-        applier = engine.applier
-        return await applier.run(
-            plan(children, lambda _, key: cache.get(key), stale=stale, equivalent=applier.equivalent)
+        return await cluster.writer.apply(
+            compare(children, lambda _, key: cache.get(key), stale=stale, equivalent=cluster.writer.equivalent)
         )
 
-    def _place(self, engine: Engine, request: RoleGrant, now: dt.datetime) -> tuple[str, float | None, Blocked | None]:
+    def _place(
+        self, cluster: Cluster, request: RoleGrant, now: dt.datetime
+    ) -> tuple[str, float | None, Blocked | None]:
         """Return whose namespace a request is in, in how many seconds that is closed, and what is in the way there."""
         if not self._namespaced:
             return "", None, None
         namespace = request.metadata.namespace
-        found = engine.observed_caches((Namespace.resource,))[Namespace.resource].get(namespace)
+        found = cluster.observed_caches((Namespace.resource,))[Namespace.resource].get(namespace)
         labels = found.labels if found is not None else {}
         name = labels.get(marks.TENANT, "")
-        tenant = cast("Tenant | None", engine.cache(Tenant.resource).get(name))
+        tenant = cast("Tenant | None", cluster.cache(Tenant.resource).get(name))
         if tenant is None or labels.get(marks.TENANT_UID) != tenant.metadata.uid:
             message = f"namespace {namespace!r} is no tenant's: ask in a namespace of a tenant"
             return "", None, Blocked(reason=reasons.NOT_A_TENANTS_NAMESPACE, message=message)
@@ -218,12 +218,10 @@ class RoleRequestController:
             return name, None, Blocked(reason=reasons.TENANT_SUSPENDED, message=message)
         return name, term.next_seconds, None
 
-    async def _missing_role(self, engine: Engine, request: RoleGrant) -> Blocked | None:
+    async def _missing_role(self, cluster: Cluster, request: RoleGrant) -> Blocked | None:
         ref = request.spec.role_ref
         namespace = request.metadata.namespace if ref.kind == RoleKind.ROLE else ""
-        try:
-            await engine.client.request("GET", wire.path(_ROLES[ref.kind], namespace, ref.name))
-        except NotFound:
+        if await cluster.live.find(_ROLES[ref.kind], namespace, ref.name) is None:
             where = f" in namespace {namespace!r}" if namespace else ""
             message = f"there is no {ref.kind} {ref.name!r}{where}: make it, or ask for another one"
             return Blocked(reason=reasons.ROLE_NOT_FOUND, message=message)
@@ -254,13 +252,13 @@ def _done(request: RoleGrant) -> str:
     return f"{ref.kind} {ref.name!r} is given{end}"
 
 
-def _say(engine: Engine, request: RoleGrant, outcome: Outcome) -> None:
+def _say(cluster: Cluster, request: RoleGrant, outcome: Outcome) -> None:
     was_there = bool(request.status.granted)
     for step in outcome.done:
         told = f"{step.resource.kind} {step.name!r}"
         if step.action is Action.DELETE:
-            engine.recorder.say(request, EventKind.NORMAL, reasons.EXPIRED, f"took back {told}")
+            cluster.recorder.say(request, EventKind.NORMAL, reasons.EXPIRED, f"took back {told}")
         elif was_there:
-            engine.recorder.say(request, EventKind.NORMAL, reasons.CORRECTED, f"put back {told}")
+            cluster.recorder.say(request, EventKind.NORMAL, reasons.CORRECTED, f"put back {told}")
         else:
-            engine.recorder.say(request, EventKind.NORMAL, reasons.GRANTED, f"made {told}")
+            cluster.recorder.say(request, EventKind.NORMAL, reasons.GRANTED, f"made {told}")

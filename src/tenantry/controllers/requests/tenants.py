@@ -23,10 +23,10 @@ from tenantry.controllers.requests import desired, pending, status
 from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
+from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Blocked, plan
-from tenantry.engine.runtime import Engine, Watch
+from tenantry.engine.plan import Blocked, compare
 
 LOOK_AGAIN_SECONDS = 30.0
 """When to look again whether what is in the way has gone."""
@@ -42,6 +42,7 @@ class TenantRequestController:
     """Reconciles TenantRequests; the key is the request's name."""
 
     name = "tenantrequest"
+    kind = TenantRequest
 
     def __init__(self) -> None:
         # Known from the first reconcile on; a tenant that is there before that is seen then.
@@ -71,46 +72,46 @@ class TenantRequestController:
             return ()
         return [request.key for request in self._requests.by_index(BY_NAME, tenant.metadata.name)]
 
-    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:
         """Bring one request to what was decided; return in how many seconds to look again, None for never.
 
         Raises:
             ApiError: Something failed; the status says what, and the queue tries again.
         """
-        requests = self._requests = engine.cache(TenantRequest.resource)
+        requests = self._requests = cluster.cache(TenantRequest.resource)
         if key == RULES:
-            await self._tell(engine)
+            await self._tell(cluster)
             for found in requests:
                 if found.status.decision is Decision.PENDING:
-                    engine.wake(self.name, found.key)
+                    cluster.wake(TenantRequest, found.key)
             return None
         request = cast("TenantRequest | None", requests.get(key))
         if request is None:
-            engine.forget(self.name, key)
+            cluster.forget(self.name, key)
             return None
-        if request.metadata.deletion_timestamp or await pending.withdraw(engine, request, self.name):
+        if request.metadata.deletion_timestamp or await pending.withdraw(cluster, request):
             return None
-        now = engine.clock.now()
-        request = await self._decide(engine, request, now)
-        return await self._keep(engine, request, now, attempt) if request is not None else None
+        now = cluster.clock.now()
+        request = await self._decide(cluster, request, now)
+        return await self._keep(cluster, request, now, attempt) if request is not None else None
 
-    async def _tell(self, engine: Engine) -> None:
+    async def _tell(self, cluster: Cluster) -> None:
         """Bring what the API server lets the operator approve to what TenancyDefaults say."""
-        caches = engine.observed_caches((RulesMap.resource,))
-        wanted = desired.approvals(_rules(engine))
+        caches = cluster.observed_caches((RulesMap.resource,))
+        wanted = desired.approvals(_rules(cluster))
 
         def lookup(resource: Resource, name: str) -> Observed | None:
             return caches[resource].get(name)
 
-        outcome = await engine.applier.run(plan([wanted], lookup, equivalent=engine.applier.equivalent))
+        outcome = await cluster.writer.apply(compare([wanted], lookup, equivalent=cluster.writer.equivalent))
         if outcome.error is not None:
             raise outcome.error
 
-    async def _decide(self, engine: Engine, request: TenantRequest, now: dt.datetime) -> TenantRequest | None:
+    async def _decide(self, cluster: Cluster, request: TenantRequest, now: dt.datetime) -> TenantRequest | None:
         """Approve what approves itself, and write down when the tenant ends before it is made."""
         before = after = request.status
         if before.decision is Decision.PENDING:
-            reason = desired.fitting(request, _rules(engine))
+            reason = desired.fitting(request, _rules(cluster))
             if reason:
                 after = msgspec.structs.replace(after, decision=Decision.APPROVED, reason=reason)
         seconds = request.spec.duration_seconds
@@ -118,16 +119,16 @@ class TenantRequestController:
             after = msgspec.structs.replace(after, expires_at=rfc3339(now + dt.timedelta(seconds=seconds)))
         if after == before:
             return request
-        await engine.write_status(msgspec.structs.replace(request, status=after))
-        return cast("TenantRequest | None", engine.cache(TenantRequest.resource).get(request.key))
+        await cluster.writer.status(msgspec.structs.replace(request, status=after))
+        return cast("TenantRequest | None", cluster.cache(TenantRequest.resource).get(request.key))
 
-    async def _keep(self, engine: Engine, request: TenantRequest, now: dt.datetime, attempt: int) -> float | None:
+    async def _keep(self, cluster: Cluster, request: TenantRequest, now: dt.datetime, attempt: int) -> float | None:
         before, name = request.status, request.spec.tenant
         granted, outcome, problem = before.granted, Outcome(), None
         if not granted and before.decision is not Decision.DENIED:
-            problem = self._in_the_way(engine, request)
+            problem = self._in_the_way(cluster, request)
             if problem is None and before.decision is Decision.APPROVED:
-                outcome = await self._make(engine, request)
+                outcome = await self._make(cluster, request)
                 problem = problem_of(outcome)
                 granted = name if problem is None else ""
         written = status.compute(
@@ -135,29 +136,29 @@ class TenantRequestController:
         )
         waits = problem is not None and problem.passing and attempt < PATIENCE
         if written != before and not waits:
-            await engine.write_status(msgspec.structs.replace(request, status=written))
+            await cluster.writer.status(msgspec.structs.replace(request, status=written))
         if granted and not before.granted:
-            engine.recorder.say(request, EventKind.NORMAL, reasons.GRANTED, f"made Tenant {name!r}")
+            cluster.recorder.say(request, EventKind.NORMAL, reasons.GRANTED, f"made Tenant {name!r}")
         if isinstance(outcome.error, ApiError):
             raise outcome.error
         return LOOK_AGAIN_SECONDS if problem is not None else None
 
-    def _in_the_way(self, engine: Engine, request: TenantRequest) -> Blocked | None:
+    def _in_the_way(self, cluster: Cluster, request: TenantRequest) -> Blocked | None:
         name = request.spec.tenant
-        tenant = cast("Tenant | None", engine.cache(Tenant.resource).get(name))
+        tenant = cast("Tenant | None", cluster.cache(Tenant.resource).get(name))
         if tenant is None or tenant.metadata.labels.get(REQUEST_UID) == request.metadata.uid:
             return None
         message = f"there is a tenant {name!r} already: ask for another name"
         return Blocked(reason=reasons.TENANT_EXISTS, message=message)
 
-    async def _make(self, engine: Engine, request: TenantRequest) -> Outcome:
+    async def _make(self, cluster: Cluster, request: TenantRequest) -> Outcome:
         """Make the tenant, once: whoever deletes it later does not get it back."""
         wanted = desired.tenant(request, request.status.expires_at)
         try:
-            await engine.client.create(wanted)
+            await cluster.writer.create(wanted)
         except AlreadyExists:
             # Before our status was written, or by somebody else a moment ago.
-            found = await engine.client.get(Tenant, request.spec.tenant)
+            found = await cluster.live.get(Tenant, request.spec.tenant)
             if found.metadata.labels.get(REQUEST_UID) != request.metadata.uid:
                 message = f"there is a tenant {request.spec.tenant!r} already: ask for another name"
                 return Outcome(blocked=(Blocked(reason=reasons.TENANT_EXISTS, message=message),))
@@ -166,8 +167,8 @@ class TenantRequestController:
         return Outcome()
 
 
-def _rules(engine: Engine) -> Sequence[AutoApproval]:
-    defaults = cast("TenancyDefaults | None", engine.cache(TenancyDefaults.resource).get(DEFAULTS))
+def _rules(cluster: Cluster) -> Sequence[AutoApproval]:
+    defaults = cast("TenancyDefaults | None", cluster.cache(TenancyDefaults.resource).get(DEFAULTS))
     return defaults.spec.auto_approve if defaults is not None else ()
 
 

@@ -18,9 +18,9 @@ from tenantry.controllers import tenancyrules, watched
 from tenantry.controllers.runtime import sandbox_of
 from tenantry.controllers.watched import BY_NAMESPACE
 from tenantry.engine.cache import Cache, Change
+from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import plan
-from tenantry.engine.runtime import Engine, Watch
+from tenantry.engine.plan import compare
 
 KEY = "shared"
 KINDS = (TenancyRules, RulesMap)
@@ -32,6 +32,7 @@ class RulesController:
     """Reconciles them; the key is `KEY`."""
 
     name = "rules"
+    kind = TenancyRules
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
@@ -43,17 +44,17 @@ class RulesController:
             watched.watch(Namespace.resource, _concerned),
         ]
 
-    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Bring them to what TenancyDefaults say.
 
         Raises:
             ApiError: Something failed; the queue tries again.
         """
-        caches: dict[Resource, Cache[Observed]] = engine.observed_caches(kind.resource for kind in KINDS)
-        defaults: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(DEFAULTS)
+        caches: dict[Resource, Cache[Observed]] = cluster.observed_caches(kind.resource for kind in KINDS)
+        defaults: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
         try:
             rules = defaults.spec.rules if defaults is not None else Rules()
-            wanted = tenancyrules.shared(rules, sandbox_of(defaults, engine.cache(RuntimeClass.resource)))
+            wanted = tenancyrules.shared(rules, sandbox_of(defaults, cluster.cache(RuntimeClass.resource)))
         except InputError:
             return None  # its condition says so; what is in force stays
         slices = defaults.spec.slices if defaults is not None else SliceDefaults()
@@ -65,8 +66,7 @@ class RulesController:
         keys = {child.object.key for child in wanted}
         made = caches[RulesMap.resource].by_index(BY_NAMESPACE, marks.SYSTEM_NAMESPACE)
         stale = [(RulesMap.resource, found) for found in made if found.name in SECTIONS and found.key not in keys]
-        applier = engine.applier
-        outcome = await applier.run(plan(wanted, lookup, stale=stale, equivalent=applier.equivalent))
+        outcome = await cluster.writer.apply(compare(wanted, lookup, stale=stale, equivalent=cluster.writer.equivalent))
         if outcome.error is not None:
             raise outcome.error
         return None

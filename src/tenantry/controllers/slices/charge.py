@@ -21,7 +21,7 @@ from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.slices import desired
 from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.status import SliceProgress
-from tenantry.engine.runtime import Engine
+from tenantry.engine.cluster import Cluster
 from tenantry.world.quota import normal_key
 from tenantry.world.shares.amounts import Amounts, add, fits, read, spelled, thousandths
 
@@ -39,11 +39,11 @@ class Charges:
     def __init__(self, verdicts: Verdicts) -> None:
         self._verdicts = verdicts
 
-    async def settle(self, engine: Engine, inputs: SliceInputs, nodes: Iterable[Node]) -> SliceProgress | None:
+    async def settle(self, cluster: Cluster, inputs: SliceInputs, nodes: Iterable[Node]) -> SliceProgress | None:
         """Have a claim charged with what nodes have; return what it waits for, None where it may take them.
 
         Args:
-            engine: Whose client writes.
+            cluster: Whose client writes.
             inputs: A claim in a tenant's namespace.
             nodes: All that it is to have.
 
@@ -56,9 +56,9 @@ class Charges:
         charge = charge_of(nodes)
         slice_ = inputs.slice
         if slice_ is None:
-            slice_ = await self._make(engine, inputs, tenant, charge)
+            slice_ = await self._make(cluster, inputs, tenant, charge)
         elif read(slice_.spec.charge) != read(charge):
-            slice_ = await _change(engine, slice_, charge)
+            slice_ = await _change(cluster, slice_, charge)
         limited = _limited(tenant, charge)
         if fits(limited, read(slice_.status.charged)):
             return None
@@ -72,24 +72,26 @@ class Charges:
             return _waits(reasons.PROGRESSING, "room is made for it in the tenant's quota")
         charged = spelled(read(charge))
         status = msgspec.structs.replace(slice_.status, charged=charged)
-        await engine.write_status(msgspec.structs.replace(slice_, status=status))
+        await cluster.writer.status(msgspec.structs.replace(slice_, status=status))
         return None
 
-    async def _make(self, engine: Engine, inputs: SliceInputs, tenant: Tenant, charge: Mapping[str, Quantity]) -> Slice:
+    async def _make(
+        self, cluster: Cluster, inputs: SliceInputs, tenant: Tenant, charge: Mapping[str, Quantity]
+    ) -> Slice:
         if inputs.claim is None:
             raise TypeError("no claim")
         wanted = desired.slice_for(inputs.claim, tenant, inputs.name, inputs.grace_seconds, charge)
         with suppress(AlreadyExists):
-            _learn(engine, msgspec.json.decode(await engine.client.create(wanted), type=Slice))
-        found: Slice | None = engine.cache(Slice.resource).get(inputs.name)
-        return found or await engine.client.get(Slice, inputs.name)
+            return await cluster.writer.create(wanted)
+        found: Slice | None = cluster.cache(Slice.resource).get(inputs.name)
+        return found or await cluster.live.get(Slice, inputs.name)
 
 
-async def give_up(engine: Engine, inputs: SliceInputs) -> None:
+async def give_up(cluster: Cluster, inputs: SliceInputs) -> None:
     """Take back what a claim asked of the quota that gets no nodes."""
     claim, slice_ = inputs.claim, inputs.slice
     if claim is not None and claim.spec.mode is ClaimMode.DYNAMIC and slice_ is not None and not inputs.nodes:
-        await engine.delete(slice_)
+        await cluster.writer.delete(slice_)
 
 
 def charge_of(nodes: Iterable[Node]) -> dict[str, Quantity]:
@@ -122,23 +124,14 @@ def _limited(tenant: Tenant, charge: Mapping[str, Quantity]) -> Amounts:
     return {key: value for key, value in read(charge).items() if key in keys}
 
 
-async def _change(engine: Engine, slice_: Slice, charge: Mapping[str, Quantity]) -> Slice:
+async def _change(cluster: Cluster, slice_: Slice, charge: Mapping[str, Quantity]) -> Slice:
     gone = dict.fromkeys(slice_.spec.charge.keys() - charge.keys())
     patch = {
         "metadata": {"resourceVersion": slice_.metadata.resource_version},
         "spec": {"charge": {**charge, **gone}},
     }
-    data = await engine.client.merge_patch(Slice.resource, "", slice_.metadata.name, patch)
-    changed = msgspec.json.decode(data, type=Slice)
-    _learn(engine, changed)
+    changed: Slice = await cluster.writer.patch(Slice.resource, "", slice_.metadata.name, patch)
     return changed
-
-
-def _learn(engine: Engine, found: Slice) -> None:
-    """Take a Slice into the cache, and tell the quota controller: what we write ourselves is no news to the watch."""
-    change = engine.cache(Slice.resource).put(found)
-    if change is not None:
-        engine.news(Slice.resource, change)
 
 
 def _waits(reason: str, message: str) -> SliceProgress:

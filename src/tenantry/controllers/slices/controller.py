@@ -45,9 +45,9 @@ from tenantry.controllers.slices.release import SliceRelease
 from tenantry.controllers.slices.status import SliceProgress
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
+from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
-from tenantry.engine.runtime import Engine, Watch
 from tenantry.world.slices.selection import Choice, HeldNodes, counted, is_enough, select, sum_of
 
 LOOK_AGAIN_SECONDS = 5.0
@@ -65,6 +65,7 @@ class SliceController:
     """
 
     name = "slices"
+    kind = SliceClaim
 
     def __init__(self, verdicts: Verdicts) -> None:
         self._charges = Charges(verdicts)
@@ -96,74 +97,74 @@ class SliceController:
             watched.defaults(lambda _: list(self._claims)),
         ]
 
-    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Bring one slice one stage further; return in how many seconds to look again, None for never.
 
         Raises:
             ApiError: Something failed; the queue tries again.
         """
-        now = engine.clock.now()
-        inputs = gather(engine, key, now)
+        now = cluster.clock.now()
+        inputs = gather(cluster, key, now)
         if inputs.claim is None and inputs.slice is None and not inputs.nodes and not inputs.going:
-            self._forget(engine, key)
+            self._forget(cluster, key)
             return None
         if inputs.is_part:
             return None
         self._claims.note(inputs)
-        there: Cache[PodFacts] = await engine.require(self.name, self._pods())
-        inputs = gather(engine, key, now)
+        there: Cache[PodFacts] = await cluster.require(self.name, self._pods())
+        inputs = gather(cluster, key, now)
         progress, again = await (
-            self._release(engine, inputs, there, now)
+            self._release(cluster, inputs, there, now)
             if preconditions.ends(inputs)
-            else self._keep(engine, inputs, there, now)
+            else self._keep(cluster, inputs, there, now)
         )
-        later = None if preconditions.ends(inputs) else await self._releasing.give_up(engine, inputs, there, now)
-        await writes.tell(engine, gather(engine, key, now), progress, rfc3339(now))
+        later = None if preconditions.ends(inputs) else await self._releasing.give_up(cluster, inputs, there, now)
+        await writes.tell(cluster, gather(cluster, key, now), progress, rfc3339(now))
         turns = [seconds for seconds in (again, later, inputs.lease.next_seconds) if seconds is not None]
         return min(turns, default=None)
 
     # -- keeping ----------------------------------------------------------------------------------
 
     async def _keep(
-        self, engine: Engine, inputs: SliceInputs, there: Cache[PodFacts], now: dt.datetime
+        self, cluster: Cluster, inputs: SliceInputs, there: Cache[PodFacts], now: dt.datetime
     ) -> tuple[SliceProgress, float | None]:
-        progress, again = await self._hold(engine, _without_parted(inputs), there, now)
-        turns = [again, await self._releasing.go_on_parting(engine, gather(engine, inputs.name, now), there, now)]
+        progress, again = await self._hold(cluster, _without_parted(inputs), there, now)
+        turns = [again, await self._releasing.go_on_parting(cluster, gather(cluster, inputs.name, now), there, now)]
         if inputs.claim is not None:
             turns.append(desired.lost(inputs.nodes, inputs.claim.spec.replace_after_seconds, now)[1])
         return progress, min((turn for turn in turns if turn is not None), default=None)
 
     async def _hold(
-        self, engine: Engine, inputs: SliceInputs, there: Cache[PodFacts], now: dt.datetime
+        self, cluster: Cluster, inputs: SliceInputs, there: Cache[PodFacts], now: dt.datetime
     ) -> tuple[SliceProgress, float | None]:
         problem = preconditions.unmet(inputs)
         if problem is not None and not inputs.nodes:
-            await charge.give_up(engine, inputs)
+            await charge.give_up(cluster, inputs)
             return problem, LOOK_AGAIN_SECONDS
         news = self._news
-        choice, waits = await self._reserve(engine, inputs, there, now)
-        inputs = _without_parted(gather(engine, inputs.name, now))
+        choice, waits = await self._reserve(cluster, inputs, there, now)
+        inputs = _without_parted(gather(cluster, inputs.name, now))
         if waits is not None and not preconditions.was_held(inputs) and not inputs.nodes:
             self._waiting.discard(inputs.name)
             return waits, None
         if choice.short and not preconditions.was_held(inputs):
             # Whatever it got of what it needs altogether stands in the way of others only.
-            await self._releasing.free(engine, inputs.name, inputs.nodes)
-            await charge.give_up(engine, _without_parted(gather(engine, inputs.name, now)))
+            await self._releasing.free(cluster, inputs.name, inputs.nodes)
+            await charge.give_up(cluster, _without_parted(gather(cluster, inputs.name, now)))
             self._waiting.add(inputs)
             # What others gave back since the choice has woken only those that waited then.
             again = 0.0 if self._news != news and not inputs.nodes else None
             return SliceProgress(
                 state=SliceState.PENDING, reason=reasons.NODES_INSUFFICIENT, message=choice.short
             ), again
-        users = users_of(engine, inputs, now)
+        users = users_of(cluster, inputs, now)
         degraded = preconditions.degraded(inputs.nodes, choice.short or (waits.message if waits is not None else ""))
         if degraded:
             self._waiting.add(inputs)
         else:
             self._waiting.discard(inputs.name)
         if not users:
-            await writes.label(engine, inputs.labelled, None)
+            await writes.label(cluster, inputs.labelled, None)
             message = (
                 f"{counted(len(inputs.nodes), 'node is', 'nodes are')} set aside, until a namespace uses the claim"
             )
@@ -175,14 +176,14 @@ class SliceController:
                 nodes=names,
                 degraded=degraded,
             ), None
-        progress, again = await self._bind(engine, inputs, there, now)
+        progress, again = await self._bind(cluster, inputs, there, now)
         if progress.state is SliceState.BOUND:
-            await self._let_in(engine, inputs, users)
+            await self._let_in(cluster, inputs, users)
             progress = msgspec.structs.replace(progress, namespaces=tuple(each.name for each in users))
         return msgspec.structs.replace(progress, degraded=degraded), again
 
     async def _reserve(
-        self, engine: Engine, inputs: SliceInputs, there: Cache[PodFacts], now: dt.datetime
+        self, cluster: Cluster, inputs: SliceInputs, there: Cache[PodFacts], now: dt.datetime
     ) -> tuple[Choice, SliceProgress | None]:
         """Set aside the nodes that a claim lacks, and put back what somebody changed of those that it has.
 
@@ -195,82 +196,82 @@ class SliceController:
         lost, _ = desired.lost(inputs.nodes, inputs.claim.spec.replace_after_seconds, now)
         if lost:
             async with self._gate:
-                choice, waits = await self._replace(engine, inputs, there, lost)
+                choice, waits = await self._replace(cluster, inputs, there, lost)
             if not choice.short and waits is None:
                 return choice, None
         if is_enough(inputs.claim.spec, _held(inputs)):
-            return nothing, await self._take(engine, inputs, nothing)
+            return nothing, await self._take(cluster, inputs, nothing)
         async with self._gate:
-            inputs = _without_parted(gather(engine, inputs.name, now))
-            choice = self.choose(engine, inputs, there)
-            return choice, await self._take(engine, inputs, choice)
+            inputs = _without_parted(gather(cluster, inputs.name, now))
+            choice = self.choose(cluster, inputs, there)
+            return choice, await self._take(cluster, inputs, choice)
 
     async def _replace(
-        self, engine: Engine, inputs: SliceInputs, there: Cache[PodFacts], lost: Sequence[Node]
+        self, cluster: Cluster, inputs: SliceInputs, there: Cache[PodFacts], lost: Sequence[Node]
     ) -> tuple[Choice, SliceProgress | None]:
         """Take other nodes for those that are lost, and part with these; where others cannot be had they stay."""
         sound = msgspec.structs.replace(inputs, nodes=tuple(node for node in inputs.nodes if node not in lost))
-        choice = self.choose(engine, sound, there)
-        waits = await self._take(engine, sound, choice) if not choice.short else None
+        choice = self.choose(cluster, sound, there)
+        waits = await self._take(cluster, sound, choice) if not choice.short else None
         if not choice.short and waits is None:
-            await self._releasing.part(engine, inputs, lost)
+            await self._releasing.part(cluster, inputs, lost)
             if inputs.claim is not None:
                 told = f"not ready for too long, and given back: {status.named(status.names(lost))}"
-                engine.recorder.say(inputs.claim, EventKind.WARNING, reasons.NODES_LOST, told)
+                cluster.recorder.say(inputs.claim, EventKind.WARNING, reasons.NODES_LOST, told)
         return choice, waits
 
-    async def _take(self, engine: Engine, inputs: SliceInputs, choice: Choice) -> SliceProgress | None:
+    async def _take(self, cluster: Cluster, inputs: SliceInputs, choice: Choice) -> SliceProgress | None:
         """Mark what was chosen, once it is paid for; between the choice and the note of it nothing else runs."""
         if inputs.claim is None or inputs.tenant is None:
             return None
         picked = dict.fromkeys(choice.nodes, inputs.name)
         self._picked |= picked
         try:
-            nodes: Cache[Node] = engine.cache(Node.resource)
+            nodes: Cache[Node] = cluster.cache(Node.resource)
             chosen = [node for name in choice.nodes if (node := nodes.get(name)) is not None]
             if not choice.short or inputs.nodes:
-                waits = await self._charges.settle(engine, inputs, [*inputs.nodes, *chosen])
+                waits = await self._charges.settle(cluster, inputs, [*inputs.nodes, *chosen])
                 chosen = chosen if waits is None else []
             else:
                 waits = None
             # What is bound stays so.
             kept = [node for node in inputs.nodes if not node.metadata.labels.get(desired.SLICE)]
             note = desired.note_of(inputs.claim)
-            await writes.mark(engine, inputs.name, [*chosen, *kept], desired.reserve(inputs.name, note))
+            await writes.mark(cluster, inputs.name, [*chosen, *kept], desired.reserve(inputs.name, note))
         finally:
             for name in picked:
                 self._picked.pop(name, None)
         if chosen:
-            self._drain_state.closed(engine, inputs.name)
+            self._drain_state.closed(cluster, inputs.name)
         return waits
 
-    def choose(self, engine: Engine, inputs: SliceInputs, there: Cache[PodFacts]) -> Choice:
+    def choose(self, cluster: Cluster, inputs: SliceInputs, there: Cache[PodFacts]) -> Choice:
         """Return the nodes that a claim lacks; see `world.slices`."""
         if inputs.claim is None or inputs.tenant is None:
             return Choice(nodes=(), refused={})
-        nodes: Cache[Node] = engine.cache(Node.resource)
+        nodes: Cache[Node] = cluster.cache(Node.resource)
         found = self._node_facts.read(nodes, partial(there.count, BY_NODE), self._picked)
         return select(
             inputs.claim.spec, found, _held(inputs), inputs.tenant.metadata.name, shared=inputs.defaults.shared_nodes
         )
 
     async def _bind(
-        self, engine: Engine, inputs: SliceInputs, there: Cache[PodFacts], now: dt.datetime
+        self, cluster: Cluster, inputs: SliceInputs, there: Cache[PodFacts], now: dt.datetime
     ) -> tuple[SliceProgress, float | None]:
         """Bring nodes that are set aside to where they are the slice's alone."""
         names = status.names(inputs.nodes)
-        settles = self._drain_state.settles(engine, inputs.name)
+        settles = self._drain_state.settles(cluster, inputs.name)
         waiting = [node for node in inputs.nodes if not desired.is_bound(node, inputs.name)]
         foreign = {node.metadata.name: desired.others(on_node(there, node), inputs.name) for node in waiting}
         empty = [node for node in waiting if not foreign[node.metadata.name]]
         self._drain_state.watch_over(inputs.name, [name for name, found in foreign.items() if found])
         if settles <= 0 and empty:
-            await writes.mark(engine, inputs.name, empty, desired.bind(inputs.name))
+            await writes.mark(cluster, inputs.name, empty, desired.bind(inputs.name))
             waiting = [node for node in waiting if foreign[node.metadata.name]]
         was_bound = inputs.slice is not None and inputs.slice.status.state is SliceState.BOUND
         leaving = [pod for found in foreign.values() for pod in found]
         since = self._drain_state.since(inputs, leaving, now)
-        again = await send(engine, inputs, leaving, since, now)
+        again = await send(cluster, inputs, leaving, since, now)
         if settles > 0 and waiting:
             again = min(settles, again) if again is not None else settles
         if not waiting or was_bound:
@@ -291,26 +292,26 @@ class SliceController:
             leaving_since=since,
         ), again
 
-    async def _let_in(self, engine: Engine, inputs: SliceInputs, users: Sequence[Observed]) -> None:
+    async def _let_in(self, cluster: Cluster, inputs: SliceInputs, users: Sequence[Observed]) -> None:
         """Have the pods of namespaces run on the slice, from the next one on, and no others."""
         wanted = {each.name for each in users}
-        await writes.label(engine, [each for each in inputs.labelled if each.name not in wanted], None)
+        await writes.label(cluster, [each for each in inputs.labelled if each.name not in wanted], None)
         lacking = [each for each in users if not each.labels.get(desired.SLICE)]
-        await writes.label(engine, lacking, inputs.name)
+        await writes.label(cluster, lacking, inputs.name)
 
     # -- giving back ------------------------------------------------------------------------------
 
     async def _release(
-        self, engine: Engine, inputs: SliceInputs, there: Cache[PodFacts], now: dt.datetime
+        self, cluster: Cluster, inputs: SliceInputs, there: Cache[PodFacts], now: dt.datetime
     ) -> tuple[SliceProgress, float | None]:
-        progress, again = await self._releasing.go_on(engine, inputs, there, now)
+        progress, again = await self._releasing.go_on(cluster, inputs, there, now)
         return progress or preconditions.idle(inputs), again
 
-    def _on_free(self, engine: Engine) -> None:
+    def _on_free(self, cluster: Cluster) -> None:
         """Tell those that wait that there are nodes for everybody."""
         self._news += 1
         for waiting in self._waiting:
-            engine.wake(self.name, waiting)
+            cluster.wake(type(self), waiting)
 
     # -- pods -------------------------------------------------------------------------------------
 
@@ -324,11 +325,11 @@ class SliceController:
 
     # -- saying -----------------------------------------------------------------------------------
 
-    def _forget(self, engine: Engine, key: str) -> None:
+    def _forget(self, cluster: Cluster, key: str) -> None:
         self._waiting.discard(key)
         self._claims.forget(key)
         self._drain_state.forget(key)
-        engine.forget(self.name, key)
+        cluster.forget(self.name, key)
 
     # -- who is concerned -------------------------------------------------------------------------
 

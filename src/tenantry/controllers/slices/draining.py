@@ -14,7 +14,7 @@ from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.pods import BY_NODE, PodFacts
 from tenantry.engine.cache import Cache
 from tenantry.engine.clock import rfc3339
-from tenantry.engine.runtime import Engine
+from tenantry.engine.cluster import Cluster
 from tenantry.world.leases import instant
 
 SETTLE_SECONDS = 0.5
@@ -34,13 +34,13 @@ class DrainState:
         # Node to the slice whose work goes on when pods have gone from there.
         self._emptied: dict[str, str] = {}
 
-    def closed(self, engine: Engine, name: str) -> None:
+    def closed(self, cluster: Cluster, name: str) -> None:
         """Note that nodes of a slice have been closed just now."""
-        self._closed_at[name] = engine.clock.monotonic()
+        self._closed_at[name] = cluster.clock.monotonic()
 
-    def settles(self, engine: Engine, name: str) -> float:
+    def settles(self, cluster: Cluster, name: str) -> float:
         """Return in how many seconds every scheduler has seen that nodes are closed; 0 or less when it has."""
-        return self._closed_at.get(name, 0.0) + SETTLE_SECONDS - engine.clock.monotonic()
+        return self._closed_at.get(name, 0.0) + SETTLE_SECONDS - cluster.clock.monotonic()
 
     def since(self, inputs: SliceInputs, leaving: Sequence[PodFacts], now: dt.datetime) -> str:
         """Return since when pods have to leave; "" while none has to."""
@@ -77,7 +77,7 @@ class DrainState:
 
 
 async def send(
-    engine: Engine,
+    cluster: Cluster,
     inputs: SliceInputs,
     leaving: Sequence[PodFacts],
     since: str,
@@ -88,7 +88,7 @@ async def send(
     """Send pods away; nobody goes before the status has said who has to.
 
     Args:
-        engine: What asks the API server.
+        cluster: What asks the API server.
         inputs: The slice.
         leaving: The pods.
         since: Since when they have to leave.
@@ -109,7 +109,7 @@ async def send(
         pod.key: f"{what} {pod.node!r} changes hands, slice {inputs.name!r}: the pod leaves at the latest at {end}"
         for pod in (*due.ask, *due.end)
     }
-    await writes.send_away(engine, due, why)
+    await writes.send_away(cluster, due, why)
     return due.next_seconds
 
 

@@ -21,9 +21,9 @@ from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices import desired
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
 from tenantry.engine.cache import Cache
+from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed
-from tenantry.engine.runtime import Engine
-from tenantry.kube.client import Client
+from tenantry.engine.reader import Reader
 from tenantry.world.leases import ENDLESS, Lease, lease, with_lease
 from tenantry.world.slices.selection import NodeFacts
 from tenantry.world.slices.users import Root, users
@@ -95,70 +95,70 @@ def slice_of_namespace(found: Observed) -> list[str]:
     return [name] if name else []
 
 
-def gather(engine: Engine, name: str, now: dt.datetime) -> SliceInputs:
+def gather(cluster: Cluster, name: str, now: dt.datetime) -> SliceInputs:
     """Return what is known of a slice."""
-    claims: list[SliceClaim] = engine.cache(SliceClaim.resource).by_index(BY_SLICE, name)
+    claims: list[SliceClaim] = cluster.cache(SliceClaim.resource).by_index(BY_SLICE, name)
     claim = next((each for each in claims if not each.metadata.deletion_timestamp), None)
-    defaults: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(DEFAULTS)
-    tenant = tenant_of(engine, claim.metadata.namespace) if claim is not None else None
-    nodes: list[Node] = engine.cache(Node.resource).by_index(BY_SLICE, name)
+    defaults: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
+    tenant = tenant_of(cluster, claim.metadata.namespace) if claim is not None else None
+    nodes: list[Node] = cluster.cache(Node.resource).by_index(BY_SLICE, name)
     return SliceInputs(
         name=name,
         claim=claim,
-        slice=engine.cache(Slice.resource).get(name),
+        slice=cluster.cache(Slice.resource).get(name),
         tenant=tenant,
         lease=lease(claim.spec.expires_at, now) if claim is not None else ENDLESS,
         suspended=tenant is not None and with_lease(tenant, now).spec.suspended,
         nodes=tuple(node for node in nodes if not node.metadata.annotations.get(TAKEN_BACK)),
         going=tuple(node for node in nodes if node.metadata.annotations.get(TAKEN_BACK)),
-        labelled=tuple(engine.cache(Namespace.resource).by_index(BY_SLICE_LABEL, name)),
+        labelled=tuple(cluster.cache(Namespace.resource).by_index(BY_SLICE_LABEL, name)),
         defaults=defaults.spec.slices if defaults is not None else SliceDefaults(),
     )
 
 
-async def slice_defaults(client: Client) -> SliceDefaults:
+async def slice_defaults(live: Reader) -> SliceDefaults:
     """Return what an administrator says of all slices, as somebody reads it who is not the operator.
 
     Raises:
         Forbidden: TenancyDefaults may not be read.
     """
     try:
-        return (await client.get(TenancyDefaults, DEFAULTS)).spec.slices
+        return (await live.get(TenancyDefaults, DEFAULTS)).spec.slices
     except NotFound:
         return SliceDefaults()
 
 
-def tenant_of(engine: Engine, namespace: str) -> Tenant | None:
+def tenant_of(cluster: Cluster, namespace: str) -> Tenant | None:
     """Return the tenant whose namespace it is; None for nobody's."""
-    found: Observed | None = engine.cache(Namespace.resource).get(namespace)
+    found: Observed | None = cluster.cache(Namespace.resource).get(namespace)
     if found is None:
         return None
     owner = next(iter(watched.tenant_of(found)), "")
-    tenant: Tenant | None = engine.cache(Tenant.resource).get(owner)
+    tenant: Tenant | None = cluster.cache(Tenant.resource).get(owner)
     return tenant if tenant is not None and found.labels.get(TENANT_UID) == tenant.metadata.uid else None
 
 
-def users_of(engine: Engine, inputs: SliceInputs, now: dt.datetime) -> list[Observed]:
+def users_of(cluster: Cluster, inputs: SliceInputs, now: dt.datetime) -> list[Observed]:
     """Return the namespaces whose pods are to run on a slice, sorted by name."""
     if inputs.tenant is None:
         return []
-    namespaces: Cache[Observed] = engine.cache(Namespace.resource)
+    namespaces: Cache[Observed] = cluster.cache(Namespace.resource)
     ours = [each for each in namespaces.by_index(BY_TENANT, inputs.tenant.metadata.name) if not each.deleting]
-    claims: Cache[SliceClaim] = engine.cache(SliceClaim.resource)
+    claims: Cache[SliceClaim] = cluster.cache(SliceClaim.resource)
     roots: list[Root] = []
     for namespace in ours:
         for claim in claims.by_index(BY_NAMESPACE, namespace.name):
             if not claim.metadata.deletion_timestamp and not lease(claim.spec.expires_at, now).is_expired:
-                roots += _roots(engine, claim, namespace.labels.get(ZONE, ""))
+                roots += _roots(cluster, claim, namespace.labels.get(ZONE, ""))
     chosen = users(roots, ((each.name, each.labels) for each in ours))
     return [each for each in ours if chosen.get(each.name) == inputs.name]
 
 
-def _roots(engine: Engine, claim: SliceClaim, zone: str) -> list[Root]:
+def _roots(cluster: Cluster, claim: SliceClaim, zone: str) -> list[Root]:
     here = claim.metadata.namespace
     name = slice_name(claim.metadata.name, claim.metadata.uid)
     tops = [here] if claim.spec.users is Users.EVERYBODY else []
-    subnamespaces: list[Subnamespace] = engine.cache(Subnamespace.resource).by_index(BY_NAMESPACE, here)
+    subnamespaces: list[Subnamespace] = cluster.cache(Subnamespace.resource).by_index(BY_NAMESPACE, here)
     for each in subnamespaces:
         uses = each.metadata.name in claim.spec.subnamespaces or each.spec.slice_claim_name == claim.metadata.name
         if uses and each.status.namespace:

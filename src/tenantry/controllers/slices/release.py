@@ -25,7 +25,8 @@ from tenantry.controllers.slices.gather import SliceInputs, gather
 from tenantry.controllers.slices.pods import PodFacts
 from tenantry.controllers.slices.status import SliceProgress
 from tenantry.engine.cache import Cache
-from tenantry.engine.runtime import Engine
+from tenantry.engine.cluster import Cluster
+from tenantry.engine.request import PatchType
 from tenantry.world.leases import instant
 
 
@@ -37,33 +38,33 @@ class SliceRelease:
         on_free: Told that nodes are everybody's again: what we write ourselves is no news to the cache.
     """
 
-    def __init__(self, drain_state: DrainState, on_free: Callable[[Engine], None]) -> None:
+    def __init__(self, drain_state: DrainState, on_free: Callable[[Cluster], None]) -> None:
         self._drain_state = drain_state
         self._on_free = on_free
 
     async def go_on(
-        self, engine: Engine, inputs: SliceInputs, there: Cache[PodFacts], now: dt.datetime
+        self, cluster: Cluster, inputs: SliceInputs, there: Cache[PodFacts], now: dt.datetime
     ) -> tuple[SliceProgress | None, float | None]:
         """Bring a slice that has ended one stage further.
 
         Returns:
             How far it is, None where everything is given back; and when to look again.
         """
-        await writes.label(engine, inputs.labelled, None)
-        await self._close(engine, inputs.name, (*inputs.nodes, *inputs.going))
-        inputs = _whole(engine, inputs.name, now)
+        await writes.label(cluster, inputs.labelled, None)
+        await self._close(cluster, inputs.name, (*inputs.nodes, *inputs.going))
+        inputs = _whole(cluster, inputs.name, now)
         own = _own(there, inputs.nodes, inputs.name)
         leaving = [pod for found in own.values() for pod in found]
         self._drain_state.watch_over(inputs.name, [name for name, found in own.items() if found])
         since = self._drain_state.since(inputs, leaving, now)
-        again = await send(engine, inputs, leaving, since, now)
-        settles = self._drain_state.settles(engine, inputs.name)
+        again = await send(cluster, inputs, leaving, since, now)
+        settles = self._drain_state.settles(cluster, inputs.name)
         if settles > 0:
             again = min(settles, again) if again is not None else settles
         else:
             empty = [node for node in inputs.nodes if not own[node.metadata.name]]
-            findings, later = await self._clean(engine, inputs.name, empty, now)
-            inputs = _whole(engine, inputs.name, now)
+            findings, later = await self._clean(cluster, inputs.name, empty, now)
+            inputs = _whole(cluster, inputs.name, now)
             again = min((turn for turn in (again, later) if turn is not None), default=None)
             if inputs.nodes and not leaving:
                 return _cleaning(inputs, findings), again
@@ -76,17 +77,17 @@ class SliceRelease:
                 leaving_since=since,
             ), again
         if inputs.slice is not None:
-            await engine.delete(inputs.slice)
+            await cluster.writer.delete(inputs.slice)
         return None, None
 
     async def give_up(
-        self, engine: Engine, inputs: SliceInputs, there: Cache[PodFacts], now: dt.datetime
+        self, cluster: Cluster, inputs: SliceInputs, there: Cache[PodFacts], now: dt.datetime
     ) -> float | None:
         """Give back those nodes of a slice that goes on which their owners take back; return when to look again."""
         if not inputs.going:
             return None
-        await self._close(engine, inputs.name, inputs.going)
-        settles = self._drain_state.settles(engine, inputs.name)
+        await self._close(cluster, inputs.name, inputs.going)
+        settles = self._drain_state.settles(cluster, inputs.name)
         if settles > 0:
             return settles
         own = _own(there, inputs.going, inputs.name)
@@ -95,39 +96,39 @@ class SliceRelease:
             left = (instant(node.metadata.annotations[TAKEN_BACK]) - now).total_seconds() + inputs.grace_seconds
             what = desired.leave(own[node.metadata.name], left)
             why = f"the owner of node {node.metadata.name!r} takes it back: the pod leaves"
-            await writes.send_away(engine, what, {pod.key: why for pod in (*what.ask, *what.end)})
+            await writes.send_away(cluster, what, {pod.key: why for pod in (*what.ask, *what.end)})
             turns += [what.next_seconds] if what.next_seconds is not None else []
         empty = [node for node in inputs.going if not own[node.metadata.name]]
-        _, later = await self._clean(engine, inputs.name, empty, now)
+        _, later = await self._clean(cluster, inputs.name, empty, now)
         return min([*turns, *([later] if later is not None else [])], default=None)
 
-    async def part(self, engine: Engine, inputs: SliceInputs, nodes: Sequence[Node]) -> None:
+    async def part(self, cluster: Cluster, inputs: SliceInputs, nodes: Sequence[Node]) -> None:
         """Begin to give back nodes that a slice goes on without.
 
         Raises:
             Conflict: Another slice has one of them.
         """
         bound = [node for node in nodes if desired.is_bound(node, inputs.name)]
-        await writes.mark(engine, inputs.name, bound, desired.bind(inputs.name, leaving=True))
+        await writes.mark(cluster, inputs.name, bound, desired.bind(inputs.name, leaving=True))
         # Where others' pods were not sent away, they stay.
-        await self.free(engine, inputs.name, [node for node in nodes if node not in bound])
+        await self.free(cluster, inputs.name, [node for node in nodes if node not in bound])
 
     async def go_on_parting(
-        self, engine: Engine, inputs: SliceInputs, there: Cache[PodFacts], now: dt.datetime
+        self, cluster: Cluster, inputs: SliceInputs, there: Cache[PodFacts], now: dt.datetime
     ) -> float | None:
         """Bring nodes that a slice goes on without one stage further; return when to look again."""
         nodes = [node for node in inputs.nodes if desired.is_parted(node, inputs.name)]
         own = _own(there, nodes, inputs.name)
         leaving = [pod for found in own.values() for pod in found]
         since = self._drain_state.parted_since(inputs.name, leaving, now)
-        again = await send(engine, replace(inputs, slice=None), leaving, since, now)
+        again = await send(cluster, replace(inputs, slice=None), leaving, since, now)
         empty = [node for node in nodes if not own[node.metadata.name]]
         if not empty:
             return again
-        _, later = await self._clean(engine, inputs.name, empty, now)
+        _, later = await self._clean(cluster, inputs.name, empty, now)
         return min((turn for turn in (again, later) if turn is not None), default=None)
 
-    async def free(self, engine: Engine, name: str, nodes: Sequence[Node]) -> None:
+    async def free(self, cluster: Cluster, name: str, nodes: Sequence[Node]) -> None:
         """Give nodes back to everybody.
 
         Raises:
@@ -135,39 +136,39 @@ class SliceRelease:
         """
         if not nodes:
             return
-        await writes.mark(engine, name, nodes, desired.freed)
-        self._on_free(engine)
+        await writes.mark(cluster, name, nodes, desired.freed)
+        self._on_free(cluster)
 
     async def _clean(
-        self, engine: Engine, name: str, empty: Sequence[Node], now: dt.datetime
+        self, cluster: Cluster, name: str, empty: Sequence[Node], now: dt.datetime
     ) -> tuple[dict[str, NodeCleaning], float | None]:
         """Give back what is clean of nodes without pods of the slice, and have the others cleaned.
 
         Returns:
             What is known of those that are not given back, by their names; and when to look again.
         """
-        defaults: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(DEFAULTS)
+        defaults: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
         policy = (defaults.spec.slices if defaults is not None else SliceDefaults()).cleaning
         findings = {node.metadata.name: cleaning.find(node, name, policy, now) for node in empty}
         at = {stage: [node for node in empty if findings[node.metadata.name].stage is stage] for stage in CleaningStage}
         for node in (*at[CleaningStage.CLEAN], *at[CleaningStage.STUCK]):
-            await _say(engine, node, findings[node.metadata.name], now)
-        await self.free(engine, name, [*at[CleaningStage.NEEDLESS], *at[CleaningStage.CLEAN]])
-        await writes.mark(engine, name, at[CleaningStage.TO_ASK], cleaning.ask(name, now))
+            await _say(cluster, node, findings[node.metadata.name], now)
+        await self.free(cluster, name, [*at[CleaningStage.NEEDLESS], *at[CleaningStage.CLEAN]])
+        await writes.mark(cluster, name, at[CleaningStage.TO_ASK], cleaning.ask(name, now))
         waits = at[CleaningStage.TO_ASK] or at[CleaningStage.ASKED]
         return findings, cleaning.ANSWER_SECONDS if waits else None
 
-    async def _close(self, engine: Engine, name: str, nodes: Sequence[Node]) -> None:
+    async def _close(self, cluster: Cluster, name: str, nodes: Sequence[Node]) -> None:
         """Let no more pods of a slice come to nodes of it; they are nobody else's yet."""
         closing = [node for node in nodes if node.metadata.labels.get(desired.SLICE)]
         if closing:
-            await writes.mark(engine, name, closing, desired.bind(name, leaving=True))
-            self._drain_state.closed(engine, name)
+            await writes.mark(cluster, name, closing, desired.bind(name, leaving=True))
+            self._drain_state.closed(cluster, name)
 
 
-def _whole(engine: Engine, name: str, now: dt.datetime) -> SliceInputs:
+def _whole(cluster: Cluster, name: str, now: dt.datetime) -> SliceInputs:
     """Return what is known of a slice that ends: whoever takes nodes back, all of them go."""
-    inputs = gather(engine, name, now)
+    inputs = gather(cluster, name, now)
     return replace(inputs, nodes=(*inputs.nodes, *inputs.going), going=())
 
 
@@ -176,13 +177,15 @@ def _own(there: Cache[PodFacts], nodes: Sequence[Node], name: str) -> dict[str, 
     return {node.metadata.name: [pod for pod in on_node(there, node) if pod.slice == name] for node in nodes}
 
 
-async def _say(engine: Engine, node: Node, finding: NodeCleaning, now: dt.datetime) -> None:
+async def _say(cluster: Cluster, node: Node, finding: NodeCleaning, now: dt.datetime) -> None:
     """Have the node itself say how its cleaning ended."""
     patch = cleaning.condition(node, finding, now)
     if not patch:
         return
     with suppress(NotFound):
-        await engine.client.strategic_patch(Node.resource, "", node.metadata.name, patch, subresource="status")
+        await cluster.writer.patch(
+            Node.resource, "", node.metadata.name, patch, subresource="status", patch_type=PatchType.STRATEGIC
+        )
 
 
 def _cleaning(inputs: SliceInputs, findings: Mapping[str, NodeCleaning]) -> SliceProgress:

@@ -5,24 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.errors import Conflict, NotFound, TooManyRequests
+from tenantry.api.errors import Conflict, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import PARTS
-from tenantry.controllers.nodes.controller import Node, decode_node
+from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices import status
 from tenantry.controllers.slices.desired import LAST_SECONDS, Eviction, label_patch, slice_of
 from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.pods import Pod, PodFacts
 from tenantry.controllers.slices.status import SliceProgress
+from tenantry.engine.cluster import Cluster
 from tenantry.engine.events import EventKind
-from tenantry.engine.observed import Observed, observe
-from tenantry.engine.runtime import Engine
-from tenantry.kube import wire
+from tenantry.engine.observed import Observed
 
 Json = dict[str, Any]
 
@@ -35,11 +35,11 @@ TOGETHER = 16
 log = logging.getLogger(__name__)
 
 
-async def mark(engine: Engine, name: str, nodes: Iterable[Node], patch: Callable[[Node], Json]) -> None:
+async def mark(cluster: Cluster, name: str, nodes: Iterable[Node], patch: Callable[[Node], Json]) -> None:
     """Change nodes at the version at which they were seen, and tell the cache.
 
     Args:
-        engine: Whose client writes.
+        cluster: Whose client writes.
         name: The slice: a node that another one has is left alone.
         nodes: As last seen; where only a kubelet has written since, it is tried again.
         patch: From a node to the merge patch that it needs; {} for none.
@@ -47,60 +47,45 @@ async def mark(engine: Engine, name: str, nodes: Iterable[Node], patch: Callable
     Raises:
         Conflict: Another slice has a node, or it changes all the time; look at it again.
     """
-    written = await asyncio.gather(*(_mark(engine, name, node, patch) for node in nodes))
+    written = await asyncio.gather(*(_mark(cluster, name, node, patch) for node in nodes))
     failed = next((each for each in written if each is not None), None)
     if failed is not None:
         raise failed
 
 
-async def _mark(engine: Engine, name: str, node: Node, patch: Callable[[Node], Json]) -> Conflict | None:
-    """Change one node; return what went wrong, so that the others are not broken off."""
-    cache, key = engine.cache(Node.resource), node.key
-    cache.expect(key)
-    found: Node | None = None
+async def _mark(cluster: Cluster, name: str, node: Node, patch: Callable[[Node], Json]) -> Conflict | None:
+    """Change one node; return what went wrong, so that the changes of the others are not cancelled."""
     problem: Conflict | None = None
-    try:
+    with suppress(NotFound):
         for _ in range(ATTEMPTS):
             body = patch(node)
             if not body:
                 return None
             try:
-                found = decode_node(msgspec.Raw(await engine.client.merge_patch(Node.resource, "", key, body)))
+                await cluster.writer.patch(Node.resource, "", node.key, body, quiet=True)
             except Conflict as error:
                 problem = error
             else:
                 return None
-            node = await engine.client.get(Node, key)
+            node = await cluster.live.get(Node, node.key)
             if slice_of(node) not in {"", name} or (not slice_of(node) and PARTS in node.metadata.labels):
                 return problem
-    except NotFound:
-        cache.forget(key, node.version)
-    finally:
-        change = cache.settle(key, found)
-        if change is not None:
-            engine.news(Node.resource, change)
     return problem
 
 
-async def label(engine: Engine, namespaces: Sequence[Observed], name: str | None) -> None:
+async def label(cluster: Cluster, namespaces: Sequence[Observed], name: str | None) -> None:
     """Bind the pods that will be made in namespaces to a slice, or to none."""
     for namespace in namespaces:
-        cache = engine.cache(Namespace.resource)
-        patch = {"metadata": label_patch(name)}
-        try:
-            data = await engine.client.merge_patch(Namespace.resource, "", namespace.name, patch)
-        except NotFound:
-            continue  # it was deleted meanwhile
-        change = cache.put(observe(Namespace.resource, data))
-        if change is not None:
-            engine.news(Namespace.resource, change)  # its share of the quota is another now
+        with suppress(NotFound):  # it was deleted meanwhile
+            # Not quietly: its share of the quota is another now.
+            await cluster.writer.patch(Namespace.resource, "", namespace.name, {"metadata": label_patch(name)})
 
 
-async def send_away(engine: Engine, what: Eviction, why: Mapping[str, str]) -> None:
+async def send_away(cluster: Cluster, what: Eviction, why: Mapping[str, str]) -> None:
     """Ask pods to leave, or delete them.
 
     Args:
-        engine: Whose client writes.
+        cluster: Whose client writes.
         what: Which pods.
         why: What their people are told, by the pod's key.
     """
@@ -108,49 +93,27 @@ async def send_away(engine: Engine, what: Eviction, why: Mapping[str, str]) -> N
 
     async def one(pod: PodFacts, *, ends: bool) -> None:
         async with gate:
-            went = await (_end(engine, pod) if ends else _ask(engine, pod))
+            went = await (_end(cluster, pod) if ends else cluster.writer.evict(Pod.resource, *_identity(pod)))
         if went and pod.key in why:
-            engine.recorder.say(pod.object, EventKind.WARNING, reasons.PODS_LEAVING, why[pod.key])
+            cluster.recorder.say(pod.object, EventKind.WARNING, reasons.PODS_LEAVING, why[pod.key])
 
     await asyncio.gather(*(one(pod, ends=False) for pod in what.ask), *(one(pod, ends=True) for pod in what.end))
 
 
-async def _ask(engine: Engine, pod: PodFacts) -> bool:
-    """Evict a pod; False where its disruption budget does not let it go now."""
-    body = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": pod.name, "namespace": pod.namespace},
-        "deleteOptions": {"preconditions": {"uid": pod.uid}},
-    }
-    path = wire.path(Pod.resource, pod.namespace, pod.name, "eviction")
-    try:
-        # Not `request`, which would wait and ask again in here.
-        async with engine.client.open("POST", path, body=wire.encode_json(body)) as answer:
-            await answer.read()
-    except TooManyRequests:
-        log.debug("disruption budget", extra={"key": pod.key})
-        return False
-    except (NotFound, Conflict):
-        return False  # it is gone, or another one of its name is there
-    return True
+async def _end(cluster: Cluster, pod: PodFacts) -> bool:
+    was_there = await cluster.writer.end_pod(Pod.resource, *_identity(pod), grace_seconds=LAST_SECONDS)
+    return was_there and not pod.deleting
 
 
-async def _end(engine: Engine, pod: PodFacts) -> bool:
-    options = {"gracePeriodSeconds": LAST_SECONDS, "preconditions": {"uid": pod.uid}}
-    path = wire.path(Pod.resource, pod.namespace, pod.name)
-    try:
-        await engine.client.request("DELETE", path, body=wire.encode_json(options))
-    except (NotFound, Conflict):
-        return False
-    return not pod.deleting
+def _identity(pod: PodFacts) -> tuple[str, str, str]:
+    return pod.namespace, pod.name, pod.uid
 
 
-async def tell(engine: Engine, inputs: SliceInputs, progress: SliceProgress, now: str) -> None:
+async def tell(cluster: Cluster, inputs: SliceInputs, progress: SliceProgress, now: str) -> None:
     """Write both statuses, where they change, and an event where the state does.
 
     Args:
-        engine: Whose client writes.
+        cluster: Whose client writes.
         inputs: As it is now.
         progress: How far the slice is.
         now: RFC 3339.
@@ -161,7 +124,7 @@ async def tell(engine: Engine, inputs: SliceInputs, progress: SliceProgress, now
     if inputs.slice is not None:
         told = status.of_slice(inputs.slice, progress, now)
         if told != inputs.slice.status:
-            await engine.write_status(msgspec.structs.replace(inputs.slice, status=told))
+            await cluster.writer.status(msgspec.structs.replace(inputs.slice, status=told))
     claim = inputs.claim
     if claim is None:
         return
@@ -169,6 +132,6 @@ async def tell(engine: Engine, inputs: SliceInputs, progress: SliceProgress, now
     if said == claim.status:
         return
     before = claim.status.state
-    await engine.write_status(msgspec.structs.replace(claim, status=said))
+    await cluster.writer.status(msgspec.structs.replace(claim, status=said))
     if before is not progress.state:
-        engine.recorder.say(claim, EventKind.NORMAL, progress.state.value, progress.message)
+        cluster.recorder.say(claim, EventKind.NORMAL, progress.state.value, progress.message)

@@ -17,11 +17,12 @@ from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
+from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import suspension, tenantnamespace, watched
 from tenantry.controllers.announcement import announce, warn_of_end
 from tenantry.controllers.conclusion import PASSING
 from tenantry.controllers.hosts.clashes import Clashes
-from tenantry.controllers.inheritance.controller import inherit_all
+from tenantry.controllers.inheritance.controller import InheritanceController
 from tenantry.controllers.inheritance.desired import Inherited
 from tenantry.controllers.nodes.addresses import AddressCache
 from tenantry.controllers.quota.verdicts import Verdicts
@@ -38,10 +39,10 @@ from tenantry.controllers.tenant import clusternetworkpolicy
 from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
+from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Blocked, Child, plan
-from tenantry.engine.runtime import Engine, Watch
+from tenantry.engine.plan import Blocked, Child, compare
 from tenantry.world.leases import ENDLESS, Lease, lease
 
 RECHECK_SECONDS = 2.0
@@ -70,15 +71,26 @@ class SubnamespaceController:
         verdicts: What the quota controller says.
         addresses: Where nodes and DNS are.
         clashes: Which hosts in children are others'.
+        inheritance: Brings what children inherit.
     """
 
     name = "subnamespace"
+    kind = Subnamespace
 
-    def __init__(self, cluster_uid: str, verdicts: Verdicts, addresses: AddressCache, clashes: Clashes) -> None:
+    def __init__(
+        self,
+        cluster_uid: str,
+        *,
+        verdicts: Verdicts,
+        addresses: AddressCache,
+        clashes: Clashes,
+        inheritance: InheritanceController,
+    ) -> None:
         self._cluster_uid = cluster_uid
         self._verdicts = verdicts
         self._addresses = addresses
         self._clashes = clashes
+        self._inheritance = inheritance
         # Known from the first reconcile on; what changes before that is looked at then anyway.
         self._caches: SubnamespaceCaches | None = None
         self._wanted: dict[str, str] = {}
@@ -106,25 +118,25 @@ class SubnamespaceController:
     def _child_waker(self, resource: Resource) -> Callable[[Change[Any]], Iterable[str]]:
         return self._waker(lambda change, caches: wakes.by_child(resource, change, caches))
 
-    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:
         """Bring one child to what its Subnamespace says; return in how many seconds to look again, None for never.
 
         Raises:
             ApiError: Something failed; the status says what, and the queue tries again.
         """
-        defaults: Cache[TenancyDefaults] = engine.cache(TenancyDefaults.resource)
+        defaults: Cache[TenancyDefaults] = cluster.cache(TenancyDefaults.resource)
         caches = self._caches = SubnamespaceCaches(
-            engine.cache(Tenant.resource),
-            engine.cache(Subnamespace.resource),
-            engine.observed_caches(kind.resource for kind in CHILD_KINDS),
+            cluster.cache(Tenant.resource),
+            cluster.cache(Subnamespace.resource),
+            cluster.observed_caches(kind.resource for kind in CHILD_KINDS),
             self._wanted,
             defaults,
-            sandbox_of(defaults.get(DEFAULTS), engine.cache(RuntimeClass.resource)),
+            sandbox_of(defaults.get(DEFAULTS), cluster.cache(RuntimeClass.resource)),
         )
         subnamespace = caches.subnamespaces.get(key)
         if subnamespace is None:
-            await orphans.sweep(engine, key, self._cluster_uid)
-            engine.forget(self.name, key)
+            await orphans.sweep(cluster, key, self._cluster_uid)
+            cluster.forget(self.name, key)
             return None
         uid = subnamespace.metadata.uid
         inputs = gather(
@@ -132,50 +144,50 @@ class SubnamespaceController:
             caches,
             self._verdicts.get(uid),
             cluster_uid=self._cluster_uid,
-            now=engine.clock.now(),
-            around=self._addresses.current(engine),
+            now=cluster.clock.now(),
+            around=self._addresses.current(cluster),
         )
         if subnamespace.metadata.deletion_timestamp:
-            await ending.finish(engine, inputs)
+            await ending.finish(cluster, inputs)
             return None
-        term, problem = self._term(engine, inputs)
+        term, problem = self._term(cluster, inputs)
         if term.is_expired and ending.may_cascade(inputs):
-            engine.recorder.say(subnamespace, EventKind.NORMAL, reasons.EXPIRED, f"deleted {key!r}, whose lease ended")
-            await engine.delete(subnamespace)
+            cluster.recorder.say(subnamespace, EventKind.NORMAL, reasons.EXPIRED, f"deleted {key!r}, whose lease ended")
+            await cluster.writer.delete(subnamespace)
             return None
         result = (
             ReconcileResult(outcome=Outcome(blocked=(problem,)))
             if problem is not None
-            else await self._make(engine, inputs)
+            else await self._make(cluster, inputs)
         )
         if any(blocked.reason == reasons.NAMESPACE_EXISTS for blocked in result.outcome.blocked):
             caches.wanted[inputs.namespace] = key
-            await orphans.sweep(engine, key, self._cluster_uid)
+            await orphans.sweep(cluster, key, self._cluster_uid)
         if result.waits and not (result.outcome.blocked and subnamespace.status.conditions):
             return RECHECK_SECONDS  # there is nothing to say yet
-        await self._conclude(engine, inputs, result, term, attempt)
+        await self._conclude(cluster, inputs, result, term, attempt)
         return RECHECK_SECONDS if result.waits else term.next_seconds
 
-    def _term(self, engine: Engine, inputs: SubnamespaceInputs) -> tuple[Lease, Blocked | None]:
+    def _term(self, cluster: Cluster, inputs: SubnamespaceInputs) -> tuple[Lease, Blocked | None]:
         try:
-            return lease(inputs.subnamespace.spec.expires_at, engine.clock.now()), checks.blocked(inputs)
+            return lease(inputs.subnamespace.spec.expires_at, cluster.clock.now()), checks.blocked(inputs)
         except InputError as error:
             return ENDLESS, Blocked(reason=reasons.INVALID_SPEC, message=f"spec.expiresAt: {error}")
 
     # -- making ---------------------------------------------------------------------------------
 
-    async def _hold(self, engine: Engine, subnamespace: Subnamespace) -> bool:
+    async def _hold(self, cluster: Cluster, subnamespace: Subnamespace) -> bool:
         """Keep a Subnamespace until its namespace is gone; tell whether it is there to be kept.
 
         What was made for one that was deleted meanwhile would be nobody's, and stay for ever.
         """
         if FINALIZER not in subnamespace.metadata.finalizers:
             finalizers = [*subnamespace.metadata.finalizers, FINALIZER]
-            await engine.patch_metadata(subnamespace, {"finalizers": finalizers})
-        held = engine.cache(Subnamespace.resource).get(subnamespace.key)
+            await cluster.writer.metadata(subnamespace, {"finalizers": finalizers})
+        held = cluster.cache(Subnamespace.resource).get(subnamespace.key)
         return held is not None and FINALIZER in held.metadata.finalizers
 
-    async def _make(self, engine: Engine, inputs: SubnamespaceInputs) -> ReconcileResult:
+    async def _make(self, cluster: Cluster, inputs: SubnamespaceInputs) -> ReconcileResult:
         """Write what the child lacks: it and its limits, what it inherits, and last what lets people in."""
         subnamespace, tenant = inputs.subnamespace, inputs.tenant
         if tenant is None:
@@ -183,7 +195,7 @@ class SubnamespaceController:
         verdict = inputs.verdict
         known = verdict is not None and verdict.generation >= subnamespace.metadata.generation
         limited = bool(tenant.spec.quota.hard)
-        if (limited and inputs.bound is None and not known) or not await self._hold(engine, subnamespace):
+        if (limited and inputs.bound is None and not known) or not await self._hold(cluster, subnamespace):
             return ReconcileResult(outcome=Outcome(), waits=True)
         try:
             children = desired.children(inputs, tenant)
@@ -191,83 +203,84 @@ class SubnamespaceController:
             return ReconcileResult(outcome=Outcome(error=error))
         first = [child for child in children if child.wave < tenantnamespace.WAVE_PEOPLE]
         wanted = {(child.object.resource, child.object.key) for child in children}
-        applier = engine.applier
-        inside = made_inside(inputs, engine.observed_caches(kind.resource for kind in CHILD_KINDS))
+        inside = made_inside(inputs, cluster.observed_caches(kind.resource for kind in CHILD_KINDS))
         stale = [pair for pair in inside if (pair[0], pair[1].key) not in wanted]
-        outcome = await applier.run(plan(first, inputs.lookup, stale=stale, equivalent=applier.equivalent))
-        self._tell(engine, inputs, outcome)
+        outcome = await cluster.writer.apply(
+            compare(first, inputs.lookup, stale=stale, equivalent=cluster.writer.equivalent)
+        )
+        self._tell(cluster, inputs, outcome)
         if outcome.error is not None or outcome.blocked:
             return ReconcileResult(outcome=outcome)
         old = inputs.adopted_from
         if old is not None and old.status.namespace == inputs.namespace and not old.metadata.deletion_timestamp:
-            await engine.delete(old)
+            await cluster.writer.delete(old)
         if limited and (verdict is None or not verdict.in_force):
-            engine.wake("quota", tenant.metadata.name)
+            cluster.wake(TenantResourceQuota, tenant.metadata.name)
             # Where this process has not looked at the quota yet, what was said before stands.
             return ReconcileResult(outcome=outcome if verdict is None else _waiting(outcome), waits=True)
         last = [child for child in children if child.wave >= tenantnamespace.WAVE_PEOPLE]
-        result = await self._let_in(engine, inputs, last, outcome)
+        result = await self._let_in(cluster, inputs, last, outcome)
         done = result.outcome.error is None and not result.outcome.blocked
         moving = not known or (verdict is not None and verdict.blocked is None and not verdict.settled)
         # A changed share is on the way: what was said of the last one stands until the new one is in force.
         return msgspec.structs.replace(result, waits=True) if limited and done and moving else result
 
     async def _let_in(
-        self, engine: Engine, inputs: SubnamespaceInputs, last: list[Child], outcome: Outcome
+        self, cluster: Cluster, inputs: SubnamespaceInputs, last: list[Child], outcome: Outcome
     ) -> ReconcileResult:
         """Bring what comes down from the parent, then let people in, or out."""
-        tenant, applier = inputs.tenant, engine.applier
+        tenant = inputs.tenant
         if tenant is None:
             return ReconcileResult(outcome=outcome)
         if inputs.is_early:
             # What is copied once, and not there yet, would be missing for good.
             return ReconcileResult(outcome=outcome, waits=True)
-        inherited = await self._inherit(engine, inputs, tenant)
+        inherited = await self._inherit(cluster, inputs)
         blind = inputs.subnamespace.spec.mode is Mode.SUBTENANT
         if isinstance(inherited.error, PASSING) or (blind and inherited.error is not None):
             # What it inherits may be what keeps others out: nobody is let in before. What a Subtenant gets of its
             # parent is there before its people are, for its parent not to put things beside theirs.
             return ReconcileResult(outcome=msgspec.structs.replace(outcome, error=inherited.error), inherited=inherited)
-        people = await applier.run(plan(last, inputs.lookup, equivalent=applier.equivalent))
+        people = await cluster.writer.apply(compare(last, inputs.lookup, equivalent=cluster.writer.equivalent))
         outcome = msgspec.structs.replace(people, done=(*outcome.done, *people.done))
         if outcome.error is None and not outcome.blocked:
             others = [binding for binding in inputs.bindings if INHERITED_FROM not in binding.labels]
             changes = suspension.edits(others, suspended=tenant.spec.suspended, ours=tenantnamespace.OWNER_BINDING)
-            outcome = msgspec.structs.replace(outcome, error=await applier.edit(changes) or inherited.error)
+            outcome = msgspec.structs.replace(outcome, error=await cluster.writer.edit(changes) or inherited.error)
         if tenant.spec.suspended:
-            engine.wake("tenant", tenant.metadata.name)
+            cluster.wake(Tenant, tenant.metadata.name)
         return ReconcileResult(outcome=outcome, inherited=inherited)
 
-    async def _inherit(self, engine: Engine, inputs: SubnamespaceInputs, tenant: Tenant) -> Inherited:
-        namespace: Observed | None = engine.cache(Namespace.resource).get(inputs.namespace)
+    async def _inherit(self, cluster: Cluster, inputs: SubnamespaceInputs) -> Inherited:
+        namespace: Observed | None = cluster.cache(Namespace.resource).get(inputs.namespace)
         if namespace is None:  # it went as soon as it was made: the watch tells
             return Inherited(copied=inputs.subnamespace.status.copied)
-        return await inherit_all(engine, inputs.subnamespace, tenant, namespace)
+        return await self._inheritance.inherit_all(cluster, inputs.subnamespace, namespace)
 
-    def _tell(self, engine: Engine, inputs: SubnamespaceInputs, outcome: Outcome) -> None:
+    def _tell(self, cluster: Cluster, inputs: SubnamespaceInputs, outcome: Outcome) -> None:
         """Wake those for whom a new or moved namespace is news."""
         tenant = inputs.tenant
         if tenant is None or not any(step.resource == Namespace.resource for step in outcome.done):
             return
-        engine.wake("quota", tenant.metadata.name)
+        cluster.wake(TenantResourceQuota, tenant.metadata.name)
         if inputs.subnamespace.spec.mode is Mode.SUBTENANT and clusternetworkpolicy.has_zones(tenant):
-            engine.wake("tenant", tenant.metadata.name)
+            cluster.wake(Tenant, tenant.metadata.name)
         # One that an administrator has given is bound already when it comes here.
         taken = inputs.bound is None and inputs.adoptee is not None
         if taken or any(TREE_SUFFIX in path for step in outcome.done for path in step.differs):
             for key in wakes.below(self._caches, inputs.namespace) if self._caches is not None else ():
-                engine.wake(self.name, key)
+                cluster.wake(Subnamespace, key)
 
     # -- saying ---------------------------------------------------------------------------------
 
     async def _conclude(
-        self, engine: Engine, inputs: SubnamespaceInputs, result: ReconcileResult, term: Lease, attempt: int
+        self, cluster: Cluster, inputs: SubnamespaceInputs, result: ReconcileResult, term: Lease, attempt: int
     ) -> None:
         subnamespace = inputs.subnamespace
-        current = engine.cache(Subnamespace.resource).get(subnamespace.key)
+        current = cluster.cache(Subnamespace.resource).get(subnamespace.key)
         if current is None or current.metadata.uid != subnamespace.metadata.uid:
             return
-        now = rfc3339(engine.clock.now())
+        now = rfc3339(cluster.clock.now())
         written = status.compute(
             inputs,
             result.outcome,
@@ -278,10 +291,10 @@ class SubnamespaceController:
             clashes=self._clashes.inside(inputs.namespace),
         )
         if written != subnamespace.status:
-            await engine.write_status(msgspec.structs.replace(current, status=written))
+            await cluster.writer.status(msgspec.structs.replace(current, status=written))
         clashes = result.inherited.blocked if result.inherited is not None else ()
-        announce(engine.recorder, subnamespace, result.outcome, clashes)
-        warn_of_end(engine.recorder, subnamespace, written.conditions)
+        announce(cluster.recorder, subnamespace, result.outcome, clashes)
+        warn_of_end(cluster.recorder, subnamespace, written.conditions)
         if isinstance(result.outcome.error, ApiError):
             raise result.outcome.error
 

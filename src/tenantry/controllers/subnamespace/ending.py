@@ -12,13 +12,13 @@ from tenantry.api.wording import shortened
 from tenantry.controllers.conclusion import ready, trouble
 from tenantry.controllers.subnamespace.gather import SubnamespaceInputs
 from tenantry.engine.clock import rfc3339
+from tenantry.engine.cluster import Cluster
 from tenantry.engine.conditions import merge
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Action, Blocked, Plan, Step
-from tenantry.engine.runtime import Engine
 
 
-async def finish(engine: Engine, inputs: SubnamespaceInputs) -> None:
+async def finish(cluster: Cluster, inputs: SubnamespaceInputs) -> None:
     """Take a deleted Subnamespace a step nearer to its end; the namespace's events bring the next one.
 
     Raises:
@@ -29,15 +29,15 @@ async def finish(engine: Engine, inputs: SubnamespaceInputs) -> None:
         return
     if bound is None:
         rest = [name for name in subnamespace.metadata.finalizers if name != FINALIZER]
-        await engine.patch_metadata(subnamespace, {"finalizers": rest})
+        await cluster.writer.metadata(subnamespace, {"finalizers": rest})
     elif bound.deleting:
         return
     elif may_cascade(inputs):
-        outcome = await engine.applier.run(Plan(waves=((_deletion(bound),),)))
+        outcome = await cluster.writer.apply(Plan(waves=((_deletion(bound),),)))
         if outcome.error is not None:
             raise outcome.error
     else:
-        await _refuse(engine, inputs)
+        await _refuse(cluster, inputs)
 
 
 def may_cascade(inputs: SubnamespaceInputs) -> bool:
@@ -57,18 +57,18 @@ def _deletion(found: Observed) -> Step:
     return Step(action=Action.DELETE, resource=Namespace.resource, namespace="", name=found.name, observed=found)
 
 
-async def _refuse(engine: Engine, inputs: SubnamespaceInputs) -> None:
+async def _refuse(cluster: Cluster, inputs: SubnamespaceInputs) -> None:
     subnamespace = inputs.subnamespace
     problem = Blocked(reason=reasons.CHILDREN_EXIST, message=inside(subnamespace, inputs.children))
     conditions = merge(
         subnamespace.status.conditions,
         [ready(problem, ""), *trouble(problem)],
         generation=subnamespace.metadata.generation,
-        now=rfc3339(engine.clock.now()),
+        now=rfc3339(cluster.clock.now()),
     )
     if conditions != subnamespace.status.conditions:
         status = msgspec.structs.replace(subnamespace.status, conditions=conditions)
-        await engine.write_status(msgspec.structs.replace(subnamespace, status=status))
+        await cluster.writer.status(msgspec.structs.replace(subnamespace, status=status))
 
 
 def inside(subnamespace: Subnamespace, children: list[Subnamespace]) -> str:

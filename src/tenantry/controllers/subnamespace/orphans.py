@@ -6,12 +6,12 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import PARENT, SUBNAMESPACE, SUBNAMESPACE_UID, TENANT_UID
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.controllers.watched import BY_NAMESPACE, tenant_of
+from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed
-from tenantry.engine.runtime import Engine
 from tenantry.world.naming import child_name
 
 
-async def sweep(engine: Engine, key: str, cluster_uid: str) -> None:
+async def sweep(cluster: Cluster, key: str, cluster_uid: str) -> None:
     """Delete the namespace of a Subnamespace's name that is bound to an earlier one of that name, which is gone.
 
     One with Subnamespaces inside stays: deleting those is not for us to decide.
@@ -20,7 +20,7 @@ async def sweep(engine: Engine, key: str, cluster_uid: str) -> None:
         ApiError: It could not be told whether it is gone, or not be deleted.
     """
     parent, _, name = key.partition("/")
-    namespaces = engine.cache(Namespace.resource)
+    namespaces = cluster.cache(Namespace.resource)
     above: Observed | None = namespaces.get(parent)
     tenant_uid = above.labels.get(TENANT_UID, "") if above is not None else ""
     if not tenant_uid:
@@ -31,18 +31,18 @@ async def sweep(engine: Engine, key: str, cluster_uid: str) -> None:
             continue
         if found.labels.get(PARENT) != parent or found.labels.get(SUBNAMESPACE) != name:
             continue
-        inside = engine.cache(Subnamespace.resource).by_index(BY_NAMESPACE, candidate)
-        if not inside and await _is_orphan(engine, found):
+        inside = cluster.cache(Subnamespace.resource).by_index(BY_NAMESPACE, candidate)
+        if not inside and await _is_orphan(cluster, found):
             # Not where it has changed since: an administrator may have given it to another Subnamespace.
-            await engine.client.delete(Namespace.resource, "", candidate, uid=found.uid, version=found.version)
+            await cluster.writer.remove(Namespace.resource, "", candidate, uid=found.uid, version=found.version)
 
 
-async def _is_orphan(engine: Engine, found: Observed) -> bool:
+async def _is_orphan(cluster: Cluster, found: Observed) -> bool:
     """Tell whether no Subnamespace is the one that a namespace is bound to, wherever it is: it may be about to move.
 
     The API server is asked itself: a cache may be behind.
     """
     bound = found.labels.get(SUBNAMESPACE_UID)
-    if any(each.metadata.uid == bound for each in engine.cache(Subnamespace.resource)):
+    if any(each.metadata.uid == bound for each in cluster.cache(Subnamespace.resource)):
         return False
-    return all(each.metadata.uid != bound for each in await engine.client.list(Subnamespace))
+    return all(each.metadata.uid != bound for each in await cluster.live.list(Subnamespace))

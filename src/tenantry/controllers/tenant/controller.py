@@ -8,16 +8,17 @@ import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, InputError, TerminalError
-from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, ResourceQuota, RoleBinding
+from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, RoleBinding
 from tenantry.api.marks import KIND, KIND_SUBTENANT, PARENT, SUBNAMESPACE, SUSPENDED
 from tenantry.api.model import Resource, object_key
 from tenantry.api.rules import Rules
 from tenantry.api.runtime import RuntimeClass
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.controllers import suspension, tenancyrules, tenantnamespace, watched
+from tenantry.controllers import tenancyrules, watched
 from tenantry.controllers.announcement import announce, warn_of_end
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.nodes.addresses import AddressCache
@@ -28,10 +29,9 @@ from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, tenant_of
 from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
+from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.conditions import find
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Action, Equivalent, Plan, Step, plan, same
-from tenantry.engine.runtime import Engine, Watch
 from tenantry.world.leases import ENDLESS, lease, with_lease
 
 SETTLE_SECONDS = 0.5
@@ -48,6 +48,7 @@ class TenantController:
     """
 
     name = "tenant"
+    kind = Tenant
 
     def __init__(self, cluster_uid: str, addresses: AddressCache, clashes: Clashes) -> None:
         self._cluster_uid = cluster_uid
@@ -74,28 +75,28 @@ class TenantController:
     def _all(self) -> list[str]:
         return [tenant.key for tenant in self._tenants] if self._tenants is not None else []
 
-    async def reconcile(self, engine: Engine, key: str, attempt: int) -> float | None:
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:
         """Bring one tenant to what its spec says; return in how many seconds to look again, None for never.
 
         Raises:
             ApiError: Something failed; the status says what, and the queue tries again.
         """
-        self._tenants = engine.cache(Tenant.resource)
+        self._tenants = cluster.cache(Tenant.resource)
         tenant = self._tenants.get(key)
         if tenant is None:
-            engine.forget(self.name, key)
+            cluster.forget(self.name, key)
             return None
         if tenant.metadata.deletion_timestamp:
             return None  # Kubernetes' garbage collector does the rest
-        now = engine.clock.now()
+        now = cluster.clock.now()
         try:
             term = lease(tenant.spec.expires_at, now)
             counted = with_lease(tenant, now)
-            outcome, has_policies = await self._apply(engine, counted)
+            outcome, has_policies = await self._apply(cluster, counted)
         except InputError as error:
             term, counted, has_policies = ENDLESS, tenant, False
             outcome = Outcome(error=error)
-        is_settled = self._is_settled(engine, counted)
+        is_settled = self._is_settled(cluster, counted)
         written = status.compute(
             counted,
             outcome,
@@ -104,25 +105,25 @@ class TenantController:
             now=rfc3339(now),
             lease=term,
             is_settled=is_settled,
-            is_widened=self._addresses.current(engine).is_widened,
-            sandbox=sandbox_of(_defaults(engine), engine.cache(RuntimeClass.resource)),
-            refuser=tenancyrules.refuser(_rules(_defaults(engine)), counted),
+            is_widened=self._addresses.current(cluster).is_widened,
+            sandbox=sandbox_of(_defaults(cluster), cluster.cache(RuntimeClass.resource)),
+            refuser=tenancyrules.refuser(_rules(_defaults(cluster)), counted),
             clashes=self._clashes.inside(key),
         )
         if written != tenant.status:
-            await engine.write_status(msgspec.structs.replace(tenant, status=written))
-        announce(engine.recorder, tenant, outcome)
-        warn_of_end(engine.recorder, tenant, written.conditions)
+            await cluster.writer.status(msgspec.structs.replace(tenant, status=written))
+        announce(cluster.recorder, tenant, outcome)
+        warn_of_end(cluster.recorder, tenant, written.conditions)
         if isinstance(outcome.error, ApiError):
             raise outcome.error
         return term.next_seconds if is_settled else SETTLE_SECONDS
 
-    def _is_settled(self, engine: Engine, tenant: Tenant) -> bool:
+    def _is_settled(self, cluster: Cluster, tenant: Tenant) -> bool:
         """Tell whether the namespaces below are closed, or open again, as the tenant is; have the others looked at."""
         suspended = tenant.spec.suspended
         if not suspended and find(tenant.status.conditions, reasons.SUSPENDED) is None:
             return True
-        caches = engine.observed_caches((Namespace.resource, RoleBinding.resource))
+        caches = cluster.observed_caches((Namespace.resource, RoleBinding.resource))
         bindings = caches[RoleBinding.resource]
         left = [
             namespace
@@ -134,92 +135,40 @@ class TenantController:
             # The end of a lease is news to nobody else.
             parent, name = namespace.labels.get(PARENT, ""), namespace.labels.get(SUBNAMESPACE, "")
             if name:
-                engine.wake("subnamespace", object_key(parent, name))
+                cluster.wake(Subnamespace, object_key(parent, name))
         return not left
 
-    async def _apply(self, engine: Engine, tenant: Tenant) -> tuple[Outcome, bool]:
-        inputs = self._gather(engine, tenant)
-        has_policies = inputs.has_cluster_policies
-        applier = engine.applier
+    async def _apply(self, cluster: Cluster, tenant: Tenant) -> tuple[Outcome, bool]:
+        inputs = self._gather(cluster, tenant)
         try:
-            outcome = await applier.run(self._without_shares(engine, plan_for(inputs, applier.equivalent)))
-            if outcome.error is None and not outcome.blocked:
-                changes = suspension.edits(
-                    inputs.bindings, suspended=tenant.spec.suspended, ours=tenantnamespace.OWNER_BINDING
-                )
-                error = await applier.edit(changes)
-                outcome = msgspec.structs.replace(outcome, error=error)
+            outcome = await cluster.writer.apply(desired.plan(inputs, cluster.writer.equivalent))
         except (InputError, TerminalError) as error:
-            return Outcome(error=error), has_policies
-        return outcome, has_policies
+            outcome = Outcome(error=error)
+        return outcome, inputs.has_cluster_policies
 
-    def _without_shares(self, engine: Engine, whole: Plan) -> Plan:
-        """Leave the ResourceQuota to the quota controller, but for the first one of a tenant without children."""
-        tenant_quotas = engine.observed_caches((TenantResourceQuota.resource,)).get(TenantResourceQuota.resource)
-
-        def is_ours(step: Step) -> bool:
-            first = step.action is Action.CREATE and (
-                tenant_quotas is None or tenant_quotas.get(step.namespace) is None
-            )
-            return step.resource != ResourceQuota.resource or first
-
-        waves = tuple(tuple(step for step in wave if is_ours(step)) for wave in whole.waves)
-        return msgspec.structs.replace(whole, waves=tuple(wave for wave in waves if wave))
-
-    def _gather(self, engine: Engine, tenant: Tenant) -> TenantInputs:
-        caches: dict[Resource, Cache[Observed]] = engine.observed_caches(kind.resource for kind in CHILD_KINDS)
+    def _gather(self, cluster: Cluster, tenant: Tenant) -> TenantInputs:
+        caches: dict[Resource, Cache[Observed]] = cluster.observed_caches(kind.resource for kind in CHILD_KINDS)
         namespace = caches[Namespace.resource].get(tenant.metadata.name)
         owns = namespace is not None and namespace.owner_uid == tenant.metadata.uid
         inputs = gather(tenant, caches, cluster_uid=self._cluster_uid, owns_namespace=owns)
-        defaults = _defaults(engine)
+        defaults = _defaults(cluster)
+        divided = cluster.cache_of(TenantResourceQuota.resource)
         return msgspec.structs.replace(
             inputs,
+            is_divided=divided is not None and divided.get(tenant.metadata.name) is not None,
             defaults=_rules(defaults),
-            around=self._addresses.current(engine),
-            sandbox=sandbox_of(defaults, engine.cache(RuntimeClass.resource)),
+            around=self._addresses.current(cluster),
+            sandbox=sandbox_of(defaults, cluster.cache(RuntimeClass.resource)),
         )
 
 
-def _defaults(engine: Engine) -> TenancyDefaults | None:
-    found: TenancyDefaults | None = engine.cache(TenancyDefaults.resource).get(DEFAULTS)
+def _defaults(cluster: Cluster) -> TenancyDefaults | None:
+    found: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
     return found
 
 
 def _rules(defaults: TenancyDefaults | None) -> Rules:
     return defaults.spec.rules if defaults is not None else Rules()
-
-
-def plan_for(inputs: TenantInputs, equivalent: Equivalent = same) -> Plan:
-    """Return what has to be written for a tenant.
-
-    Raises:
-        InputError: The spec is wrong in a way that the CRD's schema did not catch.
-    """
-    tenant = inputs.tenant
-    children = desired.children(
-        tenant,
-        inputs.cluster_uid,
-        has_cluster_policies=inputs.has_cluster_policies,
-        defaults=inputs.defaults,
-        around=inputs.around,
-        zones=inputs.zones,
-        sandbox=inputs.sandbox,
-    )
-    wanted = {(child.object.resource, child.object.key) for child in children}
-    made = {(resource, found.key): found for resource, found in inputs.made}
-    # Only what is in the tenant's own namespace, or owned by it, is ours to delete, whatever its labels say.
-    stale = [
-        (resource, found)
-        for (resource, key), found in made.items()
-        if (resource, key) not in wanted and _is_stale(tenant, found)
-    ]
-    return plan(children, inputs.lookup, stale=stale, equivalent=equivalent)
-
-
-def _is_stale(tenant: Tenant, found: Observed) -> bool:
-    if found.namespace:
-        return found.namespace == tenant.metadata.name and tenantnamespace.has_our_name(found)
-    return found.owner_uid == tenant.metadata.uid
 
 
 def _child_keys(change: Change[Observed]) -> Iterable[str]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from tenantry.api import marks
 from tenantry.api.kubernetes import (
     ClusterNetworkPolicy,
@@ -18,15 +20,67 @@ from tenantry.api.kubernetes import (
 from tenantry.api.model import ObjectMeta, OwnerReference
 from tenantry.api.rules import Rules
 from tenantry.api.tenant import ClusterNetworkPolicyMode, Tenant
-from tenantry.controllers import network, tenancyrules, tenantnamespace
+from tenantry.controllers import network, suspension, tenancyrules, tenantnamespace
 from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.tenant import clusternetworkpolicy
+from tenantry.controllers.tenant.gather import TenantInputs
 from tenantry.controllers.tenantnamespace import TenantNamespace
-from tenantry.engine.plan import Child
+from tenantry.engine.observed import Observed
+from tenantry.engine.plan import Action, Child, Equivalent, Plan, Step, compare, same
 from tenantry.world import quota
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
 QUOTA = "tenantry-quota"
+
+
+def plan(inputs: TenantInputs, equivalent: Equivalent = same) -> Plan:
+    """Return what the tenant controller has to write for a tenant.
+
+    Raises:
+        InputError: The spec is wrong in a way that the CRD's schema did not catch.
+    """
+    found = whole(inputs, equivalent)
+    waves = tuple(tuple(step for step in wave if _is_ours(step, inputs)) for wave in found.waves)
+    return replace(found, waves=tuple(wave for wave in waves if wave))
+
+
+def whole(inputs: TenantInputs, equivalent: Equivalent = same) -> Plan:
+    """Return what a tenant lacks, its ResourceQuota included, which the quota controller keeps once it is there.
+
+    Raises:
+        InputError: As `plan`.
+    """
+    tenant = inputs.tenant
+    wanted = children(
+        tenant,
+        inputs.cluster_uid,
+        has_cluster_policies=inputs.has_cluster_policies,
+        defaults=inputs.defaults,
+        around=inputs.around,
+        zones=inputs.zones,
+        sandbox=inputs.sandbox,
+    )
+    keys = {(child.object.resource, child.object.key) for child in wanted}
+    # Only what is in the tenant's own namespace, or owned by it, is ours to delete, whatever its labels say.
+    stale = [
+        (resource, found)
+        for resource, found in inputs.made
+        if (resource, found.key) not in keys and _is_stale(tenant, found)
+    ]
+    found = compare(wanted, inputs.lookup, stale=stale, equivalent=equivalent)
+    edits = suspension.edits(inputs.bindings, suspended=tenant.spec.suspended, ours=tenantnamespace.OWNER_BINDING)
+    return replace(found, edits=edits)
+
+
+def _is_stale(tenant: Tenant, found: Observed) -> bool:
+    if found.namespace:
+        return found.namespace == tenant.metadata.name and tenantnamespace.has_our_name(found)
+    return found.owner_uid == tenant.metadata.uid
+
+
+def _is_ours(step: Step, inputs: TenantInputs) -> bool:
+    """Return whether a step is the tenant controller's: of ResourceQuotas, the creation before there are children."""
+    return step.resource != ResourceQuota.resource or (step.action is Action.CREATE and not inputs.is_divided)
 
 
 def children(

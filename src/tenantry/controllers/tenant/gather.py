@@ -51,6 +51,7 @@ class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
         around: What is around all tenants' networks.
         zones: The network zones of its Subtenants.
         sandbox: What the cluster has.
+        is_divided: The tenant has a TenantResourceQuota: its ResourceQuota is the quota controller's.
     """
 
     tenant: Tenant
@@ -63,6 +64,7 @@ class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
     around: ClusterAddresses = ALONE
     zones: tuple[str, ...] = ()
     sandbox: Sandbox = NO_SANDBOX
+    is_divided: bool = False
 
 
 def gather(

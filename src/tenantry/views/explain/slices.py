@@ -22,6 +22,7 @@ from tenantry.controllers.parts import pods as part_pods
 from tenantry.controllers.slices import desired as slices_desired
 from tenantry.controllers.slices import pods as slice_pods
 from tenantry.controllers.slices.gather import slice_defaults
+from tenantry.engine.reader import Reader
 from tenantry.world.parts import Size, choose, parts_of
 from tenantry.world.slices.selection import select, sum_of
 
@@ -100,7 +101,7 @@ async def gather(client: Client, name: str, namespace: str) -> ClaimInputs:
     tenant = (await client.get(Namespace, namespace)).metadata.labels.get(TENANT, "")
     notes: tuple[str, ...] = ()
     try:
-        shared = (await slice_defaults(client)).shared_nodes
+        shared = (await slice_defaults(Reader(client))).shared_nodes
     except Forbidden:
         shared = SliceDefaults().shared_nodes
         notes = (f"you may not read TenancyDefaults: spec.slices.sharedNodes is assumed to be {shared}",)

@@ -1,0 +1,327 @@
+"""One API server: its client, caches, informers and writer.
+
+    Cluster "home"  ─► Informer ─► Cache ─► keys ─┐
+    Cluster "peer1" ─► Informer ─► Cache ─► keys ─┴─► Runtime's queue ─► Controller.reconcile(cluster, key)
+         ▲ writer ◄──────────────────────────────────────────────────────────┘
+
+A controller reads `cache`, or `live` where a cache may be behind, and writes through `writer`; it holds no client.
+Informers of one kind are shared: listeners that want one kind in different forms fail when they are added.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, NewType, Protocol
+
+import msgspec
+
+from tenantry.api.model import Resource
+from tenantry.engine.cache import Cache, Change
+from tenantry.engine.clock import Clock
+from tenantry.engine.crds import CrdState, observe_crd
+from tenantry.engine.events import Recorder
+from tenantry.engine.informer import Informer
+from tenantry.engine.observed import Observed, observe
+from tenantry.engine.reader import Reader
+from tenantry.engine.writer import Writer
+from tenantry.kube.client import Client
+
+ClusterId = NewType("ClusterId", str)
+"""Which API server: a name in logs, metrics and queue keys, unique in a runtime."""
+
+HOME = ClusterId("home")
+"""The cluster that the operator runs in."""
+
+REQUIRE_SECONDS = 20.0
+"""How long the first list of a kind may take that is watched on demand."""
+
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
+
+log = logging.getLogger(__name__)
+
+
+class Watch(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind that a controller needs.
+
+    Args:
+        resource: The kind.
+        decode: From JSON to what is cached. All listeners of a kind name the same function.
+        keys: From a change to the keys that it concerns.
+        selectors: `labelSelector` and `fieldSelector`.
+        indexes: See `Cache`.
+        optional: The cluster may not have the kind; it comes and goes with its CRD.
+        cluster: The API server, if it is not the one whose keys the controller reconciles.
+    """
+
+    resource: Resource
+    decode: Callable[[msgspec.Raw], Any]
+    keys: Callable[[Change[Any]], Iterable[str]]
+    selectors: Mapping[str, str] | None = None
+    indexes: Mapping[str, Callable[[Any], Iterable[str]]] | None = None
+    optional: bool = False
+    cluster: Cluster | None = None
+
+
+class Listener(msgspec.Struct, frozen=True, kw_only=True):
+    """A controller that listens to a kind.
+
+    Args:
+        owner: The cluster whose keys it reconciles; it goes with that cluster.
+        name: The controller's name, for messages.
+        watch: What it wants of the kind.
+        add: Called with each key that a change concerns.
+        add_all: Called when an optional kind comes or goes: any key may be concerned.
+    """
+
+    owner: ClusterId
+    name: str
+    watch: Watch
+    add: Callable[[str], None]
+    add_all: Callable[[], None]
+
+    def take(self, change: Change[Any]) -> None:
+        """Have the keys reconciled that a change concerns."""
+        for key in self.watch.keys(change):
+            self.add(key)
+
+
+class Lane(Protocol):
+    """The queue of a runtime, as far as the keys of one cluster are concerned."""
+
+    def listener(self, controller: str, watch: Watch) -> Listener:
+        """Return the listener through which a controller of this cluster hears of a kind."""
+        ...
+
+    def wake(self, kind: type, key: str) -> None:
+        """See `Cluster.wake`."""
+        ...
+
+    def forget(self, controller: str, key: str) -> None:
+        """See `Cluster.forget`."""
+        ...
+
+
+class Cluster:
+    """One API server, as the controllers of a runtime see it.
+
+    Args:
+        id: Its name in the runtime.
+        client: Open while the cluster is in a runtime.
+        clock: For events.
+        instance: Which replica reports events.
+    """
+
+    def __init__(self, id: ClusterId, client: Client, *, clock: Clock, instance: str) -> None:  # noqa: A002 - its id
+        self.id = id
+        self.clock = clock
+        self.live = Reader(client)
+        self.writer = Writer(client, self)
+        self.recorder = Recorder(self.writer, clock, instance)
+        self.is_synced = False
+        self._client = client
+        self._informers: dict[Resource, Informer[Any]] = {}
+        self._listeners: dict[Resource, list[Listener]] = {}
+        self._tasks: dict[Resource, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._lane: Lane | None = None
+
+    # -- caches ---------------------------------------------------------------------------------
+
+    def cache(self, resource: Resource) -> Cache[Any]:
+        """Return the cache of a kind that a controller watches."""
+        return self._informers[resource].cache
+
+    def cache_of(self, resource: Resource) -> Cache[Any] | None:
+        """Return the cache of a kind; None for one that is not watched, or that the cluster does not have."""
+        informer = self._informers.get(resource)
+        return informer.cache if informer is not None else None
+
+    def observed_caches(self, resources: Iterable[Resource]) -> dict[Resource, Cache[Observed]]:
+        """Return the caches of those kinds that the cluster has."""
+        return {resource: self._informers[resource].cache for resource in resources if resource in self._informers}
+
+    def news(self, resource: Resource, change: Change[Any]) -> None:
+        """Have the keys reconciled that a change concerns which came to light beside the watch."""
+        informer = self._informers.get(resource)
+        if informer is not None:
+            informer.on_change(change)
+
+    def decode(self, resource: Resource, data: bytes) -> Any:  # noqa: ANN401 - each kind is cached in a form of its own
+        """Return an object in the form in which its kind is cached."""
+        informer = self._informers.get(resource)
+        return informer.decode(msgspec.Raw(data)) if informer is not None else observe(resource, data)
+
+    def count(self) -> dict[Resource, int]:
+        """Return how many objects the cache of each kind holds."""
+        return {resource: len(informer.cache) for resource, informer in self._informers.items()}
+
+    # -- listening ------------------------------------------------------------------------------
+
+    def listen(self, listener: Listener) -> None:
+        """Add a listener; one that comes late is told of everything that is there.
+
+        Raises:
+            ValueError: Another listener wants the kind in another form; both are named.
+        """
+        watch = listener.watch
+        others = self._listeners.setdefault(watch.resource, [])
+        for other in others:
+            difference = _difference(other.watch, watch)
+            if difference:
+                raise ValueError(
+                    f"controllers {other.name!r} and {listener.name!r} want different {difference} of"
+                    f" {watch.resource.full_name} in cluster {self.id!r}; give both the same watch"
+                )
+        others.append(listener)
+        informer = self._informers.get(watch.resource)
+        if informer is not None:
+            _index(informer, watch)
+            for value in informer.cache:
+                listener.take(Change(None, value))
+        elif not watch.optional:
+            self._begin(watch.resource)
+
+    def leave(self, owner: ClusterId) -> None:
+        """Take out the listeners of a cluster that goes away, and end the watches that no other listener needs."""
+        for resource, listeners in self._listeners.items():
+            listeners[:] = [each for each in listeners if each.owner != owner]
+            if not listeners and resource in self._informers:
+                self._end(resource)
+
+    async def require(self, name: str, watch: Watch) -> Cache[Any]:
+        """Return the cache of a kind that is watched from the first time that it is needed, once it is in step.
+
+        Args:
+            name: The controller that listens to it from now on.
+            watch: What it wants of the kind.
+
+        Raises:
+            TimeoutError: The API server does not list the kind in time.
+            ValueError: Another listener wants the kind in another form.
+        """
+        resource = watch.resource
+        if not any(each.name == name for each in self._listeners.get(resource, ())):
+            log.info("kind is needed now", extra={"cluster": self.id, "resource": resource.full_name})
+            self.listen(self._joined().listener(name, watch))
+        informer = self._informers[resource]
+        if not informer.synced.is_set():
+            async with asyncio.timeout(REQUIRE_SECONDS):
+                await informer.synced.wait()
+        return informer.cache
+
+    def _begin(self, resource: Resource) -> None:
+        """Watch a kind from now on."""
+        first = self._listeners[resource][0].watch
+        changed = partial(self._changed, resource)
+        informer: Informer[Any] = Informer(resource, first.decode, changed, selectors=first.selectors, cluster=self.id)
+        self._informers[resource] = informer
+        for listener in self._listeners[resource]:
+            _index(informer, listener.watch)
+        if self._group is not None:
+            self._tasks[resource] = self._group.create_task(informer.run(self._client))
+
+    def _end(self, resource: Resource) -> None:
+        del self._informers[resource]
+        task = self._tasks.pop(resource, None)
+        if task is not None:
+            task.cancel()
+
+    def _changed(self, resource: Resource, change: Change[Any]) -> None:
+        for listener in self._listeners[resource]:
+            listener.take(change)
+
+    # -- the runtime's queue --------------------------------------------------------------------
+
+    def join(self, lane: Lane | None) -> None:
+        """Have keys of this cluster reconciled by a runtime; None to end that."""
+        self._lane = lane
+
+    def wake(self, kind: type, key: str) -> None:
+        """Have a key reconciled as soon as possible, for a reason that no watch reports.
+
+        Args:
+            kind: What the controllers reconcile: every controller whose `kind` it is gets the key.
+            key: The key.
+        """
+        self._joined().wake(kind, key)
+
+    def forget(self, controller: str, key: str) -> None:
+        """Drop what the queue remembers of a key whose object is gone."""
+        self._joined().forget(controller, key)
+
+    def _joined(self) -> Lane:
+        if self._lane is None:
+            raise RuntimeError(f"cluster {self.id!r} is in no runtime")
+        return self._lane
+
+    # -- running --------------------------------------------------------------------------------
+
+    async def run(self, synced: Callable[[], None]) -> None:
+        """Keep the caches in step until cancelled.
+
+        Args:
+            synced: Called once all of them are.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                group.create_task(self.recorder.run())
+                for resource, informer in list(self._informers.items()):
+                    self._tasks[resource] = group.create_task(informer.run(self._client))
+                if any(each[0].watch.optional for each in self._listeners.values() if each):
+                    await self._follow_crds(group)
+                for informer in list(self._informers.values()):
+                    await informer.synced.wait()
+                self.is_synced = True
+                log.info("caches are in step", extra={"cluster": self.id, "objects": sum(self.count().values())})
+                synced()
+        finally:
+            self._group = None
+            self._tasks.clear()
+            self.is_synced = False
+
+    async def _follow_crds(self, group: asyncio.TaskGroup) -> None:
+        """Follow the CRDs of optional kinds, and begin with those that are there now."""
+        crds: Informer[CrdState] = Informer(CRDS, observe_crd, self._crd_changed, cluster=self.id)
+        group.create_task(crds.run(self._client))
+        await crds.synced.wait()
+
+    def _crd_changed(self, change: Change[CrdState]) -> None:
+        state = change.after or change.before
+        if state is None:
+            return
+        served = change.after is not None and change.after.established
+        for resource, listeners in self._listeners.items():
+            if resource.full_name != state.key or not listeners or not listeners[0].watch.optional:
+                continue
+            if served and resource.version in state.versions and resource not in self._informers:
+                log.info("kind is there now", extra={"cluster": self.id, "resource": resource.full_name})
+                self._begin(resource)
+            elif not served and resource in self._informers:
+                log.info("kind is gone", extra={"cluster": self.id, "resource": resource.full_name})
+                self._end(resource)
+            else:
+                continue
+            for listener in listeners:
+                listener.add_all()
+
+
+def _index(informer: Informer[Any], watch: Watch) -> None:
+    for name, function in (watch.indexes or {}).items():
+        if not informer.cache.has_index(name):
+            informer.cache.add_index(name, function)
+
+
+def _difference(one: Watch, other: Watch) -> str:
+    """Return in what two watches of a kind cannot share an informer; "" if they can."""
+    if one.decode != other.decode:
+        return "decodings"
+    if one.selectors != other.selectors:
+        return "selections"
+    if one.optional != other.optional:
+        return "optionality"
+    ours, theirs = one.indexes or {}, other.indexes or {}
+    return "indexes" if any(ours[name] != theirs[name] for name in ours.keys() & theirs.keys()) else ""

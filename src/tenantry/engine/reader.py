@@ -1,0 +1,73 @@
+"""Reads from an API server itself, for what no cache has, or may be behind on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from tenantry.api.errors import NotFound
+from tenantry.api.model import KubernetesObject, Resource
+from tenantry.kube import wire
+from tenantry.kube.client import Client
+
+K = TypeVar("K", bound=KubernetesObject)
+
+
+class Reader:
+    """Read from one API server.
+
+    Args:
+        client: Its requests have a deadline each.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def get(self, kind: type[K], name: str, namespace: str = "") -> K:
+        """Return one object.
+
+        Raises:
+            NotFound: There is none.
+        """
+        return await self._client.get(kind, name, namespace)
+
+    async def list(self, kind: type[K], *, namespace: str = "", selectors: Mapping[str, str] | None = None) -> list[K]:
+        """Return all objects of a kind, in the server's order."""
+        return await self._client.list(kind, namespace=namespace, selectors=selectors)
+
+    async def raw(
+        self, resource: Resource, *, namespace: str = "", selectors: Mapping[str, str] | None = None
+    ) -> AsyncIterator[msgspec.Raw]:
+        """Yield the JSON of all objects of a kind."""
+        async for page in self._client.pages(resource, msgspec.Raw, namespace=namespace, selectors=selectors):
+            for item in page.items:
+                yield item
+
+    async def read(self, resource: Resource, namespace: str, name: str) -> bytes:
+        """Return an object's JSON.
+
+        Raises:
+            NotFound: There is none.
+        """
+        return await self._client.request("GET", wire.path(resource, namespace, name))
+
+    async def find(self, resource: Resource, namespace: str, name: str) -> bytes | None:
+        """Return an object's JSON; None if there is none."""
+        try:
+            return await self.read(resource, namespace, name)
+        except NotFound:
+            return None
+
+    async def is_served(self, resource: Resource) -> bool:
+        """Return whether the cluster serves a kind, and lets us list it.
+
+        Raises:
+            ApiError: Except `NotFound`: as the API server answers.
+        """
+        try:
+            await self._client.request("GET", wire.path(resource), query={"limit": "1"})
+        except NotFound:
+            return False
+        return True

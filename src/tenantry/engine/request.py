@@ -1,0 +1,168 @@
+"""Requests to an API server as data, and work that asks for them: pure.
+
+Work that reads and writes is a generator: it yields a `Request`, or several pieces of work to be done `Together`, and
+is sent the response. So the decisions between two requests can be tested without a network, with a fault at each yield:
+
+    work ──yield Request──► driver ──HTTP──► API server
+         ◄──send response / throw ApiError──
+
+`engine.writer.Writer` has the driver of the operator, the tests have one that answers from a world of objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from enum import StrEnum
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from tenantry.api.model import KubernetesObject, Resource
+
+T = TypeVar("T")
+
+
+class Verb(StrEnum):
+    """The HTTP method of a request."""
+
+    GET = "GET"
+    CREATE = "POST"
+    REPLACE = "PUT"
+    PATCH = "PATCH"
+    DELETE = "DELETE"
+
+
+class PatchType(StrEnum):
+    """How a patch is merged (Kubernetes, "Update API Objects in Place Using kubectl patch")."""
+
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One request about one object.
+
+    Args:
+        verb: The method.
+        resource: The kind.
+        namespace: "" for a cluster-scoped object.
+        name: The object's name.
+        body: What is sent: an object or a JSON text to create or replace, a patch, or options of a deletion.
+        subresource: As in "status"; "" for the object itself.
+        patch_type: For PATCH.
+        is_repeated: Whether a request that the server asks to repeat (Retry-After) is sent again by the driver.
+    """
+
+    verb: Verb
+    resource: Resource
+    namespace: str = ""
+    name: str = ""
+    body: KubernetesObject | bytes | dict[str, Any] | None = None
+    subresource: str = ""
+    patch_type: PatchType = PatchType.MERGE
+    is_repeated: bool = True
+
+
+class Together(msgspec.Struct, frozen=True):
+    """Pieces of work to be done at the same time.
+
+    The response is a list with the result of each, or the `TenantryError` that ended it.
+    """
+
+    work: Sequence[Generator[Any, Any, Any]]
+
+
+Work: TypeAlias = Generator[Request | Together, Any, T]
+"""Work whose result is a T. A `Request` is answered with the body's bytes, or by an `ApiError` that is thrown in."""
+
+
+def get(resource: Resource, namespace: str, name: str) -> Request:
+    """Return the request that reads an object."""
+    return Request(verb=Verb.GET, resource=resource, namespace=namespace, name=name)
+
+
+def create(value: KubernetesObject) -> Request:
+    """Return the request that creates an object; it is refused with `AlreadyExists` if the name is taken."""
+    meta = value.metadata
+    return Request(verb=Verb.CREATE, resource=value.resource, namespace=meta.namespace, name=meta.name, body=value)
+
+
+def replace(value: KubernetesObject, subresource: str = "") -> Request:
+    """Return the request that replaces an object at the resourceVersion that its metadata names."""
+    meta = value.metadata
+    return Request(
+        verb=Verb.REPLACE,
+        resource=value.resource,
+        namespace=meta.namespace,
+        name=meta.name,
+        body=value,
+        subresource=subresource,
+    )
+
+
+def patch(
+    resource: Resource,
+    namespace: str,
+    name: str,
+    body: dict[str, Any],
+    *,
+    subresource: str = "",
+    patch_type: PatchType = PatchType.MERGE,
+) -> Request:
+    """Return the request that patches an object; a resourceVersion in the patch is a precondition."""
+    return Request(
+        verb=Verb.PATCH,
+        resource=resource,
+        namespace=namespace,
+        name=name,
+        body=body,
+        subresource=subresource,
+        patch_type=patch_type,
+    )
+
+
+def delete(
+    resource: Resource,
+    namespace: str,
+    name: str,
+    *,
+    uid: str = "",
+    version: int = 0,
+    grace_period_seconds: int | None = None,
+) -> Request:
+    """Return the request that deletes an object, in the background.
+
+    Args:
+        resource: The kind.
+        namespace: "" for a cluster-scoped object.
+        name: The object's name.
+        uid: Delete only the object of this uid; "" for any.
+        version: Delete it only at this resourceVersion; 0 for any.
+        grace_period_seconds: For pods; None for the pod's own.
+    """
+    preconditions = ({"uid": uid} if uid else {}) | ({"resourceVersion": str(version)} if version else {})
+    body: dict[str, Any] = {"propagationPolicy": "Background"}
+    if preconditions:
+        body["preconditions"] = preconditions
+    if grace_period_seconds is not None:
+        body["gracePeriodSeconds"] = grace_period_seconds
+    return Request(verb=Verb.DELETE, resource=resource, namespace=namespace, name=name, body=body)
+
+
+def evict(pod: Resource, namespace: str, name: str, uid: str) -> Request:
+    """Return the request that asks for a pod's eviction; `TooManyRequests` means that a disruption budget refuses."""
+    body: dict[str, Any] = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+        "deleteOptions": {"preconditions": {"uid": uid}},
+    }
+    return Request(
+        verb=Verb.CREATE,
+        resource=pod,
+        namespace=namespace,
+        name=name,
+        body=body,
+        subresource="eviction",
+        is_repeated=False,
+    )

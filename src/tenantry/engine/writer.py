@@ -1,0 +1,220 @@
+"""The one writer of the operator: every write goes through here, with its field manager, preconditions and retries.
+
+    plan ─► Applier (pure) ──Request──► Writer ─► Client ─► API server
+                           ◄─response──        └► cache: a write of our own wakes no reconciler
+
+Sources: Kubernetes, "API concepts" (resource versions, conditional requests) and "API-initiated eviction".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from tenantry.api.errors import ApiError, Conflict, NotFound, TenantryError, TooManyRequests
+from tenantry.api.model import KubernetesObject, Resource
+from tenantry.engine import request
+from tenantry.engine.apply import Applier, Caches, NoCaches, Outcome
+from tenantry.engine.plan import Edit, Plan
+from tenantry.engine.request import PatchType, Request, Together, Work
+from tenantry.kube import wire
+from tenantry.kube.client import ATTEMPTS, Client
+from tenantry.kube.transport import JSON
+
+K = TypeVar("K", bound=KubernetesObject)
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class Writer:
+    """Write to one API server.
+
+    Args:
+        client: Its field manager signs every write, and it counts every request.
+        caches: They hear of what is written.
+    """
+
+    def __init__(self, client: Client, caches: Caches | None = None) -> None:
+        self._client = client
+        self._caches = caches or NoCaches()
+        self._applier = Applier(self._caches)
+        self.equivalent = self._applier.equivalent
+
+    # -- plans ----------------------------------------------------------------------------------
+
+    async def apply(self, plan: Plan) -> Outcome:
+        """Carry out a plan; refusals and failures are in the outcome."""
+        return await self.do(self._applier.run(plan))
+
+    async def edit(self, edits: Sequence[Edit]) -> ApiError | None:
+        """Change objects that others made, all together; return the first refusal or failure."""
+        return await self.do(self._applier.edit(edits))
+
+    # -- single writes --------------------------------------------------------------------------
+
+    async def create(self, value: K, *, quiet: bool = False) -> K:
+        """Create an object and return it as the server stored it.
+
+        Args:
+            value: The object.
+            quiet: Do not wake the reconcilers that the write itself concerns.
+
+        Raises:
+            AlreadyExists: The name is taken.
+        """
+        found = await self.do(self._applier.own(request.create(value), quiet=quiet))
+        return found if isinstance(found, type(value)) else value
+
+    async def status(self, value: KubernetesObject) -> None:
+        """Replace an object's status at the resourceVersion that it was read at; one that is gone needs none.
+
+        Raises:
+            Conflict: The object has changed since; look at it again.
+        """
+        await self._unless_gone(request.replace(value, subresource="status"))
+
+    async def metadata(self, value: KubernetesObject, metadata: Mapping[str, Any]) -> None:
+        """Change an object's metadata at the resourceVersion that it was read at, by a merge patch.
+
+        Raises:
+            Conflict: The object has changed since; look at it again.
+        """
+        meta = value.metadata
+        body = {"metadata": {**metadata, "resourceVersion": meta.resource_version}}
+        await self._unless_gone(request.patch(value.resource, meta.namespace, meta.name, body))
+
+    async def patch(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        body: dict[str, Any],
+        *,
+        subresource: str = "",
+        patch_type: PatchType = PatchType.MERGE,
+        quiet: bool = False,
+    ) -> Any:  # noqa: ANN401 - the object in the form in which its kind is cached
+        """Patch an object and return it as the server stored it, in the form in which its kind is cached.
+
+        Args:
+            resource: The kind.
+            namespace: "" for a cluster-scoped object.
+            name: The object's name.
+            body: The patch; a resourceVersion in it is a precondition.
+            subresource: As in "status".
+            patch_type: How it is merged.
+            quiet: Do not wake the reconcilers that the write itself concerns.
+
+        Raises:
+            NotFound: The object is gone.
+            Conflict: It is no longer at the resourceVersion that the patch names.
+        """
+        asked = request.patch(resource, namespace, name, body, subresource=subresource, patch_type=patch_type)
+        return await self.do(self._applier.own(asked, quiet=quiet))
+
+    async def delete(self, value: KubernetesObject) -> None:
+        """Delete an object as it was seen: another one of its name stays."""
+        meta = value.metadata
+        await self.remove(value.resource, meta.namespace, meta.name, uid=meta.uid)
+
+    async def remove(self, resource: Resource, namespace: str, name: str, *, uid: str, version: int = 0) -> bool:
+        """Delete an object of a uid, at any resourceVersion or at one, and return whether it was there.
+
+        Raises:
+            Conflict: The name belongs to another object, or the object has changed.
+        """
+        return await self.do(self._applier.remove(request.delete(resource, namespace, name, uid=uid, version=version)))
+
+    async def end_pod(self, pod: Resource, namespace: str, name: str, uid: str, *, grace_seconds: int) -> bool:
+        """Delete a pod, and return whether it was there."""
+        asked = request.delete(pod, namespace, name, uid=uid, grace_period_seconds=grace_seconds)
+        try:
+            return await self.do(self._applier.remove(asked))
+        except Conflict:
+            return False  # another pod of its name
+
+    async def evict(self, pod: Resource, namespace: str, name: str, uid: str) -> bool:
+        """Ask for a pod's eviction; return False if a disruption budget refuses it now, or it is gone."""
+        try:
+            await self.send(request.evict(pod, namespace, name, uid))
+        except (TooManyRequests, NotFound, Conflict) as error:
+            log.debug("not evicted", extra={"key": f"{namespace}/{name}", "error": str(error)})
+            return False
+        return True
+
+    async def own(self, asked: Request, *, quiet: bool = False) -> Any:  # noqa: ANN401 - see `patch`
+        """Send one write of our own; see `patch`."""
+        return await self.do(self._applier.own(asked, quiet=quiet))
+
+    async def _unless_gone(self, asked: Request) -> None:
+        try:
+            await self.do(self._applier.own(asked))
+        except NotFound:
+            log.debug("deleted before it was written", extra={"key": asked.name})
+
+    # -- the driver -----------------------------------------------------------------------------
+
+    async def do(self, work: Work[T]) -> T:
+        """Send what work asks for until it ends, and return its result.
+
+        Raises:
+            ApiError: As the work raises it.
+        """
+        try:
+            asked = next(work)
+            while True:
+                try:
+                    answer = await self._answer(asked)
+                except ApiError as error:
+                    asked = work.throw(error)
+                else:
+                    asked = work.send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        finally:
+            work.close()
+
+    async def _answer(self, asked: Request | Together) -> bytes | list[Any]:
+        if isinstance(asked, Request):
+            return await self.send(asked)
+        if len(asked.work) == 1:
+            return [await self._result(asked.work[0])]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._result(work)) for work in asked.work]
+        return [task.result() for task in tasks]
+
+    async def _result(self, work: Work[Any]) -> Any:  # noqa: ANN401 - whatever the work results in
+        """Return what a piece of work results in, or the error that ended it."""
+        try:
+            return await self.do(work)
+        except TenantryError as error:
+            return error
+
+    async def send(self, asked: Request) -> bytes:
+        """Send one request and return the body of the response.
+
+        Raises:
+            ApiError: The API server refuses, or does not answer.
+        """
+        is_creation = asked.verb is request.Verb.CREATE and not asked.subresource
+        path = wire.path(asked.resource, asked.namespace, "" if is_creation else asked.name, asked.subresource)
+        body = asked.body
+        return await self._client.request(
+            asked.verb,
+            path,
+            query={"fieldManager": self._client.field_manager} if asked.verb in _SIGNED else None,
+            body=wire.encode(body) if isinstance(body, KubernetesObject) else _encoded(body),
+            content_type=asked.patch_type if asked.verb is request.Verb.PATCH else JSON,
+            attempts=ATTEMPTS if asked.is_repeated else 1,
+        )
+
+
+_SIGNED = frozenset({request.Verb.CREATE, request.Verb.REPLACE, request.Verb.PATCH})
+
+
+def _encoded(body: bytes | dict[str, Any] | None) -> bytes | None:
+    return body if body is None or isinstance(body, bytes) else wire.encode_json(body)
