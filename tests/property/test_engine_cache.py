@@ -189,7 +189,7 @@ class CacheMachine(RuleBasedStateMachine):
         version, rest, listed = self.listing
         for thing in rest[:size]:
             listed.add(thing.key)
-            self._tell(self.cache.put(thing, listed=True))
+            self._tell(self.cache.put(thing, listed=version))
         if rest[size:]:
             self.listing = (version, rest[size:], listed)
             return

@@ -19,7 +19,8 @@
         ├── Invalid                 422
         ├── TooManyRequests         429
         ├── ServerError             5xx
-        └── Unreachable             no answer at all
+        └── Unreachable             no response at all
+            └── Interrupted         the response broke off
 """
 
 from __future__ import annotations
@@ -137,4 +138,8 @@ class ServerError(ApiError):
 
 
 class Unreachable(ApiError):
-    """No answer: nothing listens there, the connection broke, or time ran out."""
+    """No response: nothing listens there, the connection broke, or time ran out."""
+
+
+class Interrupted(Unreachable):
+    """The response began, and the connection broke before its end."""

@@ -42,9 +42,9 @@ class Forest:
         self._caches = SubnamespaceCaches(Cache(), Cache(watched.subnamespaces(lambda _: ()).indexes), observed, {})
         # Listed: what is in no cluster has no version.
         for tenant in tenants:
-            self._caches.tenants.put(tenant, listed=True)
+            self._caches.tenants.put(tenant, listed=0)
         for subnamespace in subnamespaces:
-            self._caches.subnamespaces.put(subnamespace, listed=True)
+            self._caches.subnamespaces.put(subnamespace, listed=0)
         self._names = _names(subnamespaces)
 
     def know(self, made: Sequence[KubernetesObject]) -> None:
@@ -52,7 +52,7 @@ class Forest:
         for value in made:
             if isinstance(value, Namespace):
                 seen = observe(Namespace.resource, msgspec.json.encode(value))
-                self._caches.namespaces.put(seen, listed=True)
+                self._caches.namespaces.put(seen, listed=0)
 
     def below(self, namespace: str) -> list[KubernetesObject]:
         """Return everything of the children of a namespace, and of theirs.

@@ -97,7 +97,7 @@ async def read(client: Client, tenants: list[Tenant], wanted: Mapping[str, Subna
     live = {each.key: each for each in await client.list(Subnamespace)}
     for subnamespace in ({**live, **wanted}).values():
         # Listed: what is not in the cluster yet has no version.
-        found.subnamespaces.put(subnamespace, listed=True)
+        found.subnamespaces.put(subnamespace, listed=0)
     for slice_ in await client.list(Slice):
         found.slices.put(slice_)
     for tenant_quota in await client.list(TenantResourceQuota):

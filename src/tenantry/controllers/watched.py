@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache, partial
 from typing import Any
 
 import msgspec
 
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.marks import MANAGED_BY, MANAGER, SUBNAMESPACE_UID, TENANT
-from tenantry.api.model import Resource, object_key
+from tenantry.api.model import KubernetesObject, Resource, object_key
 from tenantry.api.runtime import RuntimeClass
 from tenantry.api.slice import Slice
 from tenantry.api.subnamespace import Subnamespace
@@ -31,11 +32,6 @@ BY_ADOPTION = "adoption"
 OURS = {"labelSelector": f"{MANAGED_BY}={MANAGER}"}
 """What is read of kinds of which only our own objects matter; others may be inherited, closed, or in the way."""
 
-_decode_tenant = msgspec.json.Decoder(Tenant)
-_decode_defaults = msgspec.json.Decoder(TenancyDefaults)
-_decode_runtime_class = msgspec.json.Decoder(RuntimeClass)
-_decode_slice = msgspec.json.Decoder(Slice)
-_decode_subnamespace = msgspec.json.Decoder(Subnamespace)
 
 _SELECTORS = {
     ResourceQuota.resource: OURS,
@@ -58,7 +54,7 @@ def watch(resource: Resource, keys: Callable[[Change[Observed]], Iterable[str]],
         indexes[BY_BINDING] = binding_of
     return Watch(
         resource=resource,
-        decode=lambda raw: observe(resource, raw),
+        decode=_observer(resource),
         keys=keys,
         selectors=selectors_of(resource),
         indexes=indexes,
@@ -66,26 +62,38 @@ def watch(resource: Resource, keys: Callable[[Change[Observed]], Iterable[str]],
     )
 
 
+@cache
+def decoder(kind: type[KubernetesObject]) -> Callable[[msgspec.Raw], Any]:
+    """Return the function that decodes a kind whole, one for each kind."""
+    return msgspec.json.Decoder(kind).decode
+
+
+@cache
+def _observer(resource: Resource) -> Callable[[msgspec.Raw], Observed]:
+    """Return one function for each kind: controllers that share a cache name the same one."""
+    return partial(observe, resource)
+
+
 def tenants(keys: Callable[[Change[Tenant]], Iterable[str]]) -> Watch:
     """Return how a controller watches tenants."""
-    return Watch(resource=Tenant.resource, decode=_decode_tenant.decode, keys=keys)
+    return Watch(resource=Tenant.resource, decode=decoder(Tenant), keys=keys)
 
 
 def defaults(keys: Callable[[Change[TenancyDefaults]], Iterable[str]]) -> Watch:
     """Return how a controller watches what holds for all tenants."""
-    return Watch(resource=TenancyDefaults.resource, decode=_decode_defaults.decode, keys=keys)
+    return Watch(resource=TenancyDefaults.resource, decode=decoder(TenancyDefaults), keys=keys)
 
 
 def runtime_classes(keys: Callable[[Change[RuntimeClass]], Iterable[str]]) -> Watch:
     """Return how a controller watches the runtimes of nodes."""
-    return Watch(resource=RuntimeClass.resource, decode=_decode_runtime_class.decode, keys=keys)
+    return Watch(resource=RuntimeClass.resource, decode=decoder(RuntimeClass), keys=keys)
 
 
 def subnamespaces(keys: Callable[[Change[Subnamespace]], Iterable[str]]) -> Watch:
     """Return how a controller watches Subnamespaces, found by the namespace that they are in."""
     return Watch(
         resource=Subnamespace.resource,
-        decode=_decode_subnamespace.decode,
+        decode=decoder(Subnamespace),
         keys=keys,
         indexes={BY_NAMESPACE: _parent_of, BY_ADOPTION: _adopted_by},
     )
@@ -93,9 +101,11 @@ def subnamespaces(keys: Callable[[Change[Subnamespace]], Iterable[str]]) -> Watc
 
 def slices(keys: Callable[[Change[Slice]], Iterable[str]]) -> Watch:
     """Return how a controller watches Slices, found by their tenant."""
-    return Watch(
-        resource=Slice.resource, decode=_decode_slice.decode, keys=keys, indexes={BY_TENANT: lambda s: [s.spec.tenant]}
-    )
+    return Watch(resource=Slice.resource, decode=decoder(Slice), keys=keys, indexes={BY_TENANT: _slice_tenant})
+
+
+def _slice_tenant(found: Slice) -> list[str]:
+    return [found.spec.tenant]
 
 
 def _parent_of(found: Subnamespace) -> list[str]:

@@ -106,17 +106,20 @@ class Cache(Generic[C]):
         same = before is after or (before is not None and after is not None and before.version == after.version)
         return None if same else Change(before, after)
 
-    def put(self, value: C, *, listed: bool = False) -> Change[C] | None:
+    def put(self, value: C, *, listed: int = -1) -> Change[C] | None:
         """Take in an object; None when it is no newer than what is known, or when a write of ours is expected.
 
         Args:
             value: The object, from an event, a list, or an answer that may be late.
-            listed: It is from a list, which knows better than whatever was told before.
+            listed: The resourceVersion of the list that it is from, which knows better than whatever was told before;
+                -1 if it is from no list.
         """
         before = self._objects.get(value.key)
-        if before is not None and value.version <= before.version:
+        # An older object in a list that is as new as what is known: the data was restored from a backup.
+        is_restored = before is not None and value.version < before.version <= listed
+        if before is not None and value.version <= before.version and not is_restored:
             return None
-        if before is None and value.version <= self._told and not listed:
+        if before is None and value.version <= self._told and listed < 0:
             return None  # an answer that comes after the watch told of the object's deletion
         if value.version <= self._gone.get(value.key, -1):
             return None
@@ -164,6 +167,18 @@ class Cache(Generic[C]):
         """Take everything out, and return what that changed: the kind itself is gone."""
         changes = [self.remove(value.key, value.version) for value in self]
         return [change for change in changes if change is not None]
+
+    def restart(self, version: int) -> list[Change[C]]:
+        """Take everything out if a list is older than what was told, and return what that changed.
+
+        resourceVersions only grow, until the data of the API server is restored from a backup.
+        """
+        if version >= self._told:
+            return []
+        changes = self.clear()
+        self._told = version
+        self._gone.clear()
+        return changes
 
     def _reindex(self, key: str, before: C | None, after: C | None) -> None:
         for name, function in self._index_functions.items():

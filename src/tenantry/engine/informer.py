@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from tenantry.api.errors import ApiError, Gone, NotFound, Unreachable
+from tenantry.api.errors import ApiError, Gone, Interrupted, NotFound
 from tenantry.api.model import Resource, object_key
 from tenantry.engine.cache import Cache, Cached, Change
 from tenantry.kube.client import Client
@@ -90,11 +90,12 @@ class Informer(Generic[C]):
                 self._emit(self.cache.clear())
                 await asyncio.sleep(LAST_DELAY_SECONDS)
             except (ApiError, msgspec.MsgspecError, ValueError) as error:
-                # A watch that broke goes on where it was; a failed list begins again. A server that sends what is no
+                # A watch whose connection broke goes on where it was. One that cannot be opened begins with a list: the
+                # server may come back with other data. A server that sends what is no
                 # Kubernetes object, or no number as resourceVersion, must not end the work on other servers.
                 fields = {"cluster": self.cluster, "resource": self.resource.full_name, "error": str(error)}
                 log.warning("watch failed", extra=fields)
-                version = self._last_seen if isinstance(error, Unreachable) and version else ""
+                version = self._last_seen if isinstance(error, Interrupted) and version else ""
                 await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
                 delay = min(delay * 2, LAST_DELAY_SECONDS)
 
@@ -102,15 +103,17 @@ class Informer(Generic[C]):
         listed: set[str] = set()
         version = ""
         async for page in client.pages(self.resource, msgspec.Raw, selectors=self.selectors):
+            if not version:
+                version = page.metadata.resource_version
+                self._emit(self.cache.restart(int(version)))
             for raw in page.items:
                 value = self._read(raw)
                 if value is None:
                     continue
                 listed.add(value.key)
-                change = self.cache.put(value, listed=True)
+                change = self.cache.put(value, listed=int(version))
                 if change is not None:
                     self.on_change(change)
-            version = page.metadata.resource_version or version
             await asyncio.sleep(0)  # decoding a page takes milliseconds: let the others run
         self._emit(self.cache.finish_list(listed, int(version)))
         return version

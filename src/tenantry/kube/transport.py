@@ -22,7 +22,7 @@ import aiohttp
 from yarl import URL
 
 from tenantry import __version__
-from tenantry.api.errors import ApiError, ConfigError, Unauthorized, Unreachable
+from tenantry.api.errors import ApiError, ConfigError, Interrupted, Unauthorized, Unreachable
 from tenantry.kube import wire
 from tenantry.kube.credentials import Credentials, expired_certificate
 from tenantry.kube.kubeconfig import Connection
@@ -335,6 +335,6 @@ class Exchange:
                 connection.transport.abort()
             response.release()
         if isinstance(error, aiohttp.ClientError | OSError | TimeoutError):
-            raise Unreachable(
+            raise Interrupted(
                 f"the answer of {self._transport.connection.server} broke off: {str(error) or type(error).__name__}"
             ) from error

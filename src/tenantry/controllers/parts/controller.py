@@ -69,7 +69,7 @@ class PartController:
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
-        claims = msgspec.json.Decoder(SliceClaim).decode
+        claims = watched.decoder(SliceClaim)
         by_place: Indexes = {BY_SLICE: slice_of_claim, watched.BY_NAMESPACE: claim_namespace}
         namespaces = watched.watch(Namespace.resource, self._claims.by_namespace)
         indexes = {**(namespaces.indexes or {}), BY_PART: part_of_namespace}

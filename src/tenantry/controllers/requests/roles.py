@@ -62,10 +62,10 @@ class RoleRequestController:
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
-        decoder = msgspec.json.Decoder(self.kind)
+        decode = watched.decoder(self.kind)
         own = Watch(
             resource=self.kind.resource,
-            decode=decoder.decode,
+            decode=decode,
             keys=watched.own_key,
             indexes={BY_NAMESPACE: _namespace_of, **pending.INDEX},
         )

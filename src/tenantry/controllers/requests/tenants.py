@@ -50,11 +50,11 @@ class TenantRequestController:
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
-        decoder = msgspec.json.Decoder(TenantRequest)
+        decode = watched.decoder(TenantRequest)
         return [
             Watch(
                 resource=TenantRequest.resource,
-                decode=decoder.decode,
+                decode=decode,
                 keys=watched.own_key,
                 indexes={**pending.INDEX, BY_NAME: lambda request: (request.spec.tenant,)},
             ),

@@ -85,7 +85,7 @@ class SliceController:
         return [
             Watch(
                 resource=SliceClaim.resource,
-                decode=msgspec.json.Decoder(SliceClaim).decode,
+                decode=watched.decoder(SliceClaim),
                 keys=_of_claim,
                 indexes={BY_SLICE: slice_of_claim, watched.BY_NAMESPACE: claim_namespace},
             ),
