@@ -37,8 +37,8 @@ from tenantry.bench.load import (
 from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices import desired
 from tenantry.controllers.slices.gather import slice_defaults
-from tenantry.engine.tasks import in_background
 from tenantry.engine.reader import Reader
+from tenantry.engine.tasks import in_background
 from tenantry.kube.client import Client
 from tenantry.kube.watch import EventType
 from tenantry.world.slices.selection import NodeFacts, select
