@@ -146,6 +146,14 @@ def test_wake_reaches_the_controllers_of_a_kind_and_no_others() -> None:
     assert [lane.take(0), lane.take(0), lane.take(0)] == [("one", "acme"), ("two", "acme"), None]
 
 
+def test_wake_by_class_reaches_one_controller_and_a_kind_that_none_reconciles_is_an_error() -> None:
+    lane = _lane(ManualClock())
+    lane.wake(Reconciler, "a")
+    assert _take_all(lane, 0) == ["a"]
+    with pytest.raises(ValueError, match="no controller of cluster 'home' reconciles ResourceQuota"):
+        lane.wake(ResourceQuota, "a")
+
+
 def test_a_cluster_outside_a_runtime_says_so() -> None:
     with pytest.raises(RuntimeError, match="'peer' is in no runtime"):
         _cluster("peer").wake(Tenant, "acme")

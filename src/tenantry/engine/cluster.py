@@ -243,7 +243,7 @@ class Cluster:
         """Have a key reconciled as soon as possible, for a reason that no watch reports.
 
         Args:
-            kind: What the controllers reconcile: every controller whose `kind` it is gets the key.
+            kind: What is reconciled: every controller whose `kind` it is gets the key. Or a controller's class.
             key: The key.
         """
         self._joined().wake(kind, key)

@@ -46,7 +46,7 @@ class Controller(Protocol):
 
     @property
     def kind(self) -> type:
-        """Return what `Cluster.wake` knows it by: the kind that it reconciles, or its own class."""
+        """Return the kind that it reconciles, by which other controllers wake it; see `Cluster.wake`."""
         ...
 
     def watches(self) -> Sequence[Watch]:
@@ -116,10 +116,16 @@ class ClusterLane:
         )
 
     def wake(self, kind: type, key: str) -> None:
-        """Add a key for every controller of a kind."""
-        for controller in self.controllers.values():
-            if controller.kind is kind:
-                self.add(controller.name, key)
+        """Add a key for every controller of a kind, or for the one of a class.
+
+        Raises:
+            ValueError: There is none: the key would be lost.
+        """
+        chosen = [each for each in self.controllers.values() if kind in (each.kind, type(each))]
+        if not chosen:
+            raise ValueError(f"no controller of cluster {self.cluster.id!r} reconciles {kind.__name__}")
+        for controller in chosen:
+            self.add(controller.name, key)
 
     def forget(self, controller: str, key: str) -> None:
         """Drop what is remembered of a key."""
