@@ -19,8 +19,8 @@ from tenantry.api.tenancydefaults import SliceDefaults
 from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices import cleaning, desired
 from tenantry.controllers.slices.gather import slice_defaults
-from tenantry.engine.reader import Reader
 from tenantry.engine.conditions import find
+from tenantry.engine.reader import Reader
 from tenantry.engine.tasks import all_of
 from tenantry.views.description import PODS
 from tenantry.views.pods import PodRequests, total
