@@ -1,7 +1,7 @@
 """The one writer of the operator: every write goes through here, with its field manager, preconditions and retries.
 
-    plan ─► Applier (pure) ──Request──► Writer ─► Client ─► API server
-                           ◄─response──        └► cache: a write of our own wakes no reconciler
+    plan ─► Applier ───────Request──► Writer ─► Client ─► API server
+                    ◄─────response──        └► cache: a write of our own wakes no reconciler
 
 Sources: Kubernetes, "API concepts" (resource versions, conditional requests) and "API-initiated eviction".
 """
