@@ -1,4 +1,4 @@
-"""What all tests share: a home of local clusters that is nobody's, and gone afterwards; and how properties are tried.
+"""What all tests share: a temporary home of local clusters; and how properties are tried.
 
 These have no deadline, wherever they stand, since the machine that runs them may be busy.
 """

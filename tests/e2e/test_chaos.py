@@ -34,7 +34,7 @@ SECONDS = 35.0
 WRITERS = 6
 NAMES = [f"chaos-{number}" for number in range(24)]
 FOREIGN = ["chaos-3", "chaos-11"]
-"""Namespaces of these names are there before any tenant, and are nobody's."""
+"""Namespaces of these names exist before any tenant, and belong to no tenant."""
 VICTIMS = ["operator", "operator", "kube-apiserver", "kube-controller-manager", "etcd"]
 
 

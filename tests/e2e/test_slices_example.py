@@ -42,7 +42,7 @@ class Said(NamedTuple):
 
 
 class Cluster:
-    """A local cluster, as somebody has it who types commands.
+    """A local cluster, driven by commands as a user types them.
 
     Args:
         name: Of the cluster.
@@ -149,7 +149,7 @@ def pod(more: Json) -> str:
 
 @pytest.mark.timeout(1200)
 async def test_a_tenant_has_nodes_of_its_own_for_a_while(cluster: Cluster) -> None:
-    """E12, E13, E14: others leave with their budget kept, nobody comes, the runtime is chosen; and all goes back."""
+    """E12, E13, E14: other pods leave within their budget, none come, the runtime is chosen, and the nodes return."""
     assert len(cluster.nodes_of("shop")) == 3
     cluster.kubectl("create", "-f", str(EXAMPLE / "3-claim.yaml"), "--as", LAB)
     claim = cluster.state("Bound")
@@ -164,8 +164,8 @@ async def test_a_tenant_has_nodes_of_its_own_for_a_while(cluster: Cluster) -> No
     assert cluster.nodes_of("lab") <= mine
     runtimes = {each["spec"]["runtimeClassName"] for each in cluster.get("pods", "-n", "lab")["items"]}
     assert runtimes == {"gvisor", "runc"}
-    nobody_comes(cluster, min(mine))
-    everybody_is_told(cluster, mine)
+    assert_no_pod_comes(cluster, min(mine))
+    assert_events_are_written(cluster, mine)
     if cluster.is_real:
         containers_are_what_they_say(cluster, mine)
         await a_node_loses_power(cluster, mine)
@@ -174,7 +174,7 @@ async def test_a_tenant_has_nodes_of_its_own_for_a_while(cluster: Cluster) -> No
     async def back() -> bool:
         return "tenantry.dev/slice" not in str(cluster.get("nodes"))
 
-    await until(back, "the nodes are everybody's", seconds=SECONDS)
+    await until(back, "the nodes are shared again", seconds=SECONDS)
     assert "0 of 3 nodes taken, 3 free" in cluster.run("nodes")
 
     # Among others the lab's pods are in the sandbox again: the one that chose another runtime is not made anew.
@@ -188,7 +188,7 @@ async def test_a_tenant_has_nodes_of_its_own_for_a_while(cluster: Cluster) -> No
     assert await among_others()
 
 
-def nobody_comes(cluster: Cluster, node: str) -> None:
+def assert_no_pod_comes(cluster: Cluster, node: str) -> None:
     """Try what would bring a pod of the shop to a node of the lab, or out of its sandbox."""
     toleration = {"key": "tenantry.dev/slice", "operator": "Exists"}
     for more, why in (
@@ -209,7 +209,7 @@ def nobody_comes(cluster: Cluster, node: str) -> None:
     assert "forbidden" in said.err.lower()
 
 
-def everybody_is_told(cluster: Cluster, mine: set[str]) -> None:
+def assert_events_are_written(cluster: Cluster, mine: set[str]) -> None:
     """Look at what the commands show."""
     lines = [line.split() for line in cluster.run("nodes").splitlines()]
     shown = {line[0]: line[1:4] for line in lines[1:4]}

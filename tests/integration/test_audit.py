@@ -117,7 +117,7 @@ async def make_plain(api: Api, namespace: str, user: str) -> None:
 
 
 async def takes_pods(api: Api, namespace: str, user: str) -> None:
-    """Wait until an honest pod of somebody's is taken: of bindings and quotas the API server hears a moment later."""
+    """Wait until a user's valid pod is accepted: the API server reads bindings and quotas a moment later."""
     seen = Place(namespace=namespace, user=user, tenant="", suffix="early", image=IMAGE)
     async with Client(msgspec.structs.replace(api.client.connection, impersonate=user)) as person:
         await until(lambda: is_taken(person, seen), f"{user} may make pods in {namespace}")
@@ -137,7 +137,7 @@ async def audited(api: Api, person: Client, namespace: str, tenant: str = "") ->
 
 
 async def impersonating(api: Api, namespace: str, user: str, tenant: str = "") -> Audit:
-    """Audit a namespace as an administrator does: as somebody else."""
+    """Audit a namespace as an administrator does: as another user."""
     async with Client(msgspec.structs.replace(api.client.connection, impersonate=user)) as person:
         return await audited(api, person, namespace, tenant)
 
@@ -244,7 +244,7 @@ async def test_it_makes_and_changes_nothing(api: Api, name: str) -> None:
 
 
 async def test_it_is_never_made_as_an_administrator(api: Api) -> None:
-    """X06: neither with an administrator's own credentials, nor as one who is impersonated, nor as somebody else."""
+    """X06: neither with an administrator's own credentials, nor as an impersonated one, nor as another user."""
     with pytest.raises(InputError, match="is an administrator, to whom everything is allowed"):
         await runner.require(api.client)
     as_master = msgspec.structs.replace(
@@ -345,7 +345,7 @@ async def test_the_report_is_read_by_owners_and_written_by_administrators(api: A
     assert (found["spec"]["user"], found["status"]["score"]) == (owner_of(name), audit.score)
     assert found["status"]["summary"]["failed"] == audit.summary.failed == len(found["status"]["failed"])
     with pytest.raises(Forbidden):
-        await alice.patch(IsolationReport.resource, LATEST, {"spec": {"user": "nobody"}}, name)
+        await alice.patch(IsolationReport.resource, LATEST, {"spec": {"user": "forged"}}, name)
     clean = msgspec.structs.replace(audit, checks=(), score=100)
     await report.write(api.client, clean)
     found = await alice.get(IsolationReport.resource, LATEST, name)
@@ -384,7 +384,7 @@ async def test_parents_and_subtenants_are_foreign_to_each_other(api: Api, alice:
 
 @pytest.mark.usefixtures("operator")
 async def test_the_gap_in_dns_is_named(api: Api, alice: Api, name: str) -> None:
-    """H06: where CoreDNS is told to answer everybody."""
+    """H06: a CoreDNS that answers any client."""
     await make_tenant(api, name)
     assert of(await audited(api, alice.client, name, name), "TNT-NET-023").verdict is Verdict.SKIPPED
     corefile = ".:53 {\n    kubernetes cluster.local\n}\n"

@@ -29,7 +29,7 @@ INGRESSES: Json = {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses"
 
 
 async def give(api: Api, namespace: str, user: str, rule: Json) -> None:
-    """Give somebody a right in a namespace."""
+    """Grant a user a right in a namespace."""
     await api.create(kinds.ROLES, {"metadata": {"name": "given"}, "rules": [rule]}, namespace)
     ref = {"kind": "Role", "name": "given", "apiGroup": RBAC_GROUP}
     people = [{"kind": "User", "name": user, "apiGroup": RBAC_GROUP}]
@@ -62,7 +62,7 @@ async def audited(api: Api, namespace: str, user: str, hoped: Callable[[dict[str
 
 @pytest.mark.usefixtures("operator")
 async def test_what_may_not_be_looked_at_is_not_known_to_be_closed(api: Api, name: str) -> None:
-    """X06: of whoever makes pods, but reads neither network policies nor quotas."""
+    """X06: a user who creates pods, but reads neither network policies nor quotas."""
     mallory = f"{name}-mallory"
     await api.create(Namespace.resource, {"metadata": {"name": name}})
     await give(api, name, mallory, MAKES_PODS)
@@ -95,7 +95,7 @@ async def test_a_full_quota_is_no_guard_but_one_of_nothing_is(
 
 
 @pytest.mark.usefixtures("operator")
-async def test_nobody_gets_a_better_score_by_filling_their_quota(api: Api, name: str) -> None:
+async def test_a_full_quota_does_not_improve_the_score(api: Api, name: str) -> None:
     """X06: what is no longer refused for what it is, was not shown."""
     mallory = f"{name}-mallory"
     await api.create(Namespace.resource, {"metadata": {"name": name}})
@@ -121,7 +121,7 @@ async def test_what_one_container_may_have_is_no_quota(api: Api, name: str) -> N
 
 
 @pytest.mark.usefixtures("operator")
-async def test_that_claims_must_name_a_class_keeps_nobody_from_naming_a_volume(api: Api, name: str) -> None:
+async def test_a_required_class_does_not_hide_that_claims_may_name_a_volume(api: Api, name: str) -> None:
     """X06: volumes that others left are of a class, too."""
     alice, fast = f"{name}-alice", f"{name}-fast"
     await api.create(kinds.STORAGE_CLASSES, {"metadata": {"name": fast}, "provisioner": "example.com/none"})

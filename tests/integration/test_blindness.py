@@ -34,7 +34,7 @@ HUSHED = "hushed"
 
 
 class World(msgspec.Struct, frozen=True):
-    """Namespaces, by whose they are, and everybody.
+    """Namespaces by owner, and all users.
 
     Args:
         top: alice's core namespace.
@@ -61,7 +61,7 @@ class World(msgspec.Struct, frozen=True):
 async def world(
     api: Api, tenancy: LocalCluster, the_operator: Operator, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncGenerator[World]:
-    """Two tenants with everybody in them; every child is made by who may make it, and something is in each."""
+    """Two tenants with all users; each child is created by a permitted user, and has content."""
     if not the_operator.is_running:
         await the_operator.start()
     await the_operator.leads()
@@ -236,7 +236,7 @@ async def test_nothing_can_be_done_from_the_cluster(world: World, user: str) -> 
         ("alice", ("system:masters",)),
     ],
 )
-async def test_a_parent_cannot_be_somebody_else(world: World, who: str, groups: tuple[str, ...]) -> None:
+async def test_a_parent_cannot_impersonate_another_user(world: World, who: str, groups: tuple[str, ...]) -> None:
     """E05: no impersonation of anybody but the parent's own service accounts."""
     alice = world.people["alice"].client.connection
     as_other = msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""Ways round the edge of a Subtenant that somebody may think of: each refused, with people's own certificates.
+"""Ways around the edge of a Subtenant: each is refused, with users' own certificates.
 
 Unless a test says otherwise, alice owns a tenant of the test's name, and carl the Subtenant `customer` in it.
 """
@@ -152,7 +152,7 @@ ESCALATIONS: dict[str, tuple[Resource, Json]] = {
 
 
 @pytest.mark.parametrize(("resource", "wanted"), ESCALATIONS.values(), ids=ESCALATIONS.keys())
-async def test_an_owner_gives_nobody_more_than_an_owner_has(
+async def test_an_owner_grants_no_more_rights_than_an_owner_has(
     api: Api, alice: Api, name: str, resource: Resource, wanted: Json
 ) -> None:
     """E05: rights that policies or the operator go by cannot be had by way of a binding of one's own."""
@@ -161,8 +161,8 @@ async def test_an_owner_gives_nobody_more_than_an_owner_has(
         await alice.create(resource, wanted, name)
 
 
-async def test_a_service_account_of_the_parents_makes_nobody_an_owner(api: Api, alice: Api, name: str) -> None:
-    """E05: a parent may act as the service accounts in its namespace; that hides whose people they are from nobody."""
+async def test_a_service_account_of_the_parent_cannot_add_owners(api: Api, alice: Api, name: str) -> None:
+    """E05: a parent may act as the service accounts in its namespace; that does not hide their origin."""
     await api.make_tenant(name)
     robot = binding("robot", "tenantry-owner")
     robot["subjects"] = [{"kind": "ServiceAccount", "name": "default", "namespace": name}]
@@ -247,7 +247,7 @@ async def _refused(trees: Trees, parent: str, child: str, reason: str, message: 
 # -- taking it away -------------------------------------------------------------------------------
 
 
-async def test_a_namespace_left_behind_is_nobodys_to_take(  # noqa: PLR0917 - fixtures
+async def test_a_namespace_left_behind_cannot_be_taken(  # noqa: PLR0917 - fixtures
     api: Api, trees: Trees, alice: Api, carl: Api, operator: Operator, name: str
 ) -> None:
     """E05: though an administrator takes the finalizer away, who asks for the name again does not get what was there.
@@ -368,11 +368,11 @@ async def test_a_subtenant_goes_with_the_workspace_that_it_is_in(
 # -- what is told ---------------------------------------------------------------------------------
 
 
-async def test_nobody_learns_which_namespaces_there_are(api: Api, trees: Trees, alice: Api, name: str) -> None:
-    """E05: asking for a namespace says the same whether it is another's or nobody's."""
+async def test_the_existence_of_a_namespace_is_not_revealed(api: Api, trees: Trees, alice: Api, name: str) -> None:
+    """E05: a request for a namespace gets the same answer, whether it is foreign or does not exist."""
     await api.make_tenant(name)
     said = set[str]()
-    for child, wanted in (("one", "kube-system"), ("two", f"{name}-nobodys")):
+    for child, wanted in (("one", "kube-system"), ("two", f"{name}-absent")):
         await alice.create(SUBS, subnamespace_json(child, {**WORKSPACE, "adopt": {"namespace": wanted}}), name)
         made = await trees.condition(name, child, reasons.STALLED, holds=True, reason=reasons.CANNOT_ADOPT)
         said.add((await trees.message(name, child)).replace(wanted, "X").replace(made.metadata.uid, "U"))
@@ -407,7 +407,7 @@ async def test_a_shortage_below_is_told_without_names(api: Api, trees: Trees, al
 # -- what is put in, and who stays ----------------------------------------------------------------
 
 
-async def test_nobody_is_let_into_a_subtenant_before_all_is_there_that_its_parent_gives(
+async def test_a_subtenant_admits_no_user_before_the_objects_of_its_parent_are_copied(
     api: Api, trees: Trees, alice: Api, carl: Api, name: str
 ) -> None:
     """E05: a copy that failed is not made up for later, beside what the customer has by then."""
@@ -442,7 +442,7 @@ async def test_nobody_is_let_into_a_subtenant_before_all_is_there_that_its_paren
     await stays(only_those, "nothing is put in later", seconds=1.0)
 
 
-async def test_nobody_stays_in_a_namespace_that_is_being_deleted(
+async def test_no_user_has_access_to_a_namespace_that_is_being_deleted(
     api: Api, trees: Trees, alice: Api, carl: Api, name: str
 ) -> None:
     """E05: a binding with a finalizer would outlast the deletion, and so would its rights."""

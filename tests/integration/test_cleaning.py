@@ -111,7 +111,7 @@ async def test_a_node_goes_back_when_its_agent_says_that_it_is_clean(
     assert (await told(pool, node, "True"))["message"] == "removed: 1 folders, 3 images"
 
 
-async def test_nobody_answers_for_another_node(api: Api, pool: Pool, people: People, name: str) -> None:
+async def test_a_node_cannot_answer_for_another_node(api: Api, pool: Pool, people: People, name: str) -> None:
     """E20: a node says of itself alone that it is clean, and asks itself nothing; who may write nodes does neither."""
     node, other = await pool.add(2)
     itself, neighbour = await people.node(node), await people.node(other)

@@ -60,7 +60,7 @@ async def offer(cluster: LocalCluster, tenant: str, *more: str) -> tuple[str, st
 
 
 async def is_known(token: str, cluster: LocalCluster, *, holds: bool) -> None:
-    """Wait until a token lets somebody in, or nobody: the API server learns of one, and of its end, a moment later."""
+    """Wait until a token is valid, or no longer: the API server reads it a moment later."""
     async with Client(_with_token(token, cluster)) as client:
 
         async def so() -> bool:
@@ -70,7 +70,7 @@ async def is_known(token: str, cluster: LocalCluster, *, holds: bool) -> None:
                 return not holds
             return holds
 
-        await until(so, f"the token lets somebody in: {holds}")
+        await until(so, f"the token is valid: {holds}")
 
 
 def _with_token(token: str, cluster: LocalCluster) -> Connection:
@@ -109,13 +109,13 @@ async def clean_up(api: Api, node: str, *requests: str) -> None:
 
 
 async def test_a_token_lets_one_node_in(api: Api, tenancy: LocalCluster, name: str) -> None:
-    """E19: with it a kubelet gets the certificate of the node that it is for; another node's nobody gets with it."""
+    """E19: with it a kubelet gets the certificate of its node, and no other node's."""
     await api.make_tenant(name)
     node, token = await offer(tenancy, name)
     with pytest.raises(Unauthorized):
         await ask(f"{token[:-1]}{'a' if token[-1] != 'a' else 'b'}", tenancy, f"{name}-forged", node)
     await is_known(token, tenancy, holds=True)
-    await ask(token, tenancy, f"{name}-other", "somebody-elses")
+    await ask(token, tenancy, f"{name}-other", "foreign")
     await ask(token, tenancy, f"{name}-own", node)
 
     async def issued() -> bool:
@@ -166,7 +166,7 @@ async def test_the_owners_tenant_has_the_first_claim(api: Api, pool: Pool, name:
     await api.make_tenant(name)
     await api.make_tenant(other)
     await api.patch(Node.resource, third, {"metadata": {"labels": {marks.CONTRIBUTED_BY: name}}})
-    await api.patch(Node.resource, first, {"metadata": {"labels": {marks.CONTRIBUTED_BY: "nobody-here"}}})
+    await api.patch(Node.resource, first, {"metadata": {"labels": {marks.CONTRIBUTED_BY: "forged"}}})
     await pool.heard()
     await claim(api, name, "web", selector=pool.selector)
     assert (await state(api, name, "web", "Reserved"))["status"]["nodes"] == [third]
@@ -198,11 +198,11 @@ async def test_a_slice_gives_up_a_node_that_its_owner_takes_back(api: Api, pool:
 
 
 async def test_a_contributed_node_is_taken_back(api: Api, tenancy: LocalCluster, people: People, name: str) -> None:
-    """E19: nobody comes any more, the cluster forgets it, and when it comes again without being asked, nobody comes."""
+    """E19: no pods are scheduled on it, the cluster forgets it, and it stays cordoned if it registers again."""
     await api.make_tenant(name)
     node, token = await offer(tenancy, name)
     itself = await people.node(node)
-    # A taint of the test's own: nobody's pods come, whoever waits for a node.
+    # A taint of the test's own: no other pods are scheduled here.
     spec = {"taints": [{"key": "test", "effect": "NoSchedule"}]}
     await api.create(Node.resource, {"metadata": {"name": node}, "spec": spec})
     await command(tenancy, "take-back", node)
@@ -216,5 +216,5 @@ async def test_a_contributed_node_is_taken_back(api: Api, tenancy: LocalCluster,
     async def cordoned() -> bool:
         return bool((await api.get(Node.resource, node))["spec"].get("unschedulable"))
 
-    await until(cordoned, "nobody comes to a node that was taken back")
+    await until(cordoned, "a node that was taken back is cordoned")
     await api.delete(Node.resource, node)

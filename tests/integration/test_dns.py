@@ -28,7 +28,7 @@ from testkit.trees import Trees, subtenant
 
 pytest_plugins = ["testkit.fixtures"]
 
-# Whoever is first builds CoreDNS where the cache has none.
+# The first test builds CoreDNS if the cache has none.
 pytestmark = pytest.mark.timeout(1200)
 
 Json = dict[str, Any]
@@ -42,7 +42,7 @@ RULES = [
     {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
 ]
 ZONE = "cluster.local"
-NOBODY = "127.9.9.9"
+UNKNOWN = "127.9.9.9"
 """An address that no pod has."""
 
 
@@ -251,7 +251,7 @@ async def test_a_customer_and_its_provider_do_not_see_each_other(world: World) -
 
 
 async def test_addresses_of_others_have_no_names(world: World) -> None:
-    """H06: Services', endpoints' and pods'; also written as IPv4 in IPv6. Nobody elsewhere is asked for them."""
+    """H06: Services', endpoints' and pods'; also written as IPv4 in IPv6. No other server is asked for them."""
     expected = await world.denied(world.acme.pod, reverse("10.99.99.99"), "PTR")
     for address in (world.beta.web, world.beta.db, world.beta.pod, world.customer.web, world.system.web):
         assert await world.denied(world.acme.pod, reverse(address), "PTR") == expected
@@ -262,7 +262,7 @@ async def test_addresses_of_others_have_no_names(world: World) -> None:
     assert await world.resolves(world.beta.pod, reverse(world.beta.web), "PTR") == [f"{world.beta.name('web')}."]
 
 
-async def test_an_external_name_leads_to_nobody_elses(world: World) -> None:
+async def test_an_external_name_does_not_resolve_to_another_tenants_name(world: World) -> None:
     """H06: CoreDNS follows it by itself, and keeps the answer; neither tells whether what it leads to exists."""
     # The one that is waited for below comes last: CoreDNS hears of them in the order in which they are made.
     for name, target in (("absent", world.beta.name("absent")), ("there", world.beta.name("web"))):
@@ -292,7 +292,7 @@ async def test_an_external_name_leads_to_nobody_elses(world: World) -> None:
 
 
 async def test_the_cache_keeps_nothing_for_others(world: World) -> None:
-    """H06: who may ask is decided before the cache, whoever asked first."""
+    """H06: the client is checked before the cache, regardless of the first client."""
     for place, other in ((world.acme, world.beta), (world.beta, world.acme)):
         for _ in range(2):
             assert await world.resolves(place.pod, place.name("web")) == [place.web]
@@ -301,8 +301,8 @@ async def test_the_cache_keeps_nothing_for_others(world: World) -> None:
 
 @pytest.mark.parametrize("kind", ["AXFR", "IXFR"])
 async def test_zones_are_not_transferred(world: World, kind: str) -> None:
-    """H06: though CoreDNS is set up to transfer them to everybody."""
-    for client in (world.acme.pod, NOBODY):
+    """H06: although CoreDNS is configured to transfer them to any client."""
+    for client in (world.acme.pod, UNKNOWN):
         for zone in (ZONE, ZONE.upper(), "in-addr.arpa", f"svc.{ZONE}", world.beta.name()):
             # As a question of its own: a client of transfers would hide what else is said.
             answer = await world.dns.ask(client, zone, kind, tcp=True)
@@ -322,7 +322,7 @@ async def test_who_is_not_known_sees_no_tenants_names(world: World) -> None:
     node = next(world.addresses)
     await add_pod(world.api, world.system.namespace, "on-node", host=True)
     await set_pod(world.api, world.system.namespace, "on-node", node)
-    for client in (NOBODY, node):
+    for client in (UNKNOWN, node):
         assert await world.resolves(client, world.system.name("web")) == [world.system.web]
         for place in (world.acme, world.beta, world.customer):
             await world.denied(client, place.name("web"))
@@ -346,7 +346,7 @@ async def test_an_address_is_its_next_pods(world: World) -> None:
     await world.denied(address, world.beta.name("web"))
 
 
-async def test_search_lists_that_the_server_expands_find_nobody_elses(world: World) -> None:
+async def test_search_lists_that_the_server_expands_find_no_foreign_names(world: World) -> None:
     """H06: with autopath the names that are tried are not the one that was asked for."""
     me = world.acme
 

@@ -81,7 +81,7 @@ async def test_only_one_of_two_acts_and_the_other_takes_over_at_once_when_it_is_
         first = await _holder(api)
         assert first
         assert await operator.stop() == 0, "it ends cleanly"
-        # Nobody's, or the second's: nobody waits for `DURATION_SECONDS`.
+        # Free, or the second's: no operator waits for `DURATION_SECONDS`.
         assert await _holder(api) != first
         await second.leads()
         created = await second.writes()
@@ -122,7 +122,7 @@ async def test_an_operator_lets_go_of_the_lease_for_a_preferred_holder_and_comes
     api: Api, operator: Operator, name: str
 ) -> None:
     """E01: held still for maintenance, it goes on when the holder does not renew."""
-    annotation: Json = {"metadata": {"annotations": {"tenantry.dev/preferred-holder": "somebody"}}}
+    annotation: Json = {"metadata": {"annotations": {"tenantry.dev/preferred-holder": "another"}}}
     await api.client.merge_patch(Lease.resource, "tenantry-system", NAME, annotation)
 
     async def has_let_go() -> bool:
@@ -136,7 +136,7 @@ async def test_an_operator_lets_go_of_the_lease_for_a_preferred_holder_and_comes
         # On a machine that stands still for as long as a lease lasts, it has taken it back: before it acts.
         return not touched or await _holder(api) is not None
 
-    await stays(untouched, "nobody acts", seconds=1.0)
+    await stays(untouched, "no operator acts", seconds=1.0)
     await api.client.merge_patch(
         Lease.resource, "tenantry-system", NAME, {"metadata": {"annotations": {"tenantry.dev/preferred-holder": None}}}
     )

@@ -56,7 +56,7 @@ ROLE = st.lists(RULE, max_size=2)
 
 
 def subjects(namespace: str) -> list[Subject]:
-    """Return everybody whom there is, of a test's own."""
+    """Return all subjects of a test."""
     return [
         *(Subject(kind="User", name=f"{namespace}-u{number}") for number in range(3)),
         *(Subject(kind="Group", name=f"{namespace}-g{number}") for number in range(2)),
@@ -84,13 +84,13 @@ async def random_access(api: Api, name: str) -> AsyncGenerator[None]:
     number = random.randrange(2**32)
     print(f"seed {number}")
     chance = random.Random(number)
-    everybody = subjects(name)
+    known = subjects(name)
     await api.create(Namespace.resource, {"metadata": {"name": name}})
     for index, rules in enumerate(drawn(ROLE, 2 * ROLE_COUNT, number)[:ROLE_COUNT]):
         await api.create(ROLES, {"metadata": {"name": f"r{index}"}, "rules": rules}, name)
         await api.create(CLUSTER_ROLES, {"metadata": {"name": f"{name}-r{index}"}, "rules": rules[:1]})
     for index in range(BINDING_COUNT):
-        who = [written(each) for each in chance.sample(everybody, chance.randrange(1, 4))]
+        who = [written(each) for each in chance.sample(known, chance.randrange(1, 4))]
         is_wide, is_cluster_role = index % 4 == 3, index % 2 == 1
         stem = chance.randrange(ROLE_COUNT)
         role = (
@@ -120,7 +120,7 @@ async def asked(api: Api, subject: Subject, question: tuple[str, str, str], name
     group = RBAC_GROUP if plural == "roles" else group
     who: Json = {"user": subject.name}
     if subject.kind == "Group":
-        who = {"user": "nobody-of-this-name", "groups": [subject.name]}
+        who = {"user": "no-user-of-this-name", "groups": [subject.name]}
     elif subject.namespace:
         who = {"user": f"system:serviceaccount:{subject.namespace}:{subject.name}"}
     attributes = {"verb": verb, "group": group, "resource": plural, "subresource": subresource}
@@ -137,14 +137,14 @@ async def told(client: Client, question: tuple[str, str, str], namespace: str) -
     return {each.subject for each in access.holders} & set(subjects(namespace))
 
 
-async def compare(client: Client, api: Api, namespace: str, everybody: list[Subject]) -> None:
+async def compare(client: Client, api: Api, namespace: str, known: list[Subject]) -> None:
     """Ask every question of both until they agree: the authorizer learns of a binding a moment after it is made."""
     for question in QUESTIONS:
 
         async def agree(question: tuple[str, str, str] = question) -> bool:
-            answers = await asyncio.gather(*(asked(api, each, question, namespace) for each in everybody))
-            may = {each for each, answer in zip(everybody, answers, strict=True) if answer}
-            return await told(client, question, namespace) & set(everybody) == may
+            answers = await asyncio.gather(*(asked(api, each, question, namespace) for each in known))
+            may = {each for each, answer in zip(known, answers, strict=True) if answer}
+            return await told(client, question, namespace) & set(known) == may
 
         await until(agree, f"both say the same of {question}")
 
@@ -154,15 +154,15 @@ async def test_it_agrees_with_the_api_server_about_random_roles(api: Api, name: 
     """X07: who-can says of users, groups and service accounts what a SubjectAccessReview says of each."""
     await compare(api.client, api, name, subjects(name))
     counts = [len(await told(api.client, question, name)) for question in QUESTIONS]
-    assert any(counts), "somebody may something"
-    assert min(counts) < len(subjects(name)), "not everybody may everything"
+    assert any(counts), "a subject has a right"
+    assert min(counts) < len(subjects(name)), "no subject has every right"
 
 
 @pytest.mark.usefixtures("random_access")
 async def test_who_may_not_read_cluster_roles_is_told_the_same_of_the_namespace(
     api: Api, tenancy: LocalCluster, name: str, tmp_path: Path
 ) -> None:
-    """X07: an owner cannot read ClusterRoles; whoever has one in the namespace is found by asking the API server."""
+    """X07: an owner cannot read ClusterRoles; the API server names the subjects that have one in the namespace."""
     owner = f"{name}-owner"
     value = {
         "metadata": {"name": "owner"},
@@ -256,9 +256,7 @@ async def test_a_list_of_namespaces_is_in_none_of_them(
     assert may == {"get": True, "list": False, "watch": False}
 
 
-async def test_nobody_without_rights_is_told_anything(
-    api: Api, tenancy: LocalCluster, name: str, tmp_path: Path
-) -> None:
+async def test_a_user_without_rights_learns_nothing(api: Api, tenancy: LocalCluster, name: str, tmp_path: Path) -> None:
     """X07: who may not read the bindings of a namespace learns nothing of it, not even whether it is there."""
     await api.create(Namespace.resource, {"metadata": {"name": name}})
     said: list[str] = []

@@ -107,7 +107,7 @@ async def test_other_kinds_than_pods(api: Api, name: str, kind: str, spec: Json,
 
 
 @pytest.mark.usefixtures("operator")
-async def test_a_namespace_of_nobody_has_no_rules(api: Api, name: str) -> None:
+async def test_a_namespace_without_a_tenant_has_no_rules(api: Api, name: str) -> None:
     """X07: what is told of a namespace that is no tenant's are not the rules of tenants."""
     await api.create(Namespace.resource, {"metadata": {"name": name}})
     spec = {"hostNetwork": True, "containers": [{"name": "c", "image": "i", "securityContext": {"privileged": True}}]}
@@ -118,7 +118,7 @@ async def test_a_namespace_of_nobody_has_no_rules(api: Api, name: str) -> None:
 
 @pytest.mark.usefixtures("operator")
 async def test_a_suspended_tenant_is_told(api: Api, name: str) -> None:
-    """X07: nothing is asked of rules that would help nobody."""
+    """X07: rules that would not help are not read."""
     await api.make_tenant(name)
     await api.patch(Tenant.resource, name, {"spec": {"suspended": True}})
     await api.condition(name, "Suspended", holds=True)
@@ -129,8 +129,8 @@ async def test_a_suspended_tenant_is_told(api: Api, name: str) -> None:
 
 
 @pytest.mark.usefixtures("operator")
-async def test_whoever_is_kept_out_by_a_suspension_is_told_that(api: Api, name: str) -> None:
-    """X07: the owner may not even read it, and needs no role; whoever asks for them may."""
+async def test_a_suspension_is_reported_to_users_that_it_locks_out(api: Api, name: str) -> None:
+    """X07: the owner cannot read it and needs no role; an administrator can ask for the owner."""
     await api.make_tenant(name)
     await api.patch(Tenant.resource, name, {"spec": {"suspended": True}})
     await api.condition(name, "Suspended", holds=True)

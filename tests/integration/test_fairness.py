@@ -32,7 +32,7 @@ OURS = "tenantry-tenants"
 
 
 async def level_of(api: Api, client: Client) -> str:
-    """Return the name of the level at which somebody's requests are served."""
+    """Return the name of the level that serves a user's requests."""
     async with client.open("GET", "/apis") as answer:
         await answer.read()
         uid = answer.headers[HEADER]
@@ -41,7 +41,7 @@ async def level_of(api: Api, client: Client) -> str:
 
 
 async def served(api: Api, client: Client, level: str) -> None:
-    """Wait until somebody's requests are served at a level: the API server follows a change a moment later."""
+    """Wait until a level serves a user's requests: the API server applies a change a moment later."""
 
     async def so() -> bool:
         return await level_of(api, client) == level
@@ -106,7 +106,7 @@ async def test_a_named_tenant_has_a_level_of_its_own_while_the_defaults_say_so(
     trusted = [{"kind": "User", "name": "tracy"}, {"kind": "Namespace", "name": "default"}]
     reserved = f"tenantry-reserved-{name}"
 
-    async def nobody_reserved() -> bool:
+    async def is_unreserved() -> bool:
         return await api.find(LEVELS, reserved) is None and await api.find(FlowSchema.resource, reserved) is None
 
     async with (
@@ -119,14 +119,14 @@ async def test_a_named_tenant_has_a_level_of_its_own_while_the_defaults_say_so(
         async with defaults(api, {"reserved": [{"tenant": name, "shares": 2}], "trusted": trusted}):
             for client, wanted in expected.items():
                 await served(api, client, wanted)
-        await until(nobody_reserved, "the level is gone with the defaults")
+        await until(is_unreserved, "the level is gone with the defaults")
         for client in expected:
             await served(api, client, OURS)
 
 
 @pytest.mark.usefixtures("operator")
 async def test_a_reserved_tenant_that_is_not_there_is_told(api: Api, name: str) -> None:
-    """H06: a level that nobody has is a name that somebody got wrong; once the tenant is there, all is well."""
+    """H06: a level without a tenant is a misspelt name; it works once the tenant exists."""
 
     async def told(text: str) -> bool:
         found = await api.client.get(TenancyDefaults, "default")
@@ -144,7 +144,7 @@ async def test_a_reserved_tenant_that_is_not_there_is_told(api: Api, name: str) 
 
 
 @pytest.mark.usefixtures("operator")
-async def test_what_somebody_changes_by_hand_is_put_back(api: Api) -> None:
+async def test_manual_changes_are_reverted(api: Api) -> None:
     """H06: the level's seats, and what sends people there."""
     more = {"spec": {"limited": {"nominalConcurrencyShares": 500, "borrowingLimitPercent": None}}}
     await api.patch(LEVELS, OURS, more)

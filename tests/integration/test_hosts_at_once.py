@@ -1,4 +1,4 @@
-"""Hosts that two tenants ask for while nobody looks, and what an API server knows of hosts that has just started."""
+"""Hosts that two tenants request while the operator is down, and the hosts that a new API server knows."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_of_two_who_ask_at_once_one_has_the_host_and_the_other_is_told(
     await api.condition(loser.metadata.name, reasons.HOSTS_TAKEN, holds=False)
 
 
-async def test_a_clash_that_ends_while_nobody_looks_is_no_longer_told(
+async def test_a_clash_that_ends_while_the_operator_is_down_is_no_longer_reported(
     api: Api, operator: Operator, tenants: tuple[Tenant, Tenant]
 ) -> None:
     """E15: what a condition says holds, whatever happened while the operator was down."""
@@ -155,7 +155,7 @@ async def test_a_parent_is_told_that_a_host_is_taken_and_not_which(
 async def test_an_api_server_that_has_just_started_takes_ingresses_and_knows_whose_hosts_are(
     tenantry_home: Path, tmp_path: Path, names: tuple[str, str]
 ) -> None:
-    """E15, H06: nobody waits for it to learn of custom kinds, with the operator down."""
+    """E15, H06: no request waits until it knows custom kinds, with the operator down."""
     local = LocalCluster("hosts", root=tenantry_home)
     await local.up(UpOptions(throwaway=True, install=_install, timeout_seconds=3 * SECONDS))
     ours, theirs = names

@@ -90,7 +90,7 @@ async def test_whatever_write_is_lost_with_or_without_effect_the_copies_come_out
         assert "Traceback" not in behind.log.read_text()
 
 
-async def test_a_tree_agrees_in_the_end_whatever_fails_and_whoever_is_killed(
+async def test_a_tree_converges_after_any_failure_and_any_kill(
     api: Api, operator: Operator, tenancy: LocalCluster, name: str, tmp_path: Path
 ) -> None:
     """E06: seeded by pytest-randomly; three levels, sources made, changed and deleted meanwhile."""

@@ -88,7 +88,7 @@ async def test_an_owner_cannot_make_an_object_that_looks_inherited(
         await alice.patch(CONFIG_MAPS, "own", {"metadata": {"annotations": {"tenantry.dev/inherit": "none"}}}, child)
 
 
-async def test_nobody_takes_secrets_out_by_way_of_a_child(
+async def test_secrets_cannot_be_read_through_a_child(
     api: Api, tenancy: LocalCluster, tmp_path: Path, name: str
 ) -> None:
     """E06: who cannot read the parent's objects of a kind cannot have them inherited."""

@@ -206,7 +206,7 @@ async def test_what_is_as_it_should_be_costs_no_write(api: Api, trees: Trees, op
 # -- what is never inherited ----------------------------------------------------------------------
 
 
-async def test_what_is_somebody_elses_is_never_inherited(api: Api, trees: Trees, name: str) -> None:
+async def test_foreign_objects_are_never_inherited(api: Api, trees: Trees, name: str) -> None:
     """E06: tokens, what a controller made, what every namespace has, and what Tenantry made for the parent."""
     await api.make_tenant(name, containerDefaults={"requests": {"cpu": "1m"}})
     owner = await api.create(CONFIG_MAPS, {"metadata": {"name": "owner"}}, name)
@@ -263,10 +263,10 @@ async def test_an_object_says_itself_who_inherits_it(api: Api, trees: Trees, nam
         assert await api.find(SECRETS, "wrong", child) is None
     told = await trees.condition(name, "red", reasons.INHERITED, holds=False, reason=reasons.INVALID_SPEC)
     assert "'a = b = c'" in str(told.status.conditions)
-    everybody = {"metadata": {"annotations": {"tenantry.dev/inherit": "all"}}}
-    nobody = {"metadata": {"annotations": {"tenantry.dev/inherit": "none"}}}
-    await api.patch(SECRETS, "wrong", everybody, name)
-    await api.patch(SECRETS, "given", nobody, name)
+    for_all = {"metadata": {"annotations": {"tenantry.dev/inherit": "all"}}}
+    for_none = {"metadata": {"annotations": {"tenantry.dev/inherit": "none"}}}
+    await api.patch(SECRETS, "wrong", for_all, name)
+    await api.patch(SECRETS, "given", for_none, name)
     await exists(api, SECRETS, "wrong", blue)
     await api.gone(SECRETS, "given", blue)
     await trees.condition(name, "red", reasons.INHERITED, holds=True)
@@ -309,7 +309,7 @@ async def test_a_copy_is_made_once_and_is_the_childs_own(api: Api, trees: Trees,
     assert (await api.get(CONFIG_MAPS, "thing", child))["data"] == {"a": "own"}
 
 
-async def test_a_subtenant_gets_copies_of_what_lets_nobody_in(api: Api, trees: Trees, name: str) -> None:
+async def test_a_subtenant_gets_copies_of_objects_that_admit_no_user(api: Api, trees: Trees, name: str) -> None:
     """E05, E06: no role, binding, policy nor account of the parent's, whatever their annotations say."""
     await api.make_tenant(name)
     for field, resource in KINDS.items():
@@ -402,8 +402,8 @@ async def test_a_suspension_closes_inherited_bindings_and_its_end_opens_them(api
         bindings = [each for where in (name, child, low) for each in await api.list(RoleBinding.resource, where)]
         return not any(each.get("subjects") for each in bindings)
 
-    await until(closed, "nobody is in any binding")
-    await stays(closed, "nobody gets in again", seconds=1.0)
+    await until(closed, "all bindings are empty")
+    await stays(closed, "all bindings stay empty", seconds=1.0)
     late = thing("roleBindings", "late")
     await api.create(RoleBinding.resource, late, name)
     await exists(api, RoleBinding.resource, "late", low)

@@ -35,7 +35,7 @@ TOKEN_REQUEST: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenR
 
 @pytest.fixture
 def server(tenancy: LocalCluster) -> Connection:
-    """Where the API server is, for nobody in particular."""
+    """A kubeconfig with the address of the API server and no user."""
     return msgspec.structs.replace(kubeconfig.load([tenancy.kubeconfig_path]), certificate=None, key=None)
 
 

@@ -48,7 +48,7 @@ async def test_the_version_is_the_one_that_was_built(cluster: LocalCluster, admi
     ],
 )
 async def test_identities(cluster: LocalCluster, identity: str, user: str, group: str) -> None:
-    """Each component is somebody of its own (DESIGN, section 2)."""
+    """Each component has its own identity (DESIGN, section 2)."""
     review = msgspec.json.encode({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
     async with Client(kubeconfig.load([cluster.paths.kubeconfig(identity)])) as client:
         answer = await client.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=review)
@@ -111,7 +111,7 @@ async def test_a_client_certificate_is_signed_and_works(cluster: LocalCluster, a
             await client.request("GET", "/api/v1/secrets")
 
 
-async def test_etcd_answers_nobody_without_its_own_certificate(cluster: LocalCluster) -> None:
+async def test_etcd_answers_only_clients_with_its_own_certificate(cluster: LocalCluster) -> None:
     folder = cluster.paths.pki
     context = ssl.create_default_context(cafile=folder / "etcd-ca.crt")
     # TLS 1.2 refuses in the handshake; 1.3 would only tell at the first read.

@@ -149,7 +149,7 @@ async def test_down_leaves_no_process_and_keeps_data_and_ports(own: LocalCluster
     assert has_config_map(own, "kept-too")
 
 
-async def test_a_stale_state_whose_pids_are_others_harms_nobody(own: LocalCluster) -> None:
+async def test_a_stale_state_with_reused_pids_harms_no_process(own: LocalCluster) -> None:
     await own.down()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
         ticks = process.start_ticks(stranger.pid)

@@ -29,7 +29,7 @@ from testkit.refusals import refusal
 pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
-NOBODY = "00000000-0000-0000-0000-000000000000"
+ABSENT_UID = "00000000-0000-0000-0000-000000000000"
 NAMESPACES = Namespace.resource
 SERVICES = Resource("", "v1", "services", "Service")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
@@ -238,11 +238,11 @@ async def test_no_subresource_is_a_way_in_for_marks(api: Api, mallory: Api, oper
 async def test_devices_are_allocated_by_the_cluster_alone(
     api: Api, mallory: Api, operator: Operator, name: str
 ) -> None:
-    """E15, X02: whoever wrote the status of a ResourceClaim would have a device of a node that nobody gave it."""
+    """E15, X02: a writer of a ResourceClaim's status would get a device of a node without an allocation."""
     await attempts.make_careless(api, name, "mallory")
     exactly = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}
     await mallory.create(DEVICES, {"metadata": {"name": "mine"}, "spec": {"devices": {"requests": [exactly]}}}, name)
-    # Kubernetes asks for these of whoever writes there; somebody gave her them, too.
+    # Kubernetes requires these rights of a writer; she was granted them, too.
     resources = ["resourceclaims/binding", "resourceclaims/driver"]
     rules = [{"apiGroups": [DEVICES.group], "resources": resources, "verbs": ["*"]}]
     await api.create(attempts.CLUSTER_ROLES, {"metadata": {"name": f"{name}-devices"}, "rules": rules})
@@ -351,7 +351,7 @@ async def test_nothing_of_a_tenants_holds_the_end_of_what_is_tenantrys(
         "the tenant": (Tenant.resource, name, tenant.metadata.uid),
         "the namespace": (NAMESPACES, name, namespace["metadata"]["uid"]),
         "the binding": (RoleBinding.resource, "tenantry-owner", binding["metadata"]["uid"]),
-        "a grant": (RoleBinding.resource, "request-more", NOBODY),
+        "a grant": (RoleBinding.resource, "request-more", ABSENT_UID),
     }
     table = {
         what: post(maps, CONFIG_MAPS, {"metadata": {"name": "holds", "ownerReferences": [_owner(*owner)]}})
@@ -366,7 +366,7 @@ async def test_nothing_of_a_tenants_holds_the_end_of_what_is_tenantrys(
 async def test_what_is_too_long_to_be_looked_through_is_refused_but_not_to_administrators(
     api: Api, mallory: Api, operator: Operator, name: str
 ) -> None:
-    """E15, X02: an expression that costs too much refuses everybody; nothing may be made that nobody can end."""
+    """E15, X02: an expression that costs too much refuses every request; no object may become undeletable."""
     await attempts.make_careless(api, name, "mallory")
     await operator.stop()
     # As long as the API server takes them.

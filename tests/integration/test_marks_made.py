@@ -1,4 +1,4 @@
-"""Attacks on what Tenantry made in a namespace, by an owner with every verb on everything there; nobody helps.
+"""Attacks on what Tenantry made in a namespace, by an owner with every verb on all objects there, without the operator.
 
 As in test_marks.py: the operator is stopped, and what refuses mallory is in the API server.
 """
@@ -39,7 +39,7 @@ SCALED = (
     Resource("apps", "v1", "statefulsets", "StatefulSet"),
     Resource("", "v1", "replicationcontrollers", "ReplicationController"),
 )
-NOBODY = "00000000-0000-0000-0000-000000000000"
+ABSENT_UID = "00000000-0000-0000-0000-000000000000"
 
 
 @pytest_asyncio.fixture
@@ -62,7 +62,7 @@ def every_way(path: str, resource: Resource, found: Json) -> dict[str, Attempt]:
     """Return the ways to change or remove an object, by what they do."""
     name = found["metadata"]["name"]
     labels: Json = {"metadata": {"labels": {"a": "b"}}}
-    gone = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": NOBODY}
+    gone = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": ABSENT_UID}
     bare = {**found, "metadata": {"name": name, "labels": {"a": "b"}}}
     return {
         "merged": merge(path, labels),
@@ -156,12 +156,12 @@ async def test_what_an_audit_found_is_not_written_by_whom_it_is_about(
     await operator.stop()
     before, url = await api.get(reports, "latest", name), wire.path(reports, name)
     path = f"{url}/latest"
-    wrong = {"spec": {"user": "somebody"}}
+    wrong = {"spec": {"user": "forged"}}
     held = {"metadata": {"finalizers": ["a.example/b"]}}
-    gone = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": NOBODY}
+    gone = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": ABSENT_UID}
     table = {
         "merged": merge(path, wrong),
-        "step by step": steps(path, {"op": "replace", "path": "/spec/user", "value": "somebody"}),
+        "step by step": steps(path, {"op": "replace", "path": "/spec/user", "value": "forged"}),
         "applied": apply(path, reports, {"metadata": {"name": "latest"}, **wrong}),
         "replaced": Attempt("PUT", path, {**before, **wrong}),
         "held": merge(path, held),

@@ -138,7 +138,7 @@ async def agents(tenancy: LocalCluster, site: Site, tmp_path: Path) -> AsyncGene
 def rows(
     sources: Iterable[Endpoint], targets: Iterable[Endpoint], *, expected: bool, port: int = PORT
 ) -> list[tuple[Endpoint, ConnectionAttempt, bool]]:
-    """Return everybody to everybody else, by TCP and UDP and both families."""
+    """Return all pairs of pods, by TCP and UDP and both families."""
     targets = list(targets)
     return [
         (source, ConnectionAttempt(source=own, target=other, port=port, protocol=protocol), expected)
@@ -203,7 +203,7 @@ async def test_pods_of_two_tenants_do_not_reach_each_other(site: Site, api: Api,
 
 
 @pytest.mark.usefixtures("agents")
-async def test_a_pod_that_is_not_known_reaches_nobody_until_it_is(site: Site, api: Api, name: str) -> None:
+async def test_an_unknown_pod_reaches_no_address_until_it_is_known(site: Site, api: Api, name: str) -> None:
     """H06: an address that the agent has not seen is closed both ways, where a seen one without policies is open."""
     await api.make_tenant(name, isolation={"network": "Open"})
     known = [await site.pod(name, node) for node in (0, 1)]
@@ -236,7 +236,7 @@ async def test_a_new_policy_ends_connections_that_it_forbids(site: Site, api: Ap
 async def test_rules_outlive_the_agent_and_come_back(
     site: Site, api: Api, tenancy: LocalCluster, tmp_path: Path, name: str
 ) -> None:
-    """H06: while the agent is away what was in force stays; a table that somebody takes away is made anew."""
+    """H06: while the agent is away what was in force stays; a deleted table is created again."""
     await api.make_tenant(name, isolation={"network": "Isolated"})
     pods = [await site.pod(name, 0) for _ in range(2)]
     stranger = await site.pod("default", 0)

@@ -66,7 +66,7 @@ def _pairs(fabric: Fabric, places: Mapping[str, Place]) -> set[tuple[str, str, i
 
 
 async def test_the_matrix_of_tenants_subtenants_and_what_is_around_them(api: Api, trees: Trees, name: str) -> None:
-    """H06, E03: a zone reaches itself and DNS; Baseline reaches out, not metadata; nobody reaches another's pods."""
+    """H06, E03: a zone reaches itself and DNS; Baseline reaches out, not metadata; no tenant reaches another's pods."""
     core, other, base = name, f"{name}-b", f"{name}-c"
     for tenant, isolation in ((core, "Isolated"), (other, "Isolated"), (base, "Baseline")):
         await api.make_tenant(tenant, isolation={"network": isolation})
@@ -93,7 +93,7 @@ async def test_the_matrix_of_tenants_subtenants_and_what_is_around_them(api: Api
 async def test_a_parent_does_not_open_its_subtenant_nor_the_other_way_round(
     api: Api, trees: Trees, people: People, name: str
 ) -> None:
-    """H06: what is in a Subtenant is opened there; once both sides have, one reaches the other, nobody else does."""
+    """H06: only a Subtenant opens itself; once both sides are open, they reach each other, and no third zone does."""
     uid = (await api.make_tenant(name)).metadata.uid
     await api.make_tenant(f"{name}-b")
     customer = await trees.make(name, "customer", subtenant("carl"))
@@ -200,7 +200,7 @@ async def test_what_moves_gets_the_zone_of_its_new_place(api: Api, trees: Trees,
         fabric = await _fabric(api)
         return all(_reached(fabric, places, each) == {customer, team, deep} for each in (customer, team, deep))
 
-    await until(reaches, "they reach each other and nobody else")
+    await until(reaches, "they reach each other and no other zone")
     assert _reached(await _fabric(api), places, name) == {name}
 
 

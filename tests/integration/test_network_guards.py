@@ -84,11 +84,11 @@ ODD = ("169.254.169.0254/32", "::ffff:169.254.0.0/112", "10.20.0.1/16", "0/0")
 """What a CIDR is not, or not quite."""
 
 RULES: dict[str, list[Json]] = {
-    "everybody": [{}],
-    "everybody, by an empty list": [{"PEERS": []}],
-    "everybody at a port": [{"ports": [{"port": 80}]}],
-    "everybody at many ports": [{"ports": [{"port": 1, "endPort": 65535, "protocol": "TCP"}]}],
-    "everybody, behind a rule that is right": [{"PEERS": [PODS]}, {"ports": [{"port": 80}]}],
+    "any peer": [{}],
+    "any peer, by an empty list": [{"PEERS": []}],
+    "any peer at a port": [{"ports": [{"port": 80}]}],
+    "any peer at many ports": [{"ports": [{"port": 1, "endPort": 65535, "protocol": "TCP"}]}],
+    "any peer, after a valid rule": [{"PEERS": [PODS]}, {"ports": [{"port": 80}]}],
     **{name: [{"PEERS": peers}] for name, peers in PEERS.items()},
 }
 POLICY_TYPES: list[list[str] | None] = [None, ["Ingress"], ["Egress"], ["Ingress", "Egress"]]

@@ -137,7 +137,7 @@ FORGERIES: dict[str, Forge] = {
     "never ends": lambda idp: idp.sign(honest(idp, exp=None)),
     "not yet": lambda idp: idp.sign(honest(idp, nbf=now() + 3600)),
     "for another client": lambda idp: idp.sign(honest(idp, aud="another")),
-    "for nobody": lambda idp: idp.sign(honest(idp, aud=None)),
+    "without an audience": lambda idp: idp.sign(honest(idp, aud=None)),
     "for the API server itself": lambda idp: idp.sign(honest(idp, aud="https://kubernetes.default.svc")),
     "of another issuer": lambda idp: idp.sign(honest(idp, iss="https://issuer.example.com")),
     "of nearly this issuer": lambda idp: idp.sign(honest(idp, iss=f"{idp.issuer}/")),
@@ -163,7 +163,7 @@ FORGERIES: dict[str, Forge] = {
 
 
 @pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES.keys())
-async def test_a_token_that_is_not_as_it_must_be_is_nobody(local: LocalCluster, idp: Provider, forge: Forge) -> None:
+async def test_an_invalid_token_is_refused(local: LocalCluster, idp: Provider, forge: Forge) -> None:
     """E17: an honest token is believed at the same moment, so it is this one that is refused."""
     assert (await who(local, idp.sign(honest(idp))))[0] == "oidc:ada@example.com"
     with pytest.raises(Unauthorized):
@@ -193,7 +193,7 @@ async def test_groups_that_mean_something_to_kubernetes_mean_nothing_with_a_pref
             await ada.list(SECRETS, "kube-system")
 
 
-async def test_names_that_mean_something_are_nobodys_without_a_prefix(local: LocalCluster, idp: Provider) -> None:
+async def test_reserved_names_without_a_prefix_are_refused(local: LocalCluster, idp: Provider) -> None:
     """E17: neither as a user nor among the groups, whichever way they come to begin so; the others come as they are."""
     await change(local, settings(idp, username_prefix="", groups_prefix=""), idp)
     try:
@@ -241,10 +241,10 @@ async def test_users_and_groups_of_the_provider_own_tenants(local: LocalCluster,
                 with pytest.raises(Forbidden):
                     await attempt
     assert (await who(local, eve))[1] == ["oidc:others", "system:authenticated"]
-    async with bearer(local, eve) as nobody:
+    async with bearer(local, eve) as stranger:
         for tenant in ("adas", "teams"):
             with pytest.raises(Forbidden):
-                await nobody.list(CONFIG_MAPS, tenant)
+                await stranger.list(CONFIG_MAPS, tenant)
 
 
 async def test_kubectl_and_tenantry_log_in_as_the_printed_kubeconfig_says(
@@ -333,7 +333,7 @@ async def test_a_cluster_keeps_its_provider_until_it_is_given_another(restored: 
     await until(named, "the name comes from the claim")
 
 
-async def test_a_provider_that_does_not_answer_is_a_warning_and_the_old_one_is_nobody(
+async def test_a_silent_provider_gives_a_warning_and_the_old_one_is_refused(
     restored: LocalCluster, idp: Provider, tmp_path: Path
 ) -> None:
     """E17: the cluster runs, and what the one before says counts no more from the end of `up` on."""

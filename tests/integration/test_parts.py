@@ -300,11 +300,11 @@ async def test_nodes_become_shared_and_keep_their_parts(api: Api, shared: Shared
     await api.patch(NODES, node, {"metadata": {"labels": {marks.PARTS: None}}})
     await api.delete(SliceClaim.resource, "web", name)
 
-    async def is_everybodys() -> bool:
+    async def is_shared() -> bool:
         found = await shared.node(node)
         return not parts_of(found) and not found["spec"].get("taints") and resource not in found["status"]["capacity"]
 
-    await until(is_everybodys, "the node is everybody's")
+    await until(is_shared, "the node is shared again")
 
 
 async def test_a_kubelet_does_not_change_who_has_parts_of_its_node(
@@ -437,5 +437,5 @@ async def test_a_node_that_is_gone_is_replaced_and_a_tenants_end_leaves_nothing(
     async def is_free() -> bool:
         return await shared.parts(left) == {}
 
-    await until(is_free, "nobody has a part", seconds=2 * SECONDS)
+    await until(is_free, "no claim has a part", seconds=2 * SECONDS)
     await api.gone(Slice.resource, bound["status"]["slice"])

@@ -113,5 +113,5 @@ async def test_a_kubelet_runs_what_fits_into_a_part_and_keeps_it(api: Api, clust
         node = await api.get(NODES, NODE)
         return not parts_of(node) and resource not in node["status"]["allocatable"]
 
-    await until(is_free, "nobody has a part", seconds=START_SECONDS)
+    await until(is_free, "no claim has a part", seconds=START_SECONDS)
     assert await api.find(PODS, "fits", name) is None

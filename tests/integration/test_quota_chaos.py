@@ -72,7 +72,7 @@ class Writer:
                 await self._chance.choices(verbs, weights=[4, 4, 6, 6, 3, 3, 2, 0.3])[0]()
                 self.done += 1
             except ApiError:
-                await asyncio.sleep(0.02)  # refused, gone, or somebody else was there
+                await asyncio.sleep(0.02)  # refused, gone, or changed by another client
 
     def _hard(self) -> Json:
         chance = self._chance

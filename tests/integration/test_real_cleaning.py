@@ -147,13 +147,13 @@ async def pull(inside: Inside, folder: Path) -> None:
 
 
 async def freed(api: Api) -> Json:
-    """Wait until the node is everybody's, and return it."""
+    """Wait until the node is shared again, and return it."""
 
     async def so() -> Json | None:
         found = await api.get(Node.resource, NODE)
         return found if slice_marks(found) == ("", "", set()) else None
 
-    return await until(so, f"{NODE} is everybody's", seconds=SECONDS)
+    return await until(so, f"{NODE} is shared again", seconds=SECONDS)
 
 
 def clean(found: Json) -> Json:
@@ -201,7 +201,7 @@ async def test_a_node_that_cannot_be_cleaned_stays_set_aside(api: Api, inside: I
         await asyncio.to_thread(subprocess.check_call, [*enter, *command])
     held = await asyncio.create_subprocess_exec(*enter, "sh", "-c", f"cd {place} && exec sleep 600")
     try:
-        await until(lambda: is_in(held.pid, place), "somebody is in the folder")
+        await until(lambda: is_in(held.pid, place), "a process is in the folder")
         await api.delete(SliceClaim.resource, "web", name)
 
         async def stuck() -> Json | None:

@@ -183,16 +183,16 @@ async def test_policies_of_owners_open_their_own_tree_and_nothing_else(pods: Rea
     async with AsyncExitStack() as stack:
         people = People(pods.cluster, tmp_path, stack)
         alice, carl = await people.person("alice"), await people.person("carl")
-        everybody: Json = {}
-        foreign = policy("open", "Ingress", everybody, **{TENANT_UID: stranger})
+        anyone: Json = {}
+        foreign = policy("open", "Ingress", anyone, **{TENANT_UID: stranger})
         with pytest.raises(Forbidden, match="tenantry-networkpolicies"):
             await alice.create(NetworkPolicy.resource, foreign, ours)
-        into = policy("from-provider", "Ingress", everybody, **{TENANT_UID: uid})
+        into = policy("from-provider", "Ingress", anyone, **{TENANT_UID: uid})
         await carl.create(NetworkPolicy.resource, into, customer)
         rows = [(one, to.address, PORT, "http", False) for one in (provider, outsider) for to in (client,)]
         assert await pods.mismatches([*rows, (client, provider.address, PORT, "http", False)]) == []
 
-        out = policy("to-customer", "Egress", everybody, **{TENANT_UID: uid, ZONE: labels[ZONE]})
+        out = policy("to-customer", "Egress", anyone, **{TENANT_UID: uid, ZONE: labels[ZONE]})
         await alice.create(NetworkPolicy.resource, out, ours)
 
         await until(lambda: pods.reaches(provider, client.address, PORT), "the provider is let out")
@@ -267,8 +267,8 @@ async def test_bandwidth_that_a_pod_asks_for_is_all_that_it_gets(pods: RealPods)
         pods.make(ours, "narrow-in", NODES[1], "runc", annotations=limit[0]),
         pods.make(ours, "narrow-out", NODES[1], "runc", annotations=limit[1]),
     )
-    everybody = [(one, each.address, PORT, "http", True) for one in (free, narrow_in) for each in (server, narrow_out)]
-    assert await pods.mismatches(everybody) == []
+    allowed = [(one, each.address, PORT, "http", True) for one in (free, narrow_in) for each in (server, narrow_out)]
+    assert await pods.mismatches(allowed) == []
 
     unlimited = await megabits(pods, free, server)
     found = [await megabits(pods, narrow_in, server), await megabits(pods, free, narrow_out)]

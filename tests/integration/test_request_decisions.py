@@ -46,8 +46,10 @@ async def test_what_a_client_says_of_itself_is_overwritten(api: Api, people: Peo
     assert decided["status"]["decidedBy"] == "admin"
 
 
-async def test_nobody_asks_where_they_are_not(api: Api, operator: Operator, people: People, name: str) -> None:
-    """E16: strangers do not in a tenant's namespace, and nobody does in one that is no tenant's."""
+async def test_a_stranger_cannot_send_requests_in_a_namespace(
+    api: Api, operator: Operator, people: People, name: str
+) -> None:
+    """E16: strangers cannot in a tenant's namespace, and no user can in a namespace without a tenant."""
     del operator
     await api.make_tenant(name)
     stranger = await people.person("mallory")
@@ -76,7 +78,7 @@ async def test_wrong_requests_are_refused(api: Api, operator: Operator, name: st
         await api.create(RoleRequest.resource, role_request("wrong", **spec), name)
 
 
-async def test_nobody_holds_the_end_of_a_request(api: Api, operator: Operator, people: People, name: str) -> None:
+async def test_a_request_cannot_be_held_by_a_finalizer(api: Api, operator: Operator, people: People, name: str) -> None:
     """E16: it would outlast the limit of pending ones, and a grant its withdrawal while the operator is stopped."""
     await attempts.make_careless(api, name, f"alice-{name}")
     alice, bob = await people.person(f"alice-{name}"), await people.person("bob")
@@ -99,7 +101,7 @@ async def test_nobody_holds_the_end_of_a_request(api: Api, operator: Operator, p
 
 
 async def test_who_asked_for_a_tenant_withdraws_it(api: Api, people: People, name: str) -> None:
-    """E16: as the refusal to decide it themselves says; nobody else does who may not decide it."""
+    """E16: as the refusal of the own decision suggests; only approvers and requesters can."""
     bob, carol = await people.person("bob"), await people.person("carol")
     await bob.create(TenantRequest.resource, {"metadata": {"name": name}, "spec": {"tenant": name}})
     with pytest.raises(Forbidden, match="only who asked"):
@@ -112,7 +114,9 @@ async def test_who_asked_for_a_tenant_withdraws_it(api: Api, people: People, nam
 # -- who may not decide ---------------------------------------------------------------------------
 
 
-async def test_nobody_decides_on_what_they_asked_for(api: Api, operator: Operator, people: People, name: str) -> None:
+async def test_a_requester_cannot_decide_the_own_request(
+    api: Api, operator: Operator, people: People, name: str
+) -> None:
     """E16: not even an owner, nor an administrator; nor on what they, or a group of theirs, would get."""
     del operator
     await api.make_tenant(name)
@@ -130,7 +134,7 @@ async def test_nobody_decides_on_what_they_asked_for(api: Api, operator: Operato
 
 
 async def test_a_customers_requests_are_the_customers(api: Api, operator: Operator, people: People, name: str) -> None:
-    """E16, E05: whoever owns the Subtenant decides there; its parent's owner neither sees nor decides them."""
+    """E16, E05: the owner of the Subtenant decides there; its parent's owner neither sees nor decides them."""
     del operator
     await api.make_tenant(name)
     namespace = await Trees(api).make(name, "shop", subtenant("carol"))
@@ -147,7 +151,7 @@ async def test_a_customers_requests_are_the_customers(api: Api, operator: Operat
     await said(api, RoleRequest, "more", namespace, holds=False, reason=reasons.TENANT_SUSPENDED)
 
 
-async def test_nobody_gives_what_they_could_not_give_themselves(
+async def test_an_approver_cannot_grant_more_than_direct_rights(
     api: Api, operator: Operator, people: People, name: str
 ) -> None:
     """E16, H02: the operator is no way to more: it takes the verb bind, and approve, and for a tenant create."""
@@ -170,7 +174,7 @@ async def test_nobody_gives_what_they_could_not_give_themselves(
         await decide(alice, TenantRequest, name)
 
 
-async def test_a_service_account_of_ones_own_is_nobody_else(
+async def test_an_own_service_account_is_not_a_second_person(
     api: Api, operator: Operator, people: People, name: str
 ) -> None:
     """E16: an owner may act as the ServiceAccounts of the namespace, which are no second pair of eyes."""
@@ -209,7 +213,7 @@ async def test_a_program_approves_no_tenant_that_it_would_own(api: Api, people: 
 async def test_who_may_write_the_status_but_not_approve_decides_nothing(
     api: Api, operator: Operator, people: People, name: str
 ) -> None:
-    """E16: and what the operator says there is nobody's to write."""
+    """E16: and only the operator writes its fields there."""
     del operator
     await api.make_tenant(name)
     await member(api, "bob", name)

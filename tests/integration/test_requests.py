@@ -121,7 +121,7 @@ async def test_a_role_is_asked_for_and_the_owner_approves(
 async def test_a_cluster_role_is_asked_for_and_an_administrator_approves(
     api: Api, operator: Operator, people: People, name: str
 ) -> None:
-    """E16: whoever may ask for roles of the cluster gets one for a while."""
+    """E16: a user who may request cluster-wide roles gets one for a while."""
     del operator
     bob = await people.person("bob")
     with pytest.raises(Forbidden):
@@ -252,7 +252,7 @@ async def test_of_too_many_pending_requests_the_newest_are_withdrawn(
 async def test_programs_of_one_namespace_ask_for_no_more_than_one_person(
     api: Api, operator: Operator, name: str
 ) -> None:
-    """E16: whoever may make one ServiceAccount makes a hundred."""
+    """E16: a user who may create one ServiceAccount can create a hundred."""
     del operator
     owners = [{"kind": "User", "name": "alice"}]
     for index in range(MOST_PENDING + 1):
@@ -313,7 +313,7 @@ async def test_a_suspended_tenants_grants_rest(api: Api, operator: Operator, peo
 
 
 async def _writes(who: Api, namespace: str) -> bool:
-    """Tell whether somebody may: of a binding that comes or goes the API server knows a moment later."""
+    """Return whether a user has a right; the API server applies a changed binding a moment later."""
     try:
         await tried(who, CONFIG_MAPS, {"metadata": {"name": "theirs"}}, namespace)
     except Forbidden:
@@ -322,7 +322,7 @@ async def _writes(who: Api, namespace: str) -> bool:
 
 
 async def test_a_tenants_name_that_is_taken_is_told(api: Api, operator: Operator, people: People, name: str) -> None:
-    """E16: nobody else's tenant is touched."""
+    """E16: no other tenant changes."""
     del operator
     # The operator knows it: it hears of tenants and of requests apart.
     await api.make_tenant(name)
@@ -380,7 +380,7 @@ async def test_a_grant_for_a_while_is_warned_of_and_ends(
 async def test_an_unknown_role_is_told_and_given_once_it_is_there(
     api: Api, clock: ManualClock, people: People, name: str
 ) -> None:
-    """E16: nothing is bound to a role that somebody may make later, until it is there; it is looked for ever less."""
+    """E16: a missing role is not bound before it exists; the operator looks for it less and less often."""
     await api.make_tenant(name)
     await member(api, "bob", name)
     bob = await people.person("bob")

@@ -62,7 +62,7 @@ async def test_a_rule_of_the_tenant_refuses_a_pod_and_says_why(
 
 @pytest.mark.usefixtures("operator")
 async def test_what_is_refused_can_be_read(api: Api, alice: Api, name: str) -> None:
-    """E15: the merged rules are readable by the tenant, and written by nobody but Tenantry."""
+    """E15: the merged rules are readable by the tenant, and written only by Tenantry."""
     await api.make_tenant(name, rules=OURS)
     found = await alice.get(TenancyRules.resource, NAME, name)
     assert found["spec"]["enforce"]["patterns"]["images.allowed"][0]["source"] == f"Tenant '{name}'"
@@ -133,7 +133,7 @@ async def test_a_changed_rule_comes_down_the_tree(api: Api, alice: Api, name: st
 async def test_no_pod_looks_for_those_of_other_tenants_or_keeps_them_away(
     api: Api, alice: Api, operator: Operator, name: str
 ) -> None:
-    """H06, E15: where a pod runs whose anti-affinity is to all namespaces, the scheduler puts nobody else's."""
+    """H06, E15: where a pod runs whose anti-affinity is to all namespaces, the scheduler places no other pods."""
     await api.make_tenant(name)
     own = (await api.get(Namespace.resource, name))["metadata"]["labels"][marks.ZONE]
     await operator.stop()
@@ -148,7 +148,7 @@ async def test_no_pod_looks_for_those_of_other_tenants_or_keeps_them_away(
         for kind in ("podAffinity", "podAntiAffinity")
         for field in ("required", "preferred")
     ]
-    everybodys: list[Json] = [
+    wide: list[Json] = [
         {"namespaceSelector": {}},
         {"namespaceSelector": {"matchExpressions": [{"key": marks.ZONE, "operator": "Exists"}]}},
         {"namespaceSelector": {"matchLabels": {marks.ZONE: "another"}}},
@@ -157,7 +157,7 @@ async def test_no_pod_looks_for_those_of_other_tenants_or_keeps_them_away(
     ]
     ours: list[Json] = [{}, {"namespaces": [name]}, {"namespaceSelector": {"matchLabels": {marks.ZONE: own}}}]
     for kind, field in ways:
-        for reach in everybodys:
+        for reach in wide:
             told = await refusal(alice, PODS, near(kind, field, **reach), name)
             assert (
                 "pod has affinity or anti-affinity to pods of other tenants (rule scheduling.otherTenants of Tenantry's"
@@ -168,7 +168,7 @@ async def test_no_pod_looks_for_those_of_other_tenants_or_keeps_them_away(
 
 
 async def test_no_pod_has_the_clusters_own_priority(api: Api, alice: Api, operator: Operator, name: str) -> None:
-    """H06, E15: where nodes are full, it would throw out everybody else's; an administrator may let it."""
+    """H06, E15: where nodes are full, it would preempt all other pods; an administrator may allow it."""
     await api.make_tenant(name, rules=OURS)
     await api.make_tenant(f"{name}-trusted", rules={**OURS, "priorityClasses": {"system": "Allow"}})
     await in_force(alice, name)
@@ -346,7 +346,7 @@ async def test_a_tenant_is_never_looser_than_the_defaults(api: Api, name: str) -
             told = await refusal(api, PODS, pod(hostNetwork=True), f"{name}-3")
             return "podSecurity.hostNamespaces of Tenantry's standard" in told
 
-        # Whoever comes next has the rules of all, too.
+        # The next tenant has the common rules, too.
         await until(standard, "the defaults are no longer in force")
 
 
@@ -400,7 +400,7 @@ async def test_what_runs_is_looked_at_when_its_spec_changes(api: Api, alice: Api
         await merged(alice, f"{name}/pods/p", {"spec": {"containers": [{"name": "web", "image": "evil"}]}})
     debug = {"name": "debug", "image": "busybox", "securityContext": {"privileged": True}}
     with pytest.raises(Forbidden, match=r"container 'debug' is privileged"):
-        # Owners do not have the right; somebody else may.
+        # Owners do not have the right; another user may.
         await merged(api, f"{name}/pods/p/ephemeralcontainers", {"spec": {"ephemeralContainers": [debug]}})
     grown = {"name": "web", "resources": {"limits": {"memory": "2Gi"}, "requests": {"memory": "64Mi"}}}
     with pytest.raises(Forbidden, match="container 'web' may use too much memory"):

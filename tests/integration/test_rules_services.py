@@ -56,7 +56,7 @@ OUTSIDE = {
 async def test_services_reach_no_further_than_the_namespace(
     api: Api, alice: Api, operator: Operator, name: str
 ) -> None:
-    """E15, H06: types that open nodes, addresses of others and other names are refused unless allowed; nobody runs."""
+    """E15, H06: types that open nodes, foreign addresses and names are refused by default; the operator is down."""
     await api.make_tenant(name)
     await operator.stop()
     for rule, value in OUTSIDE.items():

@@ -76,8 +76,8 @@ def of_class(name: str) -> Json:
 
 
 @pytest.mark.usefixtures("classes")
-async def test_nobody_takes_a_volume_that_is_there(api: Api, alice: Api, operator: Operator, name: str) -> None:
-    """E15, H06: not by name, by label, without a class, nor of a class that keeps volumes; nobody runs."""
+async def test_existing_volumes_cannot_be_claimed(api: Api, alice: Api, operator: Operator, name: str) -> None:
+    """E15, H06: not by name, by label, without a class, nor of a class that keeps volumes; the operator is down."""
     await api.make_tenant(name)
     await known(alice, name)
     await operator.stop()
@@ -120,7 +120,7 @@ async def test_no_claim_names_the_node_of_its_volume(  # noqa: PLR0917 - fixture
 
 @pytest.mark.usefixtures("classes", "operator")
 async def test_kubernetes_still_binds_claims(api: Api, alice: Api, name: str) -> None:
-    """E15: that nobody names a volume keeps nobody from getting one."""
+    """E15: a rule against naming volumes does not prevent new volumes."""
     await api.make_tenant(name)
     volume: Json = {
         "capacity": {"storage": "1Gi"},
@@ -178,7 +178,7 @@ async def test_claims_of_pods_go_by_the_rules_too(api: Api, alice: Api, name: st
 
 @pytest.mark.usefixtures("classes", "operator")
 async def test_an_administrator_may_let_volumes_stay(api: Api, alice: Api, name: str) -> None:
-    """E15: reclaim policies are the administrator's to decide, and nobody's below."""
+    """E15: only an administrator decides reclaim policies."""
     await api.make_tenant(name, rules={"storageClasses": {"reclaimPolicies": ["Delete", "Retain"]}})
     assert not await refusal(alice, CLAIMS, of_class("kept"), name)
     with pytest.raises(Forbidden):

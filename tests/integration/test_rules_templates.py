@@ -1,4 +1,4 @@
-"""Whoever writes what pods are made from is told at once which rules its pods would break; nothing of it is refused."""
+"""Workload templates get warnings about the rules that their pods would break; they are never refused."""
 
 from __future__ import annotations
 

@@ -314,7 +314,7 @@ async def test_the_api_server_and_python_agree(api: Api, name: str) -> None:
 
 
 async def warnings(api: Api, namespace: str, pod: Json) -> set[str]:
-    """Return the rules of which the server warns whoever makes a Deployment of such pods; it is not kept."""
+    """Return the rules in the server's warnings for a Deployment of such pods, created as a dry run."""
     labels = {"app": "p"}
     template = {"metadata": {"labels": labels, "annotations": pod["metadata"]["annotations"]}, "spec": pod["spec"]}
     spec = {"selector": {"matchLabels": labels}, "template": template}

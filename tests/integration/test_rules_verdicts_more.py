@@ -105,7 +105,7 @@ CLAIM: Some = st.builds(
 )
 
 HOST = one("a.verdict", "b.verdict", "x.t.verdict", "*.t.verdict", "*.verdict", "t.b.verdict", "*.t.b.verdict", "long")
-# Nobody else has hosts there: what is taken is refused by another policy, and first.
+# No other tenant has hosts there: another policy refuses taken hosts first.
 ALIASED = one("a.verdict", "a.verdict, b.verdict", "*.verdicts", "~^x", "A.verdict", " ", "x.t.verdict,")
 BACKEND: Json = {"service": {"name": "web", "port": {"number": 80}}}
 HTTP: Json = {"paths": [{"path": "/", "pathType": "Prefix", "backend": BACKEND}]}

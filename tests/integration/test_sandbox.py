@@ -1,4 +1,4 @@
-"""Pods in the cluster's sandbox: put in by the API server, whoever makes them, and kept there."""
+"""Pods in the cluster's sandbox: set by the API server for every creator, and enforced."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def refused(person: Api, namespace: str, text: str, **spec: object) -> Non
 async def test_every_pod_is_put_into_the_sandbox(
     api: Api, alice: Api, operator: Operator, runtime: Made, name: str
 ) -> None:
-    """E14, H03: whoever makes the pod; another runtime is refused; all of it without the operator."""
+    """E14, H03: for every creator of the pod; another runtime is refused; all without the operator."""
     await runtime("sbx", "runsc")
     await runtime("plain", "runc")
     await api.make_tenant(name, isolation=SANDBOXED)
@@ -290,7 +290,7 @@ async def test_who_says_nothing_is_sandboxed_where_that_can_be(api: Api, alice: 
     await api.make_tenant(name)
     await api.make_tenant(f"{name}-s", isolation={"runtime": "Shared"})
     child = await Trees(api).make(name, "web")
-    assert marks.RUNTIME not in await Trees(api).labels(name), "nobody pays where there is no sandbox"
+    assert marks.RUNTIME not in await Trees(api).labels(name), "a cluster without a sandbox costs nothing"
     found = await api.condition(name, reasons.SANDBOXED, holds=False, reason=reasons.KERNEL_SHARED)
     assert "pods share the kernel of their node" in str(found.status.conditions)
     await runs_in(alice, child, "")
@@ -328,7 +328,7 @@ async def test_the_sandbox_is_the_one_that_is_named(api: Api, alice: Api, runtim
 
 @pytest.mark.usefixtures("operator")
 async def test_in_its_own_slice_a_tenant_chooses(api: Api, alice: Api, runtime: Made, name: str) -> None:
-    """E14: on nodes that nobody else has another runtime is the tenant's to choose; only an administrator says so."""
+    """E14: on its own nodes a tenant may choose another runtime; only an administrator sets the label."""
     await runtime("sbx", "runsc")
     await runtime("plain", "runc")
     await api.make_tenant(name, isolation=SANDBOXED)

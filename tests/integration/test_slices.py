@@ -136,7 +136,7 @@ async def test_a_grace_period_is_at_most_what_an_administrator_allows(api: Api, 
         await api.patch(SliceClaim.resource, "slow", {"spec": {"gracePeriodSeconds": 3601}}, name)
 
 
-async def test_the_last_node_stays_everybodys_unless_an_administrator_says_otherwise(
+async def test_the_last_node_stays_shared_unless_an_administrator_decides_otherwise(
     api: Api, pool: Pool, name: str
 ) -> None:
     """H06: a tenant without a quota of CPU does not drive all others, and the cluster's DNS, from the last node."""
@@ -201,7 +201,7 @@ async def test_a_manual_claim_waits_for_an_administrator(api: Api, pool: Pool, n
 
 
 async def test_a_subnamespace_uses_a_claim_by_its_name(api: Api, trees: Trees, pool: Pool, name: str) -> None:
-    """E13: Reserved until somebody uses it; what is below uses it, too, but nothing in a Subtenant."""
+    """E13: Reserved until a namespace uses it; namespaces below use it, too, except Subtenants."""
     await pool.add(1)
     await api.make_tenant(name)
     team = await trees.make(name, "team")

@@ -76,7 +76,7 @@ async def test_a_node_that_is_not_ready_for_long_is_replaced(api: Api, pool: Poo
     await degraded(api, name, f"not ready: '{first}'")
     found = await api.get(SliceClaim.resource, "fast", name)
     assert found["status"]["nodes"] == [first, second]
-    # A node that has not been ready for long was ready before: of when it says that this ended nobody is told alone.
+    # A node that is not ready for long was ready before; its report of the change wakes no controller by itself.
     await _say(api, first, "True")
     await sound(api, name)
     await fail(api, first, seconds=900)

@@ -136,7 +136,7 @@ async def nodes_of_pods(api: Api, namespace: str) -> list[str]:
 
 
 async def foreign(api: Api, called: str) -> None:
-    """Make a namespace of nobody's."""
+    """Create a namespace without a tenant."""
     await api.create(Namespace.resource, {"metadata": {"name": called}})
 
 
@@ -185,7 +185,7 @@ async def test_others_leave_and_the_tenants_pods_come(farm: Api, name: str) -> N
         found = [await farm.get(Node.resource, each) for each in bound["status"]["nodes"]]
         return not any(marks.SLICE in str(node["metadata"].get("labels")) + str(node["spec"]) for node in found)
 
-    await until(back, "the nodes are everybody's")
+    await until(back, "the nodes are shared again")
     await farm.gone(Slice.resource, slice_)
 
 
@@ -220,7 +220,7 @@ async def test_budgets_are_kept_and_lonely_pods_are_named_until_the_grace_period
 
 
 async def test_the_node_with_the_fewest_pods_is_taken(farm: Api, name: str) -> None:
-    """E12: a claim disturbs as few as it can; it is Reserved while nobody uses it, and others' pods run on."""
+    """E12: a claim disturbs as few as it can; it is Reserved while no namespace uses it, and other pods continue."""
     other = f"{name}-o"
     await foreign(farm, other)
     await deploy(farm, other, "theirs", "few2", 2)

@@ -1,4 +1,4 @@
-"""The runtime of pods on a slice: its tenant's choice, and nobody else's."""
+"""The runtime of pods on a slice: only its tenant chooses."""
 
 from __future__ import annotations
 

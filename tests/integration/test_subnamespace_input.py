@@ -250,6 +250,6 @@ def documents(draw: st.DrawFn) -> Json:
 )
 @given(value=documents())
 async def test_they_agree_on_whatever_comes(api: Api, core: str, value: Json) -> None:
-    """E15: the same verdict on Subnamespaces that nobody thought of."""
+    """E15: the same verdict on random Subnamespaces."""
     said = await refused_there(api, core, value)
     assert bool(refused_here(value)) == bool(said), (refused_here(value), said)

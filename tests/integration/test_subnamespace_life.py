@@ -187,18 +187,18 @@ async def test_a_parent_is_blind_to_its_subtenant_and_can_delete_it(
     [
         pytest.param([{"kind": "User", "name": "alice"}], "must not name you", id="the creator"),
         pytest.param([{"kind": "User", "name": "bob"}], "an owner of the parent", id="another owner of the parent"),
-        pytest.param([{"kind": "Group", "name": "system:authenticated"}], "must not", id="a group of everybody's"),
+        pytest.param([{"kind": "Group", "name": "system:authenticated"}], "must not", id="a group of all users"),
         pytest.param(
             [{"kind": "ServiceAccount", "name": "default", "namespace": "kube-system"}],
             "ServiceAccount",
-            id="a service account, whose token somebody may make",
+            id="a service account, whose token a user can issue",
         ),
     ],
 )
 async def test_a_parent_cannot_be_its_subtenants_owner(  # noqa: PLR0917 - fixtures and a table
     api: Api, tenancy: LocalCluster, tmp_path: Path, name: str, owners: list[dict[str, str]], message: str
 ) -> None:
-    """E05: nobody of the parent's becomes an owner below."""
+    """E05: no owner of the parent becomes an owner below."""
     both = [{"kind": "User", "name": "alice"}, {"kind": "User", "name": "bob"}]
     await api.make_tenant(name, owners=both)
     mine = subnamespace_json("mine", {"mode": "Subtenant", "owners": owners})
@@ -275,7 +275,7 @@ async def test_a_tenant_takes_its_whole_tree_with_it(api: Api, trees: Trees, nam
         await trees.namespace_gone(namespace)
 
 
-async def test_what_was_deleted_while_nobody_looked_is_cleaned_up(
+async def test_deletions_while_the_operator_was_down_are_cleaned_up(
     api: Api, trees: Trees, operator: Operator, name: str
 ) -> None:
     """A finalizer keeps the Subnamespace until its namespace is gone, whether or not an operator runs."""
@@ -315,7 +315,7 @@ async def test_a_tenants_limits_hold(api: Api, trees: Trees, name: str) -> None:
 async def test_a_suspension_closes_the_whole_tree_and_its_end_opens_it(
     api: Api, trees: Trees, tenancy: LocalCluster, tmp_path: Path, name: str
 ) -> None:
-    """E02: nobody but administrators reads or writes anywhere in the tree, subtenants included; all comes back."""
+    """E02: only administrators read or write in the tree, subtenants included; all rights return."""
     await api.make_tenant(name)
     inside = await trees.make(name, "customer", subtenant("carl"))
     await api.patch(Tenant.resource, name, {"spec": {"suspended": True}})
@@ -344,7 +344,7 @@ async def test_a_suspension_closes_the_whole_tree_and_its_end_opens_it(
 async def test_labels_that_a_spec_no_longer_names_go_and_those_of_others_stay(
     api: Api, operator: Operator, trees: Trees, name: str
 ) -> None:
-    """E20: with one write, also in a namespace that was adopted, and whoever works the spec off."""
+    """E20: with one write, also in an adopted namespace, and for any operator."""
     rules = {"labels": {"allowed": ["cost-*"]}, "annotations": {"allowed": ["cost-*", "note"]}}
     await api.make_tenant(name, namespaces=rules)
     old = f"{name}-old"
@@ -394,7 +394,7 @@ async def test_nothing_is_written_twice(api: Api, trees: Trees, operator: Operat
         await asyncio.sleep(0.5)
         return last == before and await _counted(api, name, top, low, *others)
 
-    await until(settled, "nobody else writes here any more")
+    await until(settled, "no other client writes here any more")
     since = operator.log.stat().st_size
     await operator.start()
     await operator.leads()

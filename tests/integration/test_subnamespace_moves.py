@@ -41,7 +41,7 @@ async def test_a_workspace_moves_with_what_is_in_it(api: Api, trees: Trees, name
     await until(relabelled, "what is below says its new place")
 
 
-async def test_nobody_moves_what_they_may_not_delete(
+async def test_a_move_needs_the_right_to_delete(
     api: Api, trees: Trees, tenancy: LocalCluster, tmp_path: Path, name: str
 ) -> None:
     """Point 6: the API server asks whether the mover may take it away where it is."""

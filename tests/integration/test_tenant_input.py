@@ -155,7 +155,7 @@ LATE: list[tuple[Json, str]] = [
 async def test_what_the_schema_cannot_see_is_a_condition_that_resolves_once_corrected(
     api: Api, operator: Operator, name: str, spec: Json, words: str
 ) -> None:
-    """E01, B03: nobody is let into a half-made tenant, and a corrected one becomes ready."""
+    """E01, B03: an incomplete tenant admits no user, and a corrected one becomes ready."""
     await api.create(Tenant.resource, tenant_json(name, **spec))
     tenant = await api.condition(name, reasons.STALLED, holds=True, reason=reasons.INVALID_SPEC)
     stalled = find(tenant.status.conditions, reasons.STALLED)

@@ -196,7 +196,7 @@ async def _drop_quota(api: Api, name: str) -> None:
 
 
 async def _scope_quota(api: Api, name: str) -> None:
-    """Scopes never change: whoever wants some deletes the quota and makes another, with our labels on it."""
+    """Scopes never change: a user deletes the quota and creates another one, with our labels."""
     live = await api.get(ResourceQuota.resource, "tenantry-quota", name)
     value: Json = {
         "metadata": {"name": "tenantry-quota", "labels": live["metadata"]["labels"]},
@@ -270,7 +270,7 @@ EDITS: list[Edit] = [
 
 
 def _content(value: Json) -> Json:
-    """Return what somebody decided about an object."""
+    """Return the decision about an object."""
     volatile = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields")
     metadata = {key: each for key, each in value["metadata"].items() if key not in volatile}
     return {**{key: each for key, each in value.items() if key != "status"}, "metadata": metadata}

@@ -1,4 +1,4 @@
-"""A suspended tenant on a real API server: nobody but administrators reads or writes, nothing is lost."""
+"""A suspended tenant on a real API server: only administrators read or write, and no data is lost."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ async def test_the_owner_neither_reads_nor_writes_while_suspended_and_does_again
 async def test_programs_lose_their_rights_and_get_no_new_tokens(
     api: Api, operator: Operator, tenancy: LocalCluster, name: str, tmp_path: Path
 ) -> None:
-    """E02: a token that was got before reads nothing, and nobody of the tenant gets another one."""
+    """E02: an earlier token reads nothing, and no user of the tenant gets a new one."""
     user = f"{name}-alice"
     await api.make_tenant(name, owners=[{"kind": "User", "name": user}])
     await _account(api, name, "robot")
@@ -162,7 +162,7 @@ async def test_programs_lose_their_rights_and_get_no_new_tokens(
     assert operator.is_running
 
 
-async def test_even_somebody_with_rights_over_the_whole_cluster_is_told_why_not(
+async def test_a_user_with_cluster_wide_rights_gets_the_reason_of_the_refusal(
     api: Api, operator: Operator, tenancy: LocalCluster, name: str, tmp_path: Path
 ) -> None:
     """E02: the policy's half, for who has rights by a ClusterRoleBinding; reads are RBAC's half and stay."""
@@ -198,7 +198,7 @@ async def test_even_somebody_with_rights_over_the_whole_cluster_is_told_why_not(
 
 
 async def test_kubectl_create_token_is_refused(api: Api, operator: Operator, tenancy: LocalCluster, name: str) -> None:
-    """E02: as a person types it, as somebody who may edit anywhere but is no administrator of tenants."""
+    """E02: as a user types it, with the right to edit everywhere but not to administer tenants."""
     await api.make_tenant(name)
     await _account(api, name, "robot")
     await _suspend(api, name)
@@ -209,7 +209,7 @@ async def test_kubectl_create_token_is_refused(api: Api, operator: Operator, ten
 
 
 async def test_administrators_go_on(api: Api, operator: Operator, name: str) -> None:
-    """E02: somebody has to be able to look, and to put things right."""
+    """E02: administrators can still read and repair."""
     await api.make_tenant(name, suspended=True)
     await api.create(CONFIG_MAPS, {"metadata": {"name": "by-an-administrator"}}, name)
     assert await api.find(CONFIG_MAPS, "by-an-administrator", name)
@@ -265,7 +265,7 @@ async def _pods(api: Api, namespace: str) -> dict[str, str]:
 
 
 async def test_every_foreign_binding_is_closed_and_given_back_exactly(api: Api, operator: Operator, name: str) -> None:
-    """E02: whatever it is called, whoever it is for, also one that is made while the tenant is suspended."""
+    """E02: for every name and subject, also a binding created while the tenant is suspended."""
     await api.make_tenant(name)
     subjects: list[Json] = [
         {"kind": "User", "name": "zoe", "apiGroup": RBAC},
@@ -277,7 +277,7 @@ async def test_every_foreign_binding_is_closed_and_given_back_exactly(api: Api, 
         await api.create(
             RoleBinding.resource, {"metadata": {"name": each}, "roleRef": role, "subjects": subjects}, name
         )
-    await api.create(RoleBinding.resource, {"metadata": {"name": "nobody"}, "roleRef": role}, name)
+    await api.create(RoleBinding.resource, {"metadata": {"name": "empty"}, "roleRef": role}, name)
     before = await _bindings(api, name)
     await _suspend(api, name)
     assert all(not value["subjects"] for value in (await _bindings(api, name)).values())
@@ -308,7 +308,7 @@ async def _bindings(api: Api, namespace: str) -> dict[str, Json]:
     }
 
 
-async def test_nobody_prepares_a_binding_that_outlives_a_suspension(
+async def test_a_binding_cannot_outlive_a_suspension(
     api: Api, operator: Operator, tenancy: LocalCluster, name: str, tmp_path: Path
 ) -> None:
     """E02: an owner writes no rubbish where the operator keeps the subjects; who has it there loses the rights, too."""
@@ -409,7 +409,7 @@ async def test_a_suspended_tenant_can_be_deleted(api: Api, operator: Operator, n
 
 
 async def test_a_tenant_can_be_made_suspended(api: Api, operator: Operator, name: str) -> None:
-    """E02: nobody is ever in."""
+    """E02: no user ever has access."""
     await api.create(Tenant.resource, tenant_json(name, suspended=True))
     await api.condition(name, reasons.SUSPENDED, holds=True)
     assert "subjects" not in await api.get(RoleBinding.resource, "tenantry-owner", name)

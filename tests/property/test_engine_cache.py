@@ -44,7 +44,7 @@ class CacheMachine(RuleBasedStateMachine):
     """A server, what is on its way from it, and a cache.
 
     `known` is the version of each key that a reconciler has been told of or has made itself (0: that there is none):
-    in the end that must be the truth, or somebody's change woke nobody.
+    in the end they must match the server, or a change has woken no reconciler.
     """
 
     def __init__(self) -> None:
@@ -71,12 +71,12 @@ class CacheMachine(RuleBasedStateMachine):
         return thing
 
     @rule(key=KEYS, colours=COLOURS)
-    def somebody_writes(self, key: str, colours: tuple[str, ...]) -> None:
+    def another_client_writes(self, key: str, colours: tuple[str, ...]) -> None:
         """Another client writes."""
         self._store(key, colours)
 
     @rule(key=KEYS)
-    def somebody_deletes(self, key: str) -> None:
+    def another_client_deletes(self, key: str) -> None:
         """Anybody deletes."""
         if self.truth.pop(key, None) is not None:
             self.revision += 1
@@ -226,7 +226,7 @@ class CacheMachine(RuleBasedStateMachine):
             assert self.cache.by_index("colour", colour) == [thing for thing in objects if colour in thing.colours]
 
     def teardown(self) -> None:
-        """Once everything has arrived, the cache is the truth, and everybody was told."""
+        """Once everything has arrived, the cache matches the server, and every listener was woken."""
         if self.lossy and self.listing is None:
             self.a_list_begins()
         while self.listing is not None:
@@ -242,7 +242,7 @@ class CacheMachine(RuleBasedStateMachine):
         assert {thing.key: thing for thing in self.cache} == self.truth
         for key in "abc":
             found = self.truth.get(key)
-            assert self.known.get(key, 0) == (found.version if found else 0), "a change that woke nobody"
+            assert self.known.get(key, 0) == (found.version if found else 0), "a change that woke no reconciler"
 
 
 CacheMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)

@@ -1,4 +1,4 @@
-"""The work queue under any order of events: nothing lost, nothing twice at once, nobody starved, nobody too busy."""
+"""The work queue under any order of events: no key lost, none handed out twice at once, none starved."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class QueueMachine(RuleBasedStateMachine):
             )
             return
         assert key not in self.working, "never worked on twice at once"
-        assert key in self.asked, "nothing is handed out that nobody asked for"
+        assert key in self.asked, "only added keys are handed out"
         del self.asked[key]
         self.working.add(key)
         self.taken.setdefault(key, []).append(self.now)
@@ -129,7 +129,7 @@ class QueueMachine(RuleBasedStateMachine):
                 assert wake <= due
 
     @invariant()
-    def nobody_is_too_busy(self) -> None:
+    def no_key_is_handed_out_twice_at_once(self) -> None:
         """A key is handed out no oftener than the burst and the rate allow, but for a few quick retries."""
         for times in self.taken.values():
             window = times[-BUSY_BURST - 10 :]

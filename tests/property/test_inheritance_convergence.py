@@ -48,13 +48,13 @@ def _source(draw: st.DrawFn, resource: Resource, name: str) -> Json:
     if annotation is not None:
         metadata["annotations"] = {"tenantry.dev/inherit": annotation}
     if draw(st.integers(0, 5)) == 0:
-        metadata["ownerReferences"] = [{"uid": "somebody", "controller": True}]
+        metadata["ownerReferences"] = [{"uid": "another", "controller": True}]
     return {**_object(resource, draw(st.sampled_from(["one", "two"]))), "metadata": metadata}
 
 
 @st.composite
 def _leftover(draw: st.DrawFn, resource: Resource, name: str, child: str) -> Json | None:
-    """Return what is in a child already: nothing, somebody else's, or a copy, as it was or edited by hand."""
+    """Return what is in a child already: nothing, a foreign object, or a copy, unmodified or edited."""
     what = draw(st.sampled_from(["nothing", "nothing", "foreign", "copy", "edited", "moved"]))
     if what == "nothing":
         return None
@@ -227,7 +227,7 @@ def _wanted(source: Json | None, spec: SubnamespaceSpec, field: InheritanceMode,
 def test_children_come_to_have_what_they_should(
     world: World, specs: dict[str, SubnamespaceSpec], teams: dict[str, str], faults: list[str]
 ) -> None:
-    """E06: whatever was there and whatever was lost; nothing of somebody else's is touched."""
+    """E06: from any world and after any loss; foreign objects are not changed."""
     before = {key: value for key, value in world.objects.items() if MARK not in _labels(value)}
     operator = _Operator(world, specs, teams, faults)
     operator.settle()

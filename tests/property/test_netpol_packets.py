@@ -162,7 +162,7 @@ class Draw:
 
 
 def matrix(cluster: Cluster, world: NetworkState) -> list[tuple[Endpoint, ConnectionAttempt, bool]]:
-    """Return everybody to everybody, at all ports of both protocols, by both families."""
+    """Return all pairs of pods, at all ports of both protocols, by both families."""
     places = [*cluster.pods, cluster.fabric.outside()]
     attempts = [
         (source, ConnectionAttempt(source=own, target=other, port=port, protocol=protocol))

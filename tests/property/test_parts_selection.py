@@ -150,7 +150,7 @@ def test_nodes_are_set_aside_and_what_a_kubelet_resets_is_put_back(world: dict[s
 
 
 def test_it_is_said_what_would_fit_and_why_nodes_are_not_taken() -> None:
-    """E20: the nearest that would fit, what each node has left, and names that nobody has."""
+    """E20: the nearest that would fit, what each node has left, and names without a node."""
     nodes = [
         PartNode(name="a", labels=SHARED, room=Size(4000, 4096), others=Size(3000, 0)),
         PartNode(name="b", labels=SHARED, room=Size(4000, 4096)),

@@ -1,4 +1,4 @@
-"""Whoever writes, and however late: the sums over a tree are never more than the whole, and it ends as it should."""
+"""For any writer and any delay: the sums over a tree never exceed the whole, and the tree converges."""
 
 from __future__ import annotations
 
@@ -351,7 +351,7 @@ class Story:
                 cluster.use(namespace, chance.choice(list(cluster.whole)), chance.choice([1, 2, -1]))
 
     def _is_allowed(self, child: ShareRequest) -> bool:
-        """Ask some operator, as late as it may be; now and then nobody is asked."""
+        """Run some operator, however late it is; sometimes run none."""
         if self.chance.random() < 0.05:
             return True
         shares = [operator.planner.tree.shares.get(child.uid) for operator in self.operators]
@@ -485,7 +485,7 @@ def assert_exact(cluster: Cluster) -> None:
 @settings(max_examples=1500)
 @given(st.integers(0, 2**40))
 def test_the_sum_is_never_more_than_the_whole(seed: int) -> None:
-    """E09: with several operators, writes that are late, lost or answered to nobody, and crashes between any two."""
+    """E09: with several operators, late writes, lost writes and responses, and crashes between any two."""
     story = Story(seed)
     story.run(story.chance.randint(20, 250))
     operator = story.settle()

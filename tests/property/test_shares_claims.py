@@ -1,4 +1,4 @@
-"""Claims of nodes in a tree of shares: charged once, whoever uses them, and never more than there is."""
+"""Claims of nodes in a tree of shares: charged once for any number of users, and never more than the quota."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class World:
         self.settle()
 
     def release(self, name: str) -> None:
-        """End a claim that nobody uses."""
+        """End a claim without users."""
         del self.claims[name]
         self.tree.drop_request(name)
         self.settle()
@@ -126,7 +126,7 @@ class World:
 
 
 def test_a_claim_is_charged_and_given_back() -> None:
-    """X03: its nodes' CPUs are nobody else's, also not its own namespace's, until it ends."""
+    """X03: no other namespace, not even its own, can use its nodes' CPUs until it ends."""
     world = World(WHOLE)
     world.child("web", CORE, cpu=10)
     world.claim("fast", CORE, 16)
@@ -186,7 +186,7 @@ def test_a_child_that_uses_the_claim_of_its_parent_has_its_share_of_it() -> None
 
 
 def test_what_is_held_twice_below_a_namespace_is_no_more_than_its_share() -> None:
-    """X03: a claim and its user in a Subnamespace hold one share; whoever looks at it anew gives it no second one."""
+    """X03: a claim and its user in a Subnamespace hold one share; a restarted operator gives it no second one."""
     world = World(WHOLE)
     world.child("a", CORE, cpu=13)
     world.claim("fast", "a", 13)
@@ -229,7 +229,7 @@ def test_a_tree_that_is_read_anew_knows_what_claims_hold() -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(5, 40))
 def test_what_is_held_is_never_more_than_there_is(chance: random.Random, steps: int) -> None:
-    """X03: namespaces and claims together, whatever is asked for and whoever uses what; and it comes to rest."""
+    """X03: namespaces and claims together, for any requests and users; and the tree converges."""
     world = World(WHOLE)
     for _ in range(steps):
         spaces = list(world.namespaces)

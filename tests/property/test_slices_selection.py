@@ -114,10 +114,10 @@ def test_what_is_held_counts(nodes: list[NodeFacts], spec: SliceClaimSpec) -> No
 
 
 @given(NODES, SPECS, st.integers(0, 4))
-def test_so_many_nodes_stay_everybodys(nodes: list[NodeFacts], spec: SliceClaimSpec, shared: int) -> None:
-    """H06: whoever claims, unless there were fewer before; and what is left is chosen from as ever."""
+def test_the_configured_number_of_nodes_stays_shared(nodes: list[NodeFacts], spec: SliceClaimSpec, shared: int) -> None:
+    """H06: for any claim, unless there were fewer before; the choice among the others does not change."""
     choice = select(spec, nodes, shared=shared)
-    before = {node.name for node in nodes if node.is_everybodys}
+    before = {node.name for node in nodes if node.is_shared}
     after = before.difference(choice.nodes)
     assert len(after) >= min(shared, len(before))
     kept = {name for name, why in choice.refused.items() if why.startswith("kept for everybody, by")}
@@ -132,12 +132,12 @@ def test_so_many_nodes_stay_everybodys(nodes: list[NodeFacts], spec: SliceClaimS
             assert select(spec, [node for node in nodes if node.name not in left]).short
 
 
-def test_what_somebody_contributed_is_theirs_to_the_last_node() -> None:
-    """E19: such a node is not everybody's: whom it is for can have it, and it keeps no other one from being claimed."""
+def test_contributed_nodes_do_not_count_as_shared() -> None:
+    """E19: such a node is not shared: its tenant can claim it, and it does not block other nodes."""
     own = NodeFacts(name="own", labels={CONTRIBUTED_BY: "lab"})
     new = NodeFacts(name=f"{CONTRIBUTED}x")
-    assert not own.is_everybodys
-    assert not new.is_everybodys
+    assert not own.is_shared
+    assert not new.is_shared
     one, two = NodeFacts(name="one"), NodeFacts(name="two")
     assert select(SliceClaimSpec(), [own, one], tenant="lab", shared=1).nodes == ("own",)
     choice = select(SliceClaimSpec(count=2), [one, two], tenant="lab", shared=1)
@@ -165,7 +165,7 @@ def test_a_claim_on_500_nodes_takes_no_more_than_it_needs() -> None:
 
 
 def test_it_is_said_what_would_fit_and_why_nodes_are_not_taken() -> None:
-    """E12: the nearest that would fit; names that nobody has; control planes never."""
+    """E12: the nearest that would fit; names without a node; control planes never."""
     master = {"node-role.kubernetes.io/control-plane": ""}
     nodes = [
         NodeFacts(name="m", labels=master),

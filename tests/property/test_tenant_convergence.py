@@ -173,14 +173,14 @@ def _assert_is_desired(world: World, value: Tenant) -> None:
         assert {key: text for key, text in labels.items() if key != "team"} == wanted["metadata"]["labels"]
     ours = {(child.object.resource, child.object.key) for child in children}
     for (resource, key), live in world.objects.items():
-        # What lost our label while nobody looked is nobody's to delete.
+        # An object that lost our label meanwhile must not be deleted.
         if (key.startswith("acme/tenantry-") or key == "tenantry-acme") and is_labelled(live):
             assert (resource, key) in ours, "nothing of an earlier spec is left"
     for (resource, key), live in world.objects.items():
         if resource == RoleBinding.resource and key.startswith("acme/"):
             closed = SUSPENDED_SUBJECTS in (live["metadata"].get("annotations") or {})
-            assert not (value.spec.suspended and live.get("subjects")), "nobody is in a suspended tenant"
-            assert value.spec.suspended or not closed, "everybody is back"
+            assert not (value.spec.suspended and live.get("subjects")), "no binding of a suspended tenant has subjects"
+            assert value.spec.suspended or not closed, "all subjects are restored"
 
 
 def _settle(world: World, value: Tenant) -> int:
@@ -250,7 +250,7 @@ def test_the_owners_binding_is_never_made_before_what_limits_and_isolates(value:
     raise AssertionError("it does not settle")
 
 
-@given(TENANTS, SUBJECTS, st.sampled_from(["nobody", "another tenant"]))
+@given(TENANTS, SUBJECTS, st.sampled_from(["no owner", "another tenant"]))
 def test_a_foreign_namespace_is_never_changed(value: Tenant, subjects: list[Json], owner: str) -> None:
     """E01: not even where its labels claim to be ours; the condition says why, and it resolves itself."""
     world = World()

@@ -101,7 +101,7 @@ class Api:
         return tenant
 
     async def open(self, namespace: str) -> None:
-        """Wait until those who own a namespace of a tenant can work in it, unless nobody may.
+        """Wait until those who own a namespace of a tenant can work in it, unless no user may.
 
         The API server looks at the bindings that it knows: it is told of a new one a moment after that was written.
         Pods have to wait for the ServiceAccount that the controller-manager makes in each namespace.
@@ -120,7 +120,7 @@ class Api:
         await until(so, f"the owners of {namespace} have their rights", seconds=3 * SECONDS)
 
     async def may(self, subject: Json, verb: str, group: str, plural: str, namespace: str = "") -> bool:
-        """Tell whether the API server knows that somebody, as RBAC names them, may do something."""
+        """Return whether the API server knows that a subject of RBAC has a right."""
         whole = f"system:serviceaccount:{subject.get('namespace')}:{subject['name']}"
         who: Json = {
             "User": {"user": subject["name"]},

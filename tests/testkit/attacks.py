@@ -132,7 +132,7 @@ API = [
     _read("API-6", "who else is here", "/api/v1/namespaces"),
     _read("API-7", "who the customers are", f"/apis/{_OURS}/tenants"),
     _read("API-8", "another tenant's secrets", _core(VICTIM, "secrets")),
-    _read("API-9", "everybody's secrets", "/api/v1/secrets"),
+    _read("API-9", "all Secrets", "/api/v1/secrets"),
     _read("API-10", "what a pod of another tenant prints", _core(VICTIM, "pods", "web", "log")),
     _make("API-11", "a shell in a pod of another tenant", _core(VICTIM, "pods", "web", "exec"), "PodExecOptions", {}),
     _delete("API-12", "the end of another tenant", f"/apis/{_OURS}/tenants/{VICTIM}"),
@@ -143,7 +143,7 @@ API = [
 ADMISSION = [
     _delete("ADM-1", "no more rules", f"{_ADMIT}/validatingadmissionpolicies/tenantry-rules-pods"),
     _make(
-        *("ADM-2", "everybody's objects, before they are stored", f"{_ADMIT}/mutatingwebhookconfigurations"),
+        *("ADM-2", "all objects, before they are stored", f"{_ADMIT}/mutatingwebhookconfigurations"),
         *("MutatingWebhookConfiguration", {"webhooks": [{"name": "a.evil.example"}]}),
     ),
     _patch("ADM-3", "looser rules", f"/apis/{_OURS}/tenancydefaults/default", {"spec": {"rules": None}}),
@@ -184,7 +184,7 @@ QUOTA = [
         *("QUO-5", "more than its share", "exceeded quota"),
         container={"resources": {"requests": {"cpu": "64"}, "limits": {"cpu": "64"}}},
     ),
-    _pod("QUO-6", "a place before everybody else's pods", "priorityClass", priorityClassName="system-cluster-critical"),
+    _pod("QUO-6", "priority over all other pods", "priorityClass", priorityClassName="system-cluster-critical"),
 ]
 
 _PATHS: Json = {
@@ -223,7 +223,7 @@ NETWORK = [
         {"rules": [{"host": "www.shop.example", "http": _PATHS}]},
     ),
     _in_own(
-        *("NET-9", "everybody's visitors", "hostnames", _group(_NET, OWN, "ingresses"), "Ingress"),
+        *("NET-9", "all visitors", "hostnames", _group(_NET, OWN, "ingresses"), "Ingress"),
         {"defaultBackend": {"service": {"name": "x", "port": {"number": 1}}}},
     ),
 ]
@@ -248,7 +248,7 @@ STORAGE = [
             "resources": {"requests": {"storage": "1Gi"}},
         },
     ),
-    _read("STO-3", "everybody's volumes", "/api/v1/persistentvolumes"),
+    _read("STO-3", "all volumes", "/api/v1/persistentvolumes"),
     _pod(
         *("STO-4", "the node's files", "podSecurity.hostPath"),
         volumes=[{"name": "h", "hostPath": {"path": "/"}}],

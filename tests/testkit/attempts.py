@@ -108,7 +108,7 @@ async def make_careless(api: Api, name: str, user: str, **spec: object) -> Tenan
 
 
 async def careless(api: Api, namespace: str, user: str) -> None:
-    """Wait until the API server knows that somebody has every right in a namespace, and on all namespaces."""
+    """Wait until the API server knows that a user has every right in a namespace, and on all namespaces."""
     subject = {"kind": "User", "name": user}
 
     async def so() -> bool:

@@ -71,7 +71,7 @@ class _Metadata(_Read, frozen=True):
 
 
 class Policy(_Read, frozen=True):
-    """A NetworkPolicy, whoever wrote it."""
+    """A NetworkPolicy of any author."""
 
     metadata: _Metadata
     spec: _Spec

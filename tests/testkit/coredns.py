@@ -23,7 +23,7 @@ USER = "system:serviceaccount:kube-system:coredns"
 """Who CoreDNS is to the API server: it may read only what docs/concepts/dns.md says."""
 
 _LOCALHOST = "127.0.0.1"
-# The most talkative that an administrator can make it: everybody may ask for a transfer, and reverse names that are not
+# The least restrictive configuration: any client may ask for a transfer, and reverse names that are not
 # the cluster's are asked for elsewhere. The second server expands search lists itself; the third one is "elsewhere".
 _COREFILE = """
 .:{main} {{
@@ -152,7 +152,7 @@ async def _get_ready(port: int) -> bytes:
         writer.write_eof()
         return await reader.readline()
     finally:
-        # One of DNS may break the connection off: a socket that nobody closes fails whatever test runs later.
+        # One of DNS may break the connection off: an open socket fails a later test.
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()

@@ -223,7 +223,7 @@ async def _pump(answer: aiohttp.ClientResponse, response: web.StreamResponse) ->
 
 
 def _swallow(_: web.StreamResponse) -> None:
-    """Take an answer that nobody gets."""
+    """Drop a response."""
 
 
 def _hang_up(request: web.Request) -> web.Response:

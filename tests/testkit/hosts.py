@@ -78,12 +78,12 @@ async def register(api: Api) -> dict[str, str]:
 
 
 async def known(api: Api, *hosts: str) -> None:
-    """Wait until hosts are somebody's."""
+    """Wait until a tenant has hosts."""
 
     async def so() -> bool:
         return (await register(api)).keys() >= set(hosts)
 
-    await until(so, f"{hosts} are somebody's")
+    await until(so, f"{hosts} are in the register")
 
 
 async def taken(person: Api, namespace: str, *hosts: str) -> list[str]:
@@ -93,7 +93,7 @@ async def taken(person: Api, namespace: str, *hosts: str) -> list[str]:
 
 @asynccontextmanager
 async def gateway_api(api: Api) -> AsyncGenerator[None]:
-    """Have a cluster serve the kinds of the Gateway API, without their schemas, and give them to whoever is admin."""
+    """Have a cluster serve the kinds of the Gateway API, without their schemas, and allow admins to use them."""
     role = {
         "metadata": {"name": "gateways", "labels": {"rbac.authorization.k8s.io/aggregate-to-admin": "true"}},
         "rules": [{"apiGroups": [GATEWAY_GROUP], "resources": ["*"], "verbs": ["*"]}],

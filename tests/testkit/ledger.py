@@ -2,7 +2,7 @@
 
 It knows nothing of how shares are moved: only that, for every key, neither the sum of what the ResourceQuotas of a tree
 say nor the sum of what is in force may ever be more than `TenantResourceQuota.status.hard`. Where it looks at claims of
-nodes, too, what these hold that nobody uses yet counts as well.
+nodes, too, their unused part counts as well.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Ledger:
     """Everything that happened to ResourceQuotas and TenantResourceQuotas.
 
     Args:
-        client: Reads as an administrator; nobody else uses it.
+        client: Reads as an administrator; no other code uses it.
         claims: Look at claims of nodes, too; no namespace may use any then.
     """
 

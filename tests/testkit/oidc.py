@@ -78,7 +78,7 @@ class Provider:
         return old
 
     async def login(self, person: str) -> str:
-        """Log in as `kubectl oidc-login` does, as somebody whom the provider knows, and return the ID token."""
+        """Log in as `kubectl oidc-login` does, as a user of the provider, and return the ID token."""
         verifier, state, nonce = (secrets.token_urlsafe(32) for _ in range(3))
         asked = {
             "response_type": "code",
@@ -129,7 +129,7 @@ class Provider:
         return web.json_response({"keys": [self.key.as_dict(private=False)]})
 
     async def authorize(self, request: web.Request) -> web.Response:
-        """Give a code to somebody who is known; their browser would have shown who they are."""
+        """Give a code to a known user; a browser would have logged the user in."""
         asked = dict(request.query)
         if (
             asked["client_id"] != CLIENT_ID
@@ -142,7 +142,7 @@ class Provider:
         raise web.HTTPFound(URL(REDIRECT).with_query(code=code, state=asked["state"]))
 
     async def token(self, request: web.Request) -> web.Response:
-        """Give a token for a code, once, to whoever asked for that."""
+        """Give a token for a code once, to the client that requested the code."""
         form = await request.post()
         asked = self._codes.pop(str(form["code"]), None)
         challenge = _b64(hashlib.sha256(str(form["code_verifier"]).encode()).digest())
@@ -160,7 +160,7 @@ def unsigned(claims: Json) -> str:
 
 
 def signed_with_public_key(claims: Json, key: RSAKey) -> str:
-    """Return a token signed with what everybody knows, as if that were a secret; joserfc does not do that."""
+    """Return a token signed with a public value as the secret; joserfc refuses to do that."""
     body = _unsigned({"alg": "HS256", "kid": key.kid}, claims)
     return f"{body}.{_b64(hmac.digest(key.as_pem(private=False), body.encode(), 'sha256'))}"
 

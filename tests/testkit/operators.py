@@ -127,7 +127,7 @@ class Operator:
         Args:
             since: Where in the log to begin; see `calm`.
             names: As of `written`.
-            controller: Whose looks; everybody's, where none is given.
+            controller: The controller to count; all of them by default.
         """
         by = f'"controller": "{controller}"' if controller else ""
         return [each for each in self._told(since, *names) if '"message": "reconciled"' in each and by in each]

@@ -31,7 +31,7 @@ CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "Clu
 
 
 class Pool:
-    """Nodes that no other test has, told from others by a label; and one that stays everybody's, without it.
+    """Nodes for one test, with a label, and a shared node without it.
 
     Args:
         api: An administrator.
@@ -119,7 +119,7 @@ class Pool:
         return await self.api.get(Node.resource, name)
 
     async def _beat(self) -> None:
-        """Have them live, as their kubelets would: a node of which nobody hears is not ready after a while."""
+        """Renew their leases, as kubelets do: a silent node becomes not ready."""
         while True:
             now = {"spec": {"renewTime": rfc3339_micro(dt.datetime.now(dt.UTC))}}
             for each in self._all():
@@ -140,7 +140,7 @@ class Pool:
 
 
 async def give_every_node(api: Api) -> None:
-    """Let claims have every node of a cluster that is the test's own: nobody else needs one."""
+    """Let claims take every node of a cluster that only this test uses."""
     value = {"metadata": {"name": DEFAULTS}, "spec": {"slices": {"sharedNodes": 0}}}
     await api.create(TenancyDefaults.resource, value)
 
@@ -194,17 +194,17 @@ def slice_marks(node: Json) -> tuple[str, str, set[str]]:
 
 
 async def free(pool: Pool, names: list[str]) -> None:
-    """Wait until nodes are everybody's."""
+    """Wait until nodes are shared again."""
 
     async def so() -> bool:
         return all([slice_marks(await pool.node(each)) == ("", "", set()) for each in names])
 
-    await until(so, f"{names} are everybody's")
+    await until(so, f"{names} are shared again")
 
 
 @asynccontextmanager
 async def node_writer(api: Api, people: People, who: str, node: str) -> AsyncGenerator[Api]:
-    """Give the API server as somebody sees it who may write all nodes, as agents of clusters do."""
+    """Connect as a user who may write all nodes, as agents of clusters do."""
     rule = {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["*"]}
     await api.create(CLUSTER_ROLES, {"metadata": {"name": who}, "rules": [rule]})
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": who}

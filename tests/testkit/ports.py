@@ -27,7 +27,7 @@ _ports = _all()
 
 
 def free(count: int) -> list[int]:
-    """Choose ports that nobody has, for UDP and TCP."""
+    """Choose unused ports, for UDP and TCP."""
     return list(islice(filter(_is_free, _ports), count))
 
 

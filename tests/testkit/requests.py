@@ -44,7 +44,7 @@ class People:
 
 
 async def decide(who: Api, request: type[Request], name: str, namespace: str = "", **status: object) -> Json:
-    """Write a decision as somebody."""
+    """Write a decision as a user."""
     patch = {"status": status or {"decision": "Approved"}}
     data = await who.client.merge_patch(request.resource, namespace, name, patch, subresource="status")
     return msgspec.json.decode(data)
@@ -65,14 +65,14 @@ async def said(
 
 
 async def granted(who: Api, administrator: Api, name: str, namespace: str) -> None:
-    """Have somebody ask for the role edit in a namespace, an administrator approve, and the operator give it."""
+    """Request the role edit in a namespace as a user, approve it as an administrator, and wait for the grant."""
     await ask(who, RoleRequest, role_request(name), namespace)
     await decide(administrator, RoleRequest, name, namespace)
     await said(administrator, RoleRequest, name, namespace, holds=True, reason=reasons.GRANTED)
 
 
 async def member(api: Api, user: str, namespace: str, role: str = "view") -> None:
-    """Let somebody into a namespace."""
+    """Give a user access to a namespace."""
     ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
     subject = {"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}
     value = {"metadata": {"name": f"{user}-{role}"}, "roleRef": ref, "subjects": [subject]}
@@ -80,7 +80,7 @@ async def member(api: Api, user: str, namespace: str, role: str = "view") -> Non
 
 
 async def ask(who: Api, kind: type[Request], value: Json, namespace: str = "") -> Json:
-    """Make a request, once whoever asks may: a new binding counts a moment after it is made."""
+    """Create a request once the user may: the API server applies a new binding a moment later."""
 
     async def made() -> Json | None:
         try:

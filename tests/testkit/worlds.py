@@ -55,7 +55,7 @@ def tenant(
     Args:
         name: Its name.
         uid: Its uid; made from the name where none is given.
-        owners: Who owns it; the user alice where nobody is named.
+        owners: The owner; the user alice by default.
         quota: Quota keys and quantities.
         requests: The containers' default requests.
         limits: The containers' default limits.

@@ -36,7 +36,7 @@ ATTEMPTS = stage.attempts(PLACE, SERVERS, WORD)
 TOLD = {each.id: each.told for each in ATTEMPTS}
 OWN = {"peer-address", "peer-service", "peer-name"}
 PUBLIC = {*TOLD} - {"peer-address", "peer-service", "metadata"}
-"""What a pod without policies can do, in a cluster where every name is told and nobody answers for a cloud."""
+"""What a pod without policies can do, in a cluster that resolves every name and has no metadata service."""
 CLOSED = Inside(uid=65534, cap_bnd="0000000000000000", no_new_privs="1", seccomp="2", boot_id="b1")
 USUAL = "00000000a80425fb"
 """What containerd gives."""
@@ -81,7 +81,7 @@ OPENED = {
 
 @pytest.mark.parametrize("id_", ISOLATION)
 def test_what_others_can_and_the_tenant_cannot_is_refused(id_: str) -> None:
-    """X06, H06: with its own pods within reach, and somebody else at the target."""
+    """X06, H06: with its own pods within reach, and another program at the target."""
     result = judged(id_, found(run(OWN)))
     assert result.verdict is Verdict.PASSED
     assert result.by == ("DNS" if id_ == "NET-022" else "the network")
@@ -96,8 +96,8 @@ def test_what_goes_through_fails_the_check_and_is_named(id_: str, opened: str) -
 
 
 @pytest.mark.parametrize("id_", ISOLATION)
-def test_a_network_that_works_for_nobody_passes_nothing(id_: str) -> None:
-    """X06: neither where the tenant's own pods do not reach each other, nor where the target answers nobody."""
+def test_a_broken_network_passes_no_check(id_: str) -> None:
+    """X06: neither if the tenant's own pods do not reach each other, nor if the target does not answer."""
     assert judged(id_, found(run(set()), run(set()))).verdict is Verdict.SKIPPED
     silent = judged(id_, found(run(OWN), run(set())))
     assert silent.verdict is Verdict.SKIPPED
@@ -113,7 +113,7 @@ def test_without_pods_nothing_is_known(id_: str) -> None:
     assert (result.verdict, result.message) == (Verdict.SKIPPED, "no reason")
 
 
-def test_a_target_that_nobody_has_does_not_count() -> None:
+def test_a_target_that_does_not_exist_does_not_count() -> None:
     """H06: no cloud answers at the metadata address here, kubelets do."""
     result = judged("NET-021", found(run(OWN)))
     outcomes = {each.what: each.outcome for each in result.attempts}
@@ -123,7 +123,7 @@ def test_a_target_that_nobody_has_does_not_count() -> None:
 
 
 def test_others_who_reach_the_tenants_pods_fail_it() -> None:
-    """H06: from the pod of nobody's, which must reach its own neighbours."""
+    """H06: from the pod without a tenant, which must reach its own neighbours."""
     result = judged("NET-024", found(run(OWN), run(PUBLIC | {"peer-service"})))
     assert (result.verdict, TOLD["peer-service"] in result.message) == (Verdict.FAILED, True)
     assert judged("NET-024", found(run(OWN), run({"peer-name"}))).verdict is Verdict.SKIPPED
@@ -171,7 +171,7 @@ RIGHT = msgspec.structs.replace(CLOSED, cap_bnd=USUAL, boot_id="b-of-a-machine-o
 
 @pytest.mark.parametrize("id_", list(WRONG))
 def test_what_a_container_sees_decides(id_: str) -> None:
-    """H03, H06: the container of somebody who set nothing, and one that is closed."""
+    """H03, H06: a container with defaults, and a restricted one."""
     assert judged(id_, found(run(OWN, WRONG[id_]))).verdict is Verdict.FAILED
     assert judged(id_, found(run(OWN, RIGHT))).verdict is Verdict.PASSED
 

@@ -12,7 +12,7 @@ from tenantry.audit.place import Foreign
 Json = dict[str, Any]
 
 ALL: Json = {}
-NOBODY: list[Json] = []
+NO_PEERS: list[Json] = []
 RIVAL = Foreign(name="rival", labels={"kubernetes.io/metadata.name": "rival", "tenantry.dev/zone": "2"})
 OWN = {"namespaceSelector": {"matchLabels": {"tenantry.dev/zone": "1"}}}
 DNS = {"ports": [{"port": 53, "protocol": "UDP"}], "to": [{"namespaceSelector": ALL}]}
@@ -39,7 +39,7 @@ CLOSED = policy(policyTypes=["Ingress", "Egress"], ingress=[{"from": [OWN]}], eg
         ([policy(policyTypes=["Egress"])], "no NetworkPolicy of Ingress selects all pods"),
         ([policy(podSelector={"matchLabels": {"a": "b"}})], "no NetworkPolicy of Ingress selects all pods"),
         ([CLOSED, policy("q", ingress=[ALL])], "NetworkPolicy 'q' opens Ingress of everybody"),
-        ([CLOSED, policy("q", ingress=[{"from": NOBODY}])], "NetworkPolicy 'q' opens Ingress of everybody"),
+        ([CLOSED, policy("q", ingress=[{"from": NO_PEERS}])], "NetworkPolicy 'q' opens Ingress of everybody"),
         ([CLOSED, policy(ingress=[{"from": [{"namespaceSelector": ALL}]}])], "opens Ingress of all namespaces"),
         ([CLOSED, policy(ingress=[{"from": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}])], "opens Ingress of 0.0.0.0/0"),
         ([CLOSED, policy(ingress=[{"from": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]}])], ""),

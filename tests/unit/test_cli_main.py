@@ -15,5 +15,5 @@ def test_errors_of_tasks_are_told_as_one_line_each() -> None:
 
 
 def test_a_bug_among_them_is_shown_as_one() -> None:
-    """The traceback of what nobody foresaw is not hidden behind what somebody did."""
+    """The traceback of an unexpected error is not hidden behind an expected one."""
     assert told_by(ExceptionGroup("unhandled errors in a TaskGroup", [LocalError("crashed"), TypeError("a bug")])) == []

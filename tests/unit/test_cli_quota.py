@@ -178,7 +178,7 @@ NONE, COPY, SYNC = InheritanceMode.NONE, InheritanceMode.COPY, InheritanceMode.S
     ],
 )
 def test_what_is_inherited(texts: tuple[str, ...], mode: Mode, owned: bool, found: Inheritance) -> None:  # noqa: FBT001 - a table's column
-    """E06: a Workspace of nobody's own gets its parent's people."""
+    """E06: a Workspace without owners gets its parent's owners."""
     assert inheritance(texts, mode=mode, owned=owned) == found
 
 

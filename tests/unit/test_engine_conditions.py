@@ -47,7 +47,7 @@ def test_what_is_only_shown_when_true_goes_when_it_is_not() -> None:
     assert merged == ()
 
 
-def test_what_nobody_wants_any_more_goes() -> None:
+def test_conditions_that_are_no_longer_wanted_are_removed() -> None:
     assert merge([_had("Old", ConditionStatus.TRUE)], [], generation=1, now=LATE) == ()
 
 

@@ -66,7 +66,7 @@ def test_the_digest_is_that_of_the_model_however_the_json_is_ordered() -> None:
 
 
 def test_a_field_that_is_ours_and_was_added_changes_the_digest() -> None:
-    """E09: a scope that somebody adds to our quota is no longer our quota."""
+    """E09: our quota with a scope that another client added is no longer ours."""
     value = ResourceQuota(metadata=ObjectMeta(name="q"), spec=ResourceQuotaSpec(hard={"pods": "1"}))
     plain = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}, "status": {"used": {"pods": "0"}}}
     scoped = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}, "scopes": ["Terminating"]}}
@@ -74,9 +74,9 @@ def test_a_field_that_is_ours_and_was_added_changes_the_digest() -> None:
     assert observe(ResourceQuota.resource, json.dumps(scoped).encode()).digest != fingerprint(value)
 
 
-@pytest.mark.parametrize("nobody", [None, []])
-def test_a_binding_of_nobody_has_no_subjects(nobody: object) -> None:
-    assert not observe(RoleBinding.resource, _bytes(subjects=nobody)).has_subjects
+@pytest.mark.parametrize("subjects", [None, []])
+def test_a_binding_without_subjects_is_recognised(subjects: object) -> None:
+    assert not observe(RoleBinding.resource, _bytes(subjects=subjects)).has_subjects
     without = {key: value for key, value in BINDING.items() if key != "subjects"}
     assert not observe(RoleBinding.resource, json.dumps(without).encode()).has_subjects
 

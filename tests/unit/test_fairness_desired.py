@@ -36,7 +36,7 @@ def test_all_tenants_share_a_level_that_neither_lends_nor_borrows() -> None:
 
 
 def test_the_more_particular_is_asked_first_and_kubernetes_own_before_all() -> None:
-    """H06: whom an administrator trusts, then tenants with a level of their own, then everybody else."""
+    """H06: trusted users, then tenants with a level of their own, then all others."""
     reserved = (ReservedLevel(tenant="gold", shares=3),)
     trusted = (Trusted(kind=TrustedKind.NAMESPACE, name="cert-manager"), Trusted(kind=TrustedKind.GROUP, name="staff"))
     levels, schemas = found(Fairness(reserved=reserved, trusted=trusted))
@@ -52,7 +52,7 @@ def test_the_more_particular_is_asked_first_and_kubernetes_own_before_all() -> N
 
 
 def test_a_tenant_that_is_not_there_has_no_level() -> None:
-    """H06: a FlowSchema of nobody would be refused, and a level of nobody costs everybody seats."""
+    """H06: a FlowSchema without subjects would be refused, and an unused level costs all others seats."""
     levels, _ = found(Fairness(reserved=(ReservedLevel(tenant="gone"), ReservedLevel(tenant="never"))))
     assert levels == {"tenantry-tenants": 1}
 

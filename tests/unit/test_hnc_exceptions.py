@@ -101,7 +101,7 @@ def test_kinds_of_files_are_found_by_their_plural() -> None:
 
 
 def test_copies_and_leaves_need_no_mark() -> None:
-    """X10: what HNC copied is not marked, nor what has nobody below."""
+    """X10: HNC's copies get no mark, nor do objects without children below."""
     copy, leaf = (
         secret({"none": "true"}, labels={"hnc.x-k8s.io/inherited-from": "x"}),
         secret({"none": "true"}, place="team"),

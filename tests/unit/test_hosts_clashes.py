@@ -17,7 +17,7 @@ def clash(namespace: str, *hosts: str) -> list[Clash]:
 
 
 def test_only_namespaces_with_news_are_looked_at_again() -> None:
-    """E15: what is as it was before wakes nobody."""
+    """E15: an unchanged result wakes no controller."""
     clashes = Clashes()
     assert clashes.inside("a") is None
     assert clashes.set([*clash("a", "x"), *clash("b", "y")]) == {"a", "b"}
@@ -27,7 +27,7 @@ def test_only_namespaces_with_news_are_looked_at_again() -> None:
 
 
 def test_a_condition_names_a_few_hosts_and_counts_the_others() -> None:
-    """E15: with what to do, and nobody's name."""
+    """E15: with the remedy, and without a tenant's name."""
     found = clash("a", *(f"h{number}.example" for number in range(SHOWN + 2)))
     said = condition(tuple(found), ())[0]
     assert said.message == summary(found)
@@ -43,7 +43,7 @@ def test_who_reads_it_from_above_is_told_how_many_and_no_names() -> None:
     assert "first: 1;" in said.message
 
 
-def test_what_was_said_stands_until_somebody_has_looked() -> None:
+def test_a_report_stays_until_the_next_comparison() -> None:
     """E15: an operator that has just started takes nothing back."""
     before = Condition(
         type=reasons.HOSTS_TAKEN,

@@ -100,7 +100,7 @@ VERDICTS = [
 def test_the_annotation_of_an_object_decides_before_the_spec(
     annotation: str | None, mode: Mode, said: InheritanceMode, secret: InheritanceMode, role: InheritanceMode
 ) -> None:
-    """E06: exceptions per object, and one that means nothing is for nobody."""
+    """E06: exceptions per object; an invalid one selects no child."""
     given = spec(mode, said)
     assert inheritance.verdict(given, "secrets", annotation, lambda: LABELS) is secret
     assert inheritance.verdict(given, ROLES.full_name, annotation, lambda: LABELS) is role
@@ -140,8 +140,8 @@ def test_selectors_are_kubernetes_own(text: str, selects: bool) -> None:  # noqa
 @pytest.mark.parametrize(
     "text", ["", ",", "a=b=c", "a in b", "a in (b", "in (b)", "=a", "a b", "a,", "-a", "a=-", "a/b/c", "a>1"]
 )
-def test_what_is_no_selector_is_told_and_for_nobody(text: str) -> None:
-    """E06: a slip of the pen must not hand a Secret to everybody."""
+def test_an_invalid_selector_is_reported_and_selects_no_child(text: str) -> None:
+    """E06: a typing error must not give a Secret to all children."""
     assert not inheritance.is_valid(text)
     assert not inheritance.selects(text, lambda: LABELS)
 

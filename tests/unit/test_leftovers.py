@@ -39,7 +39,7 @@ def said(request: str, *left: str) -> str:
 @pytest.mark.parametrize(
     ("found", "required", "stage"),
     [
-        # Nobody of the tenant can have been there, or nobody is there to clean.
+        # No pod of the tenant can have run there, or there is no agent.
         (node(BOUND[0], agent="1"), False, CleaningStage.NEEDLESS),
         (node(*BOUND), False, CleaningStage.NEEDLESS),
         (node(*BOUND), True, CleaningStage.TO_ASK),
@@ -116,7 +116,7 @@ def test_what_is_of_pods_that_are_no_more_goes() -> None:
     left = leftovers.find(found, [DAEMON, RUNS, ENDED, STATIC], "web-1", {})
     assert [each.id for each in left.containers] == ["e", "gone"]
     assert [each.pod_uid for each in left.folders] == ["e", "gone"]
-    # A pod of the slice that runs is somebody else's to end; the node is not clean as long as it does.
+    # The agent does not end running pods; the node is not clean while one runs.
     assert left.running == ("acme/runs",)
     assert left
     assert not leftovers.find(NodeContents(), [DAEMON, ENDED, STATIC], "web-1", {})
@@ -154,7 +154,7 @@ def test_folders_of_pods_are_removed_and_links_are_not_followed(tmp_path: Path) 
     disk.sweep()
     assert (disk.folders(), list(links.iterdir())) == ((), [])
     assert (outside / "kept").read_text() == "kept"
-    # Somebody else was faster.
+    # Another process was faster.
     assert disk.remove(found[0]) == ""
 
 

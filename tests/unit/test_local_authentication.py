@@ -1,4 +1,4 @@
-"""What the API server is told of an OIDC provider, and what nobody may ask for."""
+"""The API server's configuration of an OIDC provider, and settings that are refused."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_only_a_throwaway_cluster_skips_fsync() -> None:
     assert "--unsafe-no-fsync" not in build()[components.ETCD].command
 
 
-def test_etcd_asks_everybody_for_a_certificate() -> None:
+def test_etcd_requires_a_certificate_from_every_client() -> None:
     command = build()[components.ETCD].command
     assert "--client-cert-auth" in command
     assert "--peer-client-cert-auth" in command

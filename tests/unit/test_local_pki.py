@@ -66,7 +66,7 @@ def test_each_is_signed_by_its_authority(folder: Path) -> None:
         read(folder, name).verify_directly_issued_by(read(folder, leaf.ca))
 
 
-def test_etcd_trusts_nobody_of_the_cluster(folder: Path) -> None:
+def test_etcd_trusts_no_certificate_of_the_cluster(folder: Path) -> None:
     with pytest.raises(ValueError, match=r"[Ii]ssuer"):
         read(folder, "admin").verify_directly_issued_by(read(folder, "etcd-ca"))
 

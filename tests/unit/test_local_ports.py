@@ -38,7 +38,7 @@ def test_ports_of_others_are_left_alone() -> None:
     assert after[1] not in before
 
 
-def test_a_port_that_somebody_listens_on_is_not_chosen() -> None:
+def test_a_port_in_use_is_not_chosen() -> None:
     wanted = ports.choose(1, (), THEIRS)
     with socket.socket() as other:
         # Connections of a cluster that another test just stopped may linger there.

@@ -49,7 +49,7 @@ def test_the_first_that_is_there_wins(
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("stopped", '"stopped" is not running: start it'), ("nobody", '"nobody" does not exist: start it')],
+    [("stopped", '"stopped" is not running: start it'), ("absent", '"absent" does not exist: start it')],
 )
 def test_a_named_cluster_must_run(name: str, message: str) -> None:
     with pytest.raises(LocalError, match=message):

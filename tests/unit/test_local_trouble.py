@@ -17,7 +17,7 @@ from tenantry.local.state import ClusterState, ComponentState, Phase, ended, wri
 
 LOG = """\
 time="2026-11-21T16:33:32Z" level=warning msg="an old one"
-time="2026-11-21T16:33:33Z" level=info msg="nobody asks"
+time="2026-11-21T16:33:33Z" level=info msg="no client"
 I1121 16:33:38.647555      22 server.go:1] "Started kubelet"
 time="2026-11-21T16:33:33Z" level=error msg="no CRI"
 E1121 16:35:22.933357     286 kubelet.go:1804] "Failed to start cAdvisor" err="inotify_init: too many open files"

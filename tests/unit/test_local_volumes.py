@@ -35,7 +35,7 @@ def made(one: PersistentVolumeClaim, phase: str, policy: str = "Delete") -> Pers
 
 
 def test_a_claim_gets_a_folder_of_the_node_that_its_pod_gets() -> None:
-    """H06: nobody else may claim the volume, and no other node may use it."""
+    """H06: no other claim may use the volume, and no other node."""
     (volume,) = plan([claim()], [], NODES, []).make
     assert volume.spec.local == {"path": "/var/lib/tenantry/volumes/pvc-uid-data"}
     assert volume.spec.claim_ref["uid"] == "uid-data"

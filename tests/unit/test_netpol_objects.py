@@ -63,7 +63,7 @@ def test_a_pod_has_its_addresses_in_canonical_form_and_its_named_ports() -> None
         _pod(None, "Running", "fe80::1%eth0", "nonsense"),
     ],
 )
-def test_what_has_no_address_of_its_own_is_selected_by_nobody(pod: PodEndpoint) -> None:
+def test_a_pod_without_an_own_address_is_never_selected(pod: PodEndpoint) -> None:
     """H06: a finished pod's address may be another's; the node's own network is the node's."""
     assert pod.addresses == ()
 

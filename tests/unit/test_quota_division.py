@@ -81,8 +81,8 @@ def test_children_that_change_places_need_no_order() -> None:
     assert all(share.blocked is None for share in made.shares.values())
 
 
-def test_what_is_used_beyond_a_share_is_nobodys() -> None:
-    """E10: it goes to nobody until it is free."""
+def test_use_beyond_a_share_belongs_to_no_namespace() -> None:
+    """E10: no namespace gets it until it is free."""
     made = tree({"cpu": 10}, request("a", 6))
     made.put_quota("a", held({"cpu": 6}, version=2, used={"cpu": 5}))
     made.put_request(request("a", 2))
@@ -135,7 +135,7 @@ def test_a_share_grows_only_in_the_namespace_that_is_meant() -> None:
 
 
 def test_a_quota_is_made_with_nothing_in_it() -> None:
-    """E09: however late such a write is, it gives nobody anything."""
+    """E09: however late such a write is, it gives no namespace a share."""
     made = tree({"cpu": 10})
     made.put_request(request("a", 4))
     made.put_namespace(TreeNamespace(name="a", uid="first", key="uid-a", parent=CORE))

@@ -34,14 +34,14 @@ def reason(found: RequestStatus, type_: str) -> str:
 
 
 def test_a_pending_request_is_neither_ready_nor_stalled() -> None:
-    """E16: it waits, which is nobody's fault."""
+    """E16: it waits, which is no error."""
     found = compute(request(Decision.PENDING, by=""))
     assert [condition.type for condition in found.conditions] == [reasons.READY]
     assert reason(found, reasons.READY) == reasons.AWAITING_DECISION
 
 
 def test_a_pending_request_tells_what_would_be_in_the_way() -> None:
-    """E16: before somebody decides."""
+    """E16: before a decision."""
     problem = Blocked(reason=reasons.TENANT_EXISTS, message="there is one")
     found = compute(request(Decision.PENDING, by=""), problem=problem)
     assert reason(found, reasons.READY) == reason(found, reasons.STALLED) == reasons.TENANT_EXISTS
@@ -60,7 +60,7 @@ def test_a_decision_is_kept_as_it_was_written() -> None:
 
 
 def test_an_automatic_approval_says_so() -> None:
-    """E16: whoever the operator is."""
+    """E16: for any name of the operator."""
     for by in ("tenantry:operator", "system:serviceaccount:tenantry-system:tenantry-operator"):
         found = compute(request(Decision.APPROVED, by=by), granted="acme")
         assert reason(found, reasons.APPROVED) == reasons.DECIDED_AUTOMATICALLY

@@ -1,4 +1,4 @@
-"""What holds where nobody has decided, and how CIDRs of several levels are merged."""
+"""The standard rules, and the merging of CIDRs of several levels."""
 
 from __future__ import annotations
 

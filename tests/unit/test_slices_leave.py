@@ -72,7 +72,7 @@ def test_a_node_is_marked_bound_and_freed_and_keeps_what_is_others() -> None:
 
 
 def test_a_patch_holds_for_one_version_only() -> None:
-    """E12: whoever took the node meanwhile is not overwritten."""
+    """E12: a slice that took the node meanwhile is not overwritten."""
     assert desired.patch_of(_node(), "web", bound=False, claim="a")["metadata"]["resourceVersion"] == "7"
 
 
@@ -88,7 +88,7 @@ def test_a_patch_holds_for_one_version_only() -> None:
     ],
 )
 def test_daemon_sets_static_and_finished_pods_are_left(more: dict[str, Any], *, stays: bool) -> None:
-    """E12: nobody asks them to leave; they are not counted as a disturbance."""
+    """E12: they are not evicted, and do not count as a disturbance."""
     meta = {"name": "p", "namespace": "n", "uid": "u", "resourceVersion": "3", **more.get("metadata", {})}
     spec = {"nodeName": "node", "nodeSelector": {SLICE: "web"}}
     pod = pods.observe(msgspec.json.encode({"metadata": meta, "spec": spec, "status": more.get("status", {})}))

@@ -66,8 +66,8 @@ def test_owners_of_every_kind_are_bound_in_rbacs_words() -> None:
     assert binding.subjects[2].namespace == "ci"
 
 
-def test_nobody_is_bound_while_the_tenant_is_suspended() -> None:
-    """E02: the label closes the namespace, and the owners' binding is of nobody."""
+def test_no_owner_is_bound_while_the_tenant_is_suspended() -> None:
+    """E02: the label closes the namespace, and the owners' binding has no subjects."""
     objects = _objects(tenant(suspended=True))
     assert objects["Namespace/acme"].metadata.labels[marks.SUSPENDED] == "true"
     binding = objects["RoleBinding/acme/tenantry-owner"]

@@ -106,7 +106,7 @@ def test_a_namespace_that_is_going_is_told_at_once() -> None:
     assert is_true(found.conditions, reasons.RECONCILING)
 
 
-def test_suspended_is_true_only_once_everybody_is_out() -> None:
+def test_suspended_is_true_only_once_all_bindings_are_emptied() -> None:
     """E02."""
     done = _compute(tenant(suspended=True))
     assert is_true(done.conditions, reasons.SUSPENDED)
@@ -115,7 +115,7 @@ def test_suspended_is_true_only_once_everybody_is_out() -> None:
     assert _reason(half, reasons.SUSPENDED) == reasons.SUSPENDING
 
 
-def test_suspended_goes_when_everybody_is_back() -> None:
+def test_suspended_is_removed_once_all_bindings_are_restored() -> None:
     """E02."""
     suspended = _compute(tenant(suspended=True))
     half = _compute(tenant(status=suspended), Outcome(error=Invalid("x", status=422)), now=LATE)
@@ -137,6 +137,6 @@ def test_a_cluster_policy_is_in_force_or_said_not_to_be(installed: bool, holds: 
     assert is_true(found.conditions, reasons.READY), "the rest of the tenant is there"
 
 
-def test_a_cluster_policy_that_nobody_asked_for_is_not_spoken_of() -> None:
+def test_a_cluster_policy_that_the_spec_does_not_request_has_no_condition() -> None:
     """E03."""
     assert find(_compute(tenant(), installed=True).conditions, reasons.CLUSTER_NETWORK_POLICY) is None

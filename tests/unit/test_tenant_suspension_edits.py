@@ -1,4 +1,4 @@
-"""Rights are taken from everybody in a suspended namespace, kept, and given back exactly."""
+"""A suspension empties all bindings of a namespace, keeps their subjects, and restores them exactly."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_suspend_and_resume_give_back_exactly_what_was(subjects: list[Json], not
 
 @given(st.lists(SUBJECTS, min_size=1, max_size=4))
 def test_subjects_that_come_while_suspended_are_kept_too(waves: list[list[Json]]) -> None:
-    """E02: an administrator may add somebody meanwhile; nobody is lost, and nobody comes twice for it."""
+    """E02: an administrator may add a subject meanwhile; none is lost, and none is doubled."""
     live = _binding(None)
     for subjects in waves:
         live = merged(live, {"subjects": subjects or None})
@@ -75,7 +75,7 @@ def test_patches_do_not_change_what_they_were_made_from() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "null", "{}", "[1]", "not json", '[{"kind":', "\u0000"])
-def test_nobody_stays_in_by_spoiling_the_annotation_beforehand(text: str) -> None:
+def test_a_spoiled_annotation_does_not_keep_access(text: str) -> None:
     """E02: an owner may write annotations on bindings of their own; a suspension must not stumble over them."""
     live = _binding([ALICE], {SUSPENDED_SUBJECTS: text})
     closed = merged(live, suspension.close(live))
@@ -96,7 +96,7 @@ def test_only_the_bindings_that_need_it_are_touched() -> None:
         observe(RoleBinding.resource, json.dumps(live).encode())
         for live in (
             _binding([ALICE], name="open"),
-            _binding(None, name="nobody"),
+            _binding(None, name="empty"),
             _binding(None, {SUSPENDED_SUBJECTS: json.dumps([ALICE])}, name="closed"),
             _binding([ALICE], name="tenantry-owner"),
         )

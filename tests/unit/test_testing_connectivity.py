@@ -20,7 +20,7 @@ def _fabric(*specs: Json) -> Fabric:
     return Fabric(NAMESPACES, msgspec.convert(whole, list[Policy]))
 
 
-def test_without_policies_everybody_reaches_everybody() -> None:
+def test_without_policies_all_pods_reach_each_other() -> None:
     """H06: what isolation starts from."""
     fabric = _fabric()
     assert fabric.allows(OTHER, WEB)

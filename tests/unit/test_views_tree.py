@@ -105,7 +105,7 @@ def test_colours_repeat_the_words(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert painted.splitlines() != drawn(views)
 
 
-def test_a_tenant_that_nobody_has_dealt_with_says_so() -> None:
+def test_a_tenant_that_was_never_reconciled_is_reported() -> None:
     assert "the operator has not dealt with it yet" in drawn_in_ascii([tenant(ready=False)])[1]
 
 

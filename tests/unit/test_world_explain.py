@@ -41,7 +41,7 @@ def only(answers: list[Answer]) -> Answer:
 
 
 def test_what_is_free_in_the_own_share_fits() -> None:
-    """E09: nobody above is asked."""
+    """E09: no namespace above is asked."""
     answer = only(explain("acme", [child("web", "acme", "2", "500m"), core("8")], {"cpu": "1500m"}))
     assert answer.fits
     assert [level.namespace for level in answer.levels] == ["web-1"]
@@ -92,7 +92,7 @@ def test_a_quota_that_shrank_below_what_its_subnamespaces_hold_is_raised_to_that
     ]
 
 
-def test_a_key_that_a_child_was_not_given_is_zero_and_one_that_nobody_limits_is_free() -> None:
+def test_a_key_that_a_child_lacks_is_zero_and_an_unlimited_key_is_free() -> None:
     """E11: a quota covers the whole tree or none of it."""
     bare = Place(namespace="web-1", subnamespace="web", parent="acme")
     cpu, pods = explain("acme", [bare, core("8")], {"pods": 5, "cpu": 1})[::-1]

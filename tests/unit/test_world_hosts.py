@@ -52,7 +52,7 @@ def overlap(one: str, other: str) -> bool:
 
 @given(USES, BEFORE)
 def test_hosts_that_overlap_have_one_tenant(uses: list[Use], before: dict[str, str]) -> None:
-    """E15, H06: whatever was and whoever asks, no host has two tenants, and each is one's who uses it."""
+    """E15, H06: for any history and any requests, no host has two tenants, and each belongs to a user of it."""
     holders = divided(uses, before).holders
     for host, holder in holders.items():
         assert any(host in each.hosts and each.tenant_uid == holder.tenant_uid for each in uses)
@@ -61,7 +61,7 @@ def test_hosts_that_overlap_have_one_tenant(uses: list[Use], before: dict[str, s
 
 
 @given(USES, BEFORE)
-def test_everybody_has_a_host_or_is_told(uses: list[Use], before: dict[str, str]) -> None:
+def test_each_tenant_has_its_host_or_is_notified(uses: list[Use], before: dict[str, str]) -> None:
     """E15: an object has its host, or it is told so, and then another tenant has it or one that overlaps it."""
     division = divided(uses, before)
     told = {(clash.use.uid, clash.host) for clash in division.clashes}
@@ -112,7 +112,7 @@ def test_an_older_object_takes_no_host_from_who_has_it() -> None:
 
 
 def test_who_loses_a_host_takes_none_from_third_ones() -> None:
-    """E15: a wildcard that is not its tenant's keeps nobody from what lies below it."""
+    """E15: a wildcard that its tenant lost does not block hosts below it."""
     first, wild, third = use("1", "t1", "a.example"), use("2", "t2", "*.example"), use("3", "t3", "b.example")
     division = divided([third, wild, first], {})
     assert set(division.holders) == {"a.example", "b.example"}

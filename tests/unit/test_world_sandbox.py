@@ -63,5 +63,5 @@ def test_a_handler_that_only_begins_like_a_sandbox_is_none() -> None:
 def test_who_is_below_only_tightens(
     tenant: Runtime | None, below: list[Runtime | None], sandbox: Sandbox, marked: str
 ) -> None:
-    """E14: Shared below what is Sandboxed changes nothing, whoever let it in."""
+    """E14: Shared below a sandboxed namespace has no effect, regardless of its author."""
     assert mark(tenant, below, sandbox) == marked

@@ -22,7 +22,7 @@ from tenantry.local.cluster import LocalCluster
 NAME = "cli"
 SECONDS = 120.0
 PATIENCE = f"--timeout={SECONDS - 20:.0f}s"
-"""For `kubectl wait`, which gives up after 30 s else: it ends before whoever runs it does."""
+"""For `kubectl wait`, which otherwise gives up after 30 s: it ends before its caller does."""
 
 _COMPLETE = "_TENANTRY_COMPLETE"
 
@@ -115,7 +115,7 @@ class Cli:
     def kubectl(
         self, *arguments: str, kubeconfig: Path | None = None, stdin: str = ""
     ) -> subprocess.CompletedProcess[str]:
-        """Run the cluster's own kubectl, as an administrator or as whoever a kubeconfig names."""
+        """Run the cluster's own kubectl, as an administrator or as the user of a kubeconfig."""
         who = ("--kubeconfig", str(kubeconfig)) if kubeconfig else ()
         return subprocess.run(
             [sys.executable, "-m", "tenantry", "kubectl", "--name", NAME, "--", *who, *arguments],
@@ -131,7 +131,7 @@ class Cli:
         """Wait until the API server's authorizer has seen a binding: it learns of one a moment after it is made."""
         asked = ("auth", "can-i", verb, resource, "-n", namespace, "--as", user)
         end = time.monotonic() + SECONDS
-        while self.kubectl(*asked).returncode:  # it tells nobody
+        while self.kubectl(*asked).returncode:  # it returns before the object exists
             assert time.monotonic() < end, f"{user!r} may not {verb} {resource} in {namespace!r}"
 
     def await_pods(self, user: str, namespace: str, *groups: str) -> None:

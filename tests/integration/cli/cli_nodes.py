@@ -23,8 +23,7 @@ def living(
 ) -> Generator[tuple[SharedNodes, str]]:
     """Give nodes and the name of the first, in a pool that no other test has.
 
-    Somebody has to say every few seconds that they live: in a thread, because a command in this one lets nobody else
-    work.
+    A thread renews the nodes' leases every few seconds, because a command blocks the event loop of this thread.
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)

@@ -236,7 +236,7 @@ documents = st.builds(_random, names, st.lists(one_owner, max_size=2), st.dictio
 )
 @given(value=documents)
 async def test_they_agree_on_whatever_comes(cli_admin: Client, value: Json) -> None:
-    """E15: the same verdict on tenants that nobody thought of, but for the known differences."""
+    """E15: the same verdict on random tenants, except for the known differences."""
     here, there = refused_here(value), await refused_there(cli_admin, value)
     if there:
         assert here, there

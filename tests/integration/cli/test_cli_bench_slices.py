@@ -19,7 +19,7 @@ def nodes(cli: Cli) -> Iterator[None]:
 
 @pytest.mark.usefixtures("nodes")
 def test_claims_have_all_nodes_and_give_them_back(cli: Cli) -> None:
-    """E12: every node but the one that stays everybody's is taken once, and none is afterwards."""
+    """E12: every node but the shared one is taken once, and none is taken afterwards."""
     found = cli.json("bench", "slices", "--claims", "2", "--rounds", "2", "-o", "json")
     assert (found["claims"], found["nodes"], found["rounds"], found["quota"]) == (2, 3, 2, False)
     assert found["settled_seconds"] >= found["latency_p95_seconds"] > 0

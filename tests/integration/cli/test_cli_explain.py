@@ -136,10 +136,10 @@ def test_nothing_is_told_of_others(cli: Cli) -> None:
 
 @pytest.mark.usefixtures("tenant")
 def test_who_can_from_the_command_line(cli: Cli) -> None:
-    """X07: an administrator sees everybody; an owner those of the namespace, and that others are left out."""
-    everybody = cli.json("explain", "who-can", "delete", "deploy", "web", "-n", TENANT, "-o", "json")
-    assert (everybody["resource"], everybody["group"], everybody["name"]) == ("deployments", "apps", "web")
-    assert any(each["isClusterWide"] for each in everybody["holders"])
+    """X07: an administrator sees all users; an owner sees those of the namespace, and that others are omitted."""
+    found = cli.json("explain", "who-can", "delete", "deploy", "web", "-n", TENANT, "-o", "json")
+    assert (found["resource"], found["group"], found["name"]) == ("deployments", "apps", "web")
+    assert any(each["isClusterWide"] for each in found["holders"])
     text = cli.run("explain", "who-can", "get", "pods/log", "-n", TENANT, "--as", "ada").stdout
     assert "User ada (owner)   RoleBinding tenantry-owner   ClusterRole tenantry-owner   <none>" in text
     assert "note: cluster-wide rights are not shown: you may not read ClusterRoleBindings" in text

@@ -90,7 +90,7 @@ def test_the_operators_pod_is_restricted(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_install_tells_what_changed_and_uninstall_takes_it_all_back(cli: Cli, bare: Path) -> None:
-    """Twice the same changes nothing; tenants stand in the way of an uninstall until somebody says so."""
+    """Twice the same changes nothing; tenants prevent an uninstall until a flag confirms it."""
     first = run(cli, bare, "install", "--image", "example/tenantry:1")
     assert "Deployment tenantry-system/tenantry-operator created" in first
     again = run(cli, bare, "install", "--image", "example/tenantry:1")

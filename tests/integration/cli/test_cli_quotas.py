@@ -59,7 +59,7 @@ def test_the_table_has_what_is_assigned_used_and_free(cli: Cli, shared: dict[str
     (view,) = cli.json("quota", "quotas", "-o", "json")["tenants"]
     assert [each["namespace"] for each in view["tree"]] == [shared["quotas"], shared["web"], shared["shop"]]
     assert view["tree"][1]["ownFree"]["requests.cpu"] == "3"
-    assert "not found" in cli.run("quota", "nobody", code=5).stderr
+    assert "not found" in cli.run("quota", "absent", code=5).stderr
 
 
 def test_an_explanation_can_be_carried_out(cli: Cli) -> None:
@@ -113,8 +113,8 @@ def test_an_owner_is_told_what_to_ask_for(cli: Cli, shared: dict[str, str]) -> N
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("quotas/nobody", "--want", "cpu=1"), 5, "has no namespace 'nobody'; `tenantry tree quotas` shows those"),
-        (("nobody/x", "--want", "cpu=1"), 5, "not found"),
+        (("quotas/absent", "--want", "cpu=1"), 5, "has no namespace 'absent'; `tenantry tree quotas` shows those"),
+        (("absent/x", "--want", "cpu=1"), 5, "not found"),
         (("quotas/", "--want", "cpu=1"), 2, "must be TENANT/NAMESPACE"),
         (("quotas", "--want", "cores=1"), 2, "quota key 'cores' is none that Kubernetes counts"),
         (("quotas", "--want", "cpu"), 2, "--want 'cpu': 'cpu' must be KEY=QUANTITY"),

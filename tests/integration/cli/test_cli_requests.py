@@ -32,12 +32,12 @@ def who(cli: Cli, acme: str) -> dict[str, Path]:
 
 
 def run_as(cli: Cli, person: Path, *arguments: str, code: int = 0) -> Said:
-    """Run the command as whoever a kubeconfig names."""
+    """Run the command as the user of a kubeconfig."""
     return cli.run(*arguments, "--kubeconfig", str(person), code=code, environment={"TENANTRY_NAME": ""})
 
 
 def test_a_role_is_asked_for_shown_and_approved(cli: Cli, acme: str, who: dict[str, Path]) -> None:
-    """E16: the member asks, the owner approves, nobody for themselves."""
+    """E16: the member requests, the owner approves, and neither decides the own request."""
     asked = ("request", "role", "edit", "--kind", "clusterrole", "-n", acme, "--for", "8h", "--because", "tonight")
     said = run_as(cli, who["bob"], *asked, "-o", "name")
     name = said.stdout.strip().partition("/")[2]
@@ -87,7 +87,7 @@ def test_a_request_is_decided_by_its_name_alone(cli: Cli, acme: str, who: dict[s
     cli.run("delete", "rreq", "plain", "both", "-n", acme, "--yes")
 
 
-def test_what_somebody_has_decided_is_not_decided_again(cli: Cli, acme: str, who: dict[str, Path]) -> None:
+def test_a_decided_request_is_not_decided_again(cli: Cli, acme: str, who: dict[str, Path]) -> None:
     """E16: the same decision by another one is refused, too, with who made it."""
     run_as(cli, who["bob"], "request", "role", "view", "--kind", "clusterrole", "-n", acme, "--as-name", "once")
     run_as(cli, who["ada"], "approve", "rreq/once", "-n", acme)
@@ -96,7 +96,7 @@ def test_what_somebody_has_decided_is_not_decided_again(cli: Cli, acme: str, who
     cli.run("delete", "rreq/once", "-n", acme, "--yes")
 
 
-def test_nobody_writes_on_an_administrators_terminal(cli: Cli, acme: str, who: dict[str, Path]) -> None:
+def test_a_request_cannot_write_control_characters_to_a_terminal(cli: Cli, acme: str, who: dict[str, Path]) -> None:
     """E16: a role's name and a reason are shown as they are, also in what the API server says."""
     asked = ("request", "role", "ad\x1b[2Kmin", "-n", acme, "--as-name", "odd", "--because", "a \u202e b\x1b[1A")
     run_as(cli, who["bob"], *asked)
@@ -108,7 +108,7 @@ def test_nobody_writes_on_an_administrators_terminal(cli: Cli, acme: str, who: d
     cli.run("delete", "rreq/odd", "-n", acme, "--yes")
 
 
-def test_somebody_in_very_many_groups_asks_like_everybody(cli: Cli) -> None:
+def test_a_user_in_very_many_groups_can_send_requests(cli: Cli) -> None:
     """E16: a directory puts people into a thousand, which the API server writes into what they ask for."""
     groups = [f"--as-group=corp:team-{index}" for index in range(1000)]
     wanted = {"apiVersion": "tenantry.dev/v1alpha1", "kind": "TenantRequest", "metadata": {"name": "thousand"}}
@@ -121,7 +121,7 @@ def test_somebody_in_very_many_groups_asks_like_everybody(cli: Cli) -> None:
     cli.run("delete", "treq/thousand", "--yes")
 
 
-def test_nobody_approves_their_own(cli: Cli) -> None:
+def test_a_requester_cannot_approve_the_own_request(cli: Cli) -> None:
     """E16: an administrator does not, either; denying is not approving, but withdrawing is deleting."""
     cli.run("request", "clusterrole", "view", "--as-name", "own", "--subject", "carol")
     assert "somebody else must decide" in cli.run("approve", "crreq/own", code=5).stderr

@@ -156,8 +156,8 @@ def test_tables_have_the_namespace_only_where_it_is_not_known(cli: Cli, uni: str
     # Without a kind: all of them, wherever they are; with -n those that are in it.
     assert "subnamespace.tenantry.dev/tabled" in cli.run("get", "-o", "name").stdout
     assert "tenant.tenantry.dev" not in cli.run("get", "-n", uni, "-o", "name").stdout
-    missing = cli.run("get", "sub", "tabled", "nobody", "-n", uni, code=5)
-    assert "not found: subnamespace.tenantry.dev/nobody in 'uni'; `tenantry get subnamespaces -n uni`" in missing.stderr
+    missing = cli.run("get", "sub", "tabled", "absent", "-n", uni, code=5)
+    assert "not found: subnamespace.tenantry.dev/absent in 'uni'; `tenantry get subnamespaces -n uni`" in missing.stderr
 
 
 def test_a_watch_of_subnamespaces_prints_changes(cli: Cli, uni: str) -> None:
@@ -229,7 +229,7 @@ def test_leases_are_renewed(cli: Cli, uni: str) -> None:
     cli.run("tenant", "renew", uni, "--for", "never")
     assert "Expires:                 never" in cli.run("describe", "tenant", uni).stdout
     assert "is past" in cli.run("tenant", "renew", uni, "--for", "2001-01-01T00:00:00Z", code=2).stderr
-    assert "nobody" in cli.run("sub", "renew", "leased", "nobody", "-n", uni, "--for", "1h", code=5).stderr
+    assert "absent" in cli.run("sub", "renew", "leased", "absent", "-n", uni, "--for", "1h", code=5).stderr
     assert "expiresAt" not in get(cli, uni, "leased")["spec"]
 
 

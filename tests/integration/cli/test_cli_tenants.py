@@ -130,11 +130,11 @@ def test_other_forms(cli: Cli, acme: str) -> None:
 
 
 def test_what_is_not_there_is_named(cli: Cli, acme: str) -> None:
-    done = cli.run("get", "tenant", acme, "nobody", "noone", code=5)
+    done = cli.run("get", "tenant", acme, "absent", "missing", code=5)
     assert acme in done.stdout
-    assert "not found: tenant.tenantry.dev/nobody, tenant.tenantry.dev/noone" in done.stderr
-    assert "tenant.tenantry.dev/nobody is not there" in cli.run("wait", "tenant/nobody", code=5).stderr
-    assert "tenant.tenantry.dev/nobody is not there" in cli.run("delete", "tenant/nobody", "--yes", code=5).stderr
+    assert "not found: tenant.tenantry.dev/absent, tenant.tenantry.dev/missing" in done.stderr
+    assert "tenant.tenantry.dev/absent is not there" in cli.run("wait", "tenant/absent", code=5).stderr
+    assert "tenant.tenantry.dev/absent is not there" in cli.run("delete", "tenant/absent", "--yes", code=5).stderr
 
 
 def test_a_watch_prints_changes(cli: Cli) -> None:
@@ -153,7 +153,7 @@ def test_a_watch_prints_changes(cli: Cli) -> None:
 
 
 def test_suspend_and_resume(cli: Cli) -> None:
-    """E02: and everybody sees that it is so."""
+    """E02: and all verbs show it."""
     with tenant(cli, "paused") as name:
         cli.run("tenant", "suspend", name, "--wait")
         assert "Suspended" in cli.run("tree", name).stdout
@@ -212,7 +212,7 @@ spec:
 
 
 def test_waiting_ends_when_time_is_up_and_says_why(cli: Cli) -> None:
-    """E01: a namespace of somebody else's keeps a tenant from being ready; the wait says so."""
+    """E01: a foreign namespace keeps a tenant from being ready; the wait reports it."""
     cli.kubectl("create", "namespace", "foreign")
     applied = cli.folder / "foreign.yaml"
     applied.write_text(ACME % ("foreign", 1))
@@ -263,7 +263,7 @@ def _in_terminal(cli: Cli, typed: str, *arguments: str) -> tuple[int, str]:
     return process.returncode, said
 
 
-def test_a_difference_is_shown_and_made_by_nobody(cli: Cli, acme: str) -> None:
+def test_a_difference_is_shown_and_not_applied(cli: Cli, acme: str) -> None:
     """The operator's own plan, without the write."""
     done = cli.run("diff", "-f", "-", stdin=ACME % (acme, 5), code=1)
     assert "-    requests.cpu: '4'" in done.stdout
@@ -287,7 +287,7 @@ def test_a_difference_for_a_new_tenant_is_everything(cli: Cli) -> None:
     assert "NotFound" in cli.kubectl("get", "tenant", "brandnew").stderr
 
 
-def test_a_difference_where_the_namespace_is_somebody_elses_is_blocked(cli: Cli) -> None:
+def test_a_difference_in_a_foreign_namespace_is_blocked(cli: Cli) -> None:
     cli.kubectl("create", "namespace", "theirs")
     done = cli.run("diff", "-f", "-", stdin=ACME % ("theirs", 5), code=1)
     assert "Namespace/theirs" not in done.stdout
@@ -328,7 +328,7 @@ def test_a_certificate_makes_a_person_the_tenant(cli: Cli, acme: str) -> None:
     assert "No resources found" in cli.kubectl("get", "csr").stderr
 
 
-def test_a_certificate_for_somebody_else_is_warned_about(cli: Cli, acme: str) -> None:
+def test_a_certificate_for_a_user_who_is_no_owner_gives_a_warning(cli: Cli, acme: str) -> None:
     said = cli.run("kubeconfig", "--tenant", acme, "--user", "bob").stderr
     assert "warning: 'bob' is not among the owners of tenant 'acme'" in said
 
@@ -344,9 +344,7 @@ def test_a_certificate_for_somebody_else_is_warned_about(cli: Cli, acme: str) ->
         (("--expires", "8d"), "--expires 8d must be between 10m and 7d"),
     ],
 )
-def test_certificates_that_nobody_should_have_are_refused(
-    cli: Cli, acme: str, flags: tuple[str, ...], said: str
-) -> None:
+def test_certificates_for_reserved_names_are_refused(cli: Cli, acme: str, flags: tuple[str, ...], said: str) -> None:
     """Certificates cannot be taken back."""
     assert said in cli.run("kubeconfig", "--tenant", acme, *flags, code=2).stderr
 

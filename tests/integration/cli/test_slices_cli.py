@@ -59,7 +59,7 @@ def _state(cli: Cli, name: str, wanted: str) -> None:
 
 @pytest.fixture
 def node(cli: Cli) -> Iterator[tuple[str, str]]:
-    """A node of the test's own, beside one that stays everybody's, and what selects it."""
+    """A node for the test, next to a shared one, and its selector."""
     with living(cli, lambda pool: pool.add(1)) as (pool, name):
         yield name, f"pool={pool.name}"
 

@@ -60,7 +60,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
         return f"kept for others by taint '{self.tainted}'" if self.tainted else ""
 
     @property
-    def is_everybodys(self) -> bool:
+    def is_shared(self) -> bool:
         """Tell whether anybody's pods can run there, and nobody has the first claim on it."""
         # A node that was contributed has its label a moment after it came; its name from the first on.
         contributed = CONTRIBUTED_BY in self.labels or self.name.startswith(CONTRIBUTED)
@@ -127,7 +127,7 @@ def select(
         why = _why_not(node, spec.selector, wanted_names, needs)
         if why:
             refused[node.name] = why
-            kept += node.is_everybodys
+            kept += node.is_shared
         else:
             fitting.append(node)
     fitting.sort(key=lambda node: (_claimed_first_by(node, tenant), *_disturbance(node)))
@@ -168,7 +168,7 @@ def _enough_but(
 
     Those are kept back that would be taken last, or, where all others are too small, the smallest.
     """
-    everybodys = [node for node in fitting if node.is_everybodys]
+    everybodys = [node for node in fitting if node.is_shared]
     if kept <= 0 or not everybodys:
         return _enough(fitting, count, left), frozenset()
     smallest = sorted(everybodys, key=lambda node: [_has(node, key) for key in left])
