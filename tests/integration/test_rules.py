@@ -18,6 +18,7 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import NAME, RulesMap, TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.install import apply, manifests
+from tenantry.install.waves import resource_of
 from tenantry.kube import wire
 from tenantry.local.cluster import LocalCluster
 from testkit.api import PODS, Api, tenant_json, until
@@ -441,7 +442,7 @@ async def test_a_policy_that_does_not_compile_is_not_installed(api: Api) -> None
         for value in manifests.foundation(manifests.LOCAL_USER)
         if value["metadata"]["name"] == "tenantry-rules-pods" and value["kind"] == "ValidatingAdmissionPolicy"
     )
-    resource = apply.resource_of(policy)
+    resource = resource_of(policy)
     before = await api.get(resource, "tenantry-rules-pods")
     broken = {**policy, "spec": {**policy["spec"], "validations": [{"expression": "variables.problem == nothing"}]}}
     with pytest.raises(Invalid, match="undeclared reference to 'nothing'"):

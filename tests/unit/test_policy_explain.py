@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from tenantry.policy.explain.refusal import By, Cause, lines, of_refusal
+from tenantry.api.rules import Action
+from tenantry.policy.check import Finding
+from tenantry.policy.explain.refusal import (
+    Author,
+    By,
+    Cause,
+    Source,
+    agrees,
+    author_of,
+    lines,
+    of_finding,
+    of_refusal,
+    source_of,
+    told_by,
+)
 
 
 def test_nothing_is_told_where_nothing_denies() -> None:
@@ -44,3 +59,94 @@ def test_a_refusal_says_what_refuses(status: int, message: str, by: By) -> None:
     told = of_refusal(status, message)
     assert told.by is by
     assert "\n" not in told.message
+
+
+def refusal(message: str) -> Cause:
+    """Return what a refusal of the policy on pods means."""
+    policy = "ValidatingAdmissionPolicy 'tenantry-rules-pods' with binding 'tenantry-rules-pods' denied request: "
+    return of_refusal(422, f'pods "p" is forbidden: {policy}{message}')
+
+
+ONE = "pod names its node (rule scheduling.nodeName of Tenant 'a'): leave out nodeName; let the scheduler choose"
+OTHER = "container 'c' is privileged (rule podSecurity.privileged of Tenant 'a'): set it to false"
+
+
+def test_a_refusal_of_several_rules_is_told_one_by_one() -> None:
+    """X07: a fix may have a semicolon itself."""
+    first, second = told_by(refusal(f"{ONE}; {OTHER}"))
+    assert (first.rule, first.fix) == ("scheduling.nodeName", "leave out nodeName; let the scheduler choose")
+    assert (second.message, second.source) == ("container 'c' is privileged", "Tenant 'a'")
+    assert told_by(of_refusal(403, "something else"))[0].by is By.KUBERNETES
+
+
+def test_a_suspension_is_told_apart_from_other_policies() -> None:
+    """E02: by the name of its policy."""
+    text = "ValidatingAdmissionPolicy '{}' with binding 'x' denied request: no"
+    assert of_refusal(403, text.format("tenantry-suspended")).by is By.SUSPENSION
+    cause = of_refusal(403, text.format("other"))
+    assert (cause.by, cause.source, cause.message) == (By.POLICY, "other", "no")
+
+
+def test_python_and_the_api_server_agree_if_one_finding_is_told() -> None:
+    """X07: a quota, which comes last, says that no rule refuses; a missing right says nothing of rules."""
+    finding = Finding(rule="a.b", source="s", path="pod", what="is wrong", fix="leave it out")
+    found = [of_finding(finding)]
+    assert agrees(found, refusal(str(finding))) is True
+    assert agrees(found, refusal(ONE)) is False
+    assert agrees(found, None) is False
+    assert agrees([], None) is True
+    assert agrees([], of_refusal(403, "exceeded quota: q")) is True
+    assert agrees(found, of_refusal(403, 'User "x" cannot create')) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("Tenant 'a'", Source("Tenant", "a")),
+        ("Subnamespace 'a/b'", Source("Subnamespace", "b", "a")),
+        ("Tenantry's standard", None),
+    ],
+)
+def test_the_source_of_a_rule_is_an_object(text: str, source: Source | None) -> None:
+    """X07: the standard is none."""
+    assert source_of(text) == source
+
+
+def test_the_author_of_a_rule_wrote_its_field_last() -> None:
+    """X07: a switch of a level is written by the author of the level; a rule of old by the one who wrote all rules."""
+
+    def entry(manager: str, time: str, *path: str) -> dict[str, object]:
+        fields: dict[str, object] = {}
+        inner = fields
+        for step in path:
+            below: dict[str, object] = {}
+            inner[f"f:{step}"] = below
+            inner = below
+        return {"manager": manager, "time": time, "fieldsV1": fields}
+
+    entries = [
+        entry("old", "2026-01-01T00:00:00Z", "spec", "rules", "podSecurity", "level"),
+        entry("new", "2026-01-02T00:00:00Z", "spec", "rules", "podSecurity", "level"),
+        entry("all", "2026-01-03T00:00:00Z", "spec", "rules"),
+    ]
+    value = {"metadata": {"managedFields": entries}}
+    assert author_of(value, "podSecurity.privileged") == Author("new", "2026-01-02T00:00:00Z")
+    assert author_of(value, "images.allowed") == Author("all", "2026-01-03T00:00:00Z")
+    assert author_of({}, "images.allowed") is None
+
+
+def test_the_author_is_told_with_the_source() -> None:
+    """X07: warnings and notes are told as such."""
+    rule = Cause(by=By.RULE, rule="a.b", source="Tenant 'a'", message="is wrong", fix="leave it out")
+    causes = [
+        replace(rule, author=Author("kubectl", "2026-01-01T00:00:00Z"), about="each of its pods"),
+        replace(rule, action=Action.WARN),
+        Cause(by=By.QUOTA, message="exceeded"),
+    ]
+    assert list(lines(causes)) == [
+        "rule a.b: each of its pods: is wrong: leave it out",
+        "  set by Tenant 'a', last written by kubectl at 2026-01-01T00:00:00Z",
+        "warned of, rule a.b: is wrong: leave it out",
+        "  set by Tenant 'a'",
+        "quota: exceeded",
+    ]

@@ -100,7 +100,7 @@ async def _apply(client: Client, objects: list[Json]) -> dict[str, int]:
 
 async def _read(client: Client, value: Json) -> Json | None:
     """Return a manifest's object as it is, None where it is not there."""
-    from tenantry.install.apply import resource_of
+    from tenantry.install.waves import resource_of
     from tenantry.kube import wire
 
     meta = value["metadata"]

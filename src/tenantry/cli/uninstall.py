@@ -79,7 +79,7 @@ def _is_foundation(value: Json) -> int:
 
 
 async def _delete(client: Client, value: Json) -> None:
-    from tenantry.install.apply import resource_of
+    from tenantry.install.waves import resource_of
 
     meta = value["metadata"]
     try:

@@ -1,9 +1,9 @@
-"""Puts manifests into a cluster by server-side apply, and waits until the kinds are served."""
+"""Applies manifests by server-side apply, and waits until kinds are served and policies in force."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from tenantry.api.errors import ApiError, Forbidden, Invalid, NotFound, Retryabl
 from tenantry.api.model import Resource
 from tenantry.engine.crds import observe_crd
 from tenantry.install import approval, canary
+from tenantry.install.waves import CRDS, Wave, founding, guarding, resource_of
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.kube.watch import WatchEvent, watch
@@ -24,54 +25,16 @@ ESTABLISHED_SECONDS = 45.0
 FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 0.1
 
-# The kinds that Tenantry installs: applying needs their paths, and asking the server costs a round trip for each.
-_RESOURCES = {
-    (resource.api_version, resource.kind): resource
-    for resource in (
-        Resource(
-            "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
-        ),
-        Resource("", "v1", "namespaces", "Namespace", namespaced=False),
-        Resource("", "v1", "serviceaccounts", "ServiceAccount"),
-        Resource("", "v1", "services", "Service"),
-        Resource("", "v1", "configmaps", "ConfigMap"),
-        Resource("apps", "v1", "deployments", "Deployment"),
-        Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"),
-        Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False),
-        Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
-        Resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
-        Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
-        Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", "FlowSchema", namespaced=False),
-        Resource(
-            *("flowcontrol.apiserver.k8s.io", "v1", "prioritylevelconfigurations", "PriorityLevelConfiguration"),
-            namespaced=False,
-        ),
-        *(
-            Resource(
-                "admissionregistration.k8s.io", "v1", f"{kind.lower()[:-1]}{end}", f"{kind}{rest}", namespaced=False
-            )
-            for kind in ("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy")
-            for end, rest in (("ies", ""), ("ybindings", "Binding"))
-        ),
-    )
-}
-CRDS = _RESOURCES["apiextensions.k8s.io/v1", "CustomResourceDefinition"]
-
-
-def resource_of(value: Json) -> Resource:
-    """Return where a manifest's object lives in the API."""
-    return _RESOURCES[value["apiVersion"], value["kind"]]
-
 
 async def apply(client: Client, objects: Sequence[Json], *, applied: Callable[[Json], None] = lambda _: None) -> None:
-    """Apply manifests in order and wait until every CRD is served, and the policies that refuse are in force.
+    """Apply manifests in order and wait until every CRD is served and the validating policies are in force.
 
-    Those that write may follow later; see `in_force`.
+    Mutating policies may follow later; see `in_force`.
 
     Args:
         client: An administrator's.
         objects: As `manifests` makes them.
-        applied: Told of each object as the server answers.
+        applied: Called with each object as the server answers.
 
     Raises:
         ApiError: The server refuses one of them; those before it are applied.
@@ -82,32 +45,30 @@ async def apply(client: Client, objects: Sequence[Json], *, applied: Callable[[J
 
 
 async def found(client: Client, objects: Sequence[Json], *, applied: Callable[[Json], None] = lambda _: None) -> None:
-    """Apply everything but the policies; every CRD is served then. See `apply`."""
-    rest = [value for value in objects if not _is_policy(value)]
-    definitions = [value for value in rest if value["kind"] == CRDS.kind]
-    first = [value for value in rest if value["kind"] in {CRDS.kind, "Namespace"}]
-    await _apply_all(client, first, applied)
-    await asyncio.gather(*(_established(client, value["metadata"]["name"]) for value in definitions))
-    await _apply_all(client, [value for value in rest if value not in first], applied)
+    """Apply everything but the policies. See `apply`."""
+    await _carry_out(client, founding(objects), applied)
 
 
 async def guard(client: Client, objects: Sequence[Json], *, applied: Callable[[Json], None] = lambda _: None) -> None:
-    """Apply the policies, and wait until the API server goes by them: until then it lets pass what they refuse.
+    """Apply the policies, and wait until the API server enforces them. See `apply`."""
+    await _carry_out(client, guarding(objects), applied)
 
-    The kinds of their parameters must be served already: where they are not, policies stand still for seconds.
-    See `apply`.
-    """
-    policies = [value for value in objects if _is_policy(value)]
-    last = [value for value in policies if canary.is_canary(value)]
-    await _apply_all(client, [value for value in policies if value not in last], applied)
-    await _apply_all(client, last, applied)
-    told = canary.told_by(objects)
-    if told:
-        await _refused(client, told)
+
+async def _carry_out(client: Client, waves: Sequence[Wave], applied: Callable[[Json], None]) -> None:
+    async def one(value: Json) -> None:
+        meta = value["metadata"]
+        answer = await client.apply(resource_of(value), meta.get("namespace", ""), meta["name"], value)
+        applied(msgspec.json.decode(answer))
+
+    for wave in waves:
+        await asyncio.gather(*(one(value) for value in wave.objects))
+        await asyncio.gather(*(_established(client, name) for name in wave.served))
+        if wave.refused:
+            await _refused(client, wave.refused)
 
 
 async def _refused(client: Client, told: str) -> None:
-    """Wait until the API server refuses what the canary is about, in these words."""
+    """Wait until the API server refuses the probe of the canary with a message."""
     url = wire.path(canary.PROBED, marks.SYSTEM_NAMESPACE)
     body = msgspec.json.encode(canary.probe())
 
@@ -120,13 +81,13 @@ async def _refused(client: Client, told: str) -> None:
 
     await _until(
         refuses,
-        f"the API server does not go by Tenantry's policies after {ESTABLISHED_SECONDS:.0f} s; see"
+        f"the API server does not enforce Tenantry's policies after {ESTABLISHED_SECONDS:.0f} s; see"
         " `kubectl get validatingadmissionpolicies` and run the command again",
     )
 
 
-async def _until(is_so: Callable[[], Awaitable[bool]], problem: str) -> None:
-    """Ask again and again, in growing pauses, until something is so; nothing tells when it has changed.
+async def _until(is_met: Callable[[], Awaitable[bool]], problem: str) -> None:
+    """Poll in growing pauses until a condition is met: there is no event to wait for.
 
     Raises:
         RetryableError: It takes too long: `problem`.
@@ -134,7 +95,7 @@ async def _until(is_so: Callable[[], Awaitable[bool]], problem: str) -> None:
     delay = FIRST_PAUSE_SECONDS
     try:
         async with asyncio.timeout(ESTABLISHED_SECONDS):
-            while not await is_so():
+            while not await is_met():
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, LAST_PAUSE_SECONDS)
     except TimeoutError as error:
@@ -142,9 +103,9 @@ async def _until(is_so: Callable[[], Awaitable[bool]], problem: str) -> None:
 
 
 async def in_force(client: Client) -> None:
-    """Wait until nothing is refused any more because the API server does not know our kinds yet.
+    """Wait until the API server no longer refuses requests because its mutating policies do not know Tenantry's kinds.
 
-    Its policies that write look for new kinds every 5 s. Until then it refuses what they are about, and says so.
+    They look for new kinds every 5 s, and until then refuse what they match with that reason.
 
     Args:
         client: An administrator's.
@@ -154,7 +115,7 @@ async def in_force(client: Client) -> None:
     """
 
     async def probe(resource: Resource, value: Json) -> None:
-        # Refused for another reason, it has come as far as it was meant to.
+        # Refused for another reason, it has passed the mutating policies.
         with suppress(ApiError):
             await stamped(client, resource, value)
 
@@ -162,10 +123,10 @@ async def in_force(client: Client) -> None:
 
 
 async def stamped(client: Client, resource: Resource, value: Json) -> None:
-    """Wait until the API server writes into a request who makes it; it is only tried, not made.
+    """Wait until the API server writes the requester into a request, which is only a dry run.
 
     Args:
-        client: Of whoever asks.
+        client: The requester's.
         resource: The request's kind.
         value: The request, but for its kind.
 
@@ -187,28 +148,13 @@ async def stamped(client: Client, resource: Resource, value: Json) -> None:
 
     await _until(
         is_stamped,
-        f"the API server does not write into {resource.full_name} who makes them after"
+        f"the API server does not write the requester into {resource.full_name} after"
         f" {ESTABLISHED_SECONDS:.0f} s: its mutating policies are not in force yet; run the command again",
     )
 
 
-def _is_policy(value: Json) -> bool:
-    return str(value["apiVersion"]).startswith("admissionregistration.k8s.io/")
-
-
-async def _apply_all(client: Client, values: Iterable[Json], applied: Callable[[Json], None]) -> None:
-    await asyncio.gather(*(_apply_one(client, value, applied) for value in values))
-
-
-async def _apply_one(client: Client, value: Json, applied: Callable[[Json], None]) -> None:
-    resource = resource_of(value)
-    meta = value["metadata"]
-    answer = await client.apply(resource, meta.get("namespace", ""), meta["name"], value)
-    applied(msgspec.json.decode(answer))
-
-
 async def _established(client: Client, name: str) -> None:
-    """Wait until the API server answers for a custom kind."""
+    """Wait until the API server serves a custom kind."""
     only = {"fieldSelector": f"metadata.name={name}"}
     try:
         async with asyncio.timeout(ESTABLISHED_SECONDS):
@@ -220,7 +166,7 @@ async def _established(client: Client, name: str) -> None:
             changes = cast(
                 "AsyncGenerator[list[WatchEvent]]", watch(client, CRDS, resource_version=version, selectors=only)
             )
-            # A generator that is merely left keeps its connection open.
+            # A generator that is not closed keeps its connection open.
             async with aclosing(changes):
                 async for events in changes:
                     if any(event.type == "MODIFIED" and observe_crd(event.object).established for event in events):

@@ -129,6 +129,8 @@ def _looser() -> list[Json]:
     below, top = (rule(each.group, [each.plural]) for each in (Subnamespace.resource, Tenant.resource))
     # What is only the standard is a Tenant's to decide otherwise.
     ignored = f"object.kind == '{Tenant.resource.kind}' ? {quoted(STANDARD_SOURCE)} : ''"
+    problem = looser.problem()
+    used = {name: cel for name, cel in forms().items() if f"variables.{name}" in problem}
     policy = validating(
         LOOSER,
         [below, top],
@@ -136,7 +138,7 @@ def _looser() -> list[Json]:
         conditions={"has-new-rules": f"has(object.spec.rules) && ({new})"},
         where=IN_TENANTS,
         params=PARAM_KIND,
-        variables={**forms(), **looser.variables(ignored), PROBLEM: looser.problem()},
+        variables={**used, **looser.variables(ignored), PROBLEM: problem},
     )
     params: Json = {"name": MAPS[ENFORCED], "namespace": marks.SYSTEM_NAMESPACE, "parameterNotFoundAction": "Allow"}
     return [

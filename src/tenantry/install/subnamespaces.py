@@ -222,8 +222,11 @@ def _quota(other: Named) -> list[Json]:
             " || !has(oldObject.spec.quota) || object.spec.quota != oldObject.spec.quota)"
         )
     }
-    shape: Json = {"params": param, "variables": variables, "conditions": {**other, **changes}}
+    shape: Json = {"params": param, "conditions": {**other, **changes}}
+    of_growth = {name: cel for name, cel in variables.items() if name not in {"limited", "unknown"}}
+    guard = validating(QUOTA, _about("CREATE", "UPDATE"), [known, making], variables=variables, **shape)
+    warning = validating(GROWTH, _about("UPDATE"), [enough], variables=of_growth, **shape)
     return [
-        *bound(validating(QUOTA, _about("CREATE", "UPDATE"), [known, making], **shape), paramRef=reference),
-        *bound(validating(GROWTH, _about("UPDATE"), [enough], **shape), paramRef=reference, validationActions=["Warn"]),
+        *bound(guard, paramRef=reference),
+        *bound(warning, paramRef=reference, validationActions=["Warn"]),
     ]

@@ -213,8 +213,10 @@ def _sum(spec: Json, kind: str) -> dict[str, Fraction]:
         first = {key: max(first.get(key, Fraction(0)), at_once.get(key, Fraction(0))) for key in {*first, *at_once}}
     running = _added(running, beside)
     whole = {key: max(running.get(key, Fraction(0)), first.get(key, Fraction(0))) for key in {*running, *first}}
-    overhead = {key: quantity.parse(amount) for key, amount in part(spec, "overhead").items()}
-    return _added({**whole, **asked(spec)}, overhead)
+    found = {**whole, **asked(spec)}
+    # Kubernetes adds the overhead of a sandbox to limits only of resources that have one.
+    added = {key: amount for key, amount in part(spec, "overhead").items() if kind == "requests" or key in found}
+    return _added(found, {key: quantity.parse(amount) for key, amount in added.items()})
 
 
 def _added(*maps: Mapping[str, Fraction]) -> dict[str, Fraction]:
