@@ -22,7 +22,7 @@ from tenantry.cli import durations, output, quota, refusals
 from tenantry.cli.describe.subnamespace import quota_page
 from tenantry.cli.explain import quota as explain_quota
 from tenantry.cli.flags import parse_pairs, parse_renewal
-from tenantry.cli.kinds import Asked, told, told_key
+from tenantry.cli.kinds import ObjectSelection, told, told_key
 from tenantry.cli.sub import inheritance
 from tenantry.views.explain.quota import conclude
 from tenantry.views.objects import ResourceQuotaStatus, ResourceQuotaWithUsage
@@ -214,9 +214,9 @@ def test_never_is_no_end() -> None:
 
 
 def test_objects_in_namespaces_are_told_with_them() -> None:
-    asked = quota.Asked(TenantResourceQuota, ("acme",))
+    asked = quota.ObjectSelection(TenantResourceQuota, ("acme",))
     assert (asked.keys, asked.listing) == (("acme",), "tenantry get tenantresourcequotas")
-    sub = Asked(Subnamespace, ("web",), "acme")
+    sub = ObjectSelection(Subnamespace, ("web",), "acme")
     assert (sub.keys, sub.listing) == (("acme/web",), "tenantry get subnamespaces -n acme")
     assert told_key(sub.kind, "acme/web") == told(sub.kind, "web", "acme") == "subnamespace.tenantry.dev/web in 'acme'"
 

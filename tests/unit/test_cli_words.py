@@ -14,8 +14,8 @@ from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.tenant import Tenant
 from tenantry.cli import durations, kinds, output, refusals
 from tenantry.cli.flags import parse_owner, parse_quota
-from tenantry.cli.kinds import Asked
-from tenantry.cli.wait import parse_goal
+from tenantry.cli.kinds import ObjectSelection
+from tenantry.cli.wait import parse_condition
 from tenantry.views.tree import owner_text
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -35,7 +35,7 @@ def test_every_word_of_a_kind_means_it(word: str) -> None:
     ],
 )
 def test_both_forms_name_objects(words: tuple[str, ...], names: tuple[str, ...]) -> None:
-    assert kinds.parse(words) == [Asked(Tenant, names)]
+    assert kinds.parse(words) == [ObjectSelection(Tenant, names)]
 
 
 @pytest.mark.parametrize("words", [("acme",), ("tenant/",), ("tenant/a", "b"), ("tenant", "tenant/a"), ("pod/a",)])
@@ -45,7 +45,7 @@ def test_words_that_name_nothing_are_refused(words: tuple[str, ...]) -> None:
 
 
 def test_the_name_that_is_printed_is_taken_back() -> None:
-    assert kinds.parse((kinds.full_name(Tenant, "acme"),)) == [Asked(Tenant, ("acme",))]
+    assert kinds.parse((kinds.full_name(Tenant, "acme"),)) == [ObjectSelection(Tenant, ("acme",))]
 
 
 @pytest.mark.parametrize(
@@ -113,18 +113,18 @@ def test_ages() -> None:
         ("ready", "ready"),
         ("deleted", "gone"),
         ("condition=Ready", "ready"),
-        ("condition=Suspended", "at Suspended=True"),
-        ("condition=Stalled=false", "at Stalled=False"),
+        ("condition=Suspended", "Suspended=True"),
+        ("condition=Stalled=false", "Stalled=False"),
     ],
 )
-def test_goals(text: str, shown: str) -> None:
-    assert str(parse_goal(text)) == shown
+def test_conditions_to_wait_for(text: str, shown: str) -> None:
+    assert str(parse_condition(text)) == shown
 
 
 @pytest.mark.parametrize("text", ["", "done", "condition", "condition=", "condition=Ready=maybe", "ready=True"])
-def test_what_is_no_goal(text: str) -> None:
+def test_what_is_no_condition(text: str) -> None:
     with pytest.raises(InputError, match="--for"):
-        parse_goal(text)
+        parse_condition(text)
 
 
 NO_RULES = (

@@ -10,9 +10,9 @@ import click
 from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.requests import REQUESTS, Decision, Request
 from tenantry.cli import complete, flags, kinds, output, place, session
-from tenantry.cli.kinds import Asked
+from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
-from tenantry.cli.wait import parse_goal, wait_for_all
+from tenantry.cli.wait import wait_for_all
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
@@ -99,18 +99,18 @@ def _are_names(words: Sequence[str]) -> bool:
     return False
 
 
-async def _find(client: Client, name: str, namespace: str, among: Sequence[type[Request]]) -> Asked:
+async def _find(client: Client, name: str, namespace: str, among: Sequence[type[Request]]) -> ObjectSelection:
     """Return the one request that has a name.
 
     Raises:
         NotFound: There is none that may be read.
         InputError: There are requests of several kinds.
     """
-    found: list[Asked] = []
+    found: list[ObjectSelection] = []
     for kind in among:
         where = namespace if kind.resource.namespaced else ""
         if (where or not kind.resource.namespaced) and await _read(client, kind, name, where) is not None:
-            found.append(Asked(kind, (name,), where))
+            found.append(ObjectSelection(kind, (name,), where))
     if len(found) > 1:
         known = " or ".join(f"{kinds.names_of(each.kind).short[0]}/{name}" for each in found)
         raise InputError(f"{name!r} is the name of {len(found)} requests: write {known}")
@@ -129,7 +129,7 @@ async def _read(client: Client, kind: type[Request], name: str, namespace: str) 
 
 
 async def _write(
-    client: Client, asked: Sequence[Asked], decision: Decision, reason: str, *, seconds: int | None
+    client: Client, asked: Sequence[ObjectSelection], decision: Decision, reason: str, *, seconds: int | None
 ) -> None:
     patch = {"status": {"decision": decision.value, **({"reason": reason} if reason else {})}}
     for each in asked:
@@ -142,10 +142,10 @@ async def _write(
                 raise NotFound(f"{told} is not there; `tenantry requests` lists them") from error
             output.talk(f"{told} {decision.value.lower()}")
     if seconds is not None:
-        await wait_for_all(client, asked, parse_goal("ready"), seconds=seconds)
+        await wait_for_all(client, asked, seconds=seconds)
 
 
-async def _refuse_decided(client: Client, asked: Asked, name: str) -> None:
+async def _refuse_decided(client: Client, asked: ObjectSelection, name: str) -> None:
     """Refuse what the API server takes in silence: the same decision again, which somebody else may have made.
 
     Raises:

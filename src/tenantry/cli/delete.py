@@ -1,4 +1,4 @@
-"""`tenantry delete`: says what will be gone, asks, deletes, waits until it is."""
+"""`tenantry delete`: lists what the deletion removes, asks for confirmation, deletes and waits."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.api.wording import shortened
 from tenantry.cli import complete, durations, kinds, output, place, session
-from tenantry.cli.kinds import Asked
+from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
-from tenantry.cli.wait import parse_goal, wait_for_all
+from tenantry.cli.wait import GONE, wait_for_all
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "words", nargs=-1, required=True, metavar="KIND NAME... | KIND/NAME...", shell_complete=complete.objects
 )
 @place.namespace_option
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until everything is gone.")
 @click.option("--timeout", default="2m", show_default=True, type=durations.DURATION, help="How long to wait.")
 def delete(target: Target, *, words: tuple[str, ...], namespace: str, yes: bool, waits: bool, timeout: int) -> None:
@@ -46,86 +46,88 @@ def delete(target: Target, *, words: tuple[str, ...], namespace: str, yes: bool,
         if not each.names:
             raise InputError(f"name the {each.kind.resource.plural} to delete; `{each.listing}` lists them")
     asked = place.settle(target, asked, namespace)
-    session.run(target, lambda client: doom(client, asked, yes=yes, seconds=timeout if waits else None))
+    session.run(target, lambda client: delete_objects(client, asked, yes=yes, seconds=timeout if waits else None))
 
 
-async def doom(
-    client: Client, asked: Sequence[Asked], *, yes: bool, seconds: int | None, cascades: bool = False
+async def delete_objects(
+    client: Client, asked: Sequence[ObjectSelection], *, yes: bool, seconds: int | None, cascades: bool = False
 ) -> None:
-    """Say what goes with the objects that are named, ask, and delete them.
+    """Print what the deletion removes, ask for confirmation, and delete the selected objects.
 
     Args:
         client: Of the cluster.
-        asked: Names of objects.
-        yes: Do not ask.
+        asked: The objects.
+        yes: Do not ask for confirmation.
         seconds: How long to wait until they are gone; None does not wait.
-        cascades: Subnamespaces go with those inside, whatever their spec says.
+        cascades: Allow Subnamespaces to be deleted with those inside.
 
     Raises:
-        NotFound: One of them is not there; then none is touched.
+        NotFound: One of them does not exist; then none is deleted.
         InputError: One has Subnamespaces inside, and may not be deleted with them.
     """
-    doomed = [await _read(client, each, name) for each in asked for name in each.names]
-    for value in doomed:
+    deleted = [await _read(client, each, name) for each in asked for name in each.names]
+    for value in deleted:
         if isinstance(value, Subnamespace) and not cascades:
             await _check_empty(client, value)
-    for value in doomed:
+    for value in deleted:
         output.talk(await losses(client, value))
     if not yes:
-        confirm(f"Delete {'it' if len(doomed) == 1 else f'all {len(doomed)}'}? This cannot be undone.")
-    for value in doomed:
+        confirm(f"Delete {'it' if len(deleted) == 1 else f'all {len(deleted)}'}? This cannot be undone.")
+    for value in deleted:
         if cascades and isinstance(value, Subnamespace) and not value.spec.allow_cascading_deletion:
             meta = value.metadata
             patch = {"metadata": {"uid": meta.uid}, "spec": {"allowCascadingDeletion": True}}
             await client.merge_patch(value.resource, meta.namespace, meta.name, patch)
-    await remove(client, doomed, seconds=seconds)
+    await remove(client, deleted, seconds=seconds)
     if seconds is None:
-        output.talk("deletion has begun; `tenantry wait … --for deleted` waits for its end")
+        output.talk("deletion has begun; `tenantry wait … --for deleted` waits until it is complete")
 
 
-async def remove(client: Client, doomed: Sequence[KubernetesObject], *, seconds: float | None) -> None:
+async def remove(client: Client, deleted: Sequence[KubernetesObject], *, seconds: float | None) -> None:
     """Delete objects with everything that they own.
 
     Args:
         client: Of the cluster.
-        doomed: What was shown and agreed to: newer objects of the same names stay.
+        deleted: The objects that were shown and confirmed: newer objects of the same names stay.
         seconds: How long to wait until they are gone; None does not wait.
 
     Raises:
-        TenantryError: Time is up; says what is left.
+        TenantryError: The deadline has passed; the message lists what is left.
     """
     names: dict[tuple[kinds.Kind, str], list[str]] = {}
-    for value in doomed:
+    for value in deleted:
         kind, meta = type(value), value.metadata
         names.setdefault((kind, meta.namespace), []).append(meta.name)
-        # In the foreground: a Tenant stays, and can be waited for, until all that it owns is gone. The others own
-        # nothing: a finalizer keeps a Subnamespace until its namespace is gone.
+        # In the foreground, a Tenant stays until everything that it owns is gone, so the command can wait for it. The
+        # other kinds own nothing: a finalizer keeps a Subnamespace until its namespace is gone.
         propagation = "Foreground" if kind is Tenant else "Background"
         try:
             await client.delete(value.resource, meta.namespace, meta.name, uid=meta.uid, propagation=propagation)
         except NotFound:
-            output.talk(f"{kinds.told_key(kind, value.key)} is gone already")
+            output.talk(f"{kinds.told_key(kind, value.key)} is already gone")
     if seconds is not None:
-        asked = [Asked(kind, tuple(each), namespace) for (kind, namespace), each in names.items()]
-        await wait_for_all(client, asked, parse_goal("deleted"), seconds=seconds)
+        asked = [ObjectSelection(kind, tuple(each), namespace) for (kind, namespace), each in names.items()]
+        await wait_for_all(client, asked, GONE, seconds=seconds)
 
 
-async def _read(client: Client, asked: Asked, name: str) -> KubernetesObject:
+async def _read(client: Client, asked: ObjectSelection, name: str) -> KubernetesObject:
     try:
         return await client.get(asked.kind, name, asked.namespace)
     except NotFound as error:
         told = kinds.told(asked.kind, name, asked.namespace)
-        raise NotFound(f"{told} is not there; `{asked.listing}` lists all") from error
+        raise NotFound(f"{told} does not exist; `{asked.listing}` lists all") from error
 
 
 async def losses(client: Client, value: KubernetesObject) -> str:
-    """Return a line that says what goes with an object."""
+    """Return a line that lists what the deletion of an object removes."""
     name = value.metadata.name
     if isinstance(value, Subnamespace):
         return await _losses_of_child(client, value)
     if isinstance(value, TenantResourceQuota):
         many = len(value.spec.adjustments)
-        return f"{kinds.full_name(type(value), name)}: the operator makes it anew, without its adjustments ({many} now)"
+        return (
+            f"{kinds.full_name(type(value), name)}: the operator creates it again, without its adjustments ({many} now)"
+        )
     if not isinstance(value, Tenant):
         return kinds.full_name(type(value), name)
     try:
@@ -134,7 +136,7 @@ async def losses(client: Client, value: KubernetesObject) -> str:
         return f"{kinds.full_name(Tenant, name)}: it has no namespace"
     owners = {owner.uid for owner in namespace.metadata.owner_references}
     if value.metadata.uid not in owners:
-        return f"{kinds.full_name(Tenant, name)}: the namespace {name!r} is not the tenant's and stays"
+        return f"{kinds.full_name(Tenant, name)}: the namespace {name!r} does not belong to the tenant and stays"
     inside = await _inside(client, name, 0)
     return f"{kinds.full_name(Tenant, name)}: namespace {name!r} with {inside}"
 
@@ -148,10 +150,10 @@ async def _losses_of_child(client: Client, value: Subnamespace) -> str:
 
 
 async def _check_empty(client: Client, value: Subnamespace) -> None:
-    """Refuse what the operator would not carry out: a deletion cannot be taken back."""
-    child = value.status.namespace
+    """Refuse a deletion that the operator would not complete: a deletion cannot be undone."""
     from tenantry.views.description import subnamespace_names
 
+    child = value.status.namespace
     if value.spec.allow_cascading_deletion or not child:
         return
     below = await subnamespace_names(client, child)
@@ -168,13 +170,13 @@ async def _check_empty(client: Client, value: Subnamespace) -> None:
 
 
 async def _inside(client: Client, namespace: str, known: int, *, blind: bool = False) -> str:
-    """Return what is in a namespace, in words that stand after "with".
+    """Return the contents of a namespace, in words that stand after "with".
 
     Args:
-        client: Of whoever asks, who may not see it.
-        namespace: What goes.
-        known: How many Subnamespaces are in it, as far as its own Subnamespace tells.
-        blind: Names are nobody's business: only how many.
+        client: The user's, who may lack the right to list the contents.
+        namespace: The namespace.
+        known: How many Subnamespaces it has according to the status of its own Subnamespace.
+        blind: Print no names, only their number.
     """
     from tenantry.views.description import count_pods, subnamespace_names
 
@@ -188,14 +190,14 @@ async def _inside(client: Client, namespace: str, known: int, *, blind: bool = F
     return f"{', '.join(words)} and everything else in it"
 
 
-def confirm(question: str) -> None:
-    """Ask a person.
+def confirm(question: str, refused: str = "nothing was deleted") -> None:
+    """Ask for confirmation.
 
     Raises:
-        InputError: Nobody is there to be asked.
+        InputError: stdin is not a terminal.
         TenantryError: The answer is no.
     """
     if not sys.stdin.isatty():
-        raise InputError("this must be confirmed, and stdin is no terminal to ask on; say --yes")
+        raise InputError("this needs a confirmation, and stdin is not a terminal; confirm with --yes")
     if not click.confirm(question, err=True):
-        raise TenantryError("nothing was deleted")
+        raise TenantryError(refused)

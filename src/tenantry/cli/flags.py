@@ -16,7 +16,7 @@ from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.cli import durations, kinds, output, refusals, session
-from tenantry.cli.kinds import Asked
+from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target
 from tenantry.world.validation import Problem
 
@@ -161,7 +161,7 @@ def parse_renewal(text: str) -> str | None:
     return parse_expiry("--for", text)
 
 
-async def renew(client: Client, asked: Asked, expires_at: str | None) -> None:
+async def renew(client: Client, asked: ObjectSelection, expires_at: str | None) -> None:
     """Give objects another end; all of them are there, or none is touched.
 
     Args:

@@ -11,7 +11,7 @@ import msgspec
 from tenantry.api.errors import Forbidden, Gone, InputError, NotFound
 from tenantry.api.model import object_key
 from tenantry.cli import complete, kinds, output, place, session
-from tenantry.cli.kinds import Asked, Kind
+from tenantry.cli.kinds import Kind, ObjectSelection
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
@@ -59,11 +59,11 @@ def get(
         raise NotFound(f"not found: {', '.join(missing)}; `{asked[0].listing}` lists all")
 
 
-def _asked(target: Target, words: Sequence[str], namespace: str, *, everywhere: bool) -> list[Asked]:
+def _asked(target: Target, words: Sequence[str], namespace: str, *, everywhere: bool) -> list[ObjectSelection]:
     asked = kinds.parse(words)
     if not asked:
         # All kinds: with -n those that are in namespaces, without it all of them, wherever they are.
-        asked = [Asked(kind, ()) for kind in kinds.KINDS if kind.resource.namespaced or not namespace]
+        asked = [ObjectSelection(kind, ()) for kind in kinds.KINDS if kind.resource.namespaced or not namespace]
         namespace = namespace or ("" if everywhere else place.context_namespace(target))
         everywhere = not namespace
     return place.settle(target, asked, namespace, everywhere=everywhere, may_be_everywhere=True)
@@ -105,7 +105,7 @@ class _Page(msgspec.Struct, frozen=True):
     version: str
 
 
-async def _get(client: Client, asked: list[Asked], reading: _Reading, *, lenient: bool) -> list[str]:
+async def _get(client: Client, asked: list[ObjectSelection], reading: _Reading, *, lenient: bool) -> list[str]:
     """Print what was asked for and return the full names of what is not there.
 
     Args:
@@ -139,7 +139,7 @@ async def _get(client: Client, asked: list[Asked], reading: _Reading, *, lenient
     return missing
 
 
-async def _watch(client: Client, asked: Asked, reading: _Reading, page: _Page) -> None:
+async def _watch(client: Client, asked: ObjectSelection, reading: _Reading, page: _Page) -> None:
     """Print the objects of a page, then each change, for ever."""
     kind = asked.kind
     _print_rows(kind, reading, page, page.rows)
@@ -177,7 +177,7 @@ def _lines(kind: Kind, reading: _Reading, rows: Sequence[_Row]) -> list[str]:
 # -- reading --------------------------------------------------------------------------------------
 
 
-async def _list_if_allowed(client: Client, asked: Asked, reading: _Reading) -> _Page:
+async def _list_if_allowed(client: Client, asked: ObjectSelection, reading: _Reading) -> _Page:
     try:
         return await _list(client, asked, reading)
     except Forbidden:
@@ -185,7 +185,7 @@ async def _list_if_allowed(client: Client, asked: Asked, reading: _Reading) -> _
         return _Page((), [], "")
 
 
-async def _list(client: Client, asked: Asked, reading: _Reading) -> _Page:
+async def _list(client: Client, asked: ObjectSelection, reading: _Reading) -> _Page:
     if reading.is_table:
         return await _list_tables(client, asked, reading)
     rows: list[_Row] = []
@@ -197,7 +197,7 @@ async def _list(client: Client, asked: Asked, reading: _Reading) -> _Page:
     return _Page((), _chosen(rows, asked.names), version)
 
 
-async def _list_tables(client: Client, asked: Asked, reading: _Reading) -> _Page:
+async def _list_tables(client: Client, asked: ObjectSelection, reading: _Reading) -> _Page:
     from tenantry.kube import tables, wire
     from tenantry.kube.client import PAGE_SIZE
 
@@ -218,11 +218,11 @@ async def _list_tables(client: Client, asked: Asked, reading: _Reading) -> _Page
     return _Page(headers, _chosen(rows, asked.names), table.metadata.resource_version)
 
 
-def _is_everywhere(asked: Asked) -> bool:
+def _is_everywhere(asked: ObjectSelection) -> bool:
     return asked.kind.resource.namespaced and not asked.namespace
 
 
-async def _changes(client: Client, asked: Asked, reading: _Reading, page: _Page) -> AsyncIterator[_Row]:
+async def _changes(client: Client, asked: ObjectSelection, reading: _Reading, page: _Page) -> AsyncIterator[_Row]:
     """Yield what changes after a page, until the server ends the watch."""
     from tenantry.cli import following
     from tenantry.kube import tables
@@ -259,7 +259,7 @@ def _row_of(kind: Kind, raw: msgspec.Raw) -> _Row:
     return _Row(name=meta["name"], namespace=namespace, version=int(meta["resourceVersion"]), value=whole)
 
 
-def _row_of_table(asked: Asked, row: Any, columns: Sequence[Any], reading: _Reading) -> _Row:  # noqa: ANN401 - types of a lazy import
+def _row_of_table(asked: ObjectSelection, row: Any, columns: Sequence[Any], reading: _Reading) -> _Row:  # noqa: ANN401 - types of a lazy import
     cells = tuple(
         output.cell(value)
         for value, column in zip(row.cells, columns, strict=True)

@@ -13,7 +13,7 @@ from tenantry.api.model import KubernetesObject, object_key
 Kind = type[KubernetesObject]
 
 
-class Asked(NamedTuple):
+class ObjectSelection(NamedTuple):
     """Objects of one kind that were asked for.
 
     Args:
@@ -81,7 +81,7 @@ def find_kind(word: str) -> Kind:
     )
 
 
-def parse(words: Sequence[str]) -> list[Asked]:
+def parse(words: Sequence[str]) -> list[ObjectSelection]:
     """Return what `KIND NAME…` or `KIND/NAME…` asks for, kinds in the order in which they come.
 
     Raises:
@@ -93,7 +93,7 @@ def parse(words: Sequence[str]) -> list[Asked]:
         mixed = next((word for word in words[1:] if "/" in word), None)
         if mixed is not None:
             raise InputError(f"{mixed!r} stands after the kind {words[0]!r}; write KIND NAME… or KIND/NAME…, not both")
-        return [Asked(find_kind(words[0]), tuple(dict.fromkeys(words[1:])))]
+        return [ObjectSelection(find_kind(words[0]), tuple(dict.fromkeys(words[1:])))]
     found: dict[Kind, list[str]] = {}
     for word in words:
         kind, slash, name = word.partition("/")
@@ -102,4 +102,4 @@ def parse(words: Sequence[str]) -> list[Asked]:
         names = found.setdefault(find_kind(kind), [])
         if name not in names:
             names.append(name)
-    return [Asked(kind, tuple(names)) for kind, names in found.items()]
+    return [ObjectSelection(kind, tuple(names)) for kind, names in found.items()]

@@ -9,7 +9,7 @@ import click
 
 from tenantry.api.errors import InputError
 from tenantry.cli import complete
-from tenantry.cli.kinds import Asked
+from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,8 +36,13 @@ everywhere_option = click.option(
 
 
 def settle(
-    target: Target, asked: Sequence[Asked], namespace: str, *, everywhere: bool = False, may_be_everywhere: bool = False
-) -> list[Asked]:
+    target: Target,
+    asked: Sequence[ObjectSelection],
+    namespace: str,
+    *,
+    everywhere: bool = False,
+    may_be_everywhere: bool = False,
+) -> list[ObjectSelection]:
     """Return what is asked for with its namespaces.
 
     Args:

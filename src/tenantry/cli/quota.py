@@ -20,9 +20,9 @@ from tenantry.api.tenantresourcequota import (
     TenantResourceQuotaSpec,
 )
 from tenantry.cli import complete, durations, flags, kinds, output, refusals, session
-from tenantry.cli.kinds import Asked
+from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
-from tenantry.cli.wait import parse_goal, wait_for_all
+from tenantry.cli.wait import wait_for_all
 from tenantry.world import quantity
 from tenantry.world import quota as keys
 from tenantry.world.validation import validate_adjustment
@@ -180,7 +180,7 @@ def adjust(
         told = f"{kinds.full_name(TenantResourceQuota, tenant)} {verb} by {adjustment!r}: {_signed(resources)}"
         output.talk(f"{told} until {wanted.expires_at}" if wanted.expires_at else told)
         if waits:
-            await wait_for_all(client, [Asked(TenantResourceQuota, (tenant,))], parse_goal("ready"), seconds=timeout)
+            await _wait(client, tenant, timeout)
 
     session.run(target, work)
 
@@ -199,9 +199,13 @@ def unadjust(target: Target, *, tenant: str, adjustment: str, waits: bool, timeo
         told = kinds.full_name(TenantResourceQuota, tenant)
         output.talk(f"{told} no longer adjusted by {adjustment!r}")
         if waits:
-            await wait_for_all(client, [Asked(TenantResourceQuota, (tenant,))], parse_goal("ready"), seconds=timeout)
+            await _wait(client, tenant, timeout)
 
     session.run(target, work)
+
+
+async def _wait(client: Client, tenant: str, seconds: int) -> None:
+    await wait_for_all(client, [ObjectSelection(TenantResourceQuota, (tenant,))], seconds=seconds)
 
 
 async def _check_keys(client: Client, tenant: str, resources: Mapping[str, int | str]) -> None:

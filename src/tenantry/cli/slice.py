@@ -25,9 +25,9 @@ from tenantry.api.slice import (
 )
 from tenantry.api.wording import shortened
 from tenantry.cli import durations, flags, kinds, output, place, session
-from tenantry.cli.kinds import Asked
+from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
-from tenantry.cli.wait import parse_goal, wait_for_all
+from tenantry.cli.wait import wait_for_all
 from tenantry.engine.conditions import find
 from tenantry.world.naming import numeric_order
 
@@ -129,7 +129,7 @@ def claim(
         replace_after_seconds=replace_after,
         expires_at=flags.parse_expiry("--expires", expires),
     )
-    wanted = SliceClaim(metadata=ObjectMeta(name=called, namespace=_place(target, namespace)), spec=spec)
+    wanted = SliceClaim(metadata=ObjectMeta(name=called, namespace=place.parent(target, namespace)), spec=spec)
     resource = wanted.resource
     whole: Json = {"apiVersion": resource.api_version, "kind": resource.kind, **msgspec.to_builtins(wanted)}
     if dry_run:
@@ -147,8 +147,8 @@ async def _claim(client: Client, wanted: SliceClaim, *, seconds: int | None) -> 
         output.talk(f"{told}; `tenantry slice list` tells how far it is")
         return made
     output.talk(told)
-    asked = Asked(SliceClaim, (wanted.metadata.name,), wanted.metadata.namespace)
-    await wait_for_all(client, [asked], parse_goal("ready"), seconds=seconds)
+    asked = ObjectSelection(SliceClaim, (wanted.metadata.name,), wanted.metadata.namespace)
+    await wait_for_all(client, [asked], seconds=seconds)
     found = await client.get(SliceClaim, wanted.metadata.name, wanted.metadata.namespace)
     return {"apiVersion": made["apiVersion"], "kind": made["kind"], **msgspec.to_builtins(found)}
 
@@ -166,7 +166,7 @@ def renew(target: Target, *, called: str, namespace: str, until: str) -> None:
       tenantry slice renew fast -n acme --for never
     """
     expires_at = flags.parse_renewal(until)
-    asked = Asked(SliceClaim, (called,), _place(target, namespace))
+    asked = ObjectSelection(SliceClaim, (called,), place.parent(target, namespace))
     session.run(target, lambda client: flags.renew(client, asked, expires_at))
 
 
@@ -180,7 +180,7 @@ def release(target: Target, *, called: str, namespace: str) -> None:
     \b
       tenantry slice release fast -n acme
     """
-    where = _place(target, namespace)
+    where = place.parent(target, namespace)
     session.run(target, lambda client: client.delete(SliceClaim.resource, where, called))
     output.talk(f"{kinds.told(SliceClaim, called, where)} deleted; its nodes are given back when they are empty")
 
@@ -195,7 +195,7 @@ def approve(target: Target, *, called: str, namespace: str) -> None:
     \b
       tenantry slice approve fast -n acme
     """
-    where = _place(target, namespace)
+    where = place.parent(target, namespace)
     made = session.run(target, lambda client: _approve(client, called, where))
     output.talk(f"slice {made!r} created")
 
@@ -265,13 +265,6 @@ def _row(found: SliceClaim, now: datetime) -> tuple[str, ...]:
         "; ".join(each.message for each in (told, worse) if each is not None),
     )
     return tuple(output.cell(each) for each in cells)
-
-
-def _place(target: Target, namespace: str) -> str:
-    chosen = namespace or place.context_namespace(target)
-    if not chosen:
-        raise InputError("name the tenant's namespace with -n, as in `-n acme`: the context names none")
-    return chosen
 
 
 def _size(found: SliceClaim) -> str:

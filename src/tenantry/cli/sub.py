@@ -1,4 +1,4 @@
-"""`tenantry sub`: makes subnamespaces from flags, moves them to another parent, renews and deletes them."""
+"""`tenantry sub`: creates subnamespaces from flags, moves them to another parent, renews and deletes them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from tenantry.api.subnamespace import (
     SubnamespaceSpec,
 )
 from tenantry.cli import complete, durations, flags, kinds, output, place, session
-from tenantry.cli.delete import doom
-from tenantry.cli.kinds import Asked
+from tenantry.cli.delete import delete_objects
+from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
-from tenantry.cli.wait import parse_goal, wait_for_all
+from tenantry.cli.wait import GONE, wait_for_all
 from tenantry.world.naming import child_name
 from tenantry.world.validation import validate_subnamespace
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-SEVEN = {
+FIELDS = {
     "roles": "roles",
     "rolebindings": "role_bindings",
     "networkpolicies": "network_policies",
@@ -54,7 +54,7 @@ APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 @click.group()
 def sub() -> None:
-    """Make, move, renew and delete subnamespaces; `tenantry get subnamespaces` lists them."""
+    """Create, move, renew and delete subnamespaces; `tenantry get subnamespaces` lists them."""
 
 
 @sub.command()
@@ -62,27 +62,35 @@ def sub() -> None:
 @click.argument("child", metavar="NAME")
 @place.parent_option
 @flags.choice_option(
-    "--mode", Mode.WORKSPACE, "Workspace: for a team. Subtenant: for a customer, whom the parent does not see into."
+    "--mode", Mode.WORKSPACE, "Workspace: for a team. Subtenant: for a customer; the parent has no access."
 )
-@flags.owner_option("Who owns it: ada, User:ada, Group:devs or ServiceAccount:NAMESPACE/NAME.")
-@flags.quota_option("Its share of the parent's quota, as in cpu=2,memory=4Gi.")
+@flags.owner_option("An owner: ada, User:ada, Group:devs or ServiceAccount:NAMESPACE/NAME.")
+@flags.quota_option("Share of the parent's quota, as in cpu=2,memory=4Gi.")
 @click.option(
     "--inherit",
     "inherited",
     multiple=True,
     metavar="KIND=MODE,...",
-    help=f"What it gets of the parent's objects, as in secrets=Copy: {', '.join(SEVEN)}, or another kind as in"
-    " widgets.example.com; None, Copy (once) or Sync (kept the same). May be repeated. A Workspace for which neither"
-    " this nor --owner is given gets roles=Sync,rolebindings=Sync: the parent's people work in it.",
+    help=f"Kinds of the parent's objects to inherit, as in secrets=Copy: {', '.join(FIELDS)}, or another kind as in"
+    " widgets.example.com; None, Copy (once) or Sync (kept the same). May be repeated. A Workspace without --inherit"
+    " and --owner inherits roles=Sync,rolebindings=Sync: the users of the parent work in it.",
 )
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE,...", help="Labels of its namespace.")
-@click.option("--annotation", "annotations", multiple=True, metavar="KEY=VALUE", help="An annotation of its namespace.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE,...", help="Labels of the namespace.")
+@click.option("--annotation", "annotations", multiple=True, metavar="KEY=VALUE", help="Annotation of the namespace.")
 @click.option(
-    "--expires", default="", metavar="DURATION|TIME", help="When it is deleted: 72h, or 2027-01-31T18:00:00Z."
+    "--expires",
+    default="",
+    metavar="DURATION|TIME",
+    help="Delete it after this time or at this time: 72h, or 2027-01-31T18:00:00Z.",
 )
-@click.option("--allow-cascading-deletion", "cascades", is_flag=True, help="It may be deleted with what is inside.")
+@click.option(
+    "--allow-cascading-deletion",
+    "cascades",
+    is_flag=True,
+    help="Allow its deletion together with the subnamespaces inside.",
+)
 @flags.choice_option(
-    "--scope", Scope.LOCAL, "Federated: its namespace has the same name on every cluster of a federation."
+    "--scope", Scope.LOCAL, "Federated: the namespace has the same name on every cluster of a federation."
 )
 @flags.dry_run_option
 @flags.wait_option
@@ -107,7 +115,7 @@ def create(
     timeout: int,
     form: str | None,
 ) -> None:
-    r"""Make a subnamespace in a tenant's namespace.
+    r"""Create a subnamespace in a tenant's namespace.
 
     \b
       tenantry sub create web -n acme --quota cpu=2,memory=4Gi --wait
@@ -141,34 +149,35 @@ async def _create(client: Client, wanted: Subnamespace, *, seconds: int | None) 
         named = child_name(labels[marks.TENANT_UID], meta.namespace, meta.name, home)
         output.talk(f"its namespace is called {named!r}")
     if seconds is not None:
-        asked = Asked(Subnamespace, (meta.name,), meta.namespace)
-        await wait_for_all(client, [asked], parse_goal("ready"), seconds=seconds)
+        asked = ObjectSelection(Subnamespace, (meta.name,), meta.namespace)
+        await wait_for_all(client, [asked], seconds=seconds)
     return made
 
 
 async def _labels_of(client: Client, namespace: str) -> Mapping[str, str] | None:
-    """Return the labels of a tenant's namespace; None where they may not be read.
+    """Return the labels of a tenant's namespace; None if the user may not read them.
 
     Raises:
-        NotFound: It is not there.
-        InputError: It is no tenant's.
+        NotFound: The namespace does not exist.
+        InputError: It does not belong to a tenant.
     """
     try:
         found = await client.get(Namespace, namespace)
     except Forbidden:
-        return None  # then the operator's condition says it
+        return None  # the operator reports a wrong parent in a condition
     except NotFound as error:
-        raise NotFound(f"there is no namespace {namespace!r}; `tenantry tree` draws those that there are") from error
+        raise NotFound(f"there is no namespace {namespace!r}; `tenantry tree` draws the existing ones") from error
     labels = found.metadata.labels
     if labels.get(marks.MANAGED_BY) != marks.MANAGER or marks.TENANT_UID not in labels:
         raise InputError(
-            f"the namespace {namespace!r} is no tenant's: make the Subnamespace in one that `tenantry tree` draws"
+            f"the namespace {namespace!r} does not belong to a tenant: create the Subnamespace in one that `tenantry tree`"
+            " draws"
         )
     return labels
 
 
 def inheritance(texts: Sequence[str], *, mode: Mode, owned: bool) -> Inheritance:
-    """Return the inheritance of `--inherit`, or the usual one of a Workspace.
+    """Return the inheritance of `--inherit`, or the default of a Workspace.
 
     Args:
         texts: As given.
@@ -181,26 +190,26 @@ def inheritance(texts: Sequence[str], *, mode: Mode, owned: bool) -> Inheritance
     if not texts and mode is Mode.WORKSPACE and not owned:
         return Inheritance(roles=InheritanceMode.SYNC, role_bindings=InheritanceMode.SYNC)
     modes = {each.value.lower(): each for each in InheritanceMode}
-    seven: dict[str, InheritanceMode] = {}
+    modes_by_field: dict[str, InheritanceMode] = {}
     others: list[OtherInheritance] = []
     for key, value in flags.parse_pairs("--inherit", [part for text in texts for part in text.split(",")]).items():
         chosen = modes.get(value.lower())
         if chosen is None:
             raise InputError(f"--inherit {key}={value}: {value!r} must be None, Copy or Sync")
         word = key.lower()
-        field = SEVEN.get(word) or SEVEN.get(f"{word}s") or SEVEN.get(f"{word.removesuffix('y')}ies")
+        field = FIELDS.get(word) or FIELDS.get(f"{word}s") or FIELDS.get(f"{word.removesuffix('y')}ies")
         if field is None and "." not in word:
             raise InputError(
-                f"--inherit names {key!r}, which must be one of {', '.join(SEVEN)}, or a kind's plural and group as in"
+                f"--inherit names {key!r}, which must be one of {', '.join(FIELDS)}, or a kind's plural and group as in"
                 " widgets.example.com"
             )
         if field is None:
             others.append(OtherInheritance(resource=word, mode=chosen))
-        elif field in seven:
+        elif field in modes_by_field:
             raise InputError(f"--inherit names {key!r} twice; keep one")
         else:
-            seven[field] = chosen
-    return Inheritance(**seven, others=tuple(others))
+            modes_by_field[field] = chosen
+    return Inheritance(**modes_by_field, others=tuple(others))
 
 
 # -- move -----------------------------------------------------------------------------------------
@@ -210,24 +219,29 @@ def inheritance(texts: Sequence[str], *, mode: Mode, owned: bool) -> Inheritance
 @takes_target
 @click.argument("child", metavar="NAME", shell_complete=complete.subnamespaces)
 @click.option(
-    "--from", "source", required=True, metavar="NAMESPACE", shell_complete=complete.namespaces, help="Its parent now."
+    "--from",
+    "source",
+    required=True,
+    metavar="NAMESPACE",
+    shell_complete=complete.namespaces,
+    help="The present parent.",
 )
 @click.option(
-    "--to", "goal", required=True, metavar="NAMESPACE", shell_complete=complete.namespaces, help="Its new parent."
+    "--to", "goal", required=True, metavar="NAMESPACE", shell_complete=complete.namespaces, help="The new parent."
 )
-@click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until it is moved.")
+@click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until the move is complete.")
 @click.option("--timeout", default="60s", show_default=True, type=durations.DURATION, help="How long to wait.")
 def move(target: Target, *, child: str, source: str, goal: str, waits: bool, timeout: int) -> None:
-    r"""Give a subnamespace another parent of the same tenant: its namespace stays what it is, with all that is inside.
+    r"""Move a subnamespace to another parent of the same tenant; its namespace and everything in it stay unchanged.
 
-    A Subnamespace of the same name and spec is made in the new parent, and takes the namespace over; the operator then
-    deletes the one in the old parent. The new parent's quota must have room for it.
+    The command creates a Subnamespace of the same name and spec in the new parent, which adopts the namespace; the
+    operator then deletes the old Subnamespace. The quota of the new parent must have room for it.
 
     \b
       tenantry sub move web --from acme --to platform-0c5a38e2a1d6f4b7
     """
     if source == goal:
-        raise InputError(f"--from and --to are both {source!r}: it is there already")
+        raise InputError(f"--from and --to are both {source!r}: it is already there")
     session.run(target, lambda client: _move(client, child, source, goal, seconds=timeout if waits else None))
 
 
@@ -235,13 +249,13 @@ async def _move(client: Client, name: str, source: str, goal: str, *, seconds: i
     before = await _read(client, name, source)
     namespace = before.status.namespace
     if not namespace:
-        raise InputError(f"{kinds.told(Subnamespace, name, source)} has no namespace yet: there is nothing to move")
+        raise InputError(f"{kinds.told(Subnamespace, name, source)} has no namespace yet: nothing can be moved")
     here, labels = await asyncio.gather(_labels_of(client, source), _labels_of(client, goal))
     if here and labels and here[marks.TENANT_UID] != labels[marks.TENANT_UID]:
         raise InputError(
             f"--to {goal!r} is a namespace of tenant {labels.get(marks.TENANT)!r}, --from {source!r} of tenant"
-            f" {here.get(marks.TENANT)!r}: a subnamespace is moved within its tenant; between tenants an administrator"
-            f" makes one whose spec.adopt names {namespace!r}, and labels that with tenantry.dev/subnamespace-uid"
+            f" {here.get(marks.TENANT)!r}: a subnamespace can only move within its tenant; between tenants an"
+            f" administrator creates one whose spec.adopt names {namespace!r}, and labels that with tenantry.dev/subnamespace-uid"
         )
     if labels is not None and f"{namespace}{marks.TREE_SUFFIX}" in labels:
         raise InputError(f"--to {goal!r} is {name!r} itself, or below it: a namespace cannot be inside itself")
@@ -255,8 +269,8 @@ async def _move(client: Client, name: str, source: str, goal: str, *, seconds: i
     wanted = Subnamespace(metadata=meta, spec=msgspec.structs.replace(before.spec, adopt=adopt))
     await _create(client, wanted, seconds=seconds)
     if seconds is not None:
-        old = Asked(Subnamespace, (name,), source)
-        await wait_for_all(client, [old], parse_goal("deleted"), seconds=seconds)
+        old = ObjectSelection(Subnamespace, (name,), source)
+        await wait_for_all(client, [old], GONE, seconds=seconds)
 
 
 async def _read(client: Client, name: str, namespace: str) -> Subnamespace:
@@ -264,8 +278,8 @@ async def _read(client: Client, name: str, namespace: str) -> Subnamespace:
         return await client.get(Subnamespace, name, namespace)
     except NotFound as error:
         told = kinds.told(Subnamespace, name, namespace)
-        listing = Asked(Subnamespace, (), namespace).listing
-        raise NotFound(f"{told} is not there; `{listing}` lists all") from error
+        listing = ObjectSelection(Subnamespace, (), namespace).listing
+        raise NotFound(f"{told} does not exist; `{listing}` lists all") from error
 
 
 # -- renew and delete -----------------------------------------------------------------------------
@@ -277,14 +291,14 @@ async def _read(client: Client, name: str, namespace: str) -> Subnamespace:
 @place.parent_option
 @flags.renewal_option
 def renew(target: Target, *, names: tuple[str, ...], namespace: str, until: str) -> None:
-    r"""Let subnamespaces last longer, or end sooner.
+    r"""Change when subnamespaces expire.
 
     \b
       tenantry sub renew trial -n acme --for 72h
       tenantry sub renew trial -n acme --for never
     """
     expires_at = flags.parse_renewal(until)
-    asked = Asked(Subnamespace, tuple(dict.fromkeys(names)), place.parent(target, namespace))
+    asked = ObjectSelection(Subnamespace, tuple(dict.fromkeys(names)), place.parent(target, namespace))
     session.run(target, lambda client: flags.renew(client, asked, expires_at))
 
 
@@ -292,8 +306,13 @@ def renew(target: Target, *, names: tuple[str, ...], namespace: str, until: str)
 @takes_target
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete.subnamespaces)
 @place.parent_option
-@click.option("--cascade", "cascades", is_flag=True, help="Also what is inside: allows it in the spec first.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--cascade",
+    "cascades",
+    is_flag=True,
+    help="Also delete nested subnamespaces (sets spec.allowCascadingDeletion first).",
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until everything is gone.")
 @click.option("--timeout", default="2m", show_default=True, type=durations.DURATION, help="How long to wait.")
 def delete(
@@ -301,12 +320,12 @@ def delete(
 ) -> None:
     r"""Delete subnamespaces, with their namespaces and everything in them.
 
-    One that has subnamespaces inside is not deleted, unless its spec or --cascade allows it.
+    A subnamespace with others inside is deleted only if its spec or --cascade allows it.
 
     \b
       tenantry sub delete web -n acme
       tenantry sub delete web -n acme --cascade --yes
     """
-    asked = Asked(Subnamespace, tuple(dict.fromkeys(names)), place.parent(target, namespace))
+    asked = ObjectSelection(Subnamespace, tuple(dict.fromkeys(names)), place.parent(target, namespace))
     seconds = timeout if waits else None
-    session.run(target, lambda client: doom(client, [asked], yes=yes, seconds=seconds, cascades=cascades))
+    session.run(target, lambda client: delete_objects(client, [asked], yes=yes, seconds=seconds, cascades=cascades))

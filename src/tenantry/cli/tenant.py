@@ -1,4 +1,4 @@
-"""`tenantry tenant`: makes tenants from flags, suspends them, lets them go on, and renews them."""
+"""`tenantry tenant`: creates tenants from flags, suspends, resumes and renews them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tenantry.api.model import ConditionStatus, ObjectMeta
 from tenantry.api.runtime import Runtime
 from tenantry.api.tenant import Isolation, NamespaceRules, NetworkIsolation, Tenant, TenantQuota, TenantSpec
 from tenantry.cli import complete, flags, kinds, output, session
-from tenantry.cli.kinds import Asked
+from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
-from tenantry.cli.wait import Goal, parse_goal, wait_for_all
+from tenantry.cli.wait import WaitCondition, wait_for_all
 from tenantry.world.validation import validate_tenant
 
 if TYPE_CHECKING:
@@ -30,24 +30,32 @@ Json = dict[str, Any]
 
 @click.group()
 def tenant() -> None:
-    """Make, suspend, resume and renew tenants."""
+    """Create, suspend, resume and renew tenants."""
 
 
 @tenant.command()
 @takes_target
 @click.argument("tenant_name", metavar="NAME")
-@flags.owner_option("Who owns it: ada, User:ada, Group:devs or ServiceAccount:NAMESPACE/NAME.", required=True)
-@flags.quota_option("What it may use in all, as in cpu=4,memory=8Gi,pods=50.")
-@flags.choice_option("--network", NetworkIsolation.ISOLATED, "How far its pods are from everybody else's.")
+@flags.owner_option("An owner: ada, User:ada, Group:devs or ServiceAccount:NAMESPACE/NAME.", required=True)
+@flags.quota_option("Quota of the whole tenant, as in cpu=4,memory=8Gi,pods=50.")
+@flags.choice_option("--network", NetworkIsolation.ISOLATED, "Network isolation from other tenants.")
 @click.option(
     "--runtime",
     type=click.Choice([each.value for each in Runtime], case_sensitive=False),
-    help="Whether its pods run in the cluster's sandbox; left out: where it has one.",
+    help="Runtime of the pods (default: the cluster's sandbox if it has one).",
 )
-@click.option("--max-subnamespaces", type=click.IntRange(min=0), default=0, help="How many, in all; 0: no limit.")
-@click.option("--max-depth", type=click.IntRange(min=0), default=0, help="How deep they may be; 0: no limit.")
 @click.option(
-    "--expires", default="", metavar="DURATION|TIME", help="When it is suspended: 720h, or 2027-01-31T18:00:00Z."
+    "--max-subnamespaces",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Most subnamespaces in the whole tree; 0: no limit.",
+)
+@click.option("--max-depth", type=click.IntRange(min=0), default=0, help="Most levels of subnamespaces; 0: no limit.")
+@click.option(
+    "--expires",
+    default="",
+    metavar="DURATION|TIME",
+    help="Suspend the tenant after this time or at this time: 720h, or 2027-01-31T18:00:00Z.",
 )
 @flags.dry_run_option
 @flags.wait_option
@@ -69,7 +77,7 @@ def create(
     timeout: int,
     form: str | None,
 ) -> None:
-    r"""Make a tenant.
+    r"""Create a tenant.
 
     \b
       tenantry tenant create acme --owner ada --quota cpu=4,memory=8Gi --wait
@@ -94,16 +102,16 @@ async def _create(client: Client, wanted: Tenant, *, seconds: int | None) -> Jso
     try:
         await client.get(Namespace, name)
     except (NotFound, Forbidden):
-        pass  # whoever may not look gets the operator's own condition
+        pass  # if the user may not read it, the operator reports the clash in a condition
     else:
         raise InputError(
-            f"metadata.name: there is a namespace {name!r} already, and the tenant's own must have that name: choose"
-            " another name for the tenant, or delete or rename what is in that namespace"
+            f"metadata.name: the namespace {name!r} exists already, and the tenant's namespace must have that name: choose"
+            " another name for the tenant, or delete that namespace"
         )
     made: Json = msgspec.json.decode(await client.create(wanted))
     output.talk(f"{kinds.full_name(Tenant, name)} created")
     if seconds is not None:
-        await wait_for_all(client, [Asked(Tenant, (name,))], parse_goal("ready"), seconds=seconds)
+        await wait_for_all(client, [ObjectSelection(Tenant, (name,))], seconds=seconds)
     return made
 
 
@@ -113,9 +121,9 @@ async def _create(client: Client, wanted: Tenant, *, seconds: int | None) -> Jso
 @flags.wait_option
 @flags.timeout_option
 def suspend(target: Target, *, names: tuple[str, ...], waits: bool, timeout: int) -> None:
-    """Close tenants: nothing new can be made, nobody but administrators gets in, nothing is lost."""
-    goal = Goal(reasons.SUSPENDED)
-    _switch(target, names, suspended=True, goal=goal, seconds=timeout if waits else None)
+    """Suspend tenants: only administrators have access, nothing new can be created, nothing is lost."""
+    condition = WaitCondition(reasons.SUSPENDED)
+    _switch(target, names, suspended=True, condition=condition, seconds=timeout if waits else None)
 
 
 @tenant.command()
@@ -124,16 +132,18 @@ def suspend(target: Target, *, names: tuple[str, ...], waits: bool, timeout: int
 @flags.wait_option
 @flags.timeout_option
 def resume(target: Target, *, names: tuple[str, ...], waits: bool, timeout: int) -> None:
-    """Let suspended tenants go on as they were."""
-    goal = Goal(reasons.SUSPENDED, ConditionStatus.FALSE)
-    _switch(target, names, suspended=False, goal=goal, seconds=timeout if waits else None)
+    """Resume suspended tenants as they were."""
+    condition = WaitCondition(reasons.SUSPENDED, ConditionStatus.FALSE)
+    _switch(target, names, suspended=False, condition=condition, seconds=timeout if waits else None)
 
 
-def _switch(target: Target, names: Sequence[str], *, suspended: bool, goal: Goal, seconds: int | None) -> None:
-    asked = Asked(Tenant, tuple(dict.fromkeys(names)))
+def _switch(
+    target: Target, names: Sequence[str], *, suspended: bool, condition: WaitCondition, seconds: int | None
+) -> None:
+    asked = ObjectSelection(Tenant, tuple(dict.fromkeys(names)))
 
     async def work(client: Client) -> None:
-        # All of them are there, or none is touched.
+        # If one does not exist, none is changed.
         before = {name: await client.get(Tenant, name) for name in asked.names}
         for name, live in before.items():
             word = "suspended" if suspended else "resumed"
@@ -143,7 +153,7 @@ def _switch(target: Target, names: Sequence[str], *, suspended: bool, goal: Goal
             await client.merge_patch(Tenant.resource, "", name, {"spec": {"suspended": suspended}})
             output.talk(f"{kinds.full_name(Tenant, name)} {word}")
         if seconds is not None:
-            await wait_for_all(client, [asked], goal, seconds=seconds, reached=lambda _: None)
+            await wait_for_all(client, [asked], condition, seconds=seconds, quiet=True)
 
     session.run(target, work)
 
@@ -153,12 +163,12 @@ def _switch(target: Target, names: Sequence[str], *, suspended: bool, goal: Goal
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete.tenants)
 @flags.renewal_option
 def renew(target: Target, *, names: tuple[str, ...], until: str) -> None:
-    r"""Let tenants last longer, or end sooner; one that has ended goes on.
+    r"""Change when tenants expire; a tenant that has expired resumes.
 
     \b
       tenantry tenant renew acme --for 720h
       tenantry tenant renew acme --for never
     """
     expires_at = flags.parse_renewal(until)
-    asked = Asked(Tenant, tuple(dict.fromkeys(names)))
+    asked = ObjectSelection(Tenant, tuple(dict.fromkeys(names)))
     session.run(target, lambda client: flags.renew(client, asked, expires_at))

@@ -1,9 +1,9 @@
-"""`tenantry wait`: until tenants are ready, gone, or whatever a condition says; by watching, never by asking again."""
+"""`tenantry wait`: waits by watching until objects are ready, gone, or meet another condition."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
 
@@ -14,14 +14,12 @@ from tenantry.api.errors import InputError, NotFound, TenantryError
 from tenantry.api.model import Condition, ConditionStatus, KubernetesObject
 from tenantry.api.wording import shortened
 from tenantry.cli import complete, durations, kinds, output, place, session
-from tenantry.cli.kinds import Asked
+from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 from tenantry.engine.conditions import find
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
-
-DELETED = "deleted"
 
 
 @click.command()
@@ -33,12 +31,14 @@ DELETED = "deleted"
     default="ready",
     show_default=True,
     metavar="ready|deleted|condition=TYPE[=STATUS]",
-    help="What to wait for; STATUS is True where it is left out.",
+    help="Condition to wait for; STATUS is True if omitted.",
 )
 @place.namespace_option
 @place.everywhere_option
-@click.option("--all", "everything", is_flag=True, help="For all objects of the KIND that are there now.")
-@click.option("--timeout", default="60s", show_default=True, type=durations.DURATION, help="As in 30s, 5m or 1h.")
+@click.option("--all", "everything", is_flag=True, help="Wait for all objects of the KIND that exist now.")
+@click.option(
+    "--timeout", default="60s", show_default=True, type=durations.DURATION, help="Deadline, as in 30s, 5m or 1h."
+)
 def wait(
     target: Target,
     *,
@@ -49,7 +49,7 @@ def wait(
     everything: bool,
     timeout: int,
 ) -> None:
-    r"""Wait until tenants are ready; the exit code is 1 when time is up first.
+    r"""Wait until objects are ready, gone, or meet another condition; the exit code after the deadline is 1.
 
     \b
       tenantry wait tenant/acme tenant/globex --timeout 30s
@@ -57,7 +57,7 @@ def wait(
       tenantry wait tenant acme --for condition=Suspended
       tenantry wait subnamespace web -n acme
     """
-    wanted = parse_goal(what)
+    condition = parse_condition(what)
     asked = kinds.parse(words)
     if not asked:
         raise InputError("name what to wait for, as in `tenantry wait tenant/acme`, or `tenantry wait tenants --all`")
@@ -66,14 +66,14 @@ def wait(
             plural = each.kind.resource.plural
             raise InputError(f"give either names of {plural} or --all, as in `tenantry wait {plural} --all`")
     asked = place.settle(target, asked, namespace, everywhere=everywhere, may_be_everywhere=True)
-    session.run(target, lambda client: wait_for_all(client, asked, wanted, seconds=timeout))
+    session.run(target, lambda client: wait_for_all(client, asked, condition, seconds=timeout))
 
 
-class Goal:
-    """What is waited for.
+class WaitCondition:
+    """A condition to wait for.
 
     Args:
-        type_: The condition's type; "" for the object's end.
+        type_: The condition's type; "" for the deletion of the object.
         status: Its status.
     """
 
@@ -81,27 +81,36 @@ class Goal:
         self.type = type_
         self.status = status
 
-    def reached(self, value: KubernetesObject | None) -> bool:
-        """Tell whether it is so; a condition about an older spec does not count."""
+    def is_met(self, value: KubernetesObject | None) -> bool:
+        """Return whether an object meets it; a condition about an older spec does not count."""
         if value is None or not self.type:
             return value is None and not self.type
-        found = _condition(value, self.type)
+        found = find(conditions_of(value), self.type)
         if found is None:
-            # A condition that is there only while it is true is false when it is not there.
+            # A condition that exists only while it is True counts as False when it is absent.
             return self.status == ConditionStatus.FALSE and self.type != reasons.READY and _is_current(value)
         return found.status == self.status and found.observed_generation >= value.metadata.generation
 
+    @property
+    def met(self) -> str:
+        """Return words that stand behind the name of an object that meets it."""
+        return f"is {self}" if str(self) in {"gone", "ready"} else f"condition met: {self}"
+
     def __str__(self) -> str:
-        """Return words that stand after "is not"."""
+        """Return it in words."""
         if not self.type:
             return "gone"
         if self.type == reasons.READY and self.status == ConditionStatus.TRUE:
             return "ready"
-        return f"at {self.type}={self.status}"
+        return f"{self.type}={self.status}"
 
 
-def parse_goal(text: str) -> Goal:
-    """Return the goal of `--for`.
+READY = WaitCondition(reasons.READY)
+GONE = WaitCondition("")
+
+
+def parse_condition(text: str) -> WaitCondition:
+    """Return the condition of `--for`.
 
     Raises:
         InputError: It is none.
@@ -109,14 +118,14 @@ def parse_goal(text: str) -> Goal:
     word, _, rest = text.partition("=")
     match word:
         case "ready" if not rest:
-            return Goal(reasons.READY)
+            return READY
         case "deleted" | "delete" if not rest:
-            return Goal("")
+            return GONE
         case "condition":
             type_, _, status = rest.partition("=")
             known = {each.value.lower(): each for each in ConditionStatus}
             if type_ and (not status or status.lower() in known):
-                return Goal(type_, known[status.lower()] if status else ConditionStatus.TRUE)
+                return WaitCondition(type_, known[status.lower()] if status else ConditionStatus.TRUE)
         case _:
             pass
     raise InputError(
@@ -126,112 +135,100 @@ def parse_goal(text: str) -> Goal:
 
 async def wait_for_all(
     client: Client,
-    asked: Sequence[Asked],
-    goal: Goal,
+    asked: Sequence[ObjectSelection],
+    condition: WaitCondition = READY,
     *,
     seconds: float,
-    reached: Callable[[str], None] | None = None,
+    quiet: bool = False,
 ) -> None:
-    """Wait until every object asked for has reached the goal; no names means all that are there.
+    """Wait until every selected object meets a condition; a selection without names means all that exist now.
 
     Args:
         client: Of the cluster.
         asked: The objects.
-        goal: What they are waited for.
-        seconds: How long.
-        reached: Told the full name of each as it gets there; prints it where it is not given.
+        condition: What each must meet.
+        seconds: The deadline.
+        quiet: Do not print the objects that meet it.
 
     Raises:
-        NotFound: One of them is not there, or goes away.
-        TenantryError: Time is up; says what each is waiting for.
+        NotFound: One of them does not exist, or is deleted.
+        TenantryError: The deadline has passed; the message says what each object waits for.
     """
-
-    def say(name: str) -> None:
-        output.talk(f"{name} is {goal}")
-
-    tell = reached or say
-    waiting = [_Waiting(each, goal, tell) for each in asked]
+    waiting = [_Waiting(each, condition, quiet=quiet) for each in asked]
     try:
         async with asyncio.timeout(seconds):
             for each in waiting:
                 await each.run(client)
     except TimeoutError:
-        left = [line for each in waiting for line in each.left()]
-        listed = shortened(left, separator="\n  ", in_order=True)
-        raise TenantryError(f"not {goal} after {durations.text(round(seconds))}:\n  {listed}") from None
+        left = shortened([line for each in waiting for line in each.left()], separator="\n  ", in_order=True)
+        raise TenantryError(f"not {condition} after {durations.text(round(seconds))}:\n  {left}") from None
 
 
 class _Waiting:
-    """One kind's share of a wait."""
+    """The objects of one selection that do not meet the condition yet."""
 
-    def __init__(self, asked: Asked, goal: Goal, tell: Callable[[str], None]) -> None:
+    def __init__(self, asked: ObjectSelection, condition: WaitCondition, *, quiet: bool) -> None:
         self._asked = asked
         self._kind = asked.kind
-        self._names = asked.names
-        self._goal = goal
-        self._tell = tell
-        self._waiting: dict[str, KubernetesObject | None] = dict.fromkeys(asked.keys)
+        self._condition = condition
+        self._quiet = quiet
+        self._left: dict[str, KubernetesObject | None] = dict.fromkeys(asked.keys)
 
     async def run(self, client: Client) -> None:
-        """Watch until all are there."""
+        """Watch until none is left."""
         from tenantry.cli.following import follow, only
 
+        names, namespace = self._asked.names, self._asked.namespace
         first = True
-        selectors, namespace = only(self._names), self._asked.namespace
-        async with aclosing(follow(client, self._kind, selectors=selectors, namespace=namespace)) as changes:
+        async with aclosing(follow(client, self._kind, selectors=only(names), namespace=namespace)) as changes:
             async for found in changes:
-                if first and not self._names:
-                    self._waiting = dict.fromkeys(found)
+                if first and not names:
+                    self._left = dict.fromkeys(found)
                     if not found:
                         output.talk(f"there are no {self._kind.resource.plural}: nothing to wait for")
                 first = False
-                self._look(found)
-                if not self._waiting:
+                for key in list(self._left):
+                    self._check(key, found.get(key))
+                if not self._left:
                     return
 
-    def _look(self, found: Mapping[str, KubernetesObject]) -> None:
-        for key in list(self._waiting):
-            value = found.get(key)
-            self._waiting[key] = value
-            if self._goal.reached(value):
-                del self._waiting[key]
-                self._tell(kinds.told_key(self._kind, key))
-            elif value is None:
-                if not self._names:
-                    del self._waiting[key]  # one of all, deleted meanwhile
-                    continue
-                told = kinds.told_key(self._kind, key)
-                raise NotFound(f"{told} is not there; `{self._asked.listing}` lists all")
+    def _check(self, key: str, value: KubernetesObject | None) -> None:
+        self._left[key] = value
+        name = kinds.told_key(self._kind, key)
+        if self._condition.is_met(value):
+            del self._left[key]
+            if not self._quiet:
+                output.talk(f"{name} {self._condition.met}")
+        elif value is None:
+            if self._asked.names:
+                raise NotFound(f"{name} does not exist; `{self._asked.listing}` lists all")
+            del self._left[key]  # one of all, deleted meanwhile
 
     def left(self) -> list[str]:
-        """Return a line for each that is not there yet, saying why as far as it is known."""
-        return [f"{kinds.told_key(self._kind, key)}: {why(value)}" for key, value in self._waiting.items()]
+        """Return a line for each object that is left, with the reason as far as it is known."""
+        return [f"{kinds.told_key(self._kind, key)}: {why(value)}" for key, value in self._left.items()]
 
 
 def why(value: KubernetesObject | None) -> str:
     """Return what keeps an object from being ready, as its conditions say it."""
     if value is None:
         return "nothing is known of it yet"
-    ready = _condition(value, reasons.READY)
+    ready = find(conditions_of(value), reasons.READY)
     if value.metadata.deletion_timestamp:
         held = ready is not None and ready.status is not ConditionStatus.TRUE
         return f"it is being deleted; {ready.reason}: {ready.message}" if ready and held else "it is being deleted"
-    if ready is None or ready.observed_generation < value.metadata.generation:
-        return "the operator has not dealt with it yet; does it run?"
+    if ready is None or not _is_current(value):
+        return "the operator has not processed it yet; is the operator running?"
     if ready.status is ConditionStatus.TRUE:
         return "it is ready"
     return f"{ready.reason}: {ready.message}"
 
 
-def _condition(value: KubernetesObject, type_: str) -> Condition | None:
-    return find(conditions_of(value), type_)
-
-
 def _is_current(value: KubernetesObject) -> bool:
-    ready = _condition(value, reasons.READY)
+    ready = find(conditions_of(value), reasons.READY)
     return ready is not None and ready.observed_generation >= value.metadata.generation
 
 
 def conditions_of(value: KubernetesObject) -> tuple[Condition, ...]:
-    """Return the conditions of an object of any of our kinds: each has `status.conditions`."""
+    """Return the conditions of an object of any Tenantry kind: each has `status.conditions`."""
     return cast("tuple[Condition, ...]", getattr(getattr(value, "status", None), "conditions", ()))

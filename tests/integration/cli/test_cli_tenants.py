@@ -133,8 +133,8 @@ def test_what_is_not_there_is_named(cli: Cli, acme: str) -> None:
     done = cli.run("get", "tenant", acme, "absent", "missing", code=5)
     assert acme in done.stdout
     assert "not found: tenant.tenantry.dev/absent, tenant.tenantry.dev/missing" in done.stderr
-    assert "tenant.tenantry.dev/absent is not there" in cli.run("wait", "tenant/absent", code=5).stderr
-    assert "tenant.tenantry.dev/absent is not there" in cli.run("delete", "tenant/absent", "--yes", code=5).stderr
+    assert "tenant.tenantry.dev/absent does not exist" in cli.run("wait", "tenant/absent", code=5).stderr
+    assert "tenant.tenantry.dev/absent does not exist" in cli.run("delete", "tenant/absent", "--yes", code=5).stderr
 
 
 def test_a_watch_prints_changes(cli: Cli) -> None:
@@ -236,8 +236,8 @@ def test_all_are_waited_for(cli: Cli, acme: str) -> None:
     with tenant(cli, "another"):
         # Those of other tests too, which go: with all that is in them.
         done = cli.run("wait", "tenants", "--all", "--for", "condition=Suspended=False", "--timeout", "4m")
-    assert f"tenant.tenantry.dev/{acme} is at Suspended=False" in done.stderr
-    assert "tenant.tenantry.dev/another is at Suspended=False" in done.stderr
+    assert f"tenant.tenantry.dev/{acme} condition met: Suspended=False" in done.stderr
+    assert "tenant.tenantry.dev/another condition met: Suspended=False" in done.stderr
 
 
 def test_deletion_asks(cli: Cli) -> None:

@@ -9,7 +9,7 @@ import click
 
 from tenantry.api.errors import InputError
 from tenantry.cli import complete, kinds, output, place, session
-from tenantry.cli.kinds import Asked
+from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def describe(target: Target, *, words: tuple[str, ...], namespace: str) -> None:
     output.show(*output.paragraphs(session.run(target, work)))
 
 
-async def _page(client: Client, asked: Asked, name: str, now: datetime) -> list[Part]:
+async def _page(client: Client, asked: ObjectSelection, name: str, now: datetime) -> list[Part]:
     from tenantry.api.subnamespace import Subnamespace
     from tenantry.api.tenant import Tenant
     from tenantry.api.tenantresourcequota import TenantResourceQuota

@@ -7,23 +7,21 @@ operator waits for: until then nothing of it is touched. Every step looks first,
 
 from __future__ import annotations
 
-import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import aclosing
 from typing import Any
 
 import msgspec
 
-from tenantry.api import marks, reasons
-from tenantry.api.errors import AlreadyExists, InputError, NotFound, TenantryError
+from tenantry.api import marks
+from tenantry.api.errors import AlreadyExists, InputError, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import KubernetesObject, Model, OwnerReference, Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
-from tenantry.api.wording import shortened
 from tenantry.cli import output
-from tenantry.cli.following import follow
-from tenantry.cli.wait import Goal, why
+from tenantry.cli.kinds import ObjectSelection
+from tenantry.cli.wait import wait_for_all
 from tenantry.kube.client import Client
 from tenantry.world.hnc.exceptions import Exempt
 from tenantry.world.hnc.plan import Child, Plan, Tree
@@ -185,7 +183,7 @@ async def _adopt_root(client: Client, wanted: Tenant, cluster_uid: str, *, secon
         }
         await _patch(client, namespace, {"labels": labels, "ownerReferences": [*others, owner]})
         output.talk(f"namespace {name!r}: is the tenant's")
-    await _ready(client, Tenant, [tenant.key], namespace="", seconds=seconds)
+    await wait_for_all(client, [ObjectSelection(Tenant, (name,))], seconds=seconds)
 
 
 async def _patch(client: Client, namespace: Namespace, metadata: dict[str, Any]) -> None:
@@ -224,28 +222,8 @@ async def _adopt_level(client: Client, level: Sequence[Child], *, seconds: float
         namespace = await client.get(Namespace, child.namespace)
         if namespace.metadata.labels.get(marks.SUBNAMESPACE_UID) != made.metadata.uid:
             await _patch(client, namespace, {"labels": {marks.SUBNAMESPACE_UID: made.metadata.uid}})
-    keys = [child.subnamespace.key for child in level]
-    await _ready(client, Subnamespace, keys, namespace="", seconds=seconds)
-
-
-async def _ready(
-    client: Client, kind: type[KubernetesObject], keys: Sequence[str], *, namespace: str, seconds: float
-) -> None:
-    goal = Goal(reasons.READY)
-    waiting: dict[str, KubernetesObject | None] = dict.fromkeys(keys)
-    try:
-        async with asyncio.timeout(seconds), aclosing(follow(client, kind, namespace=namespace)) as changes:
-            async for found in changes:
-                for key in list(waiting):
-                    waiting[key] = found.get(key)
-                    if goal.reached(waiting[key]):
-                        del waiting[key]
-                        output.talk(f"{kind.resource.kind.lower()} {key!r}: is ready")
-                if not waiting:
-                    return
-    except TimeoutError:
-        told = [f"{key}: {why(value)}" for key, value in waiting.items()]
-        raise TenantryError(
-            "not ready in time; what was done stays, and the same command goes on:\n  "
-            + shortened(told, separator="\n  ", in_order=True)
-        ) from None
+    names: dict[str, list[str]] = defaultdict(list)
+    for child in level:
+        names[child.subnamespace.metadata.namespace].append(child.subnamespace.metadata.name)
+    selections = [ObjectSelection(Subnamespace, tuple(each), namespace) for namespace, each in names.items()]
+    await wait_for_all(client, selections, seconds=seconds)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tenantry.api.errors import InputError, TenantryError
+from tenantry.api.errors import InputError
 from tenantry.api.tenant import NetworkIsolation
 from tenantry.api.wording import shortened
 from tenantry.cli import durations, output, session
+from tenantry.cli.delete import confirm
 from tenantry.cli.flags import choice_option, owner_option, parse_owner
 from tenantry.cli.render import Json, whole
 from tenantry.cli.target import Target, may_take_target
@@ -91,7 +91,7 @@ def hnc(
     many = f"{_count(len(plan.trees), 'tenant')} of {_count(sum(1 + len(t.children) for t in plan.trees), 'namespace')}"
     output.talk(f"{many}: {shortened([tree.tenant.metadata.name for tree in plan.trees])}")
     if not yes:
-        _confirm("Make it so? The namespaces stay, with everything in them.")
+        confirm("Apply this? The namespaces stay, with everything in them.", "nothing was done")
     _carry_out(target(), plan, seconds=timeout)
     if form:
         _print(plan, form)
@@ -106,13 +106,6 @@ def _carry_out(target: Target, plan: Plan, *, seconds: int) -> None:
     session.run(target, work)
     for line in adoption.NEXT:
         output.talk(line)
-
-
-def _confirm(question: str) -> None:
-    if not sys.stdin.isatty():
-        raise InputError("this must be confirmed, and stdin is no terminal to ask on; say --yes")
-    if not click.confirm(question, err=True):
-        raise TenantryError("nothing was done")
 
 
 # -- reading --------------------------------------------------------------------------------------
