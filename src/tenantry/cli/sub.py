@@ -170,8 +170,8 @@ async def _labels_of(client: Client, namespace: str) -> Mapping[str, str] | None
     labels = found.metadata.labels
     if labels.get(marks.MANAGED_BY) != marks.MANAGER or marks.TENANT_UID not in labels:
         raise InputError(
-            f"the namespace {namespace!r} does not belong to a tenant: create the Subnamespace in one that `tenantry tree`"
-            " draws"
+            f"the namespace {namespace!r} does not belong to a tenant: create the Subnamespace in one that"
+            " `tenantry tree` draws"
         )
     return labels
 
@@ -255,7 +255,8 @@ async def _move(client: Client, name: str, source: str, goal: str, *, seconds: i
         raise InputError(
             f"--to {goal!r} is a namespace of tenant {labels.get(marks.TENANT)!r}, --from {source!r} of tenant"
             f" {here.get(marks.TENANT)!r}: a subnamespace can only move within its tenant; between tenants an"
-            f" administrator creates one whose spec.adopt names {namespace!r}, and labels that with tenantry.dev/subnamespace-uid"
+            f" administrator creates one whose spec.adopt names {namespace!r}, and labels that namespace with"
+            " tenantry.dev/subnamespace-uid"
         )
     if labels is not None and f"{namespace}{marks.TREE_SUFFIX}" in labels:
         raise InputError(f"--to {goal!r} is {name!r} itself, or below it: a namespace cannot be inside itself")

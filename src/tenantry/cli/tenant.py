@@ -105,8 +105,8 @@ async def _create(client: Client, wanted: Tenant, *, seconds: int | None) -> Jso
         pass  # if the user may not read it, the operator reports the clash in a condition
     else:
         raise InputError(
-            f"metadata.name: the namespace {name!r} exists already, and the tenant's namespace must have that name: choose"
-            " another name for the tenant, or delete that namespace"
+            f"metadata.name: the namespace {name!r} exists already, and the tenant's namespace must have that name:"
+            " choose another name for the tenant, or delete that namespace"
         )
     made: Json = msgspec.json.decode(await client.create(wanted))
     output.talk(f"{kinds.full_name(Tenant, name)} created")
