@@ -225,7 +225,7 @@ def test_waiting_ends_when_time_is_up_and_says_why(cli: Cli) -> None:
         drift = cli.run("diff", "foreign", code=1)
         assert "NamespaceExists" in drift.stderr
         page = cli.run("describe", "tenant", "foreign").stdout
-        assert "foreign is not this tenant's" in page
+        assert "foreign does not belong to this tenant" in page
     finally:
         said = cli.run("delete", "tenant", "foreign", "--yes", "--no-wait").stderr
     assert "the namespace 'foreign' is not the tenant's and stays" in said
