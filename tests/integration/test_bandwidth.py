@@ -8,7 +8,7 @@ import pytest
 
 from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import ResourceQuota
-from tenantry.controllers.nodes.controller import Node
+from tenantry.api.node import Node
 from testkit.api import PODS, Api, until
 from testkit.refusals import counted
 

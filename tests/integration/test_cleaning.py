@@ -10,8 +10,8 @@ import pytest
 from tenantry.api import marks, reasons
 from tenantry.api.cleaning import BY_HAND, Answer
 from tenantry.api.errors import Forbidden
+from tenantry.api.node import Node
 from tenantry.api.slice import Slice, SliceClaim
-from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices.cleaning import CONDITION
 from testkit.api import Api, until
 from testkit.pool import Pool, claim, free, node_writer, slice_marks, state

@@ -20,9 +20,9 @@ from cryptography.x509.oid import NameOID
 from tenantry.api import contribution, marks
 from tenantry.api.errors import Forbidden, NotFound, Unauthorized
 from tenantry.api.kubernetes import ClusterRoleBinding
+from tenantry.api.node import Node
 from tenantry.api.slice import SliceClaim
 from tenantry.controllers.contributions.signing import CLIENT, SigningRequest
-from tenantry.controllers.nodes.controller import Node
 from tenantry.engine.clock import rfc3339
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client

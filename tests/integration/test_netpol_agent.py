@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tenantry.api.kubernetes import NetworkPolicy
-from tenantry.controllers.nodes.controller import Node
+from tenantry.api.node import Node
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster

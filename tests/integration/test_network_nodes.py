@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from tenantry.api.kubernetes import Namespace, NetworkPolicy
+from tenantry.api.node import Node
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.nodes.addresses import WINDOW_SECONDS
-from tenantry.controllers.nodes.controller import Node
 from tenantry.engine.conditions import find, is_true
 from tenantry.kube import wire
 from testkit.api import Api, stays, until

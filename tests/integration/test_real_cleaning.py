@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tenantry.api.node import Node
 from tenantry.api.slice import SliceClaim
-from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices.cleaning import CONDITION
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client

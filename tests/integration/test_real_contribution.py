@@ -12,8 +12,8 @@ import pytest
 import pytest_asyncio
 
 from tenantry.api import marks
+from tenantry.api.node import Node
 from tenantry.api.slice import SliceClaim
-from tenantry.controllers.nodes.controller import Node
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions

@@ -14,11 +14,11 @@ import pytest_asyncio
 from tenantry.api import marks, reasons
 from tenantry.api.errors import Forbidden, Invalid, NotFound
 from tenantry.api.kubernetes import Namespace
+from tenantry.api.node import Node
 from tenantry.api.slice import Slice, SliceClaim
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
-from tenantry.controllers.nodes.controller import Node
 from tenantry.engine.clock import rfc3339
 from testkit.api import PODS, Api, stays, until
 from testkit.clock import ManualClock

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tenantry.api import reasons
+from tenantry.api.node import Node
 from tenantry.api.slice import Slice, SliceClaim
-from tenantry.controllers.nodes.controller import Node
 from tenantry.engine.clock import rfc3339
 from testkit.api import Api, until
 from testkit.pool import Pool, claim, free, slice_marks, state

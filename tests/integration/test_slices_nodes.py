@@ -15,8 +15,8 @@ import pytest_asyncio
 from tenantry.api import marks, reasons
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Resource
+from tenantry.api.node import Node
 from tenantry.api.slice import Slice, SliceClaim
-from tenantry.controllers.nodes.controller import Node
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.kube.watch import watch

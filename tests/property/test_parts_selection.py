@@ -10,8 +10,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenantry.api.node import Node
 from tenantry.api.slice import NodeSelector, Sharing, SliceClaimSpec
-from tenantry.controllers.nodes.controller import Node, decode_node
 from tenantry.controllers.parts import desired
 from tenantry.world.parts import PartNode, Size, choose, is_open, parts_of, resources_of, size_of
 from tenantry.world.quantity import parse
@@ -59,7 +59,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["web-1", "db-2", "ml-3", "x-4"]), st
 
 
 def _node(value: Json) -> Node:
-    return decode_node(msgspec.Raw(msgspec.json.encode(value)))
+    return msgspec.convert(value, Node)
 
 
 def _apply(world: dict[str, Json], name: str, patch: Json) -> None:

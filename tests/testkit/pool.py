@@ -12,10 +12,10 @@ from tenantry.api import marks, reasons
 from tenantry.api.errors import ApiError, Forbidden
 from tenantry.api.kubernetes import ClusterRoleBinding
 from tenantry.api.model import Resource
+from tenantry.api.node import Node
 from tenantry.api.slice import SliceClaim
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
-from tenantry.controllers.nodes.controller import Node
 from tenantry.engine.clock import rfc3339, rfc3339_micro
 from testkit.api import PODS, Api, until
 from testkit.refusals import tried

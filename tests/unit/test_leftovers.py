@@ -11,8 +11,8 @@ import pytest
 from tenantry.api.cleaning import BY_HAND, Answer, request_of
 from tenantry.api.marks import CLEANED, CLEANING, NODE_AGENT, SLICE
 from tenantry.api.model import ObjectMeta
+from tenantry.api.node import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from tenantry.api.tenancydefaults import CleaningPolicy
-from tenantry.controllers.nodes.controller import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from tenantry.controllers.slices.cleaning import CONDITION, CleaningStage, NodeCleaning, condition, find
 from tenantry.nodeagent import leftovers
 from tenantry.nodeagent.baseline import Baseline, BaselineFile

@@ -9,7 +9,7 @@ import pytest
 
 from tenantry.api.marks import SLICE, SLICE_CLAIM, SLICE_RESERVED
 from tenantry.api.model import ObjectMeta
-from tenantry.controllers.nodes.controller import Node, NodeSpec, Taint
+from tenantry.api.node import Node, NodeSpec, Taint
 from tenantry.controllers.slices import desired, pods
 from tenantry.controllers.slices.pods import PodFacts
 

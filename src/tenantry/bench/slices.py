@@ -16,6 +16,7 @@ import msgspec
 
 from tenantry.api.errors import InputError
 from tenantry.api.model import ObjectMeta
+from tenantry.api.node import Node
 from tenantry.api.quota import Quantity
 from tenantry.api.slice import SliceClaim, SliceClaimSpec, SliceState, Users
 from tenantry.bench.figures import median, median_of, percentile
@@ -34,7 +35,6 @@ from tenantry.bench.load import (
     of_run,
     saturate,
 )
-from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices import desired
 from tenantry.controllers.slices.gather import slice_defaults
 from tenantry.engine.reader import Reader

@@ -16,6 +16,7 @@ from tenantry.api.errors import InputError, TerminalError
 from tenantry.api.kubernetes import Namespace, ResourceQuota, ResourceQuotaSpec
 from tenantry.api.marks import MANAGED_BY, MANAGER, TENANT
 from tenantry.api.model import ObjectMeta, Resource, object_key
+from tenantry.api.node import Node
 from tenantry.api.runtime import RuntimeClass
 from tenantry.api.slice import Slice
 from tenantry.api.subnamespace import Subnamespace
@@ -26,7 +27,6 @@ from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import tenantnamespace, watched
 from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.nodes.addresses import around
-from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.quota import index as quota_index
 from tenantry.controllers.quota import status as quota_status
 from tenantry.controllers.quota.effective import effective_quota

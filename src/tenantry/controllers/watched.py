@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import msgspec
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.marks import MANAGED_BY, MANAGER, SUBNAMESPACE_UID, TENANT
 from tenantry.api.model import KubernetesObject, Resource, object_key
+from tenantry.api.node import Node
 from tenantry.api.runtime import RuntimeClass
 from tenantry.api.slice import Slice
 from tenantry.api.subnamespace import Subnamespace
@@ -82,6 +83,13 @@ def tenants(keys: Callable[[Change[Tenant]], Iterable[str]]) -> Watch:
 def defaults(keys: Callable[[Change[TenancyDefaults]], Iterable[str]]) -> Watch:
     """Return how a controller watches what holds for all tenants."""
     return Watch(resource=TenancyDefaults.resource, decode=decoder(TenancyDefaults), keys=keys)
+
+
+def nodes(
+    keys: Callable[[Change[Node]], Iterable[str]], indexes: Mapping[str, Callable[[Node], Iterable[str]]] | None = None
+) -> Watch:
+    """Return how a controller watches nodes."""
+    return Watch(resource=Node.resource, decode=decoder(Node), keys=keys, indexes=indexes)
 
 
 def runtime_classes(keys: Callable[[Change[RuntimeClass]], Iterable[str]]) -> Watch:

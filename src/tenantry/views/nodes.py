@@ -14,9 +14,9 @@ from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import CONTRIBUTED_BY, SLICE, SLICE_CLAIM, SLICE_RESERVED, TENANT
 from tenantry.api.model import object_key
+from tenantry.api.node import Node
 from tenantry.api.slice import Sharing, Slice, SliceClaim, SliceState
 from tenantry.api.tenancydefaults import SliceDefaults
-from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices import cleaning, desired
 from tenantry.controllers.slices.gather import slice_defaults
 from tenantry.engine.conditions import find

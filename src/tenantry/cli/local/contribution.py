@@ -179,8 +179,8 @@ async def _take_back(client: Client, node: str, timeout_seconds: int) -> None:
 
 
 async def _until_gone(client: Client, node: str) -> None:
+    from tenantry.api.node import Node
     from tenantry.cli.following import follow, only
-    from tenantry.controllers.nodes.controller import Node
 
     async with aclosing(follow(client, Node, selectors=only((node,)))) as states:
         async for found in states:

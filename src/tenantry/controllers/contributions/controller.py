@@ -14,10 +14,11 @@ from tenantry.api import marks
 from tenantry.api.contribution import PREFIX, Contribution, Record, read, record_of
 from tenantry.api.errors import Conflict, NotFound
 from tenantry.api.marks import TAKEN_BACK
+from tenantry.api.node import Node
+from tenantry.controllers import watched
 from tenantry.controllers.contributions import apiserver, signing
 from tenantry.controllers.contributions.leaving import take_back
 from tenantry.controllers.contributions.signing import SigningRequest
-from tenantry.controllers.nodes.controller import Node, decode_node
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.cluster import Cluster, Watch
 
@@ -36,7 +37,7 @@ class ContributionController:
         """Return what wakes this controller."""
         return [
             Watch(resource=SigningRequest.resource, decode=signing.decode, keys=_of_request),
-            Watch(resource=Node.resource, decode=decode_node, keys=_of_node),
+            watched.nodes(_of_node),
         ]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts

@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 
 from tenantry.api.marks import TAKEN_BACK
+from tenantry.api.node import Node
 from tenantry.api.slice import DEFAULT_GRACE_SECONDS
-from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices import desired, writes
 from tenantry.controllers.slices.pods import Pod, leaving_of, observe
 from tenantry.engine.cluster import Cluster

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import NETWORK, PARENT, SUBNAMESPACE, TENANT
 from tenantry.api.model import object_key
+from tenantry.api.node import Node
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import NAME, NetworkDefaults, TenancyDefaults
 from tenantry.api.tenant import NetworkIsolation, Tenant
 from tenantry.controllers import watched
 from tenantry.controllers.network import ClusterAddresses, cluster_addresses
-from tenantry.controllers.nodes.controller import Node, decode_node
 from tenantry.controllers.watched import tenant_of
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
@@ -93,7 +93,7 @@ class AddressController:
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller; a node's heartbeat does not."""
         return [
-            Watch(resource=Node.resource, decode=decode_node, keys=_moved),
+            watched.nodes(_moved),
             watched.defaults(_network_changed),
             watched.watch(Namespace.resource, lambda _: ()),
         ]

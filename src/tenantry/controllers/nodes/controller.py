@@ -7,13 +7,10 @@ nothing has `DEFAULT_MBPS`. Source: Kubernetes, "Advertise Extended Resources fo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
-
-import msgspec
 
 from tenantry.api.errors import NotFound
 from tenantry.api.marks import EGRESS_MBPS, INGRESS_MBPS
-from tenantry.api.model import KubernetesObject, Model, Resource
+from tenantry.api.node import Node
 from tenantry.controllers import watched
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
@@ -21,71 +18,6 @@ from tenantry.world.quantity import parse
 
 DEFAULT_MBPS = "10000"
 """What a node has that says nothing, in megabits a second and in each direction."""
-
-
-class NodeAddress(Model, frozen=True, kw_only=True):
-    """Where a node is reached; the types are InternalIP, ExternalIP, Hostname, InternalDNS and ExternalDNS."""
-
-    type: str
-    address: str
-
-
-class NodeCondition(Model, frozen=True, kw_only=True):
-    """What is known of a node's health."""
-
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
-
-
-class NodeStatus(Model, frozen=True, kw_only=True):
-    """`capacity` and `allocatable` map a resource to a quantity."""
-
-    addresses: tuple[NodeAddress, ...] = ()
-    capacity: dict[str, str] = {}
-    allocatable: dict[str, str] = {}
-    conditions: tuple[NodeCondition, ...] = ()
-
-
-class Taint(Model, frozen=True, kw_only=True):
-    """What keeps pods away that do not tolerate it; all of it, since all taints of a node are written together."""
-
-    key: str
-    effect: str
-    value: str = ""
-    time_added: str = ""
-
-
-class NodeSpec(Model, frozen=True, kw_only=True):
-    """`unschedulable` is set by `kubectl cordon`."""
-
-    taints: tuple[Taint, ...] = ()
-    unschedulable: bool = False
-
-
-class Node(KubernetesObject, frozen=True, kw_only=True):
-    """A node, as far as its bandwidth, its addresses and slices go."""
-
-    resource: ClassVar[Resource] = Resource("", "v1", "nodes", "Node", namespaced=False)
-
-    spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
-
-    @property
-    def is_ready(self) -> bool:
-        """Tell whether pods can run there."""
-        return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
-
-    @property
-    def unready_since(self) -> str:
-        """Return since when pods cannot run there, as RFC 3339; "" where they can, or where nobody has said."""
-        ready = next((each for each in self.status.conditions if each.type == "Ready"), None)
-        return (ready.last_transition_time or "") if ready is not None and ready.status != "True" else ""
-
-
-decode_node = msgspec.json.Decoder(Node).decode
 
 
 def missing(node: Node) -> dict[str, str]:
@@ -113,7 +45,7 @@ class NodeController:
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
-        return [Watch(resource=Node.resource, decode=decode_node, keys=_lacking)]
+        return [watched.nodes(_lacking)]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Have a node advertise its bandwidth.

@@ -19,9 +19,9 @@ import msgspec
 
 from tenantry.api.errors import Conflict
 from tenantry.api.kubernetes import Namespace
+from tenantry.api.node import Node
 from tenantry.api.slice import Sharing, SliceClaim
 from tenantry.controllers import watched
-from tenantry.controllers.nodes.controller import Node, decode_node
 from tenantry.controllers.parts import desired, writes
 from tenantry.controllers.parts.gather import BY_PART, gather, part_of_namespace, parts_of_node
 from tenantry.controllers.parts.pods import of_others, pods_on
@@ -76,7 +76,7 @@ class PartController:
         return [
             Watch(resource=SliceClaim.resource, decode=claims, keys=self._of_claim, indexes=by_place),
             watched.slices(watched.own_key),
-            Watch(resource=Node.resource, decode=decode_node, keys=self._of_node, indexes={BY_PART: parts_of_node}),
+            watched.nodes(self._of_node, indexes={BY_PART: parts_of_node}),
             msgspec.structs.replace(namespaces, indexes=indexes),
             watched.subnamespaces(self._claims.by_subnamespace),
             watched.tenants(self._claims.by_tenant),

@@ -9,8 +9,8 @@ import msgspec
 
 from tenantry.api.marks import PART, PART_OPEN, PART_SUFFIX, PARTS
 from tenantry.api.model import ObjectMeta
+from tenantry.api.node import Node, NodeStatus, Taint
 from tenantry.api.slice import SliceClaim
-from tenantry.controllers.nodes.controller import Node, NodeStatus, Taint
 from tenantry.controllers.slices.desired import SAID_BY_THE_NODE, slice_of
 from tenantry.world.parts import PartNode, Size, is_open, is_shared, key, parts_of, resources_of, room_of, size_of
 from tenantry.world.quantity import parse

@@ -8,7 +8,7 @@ import msgspec
 
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import PART
-from tenantry.controllers.nodes.controller import Node
+from tenantry.api.node import Node
 from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.gather import gather as gather_slice
 from tenantry.engine.cluster import Cluster

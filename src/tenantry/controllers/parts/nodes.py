@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tenantry.api.errors import NotFound
+from tenantry.api.node import Node
 from tenantry.controllers import watched
-from tenantry.controllers.nodes.controller import Node, decode_node
 from tenantry.controllers.parts import desired
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
@@ -29,7 +29,7 @@ class SharedNodeController:
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
-        return [Watch(resource=Node.resource, decode=decode_node, keys=_lacking)]
+        return [watched.nodes(_lacking)]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Have a node keep pods of no part away, and advertise its parts.

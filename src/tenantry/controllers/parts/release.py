@@ -7,8 +7,8 @@ import datetime as dt
 from collections.abc import Iterable
 
 from tenantry.api import reasons
+from tenantry.api.node import Node
 from tenantry.api.slice import SliceState
-from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.parts import desired, writes
 from tenantry.controllers.parts.gather import gather
 from tenantry.controllers.parts.pods import pods_on

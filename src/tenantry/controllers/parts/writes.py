@@ -8,7 +8,7 @@ from typing import Any
 
 from tenantry.api.errors import Conflict, NotFound
 from tenantry.api.kubernetes import Namespace
-from tenantry.controllers.nodes.controller import Node
+from tenantry.api.node import Node
 from tenantry.controllers.parts import desired
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed

@@ -13,10 +13,10 @@ import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.errors import AlreadyExists, InputError
+from tenantry.api.node import Node
 from tenantry.api.quota import Quantity
 from tenantry.api.slice import ClaimMode, Slice, SliceState
 from tenantry.api.tenant import Tenant
-from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.slices import desired
 from tenantry.controllers.slices.gather import SliceInputs

@@ -12,8 +12,8 @@ import msgspec
 from tenantry.api import reasons
 from tenantry.api.cleaning import BY_HAND, Answer, asked_at, request_of, slice_of_request
 from tenantry.api.marks import CLEANED, CLEANING, NODE_AGENT, SLICE, TAKEN_BACK
+from tenantry.api.node import Node, NodeCondition
 from tenantry.api.tenancydefaults import CleaningPolicy
-from tenantry.controllers.nodes.controller import Node, NodeCondition
 from tenantry.controllers.slices.status import named
 from tenantry.engine.clock import rfc3339, rfc3339_micro
 from tenantry.world.leases import instant

@@ -21,9 +21,9 @@ import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.kubernetes import Namespace
+from tenantry.api.node import Node
 from tenantry.api.slice import SliceClaim, SliceState
 from tenantry.controllers import watched
-from tenantry.controllers.nodes.controller import Node, decode_node
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.slices import charge, cleaning, desired, pods, preconditions, status, writes
 from tenantry.controllers.slices.charge import Charges
@@ -90,7 +90,7 @@ class SliceController:
                 indexes={BY_SLICE: slice_of_claim, watched.BY_NAMESPACE: claim_namespace},
             ),
             watched.slices(watched.own_key),
-            Watch(resource=Node.resource, decode=decode_node, keys=self._of_node, indexes={BY_SLICE: slice_of_node}),
+            watched.nodes(self._of_node, indexes={BY_SLICE: slice_of_node}),
             _namespaces(self._claims.by_namespace),
             watched.subnamespaces(self._claims.by_subnamespace),
             watched.tenants(self._claims.by_tenant),

@@ -11,10 +11,10 @@ import msgspec
 from tenantry.api import marks
 from tenantry.api.marks import CLEANED, CLEANING, MANAGED_BY, MANAGER, SLICE, SLICE_CLAIM, SLICE_RESERVED, TENANT
 from tenantry.api.model import ObjectMeta, OwnerReference
+from tenantry.api.node import Node, Taint
 from tenantry.api.quota import Quantity
 from tenantry.api.slice import ClaimReference, Slice, SliceClaim, SliceSpec
 from tenantry.api.tenant import Tenant
-from tenantry.controllers.nodes.controller import Node, Taint
 from tenantry.controllers.slices.pods import PodFacts
 from tenantry.world.leases import instant
 from tenantry.world.slices.selection import NodeFacts

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Sequence
 
-from tenantry.controllers.nodes.controller import Node
+from tenantry.api.node import Node
 from tenantry.controllers.slices import desired, writes
 from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.pods import BY_NODE, PodFacts

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from tenantry.api.errors import NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import SLICE, TAKEN_BACK, TENANT_UID, ZONE
+from tenantry.api.node import Node
 from tenantry.api.slice import DEFAULT_GRACE_SECONDS, Sharing, Slice, SliceClaim, Users, slice_name
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
-from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices import desired
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
 from tenantry.engine.cache import Cache

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenantry.api import reasons
+from tenantry.api.node import Node
 from tenantry.api.slice import ClaimMode, SliceState
-from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.release import ended
 from tenantry.controllers.slices.status import SliceProgress, named

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from tenantry.api import reasons
 from tenantry.api.errors import NotFound
 from tenantry.api.marks import TAKEN_BACK
+from tenantry.api.node import Node
 from tenantry.api.slice import SliceState
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
-from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices import cleaning, desired, status, writes
 from tenantry.controllers.slices.cleaning import CleaningStage, NodeCleaning
 from tenantry.controllers.slices.draining import DrainState, end_of, on_node, send

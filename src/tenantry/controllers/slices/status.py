@@ -8,10 +8,10 @@ import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.model import Condition
+from tenantry.api.node import Node
 from tenantry.api.slice import Slice, SliceClaim, SliceClaimStatus, SliceState, SliceStatus
 from tenantry.api.wording import shortened
 from tenantry.controllers.conclusion import expiring
-from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.slices.pods import PodFacts
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.world.leases import Lease

@@ -14,7 +14,7 @@ from tenantry.api import reasons
 from tenantry.api.errors import Conflict, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import PARTS
-from tenantry.controllers.nodes.controller import Node
+from tenantry.api.node import Node
 from tenantry.controllers.slices import status
 from tenantry.controllers.slices.desired import LAST_SECONDS, Eviction, label_patch, slice_of
 from tenantry.controllers.slices.gather import SliceInputs

@@ -14,9 +14,9 @@ import msgspec
 from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import TENANT
+from tenantry.api.node import Node
 from tenantry.api.slice import Sharing, SliceClaim, slice_name
 from tenantry.api.tenancydefaults import SliceDefaults
-from tenantry.controllers.nodes.controller import Node
 from tenantry.controllers.parts import desired as parts_desired
 from tenantry.controllers.parts import pods as part_pods
 from tenantry.controllers.slices import desired as slices_desired
