@@ -274,6 +274,7 @@ class ClusterRoleRequest(KubernetesObject, frozen=True, kw_only=True):
 
 
 Request = TenantRequest | RoleRequest | ClusterRoleRequest
+RoleGrant = RoleRequest | ClusterRoleRequest
 """Any of them."""
 
 REQUESTS = (TenantRequest, RoleRequest, ClusterRoleRequest)

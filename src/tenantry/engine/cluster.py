@@ -143,6 +143,11 @@ class Cluster:
         """Return the caches of those kinds that the cluster has."""
         return {resource: self._informers[resource].cache for resource in resources if resource in self._informers}
 
+    def lookup(self, resource: Resource, key: str) -> Observed | None:
+        """Return what the cache has of an object, for plans; None if there is none, or the kind is not watched."""
+        informer = self._informers.get(resource)
+        return informer.cache.get(key) if informer is not None else None
+
     def news(self, resource: Resource, change: Change[Any]) -> None:
         """Have the keys reconciled that a change concerns which came to light beside the watch."""
         informer = self._informers.get(resource)

@@ -33,7 +33,10 @@ from tenantry.api.flowcontrol import (
 )
 from tenantry.api.model import ObjectMeta, OwnerReference
 from tenantry.api.owner import Owner, OwnerKind
-from tenantry.engine.plan import Child
+from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.controllers.fairness.gather import FairnessInputs
+from tenantry.engine.observed import Observed
+from tenantry.engine.plan import Child, Equivalent, Plan, compare, same
 
 TENANTS = "tenantry-tenants"
 TRUSTED = "tenantry-trusted"
@@ -77,6 +80,39 @@ def common(shares: int = 1) -> list[PriorityLevelConfiguration | FlowSchema]:
         level(TENANTS, shares),
         flow_schema(TENANTS, level_name=TENANTS, precedence=TENANTS_PRECEDENCE, subjects=[EVERYBODY]),
     ]
+
+
+def plan(inputs: FairnessInputs, equivalent: Equivalent = same) -> Plan:
+    """Return what has to be written."""
+    members = {
+        name: members_of(tenant.owners, tenant.namespaces)
+        for name, tenant in inputs.reserved.items()
+        if tenant is not None
+    }
+    wanted = children(inputs.fairness, members, _owner_of(inputs.defaults))
+    keys = {(child.object.resource, child.object.key) for child in wanted}
+    stale = [
+        (resource, found) for resource, found in inputs.made if _is_made(found) and (resource, found.key) not in keys
+    ]
+    return compare(wanted, inputs.lookup, stale=stale, equivalent=equivalent)
+
+
+def _owner_of(defaults: TenancyDefaults | None) -> OwnerReference | None:
+    if defaults is None or defaults.metadata.deletion_timestamp:
+        return None
+    return OwnerReference(
+        api_version=defaults.resource.api_version,
+        kind=defaults.resource.kind,
+        name=defaults.metadata.name,
+        uid=defaults.metadata.uid,
+        controller=True,
+    )
+
+
+def _is_made(found: Observed) -> bool:
+    """Return whether an object comes and goes with TenancyDefaults."""
+    named = found.name == TRUSTED or found.name.startswith(RESERVED_PREFIX)
+    return named and found.labels.get(marks.MANAGED_BY) == marks.MANAGER and bool(found.owner_uid)
 
 
 def children(

@@ -9,16 +9,13 @@ from typing import Any, cast
 import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.hostregister import HOSTS_MARK, PREFIX
+from tenantry.api.hostregister import HOSTS_MARK
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import (
     KIND,
     KIND_CORE,
-    MANAGED_BY,
-    MANAGER,
     PARENT,
     SUBNAMESPACE,
-    SYSTEM_NAMESPACE,
     TENANT,
     TENANT_UID,
 )
@@ -27,23 +24,21 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
+from tenantry.controllers.hosts import desired
 from tenantry.controllers.hosts.clashes import Clashes, summary
 from tenantry.controllers.hosts.gather import (
     GATEWAY_KINDS,
     INGRESSES,
     KINDS,
     HostObject,
-    holders,
+    gather,
     observe,
-    registers,
-    uses,
 )
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.conditions import find
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Child, compare
 from tenantry.world import hosts
 from tenantry.world.hosts import Clash, Use
 
@@ -94,30 +89,20 @@ class HostController:
         began = cluster.clock.monotonic()
         if began < self._not_before:
             return self._not_before - began
-        found, is_whole = uses(cluster)
-        known = registers(cluster)
-        division = hosts.divided(found, holders(known))
+        inputs = gather(cluster)
+        division = desired.divided(inputs)
         parts = hosts.register(division.holders)
-        missing = len(division.holders) - sum(len(hosts.tenants_in(data)) for data in parts.values())
+        plan = desired.plan_of(parts, inputs, cluster.writer.equivalent)
+        missing = desired.unregistered(division, parts)
         if missing:
             log.warning("the register of hosts is full: others may ask for these, too", extra={"hosts": missing})
         now = cluster.clock.monotonic()
         self._not_before = now + REST * (now - began)
-        children = [Child(object=_map(part, data), wave=0) for part, data in parts.items()]
-        wanted = {child.object.key for child in children}
-        stale = [(RulesMap.resource, each) for each in known if each.key not in wanted]
-        maps: Cache[Observed] = cluster.cache(RulesMap.resource)
-
-        def lookup(_: Resource, name: str) -> Observed | None:
-            return maps.get(name)
-
-        outcome = await cluster.writer.apply(
-            compare(children, lookup, stale=stale, equivalent=cluster.writer.equivalent)
-        )
+        outcome = await cluster.writer.apply(plan)
         if outcome.error is not None:
             raise outcome.error
         self._say(cluster, division.clashes)
-        return None if is_whole else RECHECK_SECONDS
+        return None if inputs.is_whole else RECHECK_SECONDS
 
     def _say(self, cluster: Cluster, clashes: tuple[Clash, ...]) -> None:
         """Say of each object that has another's host so, once, and have the status of its namespace's owner say it."""
@@ -155,14 +140,6 @@ def _wake_told(cluster: Cluster) -> None:
     for each in (*tenants, *subnamespaces):
         if find(each.status.conditions, reasons.HOSTS_TAKEN) is not None:
             cluster.wake(type(each), each.key)
-
-
-def _map(part: str, data: dict[str, str]) -> RulesMap:
-    labels = {MANAGED_BY: MANAGER, OWN_MARK: HOSTS_MARK}
-    return RulesMap(
-        metadata=ObjectMeta(name=f"{PREFIX}{part}", namespace=SYSTEM_NAMESPACE, labels=labels),
-        data=data,
-    )
 
 
 def _kind_of(resource: Resource) -> type[KubernetesObject]:

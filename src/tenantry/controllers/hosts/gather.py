@@ -1,4 +1,4 @@
-"""Who uses hosts, and whose they were so far, read from the caches."""
+"""Which objects use hosts, and which tenant owned each host so far, read from the caches."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tenantry.controllers.watched import BY_NAMESPACE
 from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed, ObservedRegister
+from tenantry.engine.plan import Lookup
 from tenantry.policy.targets.hosts import EXPERIMENTAL, GATEWAY, NETWORKING, hosts_of, offered_by
 from tenantry.world import hosts
 from tenantry.world.hosts import Use
@@ -74,10 +75,35 @@ def observe(raw: msgspec.Raw) -> HostObject:
     )
 
 
-def uses(cluster: Cluster) -> tuple[list[Use], bool]:
-    """Return who uses hosts, and whether the namespaces of all of them are known."""
+class HostInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides which tenant owns each host.
+
+    Args:
+        uses: Which objects use hosts.
+        is_whole: Whether the namespaces of all of them are known.
+        registers: The register as it is.
+        lookup: What is there, by kind and key.
+    """
+
+    uses: tuple[Use, ...]
+    is_whole: bool
+    registers: tuple[ObservedRegister, ...]
+    lookup: Lookup
+
+    @property
+    def holders(self) -> dict[str, str]:
+        """Return which tenant owned each host so far: host to the tenant's uid."""
+        before: dict[str, str] = {}
+        for each in self.registers:
+            before |= hosts.tenants_in(each.entries)
+        return before
+
+
+def gather(cluster: Cluster) -> HostInputs:
+    """Read the caches."""
     namespaces: Cache[Observed] = cluster.cache(Namespace.resource)
-    found: list[Use] = []
+    maps: Cache[Observed] = cluster.cache(RulesMap.resource)
+    uses: list[Use] = []
     is_whole = True
     for resource in cluster.observed_caches(KINDS.values()):
         cache: Cache[HostObject] = cluster.cache(resource)
@@ -87,22 +113,12 @@ def uses(cluster: Cluster) -> tuple[list[Use], bool]:
             if namespace is None or not each.hosts:
                 continue
             tenant = namespace.labels.get(TENANT_UID, "")
-            # What a Gateway of the cluster offers to tenants' routes is theirs to take.
+            # Tenants' routes may take the hosts that a Gateway of the cluster offers.
             own = each.hosts if tenant else tuple(host for host in each.hosts if host not in each.offered)
-            found.append(Use(each.created, each.uid, resource.kind, each.namespace, each.name, tenant, own))
-    return found, is_whole
-
-
-def registers(cluster: Cluster) -> list[ObservedRegister]:
-    """Return the register as it is."""
-    maps: Cache[Observed] = cluster.cache(RulesMap.resource)
-    inside = maps.by_index(BY_NAMESPACE, SYSTEM_NAMESPACE)
-    return [each for each in inside if isinstance(each, ObservedRegister) and each.labels.get(OWN_MARK) == HOSTS_MARK]
-
-
-def holders(found: list[ObservedRegister]) -> dict[str, str]:
-    """Return whose hosts were so far: host to the tenant's uid."""
-    before: dict[str, str] = {}
-    for each in found:
-        before |= hosts.tenants_in(each.entries)
-    return before
+            uses.append(Use(each.created, each.uid, resource.kind, each.namespace, each.name, tenant, own))
+    registers = tuple(
+        each
+        for each in maps.by_index(BY_NAMESPACE, SYSTEM_NAMESPACE)
+        if isinstance(each, ObservedRegister) and each.labels.get(OWN_MARK) == HOSTS_MARK
+    )
+    return HostInputs(uses=tuple(uses), is_whole=is_whole, registers=registers, lookup=cluster.lookup)

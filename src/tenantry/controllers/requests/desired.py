@@ -12,11 +12,9 @@ from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.requests import (
     APPROVALS,
     APPROVALS_MARK,
-    CLUSTER_ROLE_BINDING_PREFIX,
     REASONS,
     REQUEST,
     REQUEST_UID,
-    ROLE_BINDING_PREFIX,
     AutoApproval,
     ClusterRoleRequest,
     Decision,
@@ -27,7 +25,9 @@ from tenantry.api.requests import (
 )
 from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.api.tenant import Tenant, TenantQuota, TenantSpec
-from tenantry.engine.plan import Child
+from tenantry.controllers.requests.gather import GrantInputs, binding_kind, binding_name
+from tenantry.engine.observed import Observed
+from tenantry.engine.plan import Child, Equivalent, Lookup, Plan, compare, same
 from tenantry.world import quantity, quota
 
 MOST_PENDING = 20
@@ -63,6 +63,19 @@ def surplus(pending: Iterable[Request]) -> list[Request]:
     return sorted(pending, key=lambda each: (each.metadata.creation_timestamp, each.key))[MOST_PENDING:]
 
 
+def plan(inputs: GrantInputs, equivalent: Equivalent = same) -> Plan:
+    """Return what has to be written for a RoleRequest or ClusterRoleRequest."""
+    request, found = inputs.request, inputs.binding
+    if inputs.is_given:
+        return compare([binding(request, inputs.tenant)], inputs.lookup, equivalent=equivalent)
+    return taken_back(found, namespaced=request.resource.namespaced) if found is not None else Plan()
+
+
+def taken_back(found: Observed, *, namespaced: bool) -> Plan:
+    """Return the plan that deletes the binding of a request."""
+    return compare((), lambda _, __: None, stale=[(binding_kind(namespaced=namespaced).resource, found)])
+
+
 def binding(request: RoleRequest | ClusterRoleRequest, tenant: str = "") -> Child:
     """Return the binding that an approved request is.
 
@@ -84,11 +97,6 @@ def binding(request: RoleRequest | ClusterRoleRequest, tenant: str = "") -> Chil
         else ClusterRoleBinding(metadata=meta, role_ref=ref, subjects=subjects)
     )
     return Child(object=made, wave=0, owner_uid=request.metadata.uid)
-
-
-def binding_name(request: str, *, namespaced: bool) -> str:
-    """Return the name of the binding of a request."""
-    return f"{ROLE_BINDING_PREFIX if namespaced else CLUSTER_ROLE_BINDING_PREFIX}{request}"
 
 
 def labels_of(request: Request) -> dict[str, str]:
@@ -132,6 +140,11 @@ def tenant(request: TenantRequest, expires_at: str) -> Tenant:
             expires_at=expires_at,
         ),
     )
+
+
+def plan_approvals(rules: Sequence[AutoApproval], lookup: Lookup, equivalent: Equivalent = same) -> Plan:
+    """Return what has to be written for the rules by which requests are approved without a person."""
+    return compare([approvals(rules)], lookup, equivalent=equivalent)
 
 
 def approvals(rules: Sequence[AutoApproval]) -> Child:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
-from typing import cast
 
-import msgspec
+from msgspec.structs import replace
 
-from tenantry.api import marks, reasons
+from tenantry.api import reasons
 from tenantry.api.errors import ApiError
-from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding, Namespace, RoleBinding
-from tenantry.api.model import KubernetesObject, Resource, object_key
-from tenantry.api.requests import REQUEST_UID, ClusterRoleRequest, Decision, RoleKind, RoleRequest
+from tenantry.api.kubernetes import RBAC_GROUP, Namespace
+from tenantry.api.model import Resource, object_key
+from tenantry.api.requests import ClusterRoleRequest, Decision, RoleGrant, RoleKind, RoleRequest
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
 from tenantry.controllers.announcement import warn_of_end
 from tenantry.controllers.conclusion import PATIENCE, problem_of
 from tenantry.controllers.requests import desired, pending, status
+from tenantry.controllers.requests.gather import binding_kind, binding_name, binding_of, gather
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
 from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Change
@@ -25,8 +25,7 @@ from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Action, Blocked, compare
-from tenantry.world.leases import ENDLESS, Lease, lease, with_lease
+from tenantry.engine.plan import Action, Blocked
 
 OF_TENANT = "tenant:"
 """Before a tenant's name: a key that means every request in its namespaces."""
@@ -41,7 +40,6 @@ _ROLES = {
     "Role": Resource(RBAC_GROUP, "v1", "roles", "Role"),
     "ClusterRole": Resource(RBAC_GROUP, "v1", "clusterroles", "ClusterRole", namespaced=False),
 }
-RoleGrant = RoleRequest | ClusterRoleRequest
 
 
 class RoleRequestController:
@@ -55,8 +53,7 @@ class RoleRequestController:
         self.name = kind.resource.kind.lower()
         self.kind = kind
         self._namespaced = kind.resource.namespaced
-        self._binding: type[KubernetesObject] = RoleBinding if self._namespaced else ClusterRoleBinding
-        self._prefix = desired.binding_name("", namespaced=self._namespaced)
+        self._prefix = binding_name("", namespaced=self._namespaced)
         # By key of a request whose role is not there: what was decided then, and how often it was looked for.
         self._looked: dict[str, tuple[Decision, int]] = {}
 
@@ -69,7 +66,7 @@ class RoleRequestController:
             keys=watched.own_key,
             indexes={BY_NAMESPACE: _namespace_of, **pending.INDEX},
         )
-        bindings = watched.watch(self._binding.resource, self._binding_keys)
+        bindings = watched.watch(binding_kind(namespaced=self._namespaced).resource, self._binding_keys)
         if not self._namespaced:
             return [own, bindings]
         # Namespaces are looked up; the tenant's own changes say when they are closed.
@@ -114,16 +111,9 @@ class RoleRequestController:
 
     async def _take_back(self, cluster: Cluster, key: str) -> None:
         """Delete the binding of a request that is gone: the garbage collector would, some time."""
-        namespace, _, name = key.rpartition("/")
-        found = self._found(cluster, object_key(namespace, f"{self._prefix}{name}"))
+        found = binding_of(cluster, self._namespaced, key)
         if found is not None:
-            await cluster.writer.apply(compare((), _nothing, stale=[(self._binding.resource, found)]))
-
-    def _found(self, cluster: Cluster, key: str) -> Observed | None:
-        """Return what a request has become, and nothing of others that has the name."""
-        found = cast("Observed | None", cluster.cache(self._binding.resource).get(key))
-        ours = found is not None and found.labels.get(marks.MANAGED_BY) == marks.MANAGER and REQUEST_UID in found.labels
-        return found if ours else None
+            await cluster.writer.apply(desired.taken_back(found, namespaced=self._namespaced))
 
     async def _begin(self, cluster: Cluster, request: RoleGrant, now: dt.datetime) -> RoleGrant | None:
         """Write down when a grant ends, before it begins: a crash between must not make it longer."""
@@ -131,44 +121,39 @@ class RoleRequestController:
         if before.decision is not Decision.APPROVED or not seconds or before.expires_at:
             return request
         end = rfc3339(now + dt.timedelta(seconds=seconds))
-        await cluster.writer.status(
-            msgspec.structs.replace(request, status=msgspec.structs.replace(before, expires_at=end))
-        )
+        await cluster.writer.status(replace(request, status=replace(before, expires_at=end)))
         return cluster.cache(self.kind.resource).get(request.key)
 
     async def _keep(self, cluster: Cluster, request: RoleGrant, now: dt.datetime, attempt: int) -> float | None:
-        before = request.status
-        term = lease(before.expires_at, now) if before.decision is Decision.APPROVED else ENDLESS
-        name = desired.binding_name(request.metadata.name, namespaced=self._namespaced)
-        key = object_key(request.metadata.namespace, name)
-        found = self._found(cluster, key)
-        if found is not None and found.owner_uid != request.metadata.uid:
-            await self._take_back(cluster, request.key)  # of a request of the same name, before
-            found = None
-        tenant, closes, problem = self._place(cluster, request, now)
-        if problem is None and not term.is_expired and before.decision is not Decision.DENIED and found is None:
-            problem = await self._missing_role(cluster, request)
-        gives = before.decision is Decision.APPROVED and not term.is_expired and problem is None
-        outcome = await self._apply(cluster, request, found, tenant=tenant, gives=gives)
-        problem = problem_of(outcome) or problem
+        inputs = gather(cluster, request, now)
+        if inputs.binding is not None and inputs.binding.owner_uid != request.metadata.uid:
+            await self._take_back(cluster, request.key)  # of an earlier request of the same name
+            inputs = replace(inputs, binding=None)
+        before, term = request.status, inputs.term
+        waits_for_role = inputs.binding is None and not term.is_expired and before.decision is not Decision.DENIED
+        if inputs.problem is None and waits_for_role:
+            inputs = replace(inputs, problem=await self._missing_role(cluster, request))
+        outcome = await cluster.writer.apply(desired.plan(inputs, cluster.writer.equivalent))
+        problem = problem_of(outcome) or inputs.problem
+        name = binding_name(request.metadata.name, namespaced=self._namespaced)
         written = status.compute(
             request,
             problem=problem,
-            granted=name if gives and problem is None else "",
+            granted=name if inputs.is_given and problem is None else "",
             done=_done(request),
             now=rfc3339(now),
             lease=term,
         )
-        # What was said before still stands, while something fails that passes by itself.
+        # The status stays while something fails that passes by itself.
         waits = outcome.error is not None and problem is not None and problem.passing and attempt < PATIENCE
         if written != before and not waits:
-            await cluster.writer.status(msgspec.structs.replace(request, status=written))
+            await cluster.writer.status(replace(request, status=written))
         _say(cluster, request, outcome)
         warn_of_end(cluster.recorder, request, written.conditions)
         if isinstance(outcome.error, ApiError):
             raise outcome.error
         turns = self._turns(request, problem)
-        turns += [seconds for seconds in (term.next_seconds, closes) if seconds is not None]
+        turns += [seconds for seconds in (term.next_seconds, inputs.closes_in) if seconds is not None]
         return min(turns, default=None)
 
     def _turns(self, request: RoleGrant, problem: Blocked | None) -> list[float]:
@@ -182,42 +167,6 @@ class RoleRequestController:
         self._looked[request.key] = (request.status.decision, times + 1)
         return [min(LOOK_AGAIN_SECONDS * 2**times, LONGEST_SECONDS)]
 
-    async def _apply(
-        self,
-        cluster: Cluster,
-        request: RoleGrant,
-        found: Observed | None,
-        *,
-        tenant: str,
-        gives: bool,
-    ) -> Outcome:
-        cache = cluster.cache(self._binding.resource)
-        children = [desired.binding(request, tenant)] if gives else []
-        stale = [(self._binding.resource, found)] if found is not None and not gives else []
-        return await cluster.writer.apply(
-            compare(children, lambda _, key: cache.get(key), stale=stale, equivalent=cluster.writer.equivalent)
-        )
-
-    def _place(
-        self, cluster: Cluster, request: RoleGrant, now: dt.datetime
-    ) -> tuple[str, float | None, Blocked | None]:
-        """Return whose namespace a request is in, in how many seconds that is closed, and what is in the way there."""
-        if not self._namespaced:
-            return "", None, None
-        namespace = request.metadata.namespace
-        found = cluster.observed_caches((Namespace.resource,))[Namespace.resource].get(namespace)
-        labels = found.labels if found is not None else {}
-        name = labels.get(marks.TENANT, "")
-        tenant = cast("Tenant | None", cluster.cache(Tenant.resource).get(name))
-        if tenant is None or labels.get(marks.TENANT_UID) != tenant.metadata.uid:
-            message = f"namespace {namespace!r} is no tenant's: ask in a namespace of a tenant"
-            return "", None, Blocked(reason=reasons.NOT_A_TENANTS_NAMESPACE, message=message)
-        term: Lease = lease(tenant.spec.expires_at, now)
-        if with_lease(tenant, now).spec.suspended:
-            message = f"tenant {name!r} is suspended: what is approved is given when that ends"
-            return name, None, Blocked(reason=reasons.TENANT_SUSPENDED, message=message)
-        return name, term.next_seconds, None
-
     async def _missing_role(self, cluster: Cluster, request: RoleGrant) -> Blocked | None:
         ref = request.spec.role_ref
         namespace = request.metadata.namespace if ref.kind == RoleKind.ROLE else ""
@@ -230,11 +179,6 @@ class RoleRequestController:
 
 def _namespace_of(request: RoleGrant) -> list[str]:
     return [request.metadata.namespace]
-
-
-def _nothing(resource: Resource, key: str) -> Observed | None:
-    """Look up nothing: there is only something to take back."""
-    del resource, key
 
 
 def _tenant_keys(change: Change[Tenant]) -> Iterable[str]:

@@ -11,7 +11,6 @@ import msgspec
 from tenantry.api import marks, reasons
 from tenantry.api.errors import AlreadyExists, ApiError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.model import Resource
 from tenantry.api.requests import APPROVALS, REQUEST_UID, AutoApproval, Decision, TenantRequest
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
@@ -26,7 +25,7 @@ from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Blocked, compare
+from tenantry.engine.plan import Blocked
 
 LOOK_AGAIN_SECONDS = 30.0
 """When to look again whether what is in the way has gone."""
@@ -97,13 +96,8 @@ class TenantRequestController:
 
     async def _tell(self, cluster: Cluster) -> None:
         """Bring what the API server lets the operator approve to what TenancyDefaults say."""
-        caches = cluster.observed_caches((RulesMap.resource,))
-        wanted = desired.approvals(_rules(cluster))
-
-        def lookup(resource: Resource, name: str) -> Observed | None:
-            return caches[resource].get(name)
-
-        outcome = await cluster.writer.apply(compare([wanted], lookup, equivalent=cluster.writer.equivalent))
+        plan = desired.plan_approvals(_rules(cluster), cluster.lookup, cluster.writer.equivalent)
+        outcome = await cluster.writer.apply(plan)
         if outcome.error is not None:
             raise outcome.error
 

@@ -8,28 +8,20 @@ from typing import Any
 from tenantry.api import marks
 from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.model import Resource
-from tenantry.api.rules import Rules
-from tenantry.api.runtime import RuntimeClass
-from tenantry.api.tenancydefaults import NAME as DEFAULTS
-from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
-from tenantry.api.tenancyrules import MAPS, RulesMap, TenancyRules
-from tenantry.controllers import tenancyrules, watched
-from tenantry.controllers.runtime import sandbox_of
-from tenantry.controllers.watched import BY_NAMESPACE
-from tenantry.engine.cache import Cache, Change
+from tenantry.api.tenancyrules import RulesMap, TenancyRules
+from tenantry.controllers import watched
+from tenantry.controllers.rules import desired
+from tenantry.controllers.rules.gather import gather
+from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import compare
 
 KEY = "shared"
 KINDS = (TenancyRules, RulesMap)
-SECTIONS = frozenset(MAPS.values())
-"""The RulesMaps that are ours; what may be approved automatically lies beside them."""
 
 
 class RulesController:
-    """Reconciles them; the key is `KEY`."""
+    """Reconciles the shared rules; the key is `KEY`."""
 
     name = "rules"
     kind = TenancyRules
@@ -40,33 +32,21 @@ class RulesController:
             watched.defaults(lambda _: [KEY]),
             watched.runtime_classes(lambda _: [KEY]),
             *(watched.watch(kind.resource, _concerned) for kind in KINDS),
-            # It is there in every cluster, and so is the object then, with or without TenancyDefaults.
+            # Every cluster has this namespace, and so it has these objects, with or without TenancyDefaults.
             watched.watch(Namespace.resource, _concerned),
         ]
 
-    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
-        """Bring them to what TenancyDefaults say.
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - there is one key
+        """Bring the shared rules to what TenancyDefaults say.
 
         Raises:
             ApiError: Something failed; the queue tries again.
         """
-        caches: dict[Resource, Cache[Observed]] = cluster.observed_caches(kind.resource for kind in KINDS)
-        defaults: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
         try:
-            rules = defaults.spec.rules if defaults is not None else Rules()
-            wanted = tenancyrules.shared(rules, sandbox_of(defaults, cluster.cache(RuntimeClass.resource)))
+            plan = desired.plan(gather(cluster), cluster.writer.equivalent)
         except InputError:
-            return None  # its condition says so; what is in force stays
-        slices = defaults.spec.slices if defaults is not None else SliceDefaults()
-        wanted = (*wanted, tenancyrules.of_slices(slices))
-
-        def lookup(resource: Resource, name: str) -> Observed | None:
-            return caches[resource].get(name)
-
-        keys = {child.object.key for child in wanted}
-        made = caches[RulesMap.resource].by_index(BY_NAMESPACE, marks.SYSTEM_NAMESPACE)
-        stale = [(RulesMap.resource, found) for found in made if found.name in SECTIONS and found.key not in keys]
-        outcome = await cluster.writer.apply(compare(wanted, lookup, stale=stale, equivalent=cluster.writer.equivalent))
+            return None  # the condition of TenancyDefaults says so; the rules in force stay
+        outcome = await cluster.writer.apply(plan)
         if outcome.error is not None:
             raise outcome.error
         return None

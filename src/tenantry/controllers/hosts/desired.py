@@ -1,0 +1,46 @@
+"""The register of hosts as objects in Tenantry's namespace: pure."""
+
+from __future__ import annotations
+
+from tenantry.api.hostregister import HOSTS_MARK, PREFIX
+from tenantry.api.marks import MANAGED_BY, MANAGER, SYSTEM_NAMESPACE
+from tenantry.api.model import ObjectMeta
+from tenantry.api.tenancyrules import OWN_MARK, RulesMap
+from tenantry.controllers.hosts.gather import HostInputs
+from tenantry.engine.plan import Child, Equivalent, Plan, compare, same
+from tenantry.world import hosts
+from tenantry.world.hosts import Division
+
+Parts = dict[str, dict[str, str]]
+"""The data of each object of the register, by the end of its name."""
+
+
+def divided(inputs: HostInputs) -> Division:
+    """Return which tenant owns each host, and which objects have a host of another tenant."""
+    return hosts.divided(inputs.uses, inputs.holders)
+
+
+def plan(inputs: HostInputs, equivalent: Equivalent = same) -> Plan:
+    """Return what has to be written."""
+    return plan_of(hosts.register(divided(inputs).holders), inputs, equivalent)
+
+
+def plan_of(parts: Parts, inputs: HostInputs, equivalent: Equivalent = same) -> Plan:
+    """Return what has to be written for a register that is computed already: with many hosts that takes long."""
+    children = [Child(object=_map(part, data), wave=0) for part, data in parts.items()]
+    wanted = {child.object.key for child in children}
+    stale = [(RulesMap.resource, each) for each in inputs.registers if each.key not in wanted]
+    return compare(children, inputs.lookup, stale=stale, equivalent=equivalent)
+
+
+def unregistered(division: Division, parts: Parts) -> int:
+    """Return how many hosts the register has no room for."""
+    return len(division.holders) - sum(len(hosts.tenants_in(data)) for data in parts.values())
+
+
+def _map(part: str, data: dict[str, str]) -> RulesMap:
+    labels = {MANAGED_BY: MANAGER, OWN_MARK: HOSTS_MARK}
+    return RulesMap(
+        metadata=ObjectMeta(name=f"{PREFIX}{part}", namespace=SYSTEM_NAMESPACE, labels=labels),
+        data=data,
+    )
