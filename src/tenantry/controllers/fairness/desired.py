@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from tenantry.api import marks
 from tenantry.api.fairness import Fairness, Trusted, TrustedKind
 from tenantry.api.flowcontrol import (
@@ -31,12 +33,11 @@ from tenantry.api.flowcontrol import (
     ResourceRule,
     ServiceAccountNamed,
 )
-from tenantry.api.model import ObjectMeta, OwnerReference
+from tenantry.api.model import ObjectMeta, OwnerReference, Resource
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.tenancydefaults import TenancyDefaults
-from tenantry.controllers.fairness.gather import FairnessInputs
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Child, Equivalent, Plan, compare, same
+from tenantry.engine.plan import Child, Equivalent, Lookup, Plan, compare, same
 
 TENANTS = "tenantry-tenants"
 TRUSTED = "tenantry-trusted"
@@ -80,6 +81,41 @@ def common(shares: int = 1) -> list[PriorityLevelConfiguration | FlowSchema]:
         level(TENANTS, shares),
         flow_schema(TENANTS, level_name=TENANTS, precedence=TENANTS_PRECEDENCE, subjects=[EVERYBODY]),
     ]
+
+
+class ReservedTenant(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant with a level of its own.
+
+    Args:
+        owners: Its own; owners of Subnamespaces could name any user and so send that user's requests to the level.
+        namespaces: The names of all namespaces of its tree.
+    """
+
+    owners: tuple[Owner, ...]
+    namespaces: tuple[str, ...]
+
+
+class FairnessInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides the priority levels and FlowSchemas.
+
+    Args:
+        defaults: None if there are none.
+        reserved: The tenants with a level of their own, by name, and their namespaces; None if there is no such tenant.
+        missing: The names of reserved tenants that are not there, sorted.
+        made: Every priority level and FlowSchema of the cluster.
+        lookup: What is there, by kind and key.
+    """
+
+    defaults: TenancyDefaults | None
+    reserved: dict[str, ReservedTenant | None]
+    missing: tuple[str, ...]
+    made: tuple[tuple[Resource, Observed], ...]
+    lookup: Lookup
+
+    @property
+    def fairness(self) -> Fairness:
+        """Return what an administrator says of levels."""
+        return self.defaults.spec.fairness if self.defaults is not None else Fairness()
 
 
 def plan(inputs: FairnessInputs, equivalent: Equivalent = same) -> Plan:

@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from tenantry.api.hostregister import HOSTS_MARK, PREFIX
 from tenantry.api.marks import MANAGED_BY, MANAGER, SYSTEM_NAMESPACE
 from tenantry.api.model import ObjectMeta
 from tenantry.api.tenancyrules import OWN_MARK, RulesMap
-from tenantry.controllers.hosts.gather import HostInputs
-from tenantry.engine.plan import Child, Equivalent, Plan, compare, same
+from tenantry.engine.observed import ObservedRegister
+from tenantry.engine.plan import Child, Equivalent, Lookup, Plan, compare, same
 from tenantry.world import hosts
-from tenantry.world.hosts import Division
+from tenantry.world.hosts import Division, Use
+
+
+class HostInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides which tenant owns each host.
+
+    Args:
+        uses: Which objects use hosts.
+        is_whole: Whether the namespaces of all of them are known.
+        registers: The register as it is.
+        lookup: What is there, by kind and key.
+    """
+
+    uses: tuple[Use, ...]
+    is_whole: bool
+    registers: tuple[ObservedRegister, ...]
+    lookup: Lookup
+
+    @property
+    def holders(self) -> dict[str, str]:
+        """Return which tenant owned each host so far: host to the tenant's uid."""
+        before: dict[str, str] = {}
+        for each in self.registers:
+            before |= hosts.tenants_in(each.entries)
+        return before
+
 
 Parts = dict[str, dict[str, str]]
 """The data of each object of the register, by the end of its name."""

@@ -11,11 +11,11 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import SYSTEM_NAMESPACE, TENANT_UID
 from tenantry.api.model import Resource, object_key
 from tenantry.api.tenancyrules import OWN_MARK, RulesMap
+from tenantry.controllers.hosts.desired import HostInputs
 from tenantry.controllers.watched import BY_NAMESPACE
 from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed, ObservedRegister
-from tenantry.engine.plan import Lookup
 from tenantry.policy.targets.hosts import EXPERIMENTAL, GATEWAY, NETWORKING, hosts_of, offered_by
 from tenantry.world import hosts
 from tenantry.world.hosts import Use
@@ -73,30 +73,6 @@ def observe(raw: msgspec.Raw) -> HostObject:
         hosts=hosts.normal(hosts_of(value)),
         offered=hosts.normal(offered_by(value)),
     )
-
-
-class HostInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that decides which tenant owns each host.
-
-    Args:
-        uses: Which objects use hosts.
-        is_whole: Whether the namespaces of all of them are known.
-        registers: The register as it is.
-        lookup: What is there, by kind and key.
-    """
-
-    uses: tuple[Use, ...]
-    is_whole: bool
-    registers: tuple[ObservedRegister, ...]
-    lookup: Lookup
-
-    @property
-    def holders(self) -> dict[str, str]:
-        """Return which tenant owned each host so far: host to the tenant's uid."""
-        before: dict[str, str] = {}
-        for each in self.registers:
-            before |= hosts.tenants_in(each.entries)
-        return before
 
 
 def gather(cluster: Cluster) -> HostInputs:

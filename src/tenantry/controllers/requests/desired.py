@@ -4,31 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from tenantry.api import marks
 from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding, RoleBinding, RoleRef, Subject
-from tenantry.api.model import ObjectMeta, OwnerReference
+from tenantry.api.model import KubernetesObject, ObjectMeta, OwnerReference
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.requests import (
     APPROVALS,
     APPROVALS_MARK,
+    CLUSTER_ROLE_BINDING_PREFIX,
     REASONS,
     REQUEST,
     REQUEST_UID,
+    ROLE_BINDING_PREFIX,
     AutoApproval,
     ClusterRoleRequest,
     Decision,
     Request,
+    RoleGrant,
     RoleRequest,
     SubjectKind,
     TenantRequest,
 )
 from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.api.tenant import Tenant, TenantQuota, TenantSpec
-from tenantry.controllers.requests.gather import GrantInputs, binding_kind, binding_name
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Child, Equivalent, Lookup, Plan, compare, same
+from tenantry.engine.plan import Blocked, Child, Equivalent, Lookup, Plan, compare, same
 from tenantry.world import quantity, quota
+from tenantry.world.leases import Lease
 
 MOST_PENDING = 20
 """How many requests of one kind somebody may have that nobody has decided."""
@@ -61,6 +66,44 @@ def surplus(pending: Iterable[Request]) -> list[Request]:
         pending: All that somebody has pending of a kind.
     """
     return sorted(pending, key=lambda each: (each.metadata.creation_timestamp, each.key))[MOST_PENDING:]
+
+
+class GrantInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides what becomes of a RoleRequest or ClusterRoleRequest.
+
+    Args:
+        request: As it is.
+        binding: What the request has become; None if it has become nothing.
+        tenant: In whose namespace the request is; "" for a ClusterRoleRequest.
+        closes_in: In how many seconds the tenant's lease ends; None for never.
+        term: How the grant's own lease stands.
+        problem: What stands in the way of the grant.
+        lookup: What is there, by kind and key.
+    """
+
+    request: RoleGrant
+    binding: Observed | None
+    tenant: str
+    closes_in: float | None
+    term: Lease
+    problem: Blocked | None
+    lookup: Lookup
+
+    @property
+    def is_given(self) -> bool:
+        """Return whether the request is to be in force."""
+        approved = self.request.status.decision is Decision.APPROVED
+        return approved and not self.term.is_expired and self.problem is None
+
+
+def binding_name(request: str, *, namespaced: bool) -> str:
+    """Return the name of the binding of a request."""
+    return f"{ROLE_BINDING_PREFIX if namespaced else CLUSTER_ROLE_BINDING_PREFIX}{request}"
+
+
+def binding_kind(*, namespaced: bool) -> type[KubernetesObject]:
+    """Return the kind that a request becomes."""
+    return RoleBinding if namespaced else ClusterRoleBinding
 
 
 def plan(inputs: GrantInputs, equivalent: Equivalent = same) -> Plan:

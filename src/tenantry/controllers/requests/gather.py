@@ -4,45 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 
-import msgspec
-
 from tenantry.api import marks, reasons
-from tenantry.api.kubernetes import ClusterRoleBinding, Namespace, RoleBinding
-from tenantry.api.model import KubernetesObject, object_key
-from tenantry.api.requests import CLUSTER_ROLE_BINDING_PREFIX, REQUEST_UID, ROLE_BINDING_PREFIX, Decision, RoleGrant
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import object_key
+from tenantry.api.requests import REQUEST_UID, Decision, RoleGrant
 from tenantry.api.tenant import Tenant
+from tenantry.controllers.requests.desired import GrantInputs, binding_kind, binding_name
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Blocked, Lookup
-from tenantry.world.leases import ENDLESS, Lease, lease, with_lease
-
-
-class GrantInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that decides what becomes of a RoleRequest or ClusterRoleRequest.
-
-    Args:
-        request: As it is.
-        binding: What the request has become; None if it has become nothing.
-        tenant: In whose namespace the request is; "" for a ClusterRoleRequest.
-        closes_in: In how many seconds the tenant's lease ends; None for never.
-        term: How the grant's own lease stands.
-        problem: What stands in the way of the grant.
-        lookup: What is there, by kind and key.
-    """
-
-    request: RoleGrant
-    binding: Observed | None
-    tenant: str
-    closes_in: float | None
-    term: Lease
-    problem: Blocked | None
-    lookup: Lookup
-
-    @property
-    def is_given(self) -> bool:
-        """Return whether the request is to be in force."""
-        approved = self.request.status.decision is Decision.APPROVED
-        return approved and not self.term.is_expired and self.problem is None
+from tenantry.engine.plan import Blocked
+from tenantry.world.leases import ENDLESS, lease, with_lease
 
 
 def gather(cluster: Cluster, request: RoleGrant, now: dt.datetime) -> GrantInputs:
@@ -58,16 +29,6 @@ def gather(cluster: Cluster, request: RoleGrant, now: dt.datetime) -> GrantInput
         problem=problem,
         lookup=cluster.lookup,
     )
-
-
-def binding_name(request: str, *, namespaced: bool) -> str:
-    """Return the name of the binding of a request."""
-    return f"{ROLE_BINDING_PREFIX if namespaced else CLUSTER_ROLE_BINDING_PREFIX}{request}"
-
-
-def binding_kind(*, namespaced: bool) -> type[KubernetesObject]:
-    """Return the kind that a request becomes."""
-    return RoleBinding if namespaced else ClusterRoleBinding
 
 
 def binding_of(cluster: Cluster, namespaced: bool, key: str) -> Observed | None:  # noqa: FBT001 - a property of the kind

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from tenantry.api.rules import Rules
-from tenantry.api.tenancydefaults import SliceDefaults
+from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
 from tenantry.api.tenancyrules import MAPS, RulesMap
 from tenantry.controllers import tenancyrules
-from tenantry.controllers.rules.gather import SharedRulesInputs
-from tenantry.engine.plan import Equivalent, Plan, compare, same
+from tenantry.engine.observed import Observed
+from tenantry.engine.plan import Equivalent, Lookup, Plan, compare, same
+from tenantry.world.sandbox import Sandbox
 
 SECTIONS = frozenset(MAPS.values())
 """The RulesMaps that are ours; the list of what may be approved automatically lies beside them."""
+
+
+class SharedRulesInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides the shared rules.
+
+    Args:
+        defaults: None if there are none.
+        sandbox: What the cluster has.
+        made: Every RulesMap in Tenantry's namespace.
+        lookup: What is there, by kind and key.
+    """
+
+    defaults: TenancyDefaults | None
+    sandbox: Sandbox
+    made: tuple[Observed, ...]
+    lookup: Lookup
 
 
 def plan(inputs: SharedRulesInputs, equivalent: Equivalent = same) -> Plan:
