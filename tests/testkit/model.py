@@ -1,21 +1,32 @@
-"""A world of objects in which plans are carried out step by step: for properties of the pure core, not to prove I/O.
+"""A world of objects that answers requests as an API server does: for tests of decisions, without I/O.
 
-What it knows of Kubernetes is what plans rely on: names are unique, a patch may name the resourceVersion that it is
-for, a deletion the uid, nothing is made in a namespace that is not there or is going, and what is in a namespace, or
-owned by an object, goes with it. `operate` carries a plan out with `engine.apply.Applier` and stops at each request, so
-that a test can lose it, lose its response, or never go on.
+It knows what plans rely on: names are unique, a patch may name the resourceVersion that it is for, a deletion the uid,
+nothing is created in a namespace that is absent or terminating, and what is in a namespace, or owned by an object, goes
+with it. Finalizers, generations and the status subresource work as in Kubernetes; validation and admission do not
+exist here: tests/integration have the real API server.
+
+`operate` carries a plan out with `engine.apply.Applier` and stops at each request, so that a test can lose the request,
+lose its response, or never go on. `testkit.worldcluster` runs whole controllers.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
-from tenantry.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, TenantryError
+from tenantry.api.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    TenantryError,
+    TooManyRequests,
+)
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.marks import MANAGED_BY, MANAGER
 from tenantry.api.model import KubernetesObject, Resource, object_key
@@ -24,7 +35,7 @@ from tenantry.engine.apply import Applier, Outcome
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.observed import Observed, observe
 from tenantry.engine.plan import Plan
-from tenantry.engine.request import Request, Together, Verb, Work
+from tenantry.engine.request import PatchType, Request, Together, Verb, Work
 from testkit.rfc7396 import merged
 
 Json = dict[str, Any]
@@ -36,19 +47,30 @@ Running = Generator[Call, bytes, Outcome]
 """A reconcile that stops at each request."""
 
 
+TERMINATING = "2026-01-01T00:00:00Z"
+"""The deletionTimestamp of every object that is being deleted."""
+
+
 def is_labelled(value: Json) -> bool:
-    """Tell whether an object says that Tenantry manages it."""
+    """Return whether an object has the label of objects that Tenantry manages."""
     labels: dict[str, str] = value["metadata"].get("labels") or {}
     return labels.get(MANAGED_BY) == MANAGER
 
 
 class World:
-    """The objects of a cluster."""
+    """The objects of a cluster.
+
+    Attributes:
+        objects: Each object's JSON.
+        protected: Keys of pods whose eviction a disruption budget refuses.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[tuple[Resource, str], Json] = {}
+        self.protected: set[str] = set()
         self.revision = 1
         self._uids = 0
+        self._deleted: set[str] = set()
 
     # -- what a client can do ---------------------------------------------------------------------
 
@@ -63,18 +85,34 @@ class World:
             raise NotFound(f"{resource.full_name} {key!r} not found", status=404)
         return copy.deepcopy(found)
 
+    def list(self, resource: Resource, namespace: str = "", selectors: Mapping[str, str] | None = None) -> list[Json]:
+        """Return the objects of a kind that selectors match, in one namespace or in all.
+
+        Args:
+            resource: The kind.
+            namespace: "" for all.
+            selectors: `labelSelector` and `fieldSelector`.
+        """
+        return [
+            copy.deepcopy(value)
+            for (kind, _), value in self.objects.items()
+            if kind == resource
+            and namespace in ("", value["metadata"].get("namespace"))
+            and is_selected(value, selectors)
+        ]
+
     def create(self, value: KubernetesObject) -> Json:
         """POST an object.
 
         Raises:
             AlreadyExists: There is one.
-            NotFound: Its namespace is not there.
-            Forbidden: Its namespace is going.
+            NotFound: Its namespace does not exist.
+            Forbidden: Its namespace is terminating.
         """
         return self.put_in(value.resource, msgspec.to_builtins(value))
 
     def put_in(self, resource: Resource, value: Json) -> Json:
-        """POST an object that is given as JSON; see `create`."""
+        """POST an object that is given as JSON; see `create`. One that is given a uid keeps it."""
         metadata: Json = value["metadata"]
         namespace: str = metadata.get("namespace", "")
         key = object_key(namespace, metadata["name"])
@@ -83,75 +121,118 @@ class World:
         if namespace and "deletionTimestamp" in self.get(Namespace.resource, namespace)["metadata"]:
             raise Forbidden(f"namespace {namespace!r} is being terminated", status=403)
         self._uids += 1
-        return self._store(resource, key, {**value, "metadata": {**metadata, "uid": f"uid-{self._uids}"}})
+        made = {"uid": f"uid-{self._uids}", "generation": 1, **metadata}
+        return self._store(resource, key, {**value, "metadata": made})
 
     def patch(self, resource: Resource, key: str, patch: Json) -> Json:
-        """PATCH an object.
+        """PATCH an object, its status included; the last finalizer of a terminating object ends it.
 
         Raises:
             NotFound: There is none.
             Conflict: It is at another resourceVersion.
         """
-        live = self.get(resource, key)
-        version: object = patch.get("metadata", {}).get("resourceVersion")
-        if version is not None and version != live["metadata"]["resourceVersion"]:
-            raise Conflict(f"{resource.full_name} {key!r} has been modified", status=409)
-        return self._store(resource, key, merged(live, patch))
+        live = self._at(resource, key, patch)
+        return self._replace(resource, key, live, merged(live, patch))
 
-    def delete(self, resource: Resource, key: str, uid: str = "") -> Json:
-        """DELETE an object; a namespace only begins to go.
+    def replace(self, resource: Resource, key: str, value: Json, *, is_status: bool = False) -> Json:
+        """PUT an object without its status, or its status alone.
 
         Raises:
             NotFound: There is none.
-            Conflict: It has another uid.
+            Conflict: It is at another resourceVersion.
+        """
+        live = self._at(resource, key, value)
+        kept, given = (_spec(live), {"status": value.get("status", {})}) if is_status else (_status(live), _spec(value))
+        metadata = live["metadata"] if is_status else {**live["metadata"], **value["metadata"]}
+        return self._replace(resource, key, live, {**kept, **given, "metadata": metadata})
+
+    def _at(self, resource: Resource, key: str, value: Json) -> Json:
+        live = self.get(resource, key)
+        version: object = value.get("metadata", {}).get("resourceVersion")
+        if version is not None and version != live["metadata"]["resourceVersion"]:
+            raise Conflict(f"{resource.full_name} {key!r} has been modified", status=409)
+        return live
+
+    def delete(self, resource: Resource, key: str, uid: str = "", version: str = "") -> Json:
+        """DELETE an object; a namespace, and what has finalizers, only begins to terminate.
+
+        Raises:
+            NotFound: There is none.
+            Conflict: It has another uid, or another resourceVersion.
         """
         live = self.get(resource, key)
         if uid and live["metadata"]["uid"] != uid:
             raise Conflict(f"{resource.full_name} {key!r} has another uid", status=409)
-        if resource == Namespace.resource:
-            return self.patch(resource, key, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
-        self.revision += 1
-        del self.objects[resource, key]
+        if version and live["metadata"]["resourceVersion"] != version:
+            raise Conflict(f"{resource.full_name} {key!r} has been modified", status=409)
+        if resource == Namespace.resource or live["metadata"].get("finalizers"):
+            return self.patch(resource, key, {"metadata": {"deletionTimestamp": TERMINATING}})
+        self._drop(resource, key)
         return {}
 
     def answer(self, asked: Request) -> bytes:
-        """Answer a request as the API server would.
+        """Answer a request about one object as the API server would.
 
         Raises:
             ApiError: It refuses.
         """
-        key = object_key(asked.namespace, asked.name)
+        return msgspec.json.encode(self._answer(asked, object_key(asked.namespace, asked.name), _json(asked.body)))
+
+    def _answer(self, asked: Request, key: str, body: Json) -> Json:
+        resource = asked.resource
         match asked.verb:
             case Verb.GET:
-                return msgspec.json.encode(self.get(asked.resource, key))
+                return self.get(resource, key)
+            case Verb.CREATE if asked.subresource == "eviction":
+                if key in self.protected:
+                    raise TooManyRequests(f"the disruption budget of pod {key!r} allows no eviction", status=429)
+                return self.delete(resource, key, body["deleteOptions"]["preconditions"]["uid"])
             case Verb.CREATE:
-                if not isinstance(asked.body, KubernetesObject):
-                    raise TypeError(f"the world knows no creation of {asked.resource.full_name}/{asked.subresource}")
-                return msgspec.json.encode(self.create(asked.body))
+                return self.put_in(resource, {field: part for field, part in body.items() if field != "status"})
+            case Verb.PATCH if asked.patch_type is PatchType.STRATEGIC:
+                raise TypeError(f"no strategic merge patch of {resource.full_name}: extend the model for it")
             case Verb.PATCH:
-                return msgspec.json.encode(self.patch(asked.resource, key, cast("Json", asked.body)))
+                return self.patch(resource, key, _through(asked.subresource, body))
             case Verb.REPLACE:
-                return msgspec.json.encode(self.patch(asked.resource, key, msgspec.to_builtins(asked.body)))
+                return self.replace(resource, key, body, is_status=asked.subresource == "status")
             case Verb.DELETE:
-                preconditions: Json = cast("Json", asked.body).get("preconditions", {})
-                return msgspec.json.encode(self.delete(asked.resource, key, preconditions.get("uid", "")))
+                wanted: Json = body.get("preconditions", {})
+                return self.delete(resource, key, wanted.get("uid", ""), wanted.get("resourceVersion", ""))
 
     # -- what Kubernetes' controllers do ----------------------------------------------------------
 
     def finish_deletions(self) -> None:
-        """Let every namespace that is going be gone, with all that is in it."""
-        going = {
-            key
-            for (resource, key), value in self.objects.items()
-            if resource == Namespace.resource and "deletionTimestamp" in value["metadata"]
-        }
+        """Delete what terminating namespaces hold, then the namespaces, and what deleted objects owned."""
         self.revision += 1
-        self.objects = {
-            (resource, key): value
-            for (resource, key), value in self.objects.items()
-            if not (resource == Namespace.resource and key in going)
-            and value["metadata"].get("namespace", "") not in going
+        terminating = {
+            value["metadata"]["name"]
+            for value in self.list(Namespace.resource)
+            if "deletionTimestamp" in value["metadata"]
         }
+        for (resource, key), value in list(self.objects.items()):
+            if value["metadata"].get("namespace", "") in terminating:
+                self.delete(resource, key)
+        held = {value["metadata"].get("namespace", "") for value in self.objects.values()}
+        for name in sorted(terminating - held):
+            self._drop(Namespace.resource, name)
+        for (resource, key), value in list(self.objects.items()):
+            owners = {owner["uid"] for owner in value["metadata"].get("ownerReferences") or ()}
+            if owners and owners <= self._deleted:
+                self.delete(resource, key)
+
+    def _drop(self, resource: Resource, key: str) -> None:
+        self.revision += 1
+        self._deleted.add(self.objects.pop((resource, key))["metadata"]["uid"])
+
+    def _replace(self, resource: Resource, key: str, live: Json, value: Json) -> Json:
+        held = "deletionTimestamp" in live["metadata"] and live["metadata"].get("finalizers")
+        if held and not value["metadata"].get("finalizers"):
+            self._drop(resource, key)
+            return value
+        if _spec(live) != _spec(value):
+            generation: int = live["metadata"].get("generation", 1)
+            value = {**value, "metadata": {**value["metadata"], "generation": generation + 1}}
+        return self._store(resource, key, value)
 
     def _store(self, resource: Resource, key: str, value: Json) -> Json:
         self.revision += 1
@@ -170,6 +251,55 @@ class World:
             if resource in found and (resource in whole or is_labelled(value)):
                 found[resource].put(observe(resource, msgspec.json.encode(value)))
         return found
+
+
+def is_selected(value: Json, selectors: Mapping[str, str] | None) -> bool:
+    """Return whether selectors match an object: requirements `a=b`, `a!=b`, `a` and `!a`, separated by commas."""
+    labels: Json = value["metadata"].get("labels") or {}
+    chosen = selectors or {}
+    return all(_holds(labels.get, each) for each in _split(chosen.get("labelSelector", ""))) and all(
+        _holds(partial(_field, value), each) for each in _split(chosen.get("fieldSelector", ""))
+    )
+
+
+def _split(text: str) -> list[str]:
+    return text.split(",") if text else []
+
+
+def _holds(look_up: Callable[[str], object], requirement: str) -> bool:
+    key, equals, wanted = requirement.partition("=")
+    if not equals:
+        return (look_up(key.removeprefix("!")) is None) == key.startswith("!")
+    return ((look_up(key.removesuffix("!")) or "") == wanted) != key.endswith("!")
+
+
+def _field(value: Json, path: str) -> object:
+    *parents, last = path.split(".")
+    for part in parents:
+        value = value.get(part) or {}
+    return value.get(last)
+
+
+def _spec(value: Json) -> Json:
+    return {field: part for field, part in value.items() if field not in {"metadata", "status"}}
+
+
+def _status(value: Json) -> Json:
+    return {"status": value["status"]} if "status" in value else {}
+
+
+def _json(body: KubernetesObject | bytes | Json | None) -> Json:
+    if isinstance(body, KubernetesObject):
+        return msgspec.to_builtins(body)
+    return msgspec.json.decode(body) if isinstance(body, bytes) else body or {}
+
+
+def _through(subresource: str, patch: Json) -> Json:
+    """Return the part of a patch that the API server takes: a status only through its subresource."""
+    if not subresource:
+        return {field: part for field, part in patch.items() if field != "status"}
+    version: object = patch.get("metadata", {}).get("resourceVersion")
+    return {"metadata": {"resourceVersion": version} if version is not None else {}, **_status(patch)}
 
 
 class SeenThrough:

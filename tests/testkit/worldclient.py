@@ -1,0 +1,108 @@
+"""A client whose requests a `testkit.model.World` answers; see `testkit.worldcluster`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+
+from tenantry.api.errors import NotFound, Unreachable
+from tenantry.api.model import KubernetesObject, Resource
+from tenantry.engine.request import PatchType, Request, Verb
+from tenantry.kube.client import ATTEMPTS, Client
+from tenantry.kube.kubeconfig import Connection
+from tenantry.kube.transport import JSON
+from tenantry.world import inheritance
+from testkit.model import World
+
+
+class Crash(BaseException):
+    """The operator ends before it sends a request; a new `WorldCluster` on the same World is the next operator."""
+
+
+def _models(kind: type[KubernetesObject]) -> Iterator[type[KubernetesObject]]:
+    for each in kind.__subclasses__():
+        if hasattr(each, "resource"):
+            yield each
+        yield from _models(each)
+
+
+class WorldClient(Client):
+    """A client whose requests a World answers.
+
+    Args:
+        world: It has the objects.
+        faults: Called before each request; returns one of `testkit.runs.FAULTS`.
+    """
+
+    def __init__(self, world: World, faults: Callable[[], str]) -> None:
+        super().__init__(Connection(server="https://192.0.2.1", source="a test"))
+        self._world = world
+        self._faults = faults
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        attempts: int = ATTEMPTS,  # noqa: ARG002 - the World never asks to repeat a request
+    ) -> bytes:
+        """Answer a request; see `Client.request`."""
+        fault = self._faults()
+        if fault == "crash":
+            raise Crash(f"{method} {path}")
+        if fault == "lost":
+            raise Unreachable("the request was lost")
+        answer = self._answer(method, path, query or {}, body, content_type)
+        if fault == "answer lost":
+            raise Unreachable("the response was lost")
+        return answer
+
+    def _answer(self, method: str, path: str, query: Mapping[str, str], body: bytes | None, content_type: str) -> bytes:
+        resource, namespace, name, subresource = self._parse(path)
+        if method == "GET" and not name:
+            items = self._world.list(resource, namespace, query)
+            metadata = {"resourceVersion": str(self._world.revision)}
+            return msgspec.json.encode({"items": items, "metadata": metadata})
+        content: Any = msgspec.json.decode(body) if body else None
+        asked = Request(
+            verb=Verb(method),
+            resource=resource,
+            namespace=namespace,
+            name=name or content["metadata"]["name"],
+            body=content,
+            subresource=subresource,
+            patch_type=PatchType(content_type) if method == "PATCH" else PatchType.MERGE,
+        )
+        return self._world.answer(asked)
+
+    def _parse(self, path: str) -> tuple[Resource, str, str, str]:
+        """Return what a URL path names: kind, namespace, name and subresource.
+
+        Raises:
+            NotFound: The kind has no model.
+        """
+        root, *parts = path.strip("/").split("/")
+        group = parts.pop(0) if root == "apis" else ""
+        version = parts.pop(0)
+        # "/namespaces/x" is a namespace itself.
+        namespace = parts[1] if parts[0] == "namespaces" and len(parts) > 2 else ""
+        plural, name, subresource = (*(parts[2:] if namespace else parts), "", "")[:3]
+        found = self._kinds().get((group, version, plural))
+        if found is None:
+            raise NotFound(f"the World has no kind for {path!r}", status=404)
+        return found, namespace, unquote(name), subresource
+
+    def _kinds(self) -> dict[tuple[str, str, str], Resource]:
+        """Return the kinds: those of the World's objects, of the models, and those that children inherit."""
+        known = [
+            *(kind.resource for kind in _models(KubernetesObject)),
+            *inheritance.KINDS,
+            *(resource for resource, _ in self._world.objects),
+        ]
+        return {(each.group, each.version, each.plural): each for each in known}

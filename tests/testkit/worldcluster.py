@@ -1,0 +1,156 @@
+"""Whole controllers against a `testkit.model.World`: for tests of what controllers decide, without I/O.
+
+    World ─► WorldClient.request ─► Cluster (the real caches, writer, lane) ─► Controller.reconcile
+      ▲                                                                                  │
+      └──────────────────────────── requests ◄───────────────────────────────────────────┘
+
+The cluster, the writer, the queue and the wake-ups are the operator's own; only the one way out of the client is
+answered by the World, and instead of watches `look` brings the caches up to date. Whether requests are what a real API
+server accepts, only tests/integration can show.
+
+    world = World()
+    world.create(tenant("acme"))
+    WorldCluster(world, controllers("uid")).settle()
+    assert world.get(Namespace.resource, "acme")
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from tenantry.api.errors import TenantryError
+from tenantry.api.model import KubernetesObject, Resource, object_key
+from tenantry.engine.cache import Change
+from tenantry.engine.cluster import HOME, Cluster, Lane
+from tenantry.engine.events import EventKind, Recorder
+from tenantry.engine.metrics import Metrics
+from tenantry.engine.runtime import ClusterLane, Controller, Item, Runtime
+from tenantry.engine.tasks import first_error
+from testkit.clock import ManualClock
+from testkit.model import World
+from testkit.worldclient import WorldClient
+
+MOST_RECONCILES = 2000
+"""More in one `settle` mean that controllers never come to rest."""
+
+
+class _Notes(Recorder):
+    """Events are noted: a clock that stands still would give them all one name."""
+
+    said: list[tuple[str, EventKind, str, str]]
+
+    def say(self, about: KubernetesObject, kind: EventKind, reason: str, note: str) -> None:
+        self.said.append((about.key, kind, reason, note))
+
+
+class _Workers(Runtime):
+    """The operator's runtime, one reconcile at a time."""
+
+    async def work(self, lane: ClusterLane, item: Item) -> None:
+        await self._work(lane, item)
+
+    def _fail(self, lane: ClusterLane, item: Item, error: Exception) -> None:
+        if not isinstance(error, TenantryError | TimeoutError):
+            raise error  # the operator logs what is a bug; a test fails
+        super()._fail(lane, item, error)
+
+
+class WorldCluster(Cluster):
+    """The operator's cluster, with a World behind it.
+
+    Args:
+        world: It has the objects.
+        controllers: What runs.
+        optional: Optional kinds that the World serves.
+        faults: What happens to the next request, one of `testkit.runs.FAULTS`; "crash" raises `Crash`.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        controllers: Sequence[Controller],
+        *,
+        optional: Sequence[Resource] = (),
+        faults: Callable[[], str] = lambda: "none",
+    ) -> None:
+        self.manual_clock = ManualClock()
+        super().__init__(HOME, WorldClient(world, faults), clock=self.manual_clock, instance="test")
+        self._world = world
+        self._looked: dict[Resource, int] = {}
+        self._notes = self.recorder = _Notes(self.writer, self.clock, "test")
+        self._notes.said = []
+        self._runtime = _Workers(clock=self.clock, metrics=Metrics())
+        self._runtime.add(self, controllers)
+        for resource in optional:
+            self._begin(resource)
+        self.look()
+
+    @property
+    def said(self) -> list[tuple[str, EventKind, str, str]]:
+        """Return the events so far: the object's key, the type, the reason and the note."""
+        return self._notes.said
+
+    def join(self, lane: Lane | None) -> None:
+        """See `Cluster.join`."""
+        super().join(lane)
+        self.lane = cast("ClusterLane", lane)  # of the runtime above
+        self.lane.is_open = True
+
+    def look(self, *resources: Resource) -> None:
+        """Bring caches up to date with the World, as watches do; of all kinds, if none is named."""
+        for resource in resources or list(self._informers):
+            informer, since = self._informers[resource], self._looked.get(resource, 0)
+            if since == self._world.revision:
+                continue
+            self._looked[resource] = self._world.revision
+            found = {_key(each): each for each in self._world.list(resource, selectors=informer.selectors)}
+            gone = [each.key for each in informer.cache if each.key not in found]
+            changes: list[Change[Any] | None] = [informer.cache.remove(key, self._world.revision) for key in gone]
+            newer = [each for each in found.values() if int(each["metadata"]["resourceVersion"]) > since]
+            changes += [informer.cache.put(informer.decode(msgspec.Raw(msgspec.json.encode(each)))) for each in newer]
+            for change in changes:
+                if change is not None:
+                    informer.on_change(change)
+
+    def settle(self, seconds: float = 0.0, *, look: bool = True) -> None:
+        """Reconcile what is queued, and what that queues, until nothing is.
+
+        Args:
+            seconds: How much time passes meanwhile: what is to be looked at again within it, is.
+            look: Bring the caches up to date before each reconcile.
+
+        Raises:
+            Crash: A fault ended the operator.
+            AssertionError: The controllers do not come to rest.
+        """
+        with first_error():  # the writes of one wave are in a TaskGroup
+            asyncio.run(self._settle(seconds, look=look))
+
+    async def _settle(self, seconds: float, *, look: bool) -> None:
+        deadline = self.clock.monotonic() + seconds
+        for _ in range(MOST_RECONCILES):
+            if look:
+                self.look()
+            now = self.clock.monotonic()
+            item = self.lane.take(now)
+            if item is not None:
+                await self._runtime.work(self.lane, item)
+                continue
+            wake = self.lane.next_wake(now)
+            self.manual_clock.advance(min(deadline, deadline if wake is None else wake) - now)
+            if wake is None or wake > deadline:
+                return
+        raise AssertionError(f"the controllers do not come to rest; {self.lane.queue.ready} keys are queued")
+
+    def _begin(self, resource: Resource) -> None:
+        super()._begin(resource)
+        self._informers[resource].synced.set()
+        self.look(resource)
+
+
+def _key(value: dict[str, Any]) -> str:
+    return object_key(value["metadata"].get("namespace", ""), value["metadata"]["name"])
