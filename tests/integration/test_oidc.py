@@ -340,7 +340,7 @@ async def test_a_silent_provider_gives_a_warning_and_the_old_one_is_refused(
     async with provider(tmp_path) as other:
         gone = flags(other)
     said = await up(restored, *gone)
-    assert "warning: nobody can log in by OIDC yet" in said
+    assert "warning: no user can log in by OIDC yet" in said
     assert "cannot be reached" in said
     assert idp.issuer not in restored.paths.authentication.read_text()
     for token in (idp.sign(honest(idp)), other.sign(honest(other))):

@@ -21,7 +21,7 @@ _words = click.argument(
     "words", nargs=-1, required=True, metavar="NAME... | KIND/NAME...", shell_complete=complete.objects
 )
 _namespace = place.takes_namespace("Of RoleRequests: the namespace that they are in.")
-_reason = click.option("--reason", default="", metavar="TEXT", help="What to say of it, for whoever asked.")
+_reason = click.option("--reason", default="", metavar="TEXT", help="Reason, for the requester.")
 
 
 @click.command()
@@ -146,10 +146,10 @@ async def _write(
 
 
 async def _refuse_decided(client: Client, asked: ObjectSelection, name: str) -> None:
-    """Refuse what the API server takes in silence: the same decision again, which somebody else may have made.
+    """Refuse a repeated decision, which the API server accepts silently: another approver may have made it.
 
     Raises:
-        Forbidden: Somebody has decided.
+        Forbidden: An approver has decided.
     """
     found = await _read(client, cast("type[Request]", asked.kind), name, asked.namespace)
     if found is not None and found.status.decision is not Decision.PENDING:

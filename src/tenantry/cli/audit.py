@@ -34,7 +34,7 @@ SOMETHING_FAILED = 1
 SOMETHING_UNKNOWN = 5
 IMAGE = "registry.k8s.io/pause:3.10"
 MEMBER = "tenantry-audit-member"
-"""The user as which attempts are made where the owner is a group: nobody is called so."""
+"""The user of attempts if the owner is a group: no real user has this name."""
 
 _COLORS = {"Passed": "green", "Failed": "red", "Skipped": "yellow", "Error": "magenta"}
 
@@ -44,7 +44,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         namespace: To audit.
-        tenant: Whose it is, "" for nobody's.
+        tenant: The tenant of the namespace, "" without one.
         user: As whom; "" with the credentials as they are.
         groups: In which groups.
     """
@@ -121,7 +121,7 @@ def audit(
         return [await _audited(client, each, image=image, ran=ran, writes=report) for each in subjects]
 
     if probe:
-        # Whoever ends this has nothing left behind, as with Ctrl-C; which a shell has its background jobs ignore.
+        # SIGTERM cleans up like Ctrl-C, which shells make their background jobs ignore.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _interrupt)
@@ -134,7 +134,7 @@ def audit(
 
 
 async def _may_report(client: Client, subjects: Sequence[Subject]) -> None:
-    """Check, before anything is tried, that whoever asks may write the reports.
+    """Check, before any attempt, that the caller may write the reports.
 
     Raises:
         InputError: They may not.
@@ -160,14 +160,14 @@ async def _audited(client: Client, subject: Subject, *, image: str, ran: Image |
     """Audit one namespace.
 
     Args:
-        client: Of whoever asks.
+        client: The caller's.
         subject: Whom to audit, and where.
         image: Of the pods that are tried.
         ran: Of those that are run, or why there is none; None where none is to be run.
         writes: Whether to write the report.
 
     Raises:
-        InputError: Nobody was named, and the attempts would be made as an administrator.
+        InputError: No user was named, and the attempts would be made as an administrator.
     """
     from tenantry.audit import probing, report, runner
     from tenantry.audit.catalog import CHECKS
@@ -236,7 +236,7 @@ async def _subjects(client: Client, tenant: str, namespace: str) -> list[Subject
     """Return whom to audit.
 
     Raises:
-        InputError: The namespace is of another tenant, or nobody owns it; or all tenants are not this one's to list.
+        InputError: The namespace belongs to another tenant or has no owner, or the caller may not list all tenants.
     """
     if not tenant and not namespace:
         try:

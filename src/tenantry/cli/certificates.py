@@ -109,13 +109,13 @@ def check_request(user: str, seconds: int) -> None:
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """What a certificate is to let somebody into.
+    """The target of a certificate.
 
     Args:
         told: As in "tenant 'acme'".
         tenant: Whose it is.
         users: The owners there that are Users.
-        is_suspended: Nobody gets in now.
+        is_suspended: No user has access now.
     """
 
     told: str
@@ -141,10 +141,10 @@ def warnings(place: Place, user: str) -> list[str]:
     if user not in place.users:
         found.append(
             f"{user!r} is not among the owners of {place.told}: unless a RoleBinding there names this user, the"
-            " certificate lets nobody in (certificates carry no groups)"
+            " certificate gives no access (certificates carry no groups)"
         )
     if place.is_suspended:
-        found.append(f"{place.told} is suspended: until it is resumed, nobody gets in")
+        found.append(f"{place.told} is suspended: no user has access until it is resumed")
     return found
 
 
@@ -159,7 +159,7 @@ async def issue(client: Client, tenant: str, user: str, *, seconds: int) -> Issu
 
     Raises:
         Forbidden: The caller may not create or approve requests for this signer.
-        RetryableError: Nobody signed in time.
+        RetryableError: The signer did not sign in time.
         TenantryError: The request was denied, or the signer failed.
     """
     # Another name than ours must not become another subject: the common name is all there is.
@@ -181,7 +181,7 @@ async def issue(client: Client, tenant: str, user: str, *, seconds: int) -> Issu
         await _approve(client, name)
         pem = await _signed(client, name)
     finally:
-        # Kubernetes would keep it for an hour. Whoever may not delete it has it cleaned up then.
+        # Kubernetes deletes it after an hour, also if the caller may not delete it.
         with suppress(ApiError):
             await client.delete(asked.resource, "", name)
     return Issued(
@@ -213,17 +213,17 @@ async def _signed(client: Client, name: str) -> bytes:
                     return certificate
     except TimeoutError as error:
         raise RetryableError(
-            f"nobody signed the certificate request in {SIGN_SECONDS:.0f} s; does this cluster's controller manager run"
-            f" the signer {SIGNER}?"
+            f"no controller signed the certificate request in {SIGN_SECONDS:.0f} s; does this cluster's controller"
+            f" manager run the signer {SIGNER}?"
         ) from error
     raise AssertionError("following does not end by itself")
 
 
 def _certificate(name: str, request: CertificateSigningRequest | None) -> bytes | None:
-    """Return the certificate of a request, None while nobody has signed it.
+    """Return the certificate of a request, None until it is signed.
 
     Raises:
-        TenantryError: Nobody will.
+        TenantryError: It will not be signed.
     """
     if request is None:
         raise TenantryError(f"the certificate request {name!r} was deleted before it was signed; try again")

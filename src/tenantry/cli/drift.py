@@ -34,7 +34,7 @@ from tenantry.kube.client import Client
 from tenantry.world.leases import with_lease
 
 UNKNOWN_UID = "(known when it is made)"
-"""Stands for the uid of a tenant that is not in the cluster yet: like a real one, it is nobody else's."""
+"""The uid of a tenant that is not in the cluster yet: unique, like a real one."""
 
 AT_ONCE = 16
 

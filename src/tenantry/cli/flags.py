@@ -67,7 +67,7 @@ def choice_option(flag: str, default: StrEnum, text: str) -> Callable[[F], F]:
 
     Args:
         flag: As in --mode.
-        default: What it is where nobody says; of the enumeration.
+        default: The default, a value of the enumeration.
         text: For the help.
     """
     values = click.Choice([each.value for each in type(default)], case_sensitive=False)

@@ -47,7 +47,7 @@ Json = dict[str, Any]
 PROGRESS_SECONDS = 0.25
 """How often is looked whether there is something to say of what takes long."""
 
-_because = click.option("--because", default="", metavar="TEXT", help="Why: for whoever decides.")
+_because = click.option("--because", default="", metavar="TEXT", help="Reason, for the approver.")
 _duration = click.option(
     "--for", "seconds", type=durations.DURATION, default=0, metavar="DURATION", help="As in 8h or 30d, from the grant."
 )
@@ -57,20 +57,20 @@ _subjects = click.option(
     "subjects",
     multiple=True,
     metavar="[KIND:]NAME",
-    help="Who is to have it: ada, User:ada or Group:devs; you, where nobody is named. May be repeated.",
+    help="Subject: ada, User:ada or Group:devs (default: you). May be repeated.",
 )
 _namespace = place.takes_namespace("The tenant's namespace; the context's where it names one.")
 
 
 @click.group()
 def request() -> None:
-    """Ask for a tenant or a role; somebody else who may approves it, and `tenantry requests` shows them."""
+    """Request a tenant or a role; an approver decides, and `tenantry requests` shows the requests."""
 
 
 @request.command()
 @takes_target
 @click.argument("tenant_name", metavar="TENANT")
-@flags.owner_option("Who is to own it: ada, User:ada, Group:devs; you, where nobody is named.")
+@flags.owner_option("Owner: ada, User:ada or Group:devs (default: you).")
 @flags.quota_option("What it is to use in all, as in cpu=4,memory=8Gi,pods=50.")
 @_because
 @_duration
@@ -187,7 +187,7 @@ def parse_subjects(texts: Sequence[str]) -> tuple[RequestedSubject, ...]:
 
 
 def request_name(about: str) -> str:
-    """Return a name for a request that nobody else has taken, nor guesses."""
+    """Return a name for a request that is unused and cannot be guessed."""
     stem = re.sub("[^a-z0-9-]+", "-", about.lower()).strip("-")[: LONGEST_NAME - 9].rstrip("-")
     return f"{stem or 'request'}-{secrets.token_hex(4)}"
 
@@ -204,7 +204,7 @@ def _ask(target: Target, wanted: Request, form: str | None) -> None:
     output.talk(f"{kinds.told(kind, meta.name, meta.namespace)} created")
     where = f" -n {meta.namespace}" if meta.namespace else ""
     short = kinds.names_of(kind).short[0]
-    output.talk(f"somebody else who may decides: tenantry approve {short}/{meta.name}{where}")
+    output.talk(f"waiting for approval; an approver runs: tenantry approve {short}/{meta.name}{where}")
     if form:
         flags.print_one(wanted, made, form)
 
@@ -231,7 +231,7 @@ async def _create(client: Client, wanted: Request) -> Json:
 @takes_target
 @_namespace
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Those in all namespaces.")
-@click.option("--pending", is_flag=True, help="Only those that nobody has decided yet.")
+@click.option("--pending", is_flag=True, help="Only requests without a decision.")
 @output.output_option("json", "yaml", "name")
 def requests(target: Target, *, namespace: str, everywhere: bool, pending: bool, form: str | None) -> None:
     r"""Print what people ask for, the oldest first; without -n, in all namespaces that you may read.
@@ -253,7 +253,7 @@ def requests(target: Target, *, namespace: str, everywhere: bool, pending: bool,
         now = datetime.now(UTC)
         output.show(output.table(HEADERS, [row(each, now) for each in shown]))
     else:
-        output.talk("nobody waits for a decision" if pending else "no requests found")
+        output.talk("no request waits for a decision" if pending else "no requests found")
 
 
 HEADERS = ("NAME", "NAMESPACE", "WANTS", "FOR", "REQUESTER", "DECISION", "BY", "READY", "AGE", "BECAUSE")

@@ -104,7 +104,7 @@ def claim(
     dry_run: bool,
     form: str | None,
 ) -> None:
-    r"""Claim nodes: pods of others leave them, and nobody else's come.
+    r"""Claim nodes: other tenants' pods are evicted and kept away.
 
     \b
       tenantry slice claim fast -n acme --count 2 --selector disk=ssd --for-everybody --wait
@@ -175,7 +175,7 @@ def renew(target: Target, *, called: str, namespace: str, until: str) -> None:
 @_called
 @_in_tenant
 def release(target: Target, *, called: str, namespace: str) -> None:
-    r"""Give nodes back: the tenant's pods leave them, and everybody's may come.
+    r"""Give nodes back: the tenant's pods leave them, and the nodes return to the shared pool.
 
     \b
       tenantry slice release fast -n acme

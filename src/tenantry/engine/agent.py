@@ -1,4 +1,4 @@
-"""Runs what works on a node of its own, without a lease: nobody else does its work."""
+"""Run a program that works on its own node, without a lease: no other process does the same work."""
 
 from __future__ import annotations
 

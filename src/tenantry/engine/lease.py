@@ -2,7 +2,7 @@
 
 A replica that sees another one named in the annotation `tenantry.dev/preferred-holder` lets go of the lease, so that
 `tenantry bench` (and an administrator, for maintenance) can hold the operator still without stopping it. A holder that
-is gone loses the lease after `DURATION_SECONDS`, whoever it was.
+is gone loses the lease after `DURATION_SECONDS`.
 
 Source: Kubernetes, "Leases"; the times are client-go's.
 """
@@ -112,7 +112,7 @@ class Election:
             log.warning("lease not released", extra={"error": str(error)})
 
     async def request(self) -> None:
-        """Name ourselves as the preferred holder: whoever holds the lease lets go within `RENEW_SECONDS`."""
+        """Name ourselves as the preferred holder: the current one releases the lease within `RENEW_SECONDS`."""
         patch = {"metadata": {"annotations": {PREFERRED_HOLDER: self.identity}}}
         await self._writer.patch(Lease.resource, self._namespace, NAME, patch)
 
@@ -151,7 +151,7 @@ class Election:
         try:
             await self._write(lease, spec)
         except Conflict:
-            # Somebody wrote it in between: still ours for this round if it was, theirs to find out if not.
+            # Another client wrote it in between. If we held it, we still do in this round; else the next round decides.
             return mine
         self.holder = self.identity
         self._renewed = now
@@ -160,7 +160,7 @@ class Election:
     async def _write(self, lease: Lease, spec: LeaseSpec) -> None:
         metadata: dict[str, object] = {"resourceVersion": lease.metadata.resource_version}
         if spec.holder_identity and not self._mine(lease):
-            metadata["annotations"] = {PREFERRED_HOLDER: None}  # whoever takes it has been preferred enough
+            metadata["annotations"] = {PREFERRED_HOLDER: None}  # the preference has served its purpose
         patch = {"metadata": metadata, "spec": _spec_patch(spec)}
         await self._writer.patch(Lease.resource, self._namespace, NAME, patch)
 

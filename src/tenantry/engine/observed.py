@@ -73,7 +73,7 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
         owner_uid: The uid of its controlling owner, "" for none.
         deleting: It has a deletionTimestamp.
         digest: Of the fields in `Resource.owned`.
-        has_subjects: It is a binding that gives something to somebody.
+        has_subjects: It is a binding with subjects.
     """
 
     key: str
@@ -142,10 +142,10 @@ class _LiveQuota(msgspec.Struct, frozen=True, gc=False):
 _live_quota = msgspec.json.Decoder(_LiveQuota)
 _entries = msgspec.json.Decoder(dict[str, str])
 
-_NOBODY = (b"", b"null", b"[]")
+_NO_SUBJECTS = (b"", b"null", b"[]")
 _NOTHING: dict[str, str] = {}
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""Another copy of the whole object: as long as that, and nobody's but kubectl's."""
+"""Another copy of the whole object, which is as long, and which only kubectl uses."""
 
 
 @lru_cache(maxsize=4096)
@@ -153,7 +153,7 @@ def is_ours(key: str) -> bool:
     """Tell whether a label or annotation key is one that only what makes an object writes on it."""
     prefix, slash, _ = key.partition("/")
     if key in {SLICE, PART}:
-        return False  # whoever gives a namespace nodes says so, and not what makes the namespace
+        return False  # the controller that assigns nodes sets it, not the one that creates the namespace
     return key == MANAGED_BY or bool(slash and (prefix == GROUP or prefix.endswith(f".{GROUP}")))
 
 
@@ -193,7 +193,7 @@ def observe(resource: Resource, data: bytes | msgspec.Raw) -> Observed:
         owner_uid=next((owner.uid for owner in meta.owner_references if owner.controller), ""),
         deleting=bool(meta.deletion_timestamp),
         digest=b"" if is_copied else _digest([getattr(live, _ATTRIBUTES[field]) for field in resource.owned]),
-        has_subjects=bytes(live.subjects) not in _NOBODY,
+        has_subjects=bytes(live.subjects) not in _NO_SUBJECTS,
     )
     if seen.labels.get(OWN_MARK) == HOSTS_MARK and not is_copied:
         return ObservedRegister(**msgspec.structs.asdict(seen), entries=_entries.decode(bytes(live.data) or b"{}"))
@@ -212,7 +212,7 @@ def _with_quantities(seen: Observed, data: bytes | msgspec.Raw) -> ObservedQuota
 def _with_likeness(kind: str, seen: Observed, meta: _Metadata, data: bytes | msgspec.Raw) -> Observed:
     is_ours_alone = seen.labels.get(MANAGED_BY) == MANAGER and INHERITED_FROM not in seen.labels
     if is_ours_alone:
-        return seen  # thousands of them, and nobody inherits one
+        return seen  # thousands of them, and none is ever inherited
     whole = _fields.decode(data)
     secret_type = _text.decode(whole["type"]) if kind == inheritance.SECRETS.full_name and "type" in whole else ""
     if not inheritance.is_heritable(kind, seen.name, secret_type, controlled=bool(seen.owner_uid)):

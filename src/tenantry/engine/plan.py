@@ -34,9 +34,8 @@ class Child(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         object: The object.
         wave: Lower waves are written first; what lets people in comes last.
-        owner_uid: For an object that belongs to us alone if this is its controlling owner: one that exists without it
-            is somebody else's and is never touched. "" inside a namespace that is ours, where the names that we use
-            are ours too.
+        owner_uid: The required controlling owner. An existing object with another owner belongs to another client and
+            is never changed. "" in a namespace of ours, in which the names that we use are ours too.
         marks: Labels and the values of which one must be there, likewise: how what has no owner is known as ours.
         once: An Applier that finds it there when it would make it sees to its labels, and leaves the rest as it is.
         with_namespace: Where its namespace is there already, it is written in the namespace's wave: the namespace's

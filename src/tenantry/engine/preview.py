@@ -62,7 +62,7 @@ def preview_edit(edit: Edit, live: Mapping[str, Any] | None) -> Preview | None:
     """Return what an edit would change; None where nothing differs, or the object is gone.
 
     Raises:
-        TerminalError: The object is in a state that somebody has to put right first.
+        TerminalError: The object is in a state that a person must fix first.
     """
     return None if live is None else _patched(edit, live, edit.change(live))
 

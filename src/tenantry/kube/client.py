@@ -178,7 +178,7 @@ class Client:
         """POST an object and return it as the server made it.
 
         Raises:
-            AlreadyExists: An object of this name is there, whoever made it.
+            AlreadyExists: An object of this name exists.
         """
         url = wire.path(value.resource, value.metadata.namespace)
         return await self.request("POST", url, query=self._manager, body=wire.encode(value))

@@ -30,7 +30,7 @@ async def require_supported(client: Client) -> ServerVersion:
 
     Raises:
         ConfigError: It is older than Tenantry needs.
-        Unreachable: Nobody answers.
+        Unreachable: The API server does not answer.
     """
     version = client.decode(ServerVersion, await client.request("GET", "/version"))
     if version.minor < OLDEST:

@@ -54,7 +54,7 @@ def test_a_role_is_asked_for_shown_and_approved(cli: Cli, acme: str, who: dict[s
     made = cli.kubectl("create", "configmap", "mine", "-n", acme, kubeconfig=who["bob"])
     assert made.returncode == 0, made.stderr
     assert "never changes" in run_as(cli, who["ada"], "deny", f"rreq/{name}", "-n", acme, code=5).stderr
-    assert "nobody waits" in cli.run("requests", "-n", acme, "--pending").stderr
+    assert "no request waits" in cli.run("requests", "-n", acme, "--pending").stderr
 
 
 def test_a_tenant_is_asked_for_and_approved(cli: Cli, who: dict[str, Path]) -> None:

@@ -63,7 +63,7 @@ async def adopt(client: Client, plan: Plan, *, seconds: float) -> None:
         seconds: How long to wait for each tenant, and for each level of its tree.
 
     Raises:
-        InputError: HNC still runs, or a namespace is somebody else's already.
+        InputError: HNC still runs, or a namespace belongs to another tenant.
         TenantryError: Something is not ready in time; says what it waits for.
     """
     await _check_hnc_is_stopped(client)

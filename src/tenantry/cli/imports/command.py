@@ -39,7 +39,7 @@ def import_() -> None:
     "-f", "--filename", "files", multiple=True, metavar="FILE|DIR|-", help="Read this, not a cluster. Repeatable."
 )
 @owner_option("Who owns the tenants; whom RoleBindings in the root make an admin, where it is not given.")
-@choice_option("--network", NetworkIsolation.OPEN, "How far the tenants' pods are from everybody else's.")
+@choice_option("--network", NetworkIsolation.OPEN, "Network isolation of the tenants.")
 @click.option("--fit", is_flag=True, help="Where quotas promise more than there is, make the shares below smaller.")
 @click.option("--apply", "applies", is_flag=True, help="Make it so: the existing namespaces become the tenants'.")
 @click.option("-y", "--yes", is_flag=True, help="With --apply: do not ask.")

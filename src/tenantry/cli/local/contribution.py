@@ -146,7 +146,7 @@ def join(*, name: str, token: str, timeout: int) -> None:
     "--timeout", default="5m", show_default=True, type=durations.DURATION, help="How long to wait for its pods."
 )
 def take_back(target: Target, *, node: str, timeout: int) -> None:
-    """Have everybody leave a contributed node as a slice's pods do, and wait until the cluster has it no more."""
+    """Evict all pods from a contributed node, and wait until the cluster has removed it."""
     if not contribution.record_of(node):
         raise InputError(
             f'"{node}" was not contributed: only nodes that `tenantry node contribute` let in are taken back'
@@ -192,7 +192,7 @@ async def _until_gone(client: Client, node: str) -> None:
 @takes_target
 @click.argument("node", metavar="NODE")
 def cleaned(target: Target, *, node: str) -> None:
-    """Say that nothing of its last tenant is left on a node that nobody else cleans: it goes back to all."""
+    """Confirm that a node without an agent is clean, so that it returns to the shared pool."""
     patch = {"metadata": {"annotations": {marks.CLEANED: BY_HAND}}}
     session.run(target, lambda client: client.merge_patch(_NODES, "", node, patch))
     output.talk(f'node "{node}" is said to be clean')

@@ -124,7 +124,7 @@ def _warn(oidc: Oidc) -> None:
 
     found = asyncio.run(trouble(oidc))
     if found:
-        output.talk(f"warning: nobody can log in by OIDC yet: {found}")
+        output.talk(f"warning: no user can log in by OIDC yet: {found}")
 
 
 async def _install(kubeconfig: Path) -> None:
