@@ -10,7 +10,7 @@ import pytest
 from tenantry.netpol.compile import GuardedNode, closed, compile_rules
 from tenantry.netpol.objects import NetworkState, PodEndpoint, Policy, PolicyRule
 from tenantry.netpol.ruleset import render
-from tenantry.netpol.verdict import ConnectionAttempt
+from testkit.connections import ConnectionAttempt
 from testkit.podnet import Endpoint, Fabric, mismatches, missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")

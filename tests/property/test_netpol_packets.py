@@ -13,6 +13,7 @@ import pytest
 from tenantry.netpol.compile import GuardedNode, closed, compile_rules
 from tenantry.netpol.objects import (
     Block,
+    LabelExpression,
     NamedPort,
     NamespaceLabels,
     NetworkState,
@@ -23,10 +24,9 @@ from tenantry.netpol.objects import (
     Port,
     Protocol,
     Selector,
-    SelectorRequirement,
 )
 from tenantry.netpol.ruleset import Ruleset, difference, render
-from tenantry.netpol.verdict import ConnectionAttempt, allows
+from testkit.connections import ConnectionAttempt, allows
 from testkit.podnet import Endpoint, Fabric, Netns, mismatches, missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
@@ -88,7 +88,7 @@ class Draw:
             return Selector(match_labels={key: values[0]})
         operator = self.chance.choice(("In", "NotIn", "Exists", "DoesNotExist"))
         wanted = values if operator in {"In", "NotIn"} else ()
-        return Selector(match_expressions=(SelectorRequirement(key=key, operator=operator, values=wanted),))
+        return Selector(match_expressions=(LabelExpression(key=key, operator=operator, values=wanted),))
 
     def peer(self) -> Peer:
         kind = self.chance.randrange(5)

@@ -22,7 +22,7 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from tenantry.netpol.verdict import ConnectionAttempt
+from testkit.connections import ConnectionAttempt
 
 CLONE_NEWNET = 0x40000000
 OUTSIDE = "198.51.100.1"

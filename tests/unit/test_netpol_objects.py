@@ -21,7 +21,7 @@ from tenantry.netpol.objects import (
     decode_policy,
 )
 from tenantry.netpol.ruleset import difference, render
-from tenantry.netpol.verdict import ConnectionAttempt, allows
+from testkit.connections import ConnectionAttempt, allows
 
 Json = dict[str, Any]
 META: Json = {"name": "web", "namespace": "shop", "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z"}

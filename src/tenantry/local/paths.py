@@ -45,6 +45,16 @@ def check_name(name: str) -> str:
     return name
 
 
+class _Inside:
+    """A path in the folder of a cluster."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, paths: ClusterPaths, owner: type[ClusterPaths]) -> Path:
+        return paths.folder / self._name
+
+
 @dataclass(frozen=True)
 class ClusterPaths:
     """The files of one cluster.
@@ -55,50 +65,24 @@ class ClusterPaths:
 
     folder: Path
 
-    @property
-    def spec(self) -> Path:
-        """The cluster's spec."""
-        return self.folder / "cluster.json"
-
-    @property
-    def state(self) -> Path:
-        """The state that the supervisor last reported."""
-        return self.folder / "state.json"
-
-    @property
-    def up_lock(self) -> Path:
-        """Held by the `up` or `down` that changes the cluster as a whole."""
-        return self.folder / "up.lock"
-
-    @property
-    def supervisor_lock(self) -> Path:
-        """Held by the supervisor for as long as it lives."""
-        return self.folder / "supervisor.lock"
-
-    @property
-    def socket(self) -> Path:
-        """The socket of the supervisor."""
-        return self.folder / "control.sock"
-
-    @property
-    def pki(self) -> Path:
-        """Certificates and keys."""
-        return self.folder / "pki"
-
-    @property
-    def authentication(self) -> Path:
-        """The API server's AuthenticationConfiguration."""
-        return self.folder / "authentication.yaml"
-
-    @property
-    def etcd(self) -> Path:
-        """The data."""
-        return self.folder / "etcd"
-
-    @property
-    def logs(self) -> Path:
-        """A file for each component, and the one of the run before."""
-        return self.folder / "logs"
+    spec = _Inside("cluster.json")
+    """The cluster's spec."""
+    state = _Inside("state.json")
+    """The state that the supervisor last reported."""
+    up_lock = _Inside("up.lock")
+    """Held by the `up` or `down` that changes the cluster as a whole."""
+    supervisor_lock = _Inside("supervisor.lock")
+    """Held by the supervisor for as long as it lives."""
+    socket = _Inside("control.sock")
+    """The socket of the supervisor."""
+    pki = _Inside("pki")
+    """Certificates and keys."""
+    authentication = _Inside("authentication.yaml")
+    """The API server's AuthenticationConfiguration."""
+    etcd = _Inside("etcd")
+    """The data."""
+    logs = _Inside("logs")
+    """A file for each component, and the one of the run before."""
 
     def log(self, component: str) -> Path:
         """Return the log of a component."""

@@ -65,18 +65,23 @@ def kill_if_same(pid: int, ticks: int, number: signal.Signals = signal.SIGKILL) 
     return True
 
 
-async def wait_gone(pid: int, ticks: int, timeout_seconds: float) -> None:
-    """Wait until a process that need not be a child of ours has ended.
+async def wait_gone(pid: int, ticks: int = 0, timeout_seconds: float | None = None) -> None:
+    """Wait until a process, a child of this one or not, has ended.
+
+    Args:
+        pid: The process.
+        ticks: When it started, if a later process may have its pid by now; see `start_ticks`.
+        timeout_seconds: The time limit; None for none.
 
     Raises:
-        TimeoutError: It has not.
+        TimeoutError: It has not ended in time.
     """
     try:
         descriptor = os.pidfd_open(pid)
     except (OSError, ValueError):
         return
     try:
-        if is_same(pid, ticks):
+        if not ticks or is_same(pid, ticks):
             async with asyncio.timeout(timeout_seconds):
                 await _readable(descriptor)
     finally:

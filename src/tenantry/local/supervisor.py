@@ -20,7 +20,6 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +29,11 @@ from tenantry.api.errors import LocalError, TenantryError
 from tenantry.local.components import CONTROL_PLANE, NAMES, Component, check_name, components, real_nodes
 from tenantry.local.control import SupervisorReply, SupervisorRequest, decode_order, encode_reply, short_path
 from tenantry.local.paths import ClusterPaths
-from tenantry.local.process import boot_id, environment, start_ticks
+from tenantry.local.process import boot_id, environment, start_ticks, wait_gone
 from tenantry.local.readiness import trust
 from tenantry.local.runner import Runner, rotate, truncate
 from tenantry.local.spec import read_spec
-from tenantry.local.state import ClusterState, Phase, write_state
+from tenantry.local.state import ClusterState, Phase, ended, write_state
 
 _LOG = logging.getLogger(__name__)
 LIVES_WITH = "TENANTRY_LIVES_WITH"
@@ -107,10 +106,6 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
-        with living_with(os.environ.get(LIVES_WITH, ""), self._stopping):
-            await self._run()
-
-    async def _run(self) -> None:
         self._paths.socket.unlink(missing_ok=True)
         # Bound here and not by asyncio, which would remove the path by a name that is gone by then.
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -123,11 +118,13 @@ class Supervisor:
             self._group = group
             for runner in self._runners.values():
                 self._start(group, runner)
-            logs = group.create_task(self._watch_logs())
+            group.create_task(self._watch_logs())
+            pid = os.environ.get(LIVES_WITH, "")
+            if pid.isdecimal():
+                group.create_task(self._end_with(int(pid)))
             await self._stopping.wait()
             await self._stop_all()
             server.close()
-            logs.cancel()
             raise SupervisorStopped
 
     def _start(self, group: asyncio.TaskGroup, runner: Runner) -> None:
@@ -163,9 +160,13 @@ class Supervisor:
         self._state = self._snapshot()
         with contextlib.suppress(LocalError):
             # The disk may be full or the folder deleted: the end of the processes matters more.
-            write_state(self._paths, _stopped(self._state))
+            write_state(self._paths, ended(self._state, Phase.STOPPED))
         self._paths.socket.unlink(missing_ok=True)
         _LOG.info("stopped")
+
+    async def _end_with(self, pid: int) -> None:
+        await wait_gone(pid)
+        self._stopping.set()
 
     async def _watch_logs(self) -> None:
         while True:
@@ -217,45 +218,8 @@ class Supervisor:
         return SupervisorReply(state=self._state)
 
 
-@contextlib.contextmanager
-def living_with(pid: str, ended: asyncio.Event) -> Generator[None]:
-    """Set an event when a process ends, at once if it has ended already; without a pid, never."""
-    if not pid.isdecimal():
-        yield
-        return
-    try:
-        descriptor = os.pidfd_open(int(pid))
-    except ProcessLookupError:
-        ended.set()
-        yield
-        return
-    loop = asyncio.get_running_loop()
-
-    def on_end() -> None:
-        loop.remove_reader(descriptor)
-        ended.set()
-
-    loop.add_reader(descriptor, on_end)
-    try:
-        yield
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
-
-
 class SupervisorStopped(Exception):
     """All components have been stopped."""
-
-
-def _stopped(state: ClusterState) -> ClusterState:
-    return ClusterState(
-        name=state.name,
-        boot_id=state.boot_id,
-        supervisor_pid=0,
-        supervisor_ticks=0,
-        phase=Phase.STOPPED,
-        components=state.components,
-    )
 
 
 class SupervisorLogFormat(logging.Formatter):

@@ -21,7 +21,7 @@ Protocol = Literal["TCP", "UDP", "SCTP"]
 Direction = Literal["Ingress", "Egress"]
 
 
-class SelectorRequirement(Model, frozen=True, kw_only=True):
+class LabelExpression(Model, frozen=True, kw_only=True):
     """One expression of a label selector."""
 
     key: str
@@ -33,7 +33,7 @@ class Selector(Model, frozen=True, kw_only=True):
     """A label selector; an empty one selects everything."""
 
     match_labels: dict[str, str] = {}
-    match_expressions: tuple[SelectorRequirement, ...] = ()
+    match_expressions: tuple[LabelExpression, ...] = ()
 
 
 class Block(Model, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tenantry.cli.bench.clusters import clusters
 from tenantry.cli.bench.establish import establish
 from tenantry.cli.bench.fairness import fairness
 from tenantry.cli.bench.pods import pods
@@ -16,5 +17,5 @@ def bench() -> None:
     """Measure a cluster."""
 
 
-for _command in (establish, tree, fairness, pods, slices):
+for _command in (establish, tree, fairness, pods, slices, clusters):
     bench.add_command(_command)

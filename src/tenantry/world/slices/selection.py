@@ -18,9 +18,10 @@ import msgspec
 
 from tenantry.api.contribution import PREFIX as CONTRIBUTED
 from tenantry.api.marks import CONTRIBUTED_BY, PARTS
-from tenantry.api.slice import NodeSelector, SelectorOperator, SelectorRequirement, SliceClaimSpec
+from tenantry.api.slice import NodeSelector, SliceClaimSpec
 from tenantry.api.wording import shortened
 from tenantry.world.quantity import parse, write
+from tenantry.world.selectors import meets
 
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 BINARY = ("memory", "ephemeral-storage")
@@ -248,23 +249,10 @@ def unlike(labels: Mapping[str, str], selector: NodeSelector) -> str:
         if labels.get(key) != value:
             return f"label {key} is not '{value}'"
     for each in selector.match_expressions:
-        if not _meets(labels, each):
+        if not meets(labels, each.key, each.operator, each.values):
             values = f" ({', '.join(each.values)})" if each.values else ""
             return f"label {each.key} does not meet {each.operator}{values}"
     return ""
-
-
-def _meets(labels: Mapping[str, str], wanted: SelectorRequirement) -> bool:
-    """Tell whether labels meet a requirement; as everywhere in Kubernetes, NotIn holds where there is no such label."""
-    match wanted.operator:
-        case SelectorOperator.IN:
-            return labels.get(wanted.key) in wanted.values
-        case SelectorOperator.NOT_IN:
-            return labels.get(wanted.key) not in wanted.values
-        case SelectorOperator.EXISTS:
-            return wanted.key in labels
-        case SelectorOperator.DOES_NOT_EXIST:
-            return wanted.key not in labels
 
 
 def _short(spec: SliceClaimSpec, fitting: Sequence[NodeFacts], refused: Mapping[str, str], held: HeldNodes) -> str:
