@@ -4,7 +4,7 @@
     .venv/bin/python benchmarks/slices.py --rounds 5
 
 Each round claims all nodes but one, for each RuntimeClass: with nothing to evict, and then with pods of another tenant
-there whose budget lets none go, so that they stay to the end of the grace period. Prints JSON: seconds, the median and
+with a budget that allows no eviction, which stay to the end of the grace period. Prints JSON: seconds, the median and
 the worst of the rounds. Everything that was made is deleted again.
 """
 

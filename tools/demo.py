@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TENANTRY = Path(".venv/bin/tenantry")
-# Said to every command: a KUBECONFIG of the person who looks at the demo must not become its stage.
+# The environment of every command: the demo must not use the viewer's own KUBECONFIG.
 NAME = "default"
 
 

@@ -9,7 +9,7 @@ import (
 	"tenantry.dev/coredns/tenantry"
 )
 
-// H06: what one tenant was answered is in the cache, so who may ask is decided before it, of the question as it is then.
+// H06: the cache holds answers to other tenants, so the plugin checks the client before the cache, for each question.
 func TestDecidedBeforeTheCache(t *testing.T) {
 	order := directives(dnsserver.Directives)
 	if err := tenantry.CheckOrder(order); err != nil {

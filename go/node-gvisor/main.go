@@ -1,5 +1,5 @@
-// Command node-gvisor is gVisor's shim for containerd, as gvisor.dev/gvisor/shim is, with one difference: it starts on
-// machines where nobody may lower an OOM score (no CAP_SYS_RESOURCE), where gVisor's own gives up.
+// Command node-gvisor is gVisor's shim for containerd, like gvisor.dev/gvisor/shim, with one difference: it also starts on
+// machines without CAP_SYS_RESOURCE, on which gVisor's own shim fails because it may not lower its OOM score.
 package main
 
 import (

@@ -106,7 +106,7 @@ func attempted(ctx context.Context, attempt Attempt) (string, error) {
 	return "", fmt.Errorf("does not know %q", attempt.Kind)
 }
 
-// hello connects and hears whether who answers is who was meant.
+// hello connects and checks that the expected server answers.
 func hello(ctx context.Context, target, word string) (string, error) {
 	connection, err := new(net.Dialer).DialContext(ctx, "tcp", target)
 	if err != nil {
@@ -155,7 +155,7 @@ func api(ctx context.Context, attempt Attempt) (string, error) {
 	return answer.Status, answer.Body.Close()
 }
 
-// serve says a word to everybody who connects.
+// serve sends a word to every client that connects.
 func serve(word, port string) error {
 	listener, err := net.Listen("tcp", ":"+port)
 	if err != nil {

@@ -142,7 +142,7 @@ func isReadable(file string) bool {
 	return count > 0 || (about.Mode()&fs.ModeCharDevice != 0 && !errors.Is(err, syscall.EPERM) && file == "/dev/kvm")
 }
 
-// madeDevices makes nodes of disks, which who may make nodes can do, and tries to open them, which the node prevents.
+// madeDevices creates device nodes of disks, which needs CAP_MKNOD, and tries to open them, which the node prevents.
 func madeDevices() []string {
 	found := []string{}
 	folder, err := os.MkdirTemp("", "probe")

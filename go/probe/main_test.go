@@ -99,7 +99,7 @@ func TestWhatOneLeavesTheNextFinds(t *testing.T) {
 		t.Errorf("a used volume: %+v", found)
 	}
 	if found := lookThrough(folder, "another"); found.Count != 1 || found.Found {
-		t.Errorf("somebody else's: %+v", found)
+		t.Errorf("another pod's: %+v", found)
 	}
 	if found := lookThrough(filepath.Join(folder, "nowhere"), "word"); found.Unread == "" {
 		t.Errorf("nothing: %+v", found)

@@ -13,18 +13,18 @@ const (
 	mostBytes = 1 << 20
 )
 
-// Volume is what was in a volume before anybody wrote to it.
+// Volume is the contents of a volume before the first write.
 type Volume struct {
-	// Files are the first of those that it has, and Count is how many.
+	// Files are the first of its files, and Count is their number.
 	Files []string `json:"files"`
 	Count int      `json:"count"`
-	// Found says that the word of somebody else is in one of them.
+	// Found is whether one of them holds the word of another pod.
 	Found bool `json:"found"`
-	// Unread is why it could not be looked through, "" where it could.
+	// Unread is why the volume could not be read, "" if it could.
 	Unread string `json:"unread"`
 }
 
-// leave writes a word into a volume, for who comes after.
+// leave writes a word into a volume, for the next pod that gets it.
 func leave(folder, word string) error {
 	file, err := os.Create(filepath.Join(folder, word))
 	if err != nil {
@@ -40,7 +40,7 @@ func leave(folder, word string) error {
 	return tell(map[string]string{"left": word})
 }
 
-// lookThrough returns what is in a volume. What every new file system has (lost+found) is nobody's.
+// lookThrough returns the contents of a volume, without what every new file system has (lost+found).
 func lookThrough(folder, word string) Volume {
 	volume := Volume{Files: []string{}}
 	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {

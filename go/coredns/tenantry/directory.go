@@ -6,27 +6,27 @@ import (
 	"sync"
 )
 
-// space is what the labels of a namespace say about it.
+// space is the part of a namespace's labels that decides which clients see its names.
 type space struct {
-	owned  bool   // it is a tenant's
-	tenant string // the tenant's uid; "" is nobody's, also where owned
-	zone   string // the part of the tenant that it is in
-	shared bool   // its names are for everybody, unless it is a tenant's
+	owned  bool   // it belongs to a tenant
+	tenant string // the tenant's uid; "" belongs to no tenant, even if owned
+	zone   string // its zone within the tenant
+	shared bool   // every client sees its names, unless it belongs to a tenant
 }
 
 // reach is which names a client may see.
 type reach int
 
 const (
-	// strangers see no tenant's names: addresses of nodes and of nothing that we know.
+	// strangers see no tenant's names: addresses of nodes, and addresses that the plugin does not know.
 	strangers reach = iota
 	// tenants see the names of their own zone and shared ones.
 	tenants
-	// everything is what pods see that are not a tenant's.
+	// everything is seen by pods outside of all tenants.
 	everything
 )
 
-// viewer is who asks.
+// viewer is the client that asks.
 type viewer struct {
 	reach  reach
 	tenant string
@@ -42,7 +42,7 @@ type holder struct {
 	node bool // the address is its node's
 }
 
-// directory says who has which address, and whose which namespace is. It answers without reading through anything.
+// directory maps addresses to pods and Services, and namespaces to tenants. Each lookup takes constant time.
 type directory struct {
 	mutex     sync.RWMutex
 	spaces    map[string]space
@@ -116,9 +116,9 @@ func (d *directory) setService(service object, addresses []netip.Addr) {
 	}
 }
 
-// viewer returns who has an address, and whether that is known at all.
+// viewer returns the client that has an address, and whether it is known.
 //
-// Where pods of several tenants have it, which happens while word of one's end is on its way, it is nobody's.
+// If pods of several tenants have it, as happens until the watch reports that one has ended, it belongs to no tenant.
 func (d *directory) viewer(ip netip.Addr) (viewer, bool) {
 	d.mutex.RLock()
 	defer d.mutex.RUnlock()
@@ -169,12 +169,12 @@ func (d *directory) sees(who viewer, what subject) bool {
 	}
 }
 
-// apiserver is the Service that every client in the cluster is told of by its environment.
+// apiserver is the Service that every pod finds in its environment variables.
 var apiserver = subject{namespace: "default", service: "kubernetes"}
 
-// seesAddress tells whether a viewer may know what has an address.
+// seesAddress returns whether a viewer may know the holder of an address.
 //
-// Local addresses of nothing that the viewer may see are all alike: an answer that says "somebody has it" is a leak.
+// All other local addresses get the same answer: one that shows that an address is in use would be a leak.
 func (d *directory) seesAddress(who viewer, ip netip.Addr) bool {
 	if who.reach == everything {
 		return true
@@ -197,10 +197,10 @@ func (d *directory) seesAddress(who viewer, ip netip.Addr) bool {
 	return true
 }
 
-// maxWaiters is how many questions may wait for word of their client at once; what comes above is answered at once.
+// maxWaiters is how many questions may wait for the watch to report their client; further ones are answered at once.
 const maxWaiters = 256
 
-// expected is a pod whose address has been seen before word of the pod came.
+// expected is a pod whose address asked a question before the watch reported the pod.
 type expected struct {
 	known chan struct{} // closed then
 	by    int           // how many questions wait for it
@@ -235,7 +235,7 @@ func (d *directory) wait(ip netip.Addr) (known <-chan struct{}, done func()) {
 	}
 }
 
-// announce wakes whoever waits for an address. The caller holds the lock.
+// announce wakes all questions that wait for an address. The caller holds the lock.
 func (d *directory) announce(ip netip.Addr) {
 	if awaited := d.waiting[ip]; awaited != nil {
 		close(awaited.known)

@@ -9,10 +9,10 @@ import (
 	"github.com/miekg/dns"
 )
 
-// filter takes out of answers what a viewer may not know of.
+// filter removes from answers what a viewer may not see.
 //
-// An answer can hold more than was asked for: a Service of type ExternalName can point to anybody's name, and the plugin
-// kubernetes follows it without asking us.
+// An answer can hold more than was asked for: a Service of type ExternalName can point to a name of any tenant, and the
+// plugin kubernetes follows it without asking this one.
 type filter struct {
 	dns.ResponseWriter
 	plugin *Tenantry

@@ -10,8 +10,8 @@ import (
 
 // subject is what a name in one of our zones is about.
 //
-// A name that is about no namespace (the zone's own, "svc" and "pod", and what no rule of the DNS specification of
-// Kubernetes makes) has an empty namespace and is nobody's secret.
+// A name that concerns no namespace (the zone itself, "svc" and "pod", and names outside of Kubernetes' DNS
+// specification) has an empty namespace, and every client may see it.
 type subject struct {
 	namespace string
 	service   string // "" for the namespace itself and for names of pods

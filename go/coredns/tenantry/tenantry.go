@@ -1,8 +1,8 @@
 // Package tenantry is a plugin of CoreDNS by which a tenant of Tenantry resolves the names of its own namespaces and of
 // shared ones only.
 //
-// Who asks is known by the address of its pod. What it may not know of is answered as what is not there: NXDOMAIN, so
-// that the search lists of resolvers go on, and with the very same answer for namespaces that exist and that do not.
+// The plugin knows a client by the address of its pod. It answers NXDOMAIN for names that the client may not see, so that
+// resolvers continue with their search lists, and the answer is the same for namespaces that exist and that do not.
 package tenantry
 
 import (
@@ -83,7 +83,7 @@ func (t *Tenantry) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Ms
 	return plugin.NextOrFailure(Name, t.Next, ctx, &filter{ResponseWriter: w, plugin: t, who: who, ctx: ctx, state: state}, r)
 }
 
-// viewer returns who has an address, and whether that is known.
+// viewer returns the client that has an address, and whether it is known.
 func (t *Tenantry) viewer(ip netip.Addr) (viewer, bool) {
 	for _, each := range t.trusted {
 		if each.Contains(ip) {
@@ -93,7 +93,7 @@ func (t *Tenantry) viewer(ip netip.Addr) (viewer, bool) {
 	return t.directory.viewer(ip)
 }
 
-// answers tells whether a viewer may have an answer to a question.
+// answers returns whether a viewer may get an answer to a question.
 func (t *Tenantry) answers(who viewer, name string, about netip.Addr) bool {
 	if about.IsValid() && !t.directory.seesAddress(who, about) {
 		return false

@@ -15,7 +15,7 @@ import (
 
 const home = "cluster.local."
 
-// Who asks in the tests.
+// The clients of the tests.
 const (
 	acme     = "10.1.0.1" // a pod of acme
 	acmeLab  = "10.1.0.2" // a pod in a customer's part of acme
@@ -23,7 +23,7 @@ const (
 	system   = "10.1.0.4" // a pod of kube-system
 	node     = "10.1.0.5" // a node
 	worker   = "10.1.0.9" // a node with a pod of a shared namespace
-	nobody   = "10.1.0.6"
+	absent   = "10.1.0.6"
 	recycled = "10.1.0.7" // two pods of different tenants
 	broken   = "10.1.0.8" // a pod of a tenant without a uid
 )
@@ -236,7 +236,7 @@ func TestWhatIsSeen(t *testing.T) {
 		{system, "web.none.svc.cluster.local."},
 		{system, reversed(t, beta)},
 		{node, "web.kube-system.svc.cluster.local."},
-		{nobody, "web.kube-system.svc.cluster.local."},
+		{absent, "web.kube-system.svc.cluster.local."},
 	} {
 		next := &world{}
 		m := ask(t, made(next), each.from, each.name, dns.TypeA)
@@ -246,9 +246,9 @@ func TestWhatIsSeen(t *testing.T) {
 	}
 }
 
-// H06: who is not known, or not one, gets nothing of tenants, and parts of a tenant nothing of each other.
+// H06: an unknown or ambiguous client sees nothing of tenants, and zones of a tenant nothing of each other.
 func TestStrangersAndZones(t *testing.T) {
-	for _, from := range []string{node, nobody, recycled} {
+	for _, from := range []string{node, absent, recycled} {
 		for _, name := range []string{
 			"web.acme.svc.cluster.local.", "web.beta.svc.cluster.local.", "web.none.svc.cluster.local.", reversed(t, acme),
 			reversed(t, "10.2.0.1"),
@@ -263,7 +263,7 @@ func TestStrangersAndZones(t *testing.T) {
 
 // H06: zones are not transferred, and what is no question is refused.
 func TestTransfersAreRefused(t *testing.T) {
-	for _, from := range []string{acme, nobody, node} {
+	for _, from := range []string{acme, absent, node} {
 		for _, qtype := range []uint16{dns.TypeAXFR, dns.TypeIXFR} {
 			for _, name := range []string{home, "in-addr.arpa.", ".", "acme.svc.cluster.local.", "CLUSTER.local."} {
 				next := &world{}
@@ -385,14 +385,14 @@ func TestAPodIsWaitedFor(t *testing.T) {
 	p.grace = time.Minute
 	answers := make(chan *dns.Msg)
 	for range 2 {
-		go func() { answers <- ask(t, p, nobody, "web.acme.svc.cluster.local.", dns.TypeA) }()
+		go func() { answers <- ask(t, p, absent, "web.acme.svc.cluster.local.", dns.TypeA) }()
 	}
 	for waiting := 0; waiting < 2; {
 		p.directory.mutex.RLock()
 		waiting = p.directory.waiters
 		p.directory.mutex.RUnlock()
 	}
-	p.directory.setPod(object{"acme", "new"}, false, []netip.Addr{netip.MustParseAddr(nobody)})
+	p.directory.setPod(object{"acme", "new"}, false, []netip.Addr{netip.MustParseAddr(absent)})
 	for range 2 {
 		if m := <-answers; m.Rcode != dns.RcodeSuccess {
 			t.Errorf("answered %v", m)
@@ -403,13 +403,13 @@ func TestAPodIsWaitedFor(t *testing.T) {
 	}
 }
 
-// Nobody waits for ever, nor too many at once.
+// No question waits for ever, and not too many at once.
 func TestWaitingEnds(t *testing.T) {
 	p := made(&world{})
 	p.grace = time.Millisecond
 	checkStranger := func() {
 		t.Helper()
-		if m := ask(t, p, nobody, "web.acme.svc.cluster.local.", dns.TypeA); m.Rcode != dns.RcodeNameError {
+		if m := ask(t, p, absent, "web.acme.svc.cluster.local.", dns.TypeA); m.Rcode != dns.RcodeNameError {
 			t.Errorf("answered %v", m)
 		}
 	}
@@ -435,7 +435,7 @@ func TestBeforeTheClusterIsKnown(t *testing.T) {
 func TestTrust(t *testing.T) {
 	p := made(&world{})
 	p.trusted = []netip.Prefix{netip.MustParsePrefix("10.1.0.6/32")}
-	if m := ask(t, p, nobody, "web.acme.svc.cluster.local.", dns.TypeA); m.Rcode != dns.RcodeSuccess {
+	if m := ask(t, p, absent, "web.acme.svc.cluster.local.", dns.TypeA); m.Rcode != dns.RcodeSuccess {
 		t.Errorf("answered %v", m)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// The labels of namespaces that say whose they are (src/tenantry/api/marks.py).
+// The labels of namespaces that name their tenant (src/tenantry/api/marks.py).
 const (
 	labelTenant    = "tenantry.dev/tenant"
 	labelTenantUID = "tenantry.dev/tenant-uid"

@@ -8,7 +8,7 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// H06: what the labels of a namespace say; one that looks like a tenant's is nobody else's.
+// H06: the labels of a namespace decide; one that looks like a tenant's is seen by no other tenant.
 func TestLabels(t *testing.T) {
 	for _, each := range []struct {
 		labels map[string]string
