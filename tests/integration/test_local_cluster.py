@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from tenantry.api.errors import Forbidden, ServerError, Unauthorized
+from tenantry.api.node import Node
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local import bootstrap, components, nodes, pki
 from tenantry.local.cluster import LocalCluster, UpOptions
-from tenantry.local.nodes import LocalNode
 from tenantry.local.state import Phase
 from testkit.api import until
 
@@ -170,7 +170,7 @@ async def test_nodes_become_ready_scale_and_go(cluster: LocalCluster, admin: Cli
     """Simulated nodes: capacity, labels and zones as asked for; a pod runs there."""
     plan = nodes.plan_from_flags(3, cpu="2", labels=("disk=ssd",), zones="a,b")
     await cluster.up(UpOptions(nodes=plan))
-    found = await admin.list(LocalNode)
+    found = await admin.list(Node)
     assert [node.metadata.name for node in found] == ["node-1", "node-2", "node-3"]
     assert all(node.is_ready for node in found)
     assert {node.status.allocatable["cpu"] for node in found} == {"2"}
@@ -187,12 +187,12 @@ async def test_nodes_become_ready_scale_and_go(cluster: LocalCluster, admin: Cli
 
     uids = {node.metadata.name: node.metadata.uid for node in found}
     await cluster.up(UpOptions(nodes=nodes.plan_from_flags(2, cpu="2", labels=("disk=ssd",), zones="a,b")))
-    fewer = await admin.list(LocalNode)
+    fewer = await admin.list(Node)
     assert {node.metadata.name: node.metadata.uid for node in fewer} == {
         name: uid for name, uid in uids.items() if name != "node-3"
     }
     await cluster.up(UpOptions(nodes=nodes.plan_from_flags(0)))
-    assert await admin.list(LocalNode) == []
+    assert await admin.list(Node) == []
     kwok = cluster.status().component(components.KWOK)
     assert kwok is not None
     assert kwok.phase is Phase.STOPPED

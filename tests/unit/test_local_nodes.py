@@ -89,6 +89,6 @@ def test_nodes_come_and_go_and_are_replaced_when_they_change() -> None:
 def test_a_node_that_kubernetes_taints_is_read() -> None:
     """E19: the taint of a node that lost power says since when."""
     taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", "timeAdded": "2026-11-21T16:58:46Z"}
-    node = msgspec.convert({"metadata": {"name": "real-2"}, "spec": {"taints": [taint]}}, nodes.LocalNode)
+    node = msgspec.convert({"metadata": {"name": "real-2"}, "spec": {"taints": [taint]}}, nodes.Node)
     assert [each.key for each in node.spec.taints] == ["node.kubernetes.io/unreachable"]
     assert not node.is_ready

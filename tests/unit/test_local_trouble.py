@@ -9,9 +9,10 @@ import pytest
 
 from tenantry.api.errors import Forbidden, Unreachable
 from tenantry.api.model import ObjectMeta
+from tenantry.api.node import Node, NodeCondition, NodeStatus
 from tenantry.local import trouble
 from tenantry.local.deadline import ProgressDeadline
-from tenantry.local.nodes import LocalNode, LocalNodeCondition, LocalNodeStatus
+from tenantry.local.nodes import why_not_ready
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.state import ClusterState, ComponentState, Phase, ended, write_state
 
@@ -48,11 +49,9 @@ def test_a_node_that_is_not_ready_is_told_with_its_own_words_and_its_programs_co
 
 def test_a_node_says_why_it_is_not_ready() -> None:
     """H06: the message of the condition Ready, and that there is none where the kubelet has said nothing."""
-    status = LocalNodeStatus(
-        conditions=(LocalNodeCondition(type="Ready", status="False", message="PLEG is not healthy"),)
-    )
-    assert LocalNode(metadata=ObjectMeta(name="real-1"), status=status).why_not_ready == "PLEG is not healthy"
-    assert "not reported" in LocalNode(metadata=ObjectMeta(name="real-1")).why_not_ready
+    status = NodeStatus(conditions=(NodeCondition(type="Ready", status="False", message="PLEG is not healthy"),))
+    assert why_not_ready(Node(metadata=ObjectMeta(name="real-1"), status=status)) == "PLEG is not healthy"
+    assert "not reported" in why_not_ready(Node(metadata=ObjectMeta(name="real-1")))
 
 
 async def test_what_goes_forward_is_waited_for_and_what_stands_still_is_not() -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from tenantry.api.errors import Gone, NotFound
 from tenantry.api.model import Resource
+from tenantry.api.node import Node
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.kube.watch import EventType, watch
 from tenantry.local import nodes, pki
-from tenantry.local.nodes import LocalNode, NodePlan
+from tenantry.local.nodes import NodePlan, why_not_ready
 
 _ROLE = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
 _BINDING = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
@@ -75,7 +76,7 @@ async def apply_nodes(path: Path, plan: NodePlan | None) -> int:
         plan: The wanted nodes; None keeps the present ones.
     """
     async with connected(path) as client:
-        listed = await client.list(LocalNode, selectors={"labelSelector": nodes.SELECTOR})
+        listed = await client.list(Node, selectors={"labelSelector": nodes.SELECTOR})
         if plan is None:
             return len(listed)
         wanted = nodes.desired(plan)
@@ -89,9 +90,9 @@ async def apply_nodes(path: Path, plan: NodePlan | None) -> int:
     return len(wanted)
 
 
-async def _delete(client: Client, node: LocalNode) -> None:
+async def _delete(client: Client, node: Node) -> None:
     try:
-        await client.delete(LocalNode.resource, "", node.metadata.name, uid=node.metadata.uid)
+        await client.delete(Node.resource, "", node.metadata.name, uid=node.metadata.uid)
     except NotFound:
         return
 
@@ -123,7 +124,7 @@ async def _wait_ready(path: Path, names: frozenset[str], selectors: dict[str, st
         while True:
             late = dict.fromkeys(names, "its kubelet has not registered it yet")
             version = ""
-            async for page in client.pages(LocalNode.resource, LocalNode, selectors=selectors):
+            async for page in client.pages(Node.resource, Node, selectors=selectors):
                 for node in page.items:
                     _note(node, names, late)
                 version = page.metadata.resource_version
@@ -132,22 +133,22 @@ async def _wait_ready(path: Path, names: frozenset[str], selectors: dict[str, st
                 return
             # A watch ends after some minutes, or because the API server has forgotten its beginning: list again.
             with suppress(Gone):
-                async for events in watch(client, LocalNode.resource, resource_version=version, selectors=selectors):
+                async for events in watch(client, Node.resource, resource_version=version, selectors=selectors):
                     for event in events:
                         if event.type is not EventType.BOOKMARK:
-                            node = client.decode(LocalNode, event.object)
+                            node = client.decode(Node, event.object)
                             _note(node, names, late, is_deleted=event.type is EventType.DELETED)
                     report(dict(late))
                     if not late:
                         return
 
 
-def _note(node: LocalNode, names: frozenset[str], late: dict[str, str], *, is_deleted: bool = False) -> None:
+def _note(node: Node, names: frozenset[str], late: dict[str, str], *, is_deleted: bool = False) -> None:
     name = node.metadata.name
     if node.is_ready or is_deleted:
         late.pop(name, None)
     elif not names or name in names:
-        late[name] = node.why_not_ready
+        late[name] = why_not_ready(node)
 
 
 async def delete_nodes(path: Path, names: Iterable[str]) -> None:
@@ -155,6 +156,6 @@ async def delete_nodes(path: Path, names: Iterable[str]) -> None:
     async with connected(path) as client:
         for name in names:
             try:
-                await client.delete(LocalNode.resource, "", name)
+                await client.delete(Node.resource, "", name)
             except NotFound:
                 continue

@@ -13,12 +13,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from tenantry.api.errors import InputError
-from tenantry.api.model import KubernetesObject, Model, ObjectMeta, Resource
+from tenantry.api.model import Model, ObjectMeta
+from tenantry.api.node import Node, NodeSpec, NodeStatus, Taint
 from tenantry.world import quantity
 
 SELECTOR = "app.kubernetes.io/managed-by=tenantry-local"
@@ -37,8 +38,6 @@ class GroupTaint(Model, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key: str
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
     value: str = ""
-    time_added: str = ""
-    """Set by Kubernetes, on a node that was not Ready."""
 
 
 class NodeGroup(Model, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,46 +66,10 @@ class NodePlan(Model, frozen=True, kw_only=True):
     groups: tuple[NodeGroup, ...]
 
 
-class LocalNodeSpec(Model, frozen=True, kw_only=True):
-    """The part of a Node's spec that Tenantry sets."""
-
-    taints: tuple[GroupTaint, ...] = ()
-
-
-class LocalNodeCondition(Model, frozen=True, kw_only=True):
-    """A condition of a node."""
-
-    type: str
-    status: str
-    message: str = ""
-
-
-class LocalNodeStatus(Model, frozen=True, kw_only=True):
-    """The resources and conditions of a node."""
-
-    capacity: dict[str, str] = {}
-    allocatable: dict[str, str] = {}
-    conditions: tuple[LocalNodeCondition, ...] = ()
-
-
-class LocalNode(KubernetesObject, frozen=True, kw_only=True):
-    """A node of the cluster."""
-
-    resource: ClassVar[Resource] = Resource("", "v1", "nodes", "Node", namespaced=False)
-
-    spec: LocalNodeSpec = LocalNodeSpec()
-    status: LocalNodeStatus = LocalNodeStatus()
-
-    @property
-    def is_ready(self) -> bool:
-        """Return whether the node is Ready."""
-        return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
-
-    @property
-    def why_not_ready(self) -> str:
-        """Return the message of its condition Ready."""
-        found = next((each for each in self.status.conditions if each.type == "Ready"), None)
-        return found.message if found else "its kubelet has not reported a status yet"
+def why_not_ready(node: Node) -> str:
+    """Return the message of a node's condition Ready."""
+    found = next((each for each in node.status.conditions if each.type == "Ready"), None)
+    return found.message if found else "its kubelet has not reported a status yet"
 
 
 def plan_from_flags(
@@ -209,16 +172,17 @@ def _zones(group: NodeGroup) -> tuple[str, ...]:
     return (group.zone,) if isinstance(group.zone, str) else group.zone
 
 
-def desired(plan: NodePlan) -> dict[str, LocalNode]:
+def desired(plan: NodePlan) -> dict[str, Node]:
     """Return every Node of a plan by its name."""
     return {node.metadata.name: node for group in plan.groups for node in _nodes(group)}
 
 
-def _nodes(group: NodeGroup) -> list[LocalNode]:
+def _nodes(group: NodeGroup) -> list[Node]:
     zones = _zones(group)
     given = {key: quantity.canonical(value) for key, value in group.capacity.items()}
     capacity = _DEFAULT_CAPACITY | given
-    made: list[LocalNode] = []
+    taints = tuple(Taint(key=each.key, effect=each.effect, value=each.value) for each in group.taints)
+    made: list[Node] = []
     for number in range(1, group.count + 1):
         name = f"{group.name}-{number}"
         zone = {ZONE: zones[(number - 1) % len(zones)]} if zones else {}
@@ -230,10 +194,10 @@ def _nodes(group: NodeGroup) -> list[LocalNode]:
             **zone,
             **group.labels,
         }
-        node = LocalNode(
+        node = Node(
             metadata=ObjectMeta(name=name, labels=labels, annotations={"kwok.x-k8s.io/node": "fake"}),
-            spec=LocalNodeSpec(taints=group.taints),
-            status=LocalNodeStatus(capacity=capacity, allocatable=capacity),
+            spec=NodeSpec(taints=taints),
+            status=NodeStatus(capacity=capacity, allocatable=capacity),
         )
         digest = hashlib.sha256(msgspec.json.encode(node, order="deterministic")).hexdigest()[:16]
         annotations = node.metadata.annotations | {_DIGEST: digest}
@@ -242,7 +206,7 @@ def _nodes(group: NodeGroup) -> list[LocalNode]:
     return made
 
 
-def difference(wanted: dict[str, LocalNode], found: dict[str, LocalNode]) -> tuple[list[LocalNode], list[LocalNode]]:
+def difference(wanted: dict[str, Node], found: dict[str, Node]) -> tuple[list[Node], list[Node]]:
     """Return the nodes to delete and those to create; a node that changes is in both."""
     gone = [
         node

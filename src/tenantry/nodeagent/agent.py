@@ -22,6 +22,7 @@ from tenantry import __version__
 from tenantry.api.cleaning import MAX_TEXT, MOST_LEFT, Answer, slice_of_request
 from tenantry.api.errors import ApiError, RetryableError
 from tenantry.api.marks import CLEANED, CLEANING, NODE_AGENT, SLICE, SLICE_RESERVED
+from tenantry.api.node import Node
 from tenantry.engine.agent import until_told_to_stop
 from tenantry.engine.cache import Change
 from tenantry.engine.informer import Informer
@@ -32,7 +33,6 @@ from tenantry.nodeagent.baseline import Baseline, BaselineFile
 from tenantry.nodeagent.containerd import Containerd
 from tenantry.nodeagent.disk import Disk
 from tenantry.nodeagent.leftovers import Leftovers, NodeContents
-from tenantry.nodeagent.objects import MarkedNode
 
 FIRST_PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds between the first attempts, which are not reported: the kubelet removes most of it by itself."""
@@ -79,7 +79,7 @@ class NodeCleaner:
         self._baseline = BaselineFile(options.state)
         self._changed = asyncio.Event()
         only = {"fieldSelector": f"metadata.name={options.node}"}
-        self._nodes = Informer(MarkedNode.resource, objects.decode_node, self._notice, selectors=only)
+        self._nodes = Informer(Node.resource, objects.decode_node, self._notice, selectors=only)
         # The numbers of things removed for the current request.
         self._removed: dict[str, int] = {}
         self._request = ""
@@ -129,7 +129,7 @@ class NodeCleaner:
     async def _look(self, name: str) -> Baseline:
         """Record the present images, if no pod of the tenant can have pulled one yet."""
         images = leftovers.snapshot(await self._containerd.images())
-        node = await self._client.get(MarkedNode, self._name)
+        node = await self._client.get(Node, self._name)
         was_free = SLICE not in node.metadata.labels and not node.metadata.annotations.get(CLEANING)
         is_same = node.metadata.labels.get(SLICE_RESERVED) == name
         baseline = Baseline(slice=name, images=images if was_free and is_same else {})
@@ -178,9 +178,9 @@ class NodeCleaner:
         return leftovers.find(found, pods, baseline.slice, baseline.images)
 
     async def _note(self, annotations: Mapping[str, Any]) -> None:
-        await self._client.merge_patch(MarkedNode.resource, "", self._name, {"metadata": {"annotations": annotations}})
+        await self._client.merge_patch(Node.resource, "", self._name, {"metadata": {"annotations": annotations}})
 
-    def _notice(self, change: Change[MarkedNode]) -> None:
+    def _notice(self, change: Change[Node]) -> None:
         before, after = change.before, change.after
         if before is None or after is None or objects.said(before) != objects.said(after):
             self._changed.set()

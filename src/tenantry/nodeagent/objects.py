@@ -9,6 +9,7 @@ import msgspec
 from tenantry.api.cleaning import Answer
 from tenantry.api.marks import CLEANED, CLEANING, NODE_AGENT, SLICE, SLICE_RESERVED
 from tenantry.api.model import KubernetesObject, Model, Resource
+from tenantry.api.node import Node
 from tenantry.kube.client import Client
 from tenantry.nodeagent.leftovers import NodePod
 
@@ -16,12 +17,6 @@ STATIC = "kubernetes.io/config.hash"
 """Annotation on the mirror pod of a static pod: the uid that the kubelet uses for it."""
 
 _FINISHED = ("Succeeded", "Failed")
-
-
-class MarkedNode(KubernetesObject, frozen=True, kw_only=True):
-    """The agent's node, with its labels and annotations."""
-
-    resource: ClassVar[Resource] = Resource("", "v1", "nodes", "Node", namespaced=False)
 
 
 class _PodSpec(Model, frozen=True, kw_only=True):
@@ -39,7 +34,7 @@ class _PodObject(KubernetesObject, frozen=True, kw_only=True):
     status: _PodStatus = _PodStatus()
 
 
-decode_node = msgspec.json.Decoder(MarkedNode).decode
+decode_node = msgspec.json.Decoder(Node).decode
 _answer = msgspec.json.Decoder(Answer)
 
 
@@ -57,7 +52,7 @@ async def pods_of(client: Client, node: str) -> list[NodePod]:
     ]
 
 
-def answer_of(node: MarkedNode) -> Answer | None:
+def answer_of(node: Node) -> Answer | None:
     """Return the agent's last answer; None if there is none that can be decoded."""
     try:
         return _answer.decode(node.metadata.annotations.get(CLEANED, ""))
@@ -65,7 +60,7 @@ def answer_of(node: MarkedNode) -> Answer | None:
         return None
 
 
-def said(node: MarkedNode) -> tuple[str, ...]:
+def said(node: Node) -> tuple[str, ...]:
     """Return the labels and annotations that the agent acts on."""
     labels, notes = node.metadata.labels, node.metadata.annotations
     return (
