@@ -123,13 +123,13 @@ async def test_a_requester_cannot_decide_the_own_request(
     await member(api, "bob", name)
     alice, bob = await people.person("alice"), await people.person("bob")
     await alice.create(RoleRequest.resource, role_request("own"), name)
-    with pytest.raises(Forbidden, match="somebody else must decide"):
+    with pytest.raises(Forbidden, match="another user must decide"):
         await decide(alice, RoleRequest, "own", name)
     await ask(bob, RoleRequest, role_request("for-her", subjects=[{"kind": "User", "name": "alice"}]), name)
     with pytest.raises(Forbidden, match="you, or a group of yours, would get the role"):
         await decide(alice, RoleRequest, "for-her", name)
     await api.create(TenantRequest.resource, {"metadata": {"name": name}, "spec": {"tenant": f"{name}x"}})
-    with pytest.raises(Forbidden, match="somebody else must decide"):
+    with pytest.raises(Forbidden, match="another user must decide"):
         await decide(api, TenantRequest, name)
 
 
@@ -264,7 +264,7 @@ async def test_decisions_are_checked_while_the_operator_is_stopped(
     alice, bob = await people.person("alice"), await people.person("bob")
     await ask(bob, RoleRequest, role_request("more"), name)
     await alice.create(RoleRequest.resource, role_request("own"), name)
-    with pytest.raises(Forbidden, match="somebody else must decide"):
+    with pytest.raises(Forbidden, match="another user must decide"):
         await decide(alice, RoleRequest, "own", name)
     await decide(alice, RoleRequest, "more", name)
     await operator.start()

@@ -1,7 +1,7 @@
 """TenancyRules: what rules are in force in a namespace, as the policies in the API server read them.
 
-The operator alone writes them, and everybody whom they are about may read them. A namespace with rules of its own has
-an object of its own; all others share the one in Tenantry's own namespace.
+Only the operator writes them, and users of a namespace may read them. A namespace with rules of its own has an object
+of its own; all others share the object in Tenantry's own namespace.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ AUDIT_MARK = "tenantry.dev/rules-audit"
 """On a namespace that has rules of that action: no other pays for the policies of it. The value is always "true"."""
 
 RECLAIMED = "Delete"
-"""What becomes of volumes where a namespace says nothing else."""
+"""The reclaim policy of volumes in a namespace without the label."""
 
 MAX_RULES = 128
-"""How many rules of one form there can be."""
+"""The most rules of one form."""
 
 
 def reclaim_mark(section: str) -> str:
-    """Return the label by which a namespace says what may become of its volumes, where that is not the usual.
+    """Return the label of a namespace with its reclaim policies, if they are not the standard.
 
-    The value is reclaim policies with dots between them: the policy on claims has no sight of the TenancyRules.
+    The value is reclaim policies with dots between them: the policy on claims does not see the TenancyRules.
 
     Args:
         section: enforce, warn or audit.
@@ -88,7 +88,7 @@ class Section(Model, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether it limits nothing."""
+        """Return whether it limits nothing."""
         return self == Section()
 
 

@@ -1,9 +1,9 @@
-"""What makes an approval worth something: the API server writes who asked and who decided, and checks both. Pure.
+"""The policies of requests: the API server writes the requester and the decider, and checks both. Pure.
 
-    create          ─► requester := who is authenticated        ─► requester is that, and nobody else
-    status.decision ─► decidedBy := who is authenticated        ─► not the requester, may approve, may give it
+    create          ─► spec.requester := the authenticated user   ─► it is that user
+    status.decision ─► status.decidedBy := the authenticated user ─► not the requester, may approve, may bind the role
 
-It holds when the operator is down. Sources: Kubernetes, "Mutating Admission Policy", "Validating Admission Policy",
+They hold while the operator is down. Sources: Kubernetes, "Mutating Admission Policy", "Validating Admission Policy",
 and "Using RBAC Authorization" (the verb `bind`).
 """
 
@@ -47,7 +47,7 @@ REQUESTER_ROLE = "tenantry-requester"
 CLUSTER_REQUESTER_ROLE = "tenantry-cluster-requester"
 
 OWNERS_MAY_GIVE = ("view", "edit", "admin", marks.OWNER_ROLE)
-"""ClusterRoles whose rights every owner has in the own namespaces: to bind them there gives nobody more."""
+"""ClusterRoles whose rights every owner has in its namespaces: binding them there grants nothing new."""
 
 
 def everything(subject: Json) -> list[Json]:
@@ -61,7 +61,7 @@ def everything(subject: Json) -> list[Json]:
     return [*_rights(subject), *_stamps(), *checks, *_automatic(operator)]
 
 
-# -- what the API server writes -------------------------------------------------------------------
+# -- stamps ---------------------------------------------------------------------------------------
 
 
 def _stamps() -> list[Json]:
@@ -92,7 +92,7 @@ def _decision(of: str) -> str:
     return f"(has({of}.status) && has({of}.status.decision) ? {of}.status.decision : 'Pending')"
 
 
-# -- what it checks -------------------------------------------------------------------------------
+# -- checks ---------------------------------------------------------------------------------------
 
 
 def _checks(resource: Resource, operator: str) -> list[Json]:
@@ -111,17 +111,17 @@ def _may_approve(resource: Resource) -> str:
 
 
 def _asking(resource: Resource, operator: str) -> list[Json]:
-    """Return what is wrong with a request wherever it comes from, and who may take one back."""
+    """Return the validations of every request, and of its deletion."""
     creates = "request.operation == 'CREATE'"
     mine = "(has(oldObject.spec.requester) && oldObject.spec.requester.name == request.userInfo.username)"
     kept = "request.operation == 'UPDATE' && has(oldObject.metadata.finalizers) && f in oldObject.metadata.finalizers"
     found = [
         says(
-            # Written a moment ago by the API server: it is missing only where that policy is.
+            # A mutating policy has just written it: it is only missing if that policy is missing.
             f"!({creates}) || has(object.spec.requester) && has(object.spec.requester.name)"
             " && object.spec.requester.name == request.userInfo.username",
-            "spec.requester must be who asks: the MutatingAdmissionPolicy tenantry-requester is missing; run `tenantry"
-            " install`",
+            "spec.requester must be the user who asks: the MutatingAdmissionPolicy tenantry-requester is missing; run"
+            " `tenantry install`",
         ),
         says(
             f"request.operation != 'DELETE' || {mine} || {CONTROL_PLANE} || {_may_approve(resource)}"
@@ -169,7 +169,7 @@ def _variables(operator: str) -> dict[str, str]:
 
 
 def _deciding(resource: Resource) -> list[Json]:
-    """Return what is wrong with a decision."""
+    """Return the validations of a decision."""
     operator = "variables.isOperator"
     decides, approves = "variables.decides", "variables.approves"
     may_be_automatic = approves if resource == TenantRequest.resource else "false"
@@ -195,7 +195,7 @@ def _deciding(resource: Resource) -> list[Json]:
         ),
         says(
             f"!{decides} || {operator} || variables.requester != request.userInfo.username",
-            "you asked for it yourself: somebody else must decide; to withdraw it, delete it",
+            "you asked for it yourself: another user must decide; to withdraw it, delete it",
         ),
         says(
             f"!{decides} || {operator} || {_may_approve(resource)}",
@@ -209,7 +209,7 @@ def _deciding(resource: Resource) -> list[Json]:
 
 
 def _puppets() -> Json:
-    """Return what keeps people from deciding as a ServiceAccount of their own, which Kubernetes lets them act as."""
+    """Return the validation that keeps users from deciding as a ServiceAccount, which they may act as."""
     is_one = "request.userInfo.username.startsWith('system:serviceaccount:')"
     return says(
         f"!variables.decides || variables.isOperator || !{is_one} || {ADMINISTER}",
@@ -219,7 +219,7 @@ def _puppets() -> Json:
 
 
 def _giving(resource: Resource) -> list[Json]:
-    """Return what keeps the operator from giving what the decider could not give (a confused deputy)."""
+    """Return the validations that keep the operator from granting what the decider could not (a confused deputy)."""
     unless = "!variables.approves || variables.isOperator"
     if resource == TenantRequest.resource:
         owners = "(has(object.spec.owners) ? object.spec.owners : [])"
@@ -228,7 +228,7 @@ def _giving(resource: Resource) -> list[Json]:
             says(f"{unless} || {may}", "you may not make tenants, and so not approve one"),
             says(
                 f"{unless} || {_not_among(owners, programs=True)}",
-                "you would own the tenant: somebody else must decide",
+                "you would own the tenant: another user must decide",
             ),
         ]
     kind = "object.spec.roleRef.kind"
@@ -238,7 +238,7 @@ def _giving(resource: Resource) -> list[Json]:
         ".name(object.spec.roleRef.name).check('bind').allowed()"
     )
     message = (
-        f"'you may not give ' + {kind} + ' ' + object.spec.roleRef.name + ' to anybody"
+        f"'you may not give ' + {kind} + ' ' + object.spec.roleRef.name + ' to other users"
         + (" in ' + request.namespace + '" if resource.namespaced else " in the whole cluster")
         + ": it takes the verb bind on it'"
     )
@@ -247,17 +247,17 @@ def _giving(resource: Resource) -> list[Json]:
         says(f"{unless} || {may}", message, told=True),
         says(
             f"{unless} || {_not_among(subjects)}",
-            "you, or a group of yours, would get the role: somebody else must decide",
+            "you, or a group of yours, would get the role: another user must decide",
         ),
     ]
 
 
 def _not_among(these: str, *, programs: bool = False) -> str:
-    """Return the expression for: whoever decides is none of these, nor in a group among them.
+    """Return CEL: whether the decider is none of these subjects, nor in a group among them.
 
     Args:
-        these: An expression: a list of subjects.
-        programs: ServiceAccounts may be among them.
+        these: CEL: a list of subjects.
+        programs: Whether ServiceAccounts may be among them.
     """
     account = "'system:serviceaccount:' + s.?namespace.orValue('') + ':' + s.name"
     program = f" && !(s.kind == 'ServiceAccount' && {account} == request.userInfo.username)" if programs else ""
@@ -268,7 +268,7 @@ def _not_among(these: str, *, programs: bool = False) -> str:
 
 
 def _automatic(operator: str) -> list[Json]:
-    """Return what lets the operator approve only where an administrator has said which requests."""
+    """Return the policy that lets the operator approve only by a rule of an administrator."""
     told = "(has(object.status.reason) ? object.status.reason : '')"
     listed = f"has(params.data) && has(params.data.{REASONS}) && {told} in params.data.{REASONS}.split('\\n')"
     validations = [
@@ -278,8 +278,8 @@ def _automatic(operator: str) -> list[Json]:
         )
     ]
     place: Json = {"name": APPROVALS, "namespace": marks.SYSTEM_NAMESPACE}
-    # It is there from the installation on, without rules: where it is missing, Deny refuses everybody's decisions,
-    # because parameters come before conditions. What is in it is the operator's, and outlasts the next installation.
+    # The installation creates the parameters without rules: if they are missing, Deny refuses every user's decisions,
+    # because parameters are looked up before conditions. The operator owns their data, which a new installation keeps.
     labels = {marks.MANAGED_BY: marks.MANAGER, OWN_MARK: APPROVALS_MARK}
     nothing = {**PARAM_KIND, "metadata": {**place, "labels": labels}}
     policy = validating(
@@ -296,21 +296,21 @@ def _automatic(operator: str) -> list[Json]:
 
 
 def _rights(subject: Json) -> list[Json]:
-    """Return what the operator, people of tenants, and everybody else may do with requests."""
+    """Return the rights of the operator, of users of tenants, and of all users on requests."""
     plurals = [kind.resource.plural for kind in REQUESTS]
     tenants, roles, cluster = ([kind.resource.plural] for kind in (TenantRequest, RoleRequest, ClusterRoleRequest))
     operator = _role(
         OPERATOR_ROLE,
-        # Of too many that nobody has decided, the newest go.
+        # The operator deletes the newest of too many undecided requests.
         allow([marks.GROUP], plurals, [*READ, "delete"]),
         allow([marks.GROUP], [f"{plural}/status" for plural in plurals], ["update"]),
-        # Owner references that block a request's deletion need this where an admission plugin asks for it.
+        # Owner references that block a request's deletion need this if OwnerReferencesPermissionEnforcement is on.
         allow([marks.GROUP], [f"{plural}/finalizers" for plural in plurals], ["update"]),
         allow([marks.GROUP], ["tenants"], ["create"]),
         allow([RBAC_GROUP], ["clusterrolebindings"], KEEP),
         allow([RBAC_GROUP], ["roles", "clusterroles"], ["get", "bind"]),
     )
-    # Not list: who asks for what is nobody else's to read. Which one somebody may delete, the policy says.
+    # Not list: other users' requests are private. The policy limits which requests a user may delete.
     requester = _role(REQUESTER_ROLE, allow([marks.GROUP], tenants, ["create", "get", "delete"]))
     staff = _role(CLUSTER_REQUESTER_ROLE, allow([marks.GROUP], cluster, ["create", *READ, "delete"]))
     people = _role("tenantry-aggregate-to-view", allow([marks.GROUP], roles, [*READ, "create", "delete"]))
@@ -322,39 +322,42 @@ def _rights(subject: Json) -> list[Json]:
         {**allow([RBAC_GROUP], ["clusterroles"], ["bind"]), "resourceNames": list(OWNERS_MAY_GIVE)},
     )
     owners["metadata"]["labels"]["tenantry.dev/aggregate-to-owner"] = "true"
-    everybody = {"kind": "Group", "name": "system:authenticated", "apiGroup": RBAC_GROUP}
-    all_users = [given(OPERATOR_ROLE, subject), given(REQUESTER_ROLE, everybody)]
-    return [operator, requester, staff, people, owners, *all_users]
+    all_users = {"kind": "Group", "name": "system:authenticated", "apiGroup": RBAC_GROUP}
+    roles_bound = [given(OPERATOR_ROLE, subject), given(REQUESTER_ROLE, all_users)]
+    return [operator, requester, staff, people, owners, *roles_bound]
 
 
 def _role(name: str, *rules: Json) -> Json:
     return cluster_role(name, rules=list(rules))
 
 
-# -- whether it is in force -----------------------------------------------------------------------
+# -- probes ---------------------------------------------------------------------------------------
 
 
 def probes() -> list[tuple[Resource, Json]]:
-    """Return a request of each kind, to be tried without being made.
+    """Return a request of each kind for a dry run.
 
-    A policy is in force a moment after it is made. A mutating one then refuses, for another moment, every object of a
-    kind that is new, because the policies' own list of kinds is not yet in step.
+    A policy is in force a moment after it is created. A mutating policy then refuses, for another moment, every object
+    of a new kind, because the list of kinds of the admission plugin is older.
     """
     meta: Json = {"name": "tenantry-install"}
-    role = {"roleRef": {"kind": "ClusterRole", "name": "view"}, "subjects": [{"kind": "User", "name": "nobody"}]}
-    owners = [{"kind": "User", "name": "nobody"}]
+    role = {
+        "roleRef": {"kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "User", "name": "tenantry-install"}],
+    }
+    owners = [{"kind": "User", "name": "tenantry-install"}]
     return [
-        (TenantRequest.resource, {"metadata": meta, "spec": {"tenant": "nobody", "owners": owners}}),
+        (TenantRequest.resource, {"metadata": meta, "spec": {"tenant": "tenantry-install", "owners": users}}),
         (RoleRequest.resource, {"metadata": {**meta, "namespace": "default"}, "spec": role}),
         (ClusterRoleRequest.resource, {"metadata": meta, "spec": role}),
     ]
 
 
 def is_stamped(answer: Json) -> bool:
-    """Tell whether the API server has written into a request who makes it."""
+    """Return whether the API server has written the requester into a request."""
     return bool(answer["spec"].get("requester", {}).get("name"))
 
 
 def is_early(refusal: str) -> bool:
-    """Tell whether a request was refused only because the policy that writes into it is not in force yet."""
+    """Return whether a request was refused only because its mutating policy is not in force yet."""
     return "There can be a delay" in refusal or f"{STAMPS[0]} is missing" in refusal

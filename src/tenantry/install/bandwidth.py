@@ -1,8 +1,10 @@
-"""Bandwidth as a resource: the API server writes into a pod what its annotations ask for, so that it is counted. Pure.
+"""Bandwidth as a resource: a policy writes the bandwidth annotations of a pod into it as extended resources. Pure.
 
-Kubernetes has no quota key for bandwidth. As extended resources `tenantry.dev/ingress-mbps` and `egress-mbps`, in whole
-megabits a second, a native ResourceQuota counts it (`requests.tenantry.dev/ingress-mbps`), and the scheduler gives it
-out (E09). Source: Kubernetes, "Mutating Admission Policy", "Network Plugins" (traffic shaping), "Extended Resources".
+Kubernetes has no quota key for bandwidth. A native ResourceQuota counts the extended resources
+`tenantry.dev/ingress-mbps` and `egress-mbps`, in whole megabits per second (`requests.tenantry.dev/ingress-mbps`), and
+the scheduler allocates them (E09).
+
+Source: Kubernetes, "Mutating Admission Policy", "Network Plugins" (traffic shaping), "Extended Resources".
 """
 
 from __future__ import annotations
@@ -35,9 +37,9 @@ def bandwidth() -> list[Json]:
 
 
 def _patch(annotation: str, resource: str) -> str:
-    """Return the patch that asks for one direction; extended resources are requested as they are limited."""
+    """Return the patch for one direction; requests and limits of an extended resource must be equal."""
     value = f"object.metadata.annotations['{annotation}']"
-    # A part of a megabit counts as a whole one.
+    # Rounded up to a whole megabit.
     megabits = f"string((quantity({value}).asInteger() + 999999) / 1000000)"
     at = "/spec/containers/0/resources"
     steps: list[str] = []
@@ -49,5 +51,5 @@ def _patch(annotation: str, resource: str) -> str:
             ),
             f'[JSONPatch{{op: "add", path: "{at}/{side}/" + jsonpatch.escapeKey("{resource}"), value: {megabits}}}]',
         ]
-    # What is no quantity is refused by the network plugin, and has nothing to be counted.
+    # The network plugin refuses a value that is not a quantity.
     return f"'{annotation}' in object.metadata.annotations && isQuantity({value}) ? {' + '.join(steps)} : []"

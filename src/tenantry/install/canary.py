@@ -1,7 +1,7 @@
-"""By what an installation sees that the API server goes by the policies that were just written: pure.
+"""The policy that shows an installation that the API server enforces the policies that were just written. Pure.
 
-It takes up to two seconds until it does, and until then lets pass what they refuse. It takes policies in together, so
-one that is written last and seen to refuse says that all others are in force. What it refuses, nobody wants.
+That takes up to two seconds, in which the API server accepts what they refuse. It loads all policies together: once the
+policy that was written last refuses, all are in force. It refuses only an object that no user needs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PROBED = Resource("", "v1", "configmaps", "ConfigMap")
 
 
 def canary(objects: Sequence[Json]) -> list[Json]:
-    """Return the policy and its binding; which objects it stands for is in its message.
+    """Return the policy and its binding; its message has a digest of the objects that it stands for.
 
     Args:
         objects: Everything else that is installed.
@@ -39,21 +39,21 @@ def canary(objects: Sequence[Json]) -> list[Json]:
 
 
 def is_policy(value: Json) -> bool:
-    """Tell whether an object is one that the API server has to take in."""
+    """Return whether an object is a policy or binding that validates."""
     return str(value["kind"]).startswith("ValidatingAdmissionPolicy")
 
 
 def is_canary(value: Json) -> bool:
-    """Tell whether an object is part of the canary."""
+    """Return whether an object is part of the canary."""
     return value["metadata"]["name"] == NAME
 
 
 def probe() -> Json:
-    """Return what it refuses."""
+    """Return the object that it refuses."""
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME}}
 
 
 def told_by(objects: Sequence[Json]) -> str:
-    """Return what the API server says once it goes by the policies; "" where no canary is among the objects."""
+    """Return the API server's message once the policies are in force; "" if no canary is among the objects."""
     policies = [value for value in objects if is_canary(value) and value["kind"] == "ValidatingAdmissionPolicy"]
     return policies[0]["spec"]["validations"][0]["message"] if policies else ""

@@ -1,4 +1,4 @@
-"""The policies on claims that look beyond the rules: the default StorageClass, and what becomes of volumes. Pure.
+"""The policies on claims beyond the rules: the default StorageClass, and reclaim policies. Pure.
 
 Source: Kubernetes, "Mutating Admission Policy", "Validating Admission Policy" (parameter resources), "Storage Classes".
 """
@@ -26,9 +26,9 @@ _NAMED = (
     "has(object.spec.storageClassName) && (!has(object.metadata.managedFields) || object.metadata.managedFields.exists("
     "m, has(m.fieldsV1) && 'f:spec' in m.fieldsV1 && 'f:storageClassName' in m.fieldsV1['f:spec']))"
 )
-"""CEL: whoever makes the claim names a class.
+"""CEL: the author of the claim names a class.
 
-Kubernetes' own plugin for the default one has been there before, but what it writes is nobody's field yet.
+Kubernetes' own admission plugin for the default class runs before, but its value has no entry in managedFields yet.
 """
 
 
@@ -38,7 +38,7 @@ def everything() -> list[Json]:
 
 
 def _default() -> list[Json]:
-    """Return what gives claims that name no StorageClass the one of the rules."""
+    """Return the policy that gives claims without a StorageClass the default of the rules."""
     chosen = f"variables.chosen[{quoted(DEFAULT)}].value"
     patch = (
         f"!({_NAMED}) && {quoted(DEFAULT)} in variables.chosen"
@@ -58,10 +58,10 @@ def _default() -> list[Json]:
 
 
 def _reclaimed(section: str) -> list[Json]:
-    """Return what keeps claims from classes whose volumes stay when the claims go.
+    """Return the policy that refuses classes whose volumes outlive their claims.
 
-    Its parameters are the StorageClasses themselves, each by itself: what one says holds at once, also while the
-    operator is down. Which policies a namespace may have stands on the namespace, where it is not the usual.
+    Its parameters are the StorageClasses themselves, so that a change holds at once, also while the operator is down.
+    A label of the namespace has the allowed reclaim policies, unless they are the standard.
     """
     mark = reclaim_mark(section)
     enforced = section == "enforce"

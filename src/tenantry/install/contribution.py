@@ -1,4 +1,4 @@
-"""What contributed nodes may do before they are nodes, and who says whose a node is. Pure.
+"""The rights of contributed nodes before they join, and the policy on the labels of their owner. Pure.
 
 Source: Kubernetes, "TLS bootstrapping", "Authenticating with Bootstrap Tokens".
 """
@@ -27,7 +27,7 @@ def everything(subject: Json) -> list[Json]:
     """
     return [
         _given(JOIN, "system:node-bootstrapper", contribution.GROUP),
-        # A node's next certificate is its own matter, and approved by Kubernetes.
+        # Kubernetes approves the renewal of a node's own certificate.
         _given(RENEW, "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", "system:nodes"),
         *_labels(subject),
     ]
@@ -44,7 +44,7 @@ def _given(name: str, role: str, group: str) -> Json:
 
 
 def _labels(subject: Json) -> list[Json]:
-    """Return what keeps kubelets from saying whose their node is and where it stands (E19)."""
+    """Return the policy that keeps kubelets from setting the owner and the place of their node (E19)."""
     keys = ", ".join(f"'{key}'" for key in marks.OF_CONTRIBUTIONS)
 
     def of(what: str) -> str:

@@ -1,6 +1,6 @@
-"""Fairness at the API server from the first moment on, also while no operator runs (H06). Pure.
+"""Fairness at the API server from the installation on, also while no operator runs (H06). Pure.
 
-What it is, and why: `controllers/fairness/desired.py`; the operator keeps it as an administrator decides.
+The levels are explained in `controllers/fairness/desired.py`; the operator keeps them as TenancyDefaults define.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ COMPONENTS_PRECEDENCE = 790
 
 _COMPONENTS = ("system:kube-proxy", "system:kube-dns")
 _LOCAL_COMPONENTS = ("tenantry:kwok",)
-"""What plays the nodes of a local cluster."""
+"""The simulator of nodes in a local cluster."""
 
 
 def everything(subject: Json) -> list[Json]:
-    """Return what every cluster gets.
+    """Return the levels and FlowSchemas of every cluster.
 
     Args:
         subject: The operator, as RBAC names it; a User is that of a local cluster.
     """
     names = (*_COMPONENTS, *(_LOCAL_COMPONENTS if subject["kind"] == "User" else ()))
-    # Some have users of their own, where they are not pods of kube-system.
+    # Some distributions run them as users of their own instead of as pods of kube-system.
     components = desired.flow_schema(
         COMPONENTS,
         level_name="system",

@@ -1,4 +1,4 @@
-"""What keeps a tenant within its own namespaces although it may write in them: the API server refuses the rest. Pure.
+"""The policies that keep tenants from changing the objects that Tenantry creates in their namespaces. Pure.
 
 Source: Kubernetes, "Validating Admission Policy".
 """
@@ -29,10 +29,10 @@ def guards(subject: Json) -> list[Json]:
 
 
 def _made(subject: Json) -> list[Json]:
-    """Return what protects the objects that Tenantry makes in a namespace.
+    """Return the policy that protects the objects that Tenantry creates in a namespace.
 
-    They are known by their names, and what a request gave by its mark, which tenants can neither set nor take away.
-    What an audit found is always Tenantry's.
+    They are known by their names, and bindings of granted requests by their mark, which tenants can neither set nor
+    remove. IsolationReports are always Tenantry's.
     """
     rules = [
         rule(group, resources, "CREATE", "UPDATE", "DELETE")
@@ -43,12 +43,12 @@ def _made(subject: Json) -> list[Json]:
             (REPORTS.group, [REPORTS.plural]),
         )
     ]
-    # A deletion has no object, and one of a collection names none in the request.
+    # A deletion has no object, and the deletion of a collection has no name in the request.
     which = "(object != null ? object : oldObject).metadata.name"
     granted = f"(oldObject != null && '{REQUEST_UID}' in oldObject.?metadata.labels.orValue({{}}))"
     reported = f"request.resource.resource == '{REPORTS.plural}'"
     ours = f"({which}.startsWith('tenantry-') || {granted} || {reported})"
-    # In one expression, because all conditions are evaluated, and to ask what somebody may do is what costs.
+    # One expression, because all conditions are evaluated, and a check of the user's rights is the expensive part.
     asked = f"!({by(subject)}) && {ours} && !{KUBERNETES} && !{ADMINISTER}"
     conditions = {"of-ours-and-not-by-an-administrator": asked}
     request = f"RoleRequest '\" + oldObject.metadata.labels[?'{REQUEST}'].orValue('') + \"'"

@@ -1,8 +1,7 @@
-"""The policy that no host has two tenants. Pure.
+"""The policy that refuses a host that another tenant has. Pure.
 
-Its parameters are the ConfigMaps of the register, each by itself: a host is refused if it stands in one as another's,
-or lies below a wildcard of another's, or is a wildcard above a host of another's. Source: Kubernetes, "Validating
-Admission Policy".
+Its parameters are the ConfigMaps of the register, each evaluated by itself: a host is refused if another tenant has it,
+a wildcard above it, or a host below it if it is a wildcard. Source: Kubernetes, "Validating Admission Policy".
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Json = dict[str, Any]
 HOSTS = "tenantry-hosts"
 
 MOST_HOSTS, MOST_WILDCARDS = 500, 16
-"""Of one object: each wildcard is compared with all hosts that there are, and nobody is to keep the API server busy."""
+"""Limits of one object: each wildcard is compared with all registered hosts, which costs the API server time."""
 
 _LINE, _FIELD = (f"'{each}'".replace("\n", "\\n") for each in (LINE, FIELD))
 _ENDS = f"h.substring(1) + {_FIELD}"
@@ -46,7 +45,7 @@ def everything() -> list[Json]:
     register: Json = {
         "namespace": marks.SYSTEM_NAMESPACE,
         "selector": {"matchLabels": {OWN_MARK: HOSTS_MARK}},
-        "parameterNotFoundAction": "Allow",  # nobody has a host
+        "parameterNotFoundAction": "Allow",  # no tenant has a host
     }
     return [_policy(), binding(HOSTS, paramRef=register)]
 
@@ -55,8 +54,8 @@ def _policy() -> Json:
     def overlaps(lies: str) -> str:
         return f"variables.held.exists(k, {lies} && !variables.held[k].startsWith(variables.mine))"
 
-    # In the register a wildcard is without its *; it stands for any number of labels, as in the Gateway API. Hosts are
-    # lines, found by their length: only for the few wildcards all of them are gone over.
+    # The register stores a wildcard without its *; it matches any number of labels, as in the Gateway API. Hosts are
+    # lines, grouped by their length: only a wildcard is compared with all of them.
     of_wildcards = f"h.startsWith('*.') ? {overlaps(_OVERLAP)} : {overlaps('h.endsWith(k)')}"
     above = (
         f"variables.held.exists(k, variables.held[k].contains({_ENDS}) && variables.held[k].split({_LINE})"

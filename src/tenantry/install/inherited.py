@@ -1,4 +1,4 @@
-"""What keeps inherited objects as their source is: a policy in the API server, and the operator's rights. Pure.
+"""The policies that keep copies equal to the object that they are inherited from, and the operator's rights. Pure.
 
 Source: Kubernetes, "Validating Admission Policy" and "Using RBAC Authorization" (aggregated ClusterRoles).
 """
@@ -24,7 +24,7 @@ READERS = "tenantry-inheriting"
 OPERATOR_INHERITS = "tenantry-operator-inherits"
 SEVEN = "tenantry-operator-inherits-seven"
 AGGREGATED = "tenantry.dev/aggregate-to-operator"
-"""On a ClusterRole: what it allows, the operator may do. For kinds beyond the seven."""
+"""On a ClusterRole: the operator gets its rights, for kinds beyond the seven."""
 
 _COPY = [*READ, "create", "update", "patch", "delete"]
 _MARK = f"'{marks.INHERITED_FROM}'"
@@ -40,7 +40,7 @@ SCALED = (
     Resource("apps", "v1", "statefulsets", "StatefulSet"),
     Resource("", "v1", "replicationcontrollers", "ReplicationController"),
 )
-"""What Kubernetes itself has that is scaled, and can be inherited."""
+"""Kubernetes' kinds that can be scaled and inherited."""
 
 FIELDS: dict[str, Resource] = {
     "roles": inheritance.ROLES,
@@ -51,7 +51,7 @@ FIELDS: dict[str, Resource] = {
     "configMaps": inheritance.CONFIG_MAPS,
     "serviceAccounts": inheritance.SERVICE_ACCOUNTS,
 }
-"""The fields of spec.inheritance, and the kinds that they are about."""
+"""Field of spec.inheritance to its kind."""
 
 
 def everything(subject: Json) -> list[Json]:
@@ -72,7 +72,7 @@ def _rights(subject: Json) -> list[Json]:
     seven = [
         allow([""], ["secrets", "configmaps", "serviceaccounts", "limitranges"], _COPY),
         allow(["networking.k8s.io"], ["networkpolicies"], _COPY),
-        # A copy gives in the child what its source gives in the parent, and the operator holds none of it itself.
+        # A copied Role grants what its source grants in the parent, which the operator does not hold itself.
         allow([RBAC_GROUP], ["roles"], [*_COPY, "escalate", "bind"]),
         allow([RBAC_GROUP], ["rolebindings"], _COPY),
         allow([marks.GROUP], ["tenancydefaults"], READ),
@@ -88,7 +88,7 @@ def _rights(subject: Json) -> list[Json]:
 
 
 def _guard(subject: Json) -> Json:
-    """Return the policy by which nobody edits a copy, nor makes one that looks like it (E06)."""
+    """Return the policy that refuses edits of copies, and objects that look like copies (E06)."""
     about = rule("*", ["*", "*/status", "*/finalizers"], "CREATE", "UPDATE", "DELETE")
     conditions = {
         "not-kubernetes-keeping-house": f"!{CONTROL_PLANE}",
@@ -102,17 +102,17 @@ def _guard(subject: Json) -> Json:
         conditions=conditions,
         where=IN_TENANTS,
     )
-    # Looked for on what is there and on what is to be.
+    # Kubernetes evaluates the selector on the old and the new object.
     marked = exists(marks.INHERITED_FROM)
     policy["spec"]["matchConstraints"]["objectSelector"] = marked
     return policy
 
 
 def _scaled(kind: Resource, subject: Json) -> list[Json]:
-    """Return the policy by which nobody scales a copy of a workload, and its binding (E06).
+    """Return the policy that refuses to scale copies of a workload, and its binding (E06).
 
-    A Scale has no labels of what it is of. So the policy's parameters are the copies in the namespace, each by itself.
-    Kubernetes' own autoscaler is asked, too: what it goes by a tenant may write.
+    A Scale does not have the labels of its workload. So the parameters of the policy are the copies in the namespace.
+    The policy also applies to Kubernetes' own autoscaler, because tenants write its objects.
     """
     name = f"{SCALES}-{kind.plural}"
     source = f"params.metadata.labels[{_MARK}]"
@@ -134,7 +134,7 @@ def _scaled(kind: Resource, subject: Json) -> list[Json]:
 
 def _told() -> str:
     def what(of: str) -> str:
-        # A collection that is deleted has no name in the request, and one that the server names has none yet.
+        # The deletion of a collection has no name in the request, nor has an object with a generated name yet.
         return f"request.kind.kind + \" '\" + (has({of}.metadata.name) ? {of}.metadata.name : '') + \"'"
 
     child = f"'{marks.SUBNAMESPACE}' in namespaceObject.metadata.labels"
@@ -152,9 +152,9 @@ def _told() -> str:
 
 
 def _readers(subject: Json) -> Json:
-    """Return the policy by which nobody reads, by way of a child of their own, what they cannot read in the parent.
+    """Return the policy that keeps users from reading, through inheritance, what they cannot read in the parent.
 
-    A check of somebody's rights costs a third of what one expression may: each has an expression of its own.
+    A check of rights costs a third of the limit of one expression, so each kind has an expression of its own.
     """
     resource = Subnamespace.resource
     inherits = "object.spec.inheritance"

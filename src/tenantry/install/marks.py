@@ -1,8 +1,8 @@
-"""What keeps Tenantry's marks, and the namespaces that carry them, from everybody but administrators. Pure.
+"""The policies by which only administrators write Tenantry's marks, and the namespaces that carry them. Pure.
 
-Tenantry goes by labels and annotations: whose a namespace is, what is inherited, who comes back after a suspension. Who
-writes them decides, so tenants do not, through no verb and no subresource, nor by way of a controller of Kubernetes'
-that copies them from a template. It holds when the operator is down.
+Labels and annotations decide which tenant owns a namespace, what is inherited, and which subjects a suspension
+restores. So tenants may not write them, with any verb or subresource, nor through a controller of Kubernetes that
+copies them from a template. The policies hold while the operator is down.
 
 Source: Kubernetes, "Validating Admission Policy"; DESIGN section 4 (protected marks).
 """
@@ -31,10 +31,10 @@ CLUSTERS_OWN = (
     "resourceclaims/status",
     "resourcequotas/status",
 )
-"""What only the cluster's machinery writes: on which node a pod is, addresses, volumes, devices, what is in use."""
+"""Written by the cluster's own components only: the node of a pod, addresses, volumes, devices, usage."""
 
 MOST = 1000
-"""How many labels, annotations or owners an object in a tenant's namespace has at most."""
+"""The most labels, annotations or owners of an object in a tenant's namespace."""
 
 
 def protection(subject: Json) -> list[Json]:
@@ -47,30 +47,30 @@ def protection(subject: Json) -> list[Json]:
 
 
 def is_ours(key: str) -> str:
-    """Return the expression for: a key is one of Tenantry's, be it the users' to set."""
+    """Return CEL: whether a key is one of Tenantry's, including those that users may set."""
     return f"({key}.startsWith('{marks.GROUP}/') || {key}.contains('.{marks.GROUP}/'))"
 
 
 def is_protected(key: str) -> str:
-    """Return the expression for `marks.is_protected`."""
+    """Return `marks.is_protected` as CEL."""
     users = ", ".join(f"'{mark}'" for mark in sorted(marks.USER_MARKS))
     return f"(({is_ours(key)} || {key}.startsWith('{marks.POD_SECURITY}/')) && !({key} in [{users}]))"
 
 
 def _map(of: str, field: str) -> str:
-    """Return the expression for labels or annotations, empty where there are none or no such object."""
+    """Return CEL: the labels or annotations of an object; empty if there are none, or no object."""
     return f"({of} == null ? {{}} : {of}.?metadata.{field}.orValue({{}}))"
 
 
 def _any(of: str, of_key: str) -> str:
-    """Return the expression for: one of an object's labels or annotations has a key (`k`) that is so."""
+    """Return CEL: whether a condition on the key `k` holds for a label or annotation of an object."""
     return " || ".join(f"{_map(of, field)}.exists(k, {of_key})" for field in ("labels", "annotations"))
 
 
 def _many(of: str) -> str:
-    """Return the expression for: an object has too much to look through.
+    """Return CEL: whether an object has too many labels, annotations or owners to evaluate.
 
-    An expression that costs too much refuses the request, an administrator's too, so that nobody could end the object.
+    An expression over the cost limit refuses the request, also an administrator's, who could not delete the object.
     """
     return " || ".join(
         [
@@ -92,9 +92,9 @@ def _few() -> Json:
 
 
 def _touched(of_key: str) -> dict[str, str]:
-    """Return variables: the keys of labels and of annotations that are so, and are set, changed or removed.
+    """Return variables: the keys of labels and annotations for which a condition holds, and that the request changes.
 
-    None where there are too many, which is refused anyway: to filter n of them takes n² steps.
+    Empty if there are too many, which is refused anyway: to filter n of them takes n² steps.
     """
     made: dict[str, str] = {}
     many = f"{_many('object')} || {_many('oldObject')}"
@@ -112,8 +112,8 @@ def _untouched(unless: str, why: str) -> list[Json]:
     """Return the validations of `_touched`.
 
     Args:
-        unless: An expression: when they hold anyway.
-        why: An expression: what people are told behind the key.
+        unless: CEL: whether they hold anyway.
+        why: CEL: the end of the message, after the key.
     """
     return [
         says(
@@ -131,17 +131,17 @@ def _untouched(unless: str, why: str) -> list[Json]:
 def _inside(subject: Json) -> Json:
     """Return the policy on everything in tenants' namespaces.
 
-    It is asked at each write there, so it is one, with one condition that ends early: what has no marks pays for that
-    alone.
+    Every write there evaluates it, so it is one policy with one condition, which is false early for objects without
+    marks.
     """
-    # The network plugin reads it when the pod starts, and what it asks for was counted when the pod was made.
+    # The network plugin reads the annotation when the pod starts, and the quota counted it when the pod was created.
     fixed = (
         f"(request.operation == 'UPDATE' && request.resource.resource == 'pods' && k in [{_quoted(sorted(BANDWIDTH))}])"
     )
     of_key = f"({is_protected('k')} || {fixed})"
     marked = f"{_any('object', of_key)} || {_any('oldObject', of_key)}"
-    # Their updates copy nothing from what people write, and must go on whatever an object carries. What they make is
-    # made from templates; but endpoints carry the labels of a Service, which may be inherited.
+    # Updates by Kubernetes copy nothing from tenants' objects, and must pass whatever an object carries. Its new objects
+    # come from templates; but endpoints have the labels of their Service, which may be inherited.
     by_kubernetes = (
         f"({KUBERNETES}"
         " && (request.operation == 'UPDATE' || request.resource.resource in ['endpoints', 'endpointslices']))"
@@ -156,8 +156,7 @@ def _inside(subject: Json) -> Json:
         says(
             f"!({_clusters_own()}) || {_may_anywhere()}",
             "request.resource.resource + (has(request.subResource) ? '/' + request.subResource : '')"
-            " + ' is written by the cluster alone: whoever may not write it in kube-system may not in a namespace of a'"
-            " + ' tenant'",
+            " + ' is written by the cluster alone: it takes the right to write it in kube-system'",
             told=True,
         ),
         *_untouched(
@@ -182,7 +181,7 @@ def _inside(subject: Json) -> Json:
 
 
 def _inherited() -> str:
-    """Return the expression for: the policy on what is inherited refuses it, and says where to change it."""
+    """Return CEL: whether the policy on inherited objects refuses the request, with a better message."""
     labels = " || ".join(f"'{marks.INHERITED_FROM}' in {_map(of, 'labels')}" for of in ("object", "oldObject"))
     return f"(!has(request.subResource) && !{KUBERNETES} && ({labels}))"
 
@@ -192,7 +191,7 @@ def _quoted(words: list[str] | tuple[str, ...]) -> str:
 
 
 def _holds(of: str) -> str:
-    """Return the expression for: an object would hold the end of something of Tenantry's, with a finalizer of its own.
+    """Return CEL: whether an object would block the deletion of an object of Tenantry's, with a finalizer of its own.
 
     Source: Kubernetes, "Garbage Collection" (foreground deletion waits for dependents that block it).
     """
@@ -206,12 +205,12 @@ def _holds(of: str) -> str:
 
 
 def _clusters_own() -> str:
-    """Return the expression for: it is a write of what only the cluster's machinery, or Tenantry's, writes."""
+    """Return CEL: whether the request writes a resource that only the cluster, or Tenantry, writes."""
     both = [name.partition("/") for name in CLUSTERS_OWN]
     whole = [name for name, _, subresource in both if not subresource]
     of_binding = [name for name, _, subresource in both if subresource == "binding"]
     of_status = [name for name, _, subresource in both if subresource == "status"]
-    # Who decides a request is checked by policies of its own.
+    # Decisions on requests have policies of their own.
     decided = [kind.resource.plural for kind in REQUESTS]
     resource = "request.resource.resource"
     return (
@@ -224,7 +223,7 @@ def _clusters_own() -> str:
 
 
 def _may_anywhere() -> str:
-    """Return the expression for: it is somebody of the cluster's, as a scheduler or the controller of an Ingress.
+    """Return CEL: whether the user is a component of the cluster, as a scheduler or an ingress controller.
 
     A right that is given in a tenant's namespace, however wide, does not reach kube-system.
     """
@@ -240,9 +239,9 @@ def _may_anywhere() -> str:
 
 
 def _namespaces(subject: Json) -> Json:
-    """Return the policy on namespaces that are Tenantry's, or would look as if they were.
+    """Return the policy on namespaces that are Tenantry's, or would look like it.
 
-    No namespaceSelector: it would look at the labels that a request leaves, not at those that it takes away.
+    No namespaceSelector: it would see the labels after the request, without those that the request removes.
     """
 
     def ours(of: str) -> str:
@@ -250,7 +249,7 @@ def _namespaces(subject: Json) -> Json:
         marked = f"{_many(of)} || {_any(of, is_ours('k'))}"
         return f"({of} != null && (({of}.?metadata.name.hasValue() && {named}) || {marked}))"
 
-    # The end of a namespace is theirs: the garbage collector's and the namespace controller's.
+    # The garbage collector and the namespace controller delete namespaces.
     by_kubernetes = f"({KUBERNETES} && request.operation != 'CREATE')"
     asked = f"!({by(subject)}) && ({ours('object')} || {ours('oldObject')}) && !{by_kubernetes} && !{ADMINISTER}"
     which = "\"namespace '\" + oldObject.metadata.name + \"' is Tenantry's: "

@@ -1,6 +1,6 @@
-"""What keeps a tenant's own NetworkPolicies from opening it: the API server refuses those that would. Pure.
+"""The policies that refuse a tenant's own NetworkPolicies if they would open it to others. Pure.
 
-Policies add up: one that opens is enough, so each is looked at by itself. Source: Kubernetes, "Network Policies".
+NetworkPolicies add up: one that opens is enough, so each is checked by itself. Source: Kubernetes, "Network Policies".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PLUGIN_GROUPS = (
     "policy.networking.k8s.io",
     "projectcalico.org",
 )
-"""API groups of kinds that open or close pods beside NetworkPolicy."""
+"""API groups of network plugins with kinds that act like NetworkPolicy."""
 
 _CONFINED = {
     "matchExpressions": [
@@ -46,9 +46,9 @@ def everything(subject: Json) -> list[Json]:
 
 
 def _policies(other: Named) -> list[Json]:
-    """Return what every rule of a tenant's own NetworkPolicies must say: with whom, and of its own tree.
+    """Return the policy by which every rule of a tenant's NetworkPolicies names peers, and only of its own tree.
 
-    That both sides have to open is what keeps a parent out of a Subtenant: the ingress there is written there.
+    A parent does not reach a Subtenant, because both sides have to allow it, and the ingress is in the Subtenant.
     """
     variables = {
         "cidrs": (
@@ -70,7 +70,7 @@ def _policies(other: Named) -> list[Json]:
         )
         for field, peers in (("ingress", "from"), ("egress", "to"))
     ]
-    # One that was there before may still be labelled, and be deleted in the foreground.
+    # An older NetworkPolicy may still get labels, and be deleted in the foreground.
     says_something_new = "request.operation == 'CREATE' || object.spec != oldObject.spec"
     policy = validating(
         POLICIES,
@@ -84,7 +84,7 @@ def _policies(other: Named) -> list[Json]:
 
 
 def _has_own(key: str) -> str:
-    """Return whether a namespaceSelector is bound to the namespace's own value of a label."""
+    """Return CEL: whether a namespaceSelector selects the namespace's own value of a label."""
     given = "p.namespaceSelector.matchLabels"
     return f"'{key}' in {given} && '{key}' in {_LABELS} && {given}['{key}'] == {_LABELS}['{key}']"
 
@@ -100,7 +100,7 @@ def _told(field: str, peers: str) -> str:
 
 
 def _plugins(other: Named) -> list[Json]:
-    """Return what keeps a tenant from the kinds of network plugins, which open as NetworkPolicies do."""
+    """Return the policy that refuses the kinds of network plugins, which open as NetworkPolicies do."""
     about = {
         "apiGroups": list(PLUGIN_GROUPS),
         "apiVersions": ["*"],

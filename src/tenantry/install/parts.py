@@ -1,8 +1,9 @@
-"""The policies by which parts of nodes hold: pods of a part keep within it, and nobody else comes near. Pure.
+"""The policies that enforce parts of nodes: pods of a part stay within it, and no other pod runs there. Pure.
 
-What a container may take at most, its limits, is written into it as resources of its namespace's part. So the scheduler
-itself lets no more pods onto a node than the part holds, and the kubelet lets none take more than it said. Source:
-Kubernetes, "Mutating Admission Policy", "Extended Resources", "Taints and Tolerations".
+A mutating policy writes the limits of a container into it as resources of its namespace's part. So the scheduler puts
+no more pods on a node than the part holds, and kubelet enforces the limits.
+
+Source: Kubernetes, "Mutating Admission Policy", "Extended Resources", "Taints and Tolerations".
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ _RESOURCES = {CPU_MILLI: "cpu", MEMORY_MIB: "memory"}
 
 
 def _amount(what: str, over: str) -> str:
-    """Return how much of a part the container `c` takes: its limit, and what the sandbox needs besides.
+    """Return CEL: how much of a part the container `c` takes: its limit, and the overhead of the sandbox.
 
-    In whole units, rounded up; a double holds each of them exactly, and what it adds in the last digits must not count.
+    In whole units, rounded up; a double holds each of them exactly, and its rounding in the last digits must not count.
 
     Args:
         what: CPU_MILLI or MEMORY_MIB.
-        over: Whether this one counts for the sandbox; an expression, "" for always.
+        over: CEL: whether the overhead counts for this container; "" for always.
     """
     resource = _RESOURCES[what]
     beside = f"({over} ? variables.over_{resource} : 0.0)" if over else f"variables.over_{resource}"
@@ -59,7 +60,7 @@ def everything(subject: Json) -> list[Json]:
 
 
 def _bound() -> list[Json]:
-    """Return what binds pods to their namespace's part (E20)."""
+    """Return the policy that binds pods to their namespace's part (E20)."""
     selector = (
         f"[has(object.spec.nodeSelector) ? JSONPatch{{op: 'add', path: '/spec/nodeSelector/' +"
         f" jsonpatch.escapeKey(variables.mine + '{PART_OPEN}'), value: 'true'}}"
@@ -72,7 +73,7 @@ def _bound() -> list[Json]:
         f" : [JSONPatch{{op: 'add', path: '/spec/tolerations/-', value: {toleration}}}]"
     )
     takes = [_takes(among, what) for among in (_CONTAINERS, _FIRST) for what in _RESOURCES]
-    # Again, once Kubernetes has put in what the sandbox needs that another policy has chosen.
+    # Evaluated again after Kubernetes has added the overhead of a sandbox that another policy has chosen.
     policy = mutating(
         PODS,
         [NEW_PODS],
@@ -86,8 +87,8 @@ def _bound() -> list[Json]:
 
 
 def _takes(among: str, what: str) -> str:
-    """Return the patch by which containers take of the part what their limits are."""
-    # As for the scheduler: the sandbox comes to the containers together, or to the largest one that runs before them.
+    """Return the patch that writes the limits of containers as resources of the part."""
+    # As the scheduler counts it: the overhead is added to the containers together, or to the largest init container.
     amount = _amount(what, "i == 0" if among == _CONTAINERS else "")
     limited = f"'{_RESOURCES[what]}' in c.?resources.limits.orValue({{}})"
     path = f"'/resources/' + jsonpatch.escapeKey(variables.mine + '{what}')"
@@ -101,7 +102,7 @@ def _takes(among: str, what: str) -> str:
 
 
 def _kept() -> list[Json]:
-    """Return what sees that pods keep within their part, whatever came after it was put in (E20)."""
+    """Return the policies that refuse pods outside of their part, whatever other mutating policies do (E20)."""
     containers, first = f"object.spec.{_CONTAINERS}", f"object.spec.?{_FIRST}.orValue([])"
     limits = "c.?resources.limits"
     some = f"quantity({limits}[k].orValue('0')).isGreaterThan(quantity('0'))"
@@ -125,7 +126,7 @@ def _kept() -> list[Json]:
         [
             says(
                 "variables.limited",
-                "each container must have limits of cpu and memory: they are what it takes of the part of a node that"
+                "each container must have limits of cpu and memory: they are its share of the part of a node that"
                 " pods of this namespace run in",
             ),
             says(
@@ -153,7 +154,7 @@ def _kept() -> list[Json]:
 
 
 def _nodes(subject: Json) -> list[Json]:
-    """Return what keeps the marks of parts on nodes from everybody but the operator and administrators (E20)."""
+    """Return the policy that lets only the operator and administrators mark parts on nodes (E20)."""
 
     def labels(what: str) -> str:
         ours = f"k == '{PARTS}' || k.contains('{PART_SUFFIX}')"

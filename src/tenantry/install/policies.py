@@ -1,4 +1,4 @@
-"""Policies that the API server carries out itself: they hold when the operator is down. Pure.
+"""The policies of suspension, which hold while the operator is down. Pure.
 
 Source: Kubernetes, "Validating Admission Policy".
 """
@@ -16,8 +16,8 @@ Json = dict[str, Any]
 SUSPENDED = "tenantry-suspended"
 CLOSABLE = "tenantry-closable"
 
-# Kubernetes' own components go on keeping what is there, but neither they make anything that runs, nor does anybody
-# get a new token: not even a kubelet for a pod that runs already.
+# Kubernetes' own components go on maintaining existing objects, but they create nothing that runs, and no user gets a
+# new token: not even a kubelet for a running pod.
 _MAKES = (
     "(request.operation == 'CREATE' && request.resource.resource in ['pods', 'jobs'] && !has(request.subResource))"
     " || (request.resource.resource == 'serviceaccounts' && has(request.subResource)"
@@ -31,7 +31,7 @@ def suspended(subject: Json) -> list[Json]:
     Args:
         subject: The operator, as RBAC names it.
     """
-    # Without the scope it would be about every cluster-scoped object too: a namespaceSelector never skips those.
+    # The scope excludes cluster-scoped objects, which a namespaceSelector never skips.
     everything = {**rule("*", ["*/*"], "*"), "scope": "Namespaced"}
     told = (
         f"\"Tenant '\" + namespaceObject.metadata.labels['{marks.TENANT}'] + \"' is suspended:"
@@ -48,10 +48,10 @@ def suspended(subject: Json) -> list[Json]:
 
 
 def closable(subject: Json) -> list[Json]:
-    """Return the policy that keeps RoleBindings such that they can be closed by a suspension, and end (E02, E05).
+    """Return the policy that keeps RoleBindings small enough for a suspension to close them (E02, E05).
 
-    Closing one moves its subjects into an annotation. Without this an owner could fill the annotations (Kubernetes
-    takes 256 KiB of them), or name thousands of subjects, and keep the binding's rights through a suspension.
+    A suspension moves the subjects into an annotation. Otherwise an owner could fill the annotations (Kubernetes
+    allows 256 KiB), or name thousands of subjects, and keep the binding's rights through a suspension.
 
     Args:
         subject: The operator, as RBAC names it.
@@ -69,7 +69,7 @@ def closable(subject: Json) -> list[Json]:
             "metadata.annotations must not be longer than 30000 characters together",
         ),
         says(
-            # It would outlast the deletion of its namespace, with the rights of those whom it names.
+            # The binding would outlast the deletion of its namespace, with the rights of its subjects.
             "!has(object.metadata.finalizers) || object.metadata.finalizers.all(f, oldObject != null"
             " && has(oldObject.metadata.finalizers) && f in oldObject.metadata.finalizers)",
             "metadata.finalizers of a RoleBinding must not be set: it would keep people in a namespace that is being"

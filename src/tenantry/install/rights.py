@@ -1,4 +1,4 @@
-"""Who may do what: the operator's rights, the least that its work needs, and the roles that people get. Pure."""
+"""RBAC: the operator's rights, the least that its work needs, and the roles of owners and administrators. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cluster_role(name: str, **content: object) -> Json:
 
 
 def given(role: str, subject: Json) -> Json:
-    """Return the ClusterRoleBinding that gives somebody a ClusterRole everywhere; it has the role's name."""
+    """Return the ClusterRoleBinding that grants a ClusterRole everywhere; it has the role's name."""
     return {
         "apiVersion": f"{RBAC_GROUP}/v1",
         "kind": "ClusterRoleBinding",
@@ -60,29 +60,28 @@ def operator_role() -> Json:
             ["gateway.networking.k8s.io"], ["gateways", "httproutes", "grpcroutes", "tlsroutes", "listenersets"], READ
         ),
         allow(["gateway.networking.x-k8s.io"], ["xlistenersets"], READ),
-        # A share that was moved is in force at once, not when Kubernetes' quota controller comes to it.
+        # A moved share is in force at once, instead of when Kubernetes' quota controller next syncs it.
         allow([""], ["resourcequotas/status"], ["patch"]),
         allow(["networking.k8s.io"], ["networkpolicies"], KEEP),
         allow(["policy.networking.k8s.io"], ["clusternetworkpolicies"], KEEP),
         allow([RBAC_GROUP], ["rolebindings"], KEEP),
-        # The end of a suspension gives every binding in the namespace its subjects back, whatever role it binds.
+        # The end of a suspension restores the subjects of every binding in the namespace, whatever role it binds.
         allow([RBAC_GROUP], ["roles", "clusterroles"], ["bind"]),
         allow([marks.GROUP], ["sliceclaims"], READ),
         allow([marks.GROUP], ["slices"], KEEP),
         allow([marks.GROUP], ["sliceclaims/status", "slices/status"], ["update"]),
-        # A node becomes a slice's by its labels and taints, and pods of others leave it.
-        # One that its owner takes back is deleted.
+        # Labels and taints make a node part of a slice, pods of others are evicted, withdrawn nodes are deleted.
         allow([""], ["nodes"], [*READ, "patch", "delete"]),
         allow([""], ["pods"], [*READ, "delete"]),
         allow([""], ["pods/eviction"], ["create"]),
-        # The certificates of nodes that their owners contribute.
+        # The certificates of contributed nodes.
         allow(["certificates.k8s.io"], ["certificatesigningrequests"], READ),
         allow(["certificates.k8s.io"], ["certificatesigningrequests/approval"], ["patch"]),
         {
             **allow(["certificates.k8s.io"], ["signers"], ["approve"]),
             "resourceNames": ["kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"],
         },
-        # No node serves under an address of the API server.
+        # The certificate of a node must not name an address of the API server.
         {**allow([""], ["services"], ["get"]), "resourceNames": ["kubernetes"]},
         {**allow(["discovery.k8s.io"], ["endpointslices"], ["get"]), "resourceNames": ["kubernetes"]},
         allow(["node.k8s.io"], ["runtimeclasses"], READ),
@@ -122,7 +121,7 @@ def people_roles() -> list[Json]:
 
 
 def bindings(subject: Json) -> list[Json]:
-    """Return what gives the operator its rights, and everybody a look at the rules that all tenants share.
+    """Return the bindings of the operator's rights, and the right of all users to read the rules that tenants share.
 
     Args:
         subject: The operator, as RBAC names it: a ServiceAccount in a cluster, a User on a local one.
@@ -132,16 +131,16 @@ def bindings(subject: Json) -> list[Json]:
         "resourceNames": [OPERATOR],
     }
     rules = {**allow([marks.GROUP], ["tenancyrules"], ["get"]), "resourceNames": [tenancyrules.NAME]}
-    everybody = {"kind": "Group", "name": "system:authenticated", "apiGroup": RBAC_GROUP}
+    all_users = {"kind": "Group", "name": "system:authenticated", "apiGroup": RBAC_GROUP}
     return [
         *_given_here(OPERATOR, subject, allow(["coordination.k8s.io"], ["leases"], ["create"]), lease),
-        *_given_here("tenantry-shared-rules", everybody, rules),
+        *_given_here("tenantry-shared-rules", all_users, rules),
         given(OPERATOR, subject),
     ]
 
 
 def _given_here(name: str, subject: Json, *rules: Json) -> list[Json]:
-    """Return a Role in Tenantry's own namespace, and the RoleBinding that gives it to somebody."""
+    """Return a Role in Tenantry's own namespace, and the RoleBinding that grants it."""
     metadata: Json = {"name": name, "namespace": marks.SYSTEM_NAMESPACE, "labels": LABELS}
     version = f"{RBAC_GROUP}/v1"
     role = {"apiVersion": version, "kind": "Role", "metadata": dict(metadata), "rules": list(rules)}
@@ -151,7 +150,7 @@ def _given_here(name: str, subject: Json, *rules: Json) -> list[Json]:
 
 
 def flow_schema(subject: Json) -> Json:
-    """Return the FlowSchema that serves the operator beside Kubernetes' own controllers, ahead of everybody's pods."""
+    """Return the FlowSchema that serves the operator beside Kubernetes' own controllers, ahead of pods' requests."""
     kind = str(subject["kind"])
     about = (
         {"serviceAccount": {"name": subject["name"], "namespace": subject["namespace"]}}

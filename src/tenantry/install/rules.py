@@ -1,4 +1,4 @@
-"""The policies by which rules are kept, and what keeps the rules themselves. Pure.
+"""The policies that enforce rules, and those that protect the rules themselves. Pure.
 
 Source: Kubernetes, "Validating Admission Policy" (parameter resources).
 """
@@ -30,7 +30,7 @@ _MARKS = {"enforce": "", "warn": WARN_MARK, "audit": AUDIT_MARK}
 
 
 def everything(subject: Json) -> list[Json]:
-    """Return the policies of all rules and their bindings, and what protects the rules.
+    """Return the policies of all rules and their bindings, and the policies that protect the rules.
 
     Args:
         subject: The operator, as RBAC names it.
@@ -68,13 +68,13 @@ def _policy(target: Target) -> list[Json]:
         for each, action in ACTIONS.items()
     ]
     if templates:
-        # Who writes one is told at once; without rules the pods are refused, and nobody is warned.
+        # The author of a template is warned at once; while there are no rules the pods are refused instead.
         acted.append(bindings(name, aside="templates", missing="Allow", about=templates, validationActions=["Warn"]))
     return [policy, *(each for both in acted for each in both)]
 
 
 def _where_is(target: Target) -> Json:
-    """Return the namespaces that a policy is about."""
+    """Return the selector of the namespaces that a policy is for."""
     marked = [_labelled(target.marked, "Exists")] if target.marked else []
     return {"matchExpressions": [*IN_TENANTS["matchExpressions"], *marked]}
 
@@ -89,18 +89,18 @@ def bindings(
     about: Sequence[Json] = (),
     **more: Json | list[str],
 ) -> list[Json]:
-    """Return what gives a policy the rules of each namespace: its own, else those that all tenants share.
+    """Return the bindings of a policy to the rules of each namespace: its own, else those that tenants share.
 
     Args:
-        name: Of the policy.
+        name: The policy.
         kind: Validating or Mutating.
-        section: Of the rules; those that warn and note are looked at only where there are any.
-        aside: What the bindings are called behind the policy's name, beside others of the section.
-        missing: What comes of a request where there are no rules yet; by default it is refused, by what enforces.
-        about: Which of what the policy is about; see `rule`; by default all of it.
+        section: Of the rules; warn and audit only select namespaces that have such rules.
+        aside: The end of the bindings' names, if the section has others.
+        missing: Deny or Allow, for a request while there are no rules; by default Deny for `enforce`.
+        about: The resources of the policy that they are for; see `rule`; by default all.
         more: Further fields of the spec.
     """
-    # Without rules nothing passes: the operator has not been there yet.
+    # Before the operator has written rules, nothing passes.
     action = missing or ("Deny" if section == ENFORCED else "Allow")
     own: Json = {"name": MAPS[section], "parameterNotFoundAction": action}  # in the namespace of the request
     shared = {**own, "namespace": marks.SYSTEM_NAMESPACE}
@@ -124,10 +124,10 @@ def _where(*expressions: Json) -> Json:
 
 
 def _looser() -> list[Json]:
-    """Return what keeps rules from being looser than those above: a Tenant's, and a Subnamespace's."""
+    """Return the policy that refuses rules that are looser than those above, in Tenants and Subnamespaces."""
     new = "request.operation == 'CREATE' || !has(oldObject.spec.rules) || object.spec.rules != oldObject.spec.rules"
     below, top = (rule(each.group, [each.plural]) for each in (Subnamespace.resource, Tenant.resource))
-    # What is only the standard is a Tenant's to decide otherwise.
+    # A Tenant may loosen the standard.
     ignored = f"object.kind == '{Tenant.resource.kind}' ? {quoted(STANDARD_SOURCE)} : ''"
     problem = looser.problem()
     used = {name: cel for name, cel in forms().items() if f"variables.{name}" in problem}
@@ -143,15 +143,15 @@ def _looser() -> list[Json]:
     params: Json = {"name": MAPS[ENFORCED], "namespace": marks.SYSTEM_NAMESPACE, "parameterNotFoundAction": "Allow"}
     return [
         policy,
-        # Where the operator has not been yet, merging will not loosen anything either.
+        # Before the operator has written rules, merging them loosens nothing either.
         *bindings(LOOSER, missing="Allow", about=[below]),
-        # Without the operator's first word nothing is above a Tenant but what it would merge anyway.
+        # The same for rules of a Tenant: only TenancyDefaults are above.
         binding(LOOSER, called=f"{LOOSER}-tenants", paramRef=params, matchResources={"resourceRules": [top]}),
     ]
 
 
 def _made(subject: Json) -> list[Json]:
-    """Return what keeps people from writing the rules of a namespace."""
+    """Return the policy by which only the operator writes TenancyRules."""
     resource = TenancyRules.resource
     told = says("false", "TenancyRules are Tenantry's: change spec.rules of the Tenant or the Subnamespace")
     house = {

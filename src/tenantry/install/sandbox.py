@@ -1,6 +1,6 @@
-"""The policies that put pods into the cluster's sandbox, and keep what is below from leaving it. Pure.
+"""The policies that put pods into the cluster's sandbox, and keep Subnamespaces from leaving it. Pure.
 
-That pods are in it is seen by a policy of the rules (`policy/sandbox.py`), which holds should this one not be there.
+A policy of the rules (`policy/rules/runtimeclasses.py`) refuses pods outside of it, even if this one is missing.
 Source: Kubernetes, "Mutating Admission Policy", "Runtime Class".
 """
 
@@ -31,9 +31,9 @@ def everything() -> list[Json]:
 
 
 def _put_in() -> list[Json]:
-    """Return what gives pods that name no runtime the sandbox (E14).
+    """Return the policy that gives pods without a runtime the sandbox (E14).
 
-    Kubernetes' own plugin looks at a changed pod again: the runtime's overhead is put in, and counted.
+    Kubernetes' own plugin sees the changed pod again, and adds the runtime's overhead, which quota counts.
     """
     patch = f"{IS_THERE} ? [JSONPatch{{op: 'add', path: '/spec/runtimeClassName', value: {CHOSEN}.value}}] : []"
     policy = mutating(
@@ -49,7 +49,7 @@ def _put_in() -> list[Json]:
 
 
 def _looser() -> list[Json]:
-    """Return what refuses a Subnamespace whose pods were to share a kernel below where none do (E14)."""
+    """Return the policy that refuses Shared in a Subnamespace below a sandboxed namespace (E14)."""
     resource = Subnamespace.resource
     says_so = f"{{}}.?spec.isolation.runtime.orValue('') == '{Runtime.SHARED}'"
     now, before = says_so.format("object"), says_so.format("oldObject")

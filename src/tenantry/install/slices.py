@@ -1,6 +1,6 @@
-"""The policies by which slices hold: pods go where their namespace's slice is, and nobody else gets there. Pure.
+"""The policies that enforce slices: pods run on their namespace's slice, and no other pods run there. Pure.
 
-They go by a label of the namespace, so that a pod is bound before a scheduler sees it, also while the operator is down.
+They read a label of the namespace, so that a pod is bound before a scheduler sees it, also while the operator is down.
 Source: Kubernetes, "Mutating Admission Policy", "Taints and Tolerations".
 """
 
@@ -61,7 +61,7 @@ def everything(subject: Json) -> list[Json]:
 
 
 def _bound() -> list[Json]:
-    """Return what puts pods on their namespace's slice, and sees that they are (E13)."""
+    """Return the policies that put pods on their namespace's slice, and check it (E13)."""
     key = SLICE.replace("/", "~1")
     selector = (
         f"[has(object.spec.nodeSelector) ? JSONPatch{{op: 'add', path: '/spec/nodeSelector/{key}', value: {_NAME}}}"
@@ -89,9 +89,9 @@ def _bound() -> list[Json]:
 
 
 def _tolerations() -> list[Json]:
-    """Return what keeps pods of others from tolerating a slice's nodes, and those given out in parts (E12, E20).
+    """Return the policy that refuses other pods a toleration of slices, and of nodes given out in parts (E12, E20).
 
-    One policy for both: the API server converts a pod anew for each policy that it asks about it.
+    One policy for both: the API server converts a pod for each policy that it evaluates.
     """
     key = "t.?key.orValue('')"
     is_new = (
@@ -99,8 +99,9 @@ def _tolerations() -> list[Json]:
         " || object.spec.tolerations != oldObject.spec.tolerations)"
     )
     of_tenant = f"'{TENANT_UID}' in namespaceObject.?metadata.labels.orValue({{}})"
-    # Whoever tolerates everything tolerates slices, which only agents of the cluster may.
-    some = f"object.spec.tolerations.exists(t, {key} in ['', '{SLICE}', '{PARTS}'])"  # conditions know no namespace
+    # A pod that tolerates everything tolerates slices, which is for agents of the cluster only. Conditions do not see
+    # the namespace.
+    some = f"object.spec.tolerations.exists(t, {key} in ['', '{SLICE}', '{PARTS}'])"
     own = f"namespaceObject.?metadata.labels['{SLICE}'].orValue('')"
     all_own = (
         f"object.spec.tolerations.all(t, {key} == '{SLICE}' ? t.?operator.orValue('Equal') == 'Equal'"
@@ -128,7 +129,7 @@ def _tolerations() -> list[Json]:
 
 
 def _nodes(subject: Json) -> list[Json]:
-    """Return what keeps the marks of nodes from everybody but the operator and administrators, kubelets too (E12)."""
+    """Return the policy by which only the operator and administrators mark nodes; kubelets may not (E12)."""
 
     def of(what: str) -> str:
         labels, notes = f"{what}.?metadata.labels", f"{what}.?metadata.annotations"
@@ -157,7 +158,7 @@ def _nodes(subject: Json) -> list[Json]:
 
 
 def _cleaners(subject: Json) -> list[Json]:
-    """Return what keeps everybody but the node itself from saying that it is clean (E20)."""
+    """Return the policy by which only a node itself reports that it is clean (E20)."""
 
     def of(what: str) -> str:
         notes = f"{what}.?metadata.annotations"
@@ -171,8 +172,8 @@ def _cleaners(subject: Json) -> list[Json]:
         [
             says(
                 "false",
-                f"annotations {CLEANED} and {NODE_AGENT} must be the node's own word: nobody says for another node that"
-                " it is clean",
+                f"annotations {CLEANED} and {NODE_AGENT} may only be written by the node itself: they report that it is"
+                " clean",
             )
         ],
         conditions={"answers-for-another-node": f"{changed} && !({by(subject)}) && !({itself}) && !{ADMINISTER}"},
@@ -181,9 +182,9 @@ def _cleaners(subject: Json) -> list[Json]:
 
 
 def _claims(subject: Json) -> list[Json]:
-    """Return what is wrong with a SliceClaim wherever it stands (E13, X05)."""
+    """Return the policy for all SliceClaims (E13, X05)."""
     resource = SliceClaim.resource
-    # The time of the newest of its field managers is the time of this very write: CEL has no clock.
+    # CEL has no clock: the time of the newest entry of managedFields is the time of this write.
     in_future = (
         "object.metadata.managedFields.all(f, !has(f.time) || timestamp(object.spec.expiresAt) > timestamp(f.time))"
     )
@@ -208,9 +209,9 @@ def _claims(subject: Json) -> list[Json]:
 
 
 def _grace(subject: Json) -> list[Json]:
-    """Return what keeps grace periods below what an administrator allows (E12); a claim that has one keeps it.
+    """Return the policy that bounds grace periods (E12); a claim that has one keeps it.
 
-    Where the operator has not written yet what is allowed, its condition says what is wrong.
+    Before the operator has written the bound, the condition of the claim reports a longer period.
     """
     resource = SliceClaim.resource
     place: Json = {"name": LIMITS_MAP, "namespace": SYSTEM_NAMESPACE, "parameterNotFoundAction": "Allow"}

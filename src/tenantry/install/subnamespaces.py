@@ -1,4 +1,4 @@
-"""What the API server itself refuses of Subnamespaces: it holds when the operator is down. Pure.
+"""The policies on Subnamespaces, which hold while the operator is down. Pure.
 
 Source: Kubernetes, "Validating Admission Policy".
 """
@@ -43,7 +43,7 @@ def everything(subject: Json) -> list[Json]:
     Args:
         subject: The operator, as RBAC names it.
     """
-    # It writes to every one that is made, and ends what has moved, with its children elsewhere by then.
+    # The operator writes to every new Subnamespace, and deletes those that have moved.
     other = not_operator(subject)
     ruled = not_administrator(subject)
     return [*_rules(other), *_subtenants(ruled), *_owners(ruled), *_quota(other)]
@@ -55,9 +55,9 @@ def _about(*operations: str) -> list[Json]:
 
 
 def _rules(other: Named) -> list[Json]:
-    """Return what is wrong with a Subnamespace wherever it stands (E05, E07, X05)."""
+    """Return the policy for all Subnamespaces (E05, E07, X05)."""
     deleting = "request.operation == 'DELETE'"
-    # The time of the newest of its field managers is the time of this very write: CEL has no clock.
+    # CEL has no clock: the time of the newest entry of managedFields is the time of this write.
     in_future = (
         "object.metadata.managedFields.all(f, !has(f.time) || timestamp(object.spec.expiresAt) > timestamp(f.time))"
     )
@@ -111,9 +111,9 @@ def _rules(other: Named) -> list[Json]:
 
 
 def _subtenants(ruled: Named) -> list[Json]:
-    """Return what keeps a parent from coming into its Subtenants by what it writes into them (E05).
+    """Return the policy that keeps a parent from entering its Subtenants through their specs (E05).
 
-    It needs nothing that may be away for a moment, as the policy of the parent's owners does.
+    It has no parameters, unlike the policy of the parent's owners, whose binding may be missing for a moment.
     """
     old = "(has(oldObject.spec.owners) ? oldObject.spec.owners : [])"
     created = "request.operation == 'CREATE'"
@@ -132,7 +132,7 @@ def _subtenants(ruled: Named) -> list[Json]:
         ),
         says(
             f"!({created}) || {_OWNERS}.all(o, o.kind != 'ServiceAccount')",
-            "spec.owners of a Subtenant must not name a ServiceAccount, which somebody of the parent may hold; name a"
+            "spec.owners of a Subtenant must not name a ServiceAccount, which users of the parent may act as; name a"
             " User or a Group",
         ),
     ]
@@ -141,14 +141,15 @@ def _subtenants(ruled: Named) -> list[Json]:
 
 
 def _owners(ruled: Named) -> list[Json]:
-    """Return what keeps a parent's owners from being the owners of its Subtenants (E05).
+    """Return the policy that keeps owners of a parent from owning its Subtenants (E05).
 
-    Who owns the parent is read from the binding there, which may be away for a moment: the operator goes by the specs.
+    The owners of the parent are read from their binding, which may be missing for a moment; the operator checks the
+    specs.
     """
     validations = [
         says(
             f"params == null || !has(params.subjects)"
-            # Who names themselves is told so, by the other policy.
+            # The other policy refuses users that name themselves.
             f" || {_OWNERS}.all(o, o.kind == 'User' && o.name == request.userInfo.username"
             " || !params.subjects.exists(s, s.kind == o.kind && s.name == o.name))",
             "spec.owners of a Subtenant must not name an owner of the parent, which does not see into it",
@@ -167,10 +168,10 @@ def _owners(ruled: Named) -> list[Json]:
 
 
 def _quota(other: Named) -> list[Json]:
-    """Return what refuses a share that the parent cannot give now (E09, E11).
+    """Return the policies that refuse, or warn of, a share that the parent cannot give now (E09, E11).
 
-    The parent's own ResourceQuota is the parameter: what is in force and not used is what it can give. The operator
-    checks again, with the whole tree in sight.
+    The parent's own ResourceQuota is the parameter: it can give its unused amounts. The operator checks again, for the
+    whole tree.
     """
     normal = "(k.matches('^(cpu|memory|ephemeral-storage|storage|hugepages-.*)$') ? 'requests.' + k : k)"
     hard = "(has(object.spec.quota) && has(object.spec.quota.hard) ? object.spec.quota.hard : {})"
@@ -213,9 +214,8 @@ def _quota(other: Named) -> list[Json]:
     param = {"apiVersion": "v1", "kind": "ResourceQuota"}
     reference = {"name": "tenantry-quota", "parameterNotFoundAction": "Allow"}
     making = {**enough, "expression": f"request.operation == 'UPDATE' || {enough['expression']}"}
-    # A share that grows may wait for a sibling that is about to shrink: whoever asks is warned, and the condition says
-    # what is missing until it is there.
-    # What asks for nothing, or for the same as before, is no matter of these.
+    # A growing share may wait for a sibling that is about to shrink: the user is warned, and the condition names the
+    # shortage until it is over. Requests that do not change the share are not checked.
     changes = {
         "asks-for-another-share": (
             "has(object.spec.quota) && has(object.spec.quota.hard) && (request.operation == 'CREATE'"

@@ -1,10 +1,10 @@
-"""What is looser in one level's rules than what is in force above it: CEL by which the API server refuses it (E15).
+"""CEL that finds rules of a level that are looser than the rules above it (E15). Pure.
 
-Patterns cannot be compared: each level's are a list of its own, and a value must match one of each. What comes in
-behind admission's back does no harm: merging never loosens.
+Patterns cannot be compared: each level adds a list, and a value must match a pattern of each. A looser rule that got
+past admission does no harm: merging never loosens.
 
-The rules are gone over by their paths, as `podSecurity.privileged`, which are also the keys of the maps that they are
-compared with: the text stays as short as there are ways to compare, however many rules there are.
+The expression iterates over the paths of rules, as `podSecurity.privileged`, which are also the keys of the maps that
+they are compared with. So its length depends on the ways to compare, and not on the number of rules.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def variables(ignored: str) -> dict[str, str]:
     """Return the variables that `problem` uses beside the maps of a section: name to CEL.
 
     Args:
-        ignored: CEL for the source whose rules may be replaced; the empty string for none.
+        ignored: CEL: the source whose rules may be loosened; the empty string for none.
     """
     return {
-        # What is only warned of, or noted, loosens nothing.
+        # Rules that only warn or audit loosen nothing.
         "given": (
             "dyn(object.spec.rules).transformMapEntry(s, rules, rules.action == 'Enforce'"
             " ? rules.transformMapEntry(f, v, {s + '.' + f: v}) : {})"
@@ -38,13 +38,13 @@ def variables(ignored: str) -> dict[str, str]:
 
 
 def problem() -> str:
-    """Return CEL for what is looser in `object.spec.rules` than in the variables of a section, '' for nothing."""
+    """Return CEL: the message about a looser rule in `object.spec.rules`, '' for none."""
     found = " + ".join((_level(), _permissions(), *_seccomp(), _lists(), _largest(), _default_class(), _texts()))
     return f"({found} + [''])[0]"
 
 
 def _each(of: str, bad: str, fix: str) -> str:
-    """Return CEL for the messages of all paths in a map for which something is bad; they are `p` there."""
+    """Return CEL: the messages for all paths `p` of a map for which a condition holds."""
     source = f"variables.{of}[p]" if of == "refused" else f"variables.{of}[p].source"
     offends = f"p in variables.{of} && {source} != variables.ignored && ({bad})"
     # Go's maps have no order.
@@ -52,7 +52,7 @@ def _each(of: str, bad: str, fix: str) -> str:
 
 
 def _one(path: str, key: str, of: str, bad: str, fix: str) -> str:
-    """Return CEL for the message of one path that is compared with another key of a map."""
+    """Return CEL: the message for one path that is compared with another key of a map."""
     above = f"variables.{of}[{quoted(key)}]"
     source = above if of == "refused" else f"{above}.source"
     offends = f"{quoted(path)} in {_GIVEN} && {quoted(key)} in variables.{of}"
@@ -101,7 +101,7 @@ def _largest() -> str:
 def _default_class() -> str:
     above = f"variables.allowed[{quoted(CLASSES)}].values"
     outside = _one(DEFAULT, CLASSES, "allowed", f"!({_GIVEN}[{quoted(DEFAULT)}] in {above})", one_of(above))
-    # Claims that name no class would get one that is refused.
+    # Claims without a class would get a refused one.
     default = f"variables.chosen[{quoted(DEFAULT)}]"
     inherits = f"!({quoted(DEFAULT)} in {_GIVEN}) && {quoted(DEFAULT)} in variables.chosen"
     left_out = f"{quoted(CLASSES)} in {_GIVEN} && {inherits} && !({default}.value in {_GIVEN}[{quoted(CLASSES)}])"

@@ -1,13 +1,13 @@
-"""The maps of a section as text, for a ConfigMap, and CEL that reads them again. Pure.
+"""The maps of a section as text for a ConfigMap, and the CEL that parses it. Pure.
 
-Each form is one text of lines, an entry each: its key, a tab, and what it holds.
+Each form is one text with a line for each entry: its key, a tab, and its value.
 
     refused, required         KEY tab SOURCE
     maxima, chosen            KEY tab SOURCE tab VALUE
     allowed                   KEY tab SOURCE tab VALUE unit VALUE …
     patterns                  KEY tab SOURCE unit PATTERN unit PATTERN … record SOURCE unit PATTERN …
 
-`unit` and `record` are the separators of ASCII, which the API of rules refuses in what people write.
+`unit` and `record` are the separators of ASCII, which the schema of rules refuses in values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LINE, FIELD, UNIT, RECORD = "\n", "\t", "\x1f", "\x1e"
 
 
 def encoded(section: Section) -> dict[str, str]:
-    """Return a section as text, form to lines; a form that says nothing is left out."""
+    """Return a section as text, form to lines; an empty form is left out."""
     forms = {
         "refused": _lines(section.refused, lambda source: source),
         "allowed": _lines(section.allowed, lambda listed: FIELD.join((listed.source, UNIT.join(listed.values)))),
@@ -47,7 +47,7 @@ def _list(listed: Listed) -> str:
     return UNIT.join((listed.source, *listed.values))
 
 
-# -- the same in CEL ------------------------------------------------------------------------------
+# -- CEL ------------------------------------------------------------------------------------------
 
 _VALUES = "f[2] == '' ? [] : f[2].split('\\x1f')"
 _READ = {
@@ -64,7 +64,7 @@ _READ = {
 
 
 def decoded(form: str) -> str:
-    """Return CEL for the map of a form, read from the policy's parameters; empty where nothing is said."""
+    """Return CEL: the map of a form, parsed from the policy's parameters; empty if the form is missing."""
     entry = f"{{f[0]: {_READ[form]}}}"
     fields = f"params.data.{form}.split('\\n').map(l, l.split('\\t'))"
     return f"has(params.data) && has(params.data.{form}) ? {fields}.transformMapEntry(i, f, {entry}) : {{}}"

@@ -104,7 +104,7 @@ def test_a_request_cannot_write_control_characters_to_a_terminal(cli: Cli, acme:
     assert "Role ad\\x1b[2Kmin" in line
     assert line.endswith("a \\u202e b\\x1b[1A")
     assert "ad\\x1b[2Kmin" in cli.run("get", "rreq", "odd", "-n", acme).stdout
-    assert "Role ad\\x1b[2Kmin to anybody" in run_as(cli, who["ada"], "approve", "odd", "-n", acme, code=5).stderr
+    assert "Role ad\\x1b[2Kmin to other users" in run_as(cli, who["ada"], "approve", "odd", "-n", acme, code=5).stderr
     cli.run("delete", "rreq/odd", "-n", acme, "--yes")
 
 
@@ -124,7 +124,7 @@ def test_a_user_in_very_many_groups_can_send_requests(cli: Cli) -> None:
 def test_a_requester_cannot_approve_the_own_request(cli: Cli) -> None:
     """E16: an administrator does not, either; denying is not approving, but withdrawing is deleting."""
     cli.run("request", "clusterrole", "view", "--as-name", "own", "--subject", "carol")
-    assert "somebody else must decide" in cli.run("approve", "crreq/own", code=5).stderr
+    assert "another user must decide" in cli.run("approve", "crreq/own", code=5).stderr
     cli.run("delete", "crreq/own", "--yes")
 
 

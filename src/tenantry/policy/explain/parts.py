@@ -1,4 +1,4 @@
-"""What a manifest is made of that rules are about: itself, and the pods and claims that come of it. Pure.
+"""A manifest, and the pods and claims that controllers would create from it. Pure.
 
 Sources: Kubernetes, "Workloads" (pod templates), "Images" (default pull policy), "Limit Ranges", "Resource Quotas".
 """
@@ -35,28 +35,28 @@ _WORKLOADS: Mapping[tuple[str, str], tuple[Path, str]] = {
     ("batch", "CronJob"): (_JOBS, f"{CONTROLLERS}job-controller"),
     ("", "ReplicationController"): (_TEMPLATE, f"{CONTROLLERS}replication-controller"),
 }
-"""Group and kind to where the pod template is, and who makes the pods."""
+"""Group and kind to the path of the pod template, and the user that creates the pods."""
 
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")
 _COUNTED = (
     *("configmaps", "persistentvolumeclaims", "pods", "replicationcontrollers", "resourcequotas", "secrets"),
     "services",
 )
-"""What a quota counts under its own name, too."""
+"""Resources that a quota also counts without the prefix count/."""
 
 _TAGGED = re.compile(r":(?P<tag>[^:/@]+)(@.*)?$")
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """An object that a manifest asks for, or that a controller would make of it.
+    """An object that a manifest asks for, or that a controller would create from it.
 
     Args:
         resource: Its kind.
-        object: It, whole.
-        path: Where in the manifest it stands; () for the manifest itself.
-        told: What it is beside the manifest, as in "each of its pods"; "" for the manifest itself.
-        user: Who would make it; "" for whoever writes the manifest.
-        count: How many of them there would be.
+        object: The whole object.
+        path: The path of its source in the manifest; () for the manifest itself.
+        told: The text by which messages name it, as in "each of its pods"; "" for the manifest itself.
+        user: The user that would create it; "" for the author of the manifest.
+        count: The number of such objects.
     """
 
     resource: Resource
@@ -68,10 +68,10 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parts_of(manifest: Json, resource: Resource) -> list[Part]:
-    """Return a manifest and what would be made of it.
+    """Return a manifest and the objects that controllers would create from it.
 
     Args:
-        manifest: As a person wrote it, with a name in its metadata or none.
+        manifest: As its author wrote it, with or without a name.
         resource: Its kind.
     """
     found = [Part(resource=resource, object=manifest)]
@@ -110,19 +110,19 @@ def _count(manifest: Json, path: Path) -> int:
     return given if isinstance(given, int) else 1
 
 
-# -- as the API server would fill them in ---------------------------------------------------------
+# -- defaults -------------------------------------------------------------------------------------
 
 
 def filled_in(value: Json, resource: Resource, limit_ranges: Sequence[Json], default_class: str = "") -> Json:
-    """Return an object with those defaults of the API server that rules look at.
+    """Return an object with the defaults of the API server that rules read.
 
-    It is for objects that the server refuses: those that it takes it answers filled in.
+    It is for objects that the server refuses: an accepted dry run returns the defaults.
 
     Args:
         value: The object.
         resource: Its kind.
         limit_ranges: Of the namespace.
-        default_class: The StorageClass of claims that name none, as the rules say; "" where they do not.
+        default_class: The StorageClass of claims that name none, from the rules; "" for none.
     """
     value = copy.deepcopy(value)
     if resource == CLAIMS and default_class:
@@ -155,18 +155,18 @@ def _fill_in(container: Json, limit_ranges: Sequence[Json]) -> None:
                     requests.setdefault(key, amount)
 
 
-# -- what it uses of a quota ----------------------------------------------------------------------
+# -- quota ----------------------------------------------------------------------------------------
 
 
 def usage(each: Part, value: Json) -> dict[str, str]:
     """Return what objects use of a namespace's quota: quota key to quantity.
 
     Args:
-        each: What it is, and how many there would be.
-        value: It, filled in.
+        each: The kind and number of the objects.
+        value: One of them, filled in.
 
     Raises:
-        InputError: A quantity is none.
+        InputError: A quantity does not parse.
     """
     resource = each.resource
     one: dict[str, Fraction] = {f"count/{resource.full_name}": Fraction(1)}
@@ -196,7 +196,7 @@ def _pod(spec: Json) -> dict[str, Fraction]:
 
 
 def _sum(spec: Json, kind: str) -> dict[str, Fraction]:
-    """Return what a pod's containers ask for together: those that run at once, or the hungriest before them."""
+    """Return the sum of a pod's containers: those that run together, or the largest init container."""
 
     def asked(holder: Json) -> dict[str, Fraction]:
         return {key: quantity.parse(amount) for key, amount in part(holder, "resources", kind).items()}

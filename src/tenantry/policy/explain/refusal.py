@@ -1,4 +1,4 @@
-"""Why a request is refused: what is in its way, who set that, and what the API server's answer means. Pure."""
+"""The causes of a refusal, the authors of the rules, and the meaning of the API server's answer. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FORBIDDEN, BAD_REQUEST, INVALID = 403, 400, 422
 
 
 class By(StrEnum):
-    """What refuses."""
+    """The kind of obstacle."""
 
     RULE = "Rule"
     POLICY = "Policy"
@@ -43,11 +43,11 @@ class By(StrEnum):
 
 
 class Author(msgspec.Struct, frozen=True, rename="camel"):
-    """Who wrote a rule last (Kubernetes: "Server-Side Apply", managedFields).
+    """The last author of a rule (Kubernetes: "Server-Side Apply", managedFields).
 
     Args:
         manager: The field manager, as in kubectl-edit.
-        time: When, RFC 3339.
+        time: RFC 3339.
     """
 
     manager: str
@@ -55,17 +55,17 @@ class Author(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One thing that is in the way.
+    """One reason for a refusal or warning.
 
     Args:
-        by: What refuses.
+        by: The kind of obstacle.
         message: What is wrong.
-        action: Whether it refuses, warns or notes.
-        about: What of the manifest it is about, as in "each of its pods"; "" for all of it.
-        fix: What would pass; "" where that cannot be told.
-        rule: The rule's path, "" where it is none.
-        source: Who set the rule, as in "Tenant 'acme'".
-        author: Who wrote that last; None where it cannot be told, or may not be read.
+        action: Whether it refuses, warns or audits.
+        about: The part of the manifest, as in "each of its pods"; "" for all of it.
+        fix: What would pass; "" if unknown.
+        rule: The path of the rule; "" for other obstacles.
+        source: The object that sets the rule, as in "Tenant 'acme'".
+        author: The last author of the rule; None if unknown, or not readable.
     """
 
     by: By
@@ -79,7 +79,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 
 
 def of_finding(finding: Finding, action: Action = Action.ENFORCE, about: str = "") -> Cause:
-    """Return what a rule has against an object."""
+    """Return the cause for a finding."""
     return Cause(
         by=By.RULE,
         message=f"{finding.path} {finding.what}",
@@ -92,12 +92,12 @@ def of_finding(finding: Finding, action: Action = Action.ENFORCE, about: str = "
 
 
 def of_refusal(status: int, message: str, about: str = "") -> Cause:
-    """Return what an answer of the API server means; of rules, see `told_by`.
+    """Return the cause of a refusal; several rules in one refusal are separated by `told_by`.
 
     Args:
-        status: Its HTTP status.
-        message: What it says.
-        about: What the request was about.
+        status: The HTTP status.
+        message: The message of the API server.
+        about: The part of the manifest that the request created.
     """
     policy = _POLICY.search(message)
     if policy is not None:
@@ -116,7 +116,7 @@ def of_refusal(status: int, message: str, about: str = "") -> Cause:
 
 
 def told_by(refusal: Cause) -> list[Cause]:
-    """Return what a refusal tells, which may be of several rules."""
+    """Return the causes in a refusal, which may name several rules."""
     if refusal.by is not By.RULE:
         return [refusal]
     # SAID (rule RULE of SOURCE): FIX; SAID (rule …
@@ -133,30 +133,30 @@ def told_by(refusal: Cause) -> list[Cause]:
 
 
 def is_same(one: Cause, other: Cause) -> bool:
-    """Tell whether two causes tell the same, whatever it is about and whoever is the author."""
+    """Return whether two causes are equal apart from the part of the manifest and the author."""
     return (one.by, one.rule, one.message, one.fix) == (other.by, other.rule, other.message, other.fix)
 
 
 def agrees(found: Sequence[Cause], refusal: Cause | None) -> bool | None:
-    """Tell whether the API server says the same of the rules as Python; None where its answer says nothing of them.
+    """Return whether the API server and Python agree on the rules; None if the answer is about something else.
 
     Args:
-        found: What the rules that are enforced have against an object.
-        refusal: What the server has against it; None where it takes it.
+        found: The findings of the enforced rules.
+        refusal: The server's refusal; None if it accepts.
     """
     if refusal is None or refusal.by is By.QUOTA:
-        # Quotas come last.
+        # Quota admission runs after all policies.
         return not found
     if refusal.by is By.RULE:
         return any(is_same(each, told) for each in found for told in told_by(refusal))
     return None
 
 
-# -- who set it -----------------------------------------------------------------------------------
+# -- sources --------------------------------------------------------------------------------------
 
 
 class Source(msgspec.Struct, frozen=True):
-    """An object that rules stand in."""
+    """An object with rules."""
 
     kind: str
     name: str
@@ -164,20 +164,20 @@ class Source(msgspec.Struct, frozen=True):
 
 
 def source_of(text: str) -> Source | None:
-    """Return the object that a rule's source names; None where it is no object."""
+    """Return the object that a rule's source names; None if the source is not an object."""
     found = _SOURCE.fullmatch(text)
     return Source(found["kind"], found["name"], found["namespace"] or "") if found is not None else None
 
 
 def author_of(value: Json, rule: str) -> Author | None:
-    """Return who wrote a rule last.
+    """Return the last author of a rule.
 
     Args:
-        value: The object that it stands in, with its managedFields.
+        value: The object with the rule, and its managedFields.
         rule: Its path.
     """
     struct, _, field = rule.partition(".")
-    # Switches of a level are written by whoever wrote the level.
+    # The author of a level is also the author of its switches.
     names = [field, "seccomp", "level"] if struct == "podSecurity" else [field]
     entries = parts(value, "metadata", "managedFields")
     for path in (*((struct, name) for name in names), (struct,), ()):
@@ -203,7 +203,7 @@ def _has(fields: Json, path: Sequence[str]) -> bool:
 
 
 def lines(causes: Sequence[Cause]) -> Iterator[str]:
-    """Yield what is told of causes: what is wrong and what would pass, and who set it."""
+    """Yield the lines for causes: what is wrong, what would pass, and the source."""
     for cause, after in itertools.zip_longest(causes, causes[1:]):
         yield _told(cause)
         if cause.by is By.RULE and (after is None or (after.source, after.author) != (cause.source, cause.author)):
