@@ -23,8 +23,8 @@ from tenantry.cli import output
 from tenantry.cli.main import VERBS, load, tenantry
 from tenantry.install import manifests
 from tenantry.policy.catalog import CHECKS as RULE_CHECKS
-from tenantry.policy.catalog import TARGETS, findings
-from tenantry.policy.check import Check
+from tenantry.policy.catalog import TARGETS, violations
+from tenantry.policy.check import RuleCheck
 from tenantry.policy.request import Request
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -217,7 +217,7 @@ def _value(value: object) -> str:
     return f"`{value}`"
 
 
-def _refuses(checks: Sequence[Check]) -> str:
+def _refuses(checks: Sequence[RuleCheck]) -> str:
     said: dict[str, None] = {}
     for check in checks:
         target = next(each for each in TARGETS if each.name == check.scope.target)
@@ -227,12 +227,12 @@ def _refuses(checks: Sequence[Check]) -> str:
             namespace_labels={marks.RUNTIME: marks.RUNTIME_SANDBOXED, marks.TENANT: "acme"},
             object=check.scope.sample(check.example),
         )
-        found = [each for each in findings(request, check.section("")) if each.check is check]
+        found = [each for each in violations(request, check.section("")) if each.check is check]
         said |= {f"{each.path} {each.what}: {each.fix}": None for each in found[:1]}
     return "<br>".join(said)
 
 
-def _mends(checks: Sequence[Check]) -> str:
+def _mends(checks: Sequence[RuleCheck]) -> str:
     return "yes" if any(check.mend is not None for check in checks) else ""
 
 

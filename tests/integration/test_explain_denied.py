@@ -21,7 +21,7 @@ from tenantry.api.model import Resource
 from tenantry.api.rules import Images, Rules
 from tenantry.api.tenant import Tenant
 from tenantry.policy.explain.parts import PODS, Part, filled_in, usage
-from tenantry.policy.explain.refusal import By
+from tenantry.policy.explain.refusal import Obstacle
 from tenantry.views.acting import acting_as
 from tenantry.views.explain.denied import DenialExplainer, DenialReport
 from tenantry.world import quantity
@@ -68,7 +68,7 @@ async def test_it_says_what_the_api_server_says(api: Api, name: str) -> None:
         (server,) = answer.servers
         assert server.agrees is not False, f"seed {number}: {namespace} {pod} {answer}"
         assert answer.denied is not server.accepts, f"seed {number}: {pod} {answer}"
-        denied += any(each.by is By.RULE for each in answer.causes)
+        denied += any(each.by is Obstacle.RULE for each in answer.causes)
         if answer.fixed is not None:
             mended += 1
             again = await tell(api, answer.fixed, namespace)
@@ -112,7 +112,7 @@ async def test_a_namespace_without_a_tenant_has_no_rules(api: Api, name: str) ->
     await api.create(Namespace.resource, {"metadata": {"name": name}})
     spec = {"hostNetwork": True, "containers": [{"name": "c", "image": "i", "securityContext": {"privileged": True}}]}
     answer = await tell(api, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}, name)
-    assert all(each.by is not By.RULE for each in answer.causes)
+    assert all(each.by is not Obstacle.RULE for each in answer.causes)
     await api.delete(Namespace.resource, name)
 
 
@@ -124,7 +124,7 @@ async def test_a_suspended_tenant_is_told(api: Api, name: str) -> None:
     await api.condition(name, "Suspended", holds=True)
     spec = {"containers": [{"name": "c", "image": "i"}]}
     answer = await tell(api, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}, name)
-    assert By.SUSPENSION in {each.by for each in answer.causes}
+    assert Obstacle.SUSPENSION in {each.by for each in answer.causes}
     assert answer.fixed is None
 
 
@@ -142,10 +142,12 @@ async def test_a_suspension_is_reported_to_users_that_it_locks_out(api: Api, nam
     await until(kept_out, "the owner is kept out")
     async with acting_as(api.client, "alice", ()) as asker:
         answer = await DenialExplainer(asker).explain("-", manifest, namespace=name)
-    assert [(each.by, each.message) for each in answer.causes] == [(By.SUSPENSION, f"Tenant '{name}' is suspended")]
+    assert [(each.by, each.message) for each in answer.causes] == [
+        (Obstacle.SUSPENSION, f"Tenant '{name}' is suspended")
+    ]
     async with acting_as(api.client, "alice", ()) as asker, acting_as(asker.client, "", ()) as alone:
         answer = await DenialExplainer(alone).explain("-", manifest, namespace=name)
-    assert [each.by for each in answer.causes] == [By.RIGHTS]
+    assert [each.by for each in answer.causes] == [Obstacle.RIGHTS]
     assert any("suspended" in note for note in answer.notes)
 
 
@@ -190,7 +192,7 @@ async def test_what_a_pod_uses_is_what_kubernetes_counts(api: Api, name: str, sp
     said: dict[str, str] = {}
 
     async def counted() -> bool:
-        cause = next((each for each in (await tell(api, manifest, name)).causes if each.by is By.QUOTA), None)
+        cause = next((each for each in (await tell(api, manifest, name)).causes if each.by is Obstacle.QUOTA), None)
         found = re.search(r"requested: ([^ ]*), used", cause.message) if cause is not None else None
         told = found[1].split(",") if found is not None else []
         said.update({each.partition("=")[0]: each.partition("=")[2] for each in told})

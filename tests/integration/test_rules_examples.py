@@ -11,8 +11,8 @@ from tenantry.api.marks import TENANT
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.tenancyrules import NAME, OWN_MARK, TenancyRulesSpec
 from tenantry.controllers import tenancyrules
-from tenantry.policy.catalog import findings
-from tenantry.policy.check import Check
+from tenantry.policy.catalog import violations
+from tenantry.policy.check import RuleCheck
 from tenantry.policy.explain.mend import mended
 from tenantry.policy.explain.parts import Part
 from testkit.api import PODS, Api
@@ -33,7 +33,7 @@ RESOURCES = {
     "routes": ROUTES,
     "gateways": GATEWAYS,
 }
-"""Target to kind. Endpoints need a user who may not write them in kube-system, and Subnamespaces need a tenant.
+"""RuleTarget to kind. Endpoints need a user who may not write them in kube-system, and Subnamespaces need a tenant.
 
 They are tried in test_rules_services.py and test_rules.py.
 """
@@ -49,7 +49,7 @@ NOT_TAKEN = {
 """Checks whose example Kubernetes itself refuses, or changes, before policies see it."""
 
 
-async def place(api: Api, namespace: str, check: Check) -> None:
+async def place(api: Api, namespace: str, check: RuleCheck) -> None:
     """Create a namespace in which the rule of a check is in force."""
     labels = {**labels_of(check), OWN_MARK: "own"}
     await api.create(Namespace.resource, {"metadata": {"name": namespace, "labels": labels}})
@@ -58,7 +58,7 @@ async def place(api: Api, namespace: str, check: Check) -> None:
         await api.client.create(each)
 
 
-async def verdict(api: Api, check: Check, namespace: str, plain: str) -> bool:
+async def verdict(api: Api, check: RuleCheck, namespace: str, plain: str) -> bool:
     """Compare the API server's answer with Python's; return whether Kubernetes takes the example at all."""
     resource, manifest = RESOURCES[target_of(check).name], check.scope.sample(check.example)
     try:
@@ -66,7 +66,7 @@ async def verdict(api: Api, check: Check, namespace: str, plain: str) -> bool:
     except (Invalid, Forbidden):
         return False
     rules = check.section(SOURCE)
-    found = [each for each in findings(request_of(check, stored), rules) if each.check is check]
+    found = [each for each in violations(request_of(check, stored), rules) if each.check is check]
     if not found:
         return False  # Kubernetes has removed a field that it does not know
     answer = await refusal(api, resource, manifest, namespace)

@@ -19,8 +19,8 @@ from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.rules import Images, Rules
 from tenantry.api.tenancyrules import NAME, OWN_MARK, TenancyRulesSpec
 from tenantry.controllers import tenancyrules
-from tenantry.policy.catalog import findings
-from tenantry.policy.check import Finding
+from tenantry.policy.catalog import violations
+from tenantry.policy.check import Violation
 from tenantry.policy.compile import LONGEST
 from tenantry.policy.request import Request
 from tenantry.policy.rules.priorityclasses import SYSTEM_PRIORITIES
@@ -270,12 +270,12 @@ async def place(api: Api, namespace: str, spec: TenancyRulesSpec | None, *, clos
     await until(so, f"the rules of {namespace} are in force")
 
 
-def judge(namespace: str, pod: Json, spec: TenancyRulesSpec) -> list[Finding]:
+def judge(namespace: str, pod: Json, spec: TenancyRulesSpec) -> list[Violation]:
     """Return what Python has against a pod, as the server has filled it in."""
-    return findings(Request(resource="pods", namespace=namespace, object=pod), spec.enforce)
+    return violations(Request(resource="pods", namespace=namespace, object=pod), spec.enforce)
 
 
-def is_told(found: list[Finding], answer: str) -> bool:
+def is_told(found: list[Violation], answer: str) -> bool:
     """Tell whether an answer has the first finding of each rule, as far as one goes; none where there is none."""
     firsts = {finding.rule: finding for finding in reversed(found)}.values()
     whole = len("; ".join(map(str, firsts))) <= LONGEST

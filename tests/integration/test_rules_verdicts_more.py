@@ -18,7 +18,7 @@ from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.rules import Rules
 from tenantry.api.tenancyrules import NAME, OWN_MARK, TenancyRulesSpec
 from tenantry.controllers import tenancyrules
-from tenantry.policy.catalog import findings
+from tenantry.policy.catalog import violations
 from tenantry.policy.request import Request
 from tenantry.policy.targets.claims import CHOSEN_NODE
 from tenantry.world.rules import Layer, effective
@@ -193,7 +193,7 @@ async def test_the_api_server_and_python_agree(api: Api, name: str) -> None:
             namespace_labels={TENANT: "t"},
             object=stored,
         )
-        found = findings(request, books[turn].enforce)
+        found = violations(request, books[turn].enforce)
         judged += 1
         told.update(finding.rule for finding in found)
         answer = await refusal(api, resource, value, f"{name}-{turn}")

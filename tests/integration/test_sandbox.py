@@ -27,7 +27,7 @@ from tenantry.cli.drift import find
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import MERGE_PATCH, Client
 from tenantry.local.cluster import LocalCluster
-from tenantry.policy.catalog import findings
+from tenantry.policy.catalog import violations
 from tenantry.policy.request import Request
 from tenantry.world.rules import RUNTIME_CLASS
 from testkit.api import JOBS, PODS, Api, until
@@ -393,10 +393,10 @@ async def test_python_says_what_the_api_server_says(api: Api, alice: Api, runtim
     for runtime_class in ("sbx", "plain"):
         value = pod(runtimeClassName=runtime_class)
         request = Request(resource="pods", namespace=name, namespace_labels=labels, object=value)
-        told = [str(each) for each in findings(request, spec.enforce)]
+        told = [str(each) for each in violations(request, spec.enforce)]
         assert bool(told) == (runtime_class == "plain")
         assert (told or [""])[0] in await refusal(alice, PODS, value, name)
-        warned = [each.rule for each in findings(request, spec.warn)]
+        warned = [each.rule for each in violations(request, spec.warn)]
         assert warned == (["runtimeClasses.allowed", "isolation.runtime"] if runtime_class == "plain" else [])
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tenantry.api.marks import PART_OPEN, PART_SUFFIX, RUNTIME, SLICE
 from tenantry.api.tenancyrules import Bound, Listed, Section
-from tenantry.policy.catalog import TARGETS, findings
+from tenantry.policy.catalog import TARGETS, violations
 from tenantry.policy.compile import SUSPICIOUS, compiled
 from tenantry.policy.request import Request
 from tenantry.policy.targets.pods import PODS
@@ -38,7 +38,7 @@ def against(spec: Json, *labels: str) -> set[str]:
     """Return what the rules have against a pod in a namespace with these labels."""
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
     request = Request(resource="pods", namespace="n", object=pod, namespace_labels=dict.fromkeys(labels, "v"))
-    return {finding.rule for finding in findings(request, RULES, [PODS])}
+    return {finding.rule for finding in violations(request, RULES, [PODS])}
 
 
 @given(SPECS, st.sets(one(SLICE, RUNTIME)))

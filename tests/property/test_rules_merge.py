@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tenantry.api.rules import Rules
 from tenantry.api.tenancyrules import Section, TenancyRulesSpec
-from tenantry.policy.catalog import findings
+from tenantry.policy.catalog import violations
 from tenantry.policy.request import Request
 from tenantry.world import quantity
 from tenantry.world.rules import STANDARD_SOURCE, Layer, covers, effective, flatten, meet, merged
@@ -117,8 +117,8 @@ def test_what_any_level_refuses_is_refused(levels: list[Rules], pod: Json) -> No
     request = Request(resource="pods", object=pod)
     whole = merged(specs)
     for section in ("enforce", "warn", "audit"):
-        refused = [bool(findings(request, getattr(spec, section))) for spec in specs]
-        assert bool(findings(request, getattr(whole, section))) == any(refused)
+        refused = [bool(violations(request, getattr(spec, section))) for spec in specs]
+        assert bool(violations(request, getattr(whole, section))) == any(refused)
 
 
 @given(RULES, RULES, PODS)
@@ -129,7 +129,7 @@ def test_the_standard_holds_unless_an_administrator_decides(above: Rules, below:
     decides = bool(rule and rule.action == "Enforce" and (rule.level or rule.privileged))
     assert decides or spec.enforce.refused["podSecurity.privileged"] == STANDARD_SOURCE
     privileged = any(c["securityContext"].get("privileged") for c in pod["spec"]["containers"])
-    assert decides or not privileged or findings(Request(resource="pods", object=pod), spec.enforce)
+    assert decides or not privileged or violations(Request(resource="pods", object=pod), spec.enforce)
 
 
 @given(

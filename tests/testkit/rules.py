@@ -6,7 +6,7 @@ from typing import Any
 
 from tenantry.api.marks import RUNTIME, RUNTIME_SANDBOXED, TENANT, TENANT_UID
 from tenantry.policy.catalog import CHECKS, TARGETS
-from tenantry.policy.check import Check, Target
+from tenantry.policy.check import RuleCheck, RuleTarget
 from tenantry.policy.request import Request
 
 Json = dict[str, Any]
@@ -15,18 +15,18 @@ SOURCE = "Tenant 'x'"
 LABELS = {TENANT: "x", TENANT_UID: "u"}
 
 
-def target_of(check: Check) -> Target:
+def target_of(check: RuleCheck) -> RuleTarget:
     """Return the kind of object that a check decides on."""
     return next(target for target in TARGETS if target.name == check.scope.target)
 
 
-def labels_of(check: Check) -> dict[str, str]:
+def labels_of(check: RuleCheck) -> dict[str, str]:
     """Return the labels of a namespace in which a check is evaluated."""
     marked = target_of(check).marked
     return LABELS | ({RUNTIME: RUNTIME_SANDBOXED} if marked == RUNTIME else {marked: "true"} if marked else {})
 
 
-def request_of(check: Check, value: Json) -> Request:
+def request_of(check: RuleCheck, value: Json) -> Request:
     """Return the request of a person who creates an object of the kind that a check decides on."""
     target = target_of(check)
     return Request(

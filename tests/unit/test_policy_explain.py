@@ -6,17 +6,17 @@ import pytest
 from msgspec.structs import replace
 
 from tenantry.api.rules import Action
-from tenantry.policy.check import Finding
+from tenantry.policy.check import Violation
 from tenantry.policy.explain.refusal import (
     Author,
-    By,
     Cause,
+    Obstacle,
     Source,
     agrees,
     author_of,
     lines,
-    of_finding,
     of_refusal,
+    of_violation,
     source_of,
     told_by,
 )
@@ -30,8 +30,8 @@ def test_nothing_is_told_where_nothing_denies() -> None:
 def test_who_set_the_rules_is_told_once_for_those_that_follow_each_other() -> None:
     """X07: each cause has a line, and each source one below the last of its causes."""
     causes = [
-        Cause(by=By.RULE, rule="images.allowed", source="Tenant 'a'", message="wrong"),
-        Cause(by=By.RULE, rule="services.types", source="Tenant 'a'", message="wrong, too"),
+        Cause(by=Obstacle.RULE, rule="images.allowed", source="Tenant 'a'", message="wrong"),
+        Cause(by=Obstacle.RULE, rule="services.types", source="Tenant 'a'", message="wrong, too"),
     ]
     assert list(lines(causes)) == [
         "rule images.allowed: wrong",
@@ -43,18 +43,18 @@ def test_who_set_the_rules_is_told_once_for_those_that_follow_each_other() -> No
 @pytest.mark.parametrize(
     ("status", "message", "by"),
     [
-        (403, 'pods is forbidden: User "ada" cannot create resource "pods" in API group ""', By.RIGHTS),
+        (403, 'pods is forbidden: User "ada" cannot create resource "pods" in API group ""', Obstacle.RIGHTS),
         (
             403,
             'roles "x" is forbidden: user "ada" (groups=["g"]) is attempting to grant RBAC permissions: {\n}',
-            By.RIGHTS,
+            Obstacle.RIGHTS,
         ),
-        (403, 'pods "p" is forbidden: exceeded quota: q, requested: pods=1', By.QUOTA),
-        (422, 'Pod "p" is invalid: spec: Required value', By.VALIDATION),
-        (403, "pods is forbidden: something else", By.KUBERNETES),
+        (403, 'pods "p" is forbidden: exceeded quota: q, requested: pods=1', Obstacle.QUOTA),
+        (422, 'Pod "p" is invalid: spec: Required value', Obstacle.VALIDATION),
+        (403, "pods is forbidden: something else", Obstacle.KUBERNETES),
     ],
 )
-def test_a_refusal_says_what_refuses(status: int, message: str, by: By) -> None:
+def test_a_refusal_says_what_refuses(status: int, message: str, by: Obstacle) -> None:
     """X07: in one line, whatever the server writes."""
     told = of_refusal(status, message)
     assert told.by is by
@@ -76,21 +76,21 @@ def test_a_refusal_of_several_rules_is_told_one_by_one() -> None:
     first, second = told_by(refusal(f"{ONE}; {OTHER}"))
     assert (first.rule, first.fix) == ("scheduling.nodeName", "leave out nodeName; let the scheduler choose")
     assert (second.message, second.source) == ("container 'c' is privileged", "Tenant 'a'")
-    assert told_by(of_refusal(403, "something else"))[0].by is By.KUBERNETES
+    assert told_by(of_refusal(403, "something else"))[0].by is Obstacle.KUBERNETES
 
 
 def test_a_suspension_is_told_apart_from_other_policies() -> None:
     """E02: by the name of its policy."""
     text = "ValidatingAdmissionPolicy '{}' with binding 'x' denied request: no"
-    assert of_refusal(403, text.format("tenantry-suspended")).by is By.SUSPENSION
+    assert of_refusal(403, text.format("tenantry-suspended")).by is Obstacle.SUSPENSION
     cause = of_refusal(403, text.format("other"))
-    assert (cause.by, cause.source, cause.message) == (By.POLICY, "other", "no")
+    assert (cause.by, cause.source, cause.message) == (Obstacle.POLICY, "other", "no")
 
 
 def test_python_and_the_api_server_agree_if_one_finding_is_told() -> None:
     """X07: a quota, which comes last, says that no rule refuses; a missing right says nothing of rules."""
-    finding = Finding(rule="a.b", source="s", path="pod", what="is wrong", fix="leave it out")
-    found = [of_finding(finding)]
+    finding = Violation(rule="a.b", source="s", path="pod", what="is wrong", fix="leave it out")
+    found = [of_violation(finding)]
     assert agrees(found, refusal(str(finding))) is True
     assert agrees(found, refusal(ONE)) is False
     assert agrees(found, None) is False
@@ -137,11 +137,11 @@ def test_the_author_of_a_rule_wrote_its_field_last() -> None:
 
 def test_the_author_is_told_with_the_source() -> None:
     """X07: warnings and notes are told as such."""
-    rule = Cause(by=By.RULE, rule="a.b", source="Tenant 'a'", message="is wrong", fix="leave it out")
+    rule = Cause(by=Obstacle.RULE, rule="a.b", source="Tenant 'a'", message="is wrong", fix="leave it out")
     causes = [
         replace(rule, author=Author("kubectl", "2026-01-01T00:00:00Z"), about="each of its pods"),
         replace(rule, action=Action.WARN),
-        Cause(by=By.QUOTA, message="exceeded"),
+        Cause(by=Obstacle.QUOTA, message="exceeded"),
     ]
     assert list(lines(causes)) == [
         "rule a.b: each of its pods: is wrong: leave it out",

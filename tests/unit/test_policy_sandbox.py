@@ -9,7 +9,7 @@ import pytest
 from tenantry.api.marks import RUNTIME, SLICE
 from tenantry.api.model import Resource
 from tenantry.api.tenancyrules import Bound, Section
-from tenantry.policy.catalog import findings
+from tenantry.policy.catalog import violations
 from tenantry.policy.explain.mend import mended
 from tenantry.policy.explain.parts import parts_of
 from tenantry.policy.request import Request
@@ -27,7 +27,7 @@ def rules_against(runtime: str, labels: dict[str, str], rules: Section, *groups:
     """Return the paths of the rules that are against a new pod of a runtime, "" for none."""
     spec: Json = {"containers": [], **({"runtimeClassName": runtime} if runtime else {})}
     request = Request(resource="pods", object={"spec": spec}, namespace_labels=labels, groups=groups)
-    return [each.rule for each in findings(request, rules)]
+    return [each.rule for each in violations(request, rules)]
 
 
 @pytest.mark.parametrize(
@@ -59,5 +59,5 @@ def test_a_manifest_is_mended_by_leaving_the_runtime_out() -> None:
     manifest: Json = {"metadata": {"name": "web"}, "spec": {"replicas": 1, "template": {"spec": spec}}}
     pod = next(each for each in parts_of(manifest, DEPLOYMENTS) if each.resource.plural == "pods")
     request = Request(resource="pods", object=pod.object, namespace_labels=SANDBOXED)
-    found = [(pod, each) for each in findings(request, THERE)]
+    found = [(pod, each) for each in violations(request, THERE)]
     assert "runtimeClassName" not in mended(manifest, found, THERE)["spec"]["template"]["spec"]

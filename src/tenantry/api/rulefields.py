@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import inspect
 
-from tenantry.api.rules import DECLARED_LEVELS, DECLARED_PATTERNS, DECLARED_STANDARD, Level, Rules
+from tenantry.api.rules import DECLARED_LEVELS, DECLARED_PATTERNS, DECLARED_STANDARD, PodSecurityLevel, Rules
 
 
 class RuleField(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,7 +20,7 @@ class RuleField(msgspec.Struct, frozen=True, kw_only=True):
         name: The field of the family.
         description: As in the CRD.
         standard: Its value while no administrator sets it; None if nothing is limited then.
-        levels: Level of the Pod Security Standards to the value of the rule from that level on.
+        levels: PodSecurityLevel of the Pod Security Standards to the value of the rule from that level on.
         has_patterns: Whether its values are regular expressions.
     """
 
@@ -29,7 +29,7 @@ class RuleField(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     description: str
     standard: object
-    levels: Mapping[Level, object]
+    levels: Mapping[PodSecurityLevel, object]
     has_patterns: bool
 
 

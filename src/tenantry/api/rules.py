@@ -35,7 +35,7 @@ class Permission(StrEnum):
     REFUSE = "Refuse"
 
 
-class Level(StrEnum):
+class PodSecurityLevel(StrEnum):
     """A level of the Pod Security Standards; each has all that the one before it has."""
 
     PRIVILEGED = "Privileged"
@@ -154,18 +154,18 @@ def about(description: str, standard: object = None) -> Meta:
     return Meta(description=description, extra={DECLARED_STANDARD: standard})
 
 
-def control(description: str, levels: Mapping[Level, object]) -> Meta:
+def control(description: str, levels: Mapping[PodSecurityLevel, object]) -> Meta:
     """Return the declaration of a control of the Pod Security Standards.
 
     Args:
         description: Its documentation in the CRD.
-        levels: Level to the value that the rule has from that level on.
+        levels: PodSecurityLevel to the value that the rule has from that level on.
     """
     return Meta(description=description, extra={DECLARED_LEVELS: levels})
 
 
-_BASELINE = {Level.BASELINE: Permission.REFUSE}
-_RESTRICTED = {Level.RESTRICTED: Permission.REFUSE}
+_BASELINE = {PodSecurityLevel.BASELINE: Permission.REFUSE}
+_RESTRICTED = {PodSecurityLevel.RESTRICTED: Permission.REFUSE}
 
 
 class RuleModel(Model, frozen=True, kw_only=True):
@@ -178,7 +178,10 @@ class PodSecurity(RuleModel, frozen=True, kw_only=True):
     """What pods may do to their node: a level of the Pod Security Standards, and single switches that override it."""
 
     level: (
-        Annotated[Level, about("Privileged (no limits), Baseline or Restricted: the switches below.", Level.BASELINE)]
+        Annotated[
+            PodSecurityLevel,
+            about("Privileged (no limits), Baseline or Restricted: the switches below.", PodSecurityLevel.BASELINE),
+        ]
         | UnsetType
     ) = UNSET
     privileged: Annotated[Permission, control("Privileged containers.", _BASELINE)] | UnsetType = UNSET
@@ -217,7 +220,7 @@ class PodSecurity(RuleModel, frozen=True, kw_only=True):
             Seccomp,
             control(
                 "Any; Confined: not Unconfined; Required: RuntimeDefault or Localhost.",
-                {Level.BASELINE: Seccomp.CONFINED, Level.RESTRICTED: Seccomp.REQUIRED},
+                {PodSecurityLevel.BASELINE: Seccomp.CONFINED, PodSecurityLevel.RESTRICTED: Seccomp.REQUIRED},
             ),
         ]
         | UnsetType
@@ -227,20 +230,20 @@ class PodSecurity(RuleModel, frozen=True, kw_only=True):
             _Names,
             control(
                 "Capabilities that containers may add.",
-                {Level.BASELINE: BASELINE_CAPABILITIES, Level.RESTRICTED: ("NET_BIND_SERVICE",)},
+                {PodSecurityLevel.BASELINE: BASELINE_CAPABILITIES, PodSecurityLevel.RESTRICTED: ("NET_BIND_SERVICE",)},
             ),
         ]
         | UnsetType
     ) = UNSET
-    sysctls: Annotated[_Names, control("Sysctls that pods may set.", {Level.BASELINE: SAFE_SYSCTLS})] | UnsetType = (
-        UNSET
-    )
+    sysctls: (
+        Annotated[_Names, control("Sysctls that pods may set.", {PodSecurityLevel.BASELINE: SAFE_SYSCTLS})] | UnsetType
+    ) = UNSET
     volume_types: (
         Annotated[
             _Names,
             control(
                 "Types of volumes, as in a pod: configMap, emptyDir, persistentVolumeClaim.",
-                {Level.RESTRICTED: RESTRICTED_VOLUMES},
+                {PodSecurityLevel.RESTRICTED: RESTRICTED_VOLUMES},
             ),
         ]
         | UnsetType

@@ -341,11 +341,8 @@ def probes() -> list[tuple[Resource, Json]]:
     of a new kind, because the list of kinds of the admission plugin is older.
     """
     meta: Json = {"name": "tenantry-install"}
-    role = {
-        "roleRef": {"kind": "ClusterRole", "name": "view"},
-        "subjects": [{"kind": "User", "name": "tenantry-install"}],
-    }
-    owners = [{"kind": "User", "name": "tenantry-install"}]
+    users = [{"kind": "User", "name": "tenantry-install"}]
+    role = {"roleRef": {"kind": "ClusterRole", "name": "view"}, "subjects": users}
     return [
         (TenantRequest.resource, {"metadata": meta, "spec": {"tenant": "tenantry-install", "owners": users}}),
         (RoleRequest.resource, {"metadata": {**meta, "namespace": "default"}, "spec": role}),

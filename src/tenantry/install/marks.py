@@ -140,7 +140,7 @@ def _inside(subject: Json) -> Json:
     )
     of_key = f"({is_protected('k')} || {fixed})"
     marked = f"{_any('object', of_key)} || {_any('oldObject', of_key)}"
-    # Updates by Kubernetes copy nothing from tenants' objects, and must pass whatever an object carries. Its new objects
+    # Updates by Kubernetes copy nothing from tenants' objects, and must pass whatever an object carries. New objects
     # come from templates; but endpoints have the labels of their Service, which may be inherited.
     by_kubernetes = (
         f"({KUBERNETES}"

@@ -15,7 +15,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.install.policy import IN_TENANTS, PARAM_KIND, binding, bound, not_administrator, rule, says, validating
 from tenantry.policy import looser
 from tenantry.policy.catalog import TARGETS
-from tenantry.policy.check import Target, quoted
+from tenantry.policy.check import RuleTarget, quoted
 from tenantry.policy.compile import ENFORCED, PROBLEM, compiled, forms, only_validation
 from tenantry.world.rules import STANDARD_SOURCE
 
@@ -38,12 +38,12 @@ def everything(subject: Json) -> list[Json]:
     return [*(each for kind in TARGETS for each in _policy(kind)), *_made(subject), *_looser()]
 
 
-def name_of(target: Target) -> str:
+def name_of(target: RuleTarget) -> str:
     """Return the name of the policy of a kind of object."""
     return f"{PREFIX}{target.name}"
 
 
-def _policy(target: Target) -> list[Json]:
+def _policy(target: RuleTarget) -> list[Json]:
     parts, name = compiled(target), name_of(target)
     about = [rule(target.group, target.resources, *target.operations)]
     templates = [rule(group, plurals, *target.operations) for group, plurals in target.templates]
@@ -73,7 +73,7 @@ def _policy(target: Target) -> list[Json]:
     return [policy, *(each for both in acted for each in both)]
 
 
-def _where_is(target: Target) -> Json:
+def _where_is(target: RuleTarget) -> Json:
     """Return the selector of the namespaces that a policy is for."""
     marked = [_labelled(target.marked, "Exists")] if target.marked else []
     return {"matchExpressions": [*IN_TENANTS["matchExpressions"], *marked]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tenantry.api.tenancyrules import Section
-from tenantry.policy.check import Check, Finding, Target
+from tenantry.policy.check import RuleCheck, RuleTarget, Violation
 from tenantry.policy.request import Request, Review
 from tenantry.policy.rules import (
     containers,
@@ -21,7 +21,7 @@ from tenantry.policy.rules import (
 )
 from tenantry.policy.targets import claims, hosts, pods
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[RuleCheck, ...] = (
     *podsecurity.CHECKS,
     *images.CHECKS,
     *runtimeclasses.CHECKS,
@@ -35,7 +35,7 @@ CHECKS: tuple[Check, ...] = (
 )
 """In the order in which messages name what is wrong."""
 
-TARGETS: tuple[Target, ...] = (
+TARGETS: tuple[RuleTarget, ...] = (
     pods.PODS,
     pods.SANDBOX,
     services.SERVICES,
@@ -50,12 +50,12 @@ TARGETS: tuple[Target, ...] = (
 )
 
 
-def checks_of(target: Target) -> list[Check]:
+def checks_of(target: RuleTarget) -> list[RuleCheck]:
     """Return the checks of one kind of object."""
     return [check for check in CHECKS if check.scope.target == target.name]
 
 
-def findings(request: Request, rules: Section, targets: Iterable[Target] = TARGETS) -> list[Finding]:
+def violations(request: Request, rules: Section, targets: Iterable[RuleTarget] = TARGETS) -> list[Violation]:
     """Return everything in a request that one section of a namespace's rules refuses: the API server's answer.
 
     Args:
@@ -65,5 +65,5 @@ def findings(request: Request, rules: Section, targets: Iterable[Target] = TARGE
     """
     review = Review(request, rules)
     matched = [target for target in targets if target.matches(request)]
-    found = [finding for target in matched for check in checks_of(target) for finding in check.findings(review)]
+    found = [finding for target in matched for check in checks_of(target) for finding in check.violations(review)]
     return [*found, *storageclasses.kept(review)]

@@ -7,7 +7,7 @@ and a note for the reference page. `policy/catalog.py` lists the families; every
 Expressions see what a ValidatingAdmissionPolicy sees, and these variables (`variables.` before each):
 
     refused, allowed, patterns, maxima, required, chosen   the maps of one section of the TenancyRules; see api/
-    the variables of the check and of its `Target`         as `all`: every container of a pod
+    the variables of the check and of its `RuleTarget`         as `all`: every container of a pod
 
 Source: Kubernetes, "Validating Admission Policy" and "Common Expression Language in Kubernetes".
 """
@@ -38,11 +38,11 @@ Mend = Callable[[dict[str, Any], Section], None]
 """Changes an object, or an item of it such as a container, so that the rules of a section accept it."""
 
 
-class Scope(msgspec.Struct, frozen=True, kw_only=True):
+class CheckScope(msgspec.Struct, frozen=True, kw_only=True):
     """The values in an object that a check decides on: the object itself, or each of its containers or host names.
 
     Args:
-        target: The name of the `Target`.
+        target: The name of the `RuleTarget`.
         path: CEL: the text by which a message names the value, as in "container 'web'".
         values: Python: the same text, and the value.
         among: The CEL variable with the values, each of which is `c` in expressions; "" for the object itself.
@@ -58,7 +58,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     sample: Callable[[Json], dict[str, Any]]
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
+class RuleCheck(msgspec.Struct, frozen=True, kw_only=True):
     """One decision of a rule.
 
     Args:
@@ -82,7 +82,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     rule: str
     form: str
-    scope: Scope
+    scope: CheckScope
     bad: str
     what: str
     source: str
@@ -110,21 +110,21 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def message(self) -> str:
-        """Return CEL: the message, '' if the object passes; `str(Finding)` is the same in Python."""
+        """Return CEL: the message, '' if the object passes; `str(Violation)` is the same in Python."""
         text = f"{self.scope.path} + ' ' + {self.what} + ' (rule {self.rule} of ' + {self.source} + '): ' + {self.fix}"
         bound = self.bind.replace("{}", text)
         if not self.scope.among:
             return f"{self.is_set} && ({self.bad}) ? {bound} : ''"
         return f"{self.is_set} ? ({self.scope.among}.map(c, {self.bad}, {bound}) + [''])[0] : ''"
 
-    def findings(self, review: Review) -> list[Finding]:
+    def violations(self, review: Review) -> list[Violation]:
         """Return every value of a request that the rule refuses; [] if the rule is not there."""
         form: Mapping[str, object] = getattr(review.rules, self.form)
         if not (form if self.whole else self.rule in form):
             return []
         judged = [(path, self.judge(value, review)) for path, value in self.scope.values(review)]
         return [
-            Finding(rule=self.rule, path=path, what=problem[0], source=problem[1], fix=problem[2], check=self)
+            Violation(rule=self.rule, path=path, what=problem[0], source=problem[1], fix=problem[2], check=self)
             for path, problem in judged
             if problem is not None
         ]
@@ -147,7 +147,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
                 return Section(chosen={self.rule: Bound(source=source, value=given)})
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
     """A value of a request that a rule refuses.
 
     Args:
@@ -164,10 +164,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     what: str
     fix: str
-    check: Check | None = None
+    check: RuleCheck | None = None
 
     def __str__(self) -> str:
-        """Return the text that the API server answers with; see `Check.message`."""
+        """Return the text that the API server answers with; see `RuleCheck.message`."""
         return f"{self.path} {self.what} (rule {self.rule} of {self.source}): {self.fix}"
 
     def mend(self, manifest: dict[str, Any], rules: Section) -> None:
@@ -178,7 +178,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
                     self.check.mend(held, rules)
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class RuleTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Kinds of objects that are checked together: one ValidatingAdmissionPolicy.
 
     Args:

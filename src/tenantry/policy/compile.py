@@ -10,7 +10,7 @@ import msgspec
 
 from tenantry.policy import text
 from tenantry.policy.catalog import checks_of
-from tenantry.policy.check import FORMS, Check, Target
+from tenantry.policy.check import FORMS, RuleCheck, RuleTarget
 
 Json = dict[str, Any]
 
@@ -35,7 +35,7 @@ _EXCUSE = re.compile(
 )
 
 
-class Compiled(msgspec.Struct, frozen=True):
+class CompiledPolicy(msgspec.Struct, frozen=True):
     """The parts of a policy: name to CEL of conditions and variables, and the validation."""
 
     conditions: dict[str, str]
@@ -43,7 +43,7 @@ class Compiled(msgspec.Struct, frozen=True):
     validation: Json
 
 
-def compiled(target: Target) -> Compiled:
+def compiled(target: RuleTarget) -> CompiledPolicy:
     """Return the parts of the policy of a kind of object, whose parameters are one section of the rules."""
     checks = checks_of(target)
     own = _own_variables(target, checks)
@@ -54,10 +54,10 @@ def compiled(target: Target) -> Compiled:
     if target.many:
         # The API server evaluates all conditions, even if the first is false.
         conditions = {SUSPICIOUS: " && ".join(f"({cel})" for cel in (*conditions.values(), glance(target)))}
-    return Compiled(conditions=conditions, variables=variables, validation=only_validation())
+    return CompiledPolicy(conditions=conditions, variables=variables, validation=only_validation())
 
 
-def _own_variables(target: Target, checks: Sequence[Check]) -> dict[str, str]:
+def _own_variables(target: RuleTarget, checks: Sequence[RuleCheck]) -> dict[str, str]:
     """Return the variables of a target and of its checks, in the order in which they are used."""
     return {**target.variables, **{name: cel for check in checks for name, cel in check.variables.items()}}
 
@@ -67,7 +67,7 @@ def forms() -> dict[str, str]:
     return {form: text.decoded(form) for form in FORMS}
 
 
-def problem(checks: Sequence[Check]) -> dict[str, str]:
+def problem(checks: Sequence[RuleCheck]) -> dict[str, str]:
     """Return the variables for the messages of all checks; the last is one text, '' if nothing is wrong.
 
     The API server computes the messages of all validations, also of those that hold. So there is one validation, and
@@ -82,7 +82,7 @@ def problem(checks: Sequence[Check]) -> dict[str, str]:
     return {**told, "suspects": _suspects(checks), PROBLEM: f"!variables.suspects ? '' : {short}"}
 
 
-def _suspects(checks: Sequence[Check]) -> str:
+def _suspects(checks: Sequence[RuleCheck]) -> str:
     """Return CEL: whether anything is wrong; it goes over the containers once for all checks."""
     alone = [f"({check.suspects})" for check in checks if not check.scope.among]
     items: dict[str, list[str]] = {}
@@ -92,7 +92,7 @@ def _suspects(checks: Sequence[Check]) -> str:
     return " || ".join([*alone, *(f"{among}.exists(c, {' || '.join(parts)})" for among, parts in items.items())])
 
 
-def glance(target: Target) -> str:
+def glance(target: RuleTarget) -> str:
     """Return CEL for a condition: whether anything may be wrong with an object.
 
     If the conditions of a policy hold, the API server converts the object for CEL three times more, for validations,

@@ -1,6 +1,6 @@
 """Checks by the form of their rule: a switch, a list of values, or lists of patterns.
 
-Each function builds a `Check` whose CEL and Python decide the same; a text that both need is given once.
+Each function builds a `RuleCheck` whose CEL and Python decide the same; a text that both need is given once.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Required, TypedDict, Unpack
 
-from tenantry.policy.check import ONE_OF, Check, Mend, Problem, Scope, matches, one_of, quoted, told_one_of
+from tenantry.policy.check import ONE_OF, CheckScope, Mend, Problem, RuleCheck, matches, one_of, quoted, told_one_of
 from tenantry.policy.request import Review
 
 LIST = "LIST"
@@ -17,8 +17,8 @@ LIST = "LIST"
 MATCH = "must match one of"
 
 
-class More(TypedDict, total=False):
-    """The arguments of a `Check` that do not depend on the form of its rule."""
+class CheckOptions(TypedDict, total=False):
+    """The arguments of a `RuleCheck` that do not depend on the form of its rule."""
 
     example: Required[Mapping[str, Any]]
     given: object
@@ -30,15 +30,15 @@ class More(TypedDict, total=False):
 
 def refuse(
     rule: str,
-    scope: Scope,
+    scope: CheckScope,
     *,
     bad: str,
     what: str,
     fix: str,
     is_bad: Callable[[Any, Review], bool],
     value: str = "",
-    **more: Unpack[More],
-) -> Check:
+    **more: Unpack[CheckOptions],
+) -> RuleCheck:
     """Return a check of a switch.
 
     Args:
@@ -49,13 +49,13 @@ def refuse(
         fix: What would pass.
         is_bad: The same as `bad` in Python.
         value: CEL: a string, quoted after `what`; in Python the value itself. "" for none.
-        more: See `Check`.
+        more: See `RuleCheck`.
     """
 
     def judge(found: Any, review: Review) -> Problem | None:  # noqa: ANN401 - a scope's values are of any type
         return (_said(what, value, found), review.rules.refused[rule], fix) if is_bad(found, review) else None
 
-    return Check(
+    return RuleCheck(
         rule=rule,
         form="refused",
         scope=scope,
@@ -70,15 +70,15 @@ def refuse(
 
 def allow(
     rule: str,
-    scope: Scope,
+    scope: CheckScope,
     *,
     what: str,
     find: Callable[[Any, Sequence[str], Review], str | None],
     bad: str = f"!(c in {LIST})",
     value: str = "c",
     must: str = ONE_OF,
-    **more: Unpack[More],
-) -> Check:
+    **more: Unpack[CheckOptions],
+) -> RuleCheck:
     """Return a check that values are in a list.
 
     Args:
@@ -89,7 +89,7 @@ def allow(
         bad: CEL with `LIST` for the list: whether it refuses the value.
         value: CEL: the string; "" for none.
         must: What would pass, before the list.
-        more: See `Check`.
+        more: See `RuleCheck`.
     """
     allowed = f"variables.allowed[{quoted(rule)}]"
 
@@ -99,7 +99,7 @@ def allow(
         return None if bad_one is None else (_said(what, value, bad_one), names.source, told_one_of(names.values, must))
 
     more.setdefault("usual", True)
-    return Check(
+    return RuleCheck(
         rule=rule,
         form="allowed",
         scope=scope,
@@ -114,14 +114,14 @@ def allow(
 
 def match(
     rule: str,
-    scope: Scope,
+    scope: CheckScope,
     *,
     what: str,
     find: Callable[[Any], str] = str,
     value: str = "c",
     has: str = "",
-    **more: Unpack[More],
-) -> Check:
+    **more: Unpack[CheckOptions],
+) -> RuleCheck:
     """Return a check that a string matches a pattern of each list; every level of rules adds a list.
 
     Args:
@@ -131,7 +131,7 @@ def match(
         find: Python: the string; "" for a value without one.
         value: CEL: the string.
         has: CEL: whether the value has one; "" for always.
-        more: See `Check`.
+        more: See `RuleCheck`.
     """
     lists = f"variables.patterns[{quoted(rule)}]"
     missed = f"!l.values.exists(p, {value}.matches('^(?:' + p + ')$'))"
@@ -145,7 +145,7 @@ def match(
         return None
 
     more.setdefault("usual", True)
-    return Check(
+    return RuleCheck(
         rule=rule,
         form="patterns",
         scope=scope,

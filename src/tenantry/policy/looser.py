@@ -9,7 +9,7 @@ they are compared with. So its length depends on the ways to compare, and not on
 
 from __future__ import annotations
 
-from tenantry.api.rules import Level
+from tenantry.api.rules import PodSecurityLevel
 from tenantry.policy.check import one_of, quoted
 
 LEVEL = "podSecurity.level"
@@ -17,7 +17,7 @@ SECCOMP = "podSecurity.seccomp"
 UNSET, UNCONFINED = "podSecurity.seccompUnset", "podSecurity.seccompUnconfined"
 MAX = "containers.max"
 CLASSES, DEFAULT = "storageClasses.allowed", "storageClasses.default"
-_ORDER = f"[{', '.join(quoted(level.value) for level in Level)}]"
+_ORDER = f"[{', '.join(quoted(level.value) for level in PodSecurityLevel)}]"
 _GIVEN = "variables.given"
 
 

@@ -18,9 +18,9 @@ from msgspec import UNSET, UnsetType
 from tenantry.api.rulefields import RuleField, fields
 from tenantry.api.rules import (
     Action,
-    Level,
     Permission,
     PodSecurity,
+    PodSecurityLevel,
     RuleModel,
     Rules,
     Seccomp,
@@ -29,7 +29,7 @@ from tenantry.api.tenancyrules import Bound, Listed, Section, TenancyRulesSpec
 from tenantry.world import quantity
 from tenantry.world.addresses import is_within
 
-LEVELS = tuple(Level)
+LEVELS = tuple(PodSecurityLevel)
 STANDARD_SOURCE = "Tenantry's standard"
 
 LEVEL = "podSecurity.level"
@@ -173,7 +173,7 @@ def _flat(family: str, rule: RuleModel, source: str) -> Section:
 
 def _with_level(rule: PodSecurity) -> PodSecurity:
     """Return a level as switches; a switch that is given overrides its level."""
-    level = rule.level if rule.level is not UNSET else Level.PRIVILEGED
+    level = rule.level if rule.level is not UNSET else PodSecurityLevel.PRIVILEGED
     changes: dict[str, object] = {}
     for each in _declared().values():
         if each.family == "pod_security" and getattr(rule, each.name) is UNSET:
@@ -222,7 +222,7 @@ def meet_sections(above: Section, below: Section) -> Section:
 
 
 def _rank(bound: Bound) -> int:
-    return LEVELS.index(Level(bound.value))
+    return LEVELS.index(PodSecurityLevel(bound.value))
 
 
 def _sorted(values: Mapping[str, T]) -> dict[str, T]:

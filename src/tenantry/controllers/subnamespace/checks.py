@@ -19,7 +19,7 @@ from tenantry.controllers.subnamespace.gather import DEEPEST, SubnamespaceInputs
 from tenantry.controllers.tenancyrules import rules_of
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
-from tenantry.policy.catalog import findings
+from tenantry.policy.catalog import violations
 from tenantry.policy.request import Request
 
 Check = Callable[[SubnamespaceInputs, Tenant], Blocked | None]
@@ -192,7 +192,7 @@ def _ruled(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
         rules = rules_of(inputs.defaults, tenant, inputs.above[:-1])
     except InputError:
         return None  # said where the rules themselves are made
-    found = findings(request, rules.enforce)
+    found = violations(request, rules.enforce)
     return Blocked(reason=reasons.NOT_ALLOWED, message=str(found[0])) if found else None
 
 

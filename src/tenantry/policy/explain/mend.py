@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenantry.api.tenancyrules import Section
-from tenantry.policy.check import Finding
+from tenantry.policy.check import Violation
 from tenantry.policy.explain.parts import Part
 from tenantry.policy.mend import at
 
 Json = dict[str, Any]
 
 
-def mended(manifest: Json, found: Sequence[tuple[Part, Finding]], rules: Section) -> Json:
+def mended(manifest: Json, found: Sequence[tuple[Part, Violation]], rules: Section) -> Json:
     """Return a manifest that fewer rules refuse; an equal one if no rule has a fix.
 
     Args:

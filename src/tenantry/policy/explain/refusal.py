@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from tenantry.api.rules import Action
-from tenantry.policy.check import Finding
+from tenantry.policy.check import Violation
 from tenantry.policy.request import parts
 
 Json = Mapping[str, Any]
@@ -30,7 +30,7 @@ _SUSPENDED = "tenantry-suspended"
 FORBIDDEN, BAD_REQUEST, INVALID = 403, 400, 422
 
 
-class By(StrEnum):
+class Obstacle(StrEnum):
     """The kind of obstacle."""
 
     RULE = "Rule"
@@ -68,7 +68,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
         author: The last author of the rule; None if unknown, or not readable.
     """
 
-    by: By
+    by: Obstacle
     message: str
     action: Action = Action.ENFORCE
     about: str = ""
@@ -78,10 +78,10 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     author: Author | None = None
 
 
-def of_finding(finding: Finding, action: Action = Action.ENFORCE, about: str = "") -> Cause:
+def of_violation(finding: Violation, action: Action = Action.ENFORCE, about: str = "") -> Cause:
     """Return the cause for a finding."""
     return Cause(
-        by=By.RULE,
+        by=Obstacle.RULE,
         message=f"{finding.path} {finding.what}",
         action=action,
         about=about,
@@ -102,22 +102,22 @@ def of_refusal(status: int, message: str, about: str = "") -> Cause:
     policy = _POLICY.search(message)
     if policy is not None:
         if _RULE.search(policy["message"]) is not None:
-            return Cause(by=By.RULE, message=policy["message"], about=about)
-        by = By.SUSPENSION if policy["policy"] == _SUSPENDED else By.POLICY
+            return Cause(by=Obstacle.RULE, message=policy["message"], about=about)
+        by = Obstacle.SUSPENSION if policy["policy"] == _SUSPENDED else Obstacle.POLICY
         return Cause(by=by, message=policy["message"], about=about, source=policy["policy"])
     quota = _QUOTA.search(message)
     if status == FORBIDDEN and quota is not None:
-        return Cause(by=By.QUOTA, message=quota["said"], about=about)
+        return Cause(by=Obstacle.QUOTA, message=quota["said"], about=about)
     rights = _RIGHTS.search(message)
     if status == FORBIDDEN and rights is not None:
-        return Cause(by=By.RIGHTS, message=" ".join(rights["said"].split()), about=about)
-    by = By.VALIDATION if status in {BAD_REQUEST, INVALID} else By.KUBERNETES
+        return Cause(by=Obstacle.RIGHTS, message=" ".join(rights["said"].split()), about=about)
+    by = Obstacle.VALIDATION if status in {BAD_REQUEST, INVALID} else Obstacle.KUBERNETES
     return Cause(by=by, message=message, about=about)
 
 
 def told_by(refusal: Cause) -> list[Cause]:
     """Return the causes in a refusal, which may name several rules."""
-    if refusal.by is not By.RULE:
+    if refusal.by is not Obstacle.RULE:
         return [refusal]
     # SAID (rule RULE of SOURCE): FIX; SAID (rule …
     said, *rest = _RULE.split(refusal.message)
@@ -127,7 +127,7 @@ def told_by(refusal: Cause) -> list[Cause]:
         after = ""
         if index + 3 < len(rest):
             fix, _, after = fix.rpartition("; ")
-        found.append(Cause(by=By.RULE, message=said, about=refusal.about, fix=fix, rule=rule, source=source))
+        found.append(Cause(by=Obstacle.RULE, message=said, about=refusal.about, fix=fix, rule=rule, source=source))
         said = after
     return found
 
@@ -144,10 +144,10 @@ def agrees(found: Sequence[Cause], refusal: Cause | None) -> bool | None:
         found: The findings of the enforced rules.
         refusal: The server's refusal; None if it accepts.
     """
-    if refusal is None or refusal.by is By.QUOTA:
+    if refusal is None or refusal.by is Obstacle.QUOTA:
         # Quota admission runs after all policies.
         return not found
-    if refusal.by is By.RULE:
+    if refusal.by is Obstacle.RULE:
         return any(is_same(each, told) for each in found for told in told_by(refusal))
     return None
 
@@ -206,7 +206,9 @@ def lines(causes: Sequence[Cause]) -> Iterator[str]:
     """Yield the lines for causes: what is wrong, what would pass, and the source."""
     for cause, after in itertools.zip_longest(causes, causes[1:]):
         yield _told(cause)
-        if cause.by is By.RULE and (after is None or (after.source, after.author) != (cause.source, cause.author)):
+        if cause.by is Obstacle.RULE and (
+            after is None or (after.source, after.author) != (cause.source, cause.author)
+        ):
             author = cause.author
             who = f", last written by {author.manager} at {author.time}" if author is not None else ""
             yield f"  set by {cause.source}{who}"
@@ -214,7 +216,7 @@ def lines(causes: Sequence[Cause]) -> Iterator[str]:
 
 def _told(cause: Cause) -> str:
     verb = {Action.ENFORCE: "", Action.WARN: "warned of, ", Action.AUDIT: "noted, "}[cause.action]
-    head = f"rule {cause.rule}" if cause.by is By.RULE else cause.by.value.lower()
+    head = f"rule {cause.rule}" if cause.by is Obstacle.RULE else cause.by.value.lower()
     about = f"{cause.about}: " if cause.about else ""
     fix = f": {cause.fix}" if cause.fix else ""
     return f"{verb}{head}: {about}{cause.message}{fix}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tenantry.api.tenancyrules import Section
-from tenantry.policy.check import Check, Mend, Problem, listed
+from tenantry.policy.check import Mend, Problem, RuleCheck, listed
 from tenantry.policy.mend import into
 from tenantry.policy.request import Json, Review, part
 from tenantry.policy.targets.pods import RESOURCED, Item
@@ -85,9 +85,9 @@ def _by_resource(
     example: Json,
     given: object,
     note: str,
-) -> Check:
+) -> RuleCheck:
     """Return a check of each container and each resource `r` of a map; a message names the first by name."""
-    return Check(
+    return RuleCheck(
         rule=rule,
         form=form,
         scope=RESOURCED,

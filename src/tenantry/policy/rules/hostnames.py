@@ -10,7 +10,7 @@ from typing import Any
 
 from tenantry.api.marks import TENANT
 from tenantry.api.tenancyrules import Section
-from tenantry.policy.check import Check, Mend, Problem, Scope, listed, quoted
+from tenantry.policy.check import CheckScope, Mend, Problem, RuleCheck, listed, quoted
 from tenantry.policy.forms import allow, match, refuse
 from tenantry.policy.mend import into
 from tenantry.policy.request import Json, Review, part, parts
@@ -34,7 +34,7 @@ def _is_wide(host: str, _: Review) -> bool:
     return not re.fullmatch(_PLAIN, host) or bool(re.fullmatch(_TOP_LEVEL, host))
 
 
-def _of_each_host(scope: Scope, field: Json) -> tuple[Check, ...]:
+def _of_each_host(scope: CheckScope, field: Json) -> tuple[RuleCheck, ...]:
     """Return the checks of each host of an object.
 
     Args:
@@ -60,7 +60,7 @@ def _of_each_host(scope: Scope, field: Json) -> tuple[Check, ...]:
     )
 
 
-def _in_domain(hosts: Scope, example: Json) -> Check:
+def _in_domain(hosts: CheckScope, example: Json) -> RuleCheck:
     """Return the check that hosts are in the tenant's own part of a domain."""
     chosen = f"variables.chosen[{quoted(DOMAIN)}]"
     own = f"namespaceObject.metadata.labels['{TENANT}'] + '.' + {chosen}.value"
@@ -72,7 +72,7 @@ def _in_domain(hosts: Scope, example: Json) -> Check:
             return None
         return f"has the host '{host}'", bound.source, f"must be {own} or below it"
 
-    return Check(
+    return RuleCheck(
         rule=DOMAIN,
         form="chosen",
         scope=hosts,
@@ -100,7 +100,7 @@ def _names_class(field: str, rule: str) -> Mend:
     return mend
 
 
-def _classes(scope: Scope, kind: str, rule: str, field: str) -> Check:
+def _classes(scope: CheckScope, kind: str, rule: str, field: str) -> RuleCheck:
     def of(review: Review) -> list[str]:
         if kind == "IngressClass":
             return classes_of_ingress(review.request.object)
@@ -138,7 +138,7 @@ def _listens_to_all(gateway: Json, _: Review) -> bool:
     return any(each.get("protocol") in _TERMINATED and not each.get("hostname") for each in listeners)
 
 
-def _of_gateway(scope: Scope) -> tuple[Check, ...]:
+def _of_gateway(scope: CheckScope) -> tuple[RuleCheck, ...]:
     """Return the checks of what has listeners: Gateways, and sets of listeners for the Gateways of others."""
     listener = {"name": "l", "port": 80, "protocol": "HTTP"}
     return (

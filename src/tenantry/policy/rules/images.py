@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tenantry.policy.check import Check, Scope
+from tenantry.policy.check import CheckScope, RuleCheck
 from tenantry.policy.forms import LIST, allow, match
 from tenantry.policy.mend import first_allowed
 from tenantry.policy.request import Json, Review, part
@@ -15,7 +15,7 @@ ALLOWED = "images.allowed"
 PULL_POLICIES = "images.pullPolicies"
 
 
-def _images(scope: Scope, has: str, image: str, *, example: Json) -> Check:
+def _images(scope: CheckScope, has: str, image: str, *, example: Json) -> RuleCheck:
     """Return the check of the images of containers or volumes.
 
     Args:
@@ -36,7 +36,7 @@ def _images(scope: Scope, has: str, image: str, *, example: Json) -> Check:
     )
 
 
-def _pull_policies(scope: Scope, has: str, policy: str, *, example: Json) -> Check:
+def _pull_policies(scope: CheckScope, has: str, policy: str, *, example: Json) -> RuleCheck:
     def find(item: Json, allowed: Sequence[str], _: Review) -> str | None:
         found = _at(item, policy)
         return found if found and found not in allowed else None

@@ -8,7 +8,7 @@ from typing import Any
 from tenantry.api import marks
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancyrules import Section
-from tenantry.policy.check import Check, Target, matches, quoted
+from tenantry.policy.check import RuleCheck, RuleTarget, matches, quoted
 from tenantry.policy.forms import match
 from tenantry.policy.request import Request, Review, part
 from tenantry.policy.targets.objects import strings, whole
@@ -40,7 +40,7 @@ def _has_new_keys(request: Request) -> bool:
     return any(part(request.object, "spec", each) != part(request.old_object, "spec", each) for each in FIELDS)
 
 
-SUBNAMESPACES = Target(
+SUBNAMESPACES = RuleTarget(
     name=Subnamespace.resource.plural,
     group=Subnamespace.resource.group,
     resources=(Subnamespace.resource.plural,),
@@ -58,7 +58,7 @@ SUBNAMESPACES = Target(
 SUBNAMESPACE = whole(SUBNAMESPACES, "subnamespace", {"metadata": {"name": "n"}, "spec": {"mode": "Workspace"}})
 
 
-def _of(field: str) -> Check:
+def _of(field: str) -> RuleCheck:
     rule = f"namespaces.{field}"
 
     def mend(subnamespace: dict[str, Any], rules: Section) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from tenantry.api.tenancyrules import Section
-from tenantry.policy.check import Check, Mend, has, listed
+from tenantry.policy.check import Mend, RuleCheck, has, listed
 from tenantry.policy.forms import LIST, allow, refuse
 from tenantry.policy.mend import drops, into, sets
 from tenantry.policy.request import Json, Review, part, parts, texts
@@ -39,7 +39,7 @@ def _of_both(
     fix: str,
     mend: Mend,
     example: Json,
-) -> tuple[Check, Check]:
+) -> tuple[RuleCheck, RuleCheck]:
     """Return the checks of a field that pods and containers have in their securityContext.
 
     Args:
@@ -100,7 +100,7 @@ def _host_process(where: str) -> str:
     return f"{has(where, *options)} && {where}.{'.'.join(options)}"
 
 
-def _mounted_by_node(type_: str, example: Json) -> Check:
+def _mounted_by_node(type_: str, example: Json) -> RuleCheck:
     """Return the check of a type of volume that kubelet mounts itself, from a server that the pod names."""
     return refuse(
         f"podSecurity.{type_}",

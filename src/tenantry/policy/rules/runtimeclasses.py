@@ -10,8 +10,8 @@ from typing import Unpack
 
 from tenantry.api.marks import RUNTIME, RUNTIME_SANDBOXED, SLICE
 from tenantry.api.tenancyrules import Section
-from tenantry.policy.check import Check, Mend, Problem, quoted
-from tenantry.policy.forms import LIST, More, allow
+from tenantry.policy.check import Mend, Problem, RuleCheck, quoted
+from tenantry.policy.forms import LIST, CheckOptions, allow
 from tenantry.policy.mend import drops
 from tenantry.policy.request import Json, Review
 from tenantry.policy.targets.pods import POD, SANDBOXED_POD, Item
@@ -28,8 +28,8 @@ def named_class(
     *,
     is_added: str = "false",
     was_added: Callable[[Review], bool] = lambda _: False,
-    **more: Unpack[More],
-) -> Check:
+    **more: Unpack[CheckOptions],
+) -> RuleCheck:
     """Return a check of a field of the pod's spec that may be empty or one of a list.
 
     Args:
@@ -37,7 +37,7 @@ def named_class(
         field: As in a pod's spec.
         is_added: CEL: whether Tenantry itself has written the field.
         was_added: The same in Python.
-        more: See `Check`.
+        more: See `RuleCheck`.
     """
 
     def find(spec: Json, allowed: Sequence[str], review: Review) -> str | None:
@@ -114,7 +114,7 @@ CHECKS = (
         example={"spec": {"runtimeClassName": "kata"}},
         given=["gvisor"],
     ),
-    Check(
+    RuleCheck(
         rule=RUNTIME_CLASS,
         form="chosen",
         scope=SANDBOXED_POD,
@@ -131,7 +131,7 @@ CHECKS = (
         note="The name of the cluster's sandbox, which the operator finds; it is not written below `rules`."
         " On nodes of its own slice a tenant chooses the runtime.",
     ),
-    Check(
+    RuleCheck(
         rule=MISSING,
         form="refused",
         scope=SANDBOXED_POD,

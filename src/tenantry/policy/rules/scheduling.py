@@ -7,8 +7,8 @@ from typing import Any, Unpack
 
 from tenantry.api.marks import PART_OPEN, PART_SUFFIX, PARTS, SLICE, ZONE
 from tenantry.api.tenancyrules import Section
-from tenantry.policy.check import Check, listed, quoted
-from tenantry.policy.forms import LIST, More, allow, refuse
+from tenantry.policy.check import RuleCheck, listed, quoted
+from tenantry.policy.forms import LIST, CheckOptions, allow, refuse
 from tenantry.policy.mend import drops
 from tenantry.policy.request import Json, Review, part, parts, texts
 from tenantry.policy.targets.claims import CHOSEN_NODE, CLAIM, NAMES_NODE, drop_chosen_node, names_node
@@ -42,7 +42,9 @@ def _is_added(review: Review, key: str) -> bool:
     return key.endswith(_OPEN) or (key == SLICE and SLICE in review.request.namespace_labels)
 
 
-def _first_of(rule: str, among: str, of: Callable[[Review], list[str]], *, what: str, **more: Unpack[More]) -> Check:
+def _first_of(
+    rule: str, among: str, of: Callable[[Review], list[str]], *, what: str, **more: Unpack[CheckOptions]
+) -> RuleCheck:
     """Return a check of several keys in a pod's spec.
 
     Args:
@@ -50,7 +52,7 @@ def _first_of(rule: str, among: str, of: Callable[[Review], list[str]], *, what:
         among: CEL with `LIST` for the rule's values: the keys that they do not allow, in any order.
         of: The same in Python.
         what: What is wrong, before the first of them by name.
-        more: See `Check`.
+        more: See `RuleCheck`.
     """
 
     def find(_: Json, _allowed: Sequence[str], review: Review) -> str | None:

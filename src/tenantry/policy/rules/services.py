@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tenantry.api.tenancyrules import Section
-from tenantry.policy.check import Check, Scope, Target
+from tenantry.policy.check import CheckScope, RuleCheck, RuleTarget
 from tenantry.policy.forms import LIST, allow, refuse
 from tenantry.policy.mend import drops, into
 from tenantry.policy.request import Json, Review, is_new, part, parts, texts
@@ -36,7 +37,7 @@ def _types_in(review: Review) -> list[str]:
     return [found] if found != BY_NAME else []
 
 
-SERVICES = Target(
+SERVICES = RuleTarget(
     name="services",
     group="",
     resources=("services",),
@@ -74,15 +75,15 @@ def _narrow(service: dict[str, Any], rules: Section) -> None:
     spec["loadBalancerSourceRanges"] = kept or list(allowed)
 
 
-def _ranged(scope: Scope, bad: str, find: Callable[[Any, Sequence[str], Review], str | None], **more: Any) -> Check:  # noqa: ANN401 - of `allow`
-    must = "loadBalancerSourceRanges must be within"
-    return allow(SOURCE_RANGES, scope, bad=bad, find=find, must=must, mend=_narrow, given=["10.0.0.0/8"], **more)
+_ranged = partial(
+    allow, SOURCE_RANGES, must="loadBalancerSourceRanges must be within", mend=_narrow, given=["10.0.0.0/8"]
+)
 
 
 # -- endpoints ------------------------------------------------------------------------------------
 
 
-def _written(name: str, group: str, field: str) -> Target:
+def _written(name: str, group: str, field: str) -> RuleTarget:
     """Return endpoints of one kind as people write them.
 
     Kubernetes' own roles allow that to no person since 1.22 (CVE-2021-25740); a role of the cluster may.
@@ -95,7 +96,7 @@ def _written(name: str, group: str, field: str) -> Target:
     changed = f"oldObject.?{field} != object.?{field}"
     # A user that may write them everywhere is part of the cluster: load balancers, service meshes.
     everywhere = f"authorizer.group('{group}').resource('{name}').namespace('kube-system').check('create').allowed()"
-    return Target(
+    return RuleTarget(
         name=name,
         group=group,
         resources=(name,),
@@ -112,7 +113,7 @@ ENDPOINTS = _written("endpoints", "", "subsets")
 ENDPOINT_SLICES = _written("endpointslices", "discovery.k8s.io", "endpoints")
 
 
-def _leads(scope: Scope, *, bad: str, is_bad: Callable[[Any, Review], bool], example: Json) -> Check:
+def _leads(scope: CheckScope, *, bad: str, is_bad: Callable[[Any, Review], bool], example: Json) -> RuleCheck:
     return refuse(
         "services.endpoints",
         scope,
@@ -164,8 +165,8 @@ CHECKS = (
     _ranged(
         SERVICE,
         # Kubernetes reads the older annotation only if the field is empty.
-        f"object.spec.type == '{BALANCED}' && size(variables.ranges) == 0",
-        lambda service, _allowed, _: "" if _type(service) == BALANCED and not _ranges(service) else None,
+        bad=f"object.spec.type == '{BALANCED}' && size(variables.ranges) == 0",
+        find=lambda service, _allowed, _: "" if _type(service) == BALANCED and not _ranges(service) else None,
         what="lets every address in",
         value="",
         usual=False,
@@ -173,8 +174,8 @@ CHECKS = (
     ),
     _ranged(
         _RANGE,
-        f"!(isCIDR(c) && {LIST}.exists(p, isCIDR(p) && cidr(p).containsCIDR(c)))",
-        lambda cidr, allowed, _: None if any(is_within(cidr, each) for each in allowed) else cidr,
+        bad=f"!(isCIDR(c) && {LIST}.exists(p, isCIDR(p) && cidr(p).containsCIDR(c)))",
+        find=lambda cidr, allowed, _: None if any(is_within(cidr, each) for each in allowed) else cidr,
         what="lets in",
         example={"spec": {"type": BALANCED, "loadBalancerSourceRanges": ["0.0.0.0/0"]}},
     ),

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from tenantry.api.tenancyrules import NAME, Section
-from tenantry.policy.check import Finding
+from tenantry.policy.check import Violation
 from tenantry.policy.forms import allow, refuse
 from tenantry.policy.mend import drops, into
 from tenantry.policy.request import Review, part
@@ -92,10 +92,10 @@ def kept_message(policies: str) -> str:
     )
 
 
-def kept(review: Review) -> Iterator[Finding]:
+def kept(review: Review) -> Iterator[Violation]:
     """Find claims of classes whose volumes outlive the claim.
 
-    This is not a `Check`, because the parameters of the policy are the StorageClasses instead of the rules.
+    This is not a `RuleCheck`, because the parameters of the policy are the StorageClasses instead of the rules.
     """
     request = review.request
     listed = review.rules.allowed.get(RECLAIM_POLICIES)
@@ -107,4 +107,4 @@ def kept(review: Review) -> Iterator[Finding]:
             what = f"has the StorageClass '{name}', whose reclaimPolicy is {policy}"
             fix = f"must be one whose reclaimPolicy is {' or '.join(listed.values)}"
             source, path = f"TenancyRules '{NAME}'", name_of(NOUN, request.object)
-            yield Finding(rule=RECLAIM_POLICIES, source=source, path=path, what=what, fix=fix)
+            yield Violation(rule=RECLAIM_POLICIES, source=source, path=path, what=what, fix=fix)

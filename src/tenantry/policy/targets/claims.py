@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenantry.api.tenancyrules import Section
-from tenantry.policy.check import Target
+from tenantry.policy.check import RuleTarget
 from tenantry.policy.request import Json, Request, Review, is_new, part
 from tenantry.policy.targets.objects import strings, whole
 from tenantry.policy.users import CONTROL_PLANE, is_control_plane
@@ -88,7 +88,7 @@ def is_new_claim(request: Request) -> bool:
     return is_new(request, "spec.volumeName") or classes_of(request.object) != classes_of(request.old_object)
 
 
-CLAIMS = Target(
+CLAIMS = RuleTarget(
     name="claims",
     group="",
     resources=("persistentvolumeclaims",),

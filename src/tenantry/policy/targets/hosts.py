@@ -5,7 +5,7 @@ Sources: Kubernetes, "Ingress"; Gateway API v1.5, HTTPRoute, GRPCRoute, TLSRoute
 
 from __future__ import annotations
 
-from tenantry.policy.check import Scope, Target, listed
+from tenantry.policy.check import CheckScope, RuleTarget, listed
 from tenantry.policy.request import Json, is_new, part, parts, texts
 from tenantry.policy.targets.objects import whole
 
@@ -65,8 +65,8 @@ IS_NEW = (
 )
 
 
-def _target(name: str, group: str, *resources: str, **variables: str) -> Target:
-    return Target(
+def _target(name: str, group: str, *resources: str, **variables: str) -> RuleTarget:
+    return RuleTarget(
         name=name,
         group=group,
         resources=resources,
@@ -114,7 +114,7 @@ INGRESS = whole(
 ROUTE = whole(ROUTES, "route", {"metadata": {"name": "r"}, "spec": {"hostnames": ["a.x.example"]}})
 
 
-def _gateway(target: Target) -> Scope:
+def _gateway(target: RuleTarget) -> CheckScope:
     listener = {"name": "l", "port": 80, "protocol": "HTTP", "hostname": "a.x.example"}
     return whole(
         target, "gateway", {"metadata": {"name": "g"}, "spec": {"gatewayClassName": "private", "listeners": [listener]}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tenantry.policy.check import Scope, Target
+from tenantry.policy.check import CheckScope, RuleTarget
 from tenantry.policy.mend import merged
 from tenantry.policy.request import Json, Review, part
 
@@ -20,7 +20,7 @@ def name_of(noun: str, value: Json) -> str:
     return f"{noun} '{part(value, 'metadata').get('name', '')}'"
 
 
-def whole(target: Target, noun: str, plain: Json) -> Scope:
+def whole(target: RuleTarget, noun: str, plain: Json) -> CheckScope:
     """Return the scope of checks that decide on a whole object.
 
     Args:
@@ -28,7 +28,7 @@ def whole(target: Target, noun: str, plain: Json) -> Scope:
         noun: The word for one in messages.
         plain: An object that no rule refuses.
     """
-    return Scope(
+    return CheckScope(
         target=target.name,
         path=named(noun),
         values=lambda review: [(name_of(noun, review.request.object), review.request.object)],
@@ -37,7 +37,7 @@ def whole(target: Target, noun: str, plain: Json) -> Scope:
     )
 
 
-def strings(scope: Scope, among: str, of: Callable[[Review], Iterable[str]]) -> Scope:
+def strings(scope: CheckScope, among: str, of: Callable[[Review], Iterable[str]]) -> CheckScope:
     """Return the scope of checks that decide on strings of an object, which messages quote.
 
     Args:
@@ -50,4 +50,6 @@ def strings(scope: Scope, among: str, of: Callable[[Review], Iterable[str]]) -> 
         for path, _ in scope.values(review):
             yield from ((path, each) for each in of(review))
 
-    return Scope(target=scope.target, path=scope.path, among=among, values=values, held=scope.held, sample=scope.sample)
+    return CheckScope(
+        target=scope.target, path=scope.path, among=among, values=values, held=scope.held, sample=scope.sample
+    )

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from tenantry.api.marks import RUNTIME
-from tenantry.policy.check import Scope, Target, has
+from tenantry.policy.check import CheckScope, RuleTarget, has
 from tenantry.policy.mend import into, merged
 from tenantry.policy.request import Json, Review, is_new, part, parts
 from tenantry.policy.users import CONTROL_PLANE, NOT_MIRRORED, is_mirrored
@@ -33,7 +33,7 @@ _OLD_SPEC = "has(oldObject.spec) && object.spec == oldObject.spec"
 _INIT = "(has(variables.spec.initContainers) ? variables.spec.initContainers : [])"
 _EPHEMERAL = "(has(variables.spec.ephemeralContainers) ? variables.spec.ephemeralContainers : [])"
 
-PODS = Target(
+PODS = RuleTarget(
     name="pods",
     group="",
     resources=("pods", "pods/ephemeralcontainers", "pods/resize"),
@@ -61,7 +61,7 @@ PODS = Target(
     templates=TEMPLATES,
 )
 
-SANDBOX = Target(
+SANDBOX = RuleTarget(
     name="sandbox",
     group="",
     resources=("pods",),
@@ -84,8 +84,8 @@ def _sample(fragment: Json) -> Item:
     return merged({"metadata": {"name": "p"}, "spec": {"containers": [_CONTAINER]}}, fragment)
 
 
-def _whole(target: Target) -> Scope:
-    return Scope(
+def _whole(target: RuleTarget) -> CheckScope:
+    return CheckScope(
         target=target.name,
         path="'pod'",
         values=lambda review: [("pod", review.spec)],
@@ -109,7 +109,7 @@ def _fields(pod: Json, *names: str) -> list[Item]:
     return [each for name in names for each in parts(pod, "spec", name)]
 
 
-def _items(noun: str, among: str, of: Callable[[Json], list[Item]], sample: Callable[[Json], Item]) -> Scope:
+def _items(noun: str, among: str, of: Callable[[Json], list[Item]], sample: Callable[[Json], Item]) -> CheckScope:
     """Return the scope of items that have a name.
 
     Args:
@@ -126,7 +126,7 @@ def _items(noun: str, among: str, of: Callable[[Json], list[Item]], sample: Call
         yield from ((f"{noun} '{item.get('name')}'", item) for item in of(pod))
 
     path = f"'{noun} \\'' + c.name + '\\''"
-    return Scope(target=PODS.name, path=path, among=among, values=values, held=held, sample=sample)
+    return CheckScope(target=PODS.name, path=path, among=among, values=values, held=held, sample=sample)
 
 
 def _with_container(fragment: Json) -> Item:

@@ -15,11 +15,11 @@ from tenantry.api.errors import ApiError, InputError
 from tenantry.api.model import Resource
 from tenantry.api.rules import Action
 from tenantry.api.tenancyrules import Section
-from tenantry.policy.catalog import findings
-from tenantry.policy.check import Finding
+from tenantry.policy.catalog import violations
+from tenantry.policy.check import Violation
 from tenantry.policy.explain.mend import mended
 from tenantry.policy.explain.parts import Part, filled_in, parts_of, usage
-from tenantry.policy.explain.refusal import By, Cause, agrees, is_same, of_finding, told_by
+from tenantry.policy.explain.refusal import Cause, Obstacle, agrees, is_same, of_violation, told_by
 from tenantry.policy.request import Request
 from tenantry.views.explain import context, quota
 from tenantry.views.explain.context import NamespaceContext, RuleAuthors
@@ -37,7 +37,7 @@ ROUNDS = 5
 ENDPOINTS = ("endpoints", "endpointslices")
 """Kinds that the rules forbid to all but the cluster's controllers, whom the rules in Python do not know."""
 
-REPORTED_ONCE = frozenset({By.RIGHTS, By.SUSPENSION})
+REPORTED_ONCE = frozenset({Obstacle.RIGHTS, Obstacle.SUSPENSION})
 """Causes that are reported once, even if the API server denies several parts of an object for them."""
 
 WRONG_SHAPE = (AttributeError, KeyError, TypeError, InputError)
@@ -87,7 +87,7 @@ class DenialReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         found = [each for each in self.causes if each.action is Action.ENFORCE]
         if self.fixed is None:
             return tuple(found)
-        return tuple(each for each in found if each.by in {By.QUOTA, By.RIGHTS, By.SUSPENSION})
+        return tuple(each for each in found if each.by in {Obstacle.QUOTA, Obstacle.RIGHTS, Obstacle.SUSPENSION})
 
 
 class PartReview(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,8 +105,8 @@ class PartReview(msgspec.Struct, frozen=True, kw_only=True):
     part: Part
     result: DryRun
     value: Json
-    found: Mapping[Action, Sequence[Finding]]
-    compared: Sequence[Finding]
+    found: Mapping[Action, Sequence[Violation]]
+    compared: Sequence[Violation]
     notes: tuple[str, ...] = ()
 
     @property
@@ -116,7 +116,7 @@ class PartReview(msgspec.Struct, frozen=True, kw_only=True):
         Controllers create pods of workloads, so the requester's rights on pods do not count.
         """
         refusal = self.result.refusal
-        return None if refusal is not None and self.part.user and refusal.by is By.RIGHTS else refusal
+        return None if refusal is not None and self.part.user and refusal.by is Obstacle.RIGHTS else refusal
 
     @property
     def passes(self) -> bool:
@@ -127,7 +127,7 @@ class PartReview(msgspec.Struct, frozen=True, kw_only=True):
     def server(self) -> ServerVerdict:
         """Return the API server's answer beside the rules'."""
         refusal = self.result.refusal
-        rules = [of_finding(each) for each in self.compared]
+        rules = [of_violation(each) for each in self.compared]
         return ServerVerdict(refusal is None, refusal.message if refusal is not None else "", agrees(rules, refusal))
 
 
@@ -167,7 +167,7 @@ class DenialExplainer:
         fixed, later = await _fixed(self._requester, manifest, reviews, around)
         if short:
             # Kubernetes reports the first quota that is exceeded; these causes name all of them.
-            causes, later = ([each for each in found if each.by is not By.QUOTA] for found in (causes, later))
+            causes, later = ([each for each in found if each.by is not Obstacle.QUOTA] for found in (causes, later))
         causes = [*causes, *short]
         causes += [each for each in later if not any(is_same(each, old) for old in causes)]
         notes = dict.fromkeys([*around.notes, *(note for review in reviews for note in review.notes), *unknown])
@@ -230,8 +230,8 @@ async def _review(requester: ActingUser, part: Part, around: NamespaceContext) -
     if result.existed:
         about = f"{part.resource.kind} {part.object['metadata']['name']!r}"
         notes = (f"{about} exists already: this explains a new object like it",)
-    found: dict[Action, Sequence[Finding]] = dict.fromkeys(Action, ())
-    value, compared = result.stored or part.object, list[Finding]()
+    found: dict[Action, Sequence[Violation]] = dict.fromkeys(Action, ())
+    value, compared = result.stored or part.object, list[Violation]()
     rules = around.rules
     sections = {Action.ENFORCE: rules.enforce, Action.WARN: rules.warn, Action.AUDIT: rules.audit}
     if part.resource.plural in ENDPOINTS and result.stored is not None:
@@ -253,7 +253,7 @@ async def _review(requester: ActingUser, part: Part, around: NamespaceContext) -
 
 def _findings(  # noqa: PLR0917 - a request has many sides
     requester: ActingUser, part: Part, value: Json, section: Section, around: NamespaceContext, user: str
-) -> list[Finding]:
+) -> list[Violation]:
     request = Request(
         user=user,
         groups=requester.groups,
@@ -264,7 +264,7 @@ def _findings(  # noqa: PLR0917 - a request has many sides
         object=value,
         reclaim_policies=around.reclaim_policies,
     )
-    return findings(request, section)
+    return violations(request, section)
 
 
 def _disagreements(reviews: Sequence[PartReview]) -> list[str]:
@@ -286,19 +286,19 @@ async def _causes(requester: ActingUser, reviews: Sequence[PartReview], around: 
     if around.suspended:
         # The suspension removed the rights, so a role request would not help.
         fix = "an administrator must set spec.suspended to false"
-        found.append(Cause(by=By.SUSPENSION, message=f"Tenant {around.suspended!r} is suspended", fix=fix))
+        found.append(Cause(by=Obstacle.SUSPENSION, message=f"Tenant {around.suspended!r} is suspended", fix=fix))
     elif not await requester.may("create", whole, around.namespace):
         where = f" in {around.namespace!r}" if around.namespace else " in the cluster"
         message = f"{requester.user!r} may not create {whole.full_name}{where}"
         fix = "ask for a role with `tenantry request role`" if around.namespace else ""
-        found.append(Cause(by=By.RIGHTS, message=message, fix=fix))
+        found.append(Cause(by=Obstacle.RIGHTS, message=message, fix=fix))
     for review in reviews:
-        rules = [of_finding(each, action, review.part.told) for action in Action for each in review.found[action]]
+        rules = [of_violation(each, action, review.part.told) for action in Action for each in review.found[action]]
         found += rules
         refusal = review.refusal
         if refusal is None or (refusal.by in REPORTED_ONCE and any(each.by in REPORTED_ONCE for each in found)):
             continue
-        if refusal.by is By.RULE and agrees([each for each in rules if each.action is Action.ENFORCE], refusal):
+        if refusal.by is Obstacle.RULE and agrees([each for each in rules if each.action is Action.ENFORCE], refusal):
             continue
         found += [cause for cause in told_by(refusal) if not any(is_same(each, cause) for each in rules)]
     return found
@@ -320,7 +320,7 @@ async def _quota(
         if not answer.fits:
             first, *raises = explained.verdict(answer)
             fix = f"raise {', then '.join(each.strip() for each in raises)}"
-            found.append(Cause(by=By.QUOTA, message=first.removesuffix("; raise"), fix=fix))
+            found.append(Cause(by=Obstacle.QUOTA, message=first.removesuffix("; raise"), fix=fix))
     return found, []
 
 
