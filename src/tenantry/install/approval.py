@@ -26,11 +26,11 @@ from tenantry.api.requests import (
 from tenantry.api.tenancyrules import OWN_MARK
 from tenantry.install.policy import (
     ADMINISTER,
-    IN_A_TENANTS_NAMESPACE,
     PARAM_KIND,
     Named,
     bound,
     by,
+    in_a_tenant,
     mutating,
     rule,
     says,
@@ -135,8 +135,7 @@ def _asking(resource: Resource, operator: str) -> list[Json]:
         ),
     ]
     if resource.namespaced:
-        message = "'namespace ' + request.namespace + ' is no tenant\\'s: ask in a namespace of a tenant'"
-        found.append(says(f"!({creates}) || {IN_A_TENANTS_NAMESPACE}", message, told=True))
+        found.append(in_a_tenant("ask"))
     return found
 
 

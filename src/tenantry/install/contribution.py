@@ -9,14 +9,15 @@ from typing import Any
 
 from tenantry.api import contribution, marks
 from tenantry.api.kubernetes import RBAC_GROUP
-from tenantry.install.policy import ADMINISTER, bound, by, rule, says, validating
-from tenantry.install.rights import LABELS
+from tenantry.install.policy import ADMINISTER, NODES, by, refusing
+from tenantry.install.rights import given
 
 Json = dict[str, Any]
 
 JOIN = "tenantry-contributed-nodes-join"
 RENEW = "tenantry-nodes-renew"
 LABELS_POLICY = "tenantry-contributed-nodes"
+_REQUESTS = "system:certificates.k8s.io:certificatesigningrequests"
 
 
 def everything(subject: Json) -> list[Json]:
@@ -26,21 +27,15 @@ def everything(subject: Json) -> list[Json]:
         subject: The operator, as RBAC names it.
     """
     return [
-        _given(JOIN, "system:node-bootstrapper", contribution.GROUP),
+        given("system:node-bootstrapper", _group(contribution.GROUP), called=JOIN),
         # Kubernetes approves the renewal of a node's own certificate.
-        _given(RENEW, "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", "system:nodes"),
+        given(f"{_REQUESTS}:selfnodeclient", _group("system:nodes"), called=RENEW),
         *_labels(subject),
     ]
 
 
-def _given(name: str, role: str, group: str) -> Json:
-    return {
-        "apiVersion": f"{RBAC_GROUP}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": name, "labels": dict(LABELS)},
-        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": RBAC_GROUP, "kind": "Group", "name": group}],
-    }
+def _group(name: str) -> Json:
+    return {"apiGroup": RBAC_GROUP, "kind": "Group", "name": name}
 
 
 def _labels(subject: Json) -> list[Json]:
@@ -57,10 +52,5 @@ def _labels(subject: Json) -> list[Json]:
         f"labels {', '.join(marks.OF_CONTRIBUTIONS)} must not come from a node itself: they are agreed on when it is"
         " contributed"
     )
-    policy = validating(
-        LABELS_POLICY,
-        [rule("", ["nodes", "nodes/status"])],
-        [says("false", message)],
-        conditions={"says-whose-it-is": f"{by_a_node} && !({by(subject)}) && {changed} && !{ADMINISTER}"},
-    )
-    return bound(policy)
+    conditions = {"says-whose-it-is": f"{by_a_node} && !({by(subject)}) && {changed} && !{ADMINISTER}"}
+    return refusing(LABELS_POLICY, [NODES], message, conditions=conditions)

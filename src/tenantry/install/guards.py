@@ -11,7 +11,7 @@ from tenantry.api.isolationreport import IsolationReport
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.requests import REQUEST, REQUEST_UID
 from tenantry.install.marks import protection
-from tenantry.install.policy import ADMINISTER, IN_TENANTS, KUBERNETES, bound, by, rule, says, validating
+from tenantry.install.policy import ADMINISTER, IN_TENANTS, KUBERNETES, by, refusing, rule
 
 Json = dict[str, Any]
 
@@ -59,5 +59,4 @@ def _made(subject: Json) -> list[Json]:
         ' : "what it says comes from the Tenant or the Subnamespace; change it there, and give objects of your own'
         ' another name")'
     )
-    policy = validating(MADE, rules, [says("false", told, told=True)], conditions=conditions, where=IN_TENANTS)
-    return bound(policy)
+    return refusing(MADE, rules, told, told=True, conditions=conditions, where=IN_TENANTS)

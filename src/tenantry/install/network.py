@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenantry.api import marks
-from tenantry.install.policy import Named, bound, not_administrator, rule, says, validating
+from tenantry.install.policy import Named, bound, not_administrator, refusing, rule, says, validating
 
 Json = dict[str, Any]
 
@@ -109,5 +109,4 @@ def _plugins(other: Named) -> list[Json]:
         "scope": "Namespaced",
     }
     told = "request.kind.kind + ' of ' + request.kind.group + ' is for an administrator: write a NetworkPolicy'"
-    policy = validating(PLUGINS, [about], [says("false", told, told=True)], conditions=other, where=_CONFINED)
-    return bound(policy)
+    return refusing(PLUGINS, [about], told, told=True, conditions=other, where=_CONFINED)

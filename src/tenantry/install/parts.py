@@ -11,14 +11,27 @@ from __future__ import annotations
 from typing import Any
 
 from tenantry.api.marks import CPU_MILLI, MEMORY_MIB, PART, PART_OPEN, PART_SUFFIX, PARTS
-from tenantry.install.policy import ADMINISTER, NEW_PODS, binding, bound, by, exists, mutating, rule, says, validating
+from tenantry.install.policy import (
+    ADMINISTER,
+    NEW_PODS,
+    NODES,
+    binding,
+    bound,
+    by,
+    exists,
+    mutating,
+    refusing,
+    rule,
+    says,
+    validating,
+)
 from tenantry.policy.users import NOT_MIRRORED
 
 Json = dict[str, Any]
 
 PODS = "tenantry-part-pods"
 RESIZES = "tenantry-part-resizes"
-NODES = "tenantry-part-nodes"
+MARKS = "tenantry-part-nodes"
 
 _IN_PARTS: Json = exists(PART)
 _NAME = f"namespaceObject.metadata.labels['{PART}']"
@@ -167,16 +180,8 @@ def _nodes(subject: Json) -> list[Json]:
     same = f"{labels('object')} == {labels('oldObject')} && {tainted('object')} == {tainted('oldObject')}"
     unchanged = f"(request.operation == 'CREATE' ? {none} : {same})"
     changes = f"!({by(subject)}) && !{unchanged} && !{ADMINISTER}"
-    policy = validating(
-        NODES,
-        [rule("", ["nodes", "nodes/status"])],
-        [
-            says(
-                "false",
-                f"labels and taints that say who has a part of a node ({PARTS}, *{PART_SUFFIX}*) must not be changed:"
-                " they come from administrators and SliceClaims",
-            )
-        ],
-        conditions={"changes-marks-of-parts": changes},
+    message = (
+        f"labels and taints that say who has a part of a node ({PARTS}, *{PART_SUFFIX}*) must not be changed: they come"
+        " from administrators and SliceClaims"
     )
-    return bound(policy)
+    return refusing(MARKS, [NODES], message, conditions={"changes-marks-of-parts": changes})

@@ -9,7 +9,7 @@ from typing import Any
 
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
-from tenantry.install.policy import IN_TENANTS, KUBERNETES, bound, not_administrator, rule, says, validating
+from tenantry.install.policy import IN_TENANTS, KUBERNETES, bound, not_administrator, refusing, rule, says, validating
 
 Json = dict[str, Any]
 
@@ -37,14 +37,14 @@ def suspended(subject: Json) -> list[Json]:
         f"\"Tenant '\" + namespaceObject.metadata.labels['{marks.TENANT}'] + \"' is suspended:"
         ' nothing can be changed until an administrator sets spec.suspended to false"'
     )
-    policy = validating(
+    return refusing(
         SUSPENDED,
         [everything],
-        [says("false", told, told=True)],
+        told,
+        told=True,
         conditions={"not-kubernetes-keeping-house": f"!{KUBERNETES} || ({_MAKES})", **not_administrator(subject)},
         where={"matchLabels": {marks.SUSPENDED: "true"}},
     )
-    return bound(policy)
 
 
 def closable(subject: Json) -> list[Json]:

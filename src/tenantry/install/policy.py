@@ -25,7 +25,7 @@ KUBERNETES = f"({CONTROL_PLANE} || request.userInfo.groups.exists(group, group =
 IN_TENANTS: Json = {"matchExpressions": [{"key": marks.TENANT_UID, "operator": "Exists"}]}
 """Selects the namespaces of all tenants."""
 
-IN_A_TENANTS_NAMESPACE = (
+_IN_A_TENANTS_NAMESPACE = (
     f"has(namespaceObject.metadata.labels) && '{marks.TENANT_UID}' in namespaceObject.metadata.labels"
 )
 
@@ -33,6 +33,15 @@ PARAM_KIND: Json = {"apiVersion": RulesMap.resource.api_version, "kind": RulesMa
 """The kind of the objects with rules, registers and limits."""
 
 _SELECTORS = ("namespaceSelector", "objectSelector")
+
+
+# CEL has no clock: the time of the newest entry of managedFields is the time of this write.
+EXPIRES_LATER = (
+    "!has(object.spec.expiresAt) || request.operation == 'UPDATE' && has(oldObject.spec.expiresAt)"
+    " && oldObject.spec.expiresAt == object.spec.expiresAt || object.metadata.managedFields.all(f, !has(f.time)"
+    " || timestamp(object.spec.expiresAt) > timestamp(f.time))"
+)
+"""CEL: spec.expiresAt of an object is in the future, or unchanged."""
 
 
 def by(subject: Json) -> str:
@@ -79,6 +88,19 @@ def rule(group: str, resources: Sequence[str], *operations: str, **more: Any) ->
 
 
 NEW_PODS = rule("", ["pods"], "CREATE", apiVersions=["v1"])
+
+
+NODES = rule("", ["nodes", "nodes/status"])
+
+
+def in_a_tenant(what: str) -> Json:
+    """Return the validation that objects are only created in namespaces of tenants.
+
+    Args:
+        what: What the user should do there, as in "make the SliceClaim".
+    """
+    message = f"'namespace ' + request.namespace + ' is no tenant\\'s: {what} in a namespace of a tenant'"
+    return says(f"request.operation != 'CREATE' || {_IN_A_TENANTS_NAMESPACE}", message, told=True)
 
 
 def says(expression: str, message: str, *, told: bool = False) -> Json:
@@ -193,6 +215,19 @@ def bound(policy: Json, **more: Json | list[str]) -> list[Json]:
     """Return a policy and its binding, with further fields of the binding's spec."""
     kind = policy["kind"].removesuffix("AdmissionPolicy")
     return [policy, binding(policy["metadata"]["name"], kind, called="", **more)]
+
+
+def refusing(
+    name: str,
+    rules: Sequence[Json],
+    message: str,
+    *,
+    conditions: Named,
+    where: Json | None = None,
+    told: bool = False,
+) -> list[Json]:
+    """Return a policy that refuses every request that meets its conditions, and its binding; see `validating`."""
+    return bound(validating(name, rules, [says("false", message, told=told)], conditions=conditions, where=where))
 
 
 def narrowed(made: Sequence[Json]) -> list[Json]:

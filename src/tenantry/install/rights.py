@@ -31,12 +31,12 @@ def cluster_role(name: str, **content: object) -> Json:
     }
 
 
-def given(role: str, subject: Json) -> Json:
-    """Return the ClusterRoleBinding that grants a ClusterRole everywhere; it has the role's name."""
+def given(role: str, subject: Json, *, called: str = "") -> Json:
+    """Return the ClusterRoleBinding that grants a ClusterRole everywhere; by default it has the role's name."""
     return {
         "apiVersion": f"{RBAC_GROUP}/v1",
         "kind": "ClusterRoleBinding",
-        "metadata": {"name": role, "labels": dict(LABELS)},
+        "metadata": {"name": called or role, "labels": dict(LABELS)},
         "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role},
         "subjects": [subject],
     }

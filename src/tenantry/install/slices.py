@@ -23,15 +23,18 @@ from tenantry.api.marks import (
 from tenantry.api.slice import LIMITS_MAP, MAX_GRACE, MAX_GRACE_SECONDS, SliceClaim
 from tenantry.install.policy import (
     ADMINISTER,
-    IN_A_TENANTS_NAMESPACE,
+    EXPIRES_LATER,
     NEW_PODS,
+    NODES,
     PARAM_KIND,
     binding,
     bound,
     by,
     exists,
+    in_a_tenant,
     mutating,
     not_operator,
+    refusing,
     rule,
     says,
     validating,
@@ -42,7 +45,7 @@ Json = dict[str, Any]
 
 PODS = "tenantry-slice-pods"
 TOLERATIONS = "tenantry-node-tolerations"
-NODES = "tenantry-slice-nodes"
+MARKS = "tenantry-slice-nodes"
 CLEANERS = "tenantry-slice-cleaners"
 CLAIMS = "tenantry-slice-claims"
 GRACE = "tenantry-slice-grace-periods"
@@ -142,19 +145,12 @@ def _nodes(subject: Json) -> list[Json]:
 
     none = "['', '', '', '']"
     same = f"({of('object')}) == (request.operation == 'CREATE' ? {none} : {of('oldObject')})"
-    policy = validating(
-        NODES,
-        [rule("", ["nodes", "nodes/status"])],
-        [
-            says(
-                "false",
-                f"labels, annotations and taints that say whose slice a node is ({SLICE}) must not be changed: they"
-                " come from a SliceClaim",
-            )
-        ],
-        conditions={"changes-marks-of-slices": f"!({by(subject)}) && !({same}) && !{ADMINISTER}"},
+    message = (
+        f"labels, annotations and taints that say whose slice a node is ({SLICE}) must not be changed: they"
+        " come from a SliceClaim"
     )
-    return bound(policy)
+    conditions = {"changes-marks-of-slices": f"!({by(subject)}) && !({same}) && !{ADMINISTER}"}
+    return refusing(MARKS, [NODES], message, conditions=conditions)
 
 
 def _cleaners(subject: Json) -> list[Json]:
@@ -166,42 +162,19 @@ def _cleaners(subject: Json) -> list[Json]:
 
     changed = f"({of('object')}) != (request.operation == 'CREATE' ? '|' : {of('oldObject')})"
     itself = "request.userInfo.username == 'system:node:' + object.metadata.name"
-    policy = validating(
-        CLEANERS,
-        [rule("", ["nodes", "nodes/status"])],
-        [
-            says(
-                "false",
-                f"annotations {CLEANED} and {NODE_AGENT} may only be written by the node itself: they report that it is"
-                " clean",
-            )
-        ],
-        conditions={"answers-for-another-node": f"{changed} && !({by(subject)}) && !({itself}) && !{ADMINISTER}"},
+    message = (
+        f"annotations {CLEANED} and {NODE_AGENT} may only be written by the node itself: they report that it is clean"
     )
-    return bound(policy)
+    conditions = {"answers-for-another-node": f"{changed} && !({by(subject)}) && !({itself}) && !{ADMINISTER}"}
+    return refusing(CLEANERS, [NODES], message, conditions=conditions)
 
 
 def _claims(subject: Json) -> list[Json]:
     """Return the policy for all SliceClaims (E13, X05)."""
     resource = SliceClaim.resource
-    # CEL has no clock: the time of the newest entry of managedFields is the time of this write.
-    in_future = (
-        "object.metadata.managedFields.all(f, !has(f.time) || timestamp(object.spec.expiresAt) > timestamp(f.time))"
-    )
-    unchanged = (
-        "request.operation == 'UPDATE' && has(oldObject.spec.expiresAt)"
-        " && oldObject.spec.expiresAt == object.spec.expiresAt"
-    )
     validations = [
-        says(
-            f"request.operation != 'CREATE' || {IN_A_TENANTS_NAMESPACE}",
-            "'namespace ' + request.namespace + ' is no tenant\\'s: make the SliceClaim in a namespace of a tenant'",
-            told=True,
-        ),
-        says(
-            f"!has(object.spec.expiresAt) || {unchanged} || {in_future}",
-            "spec.expiresAt must be in the future",
-        ),
+        in_a_tenant("make the SliceClaim"),
+        says(EXPIRES_LATER, "spec.expiresAt must be in the future"),
     ]
     about = [rule(resource.group, [resource.plural])]
     operator = not_operator(subject)

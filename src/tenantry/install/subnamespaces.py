@@ -11,9 +11,10 @@ from tenantry.api import marks
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.install.policy import (
     ADMINISTER,
-    IN_A_TENANTS_NAMESPACE,
+    EXPIRES_LATER,
     Named,
     bound,
+    in_a_tenant,
     not_administrator,
     not_operator,
     rule,
@@ -57,14 +58,6 @@ def _about(*operations: str) -> list[Json]:
 def _rules(other: Named) -> list[Json]:
     """Return the policy for all Subnamespaces (E05, E07, X05)."""
     deleting = "request.operation == 'DELETE'"
-    # CEL has no clock: the time of the newest entry of managedFields is the time of this write.
-    in_future = (
-        "object.metadata.managedFields.all(f, !has(f.time) || timestamp(object.spec.expiresAt) > timestamp(f.time))"
-    )
-    unchanged = (
-        "request.operation == 'UPDATE' && has(oldObject.spec.expiresAt)"
-        " && oldObject.spec.expiresAt == object.spec.expiresAt"
-    )
     adopts = "request.operation == 'CREATE' && has(object.spec.adopt) && has(object.spec.adopt.parent)"
     may_take = (
         f"authorizer.group('{marks.GROUP}').resource('subnamespaces').namespace(object.spec.adopt.parent)"
@@ -81,15 +74,8 @@ def _rules(other: Named) -> list[Json]:
             f"metadata.finalizers must keep {marks.FINALIZER}, without which the child namespace would be left"
             " behind; to end it, delete the Subnamespace",
         ),
-        says(
-            f"request.operation != 'CREATE' || {IN_A_TENANTS_NAMESPACE}",
-            "'namespace ' + request.namespace + ' is no tenant\\'s: make the Subnamespace in a namespace of a tenant'",
-            told=True,
-        ),
-        says(
-            f"{deleting} || !has(object.spec.expiresAt) || {unchanged} || {in_future}",
-            "spec.expiresAt must be in the future",
-        ),
+        in_a_tenant("make the Subnamespace"),
+        says(f"{deleting} || {EXPIRES_LATER}", "spec.expiresAt must be in the future"),
         says(
             f"{deleting} || !({adopts}) || {may_take}",
             "spec.adopt.parent must be a namespace in which you may delete Subnamespaces: moving takes it away there",
