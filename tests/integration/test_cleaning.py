@@ -125,7 +125,7 @@ async def test_a_node_cannot_answer_for_another_node(api: Api, pool: Pool, peopl
     attempts: list[dict[str, str | None]] = [{"CLEANED": BY_HAND}, {"NODE_AGENT": None}]
     async with node_writer(api, people, f"{name}-writer", node) as writer:
         for attempt in attempts:
-            with pytest.raises(Forbidden, match="the node's own word"):
+            with pytest.raises(Forbidden, match="by the node itself"):
                 await note(writer, node, **attempt)
     assert slice_marks(await pool.node(node))[0] == slice_
     await answer(itself, node, request)
