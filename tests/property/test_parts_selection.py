@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tenantry.api.node import Node
 from tenantry.api.slice import NodeSelector, Sharing, SliceClaimSpec
-from tenantry.controllers.parts import desired
+from tenantry.controllers.parts import nodes as marking
 from tenantry.world.parts import PartNode, Size, choose, is_open, parts_of, resources_of, size_of
 from tenantry.world.quantity import parse
 from testkit.rfc7396 import merged
@@ -76,7 +76,7 @@ def _check(value: Json, others: Size) -> None:
     wanted = {key: value for owner, part in parts.items() for key, value in resources_of(owner, part).items()}
     for has in (node.status.capacity, node.status.allocatable):
         assert {key: value for key, value in has.items() if ".parts." in key} == wanted
-    assert desired.resources(node) == {}
+    assert marking.resources(node) == {}
 
 
 @given(worlds(), OTHERS, STEPS)
@@ -87,19 +87,19 @@ def test_no_node_gives_more_than_it_has_and_everything_comes_back(
     first = dict(world)
     taken: dict[str, SliceClaimSpec] = {}
     for name, spec in steps:
-        facts = [desired.facts(_node(value), others) for value in world.values()]
+        facts = [marking.facts(_node(value), others) for value in world.values()]
         if spec is None:
             taken.pop(name, None)
             for key, value in list(world.items()):
-                _apply(world, key, desired.take_back(_node(value), name))
+                _apply(world, key, marking.take_back(_node(value), name))
         elif name not in taken:
             choice = choose(spec, facts, name)
             assert (len(choice.nodes) == spec.count) is (not choice.short)
             assert set(choice.nodes).isdisjoint(choice.refused)
             for key in choice.nodes:
-                _apply(world, key, desired.give(_node(world[key]), name, size_of(spec.per_node)))
+                _apply(world, key, marking.give(_node(world[key]), name, size_of(spec.per_node)))
                 assert is_open(world[key]["metadata"]["labels"], name)
-                assert desired.give(_node(world[key]), name, size_of(spec.per_node)) == {}
+                assert marking.give(_node(world[key]), name, size_of(spec.per_node)) == {}
                 _check(world[key], others)
             if choice.nodes:
                 taken[name] = spec
@@ -108,7 +108,7 @@ def test_no_node_gives_more_than_it_has_and_everything_comes_back(
             assert (again.nodes, again.short) == ((), "")
     for name in taken:
         for key, value in list(world.items()):
-            _apply(world, key, desired.take_back(_node(value), name))
+            _apply(world, key, marking.take_back(_node(value), name))
     assert world == first
 
 
@@ -118,7 +118,7 @@ def test_the_node_is_taken_where_least_is_left_over(
 ) -> None:
     """E20: large rooms stay for large parts; the order of nodes does not matter."""
     spec = SliceClaimSpec(sharing=Sharing.PART, per_node={"cpu": cpu, "memory": memory})
-    facts = [desired.facts(_node(value)) for value in world.values()]
+    facts = [marking.facts(_node(value)) for value in world.values()]
     choice = choose(spec, facts, "web-1")
     shuffled = list(facts)
     random.shuffle(shuffled)
@@ -136,14 +136,14 @@ def test_the_node_is_taken_where_least_is_left_over(
 def test_nodes_are_set_aside_and_what_a_kubelet_resets_is_put_back(world: dict[str, Json]) -> None:
     """E20: after one write of each kind nothing is to be done; a node with a part stays set aside."""
     for name, value in list(world.items()):
-        _apply(world, name, desired.give(_node(value), "web-1", Size(500, 512)))
+        _apply(world, name, marking.give(_node(value), "web-1", Size(500, 512)))
         reset = dict.fromkeys(resources_of("web-1", Size()), "0") | dict.fromkeys(resources_of("gone-2", Size()), "5")
         _apply(world, name, {"metadata": {"labels": {"tenantry.dev/parts": None}}, "status": {"capacity": reset}})
-        for patch in (desired.taints(_node(world[name])), desired.resources(_node(world[name]))):
+        for patch in (marking.taints(_node(world[name])), marking.resources(_node(world[name]))):
             _apply(world, name, patch)
         node = _node(world[name])
-        assert desired.is_set_aside(node)
-        assert desired.taints(node) == desired.resources(node) == {}
+        assert marking.is_set_aside(node)
+        assert marking.taints(node) == marking.resources(node) == {}
         assert {key: has for key, has in node.status.capacity.items() if ".parts." in key} == resources_of(
             "web-1", Size(500, 512)
         )

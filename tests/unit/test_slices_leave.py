@@ -10,8 +10,10 @@ import pytest
 from tenantry.api.marks import SLICE, SLICE_CLAIM, SLICE_RESERVED
 from tenantry.api.model import ObjectMeta
 from tenantry.api.node import Node, NodeSpec, Taint
-from tenantry.controllers.slices import desired, pods
+from tenantry.controllers.slices import nodes, pods
+from tenantry.controllers.slices.decision import departures, next_look
 from tenantry.controllers.slices.pods import PodFacts
+from tenantry.engine.request import Verb
 
 OTHER = Taint(key="gpu", effect="NoSchedule", value="a100", time_added="2027-01-01T00:00:00Z")
 
@@ -43,37 +45,40 @@ def _patched(node: Node, patch: dict[str, Any]) -> Node:
 def test_pods_are_asked_until_the_grace_period_is_over() -> None:
     """E12: those that nothing makes anew stay to its end, for their people to see."""
     running, alone, going = _pod("a"), _pod("b", controller=""), _pod("c", deleting=True)
-    early = desired.leave([running, alone, going], 3.0)
-    assert (early.ask, early.end, early.next_seconds) == ((running,), (), 3.0)
-    late = desired.leave([running, alone, going], 0.0)
-    assert (late.ask, late.end) == ((), (running, alone, going))
-    assert desired.leave([], 0.0) == desired.Eviction()
+    early = departures([running, alone, going], 3.0, "why")
+    assert [(each.pod, each.write.request.subresource, each.why) for each in early] == [(running, "eviction", "why")]
+    assert next_look([running, alone, going], 3.0) == 3.0
+    late = departures([running, alone, going], 0.0, {"node": "why"})
+    assert [each.pod for each in late] == [running, alone, going]
+    assert {each.write.request.verb for each in late} == {Verb.DELETE}
+    assert departures([], 0.0, "why") == ()
+    assert next_look([], 0.0) is None
 
 
 def test_a_node_is_marked_bound_and_freed_and_keeps_what_is_others() -> None:
     """E12: taints and annotations of others stay; a second look changes nothing."""
     node = _node(OTHER, disk="ssd")
-    reserved = _patched(node, desired.patch_of(node, "web", bound=False, claim="ns/web/uid"))
+    reserved = _patched(node, nodes.patch_of(node, "web", bound=False, claim="ns/web/uid"))
     assert reserved.metadata.labels == {"disk": "ssd", SLICE_RESERVED: "web"}
     assert reserved.metadata.annotations == {"theirs": "1", SLICE_CLAIM: "ns/web/uid"}
     assert reserved.spec.taints == (OTHER, Taint(key=SLICE, effect="NoSchedule", value="web"))
-    assert not desired.patch_of(reserved, "web", bound=False, claim="ns/web/uid")
-    assert not desired.is_bound(reserved, "web")
-    bound = _patched(reserved, desired.patch_of(reserved, "web", bound=True, claim=""))
+    assert not nodes.patch_of(reserved, "web", bound=False, claim="ns/web/uid")
+    assert not nodes.is_bound(reserved, "web")
+    bound = _patched(reserved, nodes.patch_of(reserved, "web", bound=True, claim=""))
     assert bound.metadata.labels == {"disk": "ssd", SLICE_RESERVED: "web", SLICE: "web"}
     assert {taint.effect for taint in bound.spec.taints if taint.key == SLICE} == {"NoSchedule", "NoExecute"}
-    assert desired.is_bound(bound, "web")
-    leaving = _patched(bound, desired.patch_of(bound, "web", bound=True, claim="", leaving=True))
+    assert nodes.is_bound(bound, "web")
+    leaving = _patched(bound, nodes.patch_of(bound, "web", bound=True, claim="", leaving=True))
     assert SLICE not in leaving.metadata.labels
     assert leaving.spec.taints == bound.spec.taints
-    freed = _patched(leaving, desired.freed(leaving))
+    freed = _patched(leaving, nodes.freed(leaving))
     assert (freed.metadata.labels, freed.spec.taints) == ({"disk": "ssd"}, (OTHER,))
-    assert not desired.freed(freed)
+    assert not nodes.freed(freed)
 
 
 def test_a_patch_holds_for_one_version_only() -> None:
     """E12: a slice that took the node meanwhile is not overwritten."""
-    assert desired.patch_of(_node(), "web", bound=False, claim="a")["metadata"]["resourceVersion"] == "7"
+    assert nodes.patch_of(_node(), "web", bound=False, claim="a")["metadata"]["resourceVersion"] == "7"
 
 
 @pytest.mark.parametrize(
@@ -95,5 +100,3 @@ def test_daemon_sets_static_and_finished_pods_are_left(more: dict[str, Any], *, 
     assert pod.stays is stays
     assert list(pods.leaving_of(pod)) == ([] if stays else ["node"])
     assert pod.slice == "web"
-    assert desired.others([pod], "web") == []
-    assert desired.others([pod], "other") == [pod]

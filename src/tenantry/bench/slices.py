@@ -35,7 +35,7 @@ from tenantry.bench.load import (
     of_run,
     saturate,
 )
-from tenantry.controllers.slices import desired
+from tenantry.controllers.slices import nodes as marking
 from tenantry.controllers.slices.gather import slice_defaults
 from tenantry.engine.reader import Reader
 from tenantry.engine.tasks import in_background
@@ -128,7 +128,7 @@ async def slices(client: Client, *, claims: int, quota: bool, rounds: int, progr
 
 async def _free(client: Client, shared: int) -> list[NodeFacts]:
     """Return the nodes that a claim could take if so many stay shared."""
-    found = [desired.facts(node, 0) for node in await client.list(Node)]
+    found = [marking.facts(node, 0) for node in await client.list(Node)]
     choice = select(SliceClaimSpec(), found, shared=shared)
     # The selection takes one node, and refuses the others that fit for that reason alone.
     fits = {*choice.nodes, *(name for name, why in choice.refused.items() if why.startswith("others"))}
@@ -195,7 +195,7 @@ async def _release(client: Client, claims: Sequence[SliceClaim]) -> float:
                 is_listed = True
             else:
                 node = client.decode(Node, body)
-                namespace = node.metadata.annotations.get(desired.SLICE_CLAIM, "").partition("/")[0]
+                namespace = node.metadata.annotations.get(marking.SLICE_CLAIM, "").partition("/")[0]
                 is_taken = type_ is not EventType.DELETED and namespace in namespaces
                 (taken.add if is_taken else taken.discard)(node.metadata.name)
             if is_listed and not taken:

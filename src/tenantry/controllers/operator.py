@@ -26,10 +26,11 @@ from tenantry.controllers.fairness.controller import FairnessController
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.hosts.controller import HostController
 from tenantry.controllers.inheritance.controller import InheritanceController
+from tenantry.controllers.nodes import bandwidth
 from tenantry.controllers.nodes.addresses import AddressCache, AddressController
 from tenantry.controllers.nodes.controller import NodeController
+from tenantry.controllers.parts import nodes as shared_nodes
 from tenantry.controllers.parts.controller import PartController
-from tenantry.controllers.parts.nodes import SharedNodeController
 from tenantry.controllers.quota.controller import QuotaController
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.requests.roles import RoleRequestController
@@ -136,7 +137,7 @@ def controllers(cluster_uid: str) -> list[Controller]:
         ),
         QuotaController(verdicts),
         inheritance,
-        NodeController(),
+        NodeController("nodes", bandwidth.plan),
         FairnessController(),
         RulesController(),
         HostController(clashes),
@@ -146,7 +147,7 @@ def controllers(cluster_uid: str) -> list[Controller]:
         SliceController(verdicts),
         ContributionController(),
         PartController(verdicts),
-        SharedNodeController(),
+        NodeController("shared-nodes", shared_nodes.plan),
         RoleRequestController(ClusterRoleRequest),
     ]
 

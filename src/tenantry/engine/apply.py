@@ -16,13 +16,27 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from tenantry.api.errors import AlreadyExists, ApiError, NotFound, TenantryError
-from tenantry.api.model import Resource
+from tenantry.api.errors import AlreadyExists, ApiError, Conflict, NotFound, TenantryError
+from tenantry.api.model import KubernetesObject, Resource
 from tenantry.engine import request
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.observed import Observed, fingerprint, observe
-from tenantry.engine.plan import Action, Blocked, Child, DirectWrite, Edit, Plan, Step, step_for, update_patch
+from tenantry.engine.plan import (
+    Action,
+    Amendment,
+    Blocked,
+    Child,
+    DirectWrite,
+    Edit,
+    Plan,
+    Step,
+    step_for,
+    update_patch,
+)
 from tenantry.engine.request import Request, Together, Verb, Work
+
+ATTEMPTS = 5
+"""How often an amendment is tried: kubelet may write the same node at the same time."""
 
 _json: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
 
@@ -41,11 +55,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         done: The steps that were carried out.
         blocked: What stood in the way.
         error: The first refusal or failure; the waves after it were not tried.
+        written: The direct writes and amendments that changed something.
     """
 
     done: tuple[Step, ...] = ()
     blocked: tuple[Blocked, ...] = ()
     error: TenantryError | None = None
+    written: tuple[DirectWrite | Amendment, ...] = ()
 
 
 class Caches(Protocol):
@@ -110,12 +126,12 @@ class Applier:
                 return Outcome(done=tuple(done), blocked=(*blocked, *plan.blocked), error=error)
         if plan.blocked:
             return Outcome(done=tuple(done), blocked=plan.blocked)
-        later = [self.direct(write) for write in plan.writes], [self._edit(edit) for edit in plan.edits]
-        for work in later:
-            error = _first_error((yield Together(work))) if work else None
-            if error is not None:
-                return Outcome(done=tuple(done), error=error)
-        return Outcome(done=tuple(done))
+        results = (yield Together([self._write(write) for write in plan.writes])) if plan.writes else []
+        written = tuple(write for write, result in zip(plan.writes, results, strict=True) if result is True)
+        error = _first_error(results)
+        if error is None and plan.edits:
+            error = yield from self.edit(plan.edits)
+        return Outcome(done=tuple(done), error=error, written=written)
 
     def edit(self, edits: Sequence[Edit]) -> Work[ApiError | None]:
         """Change objects that others made, all together; return the first refusal or failure."""
@@ -179,6 +195,39 @@ class Applier:
         except write.ignores:
             return False
         return True
+
+    def amend(self, amendment: Amendment) -> Work[bool]:
+        """Change an object, and return whether that was necessary; one that is gone needs no change.
+
+        Raises:
+            Conflict: The object changes all the time, or may no longer be changed.
+        """
+        found = amendment.seen
+        resource, meta = found.resource, found.metadata
+        for attempt in range(1, ATTEMPTS + 1):
+            body = amendment.change(found)
+            if not body:
+                return False
+            versioned = _at_version(body, {"metadata": {"resourceVersion": found.metadata.resource_version}})
+            subresource = "status" if "status" in body else ""
+            asked = request.patch(resource, meta.namespace, meta.name, versioned, subresource=subresource)
+            try:
+                yield from self.own(asked, quiet=amendment.quiet)
+            except NotFound:
+                return False
+            except Conflict:
+                if attempt == ATTEMPTS:
+                    raise
+            else:
+                return True
+            try:
+                found = _amended(amendment, (yield request.get(resource, meta.namespace, meta.name)))
+            except NotFound:
+                return False
+        return False
+
+    def _write(self, write: DirectWrite | Amendment) -> Work[bool]:
+        return self.direct(write) if isinstance(write, DirectWrite) else self.amend(write)
 
     # -- one step -------------------------------------------------------------------------------
 
@@ -293,6 +342,11 @@ class Applier:
         wanted = fingerprint(child.object)
         if found.digest != wanted:
             self._stored_as[wanted] = found.digest
+
+
+def _amended(amendment: Amendment, data: bytes) -> KubernetesObject:
+    """Return an object that was read anew, in the form in which it was seen."""
+    return msgspec.json.decode(data, type=type(amendment.seen))
 
 
 def _first_error(results: Sequence[Any]) -> ApiError | None:

@@ -125,6 +125,23 @@ class DirectWrite(msgspec.Struct, frozen=True, kw_only=True):
     ignores: tuple[type[ApiError], ...] = (NotFound,)
 
 
+class Amendment(msgspec.Struct, frozen=True, kw_only=True):
+    """A change to an object that others write too, such as a Node: tried first at the version at which it was seen.
+
+    If the object has changed since, it is read, and `change` is asked again.
+
+    Args:
+        seen: The object as its cache has it.
+        change: From the object to the merge patch, {} if nothing needs to change; it raises `Conflict` if the object
+            may no longer be changed. A patch that has a status goes to that subresource. Pure.
+        quiet: Do not wake the reconcilers that the write itself concerns.
+    """
+
+    seen: KubernetesObject
+    change: Callable[[Any], dict[str, Any]]
+    quiet: bool = False
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Waves of steps in order; deletions are the last. What is blocked ends the plan at its wave.
 
@@ -137,7 +154,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     waves: tuple[tuple[Step, ...], ...] = ()
     blocked: tuple[Blocked, ...] = ()
-    writes: tuple[DirectWrite, ...] = ()
+    writes: tuple[DirectWrite | Amendment, ...] = ()
     edits: tuple[Edit, ...] = ()
 
     @property

@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
-from tenantry.api.errors import ApiError, Conflict, NotFound, TenantryError, TooManyRequests
+from tenantry.api.errors import ApiError, NotFound, TenantryError
 from tenantry.api.model import KubernetesObject, Resource
 from tenantry.engine import request
 from tenantry.engine.apply import Applier, Caches, NoCaches, Outcome
@@ -22,6 +23,9 @@ from tenantry.engine.request import PatchType, Request, Together, Work
 from tenantry.kube import wire
 from tenantry.kube.client import ATTEMPTS, Client
 from tenantry.kube.transport import JSON
+
+TOGETHER = 32
+"""How many pieces of one work are under way at once: a large plan must not occupy every connection of the client."""
 
 K = TypeVar("K", bound=KubernetesObject)
 T = TypeVar("T")
@@ -128,23 +132,6 @@ class Writer:
         """
         return await self.do(self._applier.remove(request.delete(resource, namespace, name, uid=uid, version=version)))
 
-    async def end_pod(self, pod: Resource, namespace: str, name: str, uid: str, *, grace_seconds: int) -> bool:
-        """Delete a pod, and return whether it was there."""
-        asked = request.delete(pod, namespace, name, uid=uid, grace_period_seconds=grace_seconds)
-        try:
-            return await self.do(self._applier.remove(asked))
-        except Conflict:
-            return False  # another pod of its name
-
-    async def evict(self, pod: Resource, namespace: str, name: str, uid: str) -> bool:
-        """Ask for a pod's eviction; return False if a disruption budget refuses it now, or it is gone."""
-        try:
-            await self.send(request.evict(pod, namespace, name, uid))
-        except (TooManyRequests, NotFound, Conflict) as error:
-            log.debug("not evicted", extra={"key": f"{namespace}/{name}", "error": str(error)})
-            return False
-        return True
-
     async def own(self, asked: Request, *, quiet: bool = False) -> Any:  # noqa: ANN401 - see `patch`
         """Send one write of our own; see `patch`."""
         return await self.do(self._applier.own(asked, quiet=quiet))
@@ -183,14 +170,16 @@ class Writer:
             return await self.send(asked)
         if len(asked.work) == 1:
             return [await self._result(asked.work[0])]
+        gate = asyncio.Semaphore(TOGETHER)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._result(work)) for work in asked.work]
+            tasks = [group.create_task(self._result(work, gate)) for work in asked.work]
         return [task.result() for task in tasks]
 
-    async def _result(self, work: Work[Any]) -> Any:  # noqa: ANN401 - whatever the work results in
+    async def _result(self, work: Work[Any], gate: asyncio.Semaphore | None = None) -> Any:  # noqa: ANN401 - any result
         """Return what a piece of work results in, or the error that ended it."""
         try:
-            return await self.do(work)
+            async with gate or nullcontext():
+                return await self.do(work)
         except TenantryError as error:
             return error
 

@@ -17,7 +17,8 @@ from tenantry.api.model import object_key
 from tenantry.api.node import Node
 from tenantry.api.slice import Sharing, Slice, SliceClaim, SliceState
 from tenantry.api.tenancydefaults import SliceDefaults
-from tenantry.controllers.slices import cleaning, desired
+from tenantry.controllers.slices import cleaning
+from tenantry.controllers.slices import nodes as marking
 from tenantry.controllers.slices.gather import slice_defaults
 from tenantry.engine.conditions import find
 from tenantry.engine.reader import Reader
@@ -291,7 +292,7 @@ def _node(
     tenants: Mapping[str, str],
     ahead: str,
 ) -> NodeView:
-    labels, name = node.metadata.labels, desired.slice_of(node)
+    labels, name = node.metadata.labels, marking.slice_of(node)
     key = node.metadata.annotations.get(SLICE_CLAIM, "").rpartition("/")[0]
     owner, claim = slices.get(name), claims.get(key)
     tenant = owner.spec.tenant if owner is not None else tenants.get(key.partition("/")[0], "")
@@ -344,10 +345,10 @@ def _state(labels: Mapping[str, str], owner: Slice | None) -> str:
 
 def _next(nodes: Sequence[Node], waiting: Sequence[SliceClaim], shared: int) -> dict[str, str]:
     """Return the claim that would get each taken node: the oldest that fits it and that the cluster can satisfy."""
-    empty = [msgspec.structs.replace(desired.facts(node, 0), taken_by="") for node in nodes]
+    empty = [msgspec.structs.replace(marking.facts(node, 0), taken_by="") for node in nodes]
     whole = [each for each in waiting if each.spec.sharing is Sharing.WHOLE]
     hopeful = [each for each in whole if not select(each.spec, empty, shared=shared).short]
-    taken = {node.metadata.name for node in nodes if desired.slice_of(node)}
+    taken = {node.metadata.name for node in nodes if marking.slice_of(node)}
     return {
         facts.name: next((each.key for each in hopeful if _fits(each, facts)), "")
         for facts in empty

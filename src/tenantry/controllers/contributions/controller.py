@@ -12,13 +12,15 @@ import msgspec
 
 from tenantry.api import marks
 from tenantry.api.contribution import PREFIX, Contribution, Record, read, record_of
-from tenantry.api.errors import Conflict, NotFound
+from tenantry.api.errors import NotFound
 from tenantry.api.marks import TAKEN_BACK
 from tenantry.api.node import Node
 from tenantry.controllers import watched
-from tenantry.controllers.contributions import apiserver, signing
-from tenantry.controllers.contributions.leaving import take_back
+from tenantry.controllers.contributions import apiserver, desired, signing
+from tenantry.controllers.contributions.desired import ContributionInputs
 from tenantry.controllers.contributions.signing import SigningRequest
+from tenantry.controllers.slices.pods import Pod, PodFacts, leaving_of, observe
+from tenantry.controllers.slices.stages import report_departures
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.cluster import Cluster, Watch
 
@@ -36,7 +38,7 @@ class ContributionController:
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         return [
-            Watch(resource=SigningRequest.resource, decode=signing.decode, keys=_of_request),
+            Watch(resource=SigningRequest.resource, decode=watched.decoder(SigningRequest), keys=_of_request),
             watched.nodes(_of_node),
         ]
 
@@ -53,12 +55,19 @@ class ContributionController:
             cluster.forget(self.name, key)
             return None
         agreed = await _agreed(cluster, node.metadata.name)
-        lacking = _lacking(node, agreed) if agreed is not None else {}
-        if lacking:
-            await cluster.writer.patch(Node.resource, "", node.metadata.name, {"metadata": {"labels": lacking}})
-        if agreed is None or node.metadata.annotations.get(TAKEN_BACK):
-            return await take_back(cluster, node, cluster.clock.now())
-        return None
+        decision = desired.decide(
+            ContributionInputs(
+                node=node,
+                agreed=agreed,
+                now=cluster.clock.now(),
+                pods=await _pods(cluster, node) if desired.is_vacant(node) else (),
+            )
+        )
+        outcome = await cluster.writer.apply(decision.plan)
+        if outcome.error is not None:
+            raise outcome.error
+        report_departures(cluster, decision, outcome)
+        return 0.0 if decision.goes_on else decision.again
 
     async def _decide(self, cluster: Cluster, name: str) -> float | None:
         request: SigningRequest | None = cluster.cache(SigningRequest.resource).get(name)
@@ -72,25 +81,14 @@ class ContributionController:
         if await _agreed(cluster, node) is None or not signing.may_have(request, addresses, reserved):
             log.warning("certificate not approved", extra={"key": name, "node": node})
             return None
-        condition = {
-            "type": "Approved",
-            "status": "True",
-            "reason": "Contributed",
-            "message": f"the node {node!r} is contributed",
-        }
-        patch = {
-            "metadata": {"resourceVersion": request.metadata.resource_version},
-            "status": {"conditions": [condition]},
-        }
-        try:
-            await cluster.writer.patch(SigningRequest.resource, "", name, patch, subresource="approval")
-        except (Conflict, NotFound):
-            return 0.0  # somebody else has decided, or it has gone
-        return None
+        outcome = await cluster.writer.apply(signing.approval(request, node))
+        if outcome.error is not None:
+            raise outcome.error
+        return None if outcome.written else 0.0  # another decision was made in between, or the request is gone
 
 
 async def _agreed(cluster: Cluster, node: str) -> Contribution | None:
-    """Return what is written down of a contributed node; None for nothing that can be read."""
+    """Return what was agreed on for a contributed node; None if no readable record says."""
     try:
         record = await cluster.live.get(Record, record_of(node), marks.SYSTEM_NAMESPACE)
         return read(record.data)
@@ -98,10 +96,11 @@ async def _agreed(cluster: Cluster, node: str) -> Contribution | None:
         return None
 
 
-def _lacking(node: Node, agreed: Contribution) -> dict[str, str | None]:
-    """Return which labels of a node are others than agreed on: to what they must change, None for away."""
-    wanted: dict[str, str | None] = {**dict.fromkeys(marks.OF_CONTRIBUTIONS), **agreed.labels}
-    return {key: value for key, value in wanted.items() if node.metadata.labels.get(key) != value}
+async def _pods(cluster: Cluster, node: Node) -> tuple[PodFacts, ...]:
+    """Return the pods that have to leave a node; listed, since only slices index pods by their node."""
+    selectors = {"fieldSelector": f"spec.nodeName={node.metadata.name}"}
+    found = [observe(raw) async for raw in cluster.live.raw(Pod.resource, selectors=selectors)]
+    return tuple(pod for pod in found if leaving_of(pod))
 
 
 def _of_request(change: Change[SigningRequest]) -> Iterable[str]:

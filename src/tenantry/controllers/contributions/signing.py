@@ -15,7 +15,10 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from tenantry.api.contribution import PREFIX, node_of
+from tenantry.api.errors import Conflict, NotFound
 from tenantry.api.model import KubernetesObject, Model, Resource
+from tenantry.engine import request
+from tenantry.engine.plan import DirectWrite, Plan
 
 CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
 SERVING = "kubernetes.io/kubelet-serving"
@@ -26,7 +29,7 @@ _NODES = frozenset({"system:nodes"})
 
 
 class SigningSpec(Model, frozen=True, kw_only=True):
-    """Who asks for what."""
+    """The requester, the signer and the PEM request in Base64."""
 
     request: str = ""
     signer_name: str = ""
@@ -34,14 +37,14 @@ class SigningSpec(Model, frozen=True, kw_only=True):
 
 
 class SigningCondition(Model, frozen=True, kw_only=True):
-    """What has been decided."""
+    """A decision."""
 
     type: str
     status: str = "True"
 
 
 class SigningStatus(Model, frozen=True, kw_only=True):
-    """Whether it has been decided."""
+    """The decisions so far."""
 
     conditions: tuple[SigningCondition, ...] = ()
 
@@ -57,21 +60,18 @@ class SigningRequest(KubernetesObject, frozen=True, kw_only=True):
     status: SigningStatus = SigningStatus()
 
 
-class _Asked(msgspec.Struct, frozen=True):
-    """What stands in a request."""
+class _CertificateRequest(msgspec.Struct, frozen=True):
+    """The subject and the names of an X.509 request."""
 
     name: str
     groups: frozenset[str]
     hosts: frozenset[str]
 
 
-decode = msgspec.json.Decoder(SigningRequest).decode
-
-
-def concerned(request: SigningRequest) -> str:
-    """Return the contributed node that a request that waits would be for; "" for none."""
-    spec = request.spec
-    if request.status.conditions:
+def concerned(found: SigningRequest) -> str:
+    """Return the contributed node of an undecided request; "" if it is for no contributed node."""
+    spec = found.spec
+    if found.status.conditions:
         return ""
     if spec.signer_name == CLIENT and spec.username.startswith(BOOTSTRAP):
         return node_of(spec.username.removeprefix(BOOTSTRAP))
@@ -81,29 +81,46 @@ def concerned(request: SigningRequest) -> str:
 
 
 def may_have(
-    request: SigningRequest, addresses: Mapping[str, frozenset[str]], reserved: frozenset[str] = frozenset()
+    found: SigningRequest, addresses: Mapping[str, frozenset[str]], reserved: frozenset[str] = frozenset()
 ) -> bool:
-    """Tell whether a node gets its certificate: its own and no other's.
+    """Return whether a node gets the certificate: for its own name and addresses only.
 
     Args:
-        request: By whom `concerned` says.
-        addresses: Of each node that there is, by its name; a node says them of itself.
+        found: An undecided request of the node that `concerned` returns.
+        addresses: Of each node, by its name; the nodes report them themselves.
         reserved: The API server's addresses, under which no node serves.
     """
-    node = concerned(request)
-    asked = _read(request.spec.request)
+    node = concerned(found)
+    asked = _read(found.spec.request)
     if not node or asked is None or asked.name != NODE + node or asked.groups != _NODES:
         return False
-    if request.spec.signer_name == CLIENT:
-        # Who has the token may ask again as long as no node came of it.
+    if found.spec.signer_name == CLIENT:
+        # The owner of the token may ask again until the node exists.
         return not asked.hosts and node not in addresses
-    others = frozenset(address for name, found in addresses.items() if name != node for address in found)
+    others = frozenset(address for name, known in addresses.items() if name != node for address in known)
     own = {each for each in addresses.get(node, frozenset()) - others - reserved if _is_of_a_node(each)}
     return bool(asked.hosts) and asked.hosts <= own | {node}
 
 
+def approval(found: SigningRequest, node: str) -> Plan:
+    """Return the plan that approves a request; another decision, made in between, stands."""
+    condition = {
+        "type": "Approved",
+        "status": "True",
+        "reason": "Contributed",
+        "message": f"the node {node!r} is contributed",
+    }
+    name = found.metadata.name
+    body = {
+        "metadata": {"resourceVersion": found.metadata.resource_version},
+        "status": {"conditions": [condition]},
+    }
+    asked = request.patch(SigningRequest.resource, "", name, body, subresource="approval")
+    return Plan(writes=(DirectWrite(request=asked, ignores=(Conflict, NotFound)),))
+
+
 def _is_of_a_node(address: str) -> bool:
-    """Tell whether a node may have an address: names other than the node's own, as a Service's, are nobody's to say."""
+    """Return whether a node may serve under an address; a name, such as a Service's, is no address."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
@@ -111,7 +128,7 @@ def _is_of_a_node(address: str) -> bool:
     return not (found.is_loopback or found.is_link_local or found.is_multicast or found.is_unspecified)
 
 
-def _read(text: str) -> _Asked | None:
+def _read(text: str) -> _CertificateRequest | None:
     try:
         found = x509.load_pem_x509_csr(base64.b64decode(text))
     except ValueError:
@@ -125,5 +142,5 @@ def _read(text: str) -> _Asked | None:
     try:
         hosts = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
-        return _Asked(names[0], frozenset(groups), frozenset())
-    return _Asked(names[0], frozenset(groups), frozenset(str(each.value) for each in hosts))
+        return _CertificateRequest(names[0], frozenset(groups), frozenset())
+    return _CertificateRequest(names[0], frozenset(groups), frozenset(str(each.value) for each in hosts))

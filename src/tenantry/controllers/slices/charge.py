@@ -1,4 +1,4 @@
-"""Charges Dynamic claims against their tenant's quota: no node is taken before the quota has given what it has (X03).
+"""Charges Dynamic claims against their tenant's quota: no node is taken before the quota covers it (X03): pure.
 
 the Slice says what its nodes have, or will have  ─►  the quota controller makes room in the tree of shares
 ─►  its verdict: nobody else can use that         ─►  the Slice's status says so, and then nodes are taken
@@ -13,15 +13,17 @@ import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.errors import AlreadyExists, InputError
+from tenantry.api.marks import MANAGED_BY, MANAGER, TENANT
+from tenantry.api.model import ObjectMeta, OwnerReference
 from tenantry.api.node import Node
 from tenantry.api.quota import Quantity
-from tenantry.api.slice import ClaimMode, Slice, SliceState
+from tenantry.api.slice import ClaimMode, ClaimReference, Slice, SliceClaim, SliceSpec, SliceState
 from tenantry.api.tenant import Tenant
-from tenantry.controllers.quota.verdicts import Verdicts
-from tenantry.controllers.slices import desired
+from tenantry.controllers.quota.verdicts import ShareVerdict
 from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.status import SliceProgress
-from tenantry.engine.cluster import Cluster
+from tenantry.engine import request
+from tenantry.engine.plan import DirectWrite, Plan
 from tenantry.world.quota import normal_key
 from tenantry.world.shares.amounts import Amounts, add, fits, read, spelled, thousandths
 
@@ -29,69 +31,54 @@ UNCHARGED = frozenset({"pods"})
 """How many pods a node can run is no resource of it: a tenant's quota of pods counts pods."""
 
 
-class Charges:
-    """Asks for room in tenants' quotas.
+class Charge(msgspec.Struct, frozen=True):
+    """How far the charge of a claim is.
 
     Args:
-        verdicts: Where the quota controller says what became of it.
+        write: The next write; None if there is none.
+        waits: What the claim waits for before it takes nodes; None if it may take them.
     """
 
-    def __init__(self, verdicts: Verdicts) -> None:
-        self._verdicts = verdicts
-
-    async def settle(self, cluster: Cluster, inputs: SliceInputs, nodes: Iterable[Node]) -> SliceProgress | None:
-        """Have a claim charged with what nodes have; return what it waits for, None where it may take them.
-
-        Args:
-            cluster: Whose client writes.
-            inputs: A claim in a tenant's namespace.
-            nodes: All that it is to have.
-
-        Raises:
-            ApiError: The API server refuses.
-        """
-        claim, tenant = inputs.claim, inputs.tenant
-        if claim is None or tenant is None or claim.spec.mode is not ClaimMode.DYNAMIC:
-            return None
-        charge = charge_of(nodes)
-        slice_ = inputs.slice
-        if slice_ is None:
-            slice_ = await self._make(cluster, inputs, tenant, charge)
-        elif read(slice_.spec.charge) != read(charge):
-            slice_ = await _change(cluster, slice_, charge)
-        limited = _limited(tenant, charge)
-        if fits(limited, read(slice_.status.charged)):
-            return None
-        verdict = self._verdicts.get(slice_.metadata.uid)
-        if verdict is None or verdict.generation != slice_.metadata.generation:
-            return _waits(reasons.PROGRESSING, "room is made for it in the tenant's quota")
-        if verdict.blocked is not None:
-            message = f"the tenant's quota does not cover its nodes: {verdict.blocked.message}"
-            return _waits(verdict.blocked.reason, message)
-        if not verdict.in_force:
-            return _waits(reasons.PROGRESSING, "room is made for it in the tenant's quota")
-        charged = spelled(read(charge))
-        status = msgspec.structs.replace(slice_.status, charged=charged)
-        await cluster.writer.status(msgspec.structs.replace(slice_, status=status))
-        return None
-
-    async def _make(
-        self, cluster: Cluster, inputs: SliceInputs, tenant: Tenant, charge: Mapping[str, Quantity]
-    ) -> Slice:
-        if inputs.claim is None:
-            raise TypeError("no claim")
-        wanted = desired.slice_for(inputs.claim, tenant, inputs.name, inputs.grace_seconds, charge)
-        with suppress(AlreadyExists):
-            return await cluster.writer.create(wanted)
-        found: Slice | None = cluster.cache(Slice.resource).get(inputs.name)
-        return found or await cluster.live.get(Slice, inputs.name)
+    write: DirectWrite | None = None
+    waits: SliceProgress | None = None
 
 
-async def give_up(cluster: Cluster, inputs: SliceInputs) -> None:
-    """Take back what a claim asked of the quota that gets no nodes."""
+def find(inputs: SliceInputs, wanted: Mapping[str, Quantity]) -> Charge:
+    """Return how far the charge of a claim is; a Manual claim is not charged.
+
+    Args:
+        inputs: A claim in a tenant's namespace.
+        wanted: What it should be charged with; see `charge_of`.
+    """
+    claim, tenant, slice_ = inputs.claim, inputs.tenant, inputs.slice
+    if claim is None or tenant is None or claim.spec.mode is not ClaimMode.DYNAMIC:
+        return Charge()
+    if slice_ is None:
+        new = slice_for(claim, tenant, inputs.name, inputs.grace_seconds, wanted)
+        return Charge(write=DirectWrite(request=request.create(new), ignores=(AlreadyExists,)))
+    if read(slice_.spec.charge) != read(wanted):
+        return Charge(write=_change(slice_, wanted))
+    is_covered = fits(_limited(tenant, wanted), read(slice_.status.charged))
+    waits = None if is_covered else _waits(slice_, inputs.verdict)
+    if is_covered or waits is not None:
+        return Charge(waits=waits)
+    status = msgspec.structs.replace(slice_.status, charged=spelled(read(wanted)))
+    written = request.replace(msgspec.structs.replace(slice_, status=status), subresource="status")
+    return Charge(write=DirectWrite(request=written, quiet=True))
+
+
+def given_up(inputs: SliceInputs) -> Plan:
+    """Return the plan that gives back the quota reserved by a claim that was denied nodes."""
     claim, slice_ = inputs.claim, inputs.slice
-    if claim is not None and claim.spec.mode is ClaimMode.DYNAMIC and slice_ is not None and not inputs.nodes:
-        await cluster.writer.delete(slice_)
+    if claim is None or claim.spec.mode is not ClaimMode.DYNAMIC or slice_ is None or inputs.nodes:
+        return Plan()
+    return Plan(writes=(deletion(slice_),))
+
+
+def deletion(found: Slice) -> DirectWrite:
+    """Return the deletion of a Slice."""
+    meta = found.metadata
+    return DirectWrite(request=request.delete(Slice.resource, "", meta.name, uid=meta.uid))
 
 
 def charge_of(nodes: Iterable[Node]) -> dict[str, Quantity]:
@@ -124,15 +111,53 @@ def _limited(tenant: Tenant, charge: Mapping[str, Quantity]) -> Amounts:
     return {key: value for key, value in read(charge).items() if key in keys}
 
 
-async def _change(cluster: Cluster, slice_: Slice, charge: Mapping[str, Quantity]) -> Slice:
+def _change(slice_: Slice, charge: Mapping[str, Quantity]) -> DirectWrite:
     gone = dict.fromkeys(slice_.spec.charge.keys() - charge.keys())
-    patch = {
+    body = {
         "metadata": {"resourceVersion": slice_.metadata.resource_version},
         "spec": {"charge": {**charge, **gone}},
     }
-    changed: Slice = await cluster.writer.patch(Slice.resource, "", slice_.metadata.name, patch)
-    return changed
+    return DirectWrite(request=request.patch(Slice.resource, "", slice_.metadata.name, body))
 
 
-def _waits(reason: str, message: str) -> SliceProgress:
+def _waits(slice_: Slice, verdict: ShareVerdict | None) -> SliceProgress | None:
+    """Return what the quota controller still has to do, or refuses; None if the charge is in force."""
+    is_known = verdict is not None and verdict.generation == slice_.metadata.generation
+    reason, message = reasons.PROGRESSING, "room is made for it in the tenant's quota"
+    if verdict is not None and is_known and verdict.blocked is not None:
+        reason = verdict.blocked.reason
+        message = f"the tenant's quota does not cover its nodes: {verdict.blocked.message}"
+    elif verdict is not None and is_known and verdict.in_force:
+        return None
     return SliceProgress(state=SliceState.PENDING, reason=reason, message=message)
+
+
+# -- the Slice ------------------------------------------------------------------------------------
+
+
+def slice_for(
+    claim: SliceClaim, tenant: Tenant, name: str, grace_seconds: int, charge: Mapping[str, Quantity]
+) -> Slice:
+    """Return the Slice of a claim, charged with what its nodes have."""
+    owner = OwnerReference(
+        api_version=Tenant.resource.api_version,
+        kind=Tenant.resource.kind,
+        name=tenant.metadata.name,
+        uid=tenant.metadata.uid,
+    )
+    labels = {MANAGED_BY: MANAGER, TENANT: tenant.metadata.name}
+    return Slice(
+        metadata=ObjectMeta(name=name, labels=labels, owner_references=(owner,)),
+        spec=SliceSpec(
+            claim=ClaimReference(namespace=claim.metadata.namespace, name=claim.metadata.name, uid=claim.metadata.uid),
+            tenant=tenant.metadata.name,
+            sharing=claim.spec.sharing,
+            grace_period_seconds=grace_seconds,
+            charge=dict(charge),
+        ),
+    )
+
+
+def note_of(claim: SliceClaim) -> str:
+    """Return the annotation of a node that names its claim."""
+    return f"{claim.metadata.namespace}/{claim.metadata.name}/{claim.metadata.uid}"

@@ -1,4 +1,4 @@
-"""Which slices the news of a tenant, a namespace or a Subnamespace concerns."""
+"""Which slices a change of a tenant, a namespace or a Subnamespace concerns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenantry.engine.observed import Observed
 
 
 class ClaimIndex:
-    """Where the claims are that a controller has looked at.
+    """The tenants and namespaces of the claims that a controller has reconciled.
 
     Args:
         of_label: Returns the slices that a namespace's labels name.
@@ -30,7 +30,7 @@ class ClaimIndex:
         return iter(list(self._claims))
 
     def note(self, inputs: SliceInputs) -> None:
-        """Learn where a slice's claim is."""
+        """Remember the tenant and the namespace of a slice's claim."""
         if inputs.claim is not None and inputs.tenant is not None:
             self._claims[inputs.name] = (inputs.tenant.metadata.name, inputs.claim.metadata.namespace)
 
@@ -48,10 +48,10 @@ class ClaimIndex:
         wanted = set(tenants)
         return [key for key, (tenant, _) in self._claims.items() if tenant in wanted]
 
-    # -- news -------------------------------------------------------------------------------------
+    # -- keys of changes --------------------------------------------------------------------------
 
     def by_namespace(self, change: Change[Observed]) -> Iterable[str]:
-        """Return the slices that a namespace's other labels concern."""
+        """Return the slices that a change of a namespace's labels concerns."""
         before, after = change.before, change.after
         value = after or before
         if value is None or (before is not None and after is not None and before.labels == after.labels):
@@ -60,7 +60,7 @@ class ClaimIndex:
         return [*self.of_tenants(tenants), *self._of_label(value)]
 
     def by_subnamespace(self, change: Change[Subnamespace]) -> Iterable[str]:
-        """Return the slices that a Subnamespace's other use of claims concerns."""
+        """Return the slices that a Subnamespace's use of another claim concerns."""
         before, after = change.before, change.after
         value = after or before
         if value is None or (before is not None and after is not None and _use(before) == _use(after)):
@@ -68,7 +68,7 @@ class ClaimIndex:
         return self.claimed_in([value.metadata.namespace])
 
     def by_tenant(self, change: Change[Tenant]) -> Iterable[str]:
-        """Return the slices that a Tenant's other spec concerns."""
+        """Return the slices that a change of a Tenant's spec concerns."""
         before, after = change.before, change.after
         value = after or before
         if value is None or (before is not None and after is not None and before.spec == after.spec):
@@ -77,7 +77,7 @@ class ClaimIndex:
 
 
 def claim_namespace(claim: SliceClaim) -> list[str]:
-    """Return where a claim is, as an index has it."""
+    """Return the namespace of a claim, for an index."""
     return [claim.metadata.namespace]
 
 

@@ -8,20 +8,23 @@ from tenantry.controllers.slices.gather import SliceInputs
 
 
 class ClaimQueue:
-    """Slices that wait for nodes: who has claimed first is first."""
+    """Slices that wait for nodes, the oldest claims first."""
 
     def __init__(self) -> None:
-        # Slice to when it was claimed, RFC 3339.
+        # Slice to the creation timestamp of its claim.
         self._since: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[str]:
         """Return their names as they are now, those of the oldest claims first."""
         return iter(sorted(self._since, key=lambda name: (self._since[name], name)))
 
-    def add(self, inputs: SliceInputs) -> None:
-        """Have a slice wait."""
-        self._since[inputs.name] = inputs.claim.metadata.creation_timestamp if inputs.claim is not None else ""
+    def note(self, inputs: SliceInputs, *, waits: bool | None) -> None:
+        """Add a slice that waits, or take it out; None leaves it as it is."""
+        if waits:
+            self._since[inputs.name] = inputs.claim.metadata.creation_timestamp if inputs.claim is not None else ""
+        elif waits is not None:
+            self.discard(inputs.name)
 
     def discard(self, name: str) -> None:
-        """Have a slice wait no more."""
+        """Take a slice out."""
         self._since.pop(name, None)

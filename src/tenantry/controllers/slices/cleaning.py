@@ -119,11 +119,19 @@ def condition(node: Node, finding: NodeCleaning, now: dt.datetime) -> Json:
     before = next((each for each in node.status.conditions if each.type == CONDITION), None)
     moment = rfc3339(now)
     if before is not None and before.status == wanted.status:
-        if before.message == wanted.message and not is_clean:
+        if before.message == wanted.message and not (is_clean and _is_older(before, node)):
             return {}
         moment = moment if is_clean else before.last_transition_time or moment
     said = msgspec.to_builtins(msgspec.structs.replace(wanted, last_transition_time=moment))
     return {"status": {"conditions": [said]}}
+
+
+def _is_older(said: NodeCondition, node: Node) -> bool:
+    """Return whether a condition is about a cleaning before the last request; it counts in whole seconds."""
+    request = node.metadata.annotations.get(CLEANING, "")
+    if not request or not said.last_transition_time:
+        return True
+    return instant(said.last_transition_time) < instant(asked_at(request)).replace(microsecond=0)
 
 
 def _read(said: str) -> Answer | None:

@@ -1,221 +1,143 @@
-"""What nodes, namespaces and pods of a slice should be: pure."""
+"""The next stage of a slice of whole nodes: pure.
+
+reserve   nodes are chosen, paid for and marked, so that no new pods come
+drain     pods of others are evicted, and deleted after the grace period
+bind      only the slice's pods are left: the nodes are marked as its own, then its namespaces
+release   namespaces first, then the pods, and the nodes last
+"""
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
 import msgspec
 
-from tenantry.api import marks
-from tenantry.api.marks import CLEANED, CLEANING, MANAGED_BY, MANAGER, SLICE, SLICE_CLAIM, SLICE_RESERVED, TENANT
-from tenantry.api.model import ObjectMeta, OwnerReference
-from tenantry.api.node import Node, Taint
-from tenantry.api.quota import Quantity
-from tenantry.api.slice import ClaimReference, Slice, SliceClaim, SliceSpec
-from tenantry.api.tenant import Tenant
-from tenantry.controllers.slices.pods import PodFacts
-from tenantry.world.leases import instant
-from tenantry.world.slices.selection import NodeFacts
-
-ASK_AGAIN_SECONDS = 5.0
-"""How long a pod whose disruption budget does not let it go is left alone before it is asked again."""
-
-LAST_SECONDS = 1
-"""How long a pod has to end that is deleted after the grace period, whatever it asked for."""
-
-_KEEPS_AWAY = ("NoSchedule", "NoExecute")
-SAID_BY_THE_NODE = frozenset(f"node.kubernetes.io/{why}" for why in ("not-ready", "unreachable", "unschedulable"))
-"""Taints that follow what a node says of itself, some time later."""
-
-_NO_WORD = {CLEANING: None, CLEANED: None}
-"""Nothing is asked of a node's agent."""
-
-Json = dict[str, Any]
+from tenantry.api import reasons
+from tenantry.api.marks import SLICE
+from tenantry.api.slice import SliceState
+from tenantry.controllers.slices import holding, preconditions, release, status
+from tenantry.controllers.slices import nodes as marking
+from tenantry.controllers.slices.charge import charge_of, note_of
+from tenantry.controllers.slices.decision import Decision, amendments, soonest, stage
+from tenantry.controllers.slices.gather import SliceInputs
+from tenantry.controllers.slices.holding import NodeMarks
+from tenantry.controllers.slices.status import SliceProgress
+from tenantry.engine.plan import Equivalent, Plan, same
+from tenantry.world.slices.selection import counted
 
 
-# -- nodes ----------------------------------------------------------------------------------------
+def plan(inputs: SliceInputs, equivalent: Equivalent = same) -> Plan:  # noqa: ARG001 - no stage writes whole objects
+    """Return what the slice controller has to write next for a slice."""
+    return decide(inputs).plan
 
 
-def facts(node: Node, disturbed: int, picked: str = "") -> NodeFacts:
-    """Return a node as selection sees it.
+def decide(inputs: SliceInputs) -> Decision:
+    """Return the next stage of a slice.
 
-    Args:
-        node: As last seen.
-        disturbed: How many pods would have to leave.
-        picked: The slice that is about to take it; "" for none.
+    Raises:
+        Conflict: Another slice has one of its nodes.
     """
-    known = {SLICE, *SAID_BY_THE_NODE}
-    taints = (taint.key for taint in node.spec.taints if taint.key not in known and taint.effect in _KEEPS_AWAY)
-    return NodeFacts(
-        name=node.metadata.name,
-        labels=node.metadata.labels,
-        allocatable=node.status.allocatable,
-        ready=node.is_ready and not node.metadata.deletion_timestamp,
-        cordoned=node.spec.unschedulable,
-        tainted=next(taints, ""),
-        taken_by=slice_of(node) or picked,
-        disturbed=disturbed,
+    marks = marks_of(inputs)
+    if preconditions.ends(inputs):
+        return release.end(inputs, marks, cleans=True)
+    parted = [node for node in inputs.nodes if marking.is_parted(node, inputs.name)]
+    kept = msgspec.structs.replace(inputs, nodes=tuple(node for node in inputs.nodes if node not in parted))
+    found = _hold(kept, marks)
+    if found.goes_on:
+        return found
+    beside = release.withdraw(inputs, marks, parted)
+    return beside if beside.goes_on else _both(kept, found, beside)
+
+
+def marks_of(inputs: SliceInputs) -> NodeMarks:
+    """Return how whole nodes are marked for a slice."""
+    name = inputs.name
+    return NodeMarks(
+        reserve=marking.reserve(name, note_of(inputs.claim) if inputs.claim is not None else ""),
+        close=marking.close(name),
+        free=marking.free(name),
+        label=SLICE,
+        noun="node",
+        quiet=True,
     )
 
 
-def slice_of(node: Node) -> str:
-    """Return the slice that a node is set aside for; "" for none."""
-    return node.metadata.labels.get(SLICE_RESERVED, "")
-
-
-def is_bound(node: Node, name: str) -> bool:
-    """Tell whether a node is the slice's alone, with every mark that says so."""
-    return node.metadata.labels.get(SLICE) == name and not patch_of(node, name, bound=True, claim="")
-
-
-def is_parted(node: Node, name: str) -> bool:
-    """Tell whether a slice has parted with a node that is not everybody's yet: no more of its pods come there."""
-    closed = Taint(key=SLICE, value=name, effect="NoExecute")
-    taints = {msgspec.structs.replace(each, time_added="") for each in node.spec.taints}
-    return SLICE not in node.metadata.labels and closed in taints
-
-
-def lost(nodes: Sequence[Node], after_seconds: int, now: dt.datetime) -> tuple[list[Node], float | None]:
-    """Return the nodes that have not been ready for too long, and in how many seconds the next one has.
-
-    Args:
-        nodes: Of a slice.
-        after_seconds: How long is too long; 0 for never.
-        now: The time, with an offset.
-    """
-    found: list[Node] = []
-    turns: list[float] = []
-    for node in nodes:
-        if not node.unready_since or not after_seconds:
-            continue
-        left = (instant(node.unready_since) - now).total_seconds() + after_seconds
-        if left <= 0:
-            found.append(node)
-        else:
-            turns.append(left)
-    return found, min(turns, default=None)
-
-
-def patch_of(node: Node, name: str, *, bound: bool, claim: str, leaving: bool = False) -> Json:
-    """Return the merge patch by which a node has the marks of a slice; {} where it has.
-
-    Args:
-        node: As last seen; the patch holds for no other version.
-        name: Of the slice.
-        bound: Nobody else runs there any more.
-        claim: NAMESPACE/NAME/UID; "" to leave that as it is.
-        leaving: Its pods are leaving: no more of them come, and nobody else yet.
-    """
-    effects = _KEEPS_AWAY if bound else _KEEPS_AWAY[:1]
-    ours = tuple(Taint(key=SLICE, value=name, effect=effect) for effect in effects)
-    label = name if bound and not leaving else None
-    annotations: dict[str, str | None] = {SLICE_CLAIM: claim} if claim else {}
-    if not leaving:
-        annotations |= _NO_WORD
-    return _patch(node, {SLICE_RESERVED: name, SLICE: label}, annotations, ours)
-
-
-def reserve(name: str, claim: str) -> Callable[[Node], Json]:
-    """Return the patch of a node that is set aside; see `patch_of`."""
-    return lambda node: patch_of(node, name, bound=False, claim=claim)
-
-
-def bind(name: str, *, leaving: bool = False) -> Callable[[Node], Json]:
-    """Return the patch of a node that is a slice's alone; see `patch_of`."""
-    return lambda node: patch_of(node, name, bound=True, claim="", leaving=leaving)
-
-
-def freed(node: Node) -> Json:
-    """Return the merge patch that gives a node back to everybody."""
-    return _patch(node, {SLICE_RESERVED: None, SLICE: None}, {SLICE_CLAIM: None, **_NO_WORD}, ())
-
-
-def _patch(
-    node: Node, labels: Mapping[str, str | None], annotations: Mapping[str, str | None], ours: tuple[Taint, ...]
-) -> Json:
-    meta = node.metadata
-    taints = (*(taint for taint in node.spec.taints if taint.key != SLICE), *ours)
-    bare = [msgspec.structs.replace(taint, time_added="") for taint in node.spec.taints]
-    same_marks = all(meta.labels.get(key) == value for key, value in labels.items())
-    same_notes = all(meta.annotations.get(key) == value for key, value in annotations.items())
-    if same_marks and same_notes and {*bare} == {msgspec.structs.replace(each, time_added="") for each in taints}:
-        return {}
-    metadata = {"resourceVersion": meta.resource_version, "labels": labels, "annotations": annotations}
-    return {"metadata": metadata, "spec": {"taints": msgspec.to_builtins(taints) or None}}
-
-
-# -- pods -----------------------------------------------------------------------------------------
-
-
-class Eviction(msgspec.Struct, frozen=True):
-    """What to do with pods that have to leave.
-
-    Args:
-        ask: By the eviction API, which keeps disruption budgets.
-        end: By deletion.
-        next_seconds: When to look again; None where no pod has to leave.
-    """
-
-    ask: tuple[PodFacts, ...] = ()
-    end: tuple[PodFacts, ...] = ()
-    next_seconds: float | None = None
-
-
-def leave(pods: Sequence[PodFacts], left_seconds: float) -> Eviction:
-    """Return what to do with pods that have to leave.
-
-    One that nothing would make anew is not asked: it is there to the end of the grace period, for its people to see.
-
-    Args:
-        pods: All that have to leave, those on their way out too.
-        left_seconds: Of the grace period; 0 or less once it is over.
-    """
-    if not pods:
-        return Eviction()
-    if left_seconds <= 0:
-        return Eviction(end=tuple(pods), next_seconds=ASK_AGAIN_SECONDS)
-    ask = tuple(pod for pod in pods if pod.controller and not pod.deleting)
-    return Eviction(ask=ask, next_seconds=min(ASK_AGAIN_SECONDS, left_seconds))
-
-
-def others(pods: Sequence[PodFacts], name: str) -> list[PodFacts]:
-    """Return the pods that are not the slice's own."""
-    return [pod for pod in pods if pod.slice != name]
-
-
-# -- the Slice ------------------------------------------------------------------------------------
-
-
-def slice_for(
-    claim: SliceClaim, tenant: Tenant, name: str, grace_seconds: int, charge: Mapping[str, Quantity] | None = None
-) -> Slice:
-    """Return the Slice of a claim; charged is one whose nodes are the tenant's alone."""
-    owner = OwnerReference(
-        api_version=Tenant.resource.api_version,
-        kind=Tenant.resource.kind,
-        name=tenant.metadata.name,
-        uid=tenant.metadata.uid,
-    )
-    labels = {MANAGED_BY: MANAGER, TENANT: tenant.metadata.name}
-    return Slice(
-        metadata=ObjectMeta(name=name, labels=labels, owner_references=(owner,)),
-        spec=SliceSpec(
-            claim=ClaimReference(namespace=claim.metadata.namespace, name=claim.metadata.name, uid=claim.metadata.uid),
-            tenant=tenant.metadata.name,
-            sharing=claim.spec.sharing,
-            grace_period_seconds=grace_seconds,
-            charge=dict(charge or {}),
-        ),
+def _both(inputs: SliceInputs, found: Decision, beside: Decision) -> Decision:
+    """Return one decision for the slice and for the nodes that it goes on without."""
+    next_lost = None
+    if inputs.claim is not None:
+        _, next_lost = marking.lost(inputs.nodes, inputs.claim.spec.replace_after_seconds, inputs.now)
+    return msgspec.structs.replace(
+        found,
+        plan=Plan(writes=(*found.plan.writes, *beside.plan.writes)),
+        again=soonest(found.again, beside.again, next_lost),
+        departures=(*found.departures, *beside.departures),
+        watched=found.watched | beside.watched,
+        parted_since=beside.parted_since,
     )
 
 
-def note_of(claim: SliceClaim) -> str:
-    """Return the annotation of a node that says whose it is."""
-    return f"{claim.metadata.namespace}/{claim.metadata.name}/{claim.metadata.uid}"
+def _hold(inputs: SliceInputs, marks: NodeMarks) -> Decision:
+    first, waits = holding.take(inputs, marks, charge_of(inputs.wanted))
+    if first is None and waits is None:
+        first = _part(inputs, marks)
+    if first is None:
+        first = holding.refuse(inputs, marks, waits)
+    if first is not None:
+        return first
+    degraded = holding.degraded_by(inputs, waits)
+    found = _bind(inputs, marks, degraded) if inputs.users else _offer(inputs, marks, degraded)
+    return msgspec.structs.replace(found, waits=bool(degraded))
 
 
-def label_patch(name: str | None) -> Json:
-    """Return what a namespace's metadata is changed by: to a slice, or to none."""
-    return {"labels": {marks.SLICE: name}}
+def _offer(inputs: SliceInputs, marks: NodeMarks, degraded: str) -> Decision:
+    return holding.offer(inputs, marks, counted(len(inputs.nodes), "node is", "nodes are"), degraded)
+
+
+def _part(inputs: SliceInputs, marks: NodeMarks) -> Decision | None:
+    """Return the stage that begins to give back nodes which others replace."""
+    lost = [node for node in inputs.nodes if node.metadata.name in inputs.replaced]
+    if not lost:
+        return None
+    bound = [node for node in lost if marking.is_bound(node, inputs.name)]
+    # On a node that was never bound, pods of others are still there, and stay.
+    others = amendments((node for node in lost if node not in bound), marks.free)
+    found = stage((*amendments(bound, marks.close), *others), closes=bool(bound), frees=bool(others))
+    told = f"not ready for too long, and given back: {status.named(status.names(lost))}"
+    return msgspec.structs.replace(found, warning=(reasons.NODES_LOST, told)) if found is not None else None
+
+
+def _bind(inputs: SliceInputs, marks: NodeMarks, degraded: str) -> Decision:
+    """Return the stage that brings nodes which are set aside to where only the slice's pods run."""
+    waiting = [node for node in inputs.nodes if not marking.is_bound(node, inputs.name)]
+    foreign = {
+        node.metadata.name: [pod for pod in inputs.pods.get(node.metadata.name, ()) if pod.slice != inputs.name]
+        for node in waiting
+    }
+    if inputs.settles <= 0:
+        empty = [node for node in waiting if not foreign[node.metadata.name]]
+        binding = stage(amendments(empty, marking.bind(inputs.name)))
+        if binding is not None:
+            return binding
+    found = release.leaving(inputs, [pod for pods in foreign.values() for pod in pods], marks.noun)
+    again = soonest(found.again, inputs.settles if inputs.settles > 0 and waiting else None)
+    was_bound = inputs.slice is not None and inputs.slice.status.state is SliceState.BOUND
+    if not waiting or was_bound:
+        decision = _offer(inputs, marks, degraded)
+    else:
+        told = status.leaving(found.pods, found.until(inputs)) if found.pods else "the nodes are being looked at"
+        progress = SliceProgress(
+            state=SliceState.DRAINING,
+            reason=reasons.PODS_LEAVING,
+            message=told,
+            nodes=status.names(inputs.nodes),
+            degraded=degraded,
+        )
+        decision = Decision(progress=progress)
+    progress = decision.progress
+    return msgspec.structs.replace(
+        decision,
+        plan=Plan(writes=(*decision.plan.writes, *(each.write for each in found.departures))),
+        progress=msgspec.structs.replace(progress, leaving_since=found.since) if progress is not None else None,
+        again=again,
+        departures=found.departures,
+        watched=found.nodes,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -18,14 +18,17 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
-from tenantry.controllers.slices import desired
+from tenantry.controllers.quota.verdicts import ShareVerdict, Verdicts
+from tenantry.controllers.slices import nodes as marking
+from tenantry.controllers.slices.pods import BY_NODE, PodFacts
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
 from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed
 from tenantry.engine.reader import Reader
 from tenantry.world.leases import ENDLESS, Lease, lease, with_lease
-from tenantry.world.slices.selection import NodeFacts
+from tenantry.world.parts import Size
+from tenantry.world.slices.selection import Choice, HeldNodes, NodeFacts, is_enough, select, sum_of
 from tenantry.world.slices.users import Root, users
 
 BY_SLICE = "slice"
@@ -35,36 +38,73 @@ BY_SLICE_LABEL = "slice"
 """Namespaces by the slice that their pods run on."""
 
 
+NOTHING = Choice(nodes=(), refused={})
+
+
 class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one slice.
+    """Everything that decides the next stage of one slice.
 
     Args:
         name: Of the slice.
-        claim: None where it is gone.
-        slice: None where there is none.
-        tenant: Whose namespace the claim is in; None for nobody's.
+        now: The time.
+        claim: None if it is gone.
+        slice: None if there is none.
+        tenant: Whose namespace the claim is in; None for a namespace that Tenantry does not manage.
         lease: Of the claim.
-        suspended: The tenant is closed.
-        nodes: Those that are set aside for it, by name.
-        going: Of them those that their owners take back, which are not among `nodes`.
+        suspended: The tenant is suspended.
+        nodes: Those that are set aside for it, or give it a part, by name.
+        going: Nodes that contributors withdraw; they are not among `nodes`.
         labelled: Namespaces whose pods are bound to it.
+        users: Namespaces whose pods should be bound to it, by name.
         defaults: Of TenancyDefaults.
+        verdict: Of the quota controller on its charge; None until there is one.
+        choice: What the claim lacks, chosen from all nodes.
+        chosen: The nodes of the choice.
+        replaced: Names of the nodes that are not ready for too long, and that the choice replaces.
+        pods: Node to the pods that would have to leave it; of a part, only the slice's own.
+        others: For a slice of parts: node of the choice to the size of its pods that are in no part.
+        settles: In how many seconds every scheduler knows that nodes are closed; 0 or less if all do.
+        leaving_since: Since when pods have to leave, RFC 3339; "" while none has to.
+        parted_since: The same for nodes that the slice goes on without.
     """
 
     name: str
-    claim: SliceClaim | None
-    slice: Slice | None
-    tenant: Tenant | None
-    lease: Lease
-    suspended: bool
-    nodes: tuple[Node, ...]
-    going: tuple[Node, ...]
-    labelled: tuple[Observed, ...]
-    defaults: SliceDefaults
+    now: dt.datetime
+    claim: SliceClaim | None = None
+    slice: Slice | None = None
+    tenant: Tenant | None = None
+    lease: Lease = ENDLESS
+    suspended: bool = False
+    nodes: tuple[Node, ...] = ()
+    going: tuple[Node, ...] = ()
+    labelled: tuple[Observed, ...] = ()
+    users: tuple[Observed, ...] = ()
+    defaults: SliceDefaults = SliceDefaults()
+    verdict: ShareVerdict | None = None
+    choice: Choice = NOTHING
+    chosen: tuple[Node, ...] = ()
+    replaced: frozenset[str] = frozenset()
+    pods: Mapping[str, Sequence[PodFacts]] = {}
+    others: Mapping[str, Size] = {}
+    settles: float = 0.0
+    leaving_since: str = ""
+    parted_since: str = ""
+
+    @property
+    def is_gone(self) -> bool:
+        """Return whether nothing of the slice is left."""
+        return not (self.claim or self.slice or self.nodes or self.going or self.labelled)
+
+    @property
+    def wanted(self) -> tuple[Node, ...]:
+        """Return the nodes that it should have: those that it keeps, and those that are chosen."""
+        names = {node.metadata.name for node in self.nodes}
+        kept = (node for node in self.nodes if node.metadata.name not in self.replaced)
+        return (*kept, *(node for node in self.chosen if node.metadata.name not in names))
 
     @property
     def is_part(self) -> bool:
-        """Tell whether it has parts of nodes, which `controllers/parts` gives."""
+        """Return whether it has parts of nodes, which `controllers/parts` gives."""
         if self.claim is not None:
             return self.claim.spec.sharing is Sharing.PART
         return self.slice is not None and self.slice.spec.sharing is Sharing.PART
@@ -85,7 +125,7 @@ def slice_of_claim(claim: SliceClaim) -> list[str]:
 
 def slice_of_node(node: Node) -> list[str]:
     """Return the slice that a node is set aside for."""
-    name = desired.slice_of(node)
+    name = marking.slice_of(node)
     return [name] if name else []
 
 
@@ -95,29 +135,80 @@ def slice_of_namespace(found: Observed) -> list[str]:
     return [name] if name else []
 
 
-def gather(cluster: Cluster, name: str, now: dt.datetime) -> SliceInputs:
-    """Return what is known of a slice."""
+def gather(cluster: Cluster, name: str, now: dt.datetime, verdicts: Verdicts) -> SliceInputs:
+    """Return what the caches know of a slice."""
     claims: list[SliceClaim] = cluster.cache(SliceClaim.resource).by_index(BY_SLICE, name)
     claim = next((each for each in claims if not each.metadata.deletion_timestamp), None)
     defaults: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
     tenant = tenant_of(cluster, claim.metadata.namespace) if claim is not None else None
     nodes: list[Node] = cluster.cache(Node.resource).by_index(BY_SLICE, name)
+    found: Slice | None = cluster.cache(Slice.resource).get(name)
     return SliceInputs(
         name=name,
+        now=now,
         claim=claim,
-        slice=cluster.cache(Slice.resource).get(name),
+        slice=found,
         tenant=tenant,
         lease=lease(claim.spec.expires_at, now) if claim is not None else ENDLESS,
         suspended=tenant is not None and with_lease(tenant, now).spec.suspended,
         nodes=tuple(node for node in nodes if not node.metadata.annotations.get(TAKEN_BACK)),
         going=tuple(node for node in nodes if node.metadata.annotations.get(TAKEN_BACK)),
         labelled=tuple(cluster.cache(Namespace.resource).by_index(BY_SLICE_LABEL, name)),
+        users=tuple(users_of(cluster, name, tenant, now)),
         defaults=defaults.spec.slices if defaults is not None else SliceDefaults(),
+        verdict=verdicts.get(found.metadata.uid) if found is not None else None,
     )
 
 
+def with_pods(inputs: SliceInputs, there: Cache[PodFacts]) -> SliceInputs:
+    """Return the inputs with the pods that would have to leave the slice's nodes."""
+    names = [node.metadata.name for node in (*inputs.nodes, *inputs.going)]
+    return replace(inputs, pods={name: there.by_index(BY_NODE, name) for name in names})
+
+
+def choose(inputs: SliceInputs, facts: Callable[[], list[NodeFacts]]) -> SliceInputs:
+    """Return the inputs with the choice of the nodes that the claim lacks, and without those that it replaces.
+
+    Nodes that are not ready for too long are replaced all together, or stay if no others can be had.
+
+    Args:
+        inputs: A claim of a tenant.
+        facts: Returns all nodes; called if they matter.
+    """
+    claim, tenant = inputs.claim, inputs.tenant
+    if claim is None or tenant is None:
+        return inputs
+    kept = [node for node in inputs.nodes if not marking.is_parted(node, inputs.name)]
+    lost = {node.metadata.name for node in marking.lost(kept, claim.spec.replace_after_seconds, inputs.now)[0]}
+
+    def chosen(without: set[str]) -> Choice:
+        held = _held(node for node in kept if node.metadata.name not in without)
+        if not without and is_enough(claim.spec, held):
+            return NOTHING
+        return select(claim.spec, facts(), held, tenant.metadata.name, shared=inputs.defaults.shared_nodes)
+
+    if lost:
+        choice = chosen(lost)
+        if not choice.short:
+            return replace(inputs, choice=choice, replaced=frozenset(lost))
+    return replace(inputs, choice=chosen(set()))
+
+
+def lacks_nodes(inputs: SliceInputs) -> bool:
+    """Return whether a claim has to choose nodes."""
+    if inputs.claim is None or inputs.tenant is None:
+        return False
+    kept = [node for node in inputs.nodes if not marking.is_parted(node, inputs.name)]
+    lost, _ = marking.lost(kept, inputs.claim.spec.replace_after_seconds, inputs.now)
+    return bool(lost) or not is_enough(inputs.claim.spec, _held(kept))
+
+
+def _held(nodes: Iterable[Node]) -> HeldNodes:
+    return sum_of(marking.facts(node, 0) for node in nodes)
+
+
 async def slice_defaults(live: Reader) -> SliceDefaults:
-    """Return what an administrator says of all slices, as somebody reads it who is not the operator.
+    """Return the administrator's settings for all slices, read with the caller's own rights.
 
     Raises:
         Forbidden: TenancyDefaults may not be read.
@@ -129,7 +220,7 @@ async def slice_defaults(live: Reader) -> SliceDefaults:
 
 
 def tenant_of(cluster: Cluster, namespace: str) -> Tenant | None:
-    """Return the tenant whose namespace it is; None for nobody's."""
+    """Return the tenant of a namespace; None for a namespace that Tenantry does not manage."""
     found: Observed | None = cluster.cache(Namespace.resource).get(namespace)
     if found is None:
         return None
@@ -138,12 +229,12 @@ def tenant_of(cluster: Cluster, namespace: str) -> Tenant | None:
     return tenant if tenant is not None and found.labels.get(TENANT_UID) == tenant.metadata.uid else None
 
 
-def users_of(cluster: Cluster, inputs: SliceInputs, now: dt.datetime) -> list[Observed]:
-    """Return the namespaces whose pods are to run on a slice, sorted by name."""
-    if inputs.tenant is None:
+def users_of(cluster: Cluster, name: str, tenant: Tenant | None, now: dt.datetime) -> list[Observed]:
+    """Return the namespaces of a tenant whose pods should run on a slice, sorted by name."""
+    if tenant is None:
         return []
     namespaces: Cache[Observed] = cluster.cache(Namespace.resource)
-    ours = [each for each in namespaces.by_index(BY_TENANT, inputs.tenant.metadata.name) if not each.deleting]
+    ours = [each for each in namespaces.by_index(BY_TENANT, tenant.metadata.name) if not each.deleting]
     claims: Cache[SliceClaim] = cluster.cache(SliceClaim.resource)
     roots: list[Root] = []
     for namespace in ours:
@@ -151,7 +242,7 @@ def users_of(cluster: Cluster, inputs: SliceInputs, now: dt.datetime) -> list[Ob
             if not claim.metadata.deletion_timestamp and not lease(claim.spec.expires_at, now).is_expired:
                 roots += _roots(cluster, claim, namespace.labels.get(ZONE, ""))
     chosen = users(roots, ((each.name, each.labels) for each in ours))
-    return [each for each in ours if chosen.get(each.name) == inputs.name]
+    return [each for each in ours if chosen.get(each.name) == name]
 
 
 def _roots(cluster: Cluster, claim: SliceClaim, zone: str) -> list[Root]:
@@ -167,7 +258,7 @@ def _roots(cluster: Cluster, claim: SliceClaim, zone: str) -> list[Root]:
 
 
 class NodeFactsCache:
-    """All nodes as selection sees them, looked at anew only where a node has changed."""
+    """All nodes as selection sees them, computed again only for nodes that changed."""
 
     def __init__(self) -> None:
         # Node to the version of it that was looked at, and what was seen.
@@ -187,7 +278,7 @@ class NodeFactsCache:
             name, version = node.metadata.name, node.version
             entry = known.get(name)
             if entry is None or entry[0] != version:
-                entry = version, desired.facts(node, 0)
+                entry = version, marking.facts(node, 0)
             self._known[name] = entry
             facts, disturbed, taker = entry[1], leaving(name), picked.get(name, "")
             if disturbed or (taker and not facts.taken_by):

@@ -1,4 +1,4 @@
-"""What holds of a slice, whether it has whole nodes or parts of them: pure."""
+"""Checks of a slice that hold for whole nodes and for parts of nodes: pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from tenantry.api import reasons
 from tenantry.api.node import Node
 from tenantry.api.slice import ClaimMode, SliceState
 from tenantry.controllers.slices.gather import SliceInputs
-from tenantry.controllers.slices.release import ended
 from tenantry.controllers.slices.status import SliceProgress, named
 
 _HELD = frozenset({SliceState.RESERVED, SliceState.DRAINING, SliceState.BOUND})
 
 
 def ends(inputs: SliceInputs) -> bool:
-    """Tell whether nodes are to be given back."""
+    """Return whether the slice has to give its nodes back."""
     if inputs.claim is None or inputs.lease.is_expired:
         return True
     taken_back = inputs.claim.spec.mode is ClaimMode.MANUAL and inputs.slice is None
@@ -23,12 +22,12 @@ def ends(inputs: SliceInputs) -> bool:
 
 
 def was_held(inputs: SliceInputs) -> bool:
-    """Tell whether a slice has had all of its nodes before."""
+    """Return whether the slice had all of its nodes before."""
     return inputs.slice is not None and inputs.slice.status.state in _HELD
 
 
 def unmet(inputs: SliceInputs) -> SliceProgress | None:
-    """Return why a claim that has nothing gets nothing; None where nothing is in the way."""
+    """Return why a claim without nodes gets none; None if nothing is in the way."""
     claim = inputs.claim
     if claim is None:
         return None
@@ -55,15 +54,25 @@ def unmet(inputs: SliceInputs) -> SliceProgress | None:
     )
 
 
+def ended(inputs: SliceInputs) -> str:
+    """Return the reason for which nodes are given back."""
+    return reasons.EXPIRED if inputs.claim is not None else reasons.CLAIM_ENDED
+
+
 def idle(inputs: SliceInputs) -> SliceProgress:
-    """Return how a claim stands that has given everything back."""
+    """Return the progress of a claim that has given everything back."""
     waits = unmet(inputs) if not inputs.lease.is_expired else None
     why = "it has ended" if inputs.claim is not None else "it ended"
     return waits or SliceProgress(state=SliceState.PENDING, reason=ended(inputs), message=why)
 
 
 def degraded(nodes: Sequence[Node], lacks: str) -> str:
-    """Return what is wrong with the nodes of a slice; "" for nothing."""
+    """Return what is wrong with the nodes of a slice; "" if nothing is.
+
+    Args:
+        nodes: Of the slice.
+        lacks: Why it does not get the nodes that are missing.
+    """
     bad = sorted(node.metadata.name for node in nodes if not node.is_ready)
     told = [f"not ready: {named(bad)}"] if bad else []
     if lacks:

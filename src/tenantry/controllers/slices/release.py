@@ -1,196 +1,239 @@
-"""Gives the nodes of a slice back: nobody comes any more, who is there leaves, what they left goes, then all may come.
+"""The stages by which a slice gives its nodes back, at its end or one by one: pure.
 
-What is left is removed by an agent on each node (`nodeagent/`), which is asked by an annotation and answers by one.
+    namespaces are let go ─► nodes are closed ─► the slice's pods leave ─► nodes are cleaned ─► nodes are free
+
+What pods leave behind is removed by an agent on each node (`nodeagent/`): an annotation asks for it, the agent answers
+by another.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 
-from msgspec.structs import replace
+import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.errors import NotFound
 from tenantry.api.marks import TAKEN_BACK
 from tenantry.api.node import Node
 from tenantry.api.slice import SliceState
-from tenantry.api.tenancydefaults import NAME as DEFAULTS
-from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
-from tenantry.controllers.slices import cleaning, desired, status, writes
+from tenantry.controllers.slices import charge, cleaning, preconditions, status
+from tenantry.controllers.slices import nodes as marking
 from tenantry.controllers.slices.cleaning import CleaningStage, NodeCleaning
-from tenantry.controllers.slices.draining import DrainState, end_of, on_node, send
-from tenantry.controllers.slices.gather import SliceInputs, gather
+from tenantry.controllers.slices.decision import (
+    Decision,
+    Departure,
+    amendments,
+    departures,
+    next_look,
+    relabelled,
+    soonest,
+    stage,
+)
+from tenantry.controllers.slices.gather import SliceInputs
+from tenantry.controllers.slices.holding import NodeMarks
 from tenantry.controllers.slices.pods import PodFacts
 from tenantry.controllers.slices.status import SliceProgress
-from tenantry.engine.cache import Cache
-from tenantry.engine.cluster import Cluster
+from tenantry.engine import request
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.plan import DirectWrite, Plan
 from tenantry.engine.request import PatchType
 from tenantry.world.leases import instant
 
 
-class SliceRelease:
-    """Gives nodes back.
+class Leaving(msgspec.Struct, frozen=True, kw_only=True):
+    """Pods that have to leave nodes.
 
     Args:
-        drain_state: Pods that have to leave.
-        on_free: Told that nodes are everybody's again: what we write ourselves is no news to the cache.
+        pods: All of them.
+        since: Since when, RFC 3339; "" if there are none.
+        departures: Those that are evicted or deleted now.
+        again: When to look again.
     """
 
-    def __init__(self, drain_state: DrainState, on_free: Callable[[Cluster], None]) -> None:
-        self._drain_state = drain_state
-        self._on_free = on_free
+    pods: tuple[PodFacts, ...] = ()
+    since: str = ""
+    departures: tuple[Departure, ...] = ()
+    again: float | None = None
 
-    async def go_on(
-        self, cluster: Cluster, inputs: SliceInputs, there: Cache[PodFacts], now: dt.datetime
-    ) -> tuple[SliceProgress | None, float | None]:
-        """Bring a slice that has ended one stage further.
+    def until(self, inputs: SliceInputs) -> str:
+        """Return the end of the grace period, RFC 3339; "" while no pod has to leave."""
+        ends = instant(self.since) + dt.timedelta(seconds=inputs.grace_seconds) if self.since else None
+        return rfc3339(ends) if ends is not None else ""
 
-        Returns:
-            How far it is, None where everything is given back; and when to look again.
-        """
-        await writes.label(cluster, inputs.labelled, None)
-        await self._close(cluster, inputs.name, (*inputs.nodes, *inputs.going))
-        inputs = _whole(cluster, inputs.name, now)
-        own = _own(there, inputs.nodes, inputs.name)
-        leaving = [pod for found in own.values() for pod in found]
-        self._drain_state.watch_over(inputs.name, [name for name, found in own.items() if found])
-        since = self._drain_state.since(inputs, leaving, now)
-        again = await send(cluster, inputs, leaving, since, now)
-        settles = self._drain_state.settles(cluster, inputs.name)
-        if settles > 0:
-            again = min(settles, again) if again is not None else settles
-        else:
-            empty = [node for node in inputs.nodes if not own[node.metadata.name]]
-            findings, later = await self._clean(cluster, inputs.name, empty, now)
-            inputs = _whole(cluster, inputs.name, now)
-            again = min((turn for turn in (again, later) if turn is not None), default=None)
-            if inputs.nodes and not leaving:
-                return _cleaning(inputs, findings), again
-        if inputs.nodes:
-            return SliceProgress(
-                state=SliceState.RELEASING,
-                reason=ended(inputs),
-                message=status.leaving(leaving, end_of(since, inputs)) if leaving else "the nodes are given back",
-                nodes=status.names(inputs.nodes),
-                leaving_since=since,
-            ), again
-        if inputs.slice is not None:
-            await cluster.writer.delete(inputs.slice)
-        return None, None
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Return where they are."""
+        return frozenset(pod.node for pod in self.pods)
 
-    async def give_up(
-        self, cluster: Cluster, inputs: SliceInputs, there: Cache[PodFacts], now: dt.datetime
-    ) -> float | None:
-        """Give back those nodes of a slice that goes on which their owners take back; return when to look again."""
-        if not inputs.going:
-            return None
-        await self._close(cluster, inputs.name, inputs.going)
-        settles = self._drain_state.settles(cluster, inputs.name)
-        if settles > 0:
-            return settles
-        own = _own(there, inputs.going, inputs.name)
-        turns: list[float] = []
-        for node in inputs.going:
-            left = (instant(node.metadata.annotations[TAKEN_BACK]) - now).total_seconds() + inputs.grace_seconds
-            what = desired.leave(own[node.metadata.name], left)
-            why = f"the owner of node {node.metadata.name!r} takes it back: the pod leaves"
-            await writes.send_away(cluster, what, {pod.key: why for pod in (*what.ask, *what.end)})
-            turns += [what.next_seconds] if what.next_seconds is not None else []
-        empty = [node for node in inputs.going if not own[node.metadata.name]]
-        _, later = await self._clean(cluster, inputs.name, empty, now)
-        return min([*turns, *([later] if later is not None else [])], default=None)
 
-    async def part(self, cluster: Cluster, inputs: SliceInputs, nodes: Sequence[Node]) -> None:
-        """Begin to give back nodes that a slice goes on without.
+def leaving(inputs: SliceInputs, pods: Sequence[PodFacts], noun: str) -> Leaving:
+    """Return how pods leave; none is evicted before the status reports which have to.
 
-        Raises:
-            Conflict: Another slice has one of them.
-        """
-        bound = [node for node in nodes if desired.is_bound(node, inputs.name)]
-        await writes.mark(cluster, inputs.name, bound, desired.bind(inputs.name, leaving=True))
-        # Where others' pods were not sent away, they stay.
-        await self.free(cluster, inputs.name, [node for node in nodes if node not in bound])
+    Args:
+        inputs: The slice.
+        pods: Those that have to leave.
+        noun: What changes hands, as in "node".
+    """
+    if not pods:
+        return Leaving()
+    since = inputs.leaving_since or rfc3339(inputs.now)
+    found = Leaving(pods=tuple(pods), since=since)
+    if inputs.slice is not None and not inputs.slice.status.leaving_since:
+        return msgspec.structs.replace(found, again=0.0)
+    left = (instant(since) - inputs.now).total_seconds() + inputs.grace_seconds
+    end = f"changes hands, slice {inputs.name!r}: the pod leaves at the latest at {found.until(inputs)}"
+    why = {pod.node: f"{noun} {pod.node!r} {end}" for pod in pods}
+    return msgspec.structs.replace(found, departures=departures(pods, left, why), again=next_look(pods, left))
 
-    async def go_on_parting(
-        self, cluster: Cluster, inputs: SliceInputs, there: Cache[PodFacts], now: dt.datetime
-    ) -> float | None:
-        """Bring nodes that a slice goes on without one stage further; return when to look again."""
-        nodes = [node for node in inputs.nodes if desired.is_parted(node, inputs.name)]
-        own = _own(there, nodes, inputs.name)
-        leaving = [pod for found in own.values() for pod in found]
-        since = self._drain_state.parted_since(inputs.name, leaving, now)
-        again = await send(cluster, replace(inputs, slice=None), leaving, since, now)
+
+def end(inputs: SliceInputs, marks: NodeMarks, *, cleans: bool) -> Decision:
+    """Return the next stage of a slice that has ended.
+
+    Args:
+        inputs: The slice; `pods` has its own pods only, or all of each node.
+        marks: How nodes and namespaces are marked.
+        cleans: Nodes are cleaned before they are free.
+    """
+    nodes = (*inputs.nodes, *inputs.going)
+    first = stage(relabelled(inputs.labelled, marks.label, None)) or stage(
+        amendments(nodes, marks.close, quiet=marks.quiet), closes=True
+    )
+    if first is not None:
+        return first
+    # Gathered for parts, the pods are the slice's own already.
+    own = (
+        own_pods(inputs, nodes)
+        if cleans
+        else {node.metadata.name: [*inputs.pods[node.metadata.name]] for node in nodes}
+    )
+    found = leaving(inputs, [pod for pods in own.values() for pod in pods], marks.noun)
+    again, findings = found.again, dict[str, NodeCleaning]()
+    if found.pods:
+        again = soonest(again, marks.leaving_seconds)
+    if inputs.settles > 0:
+        again = soonest(again, inputs.settles)
+    else:
         empty = [node for node in nodes if not own[node.metadata.name]]
-        if not empty:
-            return again
-        _, later = await self._clean(cluster, inputs.name, empty, now)
-        return min((turn for turn in (again, later) if turn is not None), default=None)
-
-    async def free(self, cluster: Cluster, name: str, nodes: Sequence[Node]) -> None:
-        """Give nodes back to everybody.
-
-        Raises:
-            Conflict: Another slice has one of them.
-        """
-        if not nodes:
-            return
-        await writes.mark(cluster, name, nodes, desired.freed)
-        self._on_free(cluster)
-
-    async def _clean(
-        self, cluster: Cluster, name: str, empty: Sequence[Node], now: dt.datetime
-    ) -> tuple[dict[str, NodeCleaning], float | None]:
-        """Give back what is clean of nodes without pods of the slice, and have the others cleaned.
-
-        Returns:
-            What is known of those that are not given back, by their names; and when to look again.
-        """
-        defaults: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
-        policy = (defaults.spec.slices if defaults is not None else SliceDefaults()).cleaning
-        findings = {node.metadata.name: cleaning.find(node, name, policy, now) for node in empty}
-        at = {stage: [node for node in empty if findings[node.metadata.name].stage is stage] for stage in CleaningStage}
-        for node in (*at[CleaningStage.CLEAN], *at[CleaningStage.STUCK]):
-            await _say(cluster, node, findings[node.metadata.name], now)
-        await self.free(cluster, name, [*at[CleaningStage.NEEDLESS], *at[CleaningStage.CLEAN]])
-        await writes.mark(cluster, name, at[CleaningStage.TO_ASK], cleaning.ask(name, now))
-        waits = at[CleaningStage.TO_ASK] or at[CleaningStage.ASKED]
-        return findings, cleaning.ANSWER_SECONDS if waits else None
-
-    async def _close(self, cluster: Cluster, name: str, nodes: Sequence[Node]) -> None:
-        """Let no more pods of a slice come to nodes of it; they are nobody else's yet."""
-        closing = [node for node in nodes if node.metadata.labels.get(desired.SLICE)]
-        if closing:
-            await writes.mark(cluster, name, closing, desired.bind(name, leaving=True))
-            self._drain_state.closed(cluster, name)
+        if cleans:
+            findings = _findings(inputs, empty)
+        freeing = _clean(inputs, empty, findings) if cleans else stage(amendments(empty, marks.free, quiet=False))
+        if freeing is not None:
+            return freeing
+        again = soonest(again, _answered_in(findings))
+    if not nodes:
+        writes = (charge.deletion(inputs.slice),) if inputs.slice is not None else ()
+        return Decision(plan=Plan(writes=writes), progress=preconditions.idle(inputs), waits=False)
+    if findings and not found.pods:
+        progress = _cleaning(nodes, findings)
+    else:
+        back = f"the {'nodes' if cleans else 'parts'} are given back"
+        progress = SliceProgress(
+            state=SliceState.RELEASING,
+            reason=preconditions.ended(inputs),
+            message=status.leaving(found.pods, found.until(inputs)) if found.pods else back,
+            nodes=status.names(nodes),
+            leaving_since=found.since,
+        )
+    return Decision(
+        plan=Plan(writes=tuple(each.write for each in found.departures)),
+        progress=progress,
+        again=again,
+        waits=False,
+        departures=found.departures,
+        watched=found.nodes,
+    )
 
 
-def _whole(cluster: Cluster, name: str, now: dt.datetime) -> SliceInputs:
-    """Return what is known of a slice that ends: whoever takes nodes back, all of them go."""
-    inputs = gather(cluster, name, now)
-    return replace(inputs, nodes=(*inputs.nodes, *inputs.going), going=())
+def withdraw(inputs: SliceInputs, marks: NodeMarks, parted: Sequence[Node]) -> Decision:
+    """Return the next stage for nodes that a slice goes on without.
+
+    Args:
+        inputs: The slice; contributors withdraw the nodes in `going`.
+        marks: How nodes are marked.
+        parted: Nodes that were lost, and that others replace.
+    """
+    nodes = (*inputs.going, *parted)
+    if not nodes:
+        return Decision()
+    closing = stage(amendments(nodes, marks.close, quiet=marks.quiet), closes=True)
+    if closing is not None:
+        return closing
+    if inputs.settles > 0:
+        return Decision(again=inputs.settles, parted_since=inputs.parted_since)
+    own = own_pods(inputs, nodes)
+    empty = [node for node in nodes if not own[node.metadata.name]]
+    findings = _findings(inputs, empty)
+    freeing = _clean(inputs, empty, findings)
+    if freeing is not None:
+        return freeing
+    turns, sent = [_answered_in(findings)], list[Departure]()
+    for node in inputs.going:
+        name = node.metadata.name
+        left = (instant(node.metadata.annotations[TAKEN_BACK]) - inputs.now).total_seconds() + inputs.grace_seconds
+        sent += departures(own[name], left, f"the owner of node {name!r} takes it back: the pod leaves")
+        turns.append(next_look(own[name], left))
+    rest = msgspec.structs.replace(inputs, slice=None, leaving_since=inputs.parted_since)
+    found = leaving(rest, [pod for node in parted for pod in own[node.metadata.name]], marks.noun)
+    sent += found.departures
+    return Decision(
+        plan=Plan(writes=tuple(each.write for each in sent)),
+        again=soonest(found.again, *turns),
+        departures=tuple(sent),
+        watched=frozenset(name for name, pods in own.items() if pods),
+        parted_since=found.since,
+    )
 
 
-def _own(there: Cache[PodFacts], nodes: Sequence[Node], name: str) -> dict[str, list[PodFacts]]:
-    """Return the pods of a slice on each node: of one that was never bound, the pods are others', who may stay."""
-    return {node.metadata.name: [pod for pod in on_node(there, node) if pod.slice == name] for node in nodes}
+def own_pods(inputs: SliceInputs, nodes: Sequence[Node]) -> dict[str, list[PodFacts]]:
+    """Return the slice's own pods on each node: on a node that was never bound, those of others may stay."""
+    own = {node.metadata.name: inputs.pods.get(node.metadata.name, ()) for node in nodes}
+    return {name: [pod for pod in pods if pod.slice == inputs.name] for name, pods in own.items()}
 
 
-async def _say(cluster: Cluster, node: Node, finding: NodeCleaning, now: dt.datetime) -> None:
-    """Have the node itself say how its cleaning ended."""
-    patch = cleaning.condition(node, finding, now)
-    if not patch:
-        return
-    with suppress(NotFound):
-        await cluster.writer.patch(
+# -- cleaning -------------------------------------------------------------------------------------
+
+
+def _findings(inputs: SliceInputs, empty: Sequence[Node]) -> dict[str, NodeCleaning]:
+    policy = inputs.defaults.cleaning
+    return {node.metadata.name: cleaning.find(node, inputs.name, policy, inputs.now) for node in empty}
+
+
+def _clean(inputs: SliceInputs, empty: Sequence[Node], findings: Mapping[str, NodeCleaning]) -> Decision | None:
+    """Return the stage that reports on nodes without pods of the slice, then the one that frees or cleans them."""
+
+    def at(*stages: CleaningStage) -> list[Node]:
+        return [node for node in empty if findings[node.metadata.name].stage in stages]
+
+    reports = [
+        _report(node, patch)
+        for node in at(CleaningStage.CLEAN, CleaningStage.STUCK)
+        if (patch := cleaning.condition(node, findings[node.metadata.name], inputs.now))
+    ]
+    if reports:
+        return stage(reports)
+    free = amendments(at(CleaningStage.NEEDLESS, CleaningStage.CLEAN), marking.free(inputs.name))
+    ask = amendments(at(CleaningStage.TO_ASK), marking.owned(inputs.name, cleaning.ask(inputs.name, inputs.now)))
+    return stage((*free, *ask), frees=bool(free))
+
+
+def _report(node: Node, patch: dict[str, object]) -> DirectWrite:
+    return DirectWrite(
+        request=request.patch(
             Node.resource, "", node.metadata.name, patch, subresource="status", patch_type=PatchType.STRATEGIC
         )
+    )
 
 
-def _cleaning(inputs: SliceInputs, findings: Mapping[str, NodeCleaning]) -> SliceProgress:
-    """Return how a slice stands whose pods have gone, and whose nodes are not all clean."""
-    waiting = [node.metadata.name for node in inputs.nodes]
+def _answered_in(findings: Mapping[str, NodeCleaning]) -> float | None:
+    """Return when agents that were asked should have answered."""
+    asked = any(each.stage is CleaningStage.ASKED for each in findings.values())
+    return cleaning.ANSWER_SECONDS if asked else None
+
+
+def _cleaning(nodes: Sequence[Node], findings: Mapping[str, NodeCleaning]) -> SliceProgress:
+    """Return the progress of a slice whose pods have left, and whose nodes are not all clean."""
+    waiting = [node.metadata.name for node in nodes]
     stuck = [name for name in waiting if name in findings and findings[name].stage is CleaningStage.STUCK]
     message = f"what was left on these nodes is removed: {status.named(waiting)}"
     if stuck:
@@ -202,11 +245,6 @@ def _cleaning(inputs: SliceInputs, findings: Mapping[str, NodeCleaning]) -> Slic
         state=SliceState.RELEASING,
         reason=reasons.NODES_NOT_CLEAN if stuck else reasons.CLEANING,
         message=message,
-        nodes=status.names(inputs.nodes),
+        nodes=status.names(nodes),
         stalled=bool(stuck),
     )
-
-
-def ended(inputs: SliceInputs) -> str:
-    """Return the reason for which nodes are given back."""
-    return reasons.EXPIRED if inputs.claim is not None else reasons.CLAIM_ENDED

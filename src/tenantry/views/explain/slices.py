@@ -17,9 +17,9 @@ from tenantry.api.marks import TENANT
 from tenantry.api.node import Node
 from tenantry.api.slice import Sharing, SliceClaim, slice_name
 from tenantry.api.tenancydefaults import SliceDefaults
-from tenantry.controllers.parts import desired as parts_desired
+from tenantry.controllers.parts import nodes as part_nodes
 from tenantry.controllers.parts import pods as part_pods
-from tenantry.controllers.slices import desired as slices_desired
+from tenantry.controllers.slices import nodes as slice_nodes
 from tenantry.controllers.slices import pods as slice_pods
 from tenantry.controllers.slices.gather import slice_defaults
 from tenantry.engine.reader import Reader
@@ -113,11 +113,11 @@ def conclude(inputs: ClaimInputs) -> SliceExplanation:
     claim = inputs.claim
     own = slice_name(claim.metadata.name, claim.metadata.uid)
     if claim.spec.sharing is Sharing.PART:
-        offers = [parts_desired.facts(node, inputs.used.get(node.metadata.name, Size())) for node in inputs.nodes]
+        offers = [part_nodes.facts(node, inputs.used.get(node.metadata.name, Size())) for node in inputs.nodes]
         choice = choose(claim.spec, offers, own)
         has = [each.name for each in offers if own in parts_of(each.labels)]
     else:
-        facts = [slices_desired.facts(node, inputs.disturbed.get(node.metadata.name, 0)) for node in inputs.nodes]
+        facts = [slice_nodes.facts(node, inputs.disturbed.get(node.metadata.name, 0)) for node in inputs.nodes]
         held = [each for each in facts if each.taken_by == own]
         choice = select(claim.spec, facts, sum_of(held), inputs.tenant, shared=inputs.shared)
         has = [each.name for each in held]

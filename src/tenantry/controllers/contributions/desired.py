@@ -1,0 +1,91 @@
+"""What a contributed node should be: labelled as agreed, or on its way out. Pure.
+
+A node that its contributor withdraws, or that was never agreed on, gets no more pods. A withdrawn one then waits until
+its slice has given it back, its pods leave, and it is deleted.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import msgspec
+
+from tenantry.api import marks
+from tenantry.api.contribution import Contribution
+from tenantry.api.marks import TAKEN_BACK
+from tenantry.api.node import Node
+from tenantry.api.slice import DEFAULT_GRACE_SECONDS
+from tenantry.controllers.slices.decision import Decision, departures, next_look
+from tenantry.controllers.slices.nodes import slice_of
+from tenantry.controllers.slices.pods import PodFacts
+from tenantry.engine import request
+from tenantry.engine.plan import DirectWrite, Plan
+from tenantry.world.leases import instant
+
+LOOK_AGAIN_SECONDS = 1.0
+"""When to look whether its slice has given a node back: a write of this process itself is no news to it."""
+
+
+class ContributionInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides about a contributed node.
+
+    Args:
+        node: As last seen.
+        agreed: What was agreed on; None if no readable record says.
+        now: The time.
+        pods: That would have to leave it.
+    """
+
+    node: Node
+    agreed: Contribution | None
+    now: dt.datetime
+    pods: tuple[PodFacts, ...] = ()
+
+
+def plan(inputs: ContributionInputs) -> Plan:
+    """Return what the contribution controller has to write next for a node."""
+    return decide(inputs).plan
+
+
+def decide(inputs: ContributionInputs) -> Decision:
+    """Return the next stage of a contributed node."""
+    node, agreed = inputs.node, inputs.agreed
+    name, since = node.metadata.name, node.metadata.annotations.get(TAKEN_BACK, "")
+    lacking = _lacking(node, agreed) if agreed is not None else {}
+    if lacking:
+        return Decision(plan=_patch(name, {"metadata": {"labels": lacking}}), goes_on=True)
+    if agreed is not None and not since:
+        return Decision()
+    if not node.spec.unschedulable:
+        return Decision(plan=_patch(name, {"spec": {"unschedulable": True}}), goes_on=True)
+    if not since:
+        return Decision()
+    return _delete(inputs, since) if is_vacant(node) else Decision(again=LOOK_AGAIN_SECONDS)
+
+
+def _delete(inputs: ContributionInputs, since: str) -> Decision:
+    """Return the eviction of the pods of a vacant node, then its deletion."""
+    meta = inputs.node.metadata
+    if not inputs.pods:
+        gone = request.delete(Node.resource, "", meta.name, uid=meta.uid)
+        return Decision(plan=Plan(writes=(DirectWrite(request=gone),)))
+    left = (instant(since) - inputs.now).total_seconds() + DEFAULT_GRACE_SECONDS
+    found = departures(inputs.pods, left, f"the owner of node {meta.name!r} takes it back: the pod leaves")
+    return Decision(
+        plan=Plan(writes=tuple(each.write for each in found)), again=next_look(inputs.pods, left), departures=found
+    )
+
+
+def is_vacant(node: Node) -> bool:
+    """Return whether a withdrawn node gets no more pods and is in no slice."""
+    return bool(node.metadata.annotations.get(TAKEN_BACK)) and node.spec.unschedulable and not slice_of(node)
+
+
+def _lacking(node: Node, agreed: Contribution) -> dict[str, str | None]:
+    """Return the labels of a node that differ from what was agreed on: key to the value, None to remove it."""
+    wanted: dict[str, str | None] = {**dict.fromkeys(marks.OF_CONTRIBUTIONS), **agreed.labels}
+    return {key: value for key, value in wanted.items() if node.metadata.labels.get(key) != value}
+
+
+def _patch(name: str, body: dict[str, object]) -> Plan:
+    return Plan(writes=(DirectWrite(request=request.patch(Node.resource, "", name, body)),))

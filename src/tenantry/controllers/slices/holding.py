@@ -1,0 +1,132 @@
+"""The stages by which a claim gets nodes, or parts of nodes, and its namespaces use them: pure.
+
+take    the quota is charged, then the nodes are marked
+refuse  what cannot be had as a whole is given back
+offer   namespaces are bound to the slice, or no longer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.node import Node
+from tenantry.api.quota import Quantity
+from tenantry.api.slice import SliceState
+from tenantry.controllers.slices import charge, preconditions
+from tenantry.controllers.slices.decision import Decision, amendments, relabelled, stage
+from tenantry.controllers.slices.gather import SliceInputs
+from tenantry.controllers.slices.status import SliceProgress, names
+from tenantry.engine.observed import Observed
+from tenantry.engine.plan import Plan
+
+LOOK_AGAIN_SECONDS = 5.0
+"""When to look again at what no watch reports, such as pods that have left a node."""
+
+Json = dict[str, Any]
+Change = Callable[[Node], Json]
+"""From a node to the merge patch that it needs, {} for none."""
+
+
+class NodeMarks(msgspec.Struct, frozen=True, kw_only=True):
+    """What differs between slices of whole nodes and slices of parts of nodes.
+
+    Args:
+        reserve: The node is set aside for the slice, or gives it a part.
+        close: No more pods of the slice come to the node.
+        free: The node, or its part, is given back.
+        label: Of the namespaces whose pods are bound to the slice.
+        noun: What changes hands, in events about pods.
+        quiet: Changes of nodes do not wake the reconcilers that they concern.
+        short_seconds: When to look again for nodes that are missing; None if a watch reports them.
+        leaving_seconds: When to look again for pods that have left; None if a watch reports them.
+    """
+
+    reserve: Change
+    close: Change
+    free: Change
+    label: str
+    noun: str
+    quiet: bool
+    short_seconds: float | None = None
+    leaving_seconds: float | None = None
+
+
+def take(
+    inputs: SliceInputs, marks: NodeMarks, wanted: Mapping[str, Quantity]
+) -> tuple[Decision | None, SliceProgress | None]:
+    """Return the stage that pays for nodes or marks them, and what the claim waits for.
+
+    Args:
+        inputs: A claim of a tenant, with the choice of what it lacks.
+        marks: How nodes are marked.
+        wanted: What the claim is charged with.
+    """
+    problem = preconditions.unmet(inputs)
+    if problem is not None and not inputs.nodes:
+        return Decision(plan=charge.given_up(inputs), progress=problem, again=LOOK_AGAIN_SECONDS), None
+    nodes, waits = inputs.nodes, None
+    if inputs.nodes or not inputs.choice.short:
+        found = charge.find(inputs, wanted)
+        if found.write is not None:
+            return stage((found.write,)), None
+        waits = found.waits
+    if waits is None:
+        nodes = inputs.wanted
+    writes = amendments(nodes, marks.reserve, quiet=marks.quiet)
+    chosen = {node.metadata.name for node in inputs.chosen}
+    is_new = any(write.seen.metadata.name in chosen for write in writes)
+    return stage(writes, closes=is_new), waits
+
+
+def refuse(inputs: SliceInputs, marks: NodeMarks, waits: SliceProgress | None) -> Decision | None:
+    """Return what to do for a claim that never had all of its nodes and does not get them now; None if it goes on.
+
+    What it got of them only stands in the way of other claims.
+    """
+    if preconditions.was_held(inputs):
+        return None
+    if not inputs.choice.short:
+        return None if waits is None or inputs.nodes else Decision(progress=waits, waits=False)
+    freeing = stage(amendments(inputs.nodes, marks.free, quiet=marks.quiet), frees=True)
+    if freeing is not None:
+        return freeing
+    progress = SliceProgress(state=SliceState.PENDING, reason=reasons.NODES_INSUFFICIENT, message=inputs.choice.short)
+    return Decision(plan=charge.given_up(inputs), progress=progress, again=marks.short_seconds, waits=True)
+
+
+def offer(inputs: SliceInputs, marks: NodeMarks, what: str, degraded: str) -> Decision:
+    """Return the labels of namespaces and the progress of a slice that has its nodes.
+
+    Args:
+        inputs: With its nodes.
+        marks: How namespaces are labelled.
+        what: Of its nodes, with a verb, as in "2 nodes are".
+        degraded: What is wrong with its nodes.
+    """
+    wanted = {each.name for each in inputs.users}
+    leaving = relabelled((each for each in inputs.labelled if each.name not in wanted), marks.label, None)
+    coming = relabelled(_unlabelled(inputs.users, marks.label), marks.label, inputs.name)
+    in_use = bool(inputs.users)
+    progress = SliceProgress(
+        state=SliceState.BOUND if in_use else SliceState.RESERVED,
+        reason=reasons.NODES_BOUND if in_use else reasons.NODES_RESERVED,
+        message=f"{what} the tenant's alone" if in_use else f"{what} set aside, until a namespace uses the claim",
+        nodes=names(inputs.nodes),
+        namespaces=tuple(each.name for each in inputs.users),
+        degraded=degraded,
+    )
+    return Decision(plan=Plan(writes=(*leaving, *coming)), progress=progress)
+
+
+def _unlabelled(namespaces: Sequence[Observed], label: str) -> list[Observed]:
+    """Return the namespaces that no slice has: one that another slice has is taken when that slice lets it go."""
+    return [each for each in namespaces if not each.labels.get(label)]
+
+
+def degraded_by(inputs: SliceInputs, waits: SliceProgress | None) -> str:
+    """Return what is wrong with the nodes of a slice; "" if nothing is."""
+    return preconditions.degraded(inputs.nodes, inputs.choice.short or (waits.message if waits is not None else ""))

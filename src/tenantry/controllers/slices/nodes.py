@@ -1,0 +1,162 @@
+"""The marks of a slice on its nodes, as merge patches: pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from tenantry.api.errors import Conflict
+from tenantry.api.marks import CLEANED, CLEANING, PARTS, SLICE, SLICE_CLAIM, SLICE_RESERVED
+from tenantry.api.node import Node, Taint
+from tenantry.world.leases import instant
+from tenantry.world.slices.selection import NodeFacts
+
+KEEPS_AWAY = ("NoSchedule", "NoExecute")
+FOLLOWS_CONDITIONS = frozenset(f"node.kubernetes.io/{why}" for why in ("not-ready", "unreachable", "unschedulable"))
+"""Taints that the node controller sets after a node's conditions and `unschedulable`, some time later."""
+
+_NO_REQUEST = {CLEANING: None, CLEANED: None}
+"""The node's agent is asked for nothing."""
+
+Json = dict[str, Any]
+
+
+def facts(node: Node, disturbed: int, picked: str = "") -> NodeFacts:
+    """Return a node as selection sees it.
+
+    Args:
+        node: As last seen.
+        disturbed: How many pods would have to leave.
+        picked: The slice that is about to take it; "" for none.
+    """
+    known = {SLICE, *FOLLOWS_CONDITIONS}
+    taints = (taint.key for taint in node.spec.taints if taint.key not in known and taint.effect in KEEPS_AWAY)
+    return NodeFacts(
+        name=node.metadata.name,
+        labels=node.metadata.labels,
+        allocatable=node.status.allocatable,
+        ready=node.is_ready and not node.metadata.deletion_timestamp,
+        cordoned=node.spec.unschedulable,
+        tainted=next(taints, ""),
+        taken_by=slice_of(node) or picked,
+        disturbed=disturbed,
+    )
+
+
+def slice_of(node: Node) -> str:
+    """Return the slice that a node is set aside for; "" for none."""
+    return node.metadata.labels.get(SLICE_RESERVED, "")
+
+
+def is_bound(node: Node, name: str) -> bool:
+    """Return whether only pods of the slice may run on a node, and every mark says so."""
+    return node.metadata.labels.get(SLICE) == name and not patch_of(node, name, bound=True)
+
+
+def is_parted(node: Node, name: str) -> bool:
+    """Return whether a slice has given up a node that is not free yet: no more of its pods come there."""
+    closed = Taint(key=SLICE, value=name, effect="NoExecute")
+    taints = {msgspec.structs.replace(each, time_added="") for each in node.spec.taints}
+    return SLICE not in node.metadata.labels and closed in taints
+
+
+def lost(nodes: Sequence[Node], after_seconds: int, now: dt.datetime) -> tuple[list[Node], float | None]:
+    """Return the nodes that have not been ready for too long, and in how many seconds the next one has.
+
+    Args:
+        nodes: Of a slice.
+        after_seconds: How long is too long; 0 for never.
+        now: The time, with an offset.
+    """
+    found: list[Node] = []
+    turns: list[float] = []
+    for node in nodes:
+        if not node.unready_since or not after_seconds:
+            continue
+        left = (instant(node.unready_since) - now).total_seconds() + after_seconds
+        if left <= 0:
+            found.append(node)
+        else:
+            turns.append(left)
+    return found, min(turns, default=None)
+
+
+def patch_of(node: Node, name: str, *, bound: bool = False, claim: str = "", leaving: bool = False) -> Json:
+    """Return the merge patch by which a node has the marks of a slice; {} if it has them.
+
+    Args:
+        node: As last seen; the patch holds for no other version.
+        name: Of the slice.
+        bound: No pods of others run there any more.
+        claim: NAMESPACE/NAME/UID; "" to leave that as it is.
+        leaving: The slice's pods leave: no more of them come, and no others yet.
+    """
+    effects = KEEPS_AWAY if bound else KEEPS_AWAY[:1]
+    ours = tuple(Taint(key=SLICE, value=name, effect=effect) for effect in effects)
+    label = name if bound and not leaving else None
+    annotations: dict[str, str | None] = {SLICE_CLAIM: claim} if claim else {}
+    if not leaving:
+        annotations |= _NO_REQUEST
+    return _patch(node, {SLICE_RESERVED: name, SLICE: label}, annotations, ours)
+
+
+def reserve(name: str, claim: str) -> Callable[[Node], Json]:
+    """Return the patch of a node that is set aside: a node that is bound stays bound; see `patch_of`."""
+    return owned(name, lambda node: {} if SLICE in node.metadata.labels else patch_of(node, name, claim=claim))
+
+
+def bind(name: str) -> Callable[[Node], Json]:
+    """Return the patch of a node where only pods of the slice run; see `patch_of`."""
+    return owned(name, lambda node: patch_of(node, name, bound=True))
+
+
+def close(name: str) -> Callable[[Node], Json]:
+    """Return the patch of a bound node by which no more pods of the slice come; see `patch_of`."""
+
+    def change(node: Node) -> Json:
+        return patch_of(node, name, bound=True, leaving=True) if SLICE in node.metadata.labels else {}
+
+    return owned(name, change)
+
+
+def free(name: str) -> Callable[[Node], Json]:
+    """Return the patch that gives a node back to all tenants."""
+    return owned(name, freed)
+
+
+def owned(name: str, change: Callable[[Node], Json]) -> Callable[[Node], Json]:
+    """Return a change of a node that no other slice has taken.
+
+    Raises:
+        Conflict: From the change: another slice has the node, or gives parts of it.
+    """
+
+    def checked(node: Node) -> Json:
+        owner = slice_of(node)
+        if owner not in {"", name} or (not owner and PARTS in node.metadata.labels):
+            raise Conflict(f"node {node.metadata.name!r} was taken by another slice", status=409)
+        return change(node)
+
+    return checked
+
+
+def freed(node: Node) -> Json:
+    """Return the merge patch that removes the marks of a slice from a node; {} if it has none."""
+    return _patch(node, {SLICE_RESERVED: None, SLICE: None}, {SLICE_CLAIM: None, **_NO_REQUEST}, ())
+
+
+def _patch(
+    node: Node, labels: Mapping[str, str | None], annotations: Mapping[str, str | None], ours: tuple[Taint, ...]
+) -> Json:
+    meta = node.metadata
+    taints = (*(taint for taint in node.spec.taints if taint.key != SLICE), *ours)
+    bare = [msgspec.structs.replace(taint, time_added="") for taint in node.spec.taints]
+    same_marks = all(meta.labels.get(key) == value for key, value in labels.items())
+    same_notes = all(meta.annotations.get(key) == value for key, value in annotations.items())
+    if same_marks and same_notes and {*bare} == {msgspec.structs.replace(each, time_added="") for each in taints}:
+        return {}
+    metadata = {"resourceVersion": meta.resource_version, "labels": labels, "annotations": annotations}
+    return {"metadata": metadata, "spec": {"taints": msgspec.to_builtins(taints) or None}}
