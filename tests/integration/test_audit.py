@@ -14,15 +14,16 @@ from tenantry.api import marks
 from tenantry.api.errors import Forbidden, InputError
 from tenantry.api.isolationreport import LATEST, IsolationReport
 from tenantry.api.kubernetes import RBAC_GROUP, Namespace, ResourceQuota, RoleBinding
-from tenantry.audit import kinds, probing, report, runner
+from tenantry.audit import kinds, report, runner
 from tenantry.audit.attempts import create, pod
 from tenantry.audit.catalog import CHECKS
-from tenantry.audit.check import Alone, Result, Verdict
+from tenantry.audit.check import CheckResult, Verdict, WithoutTenantry
 from tenantry.audit.checks import network
-from tenantry.audit.gather import MOST_OTHERS, gather
-from tenantry.audit.place import Node, Place
-from tenantry.audit.stage import Image
-from tenantry.audit.verdict import Audit, Outcome
+from tenantry.audit.context import AuditContext, AuditNode
+from tenantry.audit.gather import MAX_OTHERS, gather
+from tenantry.audit.probe import run as probing
+from tenantry.audit.probe.objects import ProbeImage
+from tenantry.audit.verdict import AttemptOutcome, Audit
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
 from testkit.api import Api, until
@@ -118,15 +119,15 @@ async def make_plain(api: Api, namespace: str, user: str) -> None:
 
 async def takes_pods(api: Api, namespace: str, user: str) -> None:
     """Wait until a user's valid pod is accepted: the API server reads bindings and quotas a moment later."""
-    seen = Place(namespace=namespace, user=user, tenant="", suffix="early", image=IMAGE)
+    seen = AuditContext(namespace=namespace, user=user, tenant="", suffix="early", image=IMAGE)
     async with Client(msgspec.structs.replace(api.client.connection, impersonate=user)) as person:
         await until(lambda: is_taken(person, seen), f"{user} may make pods in {namespace}")
 
 
-async def is_taken(person: Client, seen: Place) -> bool:
+async def is_taken(person: Client, seen: AuditContext) -> bool:
     """Tell whether an honest pod is taken."""
     honest = create(kinds.PODS, pod(seen), seen.namespace)
-    return (await runner.attempted(person, honest)).outcome == Outcome.THROUGH
+    return (await runner.attempted(person, honest)).outcome == AttemptOutcome.THROUGH
 
 
 async def audited(api: Api, person: Client, namespace: str, tenant: str = "") -> Audit:
@@ -147,7 +148,7 @@ async def in_force(person: Api, namespace: str) -> None:
 
     It refuses everything where it does not know what the rules of a namespace are, or how much of its quota is used.
     """
-    seen = Place(namespace=namespace, user=owner_of(namespace), tenant=namespace, suffix="early", image=IMAGE)
+    seen = AuditContext(namespace=namespace, user=owner_of(namespace), tenant=namespace, suffix="early", image=IMAGE)
     marked = {"metadata": {"name": seen.name, "labels": {marks.INHERITED_FROM: "x"}}}
     attempts = (
         create(kinds.PODS, pod(seen, {"hostPID": True}), namespace),
@@ -157,7 +158,9 @@ async def in_force(person: Api, namespace: str) -> None:
     )
 
     async def so() -> bool:
-        closed = all([(await runner.attempted(person.client, each)).outcome == Outcome.REFUSED for each in attempts])
+        closed = all(
+            [(await runner.attempted(person.client, each)).outcome == AttemptOutcome.REFUSED for each in attempts]
+        )
         return closed and await is_taken(person.client, seen)
 
     await until(so, "the policies are in force")
@@ -168,12 +171,12 @@ def verdicts(audit: Audit) -> dict[str, Verdict]:
     return {each.id: each.verdict for each in audit.checks}
 
 
-def told(results: list[Result]) -> str:
+def told(results: list[CheckResult]) -> str:
     """Return what went wrong, for the message of an assertion."""
     return "\n".join(f"{each.id} {each.verdict}: {each.message}" for each in results)
 
 
-def of(audit: Audit, check: str) -> Result:
+def of(audit: Audit, check: str) -> CheckResult:
     """Return the result of a check."""
     return next(each for each in audit.checks if each.id == check)
 
@@ -202,8 +205,8 @@ async def test_what_fails_on_a_plain_namespace_passes_on_a_guarded_tenant(
         for each in plain.checks
         if each.id not in untried
         and (
-            (alone[each.id] is Alone.OPEN and each.verdict is not Verdict.FAILED)
-            or (alone[each.id] is Alone.REFUSED and each.verdict is not Verdict.PASSED)
+            (alone[each.id] is WithoutTenantry.OPEN and each.verdict is not Verdict.FAILED)
+            or (alone[each.id] is WithoutTenantry.REFUSED and each.verdict is not Verdict.PASSED)
         )
     ]
     assert not wrong, f"on the plain namespace:\n{told(wrong)}"
@@ -296,9 +299,9 @@ async def test_it_finds_what_another_tenant_gave(api: Api, name: str) -> None:
     carol, other = f"{name}-carol", f"{name}-other"
     await api.make_tenant(name, owners=[{"kind": "User", "name": carol}])
     await api.make_tenant(other, owners=[{"kind": "User", "name": carol}])
-    for number in range(MOST_OTHERS + 1):
+    for number in range(MAX_OTHERS + 1):
         await api.create(Namespace.resource, {"metadata": {"name": f"{name}-{number}"}})
-    last = f"{name}-{MOST_OTHERS}"
+    last = f"{name}-{MAX_OTHERS}"
     binding: Json = {
         "metadata": {"name": "friends"},
         "roleRef": {"kind": "ClusterRole", "name": "view", "apiGroup": RBAC_GROUP},
@@ -311,7 +314,7 @@ async def test_it_finds_what_another_tenant_gave(api: Api, name: str) -> None:
 
     await until(known, "the API server knows of the binding")
     result = of(await impersonating(api, name, carol, name), "TNT-API-002")
-    assert {attempt.what for attempt in result.attempts if attempt.outcome == Outcome.THROUGH} >= {
+    assert {attempt.what for attempt in result.attempts if attempt.outcome == AttemptOutcome.THROUGH} >= {
         f"list pods in {last!r}",
         f"list configmaps in {last!r}",
     }
@@ -322,7 +325,7 @@ async def test_it_finds_what_another_tenant_gave(api: Api, name: str) -> None:
 async def test_a_refusal_for_another_reason_is_no_pass(api: Api, alice: Api, name: str) -> None:
     """X06: where an honest pod is refused as well, nothing is known of the others."""
     await make_tenant(api, name, quota={"hard": {"pods": "0"}})
-    seen = Place(namespace=name, user=owner_of(name), tenant=name, suffix="early", image=IMAGE)
+    seen = AuditContext(namespace=name, user=owner_of(name), tenant=name, suffix="early", image=IMAGE)
 
     async def counted() -> bool:
         return "exceeded quota" in (await runner.attempted(alice.client, create(kinds.PODS, pod(seen), name))).message
@@ -331,7 +334,7 @@ async def test_a_refusal_for_another_reason_is_no_pass(api: Api, alice: Api, nam
     audit = await audited(api, alice.client, name, name)
     result = of(audit, "TNT-POD-001")
     assert result.verdict is Verdict.SKIPPED
-    assert "what is honest is refused too" in result.message
+    assert "a legitimate request is refused, too" in result.message
     assert "exceeded quota" in result.message
 
 
@@ -405,12 +408,12 @@ async def test_probes_that_cannot_be_set_up_say_why(api: Api, alice: Api, name: 
     await make_tenant(api, name)
     seen = await gather(api.client, namespace=name, user=owner_of(name), tenant=name, image=IMAGE)
     played = msgspec.structs.replace(seen, real_nodes=())
-    real = msgspec.structs.replace(seen, real_nodes=(Node(name="n1"),))
-    image = Image(reference="tenantry.local/probe:1", is_there=True)
+    real = msgspec.structs.replace(seen, real_nodes=(AuditNode(name="n1"),))
+    image = ProbeImage(reference="tenantry.local/probe:1", is_there=True)
     for admin, place, runs, expected in (
         (api.client, played, image, "kwok only plays nodes"),
         (api.client, real, "no image", "no image"),
-        (alice.client, real, image, "whoever asked may not set the probes up"),
+        (alice.client, real, image, "the administrator may not set the probe up"),
     ):
         findings = await probing.probe(admin, alice.client, place, runs)
         audit = await runner.audit(alice.client, place, PROBES, findings)

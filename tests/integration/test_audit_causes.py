@@ -11,9 +11,9 @@ import pytest
 from tenantry.api.kubernetes import RBAC_GROUP, Namespace, ResourceQuota, RoleBinding
 from tenantry.audit import kinds, runner
 from tenantry.audit.catalog import CHECKS
-from tenantry.audit.check import Result, Verdict
+from tenantry.audit.check import CheckResult, Verdict
 from tenantry.audit.gather import gather
-from tenantry.audit.verdict import Audit, Outcome, score
+from tenantry.audit.verdict import AttemptOutcome, Audit, score
 from tenantry.kube.client import Client
 from testkit.api import PODS, Api, until
 from testkit.trees import Trees
@@ -45,7 +45,9 @@ def ingress(host: str) -> Json:
     return {"metadata": {"name": "web"}, "spec": {"rules": [rule]}}
 
 
-async def audited(api: Api, namespace: str, user: str, hoped: Callable[[dict[str, Result]], bool]) -> dict[str, Result]:
+async def audited(
+    api: Api, namespace: str, user: str, hoped: Callable[[dict[str, CheckResult]], bool]
+) -> dict[str, CheckResult]:
     """Return the results by their ids, once what was just written is in force."""
     last: list[Audit] = []
 
@@ -86,7 +88,7 @@ async def test_a_full_quota_is_no_guard_but_one_of_nothing_is(
     hard = {"count/ingresses.networking.k8s.io": most}
     await api.create(ResourceQuota.resource, {"metadata": {"name": "q"}, "spec": {"hard": hard}}, name)
 
-    def is_counted(found: dict[str, Result]) -> bool:
+    def is_counted(found: dict[str, CheckResult]) -> bool:
         tried = found["TNT-NET-012"].attempts
         return bool(tried) and all("exceeded quota" in each.message for each in tried)
 
@@ -117,7 +119,7 @@ async def test_what_one_container_may_have_is_no_quota(api: Api, name: str) -> N
     found = await audited(api, name, alice, lambda each: "containers.max" in each["TNT-QTA-001"].message)
     for check in ("TNT-QTA-001", "TNT-QTA-002"):
         assert found[check].verdict is Verdict.SKIPPED
-        assert "before a quota is asked" in found[check].message
+        assert "before the quota is checked" in found[check].message
 
 
 @pytest.mark.usefixtures("operator")
@@ -132,7 +134,7 @@ async def test_a_required_class_does_not_hide_that_claims_may_name_a_volume(api:
     finally:
         await api.delete(kinds.STORAGE_CLASSES, fast)
     result = found["TNT-STO-003"]
-    through = [each.what for each in result.attempts if each.outcome == Outcome.THROUGH]
+    through = [each.what for each in result.attempts if each.outcome == AttemptOutcome.THROUGH]
     assert [what.partition(" in ")[0] for what in through] == [
         "create a PersistentVolumeClaim on a volume by name",
         "create a PersistentVolumeClaim on volumes by label",

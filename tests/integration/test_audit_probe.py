@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tenantry.audit import stage
-from tenantry.audit.check import Alone, Verdict
+from tenantry.audit.check import Verdict, WithoutTenantry
 from tenantry.audit.checks.probes import NETWORK, PODS, QUOTA, STORAGE
+from tenantry.audit.probe import objects
 from tenantry.local.cluster import LocalCluster
 from testkit.api import until
 from testkit.realpods import missing
@@ -118,7 +118,7 @@ async def probed(*arguments: str) -> dict[str, Json]:
 
 async def left_of_audits() -> list[str]:
     """Return what audits have made and not taken away."""
-    label = ",".join(f"{key}={value}" for key, value in stage.MARK.items())
+    label = ",".join(f"{key}={value}" for key, value in objects.MARK.items())
     return (
         await kubectl("get", "pods,services,persistentvolumeclaims,namespaces", "-A", "-l", label, "-o", "name")
     ).split()
@@ -162,17 +162,20 @@ async def test_a_plain_namespace_shows_what_is_open() -> None:
     await kubectl("create", "rolebinding", "admin", "-n", "plain", "--clusterrole=admin", "--user=bob")
     async with volumes("again", "again"):
         results = await probed("--namespace=plain", "--as=bob")
-    expected = {Alone.OPEN: Verdict.FAILED, Alone.REFUSED: Verdict.PASSED}
+    expected = {WithoutTenantry.OPEN: Verdict.FAILED, WithoutTenantry.REFUSED: Verdict.PASSED}
     wrong = {
         id_
         for id_, each in results.items()
         if PROBES[id_].alone in expected and each["verdict"] != expected[PROBES[id_].alone]
     }
     assert not wrong, told(results, wrong)
-    assert (results["TNT-NET-020"]["verdict"], results["TNT-NET-027"]["verdict"]) == (Verdict.PASSED, Verdict.PASSED)
+    assert (results["TNT-NET-020"]["verdict"], results["TNT-NET-027"]["verdict"]) == (
+        Verdict.PASSED,
+        Verdict.PASSED,
+    )
     # Both claims had the same folder of the node.
     left = results["TNT-STO-009"]
-    assert (left["verdict"], "what another namespace has written" in left["message"]) == (Verdict.FAILED, True)
+    assert (left["verdict"], "data that another namespace wrote" in left["message"]) == (Verdict.FAILED, True)
 
 
 @pytest.mark.usefixtures("real")
@@ -201,7 +204,7 @@ async def test_pods_that_are_refused_prove_nothing() -> None:
     of_kubelets = {"TNT-QTA-009"}
     wrong = {id_ for id_, each in results.items() if each["verdict"] != Verdict.SKIPPED} - of_kubelets
     assert not wrong, told(results, wrong)
-    assert "an honest pod of the probe is refused" in results["TNT-NET-024"]["message"]
+    assert "a legitimate pod of the probe is refused" in results["TNT-NET-024"]["message"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

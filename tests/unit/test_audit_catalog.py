@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tenantry.audit.catalog import CHECKS
-from tenantry.audit.check import Alone, Attempt, Check, Nothing, Seen, Severity
-from tenantry.audit.place import Foreign, Made, Place, Volume
+from tenantry.audit.check import Attempt, AuditCheck, NotApplicable, Observation, Severity, WithoutTenantry
+from tenantry.audit.context import AuditContext, ClaimedVolume, ManagedObject, OtherNamespace
 
-PLACE = Place(
+PLACE = AuditContext(
     namespace="acme",
     user="alice",
     tenant="acme",
     suffix="0f3a",
     image="registry.example/pause",
-    others=(Foreign(name="kube-system", is_system=True), Foreign(name="rival", labels={"a": "b"})),
+    others=(OtherNamespace(name="kube-system", is_system=True), OtherNamespace(name="rival", labels={"a": "b"})),
     other_tenants=("rival",),
     nodes=("n1",),
     storage_classes={"fast": "Delete", "kept": "Retain"},
@@ -23,9 +23,9 @@ PLACE = Place(
     hosts=("shop.example",),
     levels={"u": "tenantry-tenants"},
     pods=("web",),
-    made=(Made(path="/api/v1/namespaces/acme/resourcequotas/tenantry-quota", told="ResourceQuota"),),
+    made=(ManagedObject(path="/api/v1/namespaces/acme/resourcequotas/tenantry-quota", told="ResourceQuota"),),
     corefile=".:53 {\n    kubernetes cluster.local\n}\n",
-    volumes=(Volume(name="pv", reclaim_policy="Retain", claim="acme/data"),),
+    volumes=(ClaimedVolume(name="pv", reclaim_policy="Retain", claim="acme/data"),),
 )
 REVIEWS = ("selfsubjectaccessreviews", "selfsubjectrulesreviews")
 SEEN = ("TNT-NET-023", "TNT-STO-006")
@@ -57,18 +57,20 @@ MTB = {
 """Its checks, as the folder test/benchmarks of its last version names them."""
 
 
-def requests(check: Check) -> list[Attempt]:
+def requests(check: AuditCheck) -> list[Attempt]:
     """Return everything that a check may send."""
     attempts = check.attempts(PLACE)
-    assert not isinstance(attempts, Nothing), f"{check.id} tries nothing where everything is there: {attempts.why}"
-    if isinstance(attempts, Seen):
+    assert not isinstance(attempts, NotApplicable), (
+        f"{check.id} tries nothing where everything is there: {attempts.why}"
+    )
+    if isinstance(attempts, Observation):
         assert attempts.wrong, f"{check.id} finds nothing wrong with what is"
         return []
     return [*attempts, *([check.control(PLACE)] if check.control else [])]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
-def test_an_attempt_does_no_harm_if_it_goes_through(check: Check) -> None:
+def test_an_attempt_does_no_harm_if_it_goes_through(check: AuditCheck) -> None:
     """X06: every request is a read, a review of one's own rights, or a dry run."""
     for attempt in requests(check):
         is_review = attempt.method == "POST" and attempt.path.endswith(REVIEWS)
@@ -86,7 +88,7 @@ def test_ids_are_of_one_check_each_and_name_its_area() -> None:
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
-def test_a_check_says_all_that_a_reader_needs(check: Check) -> None:
+def test_a_check_says_all_that_a_reader_needs(check: AuditCheck) -> None:
     for text in (check.tries, check.proves, check.fix):
         assert text.endswith((".", "`kubectl get clusterrolebindings,rolebindings -A -o wide` shows them.")), text
     assert len(check.title) <= 64
@@ -102,9 +104,9 @@ def test_everything_that_kubectl_mtb_checked_is_there() -> None:
 def test_what_kubernetes_leaves_open_has_a_control_or_looks_itself() -> None:
     """X06: a refusal is only taken as one where the honest request of the kind goes through."""
     for check in CHECKS:
-        if check.alone is Alone.OPEN and check.control is None:
+        if check.alone is WithoutTenantry.OPEN and check.control is None:
             attempts = check.attempts(PLACE)
-            assert not isinstance(attempts, Nothing | Seen)
+            assert not isinstance(attempts, NotApplicable | Observation)
             assert all(each.judge is not None or "ingresses" in each.path for each in attempts), check.id
 
 

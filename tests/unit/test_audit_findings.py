@@ -5,67 +5,81 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tenantry.audit import stage, verdict
-from tenantry.audit.check import Check, Nothing, Result, Verdict
+from tenantry.audit import verdict
+from tenantry.audit.check import AuditCheck, CheckResult, NotApplicable, Verdict
 from tenantry.audit.checks import probes
 from tenantry.audit.checks.probes import NETWORK, PODS, QUOTA, STORAGE, capabilities
-from tenantry.audit.findings import WITHOUT_TOKEN, Eaten, Findings, Inside, Missed, Report, Run, Said, Volume, nothing
-from tenantry.audit.place import Node, Place
-from tenantry.audit.stage import Address, Image
+from tenantry.audit.context import AuditContext, AuditNode
+from tenantry.audit.probe import objects
+from tenantry.audit.probe.findings import (
+    WITHOUT_TOKEN,
+    ContainerView,
+    MemoryTest,
+    ProbeAnswer,
+    ProbeFailure,
+    ProbeFindings,
+    ProbeReport,
+    ProbeRun,
+    VolumeContent,
+    nothing,
+)
+from tenantry.audit.probe.objects import ProbeImage, ServerAddress
 
-PLACE = Place(
+PLACE = AuditContext(
     namespace="acme",
     user="alice",
     tenant="acme",
     suffix="0f3a",
     image="registry.example/pause",
     real_nodes=(
-        Node(name="n1", addresses=("10.0.0.1",), boot_id="b1"),
-        Node(name="n2", addresses=("fd00::2",), boot_id="b2"),
+        AuditNode(name="n1", addresses=("10.0.0.1",), boot_id="b1"),
+        AuditNode(name="n2", addresses=("fd00::2",), boot_id="b2"),
     ),
 )
 WORD = PLACE.name
 SERVERS = [
-    Address(
+    ServerAddress(
         name=name, pod=f"10.1.0.{number}", node="n1", service=f"10.96.0.{number}", dns=f"{name}.x.svc.cluster.local"
     )
     for number, name in enumerate(("open", "closed", "peer"), start=1)
 ]
 SERVERS.append(msgspec.structs.replace(SERVERS[1], pod="10.1.1.1", node="n2"))
-ATTEMPTS = stage.attempts(PLACE, SERVERS, WORD)
+ATTEMPTS = objects.attempts(PLACE, SERVERS, WORD)
 TOLD = {each.id: each.told for each in ATTEMPTS}
 OWN = {"peer-address", "peer-service", "peer-name"}
 PUBLIC = {*TOLD} - {"peer-address", "peer-service", "metadata"}
 """What a pod without policies can do, in a cluster that resolves every name and has no metadata service."""
-CLOSED = Inside(uid=65534, cap_bnd="0000000000000000", no_new_privs="1", seccomp="2", boot_id="b1")
+CLOSED = ContainerView(uid=65534, cap_bnd="0000000000000000", no_new_privs="1", seccomp="2", boot_id="b1")
 USUAL = "00000000a80425fb"
 """What containerd gives."""
 
 
-def run(works: set[str], inside: Inside = CLOSED, *, node: str = "n1", said: dict[str, str] | None = None) -> Run:
+def run(
+    works: set[str], inside: ContainerView = CLOSED, *, node: str = "n1", said: dict[str, str] | None = None
+) -> ProbeRun:
     """Return a pod for which these attempts work."""
     words = said or {}
-    attempts = {each: Said(ok=each in works, said=words.get(each, "i/o timeout")) for each in TOLD}
-    return Run(report=Report(attempts=attempts, inside=inside), node=node)
+    attempts = {each: ProbeAnswer(ok=each in works, said=words.get(each, "i/o timeout")) for each in TOLD}
+    return ProbeRun(report=ProbeReport(attempts=attempts, inside=inside), node=node)
 
 
-def found(own: Run | Missed, other: Run | Missed | None = None, **more: object) -> Findings:
+def found(own: ProbeRun | ProbeFailure, other: ProbeRun | ProbeFailure | None = None, **more: object) -> ProbeFindings:
     """Return findings of the two pods."""
-    findings = Findings(own=own, other=run(PUBLIC) if other is None else other, told=TOLD)
+    findings = ProbeFindings(own=own, other=run(PUBLIC) if other is None else other, told=TOLD)
     return msgspec.structs.replace(findings, **more)
 
 
-def check(id_: str) -> Check:
+def check(id_: str) -> AuditCheck:
     """Return a check by its id."""
     return next(each for each in (*NETWORK, *PODS, *QUOTA, *STORAGE) if each.id == f"TNT-{id_}")
 
 
-def judged(id_: str, findings: Findings, place: Place = PLACE) -> Result:
+def judged(id_: str, findings: ProbeFindings, place: AuditContext = PLACE) -> CheckResult:
     """Return what comes of a check."""
     asked = check(id_)
     assert asked.probe is not None
     tried = asked.probe(place, findings)
-    if isinstance(tried, Nothing):
+    if isinstance(tried, NotApplicable):
         return verdict.result(asked, Verdict.SKIPPED, tried.why)
     return verdict.of_check(asked, tried)
 
@@ -103,7 +117,7 @@ def test_a_broken_network_passes_no_check(id_: str) -> None:
     assert silent.verdict is Verdict.SKIPPED
     if id_ != "NET-024":
         alone = judged(id_, found(run(set()), run(PUBLIC)))
-        assert (alone.verdict, "what must work does not" in alone.message) == (Verdict.SKIPPED, True)
+        assert (alone.verdict, "what must work fails" in alone.message) == (Verdict.SKIPPED, True)
 
 
 @pytest.mark.parametrize("id_", [each.id.removeprefix("TNT-") for each in (*NETWORK, *PODS, *QUOTA, *STORAGE)])
@@ -157,14 +171,14 @@ def test_own_pods_that_do_not_reach_each_other_are_a_failure() -> None:
 
 
 WRONG = {
-    "POD-025": Inside(cap_bnd="000001ffffffffff"),
-    "POD-026": Inside(raw=("AF_PACKET",)),
-    "POD-027": Inside(uid=0),
-    "POD-028": Inside(seccomp="0"),
-    "POD-029": Inside(no_new_privs="0"),
-    "POD-030": Inside(opened=("/dev/mem",)),
-    "POD-031": Inside(boot_id="b1"),
-    "POD-032": Inside(messages="<6>Linux version"),
+    "POD-025": ContainerView(cap_bnd="000001ffffffffff"),
+    "POD-026": ContainerView(raw=("AF_PACKET",)),
+    "POD-027": ContainerView(uid=0),
+    "POD-028": ContainerView(seccomp="0"),
+    "POD-029": ContainerView(no_new_privs="0"),
+    "POD-030": ContainerView(opened=("/dev/mem",)),
+    "POD-031": ContainerView(boot_id="b1"),
+    "POD-032": ContainerView(messages="<6>Linux version"),
 }
 RIGHT = msgspec.structs.replace(CLOSED, cap_bnd=USUAL, boot_id="b-of-a-machine-of-its-own")
 
@@ -185,15 +199,15 @@ def test_processes_of_others_are_seen_in_a_sandbox_too() -> None:
 @pytest.mark.parametrize(
     ("inside", "node", "expected"),
     [
-        (Inside(messages="[    0.000000] Starting gVisor...", boot_id="b1"), "n1", Verdict.PASSED),
-        (Inside(version="Linux version 4.4.0 #1 SMP gvisor"), "n1", Verdict.PASSED),
-        (Inside(boot_id="b1"), "n2", Verdict.PASSED),
-        (Inside(boot_id="b1"), "n1", Verdict.FAILED),
-        (Inside(), "n1", Verdict.FAILED),
-        (Inside(boot_id="b1"), "unknown", Verdict.SKIPPED),
+        (ContainerView(messages="[    0.000000] Starting gVisor...", boot_id="b1"), "n1", Verdict.PASSED),
+        (ContainerView(version="Linux version 4.4.0 #1 SMP gvisor"), "n1", Verdict.PASSED),
+        (ContainerView(boot_id="b1"), "n2", Verdict.PASSED),
+        (ContainerView(boot_id="b1"), "n1", Verdict.FAILED),
+        (ContainerView(), "n1", Verdict.FAILED),
+        (ContainerView(boot_id="b1"), "unknown", Verdict.SKIPPED),
     ],
 )
-def test_a_kernel_is_known_by_its_name_or_its_start(inside: Inside, node: str, expected: Verdict) -> None:
+def test_a_kernel_is_known_by_its_name_or_its_start(inside: ContainerView, node: str, expected: Verdict) -> None:
     """H03: gVisor says so; a virtual machine did not start with its node."""
     assert judged("POD-031", found(run(OWN, inside, node=node))).verdict is expected
 
@@ -221,8 +235,8 @@ def test_containers_usually_have_no_more_than_is_usual() -> None:
 def test_memory_and_processes_are_kept_by_the_node() -> None:
     """H06: what ends at its limit passes, what has it all does not; a node without a limit is named."""
     for survived, expected in ((False, Verdict.PASSED), (True, Verdict.FAILED)):
-        eaten = Eaten(told="take much", survived=survived, end="OOMKilled")
-        assert judged("QTA-008", found(run(OWN), eaten=eaten)).verdict is expected
+        eaten = MemoryTest(told="take much", survived=survived, end="OOMKilled")
+        assert judged("QTA-008", found(run(OWN), memory=eaten)).verdict is expected
     assert judged("QTA-009", found(run(OWN), pid_limits={"n1": 4096, "n2": 100})).verdict is Verdict.PASSED
     result = judged("QTA-009", found(run(OWN), pid_limits={"n1": 4096, "n2": -1}))
     assert (result.verdict, "'n2'" in result.message, "'n1'" in result.message) == (Verdict.FAILED, True, False)
@@ -231,14 +245,14 @@ def test_memory_and_processes_are_kept_by_the_node() -> None:
 @pytest.mark.parametrize(
     ("volume", "expected"),
     [
-        (Volume(), Verdict.PASSED),
-        (Volume(files=("word",), count=1, found=True), Verdict.FAILED),
-        (Volume(files=("accounts.db",), count=1), Verdict.FAILED),
-        (Volume(unread="permission denied"), Verdict.SKIPPED),
-        (Volume(files=("a",), count=1, unread="permission denied"), Verdict.FAILED),
+        (VolumeContent(), Verdict.PASSED),
+        (VolumeContent(files=("word",), count=1, found=True), Verdict.FAILED),
+        (VolumeContent(files=("accounts.db",), count=1), Verdict.FAILED),
+        (VolumeContent(unread="permission denied"), Verdict.SKIPPED),
+        (VolumeContent(files=("a",), count=1, unread="permission denied"), Verdict.FAILED),
     ],
 )
-def test_a_new_volume_is_empty(volume: Volume, expected: Verdict) -> None:
+def test_a_new_volume_is_empty(volume: VolumeContent, expected: Verdict) -> None:
     """X06, H06: what could not be looked through is no pass."""
     assert judged("STO-009", found(run(OWN), volume=volume)).verdict is expected
 
@@ -249,7 +263,7 @@ def test_every_attempt_is_of_a_check() -> None:
     for each in NETWORK:
         assert each.probe is not None
         probed = each.probe(PLACE, found(run(OWN)))
-        assert not isinstance(probed, Nothing), probed.why
+        assert not isinstance(probed, NotApplicable), probed.why
         tried |= {one.what for one in probed}
     assert set(TOLD.values()) <= tried
 
@@ -263,14 +277,14 @@ def test_attempts_are_of_addresses_that_urls_know() -> None:
 
 def test_pods_say_nothing_of_security_or_all_that_restricted_asks_for() -> None:
     """X06: as little as is admitted; and nothing that outlives the audit by long."""
-    image = Image(reference="tenantry.local/probe:1", is_there=True)
-    bare = stage.pod("a", "prober", image, ("try", "[]"), bare=True)["spec"]
+    image = ProbeImage(reference="tenantry.local/probe:1", is_there=True)
+    bare = objects.pod("a", "prober", image, ("try", "[]"), bare=True)["spec"]
     assert "securityContext" not in bare
     assert "securityContext" not in bare["containers"][0]
-    full = stage.pod("a", "prober", image, ("try", "[]"))["spec"]
+    full = objects.pod("a", "prober", image, ("try", "[]"))["spec"]
     assert full["securityContext"]["runAsNonRoot"]
     assert full["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     for spec in (bare, full):
-        assert spec["activeDeadlineSeconds"] <= stage.SECONDS
+        assert spec["activeDeadlineSeconds"] <= objects.SECONDS
         assert spec["containers"][0]["resources"]["limits"]["memory"] == "64Mi"
         assert spec["containers"][0]["imagePullPolicy"] == "IfNotPresent"

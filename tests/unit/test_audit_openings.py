@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from tenantry.audit import openings
-from tenantry.audit.place import Foreign
+from tenantry.audit.context import OtherNamespace
 
 Json = dict[str, Any]
 
 ALL: Json = {}
 NO_PEERS: list[Json] = []
-RIVAL = Foreign(name="rival", labels={"kubernetes.io/metadata.name": "rival", "tenantry.dev/zone": "2"})
+RIVAL = OtherNamespace(name="rival", labels={"kubernetes.io/metadata.name": "rival", "tenantry.dev/zone": "2"})
 OWN = {"namespaceSelector": {"matchLabels": {"tenantry.dev/zone": "1"}}}
 DNS = {"ports": [{"port": 53, "protocol": "UDP"}], "to": [{"namespaceSelector": ALL}]}
 

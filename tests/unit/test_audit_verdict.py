@@ -8,14 +8,13 @@ from msgspec.structs import replace
 from tenantry.audit import verdict
 from tenantry.audit.attempts import get, may, merged
 from tenantry.audit.catalog import CHECKS
-from tenantry.audit.check import Answer, Area, Check, Result, Severity, Tried, Verdict
+from tenantry.audit.check import Area, AttemptResponse, AttemptResult, AuditCheck, CheckResult, Severity, Verdict
 from tenantry.audit.sarif import sarif
-from tenantry.audit.verdict import Audit, Outcome
+from tenantry.audit.verdict import AttemptOutcome, Audit
 
-CHECK = Check(
+CHECK = AuditCheck(
     id="TNT-API-900",
     title="Something",
-    area=Area.API,
     severity=Severity.HIGH,
     tries="Tries.",
     proves="Proves.",
@@ -24,23 +23,23 @@ CHECK = Check(
 )
 
 
-def tried(*outcomes: Outcome) -> list[Tried]:
+def tried(*outcomes: AttemptOutcome) -> list[AttemptResult]:
     """Return attempts with these outcomes."""
-    return [Tried(what=f"try {number}", outcome=each, message="said") for number, each in enumerate(outcomes)]
+    return [AttemptResult(what=f"try {number}", outcome=each, message="said") for number, each in enumerate(outcomes)]
 
 
 @pytest.mark.parametrize(
     ("outcomes", "expected"),
     [
-        ([Outcome.REFUSED, Outcome.REFUSED], Verdict.PASSED),
-        ([Outcome.REFUSED, Outcome.THROUGH, Outcome.UNDECIDED], Verdict.FAILED),
-        ([Outcome.REFUSED, Outcome.UNDECIDED], Verdict.ERROR),
-        ([Outcome.REFUSED, Outcome.SKIPPED], Verdict.PASSED),
-        ([Outcome.SKIPPED], Verdict.SKIPPED),
+        ([AttemptOutcome.REFUSED, AttemptOutcome.REFUSED], Verdict.PASSED),
+        ([AttemptOutcome.REFUSED, AttemptOutcome.THROUGH, AttemptOutcome.UNDECIDED], Verdict.FAILED),
+        ([AttemptOutcome.REFUSED, AttemptOutcome.UNDECIDED], Verdict.ERROR),
+        ([AttemptOutcome.REFUSED, AttemptOutcome.SKIPPED], Verdict.PASSED),
+        ([AttemptOutcome.SKIPPED], Verdict.SKIPPED),
         ([], Verdict.SKIPPED),
     ],
 )
-def test_one_attempt_that_goes_through_fails_the_check(outcomes: list[Outcome], expected: Verdict) -> None:
+def test_one_attempt_that_goes_through_fails_the_check(outcomes: list[AttemptOutcome], expected: Verdict) -> None:
     """X06: what was not shown is no pass."""
     assert verdict.of_check(CHECK, tried(*outcomes)).verdict is expected
 
@@ -48,21 +47,21 @@ def test_one_attempt_that_goes_through_fails_the_check(outcomes: list[Outcome], 
 @pytest.mark.parametrize(
     ("outcomes", "expected"),
     [
-        ([Outcome.THROUGH, Outcome.THROUGH], Verdict.PASSED),
-        ([Outcome.THROUGH, Outcome.REFUSED], Verdict.FAILED),
-        ([Outcome.UNDECIDED], Verdict.ERROR),
+        ([AttemptOutcome.THROUGH, AttemptOutcome.THROUGH], Verdict.PASSED),
+        ([AttemptOutcome.THROUGH, AttemptOutcome.REFUSED], Verdict.FAILED),
+        ([AttemptOutcome.UNDECIDED], Verdict.ERROR),
     ],
 )
-def test_what_must_be_allowed_fails_when_it_is_refused(outcomes: list[Outcome], expected: Verdict) -> None:
-    allowed = Check(
+def test_what_must_be_allowed_fails_when_it_is_refused(outcomes: list[AttemptOutcome], expected: Verdict) -> None:
+    allowed = AuditCheck(
         **{field: getattr(CHECK, field) for field in CHECK.__struct_fields__ if field != "allowed"}, allowed=True
     )
     assert verdict.of_check(allowed, tried(*outcomes)).verdict is expected
 
 
-def result(of: Verdict, severity: Severity) -> Result:
+def result(of: Verdict, severity: Severity) -> CheckResult:
     """Return a result."""
-    return Result(id=f"{of}-{severity}", title="t", area=Area.API, severity=severity, verdict=of, message="m")
+    return CheckResult(id=f"{of}-{severity}", title="t", area=Area.API, severity=severity, verdict=of, message="m")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +75,7 @@ def result(of: Verdict, severity: Severity) -> Result:
         ([*[result(Verdict.PASSED, Severity.CRITICAL)] * 40, result(Verdict.FAILED, Severity.LOW)], 99),
     ],
 )
-def test_only_a_clean_audit_has_the_full_score(results: list[Result], expected: int) -> None:
+def test_only_a_clean_audit_has_the_full_score(results: list[CheckResult], expected: int) -> None:
     """X06: weighted by severity; what failed in the least never rounds away."""
     assert verdict.score(results) == expected
 
@@ -102,7 +101,12 @@ def test_a_refusal_names_who_refused(message: str, expected: str) -> None:
         (False, "policy tenantry-rules-pods", "no", Verdict.PASSED),
         (False, "quota q", "exceeded quota: q, requested: pods=1, used: pods=9, limited: pods=10", Verdict.ERROR),
         # Of nothing there will never be one.
-        (False, "quota q", "exceeded quota: q, requested: a=1,b=1, used: a=0,b=1, limited: a=0,b=9", Verdict.PASSED),
+        (
+            False,
+            "quota q",
+            "exceeded quota: q, requested: a=1,b=1, used: a=0,b=1, limited: a=0,b=9",
+            Verdict.PASSED,
+        ),
         (False, "quota q", "failed quota: q: must specify limits.cpu", Verdict.PASSED),
         (True, "quota q", "exceeded quota: q, requested: cpu=1k, used: cpu=0, limited: cpu=8", Verdict.PASSED),
         (True, "policy tenantry-rules-pods", "no", Verdict.SKIPPED),
@@ -118,15 +122,15 @@ def test_a_refusal_names_who_refused(message: str, expected: str) -> None:
 def test_a_refusal_counts_by_what_refused(*, by_quota: bool, by: str, message: str, expected: Verdict) -> None:
     """X06: a full quota is no guard, and what one container may have is no quota."""
     check = replace(CHECK, by_quota=by_quota)
-    tried = [Tried(what="try", outcome=Outcome.REFUSED, by=by, message=message)]
+    tried = [AttemptResult(what="try", outcome=AttemptOutcome.REFUSED, by=by, message=message)]
     assert verdict.of_check(check, tried).verdict is expected
 
 
 def test_the_answer_of_a_review_is_judged_by_what_it_says() -> None:
     judge = may("impersonate", "users").judge
     assert judge is not None
-    assert judge(Answer({"status": {"allowed": False}}, {})) == ""
-    assert "by a role" in judge(Answer({"status": {"allowed": True, "reason": "by a role"}}, {}))
+    assert judge(AttemptResponse({"status": {"allowed": False}}, {})) == ""
+    assert "by a role" in judge(AttemptResponse({"status": {"allowed": True, "reason": "by a role"}}, {}))
     assert get("/version").judge is None
 
 

@@ -1,4 +1,4 @@
-"""Requests that attempts are made of. Each is a read, a review, a dry run, or about a thing that is not there."""
+"""The requests of attempts: reads, reviews of rights, dry runs, and requests about objects that do not exist. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from tenantry.api.model import Resource
-from tenantry.audit.check import MERGE_PATCH, Answer, Attempt, Missing
-from tenantry.audit.place import Place
+from tenantry.audit.check import MERGE_PATCH, Attempt, AttemptResponse, WhenNotFound
+from tenantry.audit.context import AuditContext
 from tenantry.kube import wire
 
 Json = dict[str, Any]
-Judge = Callable[[Answer], str]
+Judge = Callable[[AttemptResponse], str]
 
 DRY_RUN = {"dryRun": "All"}
 FIRST = {"limit": "1"}
@@ -23,14 +23,14 @@ def create(
     """Return the creation of an object, as a dry run.
 
     Args:
-        resource: Its kind.
+        resource: The object's kind.
         value: The object, without apiVersion and kind.
-        namespace: "" for a cluster-scoped one.
+        namespace: "" for a cluster-scoped object.
         what: What is special about it, as in "with hostPID".
         judge: See `Attempt`.
     """
     return Attempt(
-        what=_told("create", f"a {resource.kind}", namespace, what) + " (dry run)",
+        what=_words("create", f"a {resource.kind}", namespace, what) + " (dry run)",
         method="POST",
         path=wire.path(resource, namespace),
         body={"apiVersion": resource.api_version, "kind": resource.kind, **value},
@@ -43,7 +43,7 @@ def patch(resource: Resource, name: str, change: Json, namespace: str = "", *, s
     """Return a merge patch of an object, as a dry run."""
     about = f"{resource.full_name}{f'/{subresource}' if subresource else ''} {name!r}"
     return Attempt(
-        what=_told("patch", about, namespace) + " (dry run)",
+        what=_words("patch", about, namespace) + " (dry run)",
         method="PATCH",
         path=wire.path(resource, namespace, name, subresource),
         body=change,
@@ -55,45 +55,53 @@ def patch(resource: Resource, name: str, change: Json, namespace: str = "", *, s
 def delete(resource: Resource, name: str, namespace: str = "") -> Attempt:
     """Return the deletion of an object, as a dry run."""
     return Attempt(
-        what=_told("delete", f"{resource.full_name} {name!r}", namespace) + " (dry run)",
+        what=_words("delete", f"{resource.full_name} {name!r}", namespace) + " (dry run)",
         method="DELETE",
         path=wire.path(resource, namespace, name),
         query=DRY_RUN,
     )
 
 
-def list_(resource: Resource, namespace: str = "", *, missing: Missing = Missing.SKIPPED) -> Attempt:
-    """Return a list of the first object of a kind; of all namespaces where none is named."""
+def create_and_delete(context: AuditContext, *resources: Resource) -> list[Attempt]:
+    """Return the creation and the deletion of an object of each cluster-scoped kind."""
+    value: Json = {"metadata": {"name": context.name}}
+    return [each for resource in resources for each in (create(resource, value), delete(resource, context.name))]
+
+
+def list_(resource: Resource, namespace: str = "", *, missing: WhenNotFound = WhenNotFound.SKIPPED) -> Attempt:
+    """Return a list of the first object of a kind; in all namespaces if namespace is ""."""
     where = namespace if resource.namespaced and namespace else ""
     everywhere = " in all namespaces" if resource.namespaced and not namespace else ""
     return Attempt(
-        what=_told("list", resource.full_name, where) + everywhere,
+        what=_words("list", resource.full_name, where) + everywhere,
         path=wire.path(resource, where),
         query=FIRST,
         missing=missing,
     )
 
 
-def get(path: str, what: str = "", *, missing: Missing = Missing.THROUGH, judge: Judge | None = None) -> Attempt:
+def get(
+    path: str, what: str = "", *, missing: WhenNotFound = WhenNotFound.THROUGH, judge: Judge | None = None
+) -> Attempt:
     """Return a GET of a path."""
     return Attempt(what=what or f"GET {path}", path=path, missing=missing, judge=judge)
 
 
 def may(verb: str, resource: str, *, group: str = "", namespace: str = "", subresource: str = "") -> Attempt:
-    """Return the question whether the tenant may do something.
+    """Return the question whether the tenant has a right.
 
-    It is asked where trying would do it, or where the rights are all that stands in the way.
+    It stands in for an attempt that would have an effect, or that only the missing right prevents.
     """
     attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
     if subresource:
         attributes["subresource"] = subresource
     full = resource + (f"/{subresource}" if subresource else "") + (f".{group}" if group else "")
-    told = _told("may", f"{verb} {full}", namespace)
-    return review("SelfSubjectAccessReview", {"resourceAttributes": attributes}, told, _is_allowed)
+    what = _words("may", f"{verb} {full}", namespace)
+    return review("SelfSubjectAccessReview", {"resourceAttributes": attributes}, what, _is_allowed)
 
 
 def review(kind: str, spec: Json, what: str, judge: Judge) -> Attempt:
-    """Return a question about the tenant's own rights; nothing is stored."""
+    """Return a question about the tenant's own rights; the API server stores nothing."""
     return Attempt(
         what=what,
         method="POST",
@@ -103,12 +111,12 @@ def review(kind: str, spec: Json, what: str, judge: Judge) -> Attempt:
     )
 
 
-def _is_allowed(answer: Answer) -> str:
+def _is_allowed(answer: AttemptResponse) -> str:
     status = table(answer.body, "status")
     return f"yes: {status.get('reason', '') or 'allowed'}" if status.get("allowed") else ""
 
 
-def _told(verb: str, about: str, namespace: str, what: str = "") -> str:
+def _words(verb: str, about: str, namespace: str, what: str = "") -> str:
     return f"{verb} {about}" + (f" {what}" if what else "") + (f" in {namespace!r}" if namespace else "")
 
 
@@ -116,7 +124,7 @@ def _told(verb: str, about: str, namespace: str, what: str = "") -> str:
 
 
 def table(value: Json, *path: str) -> Json:
-    """Return the object at a path, {} where there is none."""
+    """Return the object at a path, {} if there is none."""
     for key in path:
         found = value.get(key)
         value = cast("Json", found) if isinstance(found, dict) else {}
@@ -124,13 +132,13 @@ def table(value: Json, *path: str) -> Json:
 
 
 def rows(value: Json, *path: str) -> list[Json]:
-    """Return the list of objects at a path, [] where there is none."""
+    """Return the list of objects at a path, [] if there is none."""
     found = table(value, *path[:-1]).get(path[-1])
     return cast("list[Json]", found) if isinstance(found, list) else []
 
 
 def merged(value: Mapping[str, Any], change: Mapping[str, Any]) -> Json:
-    """Return a value with a JSON merge patch put into it (RFC 7396)."""
+    """Return a value with a JSON merge patch applied (RFC 7396)."""
     out = dict(value)
     for key, new in change.items():
         old = out.get(key)
@@ -143,32 +151,37 @@ def merged(value: Mapping[str, Any], change: Mapping[str, Any]) -> Json:
     return out
 
 
-# -- objects that pass everywhere -----------------------------------------------------------------
+# -- pods -----------------------------------------------------------------------------------------
 
 
-def pod(place: Place, spec: Json | None = None, container: Json | None = None, *, init: bool = False) -> Json:
+RESTRICTED_CONTAINER: Json = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+RESTRICTED_POD: Json = {"runAsNonRoot": True, "runAsUser": 65534, "seccompProfile": {"type": "RuntimeDefault"}}
+"""What the Restricted Pod Security Standard asks of a container and of a pod."""
+
+
+def pod(context: AuditContext, spec: Json | None = None, container: Json | None = None, *, init: bool = False) -> Json:
     """Return a pod that passes the Restricted Pod Security Standard, with changes.
 
     Args:
-        place: Where.
-        spec: A merge patch of its spec.
+        context: The namespace and its surroundings.
+        spec: A merge patch of the pod's spec.
         container: A merge patch of one container.
-        init: That one is an init container beside the usual one.
+        init: That container is an init container beside the usual one.
     """
     amounts = {"cpu": "10m", "memory": "16Mi", "ephemeral-storage": "16Mi"}
     usual: Json = {
         "name": "audit",
-        "image": place.image,
+        "image": context.image,
         "imagePullPolicy": "Always",
         "resources": {"requests": amounts, "limits": amounts},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": RESTRICTED_CONTAINER,
     }
     changed = merged(usual, container or {})
     restricted: Json = {
         "automountServiceAccountToken": False,
-        "securityContext": {"runAsNonRoot": True, "runAsUser": 65534, "seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": RESTRICTED_POD,
         "containers": [usual] if init else [changed],
     }
     if init:
         restricted["initContainers"] = [{**changed, "name": "init"}]
-    return {"metadata": {"name": place.name}, "spec": merged(restricted, spec or {})}
+    return {"metadata": {"name": context.name}, "spec": merged(restricted, spec or {})}

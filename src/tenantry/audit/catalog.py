@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tenantry.audit.check import Check
+from tenantry.audit.check import AuditCheck
 from tenantry.audit.checks import api, network, nodes, own, pods, probes, quota, storage
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[AuditCheck, ...] = (
     *api.CHECKS,
     *pods.CHECKS,
     *probes.PODS,

@@ -1,7 +1,7 @@
-"""What a check is, and what comes of it. Pure.
+"""What a check is, and its results. Pure.
 
-Check ─► attempts(Place) ─► requests as the tenant ─► what came of each ─► Verdict
-└ or why there is nothing to try            └ refused, through, undecided, skipped
+AuditCheck ─► attempts(AuditContext) ─► requests as the tenant ─► an AttemptResult of each ─► CheckResult (Verdict)
+           └ or NotApplicable, or an Observation                 └ refused, through, undecided or skipped
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from tenantry.audit.place import Place
+from tenantry.audit.context import AuditContext
 
 if TYPE_CHECKING:
-    from tenantry.audit.findings import Findings
+    from tenantry.audit.probe.findings import ProbeFindings
 
 Json = dict[str, Any]
 
@@ -25,7 +25,7 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 
 class Area(StrEnum):
-    """What a check is about."""
+    """The subject of a check."""
 
     API = "api"
     PODS = "pods"
@@ -36,8 +36,19 @@ class Area(StrEnum):
     TENANTRY = "tenantry"
 
 
+_AREAS = {
+    "API": Area.API,
+    "POD": Area.PODS,
+    "NODE": Area.NODES,
+    "NET": Area.NETWORK,
+    "STO": Area.STORAGE,
+    "QTA": Area.QUOTA,
+    "OWN": Area.TENANTRY,
+}
+
+
 class Severity(StrEnum):
-    """How bad it is when a check fails."""
+    """How serious it is if a check fails."""
 
     CRITICAL = "Critical"
     HIGH = "High"
@@ -46,7 +57,7 @@ class Severity(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What came of a check: it holds, it does not, it could not be tried here, or its answer says neither."""
+    """The result of a check: it holds, it does not, it cannot be tried here, or the answers prove neither."""
 
     PASSED = "Passed"
     FAILED = "Failed"
@@ -54,41 +65,50 @@ class Verdict(StrEnum):
     ERROR = "Error"
 
 
-class Alone(StrEnum):
-    """What Kubernetes does without Tenantry, in a namespace whose user is bound to the ClusterRole `admin`."""
+class WithoutTenantry(StrEnum):
+    """What Kubernetes alone does, in a namespace whose user is bound to the ClusterRole `admin`."""
 
     OPEN = "Open"
     REFUSED = "Refused"
     DEPENDS = "Depends"
 
 
-class Missing(StrEnum):
-    """What the answer 404 means: rights are asked for first, so that whoever gets it had them."""
+class WhenNotFound(StrEnum):
+    """What the answer 404 means: the API server checks rights first, so a user who gets it has the right."""
 
     THROUGH = "Through"
     SKIPPED = "Skipped"
 
 
-class Answer(NamedTuple):
-    """What the server answered with a success: the object, and the headers in lower case."""
+class AttemptOutcome(StrEnum):
+    """The result of an attempt."""
+
+    REFUSED = "Refused"
+    THROUGH = "Through"
+    UNDECIDED = "Undecided"
+    SKIPPED = "Skipped"
+
+
+class AttemptResponse(NamedTuple):
+    """A successful answer of the API server: the object, and the headers in lower case."""
 
     body: Json
     headers: Mapping[str, str]
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One request as the tenant, that must do no harm if it goes through.
+    """One request as the tenant, which must do no harm if it goes through.
 
     Args:
         what: What is tried, for people, as in "create a pod (dry run)".
-        method: HTTP's.
-        path: Where to.
-        body: As JSON; None for none.
-        content_type: Of the body.
-        query: As in the API.
+        method: The HTTP method.
+        path: The URL's path.
+        body: The body as JSON; None for none.
+        content_type: The body's content type.
+        query: The query parameters.
         missing: What 404 means.
-        judge: Looks at an answer that is a success, and returns what is wrong with it, "" for nothing; None where the
-            success itself is what is wrong. Who may not read what it would look at is not known to be kept from it.
+        judge: Returns what is wrong with a successful answer, "" for nothing; None if the success itself is wrong. If
+            the tenant may not read the answer, the check is skipped.
     """
 
     what: str
@@ -97,21 +117,52 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     body: Json | None = None
     content_type: str = JSON
     query: dict[str, str] = {}
-    missing: Missing = Missing.THROUGH
-    judge: Callable[[Answer], str] | None = None
+    missing: WhenNotFound = WhenNotFound.THROUGH
+    judge: Callable[[AttemptResponse], str] | None = None
 
 
-class Nothing(NamedTuple):
-    """There is nothing to try here, and why."""
+class AttemptResult(msgspec.Struct, frozen=True, rename="camel"):
+    """The result of one attempt.
+
+    Args:
+        what: The attempt.
+        outcome: How it ended.
+        by: What refused it: RBAC, a policy, a quota; "" if nothing did.
+        message: The server's message, or what its answer shows.
+    """
+
+    what: str
+    outcome: AttemptOutcome
+    by: str = ""
+    message: str = ""
+
+    @classmethod
+    def refused(cls, what: str, by: str = "", message: str = "") -> AttemptResult:
+        """Return the result of an attempt that was refused; the message follows the attempt."""
+        return cls(what, AttemptOutcome.REFUSED, by, f"{what}: {message}" if message else "")
+
+    @classmethod
+    def through(cls, what: str, message: str = "") -> AttemptResult:
+        """Return the result of an attempt that went through."""
+        return cls(what, AttemptOutcome.THROUGH, message=message)
+
+    @classmethod
+    def skipped(cls, what: str, message: str) -> AttemptResult:
+        """Return the result of an attempt that could not be made."""
+        return cls(what, AttemptOutcome.SKIPPED, message=message)
+
+
+class NotApplicable(NamedTuple):
+    """A check cannot be tried here, and why."""
 
     why: str
 
 
-class Seen(NamedTuple):
-    """What an administrator sees already, so that nothing has to be tried.
+class Observation(NamedTuple):
+    """What an administrator sees without an attempt.
 
     Args:
-        what: What was looked at.
+        what: What was inspected.
         wrong: What is wrong with it, "" for nothing.
     """
 
@@ -119,65 +170,52 @@ class Seen(NamedTuple):
     wrong: str
 
 
-Attempts = Callable[[Place], "Sequence[Attempt] | Nothing | Seen"]
+AttemptsOf = Callable[[AuditContext], "Sequence[Attempt] | NotApplicable | Observation"]
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that must not be possible; or, where `allowed`, one that must be.
+class AuditCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that must not be possible; or, if `allowed`, one that must be.
 
     Args:
-        id: As in TNT-API-001; never given to another check.
-        title: In a few words.
-        area: What it is about.
-        severity: How bad it is when it fails.
+        id: As in TNT-API-001: the middle part names the area. An id is never reused.
+        title: A sentence that is true if the check passes.
+        severity: How serious it is if the check fails.
         tries: What is attempted.
-        proves: What is known when it passes.
-        fix: What to change when it fails.
-        attempts: The requests, or why there are none here, or what is known without any.
-        control: An honest request of the same kind. Where that is refused too, the refusals of the attempts tell
+        proves: What is known if the check passes.
+        fix: What to change if the check fails.
+        attempts: The requests; or why there are none here; or what is known without any.
+        control: A legitimate request of the same kind. If that is refused, too, the refusals of the attempts prove
             nothing, and the check is skipped.
-        allowed: The attempts must go through, rather than be refused.
-        by_quota: A quota has to refuse the attempts: whatever else does tells nothing. Elsewhere a quota tells nothing,
-            unless it is of 0: once something is deleted, it refuses no more.
+        allowed: The attempts must go through instead of being refused.
+        by_quota: A quota must refuse the attempts; other refusals prove nothing. In other checks a refusal by a quota
+            proves nothing unless the quota is 0: once something is deleted, the quota admits the attempt.
         alone: What Kubernetes does without Tenantry.
         benchmark: The check of kubectl-mtb that this one covers, "" for none.
-        probe: What comes of it by what pods have seen that ran, where requests cannot tell; None where they can.
+        probe: Derives the results from what pods found out, if requests cannot tell; None if they can.
     """
 
     id: str
     title: str
-    area: Area
     severity: Severity
     tries: str
     proves: str
     fix: str
-    attempts: Attempts
-    control: Callable[[Place], Attempt] | None = None
+    attempts: AttemptsOf
+    control: Callable[[AuditContext], Attempt] | None = None
     allowed: bool = False
     by_quota: bool = False
-    alone: Alone = Alone.REFUSED
+    alone: WithoutTenantry = WithoutTenantry.REFUSED
     benchmark: str = ""
-    probe: Callable[[Place, Findings], Sequence[Tried] | Nothing] | None = None
+    probe: Callable[[AuditContext, ProbeFindings], Sequence[AttemptResult] | NotApplicable] | None = None
+
+    @property
+    def area(self) -> Area:
+        """Return the subject of the check."""
+        return _AREAS[self.id.split("-")[1]]
 
 
-class Tried(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What came of one attempt.
-
-    Args:
-        what: The attempt.
-        outcome: Refused, Through, Undecided or Skipped.
-        by: What refused it: RBAC, a policy, a quota; "" where nothing did.
-        message: What the server said, or what its answer shows.
-    """
-
-    what: str
-    outcome: str
-    by: str = ""
-    message: str = ""
-
-
-class Result(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What came of a check, and all that a reader needs to act on it."""
+class CheckResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The result of a check, with all that a reader needs to act on it."""
 
     id: str
     title: str
@@ -189,4 +227,4 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     tries: str = ""
     proves: str = ""
     fix: str = ""
-    attempts: tuple[Tried, ...] = ()
+    attempts: tuple[AttemptResult, ...] = ()

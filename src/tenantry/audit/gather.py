@@ -1,4 +1,4 @@
-"""Finds out where an audit is made: reads what an administrator may see around a namespace."""
+"""Reads the surroundings of the audited namespace, as far as the administrator may."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 from typing import Any
-
-import msgspec
 
 from tenantry.api import marks
 from tenantry.api.errors import ApiError, Forbidden, NotFound
@@ -18,61 +16,63 @@ from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.audit import kinds
 from tenantry.audit.attempts import rows, table
-from tenantry.audit.place import Foreign, Made, Node, Place, Volume
+from tenantry.audit.context import AuditContext, AuditNode, ClaimedVolume, ManagedObject, OtherNamespace
+from tenantry.engine.tasks import first_error
 from tenantry.kube import wire
-from tenantry.kube.client import PAGE_SIZE, Client
+from tenantry.kube.client import Client
 from tenantry.world.sandbox import is_sandbox
 
 Json = dict[str, Any]
 
 SYSTEM = ("kube-system", "default", "kube-public", "kube-node-lease", marks.SYSTEM_NAMESPACE)
-"""Namespaces that every cluster has, known also to whoever may not list them."""
+"""Namespaces that every cluster has, tried even if the namespaces may not be listed."""
 
-MOST_OTHERS = 8
-"""So many namespaces of others are tried, beside the cluster's own."""
+MAX_OTHERS = 8
+"""How many namespaces of others are tried, beside the cluster's own."""
 
-MADE = (ResourceQuota, LimitRange, NetworkPolicy, RoleBinding, TenancyRules)
-FAKE_NODE = "kwok.x-k8s.io/node"
+MANAGED_KINDS = (ResourceQuota, LimitRange, NetworkPolicy, RoleBinding, TenancyRules)
+SIMULATED_NODE = "kwok.x-k8s.io/node"
 
 
 async def gather(
     client: Client, *, namespace: str, user: str, groups: Sequence[str] = (), tenant: str, image: str
-) -> Place:
-    """Return the place of an audit. What the client may not read is left unknown.
+) -> AuditContext:
+    """Return the context of an audit. What the client may not read stays unknown.
 
     Args:
-        client: Of whoever asked, at best an administrator.
-        namespace: To audit.
-        user: As whom.
-        groups: In which groups that is.
-        tenant: Whose it is, "" for nobody's.
-        image: Of pods that are tried.
+        client: The client of the person who audits, at best an administrator.
+        namespace: The namespace to audit.
+        user: The user who makes the attempts.
+        groups: The user's groups.
+        tenant: The namespace's tenant, "" for none.
+        image: The image of the pods that attempts create.
     """
-    async with asyncio.TaskGroup() as group:
-        found = {
-            resource.plural: group.create_task(_all(client, resource))
-            for resource in (
-                Namespace.resource,
-                kinds.NODES,
-                kinds.STORAGE_CLASSES,
-                kinds.RUNTIME_CLASSES,
-                kinds.PRIORITY_CLASSES,
-                kinds.VOLUMES,
-                kinds.LEVELS,
-                kinds.INGRESSES,
-                RoleBinding.resource,
-            )
-        }
-        pods = group.create_task(_all(client, kinds.PODS, namespace))
-        made = group.create_task(_made(client, namespace))
-        tenants = group.create_task(_tenants(client, tenant))
-        corefile = group.create_task(_corefile(client))
+    with first_error():
+        async with asyncio.TaskGroup() as group:
+            found = {
+                resource.plural: group.create_task(_all(client, resource))
+                for resource in (
+                    Namespace.resource,
+                    kinds.NODES,
+                    kinds.STORAGE_CLASSES,
+                    kinds.RUNTIME_CLASSES,
+                    kinds.PRIORITY_CLASSES,
+                    kinds.VOLUMES,
+                    kinds.LEVELS,
+                    kinds.INGRESSES,
+                    RoleBinding.resource,
+                )
+            }
+            pods = group.create_task(_all(client, kinds.PODS, namespace))
+            made = group.create_task(_managed(client, namespace))
+            tenants = group.create_task(_tenants(client, tenant))
+            corefile = group.create_task(_corefile(client))
     read = {plural: task.result() for plural, task in found.items()}
     nodes, classes = read["nodes"], read["storageclasses"]
     priorities, runtimes, levels = read["priorityclasses"], read["runtimeclasses"], read["prioritylevelconfigurations"]
     volumes, ingresses, running = read["persistentvolumes"], read["ingresses"], pods.result()
     others = tenants.result()
-    return Place(
+    return AuditContext(
         namespace=namespace,
         user=user,
         tenant=tenant,
@@ -83,13 +83,13 @@ async def gather(
         has_tenantry=others is not None,
         nodes=None if nodes is None else tuple(_name(each) for each in nodes),
         real_nodes=tuple(
-            _node(each) for each in nodes or () if FAKE_NODE not in table(each, "metadata", "annotations")
+            _node(each) for each in nodes or () if SIMULATED_NODE not in table(each, "metadata", "annotations")
         ),
         pod_cidrs=tuple(cidr for each in nodes or () for cidr in table(each, "spec").get("podCIDRs") or ()),
         storage_classes=None if classes is None else {_name(each): each.get("reclaimPolicy", "") for each in classes},
         runtime_classes=None if runtimes is None else {_name(each): _is_sandbox(each) for each in runtimes},
         priority_classes=None if priorities is None else _own_priorities(priorities),
-        hosts=None if ingresses is None else _hosts(ingresses, _at_home(read["namespaces"] or [], namespace)),
+        hosts=None if ingresses is None else _hosts(ingresses, _of_same_tenant(read["namespaces"] or [], namespace)),
         levels=None if levels is None else {table(each, "metadata")["uid"]: _name(each) for each in levels},
         pods=None if running is None else tuple(_name(each) for each in running),
         made=made.result(),
@@ -102,16 +102,16 @@ def _name(value: Json) -> str:
     return str(table(value, "metadata").get("name", ""))
 
 
-def _node(value: Json) -> Node:
+def _node(value: Json) -> AuditNode:
     found = [str(each["address"]) for each in rows(value, "status", "addresses") if each.get("type") == "InternalIP"]
     ready = [each.get("status") for each in rows(value, "status", "conditions") if each.get("type") == "Ready"]
-    keeps_off = [each for each in rows(value, "spec", "taints") if each.get("effect") != "PreferNoSchedule"]
-    return Node(
+    blocking = [each for each in rows(value, "spec", "taints") if each.get("effect") != "PreferNoSchedule"]
+    return AuditNode(
         name=_name(value),
         addresses=tuple(found),
         boot_id=str(table(value, "status", "nodeInfo").get("bootID", "")),
         kubelet_port=int(table(value, "status", "daemonEndpoints", "kubeletEndpoint").get("Port") or 10250),
-        is_open=ready == ["True"] and not keeps_off and not table(value, "spec").get("unschedulable"),
+        is_open=ready == ["True"] and not blocking and not table(value, "spec").get("unschedulable"),
     )
 
 
@@ -119,25 +119,19 @@ def _is_sandbox(value: Json) -> bool:
     return is_sandbox(str(value.get("handler", "")), table(value, "metadata", "labels"))
 
 
-async def _all(client: Client, resource: Resource, namespace: str = "") -> list[Json] | None:
-    """Return all objects of a kind; None where they may not be read."""
-    found: list[Json] = []
-    query = {"limit": str(PAGE_SIZE)}
+async def _all(
+    client: Client, resource: Resource, namespace: str = "", selectors: dict[str, str] | None = None
+) -> list[Json] | None:
+    """Return all objects of a kind; None if they may not be read."""
     try:
-        while True:
-            page = msgspec.json.decode(
-                await client.request("GET", wire.path(resource, namespace), query=query), type=dict[str, Any]
-            )
-            found += rows(page, "items")
-            query["continue"] = str(table(page, "metadata").get("continue", ""))
-            if not query["continue"]:
-                return found
+        pages = client.pages(resource, dict[str, Any], namespace=namespace, selectors=selectors)
+        return [item async for page in pages for item in page.items]
     except (Forbidden, NotFound):
         return None
 
 
 async def _tenants(client: Client, own: str) -> tuple[str, ...] | None:
-    """Return the names of other tenants; None where the cluster does not have the kind."""
+    """Return the names of other tenants; None if the cluster does not have the kind."""
     try:
         found = await client.list(Tenant)
     except NotFound:
@@ -148,58 +142,56 @@ async def _tenants(client: Client, own: str) -> tuple[str, ...] | None:
 
 
 async def _corefile(client: Client) -> str | None:
-    """Return what CoreDNS goes by; None where it may not be read."""
+    """Return the Corefile of CoreDNS; None if it may not be read."""
     try:
         data = await client.request("GET", wire.path(kinds.CONFIG_MAPS, "kube-system", "coredns"))
     except NotFound:
         return ""
     except Forbidden:
         return None
-    return str(table(msgspec.json.decode(data, type=dict[str, Any]), "data").get("Corefile", ""))
+    return str(table(client.decode(dict[str, Any], data), "data").get("Corefile", ""))
 
 
-async def _made(client: Client, namespace: str) -> tuple[Made, ...] | None:
-    """Return what Tenantry made in a namespace; None where it may not be read.
+async def _managed(client: Client, namespace: str) -> tuple[ManagedObject, ...] | None:
+    """Return what Tenantry created in a namespace; None if it may not be read.
 
-    Who manages an object, anybody may write on their own; whose tenant it is, Tenantry alone.
+    A tenant may set the label app.kubernetes.io/managed-by itself, but not the label of the tenant.
     """
-    selector = f"{marks.MANAGED_BY}={marks.MANAGER},{marks.TENANT}"
-    found: list[Made] = []
-    for kind in MADE:
+    selectors = {"labelSelector": f"{marks.MANAGED_BY}={marks.MANAGER},{marks.TENANT}"}
+    found: list[ManagedObject] = []
+    for kind in MANAGED_KINDS:
         try:
-            page = await client.request(
-                "GET",
-                wire.path(kind.resource, namespace),
-                query={"labelSelector": selector},
-            )
+            page = await client.request("GET", wire.path(kind.resource, namespace), query=selectors)
         except NotFound:
             continue
         except ApiError:
             return None
-        for each in rows(msgspec.json.decode(page, type=dict[str, Any]), "items"):
+        for each in rows(client.decode(dict[str, Any], page), "items"):
             path = wire.path(kind.resource, namespace, _name(each))
-            found.append(Made(path=path, told=f"{kind.resource.kind} {_name(each)!r}"))
+            found.append(ManagedObject(path=path, told=f"{kind.resource.kind} {_name(each)!r}"))
     return tuple(found)
 
 
-def _others(found: Sequence[Json] | None, bindings: Sequence[Json], own: str, people: set[str]) -> tuple[Foreign, ...]:
-    """Return namespaces that are not the tenant's, and first those of which most is to be feared.
+def _others(
+    found: Sequence[Json] | None, bindings: Sequence[Json], own: str, people: set[str]
+) -> tuple[OtherNamespace, ...]:
+    """Return namespaces that do not belong to the tenant, those with the highest risk first.
 
-    These are the cluster's, then those where somebody gave these people rights, then those of the same tenant that are
-    another zone, then those of other tenants.
+    The order is: the cluster's, those with a binding of the user or its groups, other zones of the same tenant, those
+    of other tenants, and the rest.
     """
     if found is None:
-        return tuple(Foreign(name=name, is_system=True) for name in SYSTEM)
+        return tuple(OtherNamespace(name=name, is_system=True) for name in SYSTEM)
     named = {_name(each): {**table(each, "metadata", "labels")} for each in found}
     zone = named.get(own, {}).get(marks.ZONE, "")
-    system = [Foreign(name=name, labels=named[name], is_system=True) for name in SYSTEM if name in named]
-    about = [each for each in bindings if any(_called(subject) in people for subject in rows(each, "subjects"))]
+    system = [OtherNamespace(name=name, labels=named[name], is_system=True) for name in SYSTEM if name in named]
+    about = [each for each in bindings if any(_username(subject) in people for subject in rows(each, "subjects"))]
     given = {str(table(each, "metadata")["namespace"]) for each in about}
-    # Who owns several tenants is at home in each.
+    # An owner of several tenants may use the namespaces of each.
     owned = {str(table(each, "metadata")["namespace"]) for each in about if _name(each) == marks.OWNER_ROLE}
-    # Workspaces of the same people are theirs to see: a zone ends where somebody else's rights begin.
+    # Workspaces of one zone have the same owners, so they may see each other.
     others = [
-        Foreign(name=name, labels=labels)
+        OtherNamespace(name=name, labels=labels)
         for name, labels in sorted(named.items())
         if name != own
         and name not in owned
@@ -213,11 +205,11 @@ def _others(found: Sequence[Json] | None, bindings: Sequence[Json], own: str, pe
             marks.TENANT not in each.labels,
         )
     )
-    return (*system, *others[:MOST_OTHERS])
+    return (*system, *others[:MAX_OTHERS])
 
 
-def _called(subject: Json) -> str:
-    """Return the subject of a binding as the API server calls whoever comes."""
+def _username(subject: Json) -> str:
+    """Return the user name or group name of the subject of a binding."""
     if subject.get("kind") == OwnerKind.SERVICE_ACCOUNT:
         return f"system:serviceaccount:{subject.get('namespace')}:{subject.get('name')}"
     return str(subject.get("name"))
@@ -227,27 +219,27 @@ def _own_priorities(found: Sequence[Json]) -> tuple[str, ...]:
     return tuple(sorted(_name(each) for each in found if not _name(each).startswith("system-")))[:8]
 
 
-def _at_home(namespaces: Sequence[Json], own: str) -> set[str]:
-    """Return the namespaces of the same tenant: of a whole tree a host is one tenant's."""
+def _of_same_tenant(namespaces: Sequence[Json], own: str) -> set[str]:
+    """Return the namespaces of the same tenant: all namespaces of a tenant share its hosts."""
     uids = {_name(each): table(each, "metadata", "labels").get(marks.TENANT_UID) for each in namespaces}
     uid = uids.get(own)
     return {own, *(name for name, other in uids.items() if uid and other == uid)}
 
 
-def _hosts(found: Sequence[Json], at_home: set[str]) -> tuple[str, ...]:
+def _hosts(found: Sequence[Json], own: set[str]) -> tuple[str, ...]:
     hosts = {
         str(rule["host"])
         for each in found
-        if table(each, "metadata").get("namespace") not in at_home
+        if table(each, "metadata").get("namespace") not in own
         for rule in rows(each, "spec", "rules")
         if rule.get("host")
     }
     return tuple(sorted(hosts))
 
 
-def _volume(value: Json) -> Volume:
+def _volume(value: Json) -> ClaimedVolume:
     claim = table(value, "spec", "claimRef")
-    return Volume(
+    return ClaimedVolume(
         name=_name(value),
         reclaim_policy=str(table(value, "spec").get("persistentVolumeReclaimPolicy", "")),
         claim=f"{claim.get('namespace')}/{claim.get('name')}" if claim else "",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from tenantry.audit.attempts import rows, table
-from tenantry.audit.place import Foreign
+from tenantry.audit.context import OtherNamespace
 
 Json = dict[str, Any]
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -21,7 +21,7 @@ WIDE = {4: 16, 6: 64}
 """An ipBlock of fewer bits of prefix, by IP version, is more than some hosts, and may hold pods of others."""
 
 
-def ingress(policies: Sequence[Json], others: Iterable[Foreign], pods: Iterable[str] = ()) -> str:
+def ingress(policies: Sequence[Json], others: Iterable[OtherNamespace], pods: Iterable[str] = ()) -> str:
     """Return how somebody of another namespace may connect to pods of this one; "" where nobody may.
 
     Args:
@@ -32,7 +32,7 @@ def ingress(policies: Sequence[Json], others: Iterable[Foreign], pods: Iterable[
     return _open(policies, tuple(others), _networks(pods), "Ingress", "from")
 
 
-def egress(policies: Sequence[Json], others: Iterable[Foreign], pods: Iterable[str] = ()) -> str:
+def egress(policies: Sequence[Json], others: Iterable[OtherNamespace], pods: Iterable[str] = ()) -> str:
     """Return how pods of this namespace may connect to others'; "" where they may not. DNS is not counted."""
     return _open(policies, tuple(others), _networks(pods), "Egress", "to")
 
@@ -42,7 +42,7 @@ def _networks(cidrs: Iterable[str]) -> list[Network]:
 
 
 def _open(
-    policies: Sequence[Json], others: Sequence[Foreign], pods: Sequence[Network], direction: str, side: str
+    policies: Sequence[Json], others: Sequence[OtherNamespace], pods: Sequence[Network], direction: str, side: str
 ) -> str:
     concerned = [each for each in policies if direction in _types(each)]
     if not any(_is_of_all(table(each, "spec", "podSelector")) for each in concerned):
@@ -75,7 +75,7 @@ def _is_dns(rule: Json) -> bool:
     return bool(ports) and all(port.get("port") == DNS_PORT and "endPort" not in port for port in ports)
 
 
-def _who(rule: Json, side: str, others: Sequence[Foreign], pods: Sequence[Network]) -> str:
+def _who(rule: Json, side: str, others: Sequence[OtherNamespace], pods: Sequence[Network]) -> str:
     peers = rows(rule, side)
     if not peers:
         return "everybody"

@@ -13,7 +13,7 @@ from tenantry.api.isolationreport import (
     Summary,
 )
 from tenantry.api.model import ObjectMeta
-from tenantry.audit.check import Result, Verdict
+from tenantry.audit.check import CheckResult, Verdict
 from tenantry.audit.verdict import Audit
 from tenantry.kube import wire
 from tenantry.kube.client import Client
@@ -35,7 +35,7 @@ def report(audit: Audit) -> IsolationReport:
     )
 
 
-def _failed(result: Result) -> FailedCheck:
+def _failed(result: CheckResult) -> FailedCheck:
     return FailedCheck(
         id=result.id,
         title=result.title,

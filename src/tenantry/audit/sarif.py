@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenantry import __version__
-from tenantry.audit.check import Check, Result, Severity, Verdict
+from tenantry.audit.check import AuditCheck, CheckResult, Severity, Verdict
 from tenantry.audit.verdict import Audit
 
 Json = dict[str, Any]
@@ -21,15 +21,20 @@ _LEVELS = {Severity.CRITICAL: "error", Severity.HIGH: "error", Severity.MEDIUM: 
 _SCORES = {Severity.CRITICAL: "9.5", Severity.HIGH: "8.0", Severity.MEDIUM: "5.5", Severity.LOW: "2.0"}
 """As `security-severity`, by which viewers sort: the middle of the ranges of CVSS."""
 
-_KINDS = {Verdict.FAILED: "fail", Verdict.PASSED: "pass", Verdict.SKIPPED: "notApplicable", Verdict.ERROR: "review"}
+_KINDS = {
+    Verdict.FAILED: "fail",
+    Verdict.PASSED: "pass",
+    Verdict.SKIPPED: "notApplicable",
+    Verdict.ERROR: "review",
+}
 
 
-def sarif(audits: Sequence[Audit], checks: Sequence[Check]) -> Json:
+def sarif(audits: Sequence[Audit], checks: Sequence[AuditCheck]) -> Json:
     """Return a SARIF log of one run for each audit."""
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [_run(audit, checks) for audit in audits]}
 
 
-def _run(audit: Audit, checks: Sequence[Check]) -> Json:
+def _run(audit: Audit, checks: Sequence[AuditCheck]) -> Json:
     driver = {
         "name": "tenantry audit",
         "version": __version__,
@@ -47,7 +52,7 @@ def _run(audit: Audit, checks: Sequence[Check]) -> Json:
     }
 
 
-def _rule(check: Check) -> Json:
+def _rule(check: AuditCheck) -> Json:
     return {
         "id": check.id,
         "name": "".join(word.capitalize() for word in check.title.replace("(", " ").replace(")", " ").split()),
@@ -60,7 +65,7 @@ def _rule(check: Check) -> Json:
     }
 
 
-def _result(audit: Audit, result: Result, index: int) -> Json:
+def _result(audit: Audit, result: CheckResult, index: int) -> Json:
     level = _LEVELS[result.severity] if result.verdict is Verdict.FAILED else "none"
     name = f"namespaces/{audit.namespace}"
     return {

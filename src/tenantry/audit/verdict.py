@@ -1,49 +1,38 @@
-"""What answers mean: of one attempt, of a check, of a whole audit. Pure."""
+"""The meaning of answers: of one attempt, of a check, of a whole audit. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
 
 import msgspec
 from msgspec.structs import replace
 
 from tenantry.api.wording import shortened
-from tenantry.audit.check import Check, Result, Seen, Severity, Tried, Verdict
+from tenantry.audit.check import AttemptOutcome, AttemptResult, AuditCheck, CheckResult, Observation, Severity, Verdict
 
-NEEDS_PROBE = "it needs pods that run: give --probe"
-NO_NODES = "no node is seen that runs containers and takes pods (kwok only plays nodes)"
-NO_IMAGE = (
-    "there is no image of the probe for the pods to run: `--probe-image` names one "
-    "(docs/how-to/audit.md tells how it is made)"
-)
-
-
-class Outcome(StrEnum):
-    """What came of an attempt."""
-
-    REFUSED = "Refused"
-    THROUGH = "Through"
-    UNDECIDED = "Undecided"
-    SKIPPED = "Skipped"
-
+NEEDS_PROBE = "needs running pods: use --probe"
+NO_NODES = "no node runs containers and accepts pods (kwok nodes are simulated)"
+NO_IMAGE = "the pods have no probe image: name one with `--probe-image` (docs/how-to/audit.md explains how to build it)"
 
 WEIGHTS = {Severity.CRITICAL: 10, Severity.HIGH: 6, Severity.MEDIUM: 3, Severity.LOW: 1}
-"""What a check counts in the score."""
+"""The weight of a check in the score."""
 
-_POLICY = re.compile(r"(Validating|Mutating)AdmissionPolicy '([^']+)'")
-_QUOTA = re.compile(r"(?:exceeded|failed) quota: ([^,\s:]+)")
-_NONE = re.compile(r"limited: \S*=0(,|$)")
-"""A quota of nothing, which is a guard: it is full for ever."""
-_ENDING = "because it is being terminated"
-"""So Kubernetes refuses whatever would be new in a namespace that goes."""
-
-_WEBHOOK = re.compile(r'admission webhook "([^"]+)"')
+_REFUSED_BY = (
+    (re.compile(r"(?:Validating|Mutating)AdmissionPolicy '([^']+)'"), "policy "),
+    (re.compile(r"(?:exceeded|failed) quota: ([^,\s:]+)"), "quota "),
+    (re.compile(r'admission webhook "([^"]+)"'), "webhook "),
+    (re.compile(r"violates (PodSecurity)"), ""),
+    (re.compile(r"( cannot |attempting to grant RBAC)"), "RBAC"),
+)
+_ZERO_QUOTA = re.compile(r"limited: \S*=0(,|$)")
+"""A quota of 0 always refuses."""
+_TERMINATING = "because it is being terminated"
+"""Kubernetes refuses every new object in a namespace that is being deleted."""
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many checks came out how."""
+    """How many checks have each verdict."""
 
     passed: int = 0
     failed: int = 0
@@ -55,13 +44,13 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     """A whole audit of one namespace.
 
     Args:
-        tenant: Whose it is, "" for nobody's.
-        namespace: What was audited.
-        user: As whom.
-        time: When, RFC 3339.
+        tenant: The namespace's tenant, "" for none.
+        namespace: The audited namespace.
+        user: The user who made the attempts.
+        time: When the audit began, RFC 3339.
         seconds: How long it took.
         score: See `score`.
-        summary: How many checks came out how.
+        summary: How many checks have each verdict.
         checks: All results.
     """
 
@@ -72,91 +61,87 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     score: int
     summary: Counts
-    checks: tuple[Result, ...]
+    checks: tuple[CheckResult, ...]
 
 
 def refused_by(message: str) -> str:
-    """Return what refused a request, as its message tells."""
-    policy, quota, webhook = _POLICY.search(message), _QUOTA.search(message), _WEBHOOK.search(message)
-    if policy:
-        return f"policy {policy[2]}"
-    if quota:
-        return f"quota {quota[1]}"
-    if webhook:
-        return f"webhook {webhook[1]}"
-    if "violates PodSecurity" in message:
-        return "PodSecurity"
-    return "RBAC" if " cannot " in message or "attempting to grant RBAC" in message else "Kubernetes"
+    """Return what refused a request, from the message of the refusal."""
+    for pattern, kind in _REFUSED_BY:
+        found = pattern.search(message)
+        if found is not None:
+            return kind if kind == "RBAC" else f"{kind}{found[1]}"
+    return "Kubernetes"
 
 
-def of_check(check: Check, tried: Sequence[Tried]) -> Result:
-    """Return what came of a check, out of what came of its attempts."""
+def of_check(check: AuditCheck, results: Sequence[AttemptResult]) -> CheckResult:
+    """Return the result of a check from the results of its attempts."""
     if check.allowed:
-        return _of_permission(check, tried)
-    tried = [_heard(check, each) for each in tried]
-    through = [each for each in tried if each.outcome == Outcome.THROUGH]
-    undecided = [each for each in tried if each.outcome == Outcome.UNDECIDED]
-    refused = [each for each in tried if each.outcome == Outcome.REFUSED]
-    skipped = [each for each in tried if each.outcome == Outcome.SKIPPED]
-    if through:
-        return result(check, Verdict.FAILED, named(_what_went(each) for each in through), tried)
-    if undecided:
-        return result(check, Verdict.ERROR, undecided[0].message, tried)
-    if refused:
+        return _of_permission(check, results)
+    results = [_counted(check, each) for each in results]
+
+    def having(outcome: AttemptOutcome) -> list[AttemptResult]:
+        return [each for each in results if each.outcome is outcome]
+
+    if through := having(AttemptOutcome.THROUGH):
+        texts = [f"{each.what}: {each.message}" if each.message else each.what for each in through]
+        return result(check, Verdict.FAILED, named(texts), results)
+    if undecided := having(AttemptOutcome.UNDECIDED):
+        return result(check, Verdict.ERROR, undecided[0].message, results)
+    if refused := having(AttemptOutcome.REFUSED):
         by = ", ".join(sorted({each.by for each in refused if each.by}))
-        return result(check, Verdict.PASSED, refused[0].message, tried, by=by)
-    return result(check, Verdict.SKIPPED, skipped[0].message if skipped else "there is nothing to try", tried)
+        return result(check, Verdict.PASSED, refused[0].message, results, by=by)
+    return result(check, Verdict.SKIPPED, results[0].message if results else "there is nothing to try", results)
 
 
-def _heard(check: Check, tried: Tried) -> Tried:
-    """Return an attempt as it counts: a refusal by what the check is not about tells nothing."""
-    if tried.outcome != Outcome.REFUSED:
-        return tried
-    outcome = Outcome.SKIPPED
-    if _ENDING in tried.message:
+def _counted(check: AuditCheck, attempt: AttemptResult) -> AttemptResult:
+    """Return a result as it counts: a refusal for a reason that the check is not about proves nothing."""
+    if attempt.outcome is not AttemptOutcome.REFUSED:
+        return attempt
+    outcome = AttemptOutcome.SKIPPED
+    if _TERMINATING in attempt.message:
         why = "the namespace is being deleted"
-    elif check.by_quota and not tried.by.startswith("quota "):
-        why = f"{tried.by} refuses it before a quota is asked"
-    elif not check.by_quota and _is_full(tried.message):
-        outcome, why = Outcome.UNDECIDED, "a quota that is full refuses it"
+    elif check.by_quota and not attempt.by.startswith("quota "):
+        why = f"{attempt.by} refuses it before the quota is checked"
+    elif not check.by_quota and _is_full(attempt.message):
+        outcome, why = AttemptOutcome.UNDECIDED, "a full quota refuses it"
     else:
-        return tried
-    return replace(tried, outcome=outcome, by="", message=f"it cannot be told, because {why}: {tried.message}")
+        return attempt
+    return replace(attempt, outcome=outcome, by="", message=f"unknown, because {why}: {attempt.message}")
 
 
 def _is_full(message: str) -> bool:
-    return "exceeded quota" in message and not _NONE.search(message)
+    return "exceeded quota" in message and not _ZERO_QUOTA.search(message)
 
 
-def without_control(check: Check, control: Tried) -> Result:
-    """Return what came of a check whose honest request does not go through either.
+def without_control(check: AuditCheck, control: AttemptResult) -> CheckResult:
+    """Return the result of a check whose legitimate request is refused, too.
 
-    A quota that is full is the tenant's own doing: were that skipped, its score would rise by it.
+    A tenant can fill its own quota: if that skipped the check, the tenant would raise its score by it.
     """
-    why = f"it cannot be told, because what is honest is refused too: {control.what}: {control.message}"
+    why = f"unknown, because a legitimate request is refused, too: {control.what}: {control.message}"
     return result(check, Verdict.ERROR if _is_full(control.message) else Verdict.SKIPPED, why)
 
 
-def of_seen(check: Check, seen: Seen) -> Result:
-    """Return what came of a check for which nothing had to be tried."""
-    outcome = Outcome.THROUGH if seen.wrong else Outcome.REFUSED
-    tried = (Tried(what=seen.what, outcome=outcome, message=seen.wrong),)
-    return result(
-        check, Verdict.FAILED if seen.wrong else Verdict.PASSED, seen.wrong or f"{seen.what}: nothing is open", tried
-    )
+def of_observation(check: AuditCheck, seen: Observation) -> CheckResult:
+    """Return the result of a check that needs no attempt."""
+    if seen.wrong:
+        return result(check, Verdict.FAILED, seen.wrong, [AttemptResult.through(seen.what, seen.wrong)])
+    return result(check, Verdict.PASSED, f"{seen.what}: nothing is open", [AttemptResult.refused(seen.what)])
 
 
-def _of_permission(check: Check, tried: Sequence[Tried]) -> Result:
-    bad = [each for each in tried if each.outcome != Outcome.THROUGH]
+def _of_permission(check: AuditCheck, results: Sequence[AttemptResult]) -> CheckResult:
+    bad = [each for each in results if each.outcome is not AttemptOutcome.THROUGH]
     if not bad:
-        return result(check, Verdict.PASSED, "allowed", tried)
-    is_refused = any(each.outcome == Outcome.REFUSED for each in bad)
-    return result(check, Verdict.FAILED if is_refused else Verdict.ERROR, bad[0].message, tried)
+        return result(check, Verdict.PASSED, "allowed", results)
+    is_refused = any(each.outcome is AttemptOutcome.REFUSED for each in bad)
+    return result(check, Verdict.FAILED if is_refused else Verdict.ERROR, bad[0].message, results)
 
 
-def result(check: Check, verdict: Verdict, message: str, tried: Sequence[Tried] = (), *, by: str = "") -> Result:
+def result(
+    check: AuditCheck, verdict: Verdict, message: str, attempts: Sequence[AttemptResult] = (), *, by: str = ""
+) -> CheckResult:
     """Return the result of a check."""
-    return Result(
+    return CheckResult(
         id=check.id,
         title=check.title,
         area=check.area,
@@ -167,12 +152,8 @@ def result(check: Check, verdict: Verdict, message: str, tried: Sequence[Tried] 
         tries=check.tries,
         proves=check.proves,
         fix=check.fix,
-        attempts=tuple(tried),
+        attempts=tuple(attempts),
     )
-
-
-def _what_went(tried: Tried) -> str:
-    return f"{tried.what}: {tried.message}" if tried.message else tried.what
 
 
 def named(texts: Iterable[str]) -> str:
@@ -180,8 +161,8 @@ def named(texts: Iterable[str]) -> str:
     return shortened(texts, separator="; ", in_order=True)
 
 
-def counts(results: Iterable[Result]) -> Counts:
-    """Return how many checks came out how."""
+def counts(results: Iterable[CheckResult]) -> Counts:
+    """Return how many checks have each verdict."""
     verdicts = [each.verdict for each in results]
     return Counts(
         passed=verdicts.count(Verdict.PASSED),
@@ -191,12 +172,11 @@ def counts(results: Iterable[Result]) -> Counts:
     )
 
 
-def score(results: Iterable[Result]) -> int:
-    """Return the score of an audit, 0 to 100.
+def score(results: Iterable[CheckResult]) -> int:
+    """Return the score of an audit, 0 to 100: the share of the decided checks that passed, weighted by severity.
 
-    It is the weight of what passed in percent of the weight of all that was decided, rounded down: only a clean audit
-    has 100. An error counts as a failure, because nothing was shown; what was skipped does not count. Nothing decided
-    is 0.
+    It is rounded down, so that only an audit without failures has 100. An error counts as a failure, because it proves
+    nothing. Skipped checks do not count. If nothing was decided, the score is 0.
     """
     decided = [each for each in results if each.verdict is not Verdict.SKIPPED]
     whole = sum(WEIGHTS[each.severity] for each in decided)

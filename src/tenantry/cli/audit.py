@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from tenantry.audit.check import Result
-    from tenantry.audit.stage import Image
+    from tenantry.audit.check import CheckResult
+    from tenantry.audit.probe.objects import ProbeImage
     from tenantry.audit.verdict import Audit
     from tenantry.cli.output import Part
     from tenantry.kube.client import Client
@@ -39,7 +39,7 @@ MEMBER = "tenantry-audit-member"
 _COLORS = {"Passed": "green", "Failed": "red", "Skipped": "yellow", "Error": "magenta"}
 
 
-class Subject(msgspec.Struct, frozen=True, kw_only=True):
+class AuditSubject(msgspec.Struct, frozen=True, kw_only=True):
     """Who is audited, and where.
 
     Args:
@@ -133,7 +133,7 @@ def audit(
         sys.exit(SOMETHING_UNKNOWN)
 
 
-async def _may_report(client: Client, subjects: Sequence[Subject]) -> None:
+async def _may_report(client: Client, subjects: Sequence[AuditSubject]) -> None:
     """Check, before any attempt, that the caller may write the reports.
 
     Raises:
@@ -141,11 +141,11 @@ async def _may_report(client: Client, subjects: Sequence[Subject]) -> None:
     """
     from tenantry.audit.attempts import may
     from tenantry.audit.runner import attempted
-    from tenantry.audit.verdict import Outcome
+    from tenantry.audit.verdict import AttemptOutcome
 
     for each in subjects:
         question = may("patch", IsolationReport.resource.plural, group=marks.GROUP, namespace=each.namespace)
-        if (await attempted(client, question)).outcome == Outcome.REFUSED:
+        if (await attempted(client, question)).outcome == AttemptOutcome.REFUSED:
             raise InputError(
                 f"you may not write the IsolationReport in {each.namespace!r}, which is for administrators:"
                 " leave out --report"
@@ -156,7 +156,9 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-async def _audited(client: Client, subject: Subject, *, image: str, ran: Image | str | None, writes: bool) -> Audit:
+async def _audited(
+    client: Client, subject: AuditSubject, *, image: str, ran: ProbeImage | str | None, writes: bool
+) -> Audit:
     """Audit one namespace.
 
     Args:
@@ -169,10 +171,11 @@ async def _audited(client: Client, subject: Subject, *, image: str, ran: Image |
     Raises:
         InputError: No user was named, and the attempts would be made as an administrator.
     """
-    from tenantry.audit import probing, report, runner
+    from tenantry.audit import report, runner
     from tenantry.audit.catalog import CHECKS
     from tenantry.audit.gather import gather
-    from tenantry.audit.stage import Image
+    from tenantry.audit.probe import run as probing
+    from tenantry.audit.probe.objects import ProbeImage
     from tenantry.kube.client import Client
 
     connection = client.connection
@@ -187,7 +190,7 @@ async def _audited(client: Client, subject: Subject, *, image: str, ran: Image |
         )
         findings = None
         if ran is not None:
-            if isinstance(ran, Image) and place.real_nodes:
+            if isinstance(ran, ProbeImage) and place.real_nodes:
                 output.talk(f"running pods in {subject.namespace!r} and beside it, for about half a minute")
             findings = await probing.probe(client, person, place, ran)
         done = await runner.audit(person, place, CHECKS, findings)
@@ -197,26 +200,26 @@ async def _audited(client: Client, subject: Subject, *, image: str, ran: Image |
     return done
 
 
-async def _probe_image(target: Target, named: str) -> Image | str:
+async def _probe_image(target: Target, named: str) -> ProbeImage | str:
     """Return what pods run that an audit makes, or why there is nothing that they could run.
 
     Raises:
         LocalError: It cannot be made for a local cluster.
     """
-    from tenantry.audit.stage import Image
+    from tenantry.audit.probe.objects import ProbeImage
     from tenantry.audit.verdict import NO_IMAGE
     from tenantry.local.cluster import LocalCluster
     from tenantry.local.progress import StreamProgress
     from tenantry.local.real import probe
 
     if named:
-        return Image(reference=named)
+        return ProbeImage(reference=named)
     cluster = LocalCluster(target.local_name) if target.local_name else None
     if cluster is None or cluster.spec().real is None:
         return NO_IMAGE
     progress = StreamProgress()
     try:
-        return Image(reference=await probe.provide(cluster, progress), is_there=True)
+        return ProbeImage(reference=await probe.provide(cluster, progress), is_there=True)
     finally:
         progress.clear()
 
@@ -232,7 +235,7 @@ def _groups(user: str, groups: Sequence[str]) -> tuple[str, ...]:
 # -- who ------------------------------------------------------------------------------------------
 
 
-async def _subjects(client: Client, tenant: str, namespace: str) -> list[Subject]:
+async def _subjects(client: Client, tenant: str, namespace: str) -> list[AuditSubject]:
     """Return whom to audit.
 
     Raises:
@@ -251,34 +254,34 @@ async def _subjects(client: Client, tenant: str, namespace: str) -> list[Subject
         return [await _of_namespace(client, tenant, namespace)]
     except Forbidden:
         # An owner audits itself: it may read neither its Tenant nor, perhaps, the namespace's labels.
-        return [Subject(namespace=namespace or tenant, tenant=tenant, user="")]
+        return [AuditSubject(namespace=namespace or tenant, tenant=tenant, user="")]
 
 
-def _owner_of(tenant: Tenant) -> Subject:
+def _owner_of(tenant: Tenant) -> AuditSubject:
     name, owner = tenant.metadata.name, tenant.spec.owners[0]
     return _as_owner(name, name, owner.kind, owner.name, owner.namespace)
 
 
-def _as_owner(tenant: str, namespace: str, kind: str, name: str, of_account: str) -> Subject:
+def _as_owner(tenant: str, namespace: str, kind: str, name: str, of_account: str) -> AuditSubject:
     if kind == OwnerKind.GROUP:
-        return Subject(namespace=namespace, tenant=tenant, user=MEMBER, groups=(name,))
+        return AuditSubject(namespace=namespace, tenant=tenant, user=MEMBER, groups=(name,))
     user = f"system:serviceaccount:{of_account}:{name}" if kind == OwnerKind.SERVICE_ACCOUNT else name
-    return Subject(namespace=namespace, tenant=tenant, user=user)
+    return AuditSubject(namespace=namespace, tenant=tenant, user=user)
 
 
-async def _of_namespace(client: Client, tenant: str, namespace: str) -> Subject:
+async def _of_namespace(client: Client, tenant: str, namespace: str) -> AuditSubject:
     labels = (await client.get(Namespace, namespace)).metadata.labels
     found = labels.get(marks.TENANT, "")
     if tenant and found != tenant:
         raise InputError(f"the namespace {namespace!r} is not of the tenant {tenant!r}")
     if not found:
-        return Subject(namespace=namespace, tenant="", user="")
+        return AuditSubject(namespace=namespace, tenant="", user="")
     try:
         subjects = (await client.get(RoleBinding, marks.OWNER_ROLE, namespace)).subjects
     except NotFound:
         subjects = ()
     if not subjects:
-        return Subject(namespace=namespace, tenant=found, user="")
+        return AuditSubject(namespace=namespace, tenant=found, user="")
     first = subjects[0]
     of_account = first.namespace if isinstance(first.namespace, str) else ""
     return _as_owner(found, namespace, first.kind, first.name, of_account)
@@ -316,7 +319,7 @@ def lines(audit: Audit) -> list[Part]:
     ]
 
 
-def _details(result: Result) -> list[Part]:
+def _details(result: CheckResult) -> list[Part]:
     if result.verdict == "Passed":
         return []
     head = _colored(result.verdict).append(output.styled(f" {result.id} {result.title}: {result.message}"))

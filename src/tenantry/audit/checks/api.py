@@ -1,4 +1,4 @@
-"""Checks of the API: what is others' or the cluster's, and the ways to become somebody else. Pure."""
+"""Checks of the API: objects of others and of the cluster, and the ways to get another user's rights. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,19 @@ from tenantry.api import marks
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.wording import shortened
 from tenantry.audit import kinds
-from tenantry.audit.attempts import create, delete, get, list_, may, review, rows
-from tenantry.audit.check import Alone, Answer, Area, Attempt, Attempts, Check, Missing, Nothing, Severity
-from tenantry.audit.place import Foreign, Place
+from tenantry.audit.attempts import create, create_and_delete, delete, get, list_, may, review, rows
+from tenantry.audit.check import (
+    Attempt,
+    AttemptResponse,
+    AttemptsOf,
+    AuditCheck,
+    NotApplicable,
+    Severity,
+    WhenNotFound,
+    WithoutTenantry,
+)
+from tenantry.audit.checks.table import check
+from tenantry.audit.context import AuditContext, OtherNamespace
 
 Json = dict[str, Any]
 
@@ -23,10 +33,7 @@ ADMISSION_KINDS = (
     kinds.MUTATING_POLICIES,
     kinds.MUTATING_BINDINGS,
 )
-ADMINISTRATOR = "000"
-"""The number of the check without which no other is made."""
-
-READ_CLUSTER_WIDE = (
+CLUSTER_KINDS = (
     kinds.NODES,
     kinds.VOLUMES,
     kinds.CLUSTER_ROLES,
@@ -37,7 +44,7 @@ READ_CLUSTER_WIDE = (
     kinds.FLOW_SCHEMAS,
     *ADMISSION_KINDS,
 )
-READ_OF_OTHERS = (
+NAMESPACED_KINDS = (
     kinds.PODS,
     kinds.SERVICES,
     kinds.CONFIG_MAPS,
@@ -49,46 +56,41 @@ READ_OF_OTHERS = (
     kinds.ROLES,
     RoleBinding.resource,
 )
+CLASSES = (kinds.PRIORITY_CLASSES, kinds.RUNTIME_CLASSES, kinds.INGRESS_CLASSES, kinds.STORAGE_CLASSES)
 EVERYTHING: Json = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
-MASTERS: Json = {"apiGroup": kinds.RBAC, "kind": "ClusterRole", "name": "cluster-admin"}
+CLUSTER_ADMIN: Json = {"apiGroup": kinds.RBAC, "kind": "ClusterRole", "name": "cluster-admin"}
+KUBERNETES_LEVELS = frozenset(
+    {"exempt", "system", "leader-election", "node-high", "workload-high", "workload-low", "global-default"}
+)
 FOR_ALL = frozenset({"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews", "tenantrequests"})
-"""What everybody who is authenticated may use: Kubernetes' default roles, and asking for a tenant."""
+"""Kinds on which every authenticated user has rights: Kubernetes' default roles, and requests for a tenant."""
 
 
 FOR_ALL_IN_TENANTRY = frozenset({"tenancyrules"})
-"""What everybody may read in Tenantry's namespace."""
+"""Kinds that every user may read in Tenantry's namespace."""
 
 
-def of_others(make: Any) -> Attempts:  # noqa: ANN401 - a function of a namespace to attempts
+def in_each_other(make: Callable[[AuditContext, OtherNamespace], list[Attempt]]) -> AttemptsOf:
     """Return the attempts made in each namespace of others."""
-
-    def attempts(place: Place) -> list[Attempt]:
-        return [attempt for other in place.others for attempt in make(place, other)]
-
-    return attempts
+    return lambda context: [attempt for other in context.others for attempt in make(context, other)]
 
 
-def _secrets(_: Place, other: Foreign) -> list[Attempt]:
+def _secrets(_: AuditContext, other: OtherNamespace) -> list[Attempt]:
     return [list_(kinds.SECRETS, other.name), get(f"/api/v1/namespaces/{other.name}/secrets/tenantry-audit")]
 
 
-def _reads(_: Place, other: Foreign) -> list[Attempt]:
-    return [list_(resource, other.name) for resource in READ_OF_OTHERS]
-
-
-def _writes(place: Place, other: Foreign) -> list[Attempt]:
-    binding = {**named(place), "roleRef": MASTERS, "subjects": [user(place)]}
+def _writes(context: AuditContext, other: OtherNamespace) -> list[Attempt]:
     return [
-        create(kinds.CONFIG_MAPS, named(place), other.name),
-        create(RoleBinding.resource, binding, other.name),
-        create(kinds.LEASES, named(place), other.name),
-        delete(kinds.SECRETS, place.name, other.name),
+        create(kinds.CONFIG_MAPS, named(context), other.name),
+        create(RoleBinding.resource, _binding(context), other.name),
+        create(kinds.LEASES, named(context), other.name),
+        delete(kinds.SECRETS, context.name, other.name),
     ]
 
 
-def _inside(place: Place, other: Foreign) -> list[Attempt]:
-    pod = f"/api/v1/namespaces/{other.name}/pods/{place.name}"
-    service = f"/api/v1/namespaces/{other.name}/services/{place.name}"
+def _inside(context: AuditContext, other: OtherNamespace) -> list[Attempt]:
+    pod = f"/api/v1/namespaces/{other.name}/pods/{context.name}"
+    service = f"/api/v1/namespaces/{other.name}/services/{context.name}"
     return [
         get(f"{pod}/log"),
         get(f"{pod}/exec?command=true&stdout=true"),
@@ -96,73 +98,69 @@ def _inside(place: Place, other: Foreign) -> list[Attempt]:
         get(f"{pod}/portforward?ports=80"),
         get(f"{pod}/proxy/"),
         get(f"{service}/proxy/"),
-        # Clients ask for these with POST, too, which makes a right of its own of it; trying would open a shell.
+        # POST is a right of its own for these. It would open a shell, so only the right is asked.
         *(may("create", "pods", namespace=other.name, subresource=each) for each in ("exec", "attach", "portforward")),
         may("patch", "pods", namespace=other.name, subresource="ephemeralcontainers"),
     ]
 
 
-def _tokens(_: Place, other: Foreign) -> list[Attempt]:
-    return [may("create", "serviceaccounts", namespace=other.name, subresource="token")]
-
-
-def _rights(_: Place, other: Foreign) -> list[Attempt]:
-    told = f"list one's own rights in {other.name!r}"
+def _rights(_: AuditContext, other: OtherNamespace) -> list[Attempt]:
     known = FOR_ALL | FOR_ALL_IN_TENANTRY if other.name == marks.SYSTEM_NAMESPACE else FOR_ALL
-    judge: Callable[[Answer], str] = lambda answer: surplus(answer, known)  # noqa: E731 - with its type
-    return [review("SelfSubjectRulesReview", {"namespace": other.name}, told, judge)]
+    judge: Callable[[AttemptResponse], str] = lambda answer: surplus(answer, known)  # noqa: E731 - with its type
+    what = f"list one's own rights in {other.name!r}"
+    return [review("SelfSubjectRulesReview", {"namespace": other.name}, what, judge)]
 
 
-def surplus(answer: Answer, known: frozenset[str] = FOR_ALL) -> str:
-    """Return the rights, out of a SelfSubjectRulesReview, that not everybody has.
+def surplus(answer: AttemptResponse, known: frozenset[str] = FOR_ALL) -> str:
+    """Return the rights in a SelfSubjectRulesReview that not every user has.
 
     Args:
         answer: The review.
-        known: The kinds on which everybody has some.
+        known: The kinds on which every user has rights.
     """
     found = [
         f"{'/'.join(rule.get('verbs', []))} {'/'.join(rule.get('resources', []))}"
         for rule in rows(answer.body, "status", "resourceRules")
         if not set(rule.get("resources", [])) <= known
     ]
-    return f"may {shortened(found)}" if found else ""
+    return f"may {shortened(found, in_order=True)}" if found else ""
 
 
-def named(place: Place, **metadata: object) -> Json:
-    """Return the metadata of an object that is tried."""
-    return {"metadata": {"name": place.name, **metadata}}
+def named(context: AuditContext, **metadata: object) -> Json:
+    """Return the metadata of an object that an attempt creates."""
+    return {"metadata": {"name": context.name, **metadata}}
 
 
-def user(place: Place) -> Json:
-    """Return the tenant's user as a binding names it."""
-    return {"kind": "User", "apiGroup": kinds.RBAC, "name": place.user}
+def _binding(context: AuditContext, role: Json = CLUSTER_ADMIN) -> Json:
+    """Return a binding of the tenant's user to a role."""
+    user = {"kind": "User", "apiGroup": kinds.RBAC, "name": context.user}
+    return {**named(context), "roleRef": role, "subjects": [user]}
 
 
-def _cluster_roles(place: Place) -> list[Attempt]:
+def _cluster_roles(context: AuditContext) -> list[Attempt]:
     return [
-        create(kinds.CLUSTER_ROLES, {**named(place), "rules": [EVERYTHING]}),
-        create(kinds.CLUSTER_ROLE_BINDINGS, {**named(place), "roleRef": MASTERS, "subjects": [user(place)]}),
-        delete(kinds.CLUSTER_ROLE_BINDINGS, place.name),
+        create(kinds.CLUSTER_ROLES, {**named(context), "rules": [EVERYTHING]}),
+        create(kinds.CLUSTER_ROLE_BINDINGS, _binding(context)),
+        delete(kinds.CLUSTER_ROLE_BINDINGS, context.name),
     ]
 
 
-def _escalation(place: Place) -> list[Attempt]:
-    binding = {**named(place), "roleRef": MASTERS, "subjects": [user(place)]}
+def _escalation(context: AuditContext) -> list[Attempt]:
     return [
-        create(kinds.ROLES, {**named(place), "rules": [EVERYTHING]}, place.namespace, what="with every right"),
-        create(RoleBinding.resource, binding, place.namespace, what="to cluster-admin"),
-        may("escalate", "roles", group=kinds.RBAC, namespace=place.namespace),
+        create(kinds.ROLES, {**named(context), "rules": [EVERYTHING]}, context.namespace, what="with every right"),
+        create(RoleBinding.resource, _binding(context), context.namespace, what="to cluster-admin"),
+        may("escalate", "roles", group=kinds.RBAC, namespace=context.namespace),
         may("bind", "clusterroles", group=kinds.RBAC),
     ]
 
 
-def _impersonation(place: Place) -> list[Attempt]:
+def _impersonation(context: AuditContext) -> list[Attempt]:
     found = [may("impersonate", resource) for resource in ("users", "groups", "serviceaccounts")]
     found.append(may("impersonate", "userextras", group="authentication.k8s.io", subresource="scopes"))
-    return [*found, *(may("impersonate", "serviceaccounts", namespace=other.name) for other in place.others)]
+    return [*found, *(may("impersonate", "serviceaccounts", namespace=other.name) for other in context.others)]
 
 
-def _certificates(_: Place) -> list[Attempt]:
+def _certificates(_: AuditContext) -> list[Attempt]:
     requests, signers = kinds.SIGNING_REQUESTS.plural, "signers"
     return [
         may("create", requests, group=kinds.CERTIFICATES),
@@ -173,294 +171,226 @@ def _certificates(_: Place) -> list[Attempt]:
     ]
 
 
-def _admission(place: Place) -> list[Attempt]:
-    return [
-        attempt
-        for resource in ADMISSION_KINDS
-        for attempt in (create(resource, named(place)), delete(resource, place.name))
-    ]
-
-
-def _definitions(place: Place) -> list[Attempt]:
-    return [
-        create(kinds.CRDS, named(place)),
-        delete(kinds.CRDS, place.name),
-        create(kinds.API_SERVICES, named(place)),
-        delete(kinds.API_SERVICES, place.name),
-    ]
-
-
-def _classes(place: Place) -> list[Attempt]:
-    found = (kinds.PRIORITY_CLASSES, kinds.RUNTIME_CLASSES, kinds.INGRESS_CLASSES, kinds.STORAGE_CLASSES)
-    return [attempt for each in found for attempt in (create(each, named(place)), delete(each, place.name))]
-
-
-def _queues(place: Place) -> list[Attempt]:
-    found = (kinds.FLOW_SCHEMAS, kinds.LEVELS)
-    return [attempt for each in found for attempt in (create(each, named(place)), delete(each, place.name))]
-
-
-def _insides(_: Place) -> list[Attempt]:
+def _internals(_: AuditContext) -> list[Attempt]:
     paths = ("/metrics", "/logs/", "/debug/pprof/", "/debug/api_priority_and_fairness/dump_requests", "/configz")
-    found = [get(path, missing=Missing.SKIPPED) for path in paths]
-    return [*found, get("/apis/metrics.k8s.io/v1beta1/nodes", missing=Missing.SKIPPED)]
+    metrics = "/apis/metrics.k8s.io/v1beta1/nodes"
+    return [get(path, missing=WhenNotFound.SKIPPED) for path in (*paths, metrics)]
 
 
-def _across(_: Place) -> list[Attempt]:
-    return [list_(resource) for resource in (kinds.SECRETS, *READ_OF_OTHERS)]
-
-
-def _namespaces(place: Place) -> list[Attempt]:
-    return [create(Namespace.resource, named(place)), delete(Namespace.resource, place.name)]
-
-
-def _level(place: Place) -> list[Attempt] | Nothing:
-    levels = place.levels
+def _level(context: AuditContext) -> list[Attempt] | NotApplicable:
+    levels = context.levels
     if levels is None:
-        return Nothing("whoever asked may not read PriorityLevelConfigurations")
+        return NotApplicable("the administrator may not read PriorityLevelConfigurations")
 
-    def judge(answer: Answer) -> str:
+    def judge(answer: AttemptResponse) -> str:
         level = levels.get(answer.headers.get("x-kubernetes-pf-prioritylevel-uid", ""), "")
-        own = {"exempt", "system", "leader-election", "node-high", "workload-high", "workload-low", "global-default"}
-        return f"requests are served in Kubernetes' level {level!r}, beside the cluster's own" if level in own else ""
+        is_shared = level in KUBERNETES_LEVELS
+        return f"Kubernetes' level {level!r} serves the requests, beside the cluster's own" if is_shared else ""
 
-    return [
-        get(f"/api/v1/namespaces/{place.namespace}/configmaps?limit=1", "read, and look where it queued", judge=judge)
-    ]
+    path = f"/api/v1/namespaces/{context.namespace}/configmaps?limit=1"
+    return [get(path, "read, and see which priority level serves the request", judge=judge)]
 
 
-def _self_service(place: Place) -> list[Attempt]:
-    view = {**MASTERS, "name": "view"}
+def _self_service(context: AuditContext) -> list[Attempt]:
     role = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
     return [
-        create(RoleBinding.resource, {**named(place), "roleRef": view, "subjects": [user(place)]}, place.namespace),
-        create(kinds.ROLES, {**named(place), "rules": [role]}, place.namespace),
+        create(RoleBinding.resource, _binding(context, {**CLUSTER_ADMIN, "name": "view"}), context.namespace),
+        create(kinds.ROLES, {**named(context), "rules": [role]}, context.namespace),
     ]
 
 
-RBAC_FIX = (
-    "Take the right from the roles that give it to this user: `kubectl get clusterrolebindings,rolebindings -A -o wide`"
-    " shows them."
-)
-
-
-def of_rights(  # noqa: PLR0917 - a row of a table
-    id_: str,
-    title: str,
-    severity: Severity,
-    tries: str,
-    proves: str,
-    attempts: Attempts,
-    *,
-    area: Area = Area.API,
-    group: str = "API",
-    **more: Any,  # noqa: ANN401
-) -> Check:
-    """Return a check of what a tenant may do, by default mended by taking a right away."""
-    facts: Json = {"fix": RBAC_FIX, **more}
-    return Check(
-        id=f"TNT-{group}-{id_}",
-        title=title,
-        area=area,
-        severity=severity,
-        tries=tries,
-        proves=proves,
-        attempts=attempts,
-        **facts,
-    )
-
-
-CHECKS: Sequence[Check] = (
-    of_rights(
-        ADMINISTRATOR,
-        "Is no administrator",
+CHECKS: Sequence[AuditCheck] = (
+    check(
+        "API-000",
+        "Is not an administrator",
         Severity.CRITICAL,
-        "Asks whether it may do everything. Where it may, nothing else is tried.",
-        "The rules of tenants hold for the tenant at all.",
+        "Asks whether the user may do everything. If so, no other check runs.",
+        "The rules for tenants apply to the tenant at all.",
         lambda _: [may("*", "*", group="*")],
     ),
-    of_rights(
-        "001",
-        "Secrets of others",
+    check(
+        "API-001",
+        "Cannot read other tenants' Secrets",
         Severity.CRITICAL,
         "Lists and reads Secrets in namespaces of others.",
-        "Nobody's credentials are the tenant's.",
-        of_others(_secrets),
+        "The tenant does not get the credentials of others.",
+        in_each_other(_secrets),
         benchmark="block_other_tenant_resources",
     ),
-    of_rights(
-        "002",
-        "Objects of others",
+    check(
+        "API-002",
+        "Cannot list other tenants' objects",
         Severity.HIGH,
         "Lists pods, services, events, roles and more in namespaces of others.",
-        "What others run is not seen.",
-        of_others(_reads),
+        "The tenant does not see what others run.",
+        in_each_other(lambda _, other: [list_(resource, other.name) for resource in NAMESPACED_KINDS]),
         benchmark="block_other_tenant_resources",
     ),
-    of_rights(
-        "003",
-        "Lists over all namespaces",
+    check(
+        "API-003",
+        "Cannot list objects of all namespaces",
         Severity.HIGH,
-        "Lists Secrets, pods, events and more of the whole cluster at once.",
-        "No list goes over the tenant's own namespaces.",
-        _across,
+        "Lists Secrets, pods, events and more of the whole cluster.",
+        "Lists return objects of the tenant's own namespaces only.",
+        lambda _: [list_(resource) for resource in (kinds.SECRETS, *NAMESPACED_KINDS)],
         benchmark="block_other_tenant_resources",
     ),
-    of_rights(
-        "004",
-        "Writes into namespaces of others",
+    check(
+        "API-004",
+        "Cannot write in namespaces of others",
         Severity.CRITICAL,
         "Creates ConfigMaps, Leases and RoleBindings there, and deletes Secrets (dry runs).",
-        "Nothing of others is changed.",
-        of_others(_writes),
+        "The tenant does not change objects of others.",
+        in_each_other(_writes),
         benchmark="block_other_tenant_resources",
     ),
-    of_rights(
-        "005",
-        "Into pods of others",
+    check(
+        "API-005",
+        "Cannot get into pods of others",
         Severity.CRITICAL,
-        "Asks for logs, exec, attach, port-forward and proxy of pods and Services of others, none of which is there.",
-        "The API server is no way into others' containers.",
-        of_others(_inside),
+        "Requests logs, exec, attach, port-forward and proxy of pods and Services that do not exist in namespaces of"
+        " others.",
+        "The API server does not let the tenant into containers of others.",
+        in_each_other(_inside),
     ),
-    of_rights(
-        "006",
-        "Rights in namespaces of others",
+    check(
+        "API-006",
+        "Has no rights in namespaces of others",
         Severity.HIGH,
-        "Asks the API server for a list of its own rights in each of them.",
-        "No rule of any role, on whatever kind, reaches there.",
-        of_others(_rights),
+        "Asks the API server for the list of the user's rights in each of them.",
+        "No rule of any role, for any kind, applies there.",
+        in_each_other(_rights),
         benchmark="block_multitenant_resources",
     ),
-    of_rights(
-        "007",
-        "Cluster-scoped objects are read",
+    check(
+        "API-007",
+        "Cannot read cluster-scoped objects",
         Severity.MEDIUM,
         "Lists nodes, PersistentVolumes, ClusterRoles, CRDs, webhooks, policies and more.",
-        "The cluster's insides and other tenants' marks in them are not seen.",
-        lambda _: [list_(resource) for resource in READ_CLUSTER_WIDE],
+        "The tenant does not see the cluster's configuration, nor other tenants' names in it.",
+        lambda _: [list_(resource) for resource in CLUSTER_KINDS],
         benchmark="block_access_to_cluster_resources",
     ),
-    of_rights(
-        "008",
-        "List of namespaces",
+    check(
+        "API-008",
+        "Cannot list namespaces",
         Severity.MEDIUM,
         "Lists all namespaces.",
-        "The names of other tenants are not told.",
+        "The tenant does not learn the names of other tenants.",
         lambda _: [list_(Namespace.resource)],
         benchmark="block_access_to_cluster_resources",
     ),
-    of_rights(
-        "009",
-        "Makes and deletes namespaces",
+    check(
+        "API-009",
+        "Cannot create or delete namespaces",
         Severity.HIGH,
         "Creates a namespace, and deletes one (dry runs).",
-        "There is no namespace outside the tenant's tree, its quota and its rules.",
-        _namespaces,
+        "The tenant has no namespace outside its tree, its quota and its rules.",
+        lambda context: create_and_delete(context, Namespace.resource),
         benchmark="block_access_to_cluster_resources",
     ),
-    of_rights(
-        "010",
-        "Rights in the whole cluster",
+    check(
+        "API-010",
+        "Cannot grant rights in the whole cluster",
         Severity.CRITICAL,
         "Creates a ClusterRole with every right and a ClusterRoleBinding to cluster-admin (dry runs).",
         "The tenant does not make itself an administrator.",
         _cluster_roles,
         benchmark="block_access_to_cluster_resources",
     ),
-    of_rights(
-        "011",
-        "Escalation inside its namespace",
+    check(
+        "API-011",
+        "Cannot grant itself more rights in its namespace",
         Severity.CRITICAL,
         "Creates a Role with every right, binds cluster-admin (dry runs), and asks for the verbs escalate and bind.",
-        "Nobody gives more than they have.",
+        "Users grant only rights that they have.",
         _escalation,
         benchmark="block_role_privilege_escalation",
     ),
-    of_rights(
-        "012",
-        "Impersonation",
+    check(
+        "API-012",
+        "Cannot impersonate other users",
         Severity.CRITICAL,
-        "Asks whether it may impersonate users, groups and service accounts.",
-        "The tenant does not act as somebody else.",
+        "Asks whether the user may impersonate users, groups and service accounts.",
+        "The tenant does not act as another user.",
         _impersonation,
     ),
-    of_rights(
-        "013",
-        "Tokens of service accounts of others",
+    check(
+        "API-013",
+        "Cannot get tokens of other service accounts",
         Severity.CRITICAL,
-        "Asks whether it may make tokens in namespaces of others.",
-        "The tenant does not become a controller of the cluster.",
-        of_others(_tokens),
+        "Asks whether the user may create tokens in namespaces of others.",
+        "The tenant does not act as a controller of the cluster.",
+        in_each_other(lambda _, other: [may("create", "serviceaccounts", namespace=other.name, subresource="token")]),
     ),
-    of_rights(
-        "014",
-        "Certificates",
+    check(
+        "API-014",
+        "Cannot request, approve or sign certificates",
         Severity.CRITICAL,
-        "Asks whether it may request certificates, approve or sign them.",
-        "The tenant does not get itself another name.",
+        "Asks whether the user may create, approve or sign CertificateSigningRequests.",
+        "The tenant does not get a certificate for another name.",
         _certificates,
     ),
-    of_rights(
-        "015",
-        "Webhooks and admission policies",
+    check(
+        "API-015",
+        "Cannot change webhooks and admission policies",
         Severity.CRITICAL,
         "Creates and deletes each kind of webhook and admission policy (dry runs).",
-        "The tenant neither reads others' requests nor lifts its own guards.",
-        _admission,
+        "The tenant neither reads requests of others nor removes the policies that apply to it.",
+        lambda context: create_and_delete(context, *ADMISSION_KINDS),
     ),
-    of_rights(
-        "016",
-        "Kinds of the API",
+    check(
+        "API-016",
+        "Cannot change the kinds of the API",
         Severity.HIGH,
         "Creates and deletes CustomResourceDefinitions and APIServices (dry runs).",
-        "The API of others is not changed.",
-        _definitions,
+        "The tenant does not change the API that others use.",
+        lambda context: create_and_delete(context, kinds.CRDS, kinds.API_SERVICES),
     ),
-    of_rights(
-        "017",
-        "Classes of the cluster",
+    check(
+        "API-017",
+        "Cannot change classes of the cluster",
         Severity.HIGH,
         "Creates and deletes PriorityClasses, RuntimeClasses, IngressClasses and StorageClasses (dry runs).",
-        "What all tenants name is the administrators'.",
-        _classes,
+        "Only administrators define the classes that all tenants use.",
+        lambda context: create_and_delete(context, *CLASSES),
     ),
-    of_rights(
-        "018",
-        "Queues of the API server",
+    check(
+        "API-018",
+        "Cannot change the queues of the API server",
         Severity.HIGH,
         "Creates and deletes FlowSchemas and PriorityLevelConfigurations (dry runs).",
-        "The tenant does not put itself first.",
-        _queues,
+        "The tenant does not move its requests ahead of others.",
+        lambda context: create_and_delete(context, kinds.FLOW_SCHEMAS, kinds.LEVELS),
     ),
-    of_rights(
-        "019",
-        "Fair share of the API server",
+    check(
+        "API-019",
+        "Has only a fair share of the API server",
         Severity.MEDIUM,
-        "Reads something, and looks in which priority level the request was served.",
-        "A flood of the tenant's requests does not hold the cluster's own.",
+        "Sends a read, and checks which priority level serves it.",
+        "A flood of the tenant's requests does not delay the cluster's own.",
         _level,
-        fix="Install Tenantry's FlowSchemas (`tenantry install`), or name the tenant in none that trusts it.",
-        alone=Alone.DEPENDS,
+        fix="Install Tenantry's FlowSchemas (`tenantry install`), and name the tenant in no FlowSchema before them.",
+        alone=WithoutTenantry.DEPENDS,
     ),
-    of_rights(
-        "020",
-        "The API server's insides",
+    check(
+        "API-020",
+        "Cannot read internals of the API server",
         Severity.MEDIUM,
         "Reads /metrics, /logs, /debug and the metrics of nodes.",
-        "Names and loads of others are not told by measurements.",
-        _insides,
+        "Metrics do not show names and loads of others.",
+        _internals,
     ),
-    of_rights(
-        "021",
-        "Gives rights to its own people",
+    check(
+        "API-021",
+        "Can grant rights to its own users",
         Severity.LOW,
         "Creates a Role and a RoleBinding to view in its own namespace (dry runs); this must be allowed.",
-        "The tenant manages its own people without an administrator.",
+        "The tenant manages its own users without an administrator.",
         _self_service,
         fix=f"Bind an owner to the ClusterRole {marks.OWNER_ROLE!r}, or admin, in the namespace.",
         allowed=True,
-        alone=Alone.DEPENDS,
+        alone=WithoutTenantry.DEPENDS,
         benchmark="create_role_bindings",
     ),
 )

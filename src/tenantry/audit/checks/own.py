@@ -1,9 +1,8 @@
-"""Checks of Tenantry's own objects and marks."""
+"""Checks of Tenantry's own objects, labels and annotations. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -19,18 +18,27 @@ from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.audit import kinds
 from tenantry.audit.attempts import DRY_RUN, create, delete, get, list_, may, patch
-from tenantry.audit.check import MERGE_PATCH, Alone, Area, Attempt, Check, Nothing, Seen, Severity
-from tenantry.audit.checks.api import named, of_others, of_rights
-from tenantry.audit.place import Foreign, Place
+from tenantry.audit.check import (
+    MERGE_PATCH,
+    Attempt,
+    AuditCheck,
+    NotApplicable,
+    Observation,
+    Severity,
+    WithoutTenantry,
+)
+from tenantry.audit.checks.api import in_each_other, named
+from tenantry.audit.checks.table import check
+from tenantry.audit.context import AuditContext, OtherNamespace
 from tenantry.kube import wire
 
 Json = dict[str, Any]
 
-NOT_HERE = "the cluster does not have Tenantry's kinds"
-INSTALL = "Put Tenantry's policies back: `tenantry install`."
+NOT_INSTALLED = "the cluster does not have Tenantry's kinds"
+INSTALL = "Restore Tenantry's policies: `tenantry install`."
 
 
-def _marks(place: Place) -> list[Attempt]:
+def _namespace_labels(context: AuditContext) -> list[Attempt]:
     changes: list[Json] = [
         {"metadata": {"labels": {marks.TENANT_UID: "x"}}},
         {"metadata": {"labels": {marks.TENANT_UID: None}}},
@@ -39,33 +47,29 @@ def _marks(place: Place) -> list[Attempt]:
         {"metadata": {"annotations": {marks.CIDRS: "0.0.0.0/0"}}},
         {"metadata": {"labels": {"audit": "x"}}},
     ]
-    found = [patch(Namespace.resource, place.namespace, change) for change in changes]
-    found += [patch(Namespace.resource, place.namespace, changes[0], subresource="status")]
-    return [*found, may("update", "namespaces", namespace=place.namespace, subresource="finalize")]
+    found = [patch(Namespace.resource, context.namespace, change) for change in changes]
+    found += [patch(Namespace.resource, context.namespace, changes[0], subresource="status")]
+    return [*found, may("update", "namespaces", namespace=context.namespace, subresource="finalize")]
 
 
-def _marked(place: Place) -> list[Attempt]:
+def _object_labels(context: AuditContext) -> list[Attempt]:
     return [
-        create(kinds.CONFIG_MAPS, named(place, labels={key: "x"}), place.namespace, what=f"with the label {key}")
+        create(kinds.CONFIG_MAPS, named(context, labels={key: "x"}), context.namespace, what=f"with the label {key}")
         for key in (marks.INHERITED_FROM, marks.TENANT)
     ]
 
 
-def _honest(place: Place) -> Attempt:
-    return create(kinds.CONFIG_MAPS, named(place), place.namespace)
-
-
-def _made(place: Place) -> list[Attempt] | Nothing:
-    if place.made is None:
-        return Nothing("whoever asked may not read the namespace")
-    if not place.made:
-        return Nothing("Tenantry made nothing in this namespace")
+def _managed_objects(context: AuditContext) -> list[Attempt] | NotApplicable:
+    if context.made is None:
+        return NotApplicable("the administrator may not read the namespace")
+    if not context.made:
+        return NotApplicable("Tenantry created nothing in this namespace")
     return [
         attempt
-        for each in place.made
+        for each in context.made
         for attempt in (
             Attempt(
-                what=f"take Tenantry's label from {each.told} (dry run)",
+                what=f"remove Tenantry's label from {each.told} (dry run)",
                 method="PATCH",
                 path=each.path,
                 body={"metadata": {"labels": {marks.MANAGED_BY: "x"}}},
@@ -77,158 +81,152 @@ def _made(place: Place) -> list[Attempt] | Nothing:
     ]
 
 
-def _tenants(place: Place) -> list[Attempt]:
-    names = [name for name in (place.tenant, *place.other_tenants[:2]) if name] or [place.name]
+def _tenants(context: AuditContext) -> list[Attempt]:
+    names = [name for name in (context.tenant, *context.other_tenants[:2]) if name] or [context.name]
     found = [patch(Tenant.resource, name, {"spec": {"suspended": False, "quota": {"hard": {}}}}) for name in names]
     found += [delete(Tenant.resource, name) for name in names]
-    return [*found, create(Tenant.resource, {**named(place), "spec": {"owners": [{"kind": "User", "name": "x"}]}})]
+    return [*found, create(Tenant.resource, {**named(context), "spec": {"owners": [{"kind": "User", "name": "x"}]}})]
 
 
-def _read_tenants(place: Place) -> list[Attempt]:
-    found = [list_(Tenant.resource), list_(TenantResourceQuota.resource), list_(TenantRequest.resource)]
-    return [*found, *(get(wire.path(Tenant.resource, "", name)) for name in place.other_tenants[:3])]
+def _read_tenants(context: AuditContext) -> list[Attempt]:
+    found = [list_(kind.resource) for kind in (Tenant, TenantResourceQuota, TenantRequest)]
+    return [*found, *(get(wire.path(Tenant.resource, "", name)) for name in context.other_tenants[:3])]
 
 
-def _decisions(place: Place) -> list[Attempt]:
-    resource, name = TenantResourceQuota.resource, place.tenant or place.name
+def _decisions(context: AuditContext) -> list[Attempt]:
+    resource, name = TenantResourceQuota.resource, context.tenant or context.name
     return [
         patch(resource, name, {"spec": {"adjustments": []}}),
         patch(resource, name, {"status": {"hard": {}}}, subresource="status"),
         patch(TenancyDefaults.resource, "default", {"spec": {"rules": None}}),
         create(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": {}}),
-        patch(TenancyRules.resource, "tenantry", {"spec": {"enforce": None}}, place.namespace),
-        delete(TenancyRules.resource, "tenantry", place.namespace),
+        patch(TenancyRules.resource, "tenantry", {"spec": {"enforce": None}}, context.namespace),
+        delete(TenancyRules.resource, "tenantry", context.namespace),
         patch(Tenant.resource, name, {"status": {"namespace": "kube-system"}}, subresource="status"),
     ]
 
 
-def _subnamespaces(place: Place, other: Foreign) -> list[Attempt]:
-    value = {**named(place), "spec": {"mode": "Workspace", "inheritance": {"roleBindings": "Sync"}}}
+def _subnamespaces(context: AuditContext, other: OtherNamespace) -> list[Attempt]:
+    value = {**named(context), "spec": {"mode": "Workspace", "inheritance": {"roleBindings": "Sync"}}}
     return [
         list_(Subnamespace.resource, other.name),
         create(Subnamespace.resource, value, other.name),
-        delete(Subnamespace.resource, place.name, other.name),
+        delete(Subnamespace.resource, context.name, other.name),
     ]
 
 
-def _approvals(place: Place) -> list[Attempt]:
-    # Asked rather than tried: a request has to be there, and making one is not for an audit.
-    found = [
-        may("patch", kind.resource.plural, group=marks.GROUP, subresource="status")
-        for kind in (TenantRequest, ClusterRoleRequest)
-    ]
-    found += [may("approve", kind.resource.plural, group=marks.GROUP) for kind in (TenantRequest, ClusterRoleRequest)]
+def _approvals(context: AuditContext) -> list[Attempt]:
+    # An approval needs a request that exists, and an audit creates none: it asks for the right instead.
+    found: list[Attempt] = []
+    for plural in (TenantRequest.resource.plural, ClusterRoleRequest.resource.plural):
+        found.append(may("patch", plural, group=marks.GROUP, subresource="status"))
+        found.append(may("approve", plural, group=marks.GROUP))
     plural = RoleRequest.resource.plural
-    return [*found, *(may("approve", plural, group=marks.GROUP, namespace=other.name) for other in place.others)]
+    return [*found, *(may("approve", plural, group=marks.GROUP, namespace=other.name) for other in context.others)]
 
 
-def _administer(_: Place) -> list[Attempt]:
-    return [may("administer", "tenants", group=marks.GROUP)]
-
-
-def _reports(place: Place) -> list[Attempt]:
+def _reports(context: AuditContext) -> list[Attempt]:
+    resource, name, change = IsolationReport.resource, "latest", {"status": {"score": 100}}
     return [
-        patch(IsolationReport.resource, "latest", {"status": {"score": 100}}, place.namespace, subresource="status"),
-        delete(IsolationReport.resource, "latest", place.namespace),
+        patch(resource, name, change, context.namespace, subresource="status"),
+        delete(resource, name, context.namespace),
     ]
 
 
-def _where_installed(check: Check) -> Check:
-    def attempts(place: Place) -> Sequence[Attempt] | Nothing | Seen:
-        return check.attempts(place) if place.has_tenantry else Nothing(NOT_HERE)
+def _if_installed(row: AuditCheck) -> AuditCheck:
+    def attempts(context: AuditContext) -> Sequence[Attempt] | NotApplicable | Observation:
+        return row.attempts(context) if context.has_tenantry else NotApplicable(NOT_INSTALLED)
 
-    return replace(check, attempts=attempts)
+    return replace(row, attempts=attempts)
 
-
-_check = partial(of_rights, area=Area.TENANTRY, group="OWN")
 
 _ROWS = (
-    _check(
-        "001",
-        "Marks of its namespace",
+    check(
+        "OWN-001",
+        "Cannot change the labels of its namespace",
         Severity.CRITICAL,
-        "Changes and removes labels of its namespace, through its status too (dry runs).",
-        "The namespace stays the tenant's, under its policies.",
-        _marks,
+        "Changes and removes labels of its namespace, through its status, too (dry runs).",
+        "The namespace stays the tenant's, and its policies keep applying.",
+        _namespace_labels,
     ),
-    _check(
-        "002",
-        "Marks on its objects",
+    check(
+        "OWN-002",
+        "Cannot put Tenantry's labels on objects",
         Severity.MEDIUM,
-        "Creates ConfigMaps with Tenantry's marks (dry runs).",
-        "Nothing looks as if Tenantry had made or inherited it.",
-        _marked,
-        control=_honest,
+        "Creates ConfigMaps with Tenantry's labels (dry runs).",
+        "No object pretends that Tenantry created or copied it.",
+        _object_labels,
         fix=INSTALL,
-        alone=Alone.OPEN,
+        control=lambda context: create(kinds.CONFIG_MAPS, named(context), context.namespace),
+        alone=WithoutTenantry.OPEN,
     ),
-    _check(
-        "003",
-        "What Tenantry made",
+    check(
+        "OWN-003",
+        "Cannot change objects that Tenantry created",
         Severity.CRITICAL,
-        "Changes and deletes the quota, limits, network policies, rules and bindings that Tenantry made (dry runs).",
-        "The guards stay where they are.",
-        _made,
+        "Changes and deletes the quota, limits, network policies, rules and bindings that Tenantry created (dry runs).",
+        "The objects that isolate the tenant stay in place.",
+        _managed_objects,
         fix=INSTALL,
-        alone=Alone.DEPENDS,
+        alone=WithoutTenantry.DEPENDS,
     ),
-    _check(
-        "004",
-        "Tenants are written",
+    check(
+        "OWN-004",
+        "Cannot change Tenants",
         Severity.CRITICAL,
         "Changes, deletes and creates Tenants, its own and others' (dry runs).",
         "Isolation and quota are what the administrators decided.",
         _tenants,
     ),
-    _check(
-        "005",
-        "Tenants are read",
+    check(
+        "OWN-005",
+        "Cannot read other Tenants",
         Severity.MEDIUM,
         "Lists Tenants, their quotas and the requests for new ones, and reads those of others.",
-        "Who else is on the cluster is not told.",
+        "The tenant does not learn which other tenants the cluster has.",
         _read_tenants,
         benchmark="block_multitenant_resources",
     ),
-    _check(
-        "006",
-        "Decisions of administrators and of the operator",
+    check(
+        "OWN-006",
+        "Cannot change decisions of administrators or the operator",
         Severity.CRITICAL,
         "Changes the TenantResourceQuota, TenancyDefaults, TenancyRules and a Tenant's status (dry runs).",
-        "Rules and quotas are not lifted.",
+        "Rules and quotas stay in force.",
         _decisions,
     ),
-    _check(
-        "007",
-        "Subnamespaces of others",
+    check(
+        "OWN-007",
+        "Cannot use Subnamespaces of others",
         Severity.CRITICAL,
         "Lists, creates and deletes Subnamespaces in namespaces of others (dry runs).",
-        "Nobody else's tree is changed.",
-        of_others(_subnamespaces),
+        "The tenant does not change the trees of others.",
+        in_each_other(_subnamespaces),
     ),
-    _check(
-        "008",
-        "Approval of requests",
+    check(
+        "OWN-008",
+        "Cannot approve requests of others",
         Severity.CRITICAL,
-        "Asks whether it may approve TenantRequests, ClusterRoleRequests and RoleRequests of others.",
-        "Nobody approves what is not theirs to give.",
+        "Asks whether the user may approve TenantRequests, ClusterRoleRequests and RoleRequests of others.",
+        "Only users who may grant what a request asks for approve it.",
         _approvals,
     ),
-    _check(
-        "009",
-        "The verb administer",
+    check(
+        "OWN-009",
+        "Does not have the verb administer",
         Severity.CRITICAL,
-        "Asks whether it may administer tenants.",
-        "Tenantry's policies do not take the tenant for an administrator.",
-        _administer,
+        "Asks whether the user may administer tenants.",
+        "Tenantry's policies do not treat the tenant as an administrator.",
+        lambda _: [may("administer", "tenants", group=marks.GROUP)],
     ),
-    _check(
-        "010",
-        "Reports like this one",
+    check(
+        "OWN-010",
+        "Cannot change IsolationReports",
         Severity.LOW,
         "Changes and deletes the IsolationReport of its namespace (dry runs).",
-        "Reports say what was found.",
+        "Reports contain what the audit found.",
         _reports,
     ),
 )
 
-CHECKS: Sequence[Check] = tuple(_where_installed(row) for row in _ROWS)
+CHECKS: Sequence[AuditCheck] = tuple(_if_installed(row) for row in _ROWS)

@@ -1,4 +1,4 @@
-"""Checks that need pods that run: what a container of the tenant's reaches, and what it sees of its node. Pure.
+"""Checks that need running pods: what a container of the tenant reaches, and what it sees of its node. Pure.
 
 Source: capabilities(7); proc_pid_status(5); Kubernetes, "Pod Security Standards".
 """
@@ -8,31 +8,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tenantry.audit.check import Alone, Area, Attempts, Check, Nothing, Severity, Tried
+from tenantry.audit.check import AttemptResult, AuditCheck, NotApplicable, Severity, WithoutTenantry
 from tenantry.audit.checks.network import ISOLATED
 from tenantry.audit.checks.pods import BASELINE, RESTRICTED
-from tenantry.audit.findings import (
+from tenantry.audit.checks.table import check
+from tenantry.audit.context import AuditContext
+from tenantry.audit.probe.findings import (
     OWN,
     OWN_NAME,
-    Findings,
-    Inside,
-    Missed,
-    Probed,
-    Run,
+    ContainerView,
+    Derived,
+    ProbeCheck,
+    ProbeFailure,
+    ProbeFindings,
+    ProbeRun,
     answers,
     inwards,
     kernel,
     looks,
+    of_own,
     outwards,
     works,
 )
-from tenantry.audit.place import Place
-from tenantry.audit.verdict import Outcome, named
+from tenantry.audit.verdict import named
 
-NO_REQUEST: Attempts = lambda _: []  # noqa: E731 - pods try, and not requests
 SANDBOXED = "Set spec.isolation.runtime of the Tenant to Sandboxed."
-FILTERED = "0", "1"
-"""`Seccomp` of a process without a filter: none, or the strict mode, which no container is in."""
+RESTRICTED_OR_SANDBOXED = f"{RESTRICTED} Or {SANDBOXED[0].lower()}{SANDBOXED[1:]}"
+NO_FILTER = "0", "1"
+"""`Seccomp` of a process without a filter: none, or the strict mode, which no container uses."""
 
 CAPABILITIES = (
     *("CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP"),
@@ -42,7 +45,7 @@ CAPABILITIES = (
     *("MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG", "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ", "PERFMON", "BPF"),
     "CHECKPOINT_RESTORE",
 )
-"""By their numbers."""
+"""Capabilities in the order of their numbers."""
 
 USUAL = frozenset(
     {
@@ -50,7 +53,7 @@ USUAL = frozenset(
         *("SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"),
     }
 )
-"""What runtimes give to every container that does not say otherwise."""
+"""The capabilities that runtimes give to every container by default."""
 
 
 def capabilities(mask: str) -> list[str]:
@@ -60,100 +63,94 @@ def capabilities(mask: str) -> list[str]:
     return [*known, *(["others"] if bits >> len(CAPABILITIES) else [])]
 
 
-def _own_kernel(inside: Inside, place: Place, run: Run) -> str:
-    return kernel(inside, place.boot_ids, run.node)
+def _own_kernel(inside: ContainerView, context: AuditContext, run: ProbeRun) -> str:
+    return kernel(inside, context.boot_ids, run.node)
 
 
-def _more_capabilities(inside: Inside, place: Place, run: Run) -> str:
+def _more_capabilities(inside: ContainerView, context: AuditContext, run: ProbeRun) -> str:
     if not inside.cap_bnd:
-        return "the kernel does not say which"
+        return "the kernel does not list them"
     found = [name for name in capabilities(inside.cap_bnd) if name not in USUAL]
-    # Those of a sandbox's own kernel are no rights at the node.
-    return f"it may have {named(found)}" if found and not _own_kernel(inside, place, run) else ""
+    # Capabilities in a sandbox apply to the sandbox's own kernel.
+    return f"it may have {named(found)}" if found and not _own_kernel(inside, context, run) else ""
 
 
-def _forged(inside: Inside, _: Place, __: Run) -> str:
+def _forged(inside: ContainerView, _: AuditContext, __: ProbeRun) -> str:
     return f"it opens sockets of the kind {', '.join(inside.raw)}" if inside.raw else ""
 
 
-def _root(inside: Inside, _: Place, __: Run) -> str:
+def _root(inside: ContainerView, _: AuditContext, __: ProbeRun) -> str:
     return "it runs as root" if inside.uid == 0 else ""
 
 
-def _unfiltered(inside: Inside, place: Place, run: Run) -> str:
-    if inside.seccomp not in FILTERED or _own_kernel(inside, place, run):
+def _unfiltered(inside: ContainerView, context: AuditContext, run: ProbeRun) -> str:
+    if inside.seccomp not in NO_FILTER or _own_kernel(inside, context, run):
         return ""
     return "every system call reaches the node's kernel"
 
 
-def _raised(inside: Inside, place: Place, run: Run) -> str:
-    if inside.no_new_privs == "1" or _own_kernel(inside, place, run):
+def _raised(inside: ContainerView, context: AuditContext, run: ProbeRun) -> str:
+    if inside.no_new_privs == "1" or _own_kernel(inside, context, run):
         return ""
-    return "a program with the setuid bit gives a process more privileges than it began with"
+    return "a program with the setuid bit gives a process more privileges than it started with"
 
 
-def _of_the_node(inside: Inside, place: Place, run: Run) -> str:
-    # A sandbox has devices of its own under the names of a node's.
-    opened = () if _own_kernel(inside, place, run) else inside.opened
-    strangers = f"{inside.strangers} processes of others" if inside.strangers else ""
-    found = [f"opens {each}" for each in opened] + ([f"sees {strangers}"] if strangers else [])
+def _of_node(inside: ContainerView, context: AuditContext, run: ProbeRun) -> str:
+    # A sandbox emulates devices under the names of the node's.
+    opened = () if _own_kernel(inside, context, run) else inside.opened
+    found = [f"opens {each}" for each in opened]
+    found += [f"sees {inside.strangers} processes of others"] if inside.strangers else []
     return f"it {named(found)}" if found else ""
 
 
-def _messages(inside: Inside, place: Place, run: Run) -> str:
-    if not inside.messages or _own_kernel(inside, place, run):
+def _messages(inside: ContainerView, context: AuditContext, run: ProbeRun) -> str:
+    if not inside.messages or _own_kernel(inside, context, run):
         return ""
-    return "it reads the log of the node's kernel, in which addresses and other pods are named"
+    return "it reads the log of the node's kernel, which contains addresses and other pods' names"
 
 
-def _kernel(place: Place, findings: Findings) -> Sequence[Tried] | Nothing:
-    own, what = findings.own, "look at the kernel that a container has"
-    if isinstance(own, Missed):
-        return Nothing(own.why)
-    found = _own_kernel(own.report.inside, place, own)
+def _kernel(context: AuditContext, _: ProbeFindings, own: ProbeRun) -> Derived:
+    what = "inspect the kernel that a container has"
+    found = _own_kernel(own.report.inside, context, own)
     if found:
-        return [Tried(what=what, outcome=Outcome.REFUSED, by=found, message=f"{what}: it is {found}")]
-    if not place.boot_ids.get(own.node):
-        return Nothing(f"whoever asked may not read the boot id of the node {own.node!r}")
-    return [Tried(what=what, outcome=Outcome.THROUGH, message=f"it is the kernel of the node {own.node!r}")]
+        return [AttemptResult.refused(what, found, f"it is {found}")]
+    if not context.boot_ids.get(own.node):
+        return NotApplicable(f"the administrator may not read the boot id of the node {own.node!r}")
+    return [AttemptResult.through(what, f"it is the kernel of the node {own.node!r}")]
 
 
-def _eaten(_: Place, findings: Findings) -> Sequence[Tried] | Nothing:
-    eaten = findings.eaten
-    if isinstance(eaten, Missed):
-        return Nothing(eaten.why)
-    if eaten.survived:
-        return [Tried(what=eaten.told, outcome=Outcome.THROUGH, message=eaten.end)]
-    message = f"{eaten.told}: {eaten.end}"
-    return [Tried(what=eaten.told, outcome=Outcome.REFUSED, by="the node's kernel", message=message)]
+def _memory(_: AuditContext, findings: ProbeFindings) -> Derived:
+    test = findings.memory
+    if isinstance(test, ProbeFailure):
+        return NotApplicable(test.why)
+    if test.survived:
+        return [AttemptResult.through(test.told, test.end)]
+    return [AttemptResult.refused(test.told, "the node's kernel", test.end)]
 
 
-def _processes(_: Place, findings: Findings) -> Sequence[Tried] | Nothing:
+def _processes(_: AuditContext, findings: ProbeFindings) -> Derived:
     limits = findings.pid_limits
-    if isinstance(limits, Missed):
-        return Nothing(limits.why)
-    found: list[Tried] = []
+    if isinstance(limits, ProbeFailure):
+        return NotApplicable(limits.why)
+    found: list[AttemptResult] = []
     for node, limit in sorted(limits.items()):
         what = f"read how many processes a pod may have on the node {node!r}"
-        if limit > 0:
-            found.append(Tried(what=what, outcome=Outcome.REFUSED, by="kubelet", message=f"{what}: {limit}"))
-        else:
-            found.append(Tried(what=what, outcome=Outcome.THROUGH, message="as many as the node can have"))
+        refused, through = AttemptResult.refused(what, "kubelet", str(limit)), "as many as the node can have"
+        found.append(refused if limit > 0 else AttemptResult.through(what, through))
     return found
 
 
-def _left(_: Place, findings: Findings) -> Sequence[Tried] | Nothing:
-    volume, what = findings.volume, "look through the volume of a new claim"
-    if isinstance(volume, Missed):
-        return Nothing(volume.why)
+def _left_data(_: AuditContext, findings: ProbeFindings) -> Derived:
+    volume, what = findings.volume, "inspect the volume of a new claim"
+    if isinstance(volume, ProbeFailure):
+        return NotApplicable(volume.why)
     if volume.found:
-        return [Tried(what=what, outcome=Outcome.THROUGH, message="it has what another namespace has written")]
+        return [AttemptResult.through(what, "it has data that another namespace wrote")]
     if volume.count:
-        names = f"it has {volume.count} files already: {named(volume.files)}"
-        return [Tried(what=what, outcome=Outcome.THROUGH, message=names)]
+        return [AttemptResult.through(what, f"it has {volume.count} files already: {named(volume.files)}")]
     if volume.unread:
-        return Nothing(f"the volume could not be looked through: {volume.unread}")
-    return [Tried(what=what, outcome=Outcome.REFUSED, by="the storage", message=f"{what}: it is empty")]
+        return NotApplicable(f"the volume could not be read: {volume.unread}")
+    return [AttemptResult.refused(what, "the storage", "it is empty")]
 
 
 def _check(  # noqa: PLR0917 - a row of the table below
@@ -163,209 +160,196 @@ def _check(  # noqa: PLR0917 - a row of the table below
     tries: str,
     proves: str,
     fix: str,
-    probe: Probed,
-    alone: Alone = Alone.DEPENDS,
+    probe: ProbeCheck,
+    alone: WithoutTenantry = WithoutTenantry.DEPENDS,
     **more: Any,  # noqa: ANN401
-) -> Check:
-    areas = {"NET": Area.NETWORK, "POD": Area.PODS, "QTA": Area.QUOTA, "STO": Area.STORAGE}
-    return Check(
-        id=f"TNT-{id_}",
-        title=title,
-        area=areas[id_.partition("-")[0]],
-        severity=severity,
-        tries=tries,
-        proves=proves,
-        fix=fix,
-        attempts=NO_REQUEST,
-        probe=probe,
-        alone=alone,
-        **more,
-    )
+) -> AuditCheck:
+    return check(id_, title, severity, tries, proves, lambda _: [], fix=fix, probe=probe, alone=alone, **more)
 
 
-PODS: Sequence[Check] = (
+PODS: Sequence[AuditCheck] = (
     _check(
         "POD-025",
-        "Capabilities in a container",
+        "Containers have only the usual capabilities",
         Severity.CRITICAL,
-        "Runs a pod with as little of a securityContext as is admitted, and reads which capabilities it may have.",
+        "Runs a pod with the least securityContext that is admitted, and reads the capabilities that it may have.",
         "Root in a container is not root of its node.",
         BASELINE,
         looks("read the capabilities of a container", _more_capabilities, "the runtime"),
-        Alone.REFUSED,
+        WithoutTenantry.REFUSED,
     ),
     _check(
         "POD-026",
-        "Packets in the name of others",
+        "Containers cannot forge packets",
         Severity.MEDIUM,
         "Opens raw sockets in such a pod.",
-        "No pod sends packets from another's address past what NetworkPolicies see.",
-        f"{RESTRICTED} Or {SANDBOXED[0].lower()}{SANDBOXED[1:]}",
+        "No pod sends packets with another pod's address, which NetworkPolicies would attribute to that pod.",
+        RESTRICTED_OR_SANDBOXED,
         looks("open raw sockets", _forged, "the kernel"),
-        Alone.OPEN,
+        WithoutTenantry.OPEN,
     ),
     _check(
         "POD-027",
-        "Root in a container",
+        "Containers do not run as root by default",
         Severity.MEDIUM,
-        "Runs an image of which nobody says as whom, and looks as whom it runs.",
-        "Who breaks out of a container is nobody on its node.",
+        "Runs an image for which neither the image nor the pod names a user, and reads which user it runs as.",
+        "A process that breaks out of a container has no rights on its node.",
         RESTRICTED,
         looks("run an image that names no user", _root, "the rules"),
-        Alone.OPEN,
+        WithoutTenantry.OPEN,
     ),
     _check(
         "POD-028",
-        "System calls without a filter",
+        "System calls are filtered",
         Severity.MEDIUM,
-        "Reads whether a filter stands between such a container and the node's kernel.",
-        "The rare system calls, in which most of the kernel's faults are, are not a tenant's.",
-        f"{RESTRICTED} Or {SANDBOXED[0].lower()}{SANDBOXED[1:]}",
+        "Reads whether a seccomp filter stands between such a container and the node's kernel.",
+        "The tenant cannot use rare system calls, which most of the kernel's vulnerabilities are in.",
+        RESTRICTED_OR_SANDBOXED,
         looks("read the filter of a container's system calls", _unfiltered, "the runtime"),
-        Alone.OPEN,
+        WithoutTenantry.OPEN,
     ),
     _check(
         "POD-029",
-        "More privileges than at the start",
+        "Running processes cannot gain privileges",
         Severity.LOW,
         "Reads whether programs in such a container can gain privileges (setuid).",
-        "A process stays what it began as.",
-        f"{RESTRICTED} Or {SANDBOXED[0].lower()}{SANDBOXED[1:]}",
+        "A process keeps the privileges that it started with.",
+        RESTRICTED_OR_SANDBOXED,
         looks("read no_new_privs of a container", _raised, "the runtime"),
-        Alone.OPEN,
+        WithoutTenantry.OPEN,
     ),
     _check(
         "POD-030",
-        "Files, devices and processes of the node",
+        "Containers do not see the node's files and processes",
         Severity.CRITICAL,
-        "Opens memory, disks, sockets of runtimes and switches of the kernel in such a container, without writing.",
-        "A container sees itself alone.",
+        "Opens memory, disks, runtime sockets and kernel settings in such a container, without writing.",
+        "A container sees only itself.",
         BASELINE,
-        looks("open what is the node's", _of_the_node, "the runtime"),
-        Alone.REFUSED,
+        looks("open files, devices and processes of the node", _of_node, "the runtime"),
+        WithoutTenantry.REFUSED,
     ),
     _check(
         "POD-031",
-        "A kernel of its own",
+        "Containers have a kernel of their own",
         Severity.HIGH,
-        "Looks in a container whether its kernel is gVisor's, or has started at another moment than its node.",
-        "A fault of the node's kernel is not for the tenant to use.",
+        "Checks in a container whether its kernel is gVisor's, or has another boot id than its node.",
+        "The tenant cannot use vulnerabilities of the node's kernel.",
         f"Install a sandbox (gVisor, Kata) with a RuntimeClass. {SANDBOXED}",
-        _kernel,
-        Alone.OPEN,
+        of_own(_kernel),
+        WithoutTenantry.OPEN,
     ),
     _check(
         "POD-032",
-        "Messages of the kernel",
+        "Containers cannot read the kernel's log",
         Severity.LOW,
         "Reads the kernel's log (dmesg) in such a container.",
-        "What happens to others on the node is not told.",
+        "The tenant does not learn what happens to others on the node.",
         "Set the sysctl kernel.dmesg_restrict of the nodes to 1.",
         looks("read the kernel's log", _messages, "the kernel"),
     ),
 )
 
-NETWORK: Sequence[Check] = (
+NETWORK: Sequence[AuditCheck] = (
     _check(
         "NET-020",
-        "Policies are carried out",
+        "The network enforces NetworkPolicies",
         Severity.CRITICAL,
         "Connects from a pod of the tenant to a pod, and its Service, that a NetworkPolicy closes to other namespaces.",
-        "The network plugin does what the NetworkPolicies say.",
+        "The network plugin enforces NetworkPolicies.",
         "Use a network plugin that implements NetworkPolicy.",
         outwards("closed-address", "closed-service"),
     ),
     _check(
         "NET-021",
-        "Metadata and nodes' addresses",
+        "Pods cannot reach the metadata service and kubelets",
         Severity.CRITICAL,
         "Connects from a pod of the tenant to the metadata address and to kubelets.",
         "Pods do not get the credentials of their node.",
         ISOLATED,
         outwards("node-", "metadata"),
-        Alone.OPEN,
+        WithoutTenantry.OPEN,
     ),
     _check(
         "NET-022",
-        "DNS names of others",
+        "DNS does not resolve names of other tenants",
         Severity.MEDIUM,
-        "Resolves Services of another namespace from a pod of the tenant, and the name that belongs to an address.",
-        "What others run is not told by DNS.",
-        "Let CoreDNS have Tenantry's plugin: without it every pod resolves every name of the cluster.",
+        "Resolves Services of another namespace from a pod of the tenant, and the name of an address.",
+        "DNS does not show what others run.",
+        "Use the CoreDNS with Tenantry's plugin: without it, every pod resolves every name of the cluster.",
         outwards("closed-name", "closed-reverse", "open-name", needs=(OWN_NAME,), by="DNS"),
-        Alone.OPEN,
+        WithoutTenantry.OPEN,
     ),
     _check(
         "NET-024",
-        "Others do not reach its pods",
+        "Pods of others cannot reach the tenant's pods",
         Severity.CRITICAL,
-        "Connects from a pod in a namespace of nobody's to a pod of the tenant, and to its Service.",
-        "What the tenant runs is closed to others.",
+        "Connects from a pod in the probe's namespace to a pod of the tenant, and to its Service.",
+        "The tenant's pods are closed to others.",
         f"{ISOLATED} Use a network plugin that implements NetworkPolicy.",
         inwards(*OWN),
-        Alone.OPEN,
+        WithoutTenantry.OPEN,
     ),
     _check(
         "NET-025",
-        "It does not reach others that are open",
+        "Pods cannot reach open pods of others",
         Severity.MEDIUM,
         "Connects from a pod of the tenant to a pod, and to its Service, in a namespace without NetworkPolicies.",
-        "A pod that was broken into does not reach those who have not closed themselves.",
+        "A compromised pod cannot reach pods of others, even open ones.",
         ISOLATED,
         outwards("open-address", "open-service"),
-        Alone.OPEN,
+        WithoutTenantry.OPEN,
     ),
     _check(
         "NET-026",
-        "The API server without a login",
+        "Pods have no rights at the API server by default",
         Severity.CRITICAL,
-        "Asks the API server from a pod for the Secrets of all namespaces: without a token, and with the pod's own.",
-        "Being in the cluster gives no rights.",
+        "Requests the Secrets of all namespaces from a pod: without a token, and with the pod's own.",
+        "A pod in the cluster has no rights because of that alone.",
         "Set --anonymous-auth=false, and bind nothing to system:unauthenticated or the ServiceAccount default.",
         answers("api", "api-token"),
-        Alone.REFUSED,
+        WithoutTenantry.REFUSED,
     ),
     _check(
         "NET-027",
-        "Its own pods reach each other",
+        "The tenant's pods reach each other",
         Severity.LOW,
         "Connects from a pod of the tenant to another of its own, to its Service, and by its name; this must work.",
-        "Isolation leaves the tenant's own work alone.",
-        "Look at the NetworkPolicies of the namespace, and whether DNS answers.",
+        "Isolation does not break the tenant's own applications.",
+        "Check the NetworkPolicies of the namespace, and whether DNS answers.",
         works(*OWN, OWN_NAME),
         allowed=True,
     ),
 )
 
-STORAGE: Sequence[Check] = (
+STORAGE: Sequence[AuditCheck] = (
     _check(
         "STO-009",
-        "Data that others left",
+        "New volumes have no data of others",
         Severity.CRITICAL,
-        "Writes to a volume in another namespace, deletes its claim, and looks through the volume of a new claim.",
-        "Volumes come empty, and not with the data of who had them before.",
-        "Use a StorageClass that makes volumes anew, with reclaimPolicy Delete, and no volumes that are used again.",
-        _left,
+        "Writes to a volume in another namespace, deletes its claim, and inspects the volume of a new claim.",
+        "Volumes are empty when a tenant gets them.",
+        "Use a StorageClass that creates new volumes, with reclaimPolicy Delete, and no recycled volumes.",
+        _left_data,
     ),
 )
 
-QUOTA: Sequence[Check] = (
+QUOTA: Sequence[AuditCheck] = (
     _check(
         "QTA-008",
-        "Memory beyond the limit",
+        "Memory limits are enforced",
         Severity.HIGH,
-        "Takes three times as much memory as the container's limit.",
-        "A limit is kept by the node's kernel, and not by good will.",
-        "Let the nodes have the memory controller of cgroups.",
-        _eaten,
-        Alone.REFUSED,
+        "Allocates three times as much memory as the container's limit.",
+        "The node's kernel enforces limits.",
+        "Enable the memory controller of cgroups on the nodes.",
+        _memory,
+        WithoutTenantry.REFUSED,
     ),
     _check(
         "QTA-009",
-        "Processes without number",
+        "The number of processes is limited",
         Severity.MEDIUM,
-        "Reads, as an administrator, how many processes kubelets let a pod have.",
-        "A pod does not take all process numbers of its node.",
+        "Reads, as an administrator, how many processes kubelets allow a pod.",
+        "A pod does not use up the process ids of its node.",
         "Set podPidsLimit in the configuration of the kubelets.",
         _processes,
     ),

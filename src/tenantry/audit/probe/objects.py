@@ -1,9 +1,9 @@
-"""The pods that an audit runs, and what is around them. Pure.
+"""The pods that an audit runs, and the objects around them. Pure.
 
-namespace of nobody's                         namespace that is audited
-open      answers everybody                   peer     answers, behind a Service
-closed    answers its own namespace alone     prober   makes the attempts
-witness   makes the same attempts             eater    takes more memory than it may
+the probe's namespace                         the audited namespace
+open      answers every pod                   peer     answers, behind a Service
+closed    answers its own namespace only      prober   makes the attempts
+witness   makes the same attempts             eater    exceeds its memory limit
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tenantry.audit.attempts import Json, merged
-from tenantry.audit.place import Node, Place
+from tenantry.audit.attempts import RESTRICTED_CONTAINER, RESTRICTED_POD, Json, merged
+from tenantry.audit.context import AuditContext, AuditNode
 
 PORT = 8080
 SECONDS = 300
-"""The longest that a pod lives, whatever becomes of who made it."""
+"""How long a pod lives at most, even if the audit is killed."""
 
 ROLE = "app.kubernetes.io/component"
 MARK = {"app.kubernetes.io/name": "tenantry-audit"}
 LIMIT_MIB = 64
-EATEN_MIB = 3 * LIMIT_MIB
+EXCESS_MIB = 3 * LIMIT_MIB
 METADATA = "169.254.169.254:80"
-MOST_NODES = 4
-"""On so many nodes others are tried, and so many kubelets beside the pod's own."""
-MOST_PLACES = 32
-"""So many nodes are named to the scheduler."""
+MAX_NODES = 4
+"""How many nodes run a closed pod, and how many kubelets are tried beside the own node's."""
+MAX_TERMS = 32
+"""How many nodes a pod's affinity names."""
 SECRETS = "/api/v1/secrets?limit=1"
 VOLUME = "/volume"
 CLUSTER_DOMAIN = "cluster.local"
 
 
-class Image(msgspec.Struct, frozen=True, kw_only=True):
-    """The image of the probe: its reference, and whether nodes have it already."""
+class ProbeImage(msgspec.Struct, frozen=True, kw_only=True):
+    """The image of the probe: its reference, and whether the nodes have it already."""
 
     reference: str
     is_there: bool = False
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a server is: its pod's address and node, its Service's address and name."""
+class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """The addresses of a server: its pod's address and node, its Service's address and name."""
 
     name: str
     pod: str
@@ -51,8 +51,8 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     dns: str
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt of a pod: its id, what is done with which target, and which word must answer."""
+class ProbeAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt of a pod: its id, the kind of request, its target, and the word that must answer."""
 
     id: str
     kind: str
@@ -61,18 +61,18 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     word: str = ""
 
 
-def namespace(place: Place) -> Json:
-    """Return the namespace of nobody's."""
-    return {"metadata": {"name": place.name, "labels": MARK}}
+def namespace(context: AuditContext) -> Json:
+    """Return the probe's own namespace."""
+    return {"metadata": {"name": context.name, "labels": MARK}}
 
 
 def closing() -> Json:
     """Return the NetworkPolicy that closes the pod `closed` to other namespaces."""
-    everybody_here: Json = {"podSelector": {}}
+    same_namespace: Json = {"podSelector": {}}
     spec: Json = {
         "podSelector": {"matchLabels": {ROLE: "closed"}},
         "policyTypes": ["Ingress"],
-        "ingress": [{"from": [everybody_here]}],
+        "ingress": [{"from": [same_namespace]}],
     }
     return {"metadata": {"name": "closed", "labels": MARK}, "spec": spec}
 
@@ -85,15 +85,15 @@ def service(name: str, role: str) -> Json:
     }
 
 
-def pod(name: str, role: str, image: Image, arguments: Iterable[str], *, bare: bool = False) -> Json:
+def pod(name: str, role: str, image: ProbeImage, arguments: Iterable[str], *, bare: bool = False) -> Json:
     """Return a pod of the probe.
 
     Args:
-        name: Its name.
-        role: What it is for.
-        image: What it runs.
-        arguments: Of the probe.
-        bare: Nothing is said of its security; else it passes the Restricted Pod Security Standard.
+        name: The pod's name.
+        role: Its role, as in the module's docstring.
+        image: The image of the probe.
+        arguments: The arguments of the probe.
+        bare: It has no securityContext; otherwise it passes the Restricted Pod Security Standard.
     """
     amounts = {"cpu": "20m", "memory": f"{LIMIT_MIB}Mi", "ephemeral-storage": "16Mi"}
     container: Json = {
@@ -104,7 +104,7 @@ def pod(name: str, role: str, image: Image, arguments: Iterable[str], *, bare: b
         "env": [{"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}],
         "resources": {"requests": amounts, "limits": {**amounts, "cpu": "500m"}},
     }
-    # Apart from each other where there is room: what passes on one node may not pass between two.
+    # On different nodes if possible: a connection between two nodes may be blocked although one within a node is not.
     apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": MARK}}
     spec: Json = {
         "containers": [container],
@@ -118,18 +118,14 @@ def pod(name: str, role: str, image: Image, arguments: Iterable[str], *, bare: b
         },
     }
     if not bare:
-        container["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-        spec["securityContext"] = {
-            "runAsNonRoot": True,
-            "runAsUser": 65534,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        }
+        container["securityContext"] = RESTRICTED_CONTAINER
+        spec["securityContext"] = RESTRICTED_POD
         spec["automountServiceAccountToken"] = False
     return {"metadata": {"name": name, "labels": {**MARK, ROLE: role}}, "spec": spec}
 
 
 def claim(name: str, class_name: str = "") -> Json:
-    """Return a claim of a small volume, of the default StorageClass where none is named."""
+    """Return a claim of a small volume; of the default StorageClass if class_name is ""."""
     spec: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "16Mi"}}}
     if class_name:
         spec["storageClassName"] = class_name
@@ -137,17 +133,17 @@ def claim(name: str, class_name: str = "") -> Json:
 
 
 def with_claim(value: Json, name: str) -> Json:
-    """Return a pod that has the volume of a claim."""
+    """Return a pod that mounts the volume of a claim."""
     container = {**value["spec"]["containers"][0], "volumeMounts": [{"name": "volume", "mountPath": VOLUME}]}
     volume = {"name": "volume", "persistentVolumeClaim": {"claimName": name}}
     return merged(value, {"spec": {"containers": [container], "volumes": [volume]}})
 
 
-def on_real(value: Json, nodes: Iterable[Node]) -> Json:
-    """Return a pod that goes to nodes that run containers, where others only play."""
+def on_nodes(value: Json, nodes: Iterable[AuditNode]) -> Json:
+    """Return a pod that is scheduled to one of some nodes: other nodes may be simulated."""
     terms = [
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node.name]}]}
-        for node in tuple(nodes)[:MOST_PLACES]
+        for node in tuple(nodes)[:MAX_TERMS]
     ]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     return merged(value, {"spec": {"affinity": affinity}})
@@ -158,13 +154,12 @@ def serving(word: str) -> tuple[str, ...]:
     return "serve", word, str(PORT)
 
 
-def trying(attempts: Iterable[Attempt], controls: tuple[str, ...], hopeless: tuple[str, ...] = ()) -> tuple[str, ...]:
+def trying(attempts: Iterable[ProbeAttempt], controls: tuple[str, ...]) -> tuple[str, ...]:
     """Return the arguments of a pod that makes attempts.
 
     Args:
-        attempts: All of them.
-        controls: What the ids of those begin with that must work, and are tried until they do.
-        hopeless: What those begin with that it does not make.
+        attempts: The attempts.
+        controls: Prefixes of the ids of those that must work: the probe repeats them until they do.
     """
     wanted = [
         {
@@ -175,76 +170,77 @@ def trying(attempts: Iterable[Attempt], controls: tuple[str, ...], hopeless: tup
             "control": each.id.startswith(controls),
         }
         for each in attempts
-        if not (hopeless and each.id.startswith(hopeless))
     ]
     return "try", json.dumps(wanted)
 
 
-def attempts(place: Place, servers: Iterable[Address], word: str) -> list[Attempt]:
-    """Return everything that the pods of both sides try.
+def attempts(context: AuditContext, servers: Iterable[ServerAddress], word: str) -> list[ProbeAttempt]:
+    """Return every attempt of the prober and the witness.
 
     Args:
-        place: Where.
+        context: The namespace and its surroundings.
         servers: The pods that answer: open, peer, and one closed for each node.
-        word: What they answer.
+        word: Their answer.
     """
-    found: dict[str, Attempt] = {}
+    found: dict[str, ProbeAttempt] = {}
     for each in servers:
-        whose, several = _WHOSE[each.name], each.name == "closed"
+        owner, several = _OWNERS[each.name], each.name == "closed"
         for one in (
-            Attempt(
+            ProbeAttempt(
                 id=f"{each.name}-address" + (f"-{each.node}" if several else ""),
                 kind="hello",
                 target=f"{_host(each.pod)}:{PORT}",
                 word=word,
-                told=f"connect to a pod {whose} (on {each.node})",
+                told=f"connect to a pod {owner} (on {each.node})",
             ),
-            Attempt(
+            ProbeAttempt(
                 id=f"{each.name}-service",
                 kind="hello",
                 target=f"{_host(each.service)}:{PORT}",
                 word=word,
-                told=f"connect to the Service of a pod {whose}",
+                told=f"connect to the Service of a pod {owner}",
             ),
-            Attempt(id=f"{each.name}-name", kind="name", target=f"{each.dns}.", told=f"resolve {each.dns!r}"),
+            ProbeAttempt(id=f"{each.name}-name", kind="name", target=f"{each.dns}.", told=f"resolve {each.dns!r}"),
             *([_reverse(each)] if several else []),
         ):
             found.setdefault(one.id, one)
-    return [*found.values(), *_nodes(place), *_api()]
+    return [*found.values(), *_nodes(context), *_api()]
 
 
-_WHOSE = {
+_OWNERS = {
     "peer": "of the tenant",
     "open": "of another namespace",
     "closed": "that a NetworkPolicy closes to other namespaces",
 }
 
 
-def _reverse(server: Address) -> Attempt:
+def _reverse(server: ServerAddress) -> ProbeAttempt:
     told = "resolve the name that belongs to the address of another namespace's Service"
-    return Attempt(id="closed-reverse", kind="reverse", target=server.service, told=told)
+    return ProbeAttempt(id="closed-reverse", kind="reverse", target=server.service, told=told)
 
 
-def _nodes(place: Place) -> list[Attempt]:
-    # The kubelet expands this: which node that is nobody knows before the pod has one.
-    port = place.real_nodes[0].kubelet_port if place.real_nodes else 10250
+def _nodes(context: AuditContext) -> list[ProbeAttempt]:
+    # The kubelet expands $(HOST_IP): the pod's node is unknown until it is scheduled.
+    port = context.real_nodes[0].kubelet_port if context.real_nodes else 10250
     found = [
-        Attempt(id="node-own", kind="tcp", target=f"$(HOST_IP):{port}", told="connect to the kubelet of its own node"),
-        Attempt(id="metadata", kind="tcp", target=METADATA, told=f"connect to the metadata address {METADATA}"),
+        ProbeAttempt(
+            id="node-own", kind="tcp", target=f"$(HOST_IP):{port}", told="connect to the kubelet of its own node"
+        ),
+        ProbeAttempt(id="metadata", kind="tcp", target=METADATA, told=f"connect to the metadata address {METADATA}"),
     ]
-    for number, node in enumerate(place.real_nodes[:MOST_NODES]):
+    for number, node in enumerate(context.real_nodes[:MAX_NODES]):
         for address in node.addresses[:1]:
             target = f"{_host(address)}:{node.kubelet_port}"
             told = f"connect to the kubelet of the node {node.name!r}"
-            found.append(Attempt(id=f"node-{number}", kind="tcp", target=target, told=told))
+            found.append(ProbeAttempt(id=f"node-{number}", kind="tcp", target=target, told=told))
     return found
 
 
-def _api() -> list[Attempt]:
+def _api() -> list[ProbeAttempt]:
     what = "ask the API server for the Secrets of all namespaces"
     return [
-        Attempt(id="api", kind="api", target=SECRETS, told=f"{what} without a token"),
-        Attempt(id="api-token", kind="api-token", target=SECRETS, told=f"{what} with the token of the pod"),
+        ProbeAttempt(id="api", kind="api", target=SECRETS, told=f"{what} without a token"),
+        ProbeAttempt(id="api-token", kind="api-token", target=SECRETS, told=f"{what} with the token of the pod"),
     ]
 
 

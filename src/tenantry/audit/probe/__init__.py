@@ -1,0 +1,1 @@
+"""Pods that an audit runs, and what they find out."""
