@@ -1,4 +1,4 @@
-"""The requests of attempts: reads, reviews of rights, dry runs, and requests about objects that do not exist. Pure."""
+"""The requests of attempts: reads, reviews of rights, dry runs, and requests about objects that do not exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of Tenantry's own objects, labels and annotations. Pure."""
+"""Checks of Tenantry's own objects, labels and annotations."""
 
 from __future__ import annotations
 
