@@ -248,7 +248,7 @@ async def test_it_makes_and_changes_nothing(api: Api, name: str) -> None:
 
 async def test_it_is_never_made_as_an_administrator(api: Api) -> None:
     """X06: neither with an administrator's own credentials, nor as an impersonated one, nor as another user."""
-    with pytest.raises(InputError, match="is an administrator, to whom everything is allowed"):
+    with pytest.raises(InputError, match="is an administrator, who may do everything"):
         await runner.require(api.client)
     as_master = msgspec.structs.replace(
         api.client.connection, impersonate="root", impersonate_groups=("system:masters",)
@@ -411,7 +411,7 @@ async def test_probes_that_cannot_be_set_up_say_why(api: Api, alice: Api, name: 
     real = msgspec.structs.replace(seen, real_nodes=(AuditNode(name="n1"),))
     image = ProbeImage(reference="tenantry.local/probe:1", is_there=True)
     for admin, place, runs, expected in (
-        (api.client, played, image, "kwok only plays nodes"),
+        (api.client, played, image, "kwok nodes are simulated"),
         (api.client, real, "no image", "no image"),
         (alice.client, real, image, "the administrator may not set the probe up"),
     ):

@@ -24,7 +24,7 @@ def test_failures_are_told_with_what_to_do(cli: Cli, acme: str) -> None:
     """X06: a tenant without a quota has no share; the exit code says that something failed."""
     said = cli.run("audit", acme, code=1).stdout
     assert said.startswith("tenant 'audited', namespace 'audited', as 'ada': score ")
-    assert "Failed TNT-QTA-001 Processors without end: create a Pod of 100000 cpu in 'audited' (dry run)" in said
+    assert "Failed TNT-QTA-001 Use of processors is limited: create a Pod of 100000 cpu in 'audited' (dry run)" in said
     assert "  fix: Give the Tenant a quota of cpu" in said
     assert "\x1b" not in said
 
@@ -85,11 +85,11 @@ def test_owners_of_every_kind_are_played(cli: Cli, owner: str, played: tuple[str
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (("audited", "--self"), 2, "is an administrator, to whom everything is allowed"),
+        (("audited", "--self"), 2, "is an administrator, who may do everything"),
         (("audited", "--self", "--as", "ada"), 2, "either --as or --self"),
         (("audited", "--as-group", "devs"), 2, "--as-group needs --as"),
         (("audited", "--probe-image", "registry.example/probe:1"), 2, "--probe-image needs --probe"),
-        (("-n", "kube-system"), 2, "is an administrator, to whom everything is allowed"),
+        (("-n", "kube-system"), 2, "is an administrator, who may do everything"),
         (("audited", "-n", "kube-system"), 2, "is not of the tenant 'audited'"),
         (("no-such-tenant",), 5, "not found"),
         (("-n", "no-such-namespace", "--as", "ada"), 5, "not found"),
