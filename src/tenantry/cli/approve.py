@@ -32,9 +32,9 @@ _reason = click.option("--reason", default="", metavar="TEXT", help="Reason, for
 @flags.wait_option
 @flags.timeout_option
 def approve(target: Target, *, words: tuple[str, ...], namespace: str, reason: str, waits: bool, timeout: int) -> None:
-    r"""Approve requests: what they ask for is given. A decision never changes.
+    r"""Approve requests: the operator grants what they ask for. A decision never changes.
 
-    You must not have asked for it yourself, and must be able to give it yourself: make tenants, or bind the role.
+    You need the rights to grant it yourself (to create tenants, or to bind the role), and must not be the requester.
 
     \b
       tenantry approve acme-0f3a9c21
@@ -62,7 +62,7 @@ def _decide(
 ) -> None:
     if _are_names(words):
         chosen = namespace or place.context_namespace(target)
-        # Who says where means RoleRequests: nothing else is in a namespace.
+        # A namespace restricts the search to RoleRequests: the other kinds are cluster-scoped.
         among = [kind for kind in REQUESTS if kind.resource.namespaced or not namespace]
 
         async def find_and_write(client: Client) -> None:
@@ -89,7 +89,7 @@ def _short(kind: type[Request]) -> str:
 
 
 def _are_names(words: Sequence[str]) -> bool:
-    """Tell whether words name requests without saying of which kind."""
+    """Return whether words are names of requests without a kind."""
     if any("/" in word for word in words):
         return False
     try:
@@ -121,7 +121,7 @@ async def _find(client: Client, name: str, namespace: str, among: Sequence[type[
 
 
 async def _read(client: Client, kind: type[Request], name: str, namespace: str) -> Request | None:
-    """Return a request; None where it is not there, or may not be read."""
+    """Return a request; None if it does not exist or may not be read."""
     try:
         return await client.get(kind, name, namespace)
     except (NotFound, Forbidden):

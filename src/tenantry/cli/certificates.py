@@ -108,7 +108,7 @@ def check_request(user: str, seconds: int) -> None:
         )
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class CertificateScope(msgspec.Struct, frozen=True, kw_only=True):
     """The target of a certificate.
 
     Args:
@@ -124,7 +124,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     is_suspended: bool
 
 
-def default_user(place: Place) -> str:
+def default_user(place: CertificateScope) -> str:
     """Return the first owner that is a User.
 
     Raises:
@@ -135,7 +135,7 @@ def default_user(place: Place) -> str:
     return place.users[0]
 
 
-def warnings(place: Place, user: str) -> list[str]:
+def warnings(place: CertificateScope, user: str) -> list[str]:
     """Return what a person should know who gets a certificate for this user."""
     found: list[str] = []
     if user not in place.users:

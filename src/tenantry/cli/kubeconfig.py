@@ -70,16 +70,16 @@ def _print_user(target: Target, tenant: str, namespace: str, given: str | None, 
     output.write(output.to_yaml([certificates.kubeconfig_of(target.connection(), tenant or namespace, issued)]))
 
 
-async def _tenant(client: Client, name: str) -> certificates.Place:
+async def _tenant(client: Client, name: str) -> certificates.CertificateScope:
     from tenantry.api.tenant import Tenant
-    from tenantry.cli.certificates import Place
+    from tenantry.cli.certificates import CertificateScope
 
     tenant = await client.get(Tenant, name)
     users = tuple(owner.name for owner in tenant.spec.owners if owner.kind is OwnerKind.USER)
-    return Place(told=f"tenant {name!r}", tenant=name, users=users, is_suspended=tenant.spec.suspended)
+    return CertificateScope(told=f"tenant {name!r}", tenant=name, users=users, is_suspended=tenant.spec.suspended)
 
 
-async def _namespace(client: Client, name: str) -> certificates.Place:
+async def _namespace(client: Client, name: str) -> certificates.CertificateScope:
     """Return a namespace of a tree with the users that own it: its own, and those that it inherits.
 
     Raises:
@@ -87,7 +87,7 @@ async def _namespace(client: Client, name: str) -> certificates.Place:
     """
     from tenantry.api import marks
     from tenantry.api.kubernetes import Namespace, RoleBinding
-    from tenantry.cli.certificates import Place
+    from tenantry.cli.certificates import CertificateScope
     from tenantry.controllers.tenantnamespace import OWNER_BINDING
 
     labels = (await client.get(Namespace, name)).metadata.labels
@@ -100,4 +100,4 @@ async def _namespace(client: Client, name: str) -> certificates.Place:
         subjects = ()
     users = tuple(subject.name for subject in subjects if subject.kind == OwnerKind.USER)
     suspended = marks.SUSPENDED in labels
-    return Place(told=f"namespace {name!r}", tenant=tenant, users=users, is_suspended=suspended)
+    return CertificateScope(told=f"namespace {name!r}", tenant=tenant, users=users, is_suspended=suspended)

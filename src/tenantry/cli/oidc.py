@@ -129,7 +129,7 @@ def config(oidc: Oidc | None, *, name: str, form: str) -> None:
 @click.option("-n", "--namespace", default="default", show_default=True, metavar="NAMESPACE", help="Begin there.")
 @click.option("--scope", "scopes", multiple=True, metavar="SCOPE", help="Ask the provider for more; may be repeated.")
 def kubeconfig(oidc: Oidc | None, target: Target, *, namespace: str, scopes: tuple[str, ...]) -> None:
-    r"""Print a kubeconfig for everybody: kubectl opens the provider's login in a browser.
+    r"""Print a kubeconfig for all users of the provider: kubectl opens the provider's login in a browser.
 
     There is no secret in it. It needs the kubectl plugin oidc-login (kubelogin). On a local cluster the provider is the
     one that it has.

@@ -45,13 +45,18 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 PROGRESS_SECONDS = 0.25
-"""How often is looked whether there is something to say of what takes long."""
+"""How often the progress of a long wait is shown."""
 
 _because = click.option("--because", default="", metavar="TEXT", help="Reason, for the approver.")
 _duration = click.option(
-    "--for", "seconds", type=durations.DURATION, default=0, metavar="DURATION", help="As in 8h or 30d, from the grant."
+    "--for",
+    "seconds",
+    type=durations.DURATION,
+    default=0,
+    metavar="DURATION",
+    help="Duration of the grant, as in 8h or 30d (default: no end).",
 )
-_named = click.option("--as-name", "own_name", default="", metavar="NAME", help="What to call the request itself.")
+_named = click.option("--as-name", "own_name", default="", metavar="NAME", help="Request name (default: generated).")
 _subjects = click.option(
     "--subject",
     "subjects",
@@ -59,7 +64,7 @@ _subjects = click.option(
     metavar="[KIND:]NAME",
     help="Subject: ada, User:ada or Group:devs (default: you). May be repeated.",
 )
-_namespace = place.takes_namespace("The tenant's namespace; the context's where it names one.")
+_namespace = place.takes_namespace("Namespace of the tenant (default: the namespace of the context).")
 
 
 @click.group()
@@ -106,7 +111,7 @@ def tenant(
 @takes_target
 @click.argument("role_name", metavar="ROLE")
 @_namespace
-@flags.choice_option("--kind", RoleKind.ROLE, "A Role of the namespace, or a ClusterRole that is to count in it.")
+@flags.choice_option("--kind", RoleKind.ROLE, "Kind of the role; a ClusterRole is bound in the namespace.")
 @_subjects
 @_because
 @_duration
@@ -210,17 +215,18 @@ def _ask(target: Target, wanted: Request, form: str | None) -> None:
 
 
 async def _create(client: Client, wanted: Request) -> Json:
-    """Make a request; for some seconds after an installation the API server takes none, and that passes by itself."""
+    """Create a request; in the first seconds after an installation, wait until the API server accepts requests."""
+    from tenantry.engine.tasks import in_background
     from tenantry.install.apply import stamped
 
     progress = StreamProgress()
-    waiting = asyncio.ensure_future(stamped(client, wanted.resource, msgspec.to_builtins(wanted)))
     try:
-        while not (await asyncio.wait((waiting,), timeout=PROGRESS_SECONDS))[0]:
-            progress.update("waiting until requests can be made")
+        async with in_background(stamped(client, wanted.resource, msgspec.to_builtins(wanted))) as waiting:
+            while not (await asyncio.wait((waiting,), timeout=PROGRESS_SECONDS))[0]:
+                progress.update("waiting until the API server accepts requests")
+            await waiting
     finally:
         progress.clear()
-    await waiting
     return msgspec.json.decode(await client.create(wanted))
 
 
@@ -256,9 +262,9 @@ def requests(target: Target, *, namespace: str, everywhere: bool, pending: bool,
         output.talk("no request waits for a decision" if pending else "no requests found")
 
 
-HEADERS = ("NAME", "NAMESPACE", "WANTS", "FOR", "REQUESTER", "DECISION", "BY", "READY", "AGE", "BECAUSE")
+HEADERS = ("NAME", "NAMESPACE", "WANTS", "DURATION", "REQUESTER", "DECISION", "BY", "READY", "AGE", "BECAUSE")
 SHOWN = 40
-"""How much of a justification stands in the table."""
+"""How many characters of a justification the table shows."""
 
 
 def row(each: Request, now: datetime) -> tuple[str, ...]:
@@ -273,7 +279,7 @@ def row(each: Request, now: datetime) -> tuple[str, ...]:
         f"{kinds.names_of(type(each)).short[0]}/{meta.name}",
         output.cell(meta.namespace),
         wants,
-        durations.text(spec.duration_seconds) if spec.duration_seconds else "ever",
+        durations.text(spec.duration_seconds) if spec.duration_seconds else "-",
         output.cell(spec.requester.name),
         status.decision.value,
         output.cell(status.decided_by),
@@ -307,5 +313,5 @@ async def _read(client: Client, namespace: str) -> list[Request]:
     if last is not None and len(refused) == len(asked):
         raise last
     if refused:
-        output.talk(f"left out, because you may not list them: {', '.join(refused)}")
+        output.talk(f"not shown, because you may not list them: {', '.join(refused)}")
     return sorted(found, key=lambda each: (each.metadata.creation_timestamp, each.key))
