@@ -23,12 +23,12 @@ from tenantry.audit import runner
 from tenantry.audit.catalog import CHECKS
 from tenantry.audit.check import Verdict
 from tenantry.audit.gather import gather
-from tenantry.cli.drift import find
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import MERGE_PATCH, Client
 from tenantry.local.cluster import LocalCluster
 from tenantry.policy.catalog import violations
 from tenantry.policy.request import Request
+from tenantry.views.drift.changes import find
 from tenantry.world.rules import RUNTIME_CLASS
 from testkit.api import JOBS, PODS, Api, until
 from testkit.operators import Operator

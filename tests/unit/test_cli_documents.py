@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tenantry.api.errors import InputError
-from tenantry.cli.documents import wanted
+from tenantry.cli.documents import read_manifests
 
 GOOD = (
     "apiVersion: tenantry.dev/v1alpha1\nkind: Tenant\nmetadata: {name: %s}\nspec: {owners: [{kind: User, name: ada}]}\n"
@@ -17,7 +17,7 @@ GOOD = (
 def read(folder: Path, text: str) -> list[str]:
     file = folder / "t.yaml"
     file.write_text(text)
-    return [tenant.metadata.name for tenant in wanted([str(file)]).tenants]
+    return [tenant.metadata.name for tenant in read_manifests([str(file)]).tenants]
 
 
 def complaint(folder: Path, text: str) -> str:
@@ -99,11 +99,11 @@ def test_a_laugh_is_cut_short(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no\.yaml: cannot be read: No such file"):
-        wanted([str(tmp_path / "no.yaml")])
+        read_manifests([str(tmp_path / "no.yaml")])
 
 
 def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
     file = tmp_path / "t.yaml"
     file.write_bytes(b"kind: \xff")
     with pytest.raises(InputError, match="must be UTF-8; byte 6 is not"):
-        wanted([str(file)])
+        read_manifests([str(file)])

@@ -14,8 +14,8 @@ from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.quota import Quota
 from tenantry.api.subnamespace import Adoption, Inheritance, InheritanceMode, Mode, Subnamespace, SubnamespaceSpec
 from tenantry.api.tenant import Tenant, TenantQuota, TenantSpec
-from tenantry.cli.documents import Wanted
-from tenantry.cli.render import made
+from tenantry.views.drift.rendering import render
+from tenantry.views.manifests import Manifests
 
 ADA, BOB = (Owner(kind=OwnerKind.USER, name=name) for name in ("ada", "bob"))
 ACME = Tenant(
@@ -40,7 +40,7 @@ def child(
 
 
 def rendered(*subnamespaces: Subnamespace) -> Sequence[KubernetesObject]:
-    return made(Wanted([ACME], list(subnamespaces)))
+    return render(Manifests([ACME], list(subnamespaces)))
 
 
 def namespaces(objects: Sequence[KubernetesObject]) -> dict[str, ObjectMeta]:

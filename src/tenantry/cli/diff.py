@@ -13,8 +13,8 @@ from tenantry.cli import complete, output, session
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
-    from tenantry.cli.drift import Drift
     from tenantry.engine.preview import Preview
+    from tenantry.views.drift.changes import TenantDrift
 
 DIFFERENCES = 1
 """The exit code when something differs, as that of diff and kubectl diff."""
@@ -29,15 +29,15 @@ DIFFERENCES = 1
     "files",
     multiple=True,
     metavar="FILE|-",
-    help="Tenants and Subnamespaces; - is stdin. Repeatable.",
+    help="File with Tenants and Subnamespaces; - is stdin. May be repeated.",
 )
 @output.output_option("json")
 def diff(target: Target, *, names: tuple[str, ...], files: tuple[str, ...], form: str | None) -> None:
-    r"""Print what the operator would change, and change nothing.
+    r"""Print what the operator would change, without changing it.
 
-    Without -f: what differs in the cluster from what its tenants should be, of all of them or of those named. With -f:
-    what would change if the tenants and Subnamespaces of the file were applied. Of a tree of namespaces everything is
-    looked at but what children inherit. Exit code: 0 nothing, 1 something, more than 1 an error.
+    Without -f, this is the difference between the cluster and the specs of all tenants, or of the named ones. With -f,
+    it is the change if the tenants and Subnamespaces of the file were applied. Inherited objects are not compared. Exit
+    code: 0 nothing would change, 1 something would, more than 1 an error.
 
     \b
       tenantry diff
@@ -45,11 +45,11 @@ def diff(target: Target, *, names: tuple[str, ...], files: tuple[str, ...], form
     """
     if names and files:
         raise InputError("give either names of tenants or -f, not both")
-    from tenantry.cli import drift
-    from tenantry.cli.documents import wanted as read
+    from tenantry.cli.documents import read_manifests
+    from tenantry.views.drift import changes
 
-    wanted = read(files) if files else None
-    found = session.run(target, lambda client: drift.find(client, names, wanted))
+    manifests = read_manifests(files) if files else None
+    found = session.run(target, lambda client: changes.find(client, names, manifests))
     if form:
         output.write(output.to_json([_as_json(each) for each in found]))
     else:
@@ -78,7 +78,7 @@ def _lines(value: object) -> list[str]:
     return [] if value is None else output.to_yaml([value]).splitlines()
 
 
-def _as_json(found: Drift) -> dict[str, object]:
+def _as_json(found: TenantDrift) -> dict[str, object]:
     return {
         "tenant": found.tenant,
         "changes": found.changes,

@@ -15,6 +15,7 @@ from tenantry.api.model import KubernetesObject
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.wording import shortened
+from tenantry.views.manifests import Manifests
 from tenantry.world.structure import read
 from tenantry.world.validation import Problem, validate_subnamespace, validate_tenant
 
@@ -53,14 +54,7 @@ class Document(msgspec.Struct, frozen=True):
     value: object
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """What files hold."""
-
-    tenants: list[Tenant]
-    subnamespaces: list[Subnamespace]
-
-
-def wanted(files: Sequence[str]) -> Wanted:
+def read_manifests(files: Sequence[str]) -> Manifests:
     """Return the tenants and Subnamespaces of files; "-" is stdin.
 
     Raises:
@@ -77,7 +71,7 @@ def wanted(files: Sequence[str]) -> Wanted:
     if problems:
         text = shortened(problems, separator="\n  ", in_order=True)
         raise InputError(f"nothing was done, because of:\n  {text}" if len(problems) > 1 else text)
-    return Wanted(list(tenants.values()), list(subnamespaces.values()))
+    return Manifests(list(tenants.values()), list(subnamespaces.values()))
 
 
 def _kind(value: object) -> object:

@@ -1,20 +1,14 @@
-"""`tenantry render`: what the operator would make of tenants in a file; no cluster is needed or asked."""
+"""`tenantry render`: the objects that the operator would create for tenants in files; no cluster is needed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
 
-from tenantry.api.errors import InputError
 from tenantry.api.model import KubernetesObject
-from tenantry.api.tenant import Tenant
 from tenantry.cli import output
-
-if TYPE_CHECKING:
-    from tenantry.cli.documents import Wanted
 
 Json = dict[str, Any]
 
@@ -27,67 +21,28 @@ Json = dict[str, Any]
     multiple=True,
     required=True,
     metavar="FILE|-",
-    help="Tenants and Subnamespaces; - is stdin. Repeatable.",
+    help="File with Tenants and Subnamespaces; - is stdin. May be repeated.",
 )
 @output.output_option("yaml", "json", default="yaml", text="YAML documents, or one JSON List.")
 def render(*, files: tuple[str, ...], form: str) -> None:
-    r"""Print the objects that tenants and their subnamespaces are made of, as the operator makes them.
+    r"""Print the objects that the operator would create for tenants and their subnamespaces.
 
-    The uids of tenants and cluster are known to a cluster only: labels and selectors that hold them are empty, and
-    the digits in the name of a child's namespace are x, unless a Subnamespace of the files is in it. A quota is what is
-    asked for: what its children get is still to be taken off. What children inherit is not shown. This is to be read
-    and reviewed, not to be applied; apply the Tenant.
+    Only a cluster knows the uids of tenants: labels and selectors with a uid are empty, and the digits in the name of a
+    child's namespace are x, unless a Subnamespace in the files is in it. Quotas are as requested, without the shares of
+    children. Inherited objects are not shown. The output is for review; apply the Tenant instead.
 
     \b
       tenantry render -f tenants.yaml
     """
-    from tenantry.cli.documents import wanted
+    from tenantry.cli.documents import read_manifests
+    from tenantry.views.drift import rendering
 
-    # Everything is made before anything is printed: half an answer would look like a whole one.
-    objects = [whole(value) for value in made(wanted(files))]
+    # All objects are rendered before the first is printed: half an answer would look complete.
+    objects = [whole(value) for value in rendering.render(read_manifests(files))]
     if form == "json":
         output.print_objects(objects, "json", single=False)
     else:
         output.write(output.to_yaml(objects))
-
-
-def made(wanted: Wanted) -> list[KubernetesObject]:
-    """Return everything that tenants and Subnamespaces are made of: each tenant's, then its children's.
-
-    Raises:
-        InputError: One of them cannot be made, or there is no parent for it in the files.
-    """
-    from tenantry.cli.rendertree import Forest
-
-    forest = Forest(wanted.tenants, wanted.subnamespaces)
-    found: list[KubernetesObject] = []
-    for tenant in wanted.tenants:
-        objects = children(tenant)
-        forest.know(objects)
-        found += [*objects, *forest.below(tenant.metadata.name)]
-    lost = forest.lost()
-    if lost is not None:
-        raise InputError(
-            f"Subnamespace {lost.key!r}: its parent {lost.metadata.namespace!r} is neither a Tenant nor the namespace"
-            " of a Subnamespace in these files: add that, or ask the cluster with `tenantry diff -f`"
-        )
-    return found
-
-
-def children(tenant: Tenant) -> Sequence[KubernetesObject]:
-    """Return everything that a tenant is made of.
-
-    Raises:
-        InputError: It cannot be made.
-    """
-    from tenantry.controllers.tenant import desired
-
-    try:
-        # Whether a cluster has ClusterNetworkPolicy is not known here: a tenant that asks for one is shown with it.
-        found = desired.children(tenant, "", has_cluster_policies=True)
-    except InputError as error:
-        raise InputError(f"Tenant {tenant.metadata.name!r}: {error}") from error
-    return [child.object for child in found]
 
 
 def whole(value: KubernetesObject) -> Json:

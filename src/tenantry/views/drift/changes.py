@@ -1,0 +1,226 @@
+"""How far a cluster is from what its tenants should be, or would be if files were applied."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tenantry.api.errors import InputError, NotFound, TerminalError
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import TENANT
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.plan import Action, Blocked, Edit, Plan, Step
+from tenantry.engine.preview import Preview, preview_edit, preview_step, shown
+from tenantry.engine.tasks import all_of
+from tenantry.kube import wire
+from tenantry.views.drift.planners import PLANNERS
+from tenantry.views.drift.state import ClusterState, read
+from tenantry.views.manifests import Manifests
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+UNKNOWN_UID = "(known when it is created)"
+"""Stands for the uid of a tenant that the cluster does not have yet: like a real one, it is unique."""
+
+AT_ONCE = 16
+
+Before = Mapping[str, Tenant | Subnamespace | None]
+"""The live objects in the place of those of files, by key; None for a new one."""
+
+
+class TenantDrift(msgspec.Struct, frozen=True, kw_only=True):
+    """What would change for one tenant.
+
+    Args:
+        tenant: Its name.
+        changes: In the order in which they would be written.
+        blocked: What keeps the operator from the rest.
+    """
+
+    tenant: str
+    changes: tuple[Preview, ...]
+    blocked: tuple[Blocked, ...]
+
+
+async def find(client: Client, names: Sequence[str], manifests: Manifests | None) -> list[TenantDrift]:
+    """Return what would change, tenant by tenant, including tenants without a change.
+
+    Args:
+        client: Of the cluster.
+        names: The tenants; none means all.
+        manifests: Objects that would be applied; None for the cluster as it is.
+
+    Raises:
+        NotFound: A tenant, or the namespace of a Subnamespace, does not exist.
+        InputError: The namespace of a Subnamespace does not belong to a tenant.
+    """
+    if manifests is None:
+        tenants = await _tenants(client, names)
+        before: Before = {}
+        subnamespaces: list[Subnamespace] = []
+    else:
+        tenants, subnamespaces, before = await _applied(client, manifests)
+    state = await read(client, tenants, subnamespaces)
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def one(tenant: Tenant) -> TenantDrift:
+        async with slots:
+            return await _drift(client, state, tenant, before)
+
+    return await all_of(one(tenant) for tenant in tenants)
+
+
+async def _tenants(client: Client, names: Sequence[str]) -> list[Tenant]:
+    if not names:
+        return await client.list(Tenant)
+    return [await client.get(Tenant, name) for name in dict.fromkeys(names)]
+
+
+# -- the objects of files -------------------------------------------------------------------------
+
+
+async def _applied(client: Client, manifests: Manifests) -> tuple[list[Tenant], list[Subnamespace], Before]:
+    """Return the tenants and Subnamespaces as they would be, and the live objects in their place."""
+    before: dict[str, Tenant | Subnamespace | None] = {}
+    subnamespaces: list[Subnamespace] = []
+    for each in manifests.subnamespaces:
+        live = None
+        with suppress(NotFound):
+            live = await client.get(Subnamespace, each.metadata.name, each.metadata.namespace)
+        before[each.key] = live
+        subnamespaces.append(_subnamespace(each, live))
+    files = {tenant.metadata.name: tenant for tenant in manifests.tenants}
+    above = [await _tenant_of(client, each, files) for each in manifests.subnamespaces]
+    tenants: list[Tenant] = []
+    for name in dict.fromkeys([*files, *above]):
+        found = None
+        with suppress(NotFound):
+            found = await client.get(Tenant, name)
+        if name in files:
+            before[name] = found
+            tenants.append(_tenant(files[name], found))
+        elif found is not None:
+            tenants.append(found)
+    return tenants, subnamespaces, before
+
+
+async def _tenant_of(client: Client, subnamespace: Subnamespace, files: Mapping[str, Tenant]) -> str:
+    """Return the tenant of a Subnamespace's parent namespace.
+
+    Raises:
+        NotFound: The namespace does not exist, and no tenant of the files will have it.
+        InputError: It does not belong to a tenant.
+    """
+    parent = subnamespace.metadata.namespace
+    if parent in files:
+        return parent
+    try:
+        labels = (await client.get(Namespace, parent)).metadata.labels
+    except NotFound as error:
+        raise NotFound(f"Subnamespace {subnamespace.key!r}: there is no namespace {parent!r}") from error
+    if not labels.get(TENANT):
+        raise InputError(f"Subnamespace {subnamespace.key!r}: the namespace {parent!r} does not belong to a tenant")
+    return labels[TENANT]
+
+
+def _subnamespace(given: Subnamespace, live: Subnamespace | None) -> Subnamespace:
+    if live is not None:
+        return msgspec.structs.replace(live, spec=given.spec)
+    # A uid of its own, and the time: the quota serves the newest Subnamespace last.
+    metadata = msgspec.structs.replace(
+        given.metadata,
+        uid=f"{UNKNOWN_UID}: {given.key}",
+        creation_timestamp=rfc3339(datetime.now(UTC)),
+        generation=1,
+    )
+    return msgspec.structs.replace(given, metadata=metadata)
+
+
+def _tenant(given: Tenant, live: Tenant | None) -> Tenant:
+    """Return a tenant as it would be: with its live uid, and the labels and annotations of both."""
+    if live is None:
+        return msgspec.structs.replace(given, metadata=msgspec.structs.replace(given.metadata, uid=UNKNOWN_UID))
+    metadata = msgspec.structs.replace(
+        live.metadata,
+        labels={**live.metadata.labels, **given.metadata.labels},
+        annotations={**live.metadata.annotations, **given.metadata.annotations},
+    )
+    return msgspec.structs.replace(live, spec=given.spec, metadata=metadata)
+
+
+# -- one tenant -----------------------------------------------------------------------------------
+
+
+async def _drift(client: Client, state: ClusterState, tenant: Tenant, before: Before) -> TenantDrift:
+    name = tenant.metadata.name
+    if tenant.metadata.deletion_timestamp:
+        return TenantDrift(tenant=name, changes=(), blocked=())  # the operator corrects nothing during a deletion
+    own = [(tenant, before[name])] if name in before else []
+    if state.namespaces.get(name) is None:
+        # The children of a new tenant are not planned, but their Subnamespaces are part of the change.
+        children = [each for each in state.subnamespaces if each.metadata.namespace == name and each.key in before]
+        later = [change for each in children for change in _own_change(each, before[each.key])]
+    else:
+        later = []
+    changes = [change for each in own for change in _own_change(*each)]
+    blocked: list[Blocked] = []
+    for planner in PLANNERS:
+        for planned in planner(state, tenant) if not blocked else ():
+            subject = planned.subnamespace
+            if subject is not None and subject.key in before:
+                changes += _own_change(subject, before[subject.key])
+            found, trouble = await _previews(client, planned.plan)
+            changes += found
+            where = f"Subnamespace {subject.key!r}: " if subject is not None else ""
+            blocked += [msgspec.structs.replace(each, message=f"{where}{each.message}") for each in trouble]
+    return TenantDrift(tenant=name, changes=(*changes, *later), blocked=tuple(blocked))
+
+
+async def _previews(client: Client, plan: Plan) -> tuple[list[Preview], list[Blocked]]:
+    """Return what a plan changes, and what keeps the operator from the rest."""
+    found = [
+        preview_step(step, await _live(client, step) if step.action is not Action.CREATE else None)
+        for wave in plan.waves
+        for step in wave
+    ]
+    blocked = list(plan.blocked)
+    for edit in plan.edits if not blocked else ():
+        try:
+            found.append(preview_edit(edit, await _live(client, edit)))
+        except TerminalError as error:
+            blocked.append(Blocked(reason=error.reason, message=str(error)))
+            break
+    return [each for each in found if each is not None], blocked
+
+
+def _own_change(value: Tenant | Subnamespace, before: Tenant | Subnamespace | None) -> list[Preview]:
+    """Return the change of the object itself: what `kubectl apply` of the file would do."""
+    after, was = _shown(value), _shown(before) if before is not None else None
+    if was == after:
+        return []
+    action = Action.CREATE if was is None else Action.UPDATE
+    meta, kind = value.metadata, value.resource.kind
+    return [Preview(action=action, kind=kind, namespace=meta.namespace, name=meta.name, before=was, after=after)]
+
+
+def _shown(value: Tenant | Subnamespace) -> dict[str, Any]:
+    whole: dict[str, Any] = msgspec.to_builtins(value)
+    # The API server stores defaults: an empty map is the same as none.
+    spec = {key: inner for key, inner in whole["spec"].items() if inner != {}}
+    return shown(value.resource, {**whole, "spec": spec})
+
+
+async def _live(client: Client, about: Step | Edit) -> dict[str, Any] | None:
+    try:
+        data = await client.request("GET", wire.path(about.resource, about.namespace, about.name))
+    except NotFound:
+        return None
+    return msgspec.json.decode(data, type=dict[str, Any])

@@ -1,0 +1,153 @@
+"""The objects that controllers plan from, read once into the caches that controllers read."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tenantry.api.errors import NotFound
+from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace
+from tenantry.api.marks import TENANT
+from tenantry.api.model import KubernetesObject, Resource
+from tenantry.api.node import Node
+from tenantry.api.runtime import RuntimeClass
+from tenantry.api.slice import Slice
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenancydefaults import NAME as DEFAULTS
+from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.api.tenant import Tenant
+from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.controllers import watched
+from tenantry.controllers.network import ALONE, ClusterAddresses
+from tenantry.controllers.nodes.addresses import around
+from tenantry.controllers.runtime import sandbox_of
+from tenantry.controllers.tenant.gather import CHILD_KINDS
+from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, OURS
+from tenantry.engine.cache import Cache
+from tenantry.engine.observed import Observed, observe
+from tenantry.engine.tasks import all_of
+from tenantry.world.sandbox import NO_SANDBOX, Sandbox
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+
+class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
+    """Objects of one cluster at about the same time, with the objects of files in the place of their live ones.
+
+    Args:
+        now: When it was read, with an offset.
+        cluster_uid: The uid of the namespace kube-system.
+        tenants: The tenants to plan for.
+        subnamespaces: All Subnamespaces.
+        tenant_quotas: The quotas of trees, by the tenant's name.
+        slices: All slices.
+        defaults: The TenancyDefaults.
+        observed: The objects that belong to tenants, by kind.
+        around: The addresses of nodes and DNS.
+        sandbox: The cluster's sandbox.
+    """
+
+    now: dt.datetime
+    cluster_uid: str
+    tenants: Cache[Tenant]
+    subnamespaces: Cache[Subnamespace]
+    tenant_quotas: Cache[TenantResourceQuota]
+    slices: Cache[Slice]
+    defaults: Cache[TenancyDefaults]
+    observed: dict[Resource, Cache[Observed]]
+    around: ClusterAddresses = ALONE
+    sandbox: Sandbox = NO_SANDBOX
+
+    @property
+    def namespaces(self) -> Cache[Observed]:
+        """Return the namespaces."""
+        return self.observed[Namespace.resource]
+
+    def has_tree(self, tenant: str) -> bool:
+        """Return whether a tenant's quota is divided, or about to be."""
+        charged = any(found.spec.charge for found in self.slices.by_index(BY_TENANT, tenant))
+        return (
+            charged or self.tenant_quotas.get(tenant) is not None or self.subnamespaces.count(BY_NAMESPACE, tenant) > 0
+        )
+
+    def observe(self, resource: Resource, data: bytes | msgspec.Raw) -> None:
+        """Add an object that belongs to a tenant."""
+        self.observed[resource].put(observe(resource, data), listed=0)
+
+
+def empty(tenants: Iterable[Tenant], subnamespaces: Iterable[Subnamespace]) -> ClusterState:
+    """Return a cluster that has these tenants and Subnamespaces, and nothing else."""
+    indexes = [each(lambda _: ()).indexes for each in (watched.subnamespaces, watched.slices)]
+    state = ClusterState(
+        now=dt.datetime.now(dt.UTC),
+        cluster_uid="",
+        tenants=Cache(),
+        subnamespaces=Cache(indexes[0]),
+        tenant_quotas=Cache(),
+        slices=Cache(indexes[1]),
+        defaults=Cache(),
+        observed={kind.resource: Cache(watched.watch(kind.resource, lambda _: ()).indexes) for kind in CHILD_KINDS},
+    )
+    # Listed: an object that no cluster has yet has no version.
+    for tenant in tenants:
+        state.tenants.put(tenant, listed=0)
+    for subnamespace in subnamespaces:
+        state.subnamespaces.put(subnamespace, listed=0)
+    return state
+
+
+async def read(client: Client, tenants: Sequence[Tenant], changed: Iterable[Subnamespace]) -> ClusterState:
+    """Read a cluster.
+
+    Args:
+        client: Of the cluster.
+        tenants: The tenants to plan for, as they should be.
+        changed: Subnamespaces that are planned for in another form than their live one.
+    """
+    live = {each.key: each for each in await client.list(Subnamespace)}
+    state = empty(tenants, {**live, **{each.key: each for each in changed}}.values())
+    for slice_ in await client.list(Slice):
+        state.slices.put(slice_)
+    for tenant_quota in await client.list(TenantResourceQuota):
+        state.tenant_quotas.put(tenant_quota)
+    for each in await client.list(TenancyDefaults):
+        state.defaults.put(each)
+    defaults = state.defaults.get(DEFAULTS)
+    names = [tenant.metadata.name for tenant in tenants]
+    # The namespaces of a tree can have any name: then everything is read.
+    only = names[0] if len(names) == 1 and not state.has_tree(names[0]) else ""
+    there = await all_of(_read_kind(client, state, kind, only) for kind in CHILD_KINDS)
+    return msgspec.structs.replace(
+        state,
+        cluster_uid=(await client.get(Namespace, "kube-system")).metadata.uid,
+        around=around(await client.list(Node), defaults),
+        sandbox=sandbox_of(defaults, await client.list(RuntimeClass)),
+        observed={
+            kind.resource: state.observed[kind.resource]
+            for kind, is_there in zip(CHILD_KINDS, there, strict=True)
+            if is_there
+        },
+    )
+
+
+async def _read_kind(client: Client, state: ClusterState, kind: type[KubernetesObject], only: str) -> bool:
+    """Read the objects of a kind that belong to one tenant, or to any; return whether the cluster has the kind."""
+    resource = kind.resource
+    selectors = watched.selectors_of(resource)
+    if only and resource == Namespace.resource:
+        selectors = {"fieldSelector": f"metadata.name={only}"}
+    elif only and selectors:
+        selectors = {"labelSelector": f"{OURS['labelSelector']},{TENANT}={only}"}
+    try:
+        async for page in client.pages(resource, msgspec.Raw, namespace=only, selectors=selectors):
+            for raw in page.items:
+                state.observe(resource, raw)
+    except NotFound:
+        if resource == ClusterNetworkPolicy.resource:
+            return False
+        raise
+    return True
