@@ -93,7 +93,7 @@ async def _namespace(client: Client, name: str) -> certificates.CertificateScope
     labels = (await client.get(Namespace, name)).metadata.labels
     tenant = labels.get(marks.TENANT, "")
     if not tenant or labels.get(marks.MANAGED_BY) != marks.MANAGER:
-        raise InputError(f"the namespace {name!r} is no tenant's; `tenantry tree` draws those that are")
+        raise InputError(f"the namespace {name!r} does not belong to a tenant; `tenantry tree` draws those that do")
     try:
         subjects = (await client.get(RoleBinding, OWNER_BINDING, name)).subjects
     except NotFound:

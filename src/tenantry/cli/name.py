@@ -71,5 +71,5 @@ async def _tenant_uid(client: Client, parent: str, tenant: str) -> str:
         raise NotFound(f"there is no namespace {parent!r}; for one that is still to come, {hint}") from error
     uid = namespace.metadata.labels.get(marks.TENANT_UID, "")
     if not uid:
-        raise InputError(f"the namespace {parent!r} is no tenant's; {hint}")
+        raise InputError(f"the namespace {parent!r} does not belong to a tenant; {hint}")
     return uid

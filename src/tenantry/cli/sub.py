@@ -241,7 +241,7 @@ def move(target: Target, *, child: str, source: str, goal: str, waits: bool, tim
       tenantry sub move web --from acme --to platform-0c5a38e2a1d6f4b7
     """
     if source == goal:
-        raise InputError(f"--from and --to are both {source!r}: it is already there")
+        raise InputError(f"--from and --to are both {source!r}: it is there already")
     session.run(target, lambda client: _move(client, child, source, goal, seconds=timeout if waits else None))
 
 

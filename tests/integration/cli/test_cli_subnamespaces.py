@@ -109,7 +109,7 @@ def test_what_is_made_can_be_kept_in_a_file_first(cli: Cli, uni: str) -> None:
         (("law", "-n", "uni", "--expires", "soon"), "--expires 'soon' must be a duration"),
         (("law", "-n", "uni", "--expires", "2001-01-01T00:00:00Z"), "is past"),
         (("law", "-n", "uni", "--quota", "cpu=-1"), "spec.quota.hard[cpu] is '-1'; it must not be negative"),
-        (("law", "-n", "default"), "the namespace 'default' is no tenant's"),
+        (("law", "-n", "default"), "the namespace 'default' does not belong to a tenant"),
         (("law", "-n", "uni", "--mode", "team"), "'team' is not one of 'workspace', 'subtenant'"),
     ],
 )
@@ -289,7 +289,7 @@ def test_an_owner_draws_what_is_theirs(cli: Cli) -> None:
 
 def test_a_certificate_for_no_tenants_namespace_is_refused(cli: Cli, uni: str) -> None:
     """E05: and the owner of the parent is warned that a subtenant is not theirs."""
-    assert "is no tenant's" in cli.run("kubeconfig", "-n", "default", code=2).stderr
+    assert "does not belong to a tenant" in cli.run("kubeconfig", "-n", "default", code=2).stderr
     assert "not both" in cli.run("kubeconfig", "-n", uni, "--tenant", uni, code=2).stderr
     closed = create(cli, uni, "closed", "--mode", "subtenant", "--owner", "bob")
     said = cli.run("kubeconfig", "-n", closed, "--user", "ada", "--expires", "10m").stderr
@@ -312,7 +312,7 @@ def test_a_name_is_computed_for_what_is_still_to_come(cli: Cli, uni: str) -> Non
     """E07."""
     assert "no namespace 'later'" in cli.run("name", "later", "web", code=5).stderr
     assert cli.run("name", "later", "web", "--tenant", uni).stdout.startswith("web-")
-    assert "is no tenant's" in cli.run("name", "default", "web", code=2).stderr
+    assert "does not belong to a tenant" in cli.run("name", "default", "web", code=2).stderr
     assert "metadata.name is 'Web'" in cli.run("name", uni, "Web", code=2).stderr
 
 

@@ -98,13 +98,13 @@ def test_a_namespace_that_is_there_is_not_taken_over(cli: Cli) -> None:
     """E01, E15: the name collides, nothing is made."""
     cli.kubectl("create", "namespace", "taken")
     said = cli.run("tenant", "create", "taken", "--owner", "ada", code=2).stderr
-    assert "metadata.name: there is a namespace 'taken' already" in said
+    assert "metadata.name: the namespace 'taken' exists already" in said
     assert "NotFound" in cli.kubectl("get", "tenant", "taken").stderr
 
 
 def test_a_tenant_that_is_there_is_said_to_be(cli: Cli, acme: str) -> None:
     said = cli.run("tenant", "create", acme, "--owner", "ada", code=2).stderr
-    assert f"there is a namespace '{acme}' already" in said
+    assert f"the namespace '{acme}' exists already" in said
 
 
 def test_tables_are_the_servers(cli: Cli, acme: str) -> None:
@@ -228,7 +228,7 @@ def test_waiting_ends_when_time_is_up_and_says_why(cli: Cli) -> None:
         assert "foreign does not belong to this tenant" in page
     finally:
         said = cli.run("delete", "tenant", "foreign", "--yes", "--no-wait").stderr
-    assert "the namespace 'foreign' is not the tenant's and stays" in said
+    assert "the namespace 'foreign' does not belong to the tenant and stays" in said
     assert cli.kubectl("get", "namespace", "foreign").returncode == 0
 
 
@@ -244,7 +244,7 @@ def test_deletion_asks(cli: Cli) -> None:
     """Nothing goes without a yes: not from a script, and not when a person says no."""
     with tenant(cli, "dear") as name:
         said = cli.run("delete", "tenant", name, code=2).stderr
-        assert "stdin is no terminal to ask on; say --yes" in said
+        assert "stdin is not a terminal; confirm with --yes" in said
         code, text = _in_terminal(cli, "n\n", "delete", "tenant", name)
         assert code == 1
         assert "namespace 'dear' with 0 pods" in text
