@@ -157,7 +157,7 @@ def test_suspend_and_resume(cli: Cli) -> None:
     with tenant(cli, "paused") as name:
         cli.run("tenant", "suspend", name, "--wait")
         assert "Suspended" in cli.run("tree", name).stdout
-        assert "nobody while suspended" not in cli.run("describe", "tenant", name).stdout
+        assert "none while suspended" not in cli.run("describe", "tenant", name).stdout
         assert "is suspended already" in cli.run("tenant", "suspend", name).stderr
         assert "is suspended: until it is resumed" in cli.run("kubeconfig", "--tenant", name).stderr
         cli.run("tenant", "resume", name, "--wait")

@@ -94,7 +94,10 @@ def test_a_file_that_cannot_be_compared_is_refused(cli: Cli, site: Site) -> None
     web = site.web
     nowhere = cli.run("diff", "-f", "-", stdin=CHILD % ("a", "nowhere", 1), code=5).stderr
     assert "there is no namespace 'nowhere'" in nowhere
-    assert "'default' does not belong to a tenant" in cli.run("diff", "-f", "-", stdin=CHILD % ("a", "default", 1), code=2).stderr
+    assert (
+        "'default' does not belong to a tenant"
+        in cli.run("diff", "-f", "-", stdin=CHILD % ("a", "default", 1), code=2).stderr
+    )
     twice = CHILD % ("a", web, 1) + CHILD % ("a", web, 1)
     assert "metadata.name must not be 'a' again" in cli.run("diff", "-f", "-", stdin=twice, code=2).stderr
     assert "is neither a Tenant nor" in cli.run("render", "-f", "-", stdin=CHILD % ("a", web, 1), code=2).stderr
