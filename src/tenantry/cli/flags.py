@@ -29,19 +29,19 @@ K = TypeVar("K", Tenant, Subnamespace)
 
 NEVER = "never"
 
-wait_option = click.option("--wait", "waits", is_flag=True, help="Wait until it is so.")
+wait_option = click.option("--wait", "waits", is_flag=True, help="Wait until the change is complete.")
 timeout_option = click.option(
-    "--timeout", default="60s", show_default=True, type=durations.DURATION, help="With --wait: as in 30s or 5m."
+    "--timeout", default="60s", show_default=True, type=durations.DURATION, help="Deadline of --wait, as in 30s or 5m."
 )
 renewal_option = click.option(
     "--for",
     "until",
     required=True,
     metavar="DURATION|TIME|never",
-    help="Until when, from now: 72h, 2027-01-31T18:00:00Z, or never for no end.",
+    help="New end: a duration from now such as 72h, a time such as 2027-01-31T18:00:00Z, or never.",
 )
 dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Only print what would be made (YAML where -o says nothing else)."
+    "--dry-run", is_flag=True, help="Print the object without creating it (as YAML unless -o is given)."
 )
 
 
@@ -67,7 +67,7 @@ def choice_option(flag: str, default: StrEnum, text: str) -> Callable[[F], F]:
 
     Args:
         flag: As in --mode.
-        default: The default, a value of the enumeration.
+        default: The default, of the enumeration.
         text: For the help.
     """
     values = click.Choice([each.value for each in type(default)], case_sensitive=False)

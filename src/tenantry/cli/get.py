@@ -26,8 +26,8 @@ Json = dict[str, Any]
 @place.namespace_option
 @place.everywhere_option
 @output.output_option("json", "yaml", "name", "wide")
-@click.option("-w", "--watch", "watches", is_flag=True, help="Go on printing what changes, until interrupted.")
-@click.option("-l", "--selector", default="", metavar="LABELS", help="Only those with these labels, as in tier=gold.")
+@click.option("-w", "--watch", "watches", is_flag=True, help="Print changes until interrupted.")
+@click.option("-l", "--selector", default="", metavar="LABELS", help="Label selector, as in tier=gold.")
 def get(
     target: Target,
     *,
@@ -38,7 +38,7 @@ def get(
     watches: bool,
     selector: str,
 ) -> None:
-    r"""Print tenants, or any other of Tenantry's kinds; without a KIND, all of them.
+    r"""Print tenants or objects of another Tenantry kind; without a KIND, of all kinds.
 
     \b
       tenantry get tenants

@@ -77,7 +77,7 @@ def find_kind(word: str) -> Kind:
             return kind
     known = ", ".join(f"{words_of(kind)[0]} ({', '.join(words_of(kind)[1:-1])})" for kind in KINDS)
     raise InputError(
-        f"{word!r} is no kind of Tenantry's; kinds are {known}. Write KIND NAME, or KIND/NAME as in tenant/{word}"
+        f"{word!r} is not a Tenantry kind; kinds are {known}. Write KIND NAME, or KIND/NAME as in tenant/{word}"
     )
 
 

@@ -28,10 +28,10 @@ def takes_namespace(text: str, *, metavar: str = "NAMESPACE") -> Callable[[F], F
     return click.option("-n", "--namespace", default="", metavar=metavar, shell_complete=complete.namespaces, help=text)
 
 
-namespace_option = takes_namespace("Of Subnamespaces: the namespace that they are in, their parent.")
-parent_option = takes_namespace("The parent namespace; the context's where it names one.", metavar="PARENT")
+namespace_option = takes_namespace("Namespace of Subnamespaces, which is their parent.")
+parent_option = takes_namespace("Parent namespace (default: the namespace of the context).", metavar="PARENT")
 everywhere_option = click.option(
-    "-A", "--all-namespaces", "everywhere", is_flag=True, help="Of Subnamespaces: those in all namespaces."
+    "-A", "--all-namespaces", "everywhere", is_flag=True, help="Subnamespaces of all namespaces."
 )
 
 

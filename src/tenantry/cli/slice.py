@@ -1,4 +1,4 @@
-"""`tenantry slice`: claims nodes for a tenant, gives them back, and lists who has which."""
+"""`tenantry slice`: claims nodes for a tenant, releases them, and lists the claims."""
 
 from __future__ import annotations
 
@@ -37,35 +37,50 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _called = click.argument("called", metavar="NAME")
-_in_tenant = place.takes_namespace("The tenant's namespace; the context's where it names one.")
+_in_tenant = place.takes_namespace("Namespace of the tenant (default: the namespace of the context).")
 _HEADERS = ("NAMESPACE", "NAME", "STATE", "HAS", "NODES", "USED BY", "ENDS", "MESSAGE")
 
 
 @click.group("slice")
 def slice_() -> None:
-    """Claim nodes for a tenant alone, and give them back."""
+    """Claim nodes for one tenant, and release them."""
 
 
 @slice_.command()
 @takes_target
 @_called
 @_in_tenant
-@click.option("--count", default=1, show_default=True, type=click.IntRange(1, 500), help="How many nodes.")
-@click.option("--selector", "labels", multiple=True, metavar="KEY=VALUE,...", help="Labels of the nodes.")
-@click.option("--node", "nodes", multiple=True, metavar="NODE", help="Only this node does. May be repeated.")
-@click.option("--per-node", multiple=True, metavar="RESOURCE=QUANTITY,...", help="What each node has at least.")
+@click.option("--count", default=1, show_default=True, type=click.IntRange(1, 500), help="Number of nodes.")
+@click.option("--selector", "labels", multiple=True, metavar="KEY=VALUE,...", help="Labels that the nodes must have.")
+@click.option("--node", "nodes", multiple=True, metavar="NODE", help="Use only this node. May be repeated.")
+@click.option("--per-node", multiple=True, metavar="RESOURCE=QUANTITY,...", help="Least capacity of each node.")
 @click.option(
     "--part",
     multiple=True,
     metavar="cpu=QUANTITY,memory=QUANTITY",
-    help="Not whole nodes: of each a part of this size, beside the parts of others.",
+    help="Claim a part of this size of each node instead of whole nodes.",
 )
-@click.option("--total", multiple=True, metavar="RESOURCE=QUANTITY,...", help="What they have together at least.")
-@flags.choice_option("--mode", ClaimMode.DYNAMIC, "Manual: an administrator decides, with `tenantry slice approve`.")
-@click.option("--for", "subnamespaces", multiple=True, metavar="NAME", help="A Subnamespace that runs on them.")
-@click.option("--for-everybody", is_flag=True, help="The namespace itself runs on them, with everything below it.")
+@click.option("--total", multiple=True, metavar="RESOURCE=QUANTITY,...", help="Least capacity of all nodes together.")
+@flags.choice_option(
+    "--mode", ClaimMode.DYNAMIC, "Manual: an administrator approves the claim with `tenantry slice approve`."
+)
 @click.option(
-    "--grace", default=60, show_default=True, type=click.IntRange(0), metavar="SECONDS", help="For others' pods."
+    "--for",
+    "subnamespaces",
+    multiple=True,
+    metavar="NAME",
+    help="Subnamespace whose pods run on the nodes. May be repeated.",
+)
+@click.option(
+    "--for-everybody", is_flag=True, help="The pods of the namespace and of all namespaces below it run on the nodes."
+)
+@click.option(
+    "--grace",
+    default=60,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="SECONDS",
+    help="Seconds that other tenants' pods get to stop.",
 )
 @click.option(
     "--replace-after",
@@ -73,12 +88,17 @@ def slice_() -> None:
     show_default=True,
     type=click.IntRange(0),
     metavar="SECONDS",
-    help="How long a node may be not ready before another is taken for it; 0: for ever.",
+    help="Seconds after which a node that is not ready is replaced; 0: never.",
 )
-@click.option("--expires", default="", metavar="DURATION|TIME", help="When they are given back: 72h, or a time.")
-@click.option("--wait", "waits", is_flag=True, help="Wait until they are set aside and, where they are used, Bound.")
 @click.option(
-    "--timeout", default="5m", show_default=True, type=durations.DURATION, help="With --wait: as in 30s or 5m."
+    "--expires",
+    default="",
+    metavar="DURATION|TIME",
+    help="Release the nodes after this time or at this time: 72h, or 2027-01-31T18:00:00Z.",
+)
+@click.option("--wait", "waits", is_flag=True, help="Wait until the claim is ready.")
+@click.option(
+    "--timeout", default="5m", show_default=True, type=durations.DURATION, help="Deadline of --wait, as in 30s or 5m."
 )
 @flags.dry_run_option
 @output.output_option("json", "yaml", "name")
@@ -104,7 +124,7 @@ def claim(
     dry_run: bool,
     form: str | None,
 ) -> None:
-    r"""Claim nodes: other tenants' pods are evicted and kept away.
+    r"""Claim nodes: pods of other tenants are evicted from them, and none are scheduled there.
 
     \b
       tenantry slice claim fast -n acme --count 2 --selector disk=ssd --for-everybody --wait
@@ -112,7 +132,7 @@ def claim(
       tenantry slice claim web -n acme --part cpu=2,memory=4Gi --for-everybody
     """
     if part and (per_node or total):
-        raise InputError("--part may not be given together with --per-node or --total: it says how large each part is")
+        raise InputError("--part may not be given together with --per-node or --total: it is the size of each part")
     spec = SliceClaimSpec(
         mode=ClaimMode(mode),
         sharing=Sharing.PART if part else Sharing.WHOLE,
@@ -144,7 +164,7 @@ async def _claim(client: Client, wanted: SliceClaim, *, seconds: int | None) -> 
     made: Json = msgspec.json.decode(await client.create(wanted))
     told = f"{kinds.told_key(SliceClaim, wanted.key)} created"
     if seconds is None:
-        output.talk(f"{told}; `tenantry slice list` tells how far it is")
+        output.talk(f"{told}; `tenantry slice list` shows its state")
         return made
     output.talk(told)
     asked = ObjectSelection(SliceClaim, (wanted.metadata.name,), wanted.metadata.namespace)
@@ -159,7 +179,7 @@ async def _claim(client: Client, wanted: SliceClaim, *, seconds: int | None) -> 
 @_in_tenant
 @flags.renewal_option
 def renew(target: Target, *, called: str, namespace: str, until: str) -> None:
-    r"""Let a claim last longer, or end sooner.
+    r"""Change when a claim expires.
 
     \b
       tenantry slice renew fast -n acme --for 72h
@@ -175,14 +195,14 @@ def renew(target: Target, *, called: str, namespace: str, until: str) -> None:
 @_called
 @_in_tenant
 def release(target: Target, *, called: str, namespace: str) -> None:
-    r"""Give nodes back: the tenant's pods leave them, and the nodes return to the shared pool.
+    r"""Release nodes: the tenant's pods are evicted, and the nodes return to the shared pool.
 
     \b
       tenantry slice release fast -n acme
     """
     where = place.parent(target, namespace)
     session.run(target, lambda client: client.delete(SliceClaim.resource, where, called))
-    output.talk(f"{kinds.told(SliceClaim, called, where)} deleted; its nodes are given back when they are empty")
+    output.talk(f"{kinds.told(SliceClaim, called, where)} deleted; its nodes are released when they are empty")
 
 
 @slice_.command()
@@ -190,7 +210,7 @@ def release(target: Target, *, called: str, namespace: str) -> None:
 @_called
 @_in_tenant
 def approve(target: Target, *, called: str, namespace: str) -> None:
-    r"""Give a Manual claim its nodes, as an administrator; deleting the Slice takes them back.
+    r"""Approve a Manual claim, as an administrator; deleting its Slice releases the nodes.
 
     \b
       tenantry slice approve fast -n acme
@@ -206,7 +226,7 @@ async def _approve(client: Client, name: str, namespace: str) -> str:
 
     found = await client.get(SliceClaim, name, namespace)
     if found.spec.mode is not ClaimMode.MANUAL:
-        raise InputError(f"{kinds.told_key(SliceClaim, found.key)} is Dynamic: it gets nodes without anybody's word")
+        raise InputError(f"{kinds.told_key(SliceClaim, found.key)} is Dynamic: it gets nodes without an approval")
     tenant = (await client.get(Namespace, namespace)).metadata.labels.get(TENANT, "")
     reference = ClaimReference(namespace=namespace, name=name, uid=found.metadata.uid)
     spec = SliceSpec(
@@ -222,10 +242,10 @@ async def _approve(client: Client, name: str, namespace: str) -> str:
 
 @slice_.command("list")
 @takes_target
-@place.takes_namespace("Only claims of this namespace.")
+@place.takes_namespace("List only the claims of this namespace.")
 @output.output_option("json", "yaml")
 def list_(target: Target, *, namespace: str, form: str | None) -> None:
-    r"""List claims, how far each is, and which nodes it has.
+    r"""List claims with their states and nodes.
 
     \b
       tenantry slice list
@@ -238,7 +258,7 @@ def list_(target: Target, *, namespace: str, form: str | None) -> None:
         output.print_objects([{**head, **msgspec.to_builtins(each)} for each in found], form, single=False)
         return
     if not found:
-        output.talk("no claims; `tenantry slice claim` makes one")
+        output.talk("no claims; `tenantry slice claim` creates one")
         return
     now = datetime.now(UTC)
     output.show(output.table(_HEADERS, [_row(each, now) for each in sorted(found, key=lambda each: each.key)]))

@@ -1,10 +1,10 @@
-"""Which cluster a command talks to, decided once and the same for every verb.
+"""The cluster that a command uses, chosen in the same way for every verb.
 
     --kubeconfig, --context  >  --name, $TENANTRY_NAME  >  $KUBECONFIG  >  the local cluster "default", if it runs
     >  the pod's own
 
-~/.kube/config is used only when --context or --kubeconfig asks for it: a command that deletes tenants must not find its
-cluster by accident.
+~/.kube/config is used only with --context or --kubeconfig: a command that deletes tenants must not find a cluster by
+accident.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class Target:
         if self.in_cluster:
             found = kubeconfig.in_cluster()
             if found is None:
-                raise ConfigError(f'this is no pod with a service account: "{_SERVICE_ACCOUNT_TOKEN}" is not there')
+                raise ConfigError(
+                    f'this is not a pod with a service account: "{_SERVICE_ACCOUNT_TOKEN}" does not exist'
+                )
             return found
         paths = (self.kubeconfig,) if self.kubeconfig else kubeconfig.default_paths()
         return kubeconfig.load(paths, self.context)
@@ -158,11 +160,9 @@ def takes_target(command: Callable[Concatenate[Target, P], R]) -> Callable[P, R]
 def may_take_target(command: Callable[Concatenate[Callable[[], Target], P], R]) -> Callable[P, R]:
     """Do the same for a command that can do without a cluster: its first argument resolves the target when called."""
 
-    @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Talk to the cluster of this file.")
-    @click.option(
-        "--context", help="Talk to the cluster of this context (of --kubeconfig, KUBECONFIG, ~/.kube/config)."
-    )
-    @click.option("--name", help="Talk to the local cluster of this name (or of TENANTRY_NAME).")
+    @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Path to the kubeconfig.")
+    @click.option("--context", help="Context to use (of --kubeconfig, KUBECONFIG or ~/.kube/config).")
+    @click.option("--name", help="Local cluster to use (default: TENANTRY_NAME).")
     @functools.wraps(command)
     def resolving(*args: P.args, **kwargs: P.kwargs) -> R:
         kubeconfig, context, name = (kwargs.pop(key, None) for key in ("kubeconfig", "context", "name"))

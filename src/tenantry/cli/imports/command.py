@@ -38,13 +38,19 @@ def import_() -> None:
 @click.option(
     "-f", "--filename", "files", multiple=True, metavar="FILE|DIR|-", help="Read this, not a cluster. Repeatable."
 )
-@owner_option("Who owns the tenants; whom RoleBindings in the root make an admin, where it is not given.")
-@choice_option("--network", NetworkIsolation.OPEN, "Network isolation of the tenants.")
-@click.option("--fit", is_flag=True, help="Where quotas promise more than there is, make the shares below smaller.")
-@click.option("--apply", "applies", is_flag=True, help="Make it so: the existing namespaces become the tenants'.")
-@click.option("-y", "--yes", is_flag=True, help="With --apply: do not ask.")
+@owner_option("An owner of the tenants (default: the admins according to the RoleBindings in the root).")
+@choice_option("--network", NetworkIsolation.OPEN, "Network isolation of the tenants from other tenants.")
+@click.option("--fit", is_flag=True, help="Reduce shares if the quotas promise more than their parents have.")
 @click.option(
-    "--timeout", default="2m", show_default=True, type=durations.DURATION, help="With --apply: how long to wait."
+    "--apply", "applies", is_flag=True, help="Create the objects; the existing namespaces then belong to the tenants."
+)
+@click.option("-y", "--yes", is_flag=True, help="With --apply: do not ask for confirmation.")
+@click.option(
+    "--timeout",
+    default="2m",
+    show_default=True,
+    type=durations.DURATION,
+    help="With --apply: deadline for each level of a tree.",
 )
 @output.output_option("yaml", "json", text="YAML documents, or one JSON List.")
 def hnc(
