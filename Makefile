@@ -8,10 +8,10 @@ define SETUP
 @p="$(PYTHON)"; test -n "$$p" || { echo "Python 3.11 or newer is needed: install one, or name it: make PYTHON=/path/to/python3.12" >&2; exit 1; }; "$$p" tools/setup.py
 endef
 
-.PHONY: help setup demo test check docs lock clean
+.PHONY: help setup demo test test-fast test-release check docs lock clean
 
 help: ## Show the targets.
-	@sed -n 's/^\([a-z]*\): ## /  make \1\t/p' Makefile
+	@sed -n 's/^\([a-z-]*\): ## /  make \1\t/p' Makefile
 
 setup: ## Make .venv and build the local control plane; then .venv/bin/tenantry is the command.
 	$(SETUP) demo
@@ -22,8 +22,19 @@ demo: ## Start a local cluster with three tenants in it and show them.
 
 test: ## Run all tests: unit, property, integration on a real control plane, end to end, docs.
 	$(SETUP) dev
-	.venv/bin/pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+	.venv/bin/pytest -n 2 --dist loadfile --durations=20 --durations-min=1 $(PYTEST_ARGS)
 	.venv/bin/python tools/go.py test -vet=off ./...
+
+test-fast: ## Run the unit and property tests, in random order: no cluster, less than a minute.
+	$(SETUP) dev
+	.venv/bin/pytest -n 2 tests/unit tests/property $(PYTEST_ARGS)
+
+RELEASE_TESTS = tests/e2e tests/integration/test_quota_chaos.py tests/integration/test_engine_clusters.py \
+	tests/integration/test_audit_probe.py tests/integration/test_parts_real.py $(wildcard tests/integration/test_real_*.py)
+
+test-release: ## Run the long suites: chaos for a minute, many clusters, real nodes (root, Debian; see docs/how-to/real-nodes.md).
+	$(SETUP) dev
+	CHAOS_SECONDS=60 TENANTRY_TEST_REAL=1 .venv/bin/pytest -n 2 --dist loadfile --durations=20 $(RELEASE_TESTS) $(PYTEST_ARGS)
 
 check: ## Lint, types, layers, generated files.
 	$(SETUP) dev
