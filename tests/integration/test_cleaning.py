@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tenantry.api import marks, reasons
-from tenantry.api.cleaning import BY_HAND, Answer
+from tenantry.api.cleaning import BY_HAND, CleaningResult
 from tenantry.api.errors import Forbidden
 from tenantry.api.node import Node
 from tenantry.api.slice import Slice, SliceClaim
@@ -46,7 +46,7 @@ async def asked(pool: Pool, node: str) -> str:
 
 async def answer(who: Api, node: str, request: str, *left: str, **removed: int) -> None:
     """Answer as the agent of a node does."""
-    text = msgspec.json.encode(Answer(request=request, removed=removed, left=left)).decode()
+    text = msgspec.json.encode(CleaningResult(request=request, removed=removed, left=left)).decode()
     await note(who, node, CLEANED=text)
 
 

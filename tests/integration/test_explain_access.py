@@ -18,7 +18,7 @@ from tenantry.api.kubernetes import RBAC_GROUP, Namespace
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
 from tenantry.views.access import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES, who_can
-from tenantry.world.explain.access import PolicyRule, Subject, Wanted
+from tenantry.world.explain.access import PolicyRule, RbacSubject, RequestedAccess
 from testkit.api import Api, until
 from testkit.draws import drawn, one, some
 from testkit.people import as_person
@@ -55,16 +55,16 @@ RULE = some(resourceNames=listed("web", "other")).flatmap(
 ROLE = st.lists(RULE, max_size=2)
 
 
-def subjects(namespace: str) -> list[Subject]:
+def subjects(namespace: str) -> list[RbacSubject]:
     """Return all subjects of a test."""
     return [
-        *(Subject(kind="User", name=f"{namespace}-u{number}") for number in range(3)),
-        *(Subject(kind="Group", name=f"{namespace}-g{number}") for number in range(2)),
-        *(Subject(kind="ServiceAccount", name=f"s{number}", namespace=namespace) for number in range(2)),
+        *(RbacSubject(kind="User", name=f"{namespace}-u{number}") for number in range(3)),
+        *(RbacSubject(kind="Group", name=f"{namespace}-g{number}") for number in range(2)),
+        *(RbacSubject(kind="ServiceAccount", name=f"s{number}", namespace=namespace) for number in range(2)),
     ]
 
 
-def written(subject: Subject) -> Json:
+def written(subject: RbacSubject) -> Json:
     """Return a subject as in a binding."""
     group = {} if subject.namespace else {"apiGroup": RBAC_GROUP}
     return (
@@ -112,7 +112,7 @@ async def random_access(api: Api, name: str) -> AsyncGenerator[None]:
     await api.delete(Namespace.resource, name)
 
 
-async def asked(api: Api, subject: Subject, question: tuple[str, str, str], namespace: str) -> bool:
+async def asked(api: Api, subject: RbacSubject, question: tuple[str, str, str], namespace: str) -> bool:
     """Return what the API server says, of one subject alone."""
     verb, resource, name = question
     plural, _, subresource = resource.partition("/")
@@ -131,13 +131,13 @@ async def asked(api: Api, subject: Subject, question: tuple[str, str, str], name
     return bool(msgspec.json.decode(answer)["status"]["allowed"])
 
 
-async def told(client: Client, question: tuple[str, str, str], namespace: str) -> set[Subject]:
+async def told(client: Client, question: tuple[str, str, str], namespace: str) -> set[RbacSubject]:
     """Return those of the test's own who may, as we say."""
     access = await who_can(client, *question, namespace)
     return {each.subject for each in access.holders} & set(subjects(namespace))
 
 
-async def compare(client: Client, api: Api, namespace: str, known: list[Subject]) -> None:
+async def compare(client: Client, api: Api, namespace: str, known: list[RbacSubject]) -> None:
     """Ask every question of both until they agree: the authorizer learns of a binding a moment after it is made."""
     for question in QUESTIONS:
 
@@ -172,7 +172,7 @@ async def test_who_may_not_read_cluster_roles_is_told_the_same_of_the_namespace(
     await api.create(BINDINGS, value, name)
     # Of others they are not told what they may in the whole cluster.
     bound = [
-        msgspec.convert({**s, "namespace": s.get("namespace", "")}, Subject)
+        msgspec.convert({**s, "namespace": s.get("namespace", "")}, RbacSubject)
         for each in await api.list(BINDINGS, name)
         for s in each.get("subjects") or ()
         if each["metadata"]["name"] != "owner" and each["roleRef"]["kind"] == "ClusterRole"
@@ -283,4 +283,4 @@ async def test_a_user_without_rights_learns_nothing(api: Api, tenancy: LocalClus
 def test_rules_of_roles(rule: Json, wanted: Json, *, allows: bool) -> None:
     """X07."""
     known = msgspec.convert({"verbs": ["get"], "apiGroups": [""], **rule}, PolicyRule)
-    assert known.allows(msgspec.convert({"verb": "get", "group": "", **wanted}, Wanted)) is allows
+    assert known.allows(msgspec.convert({"verb": "get", "group": "", **wanted}, RequestedAccess)) is allows

@@ -356,7 +356,7 @@ async def test_claims_of_parts_say_how_large_and_stay_so(api: Api, shared: Share
     bad: list[tuple[Json, str]] = [
         ({"perNode": {"cpu": "1"}}, "must be cpu and memory"),
         ({"perNode": {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}}, "must be cpu and memory"),
-        ({"perNode": {"cpu": "1", "memory": "1Gi"}, "total": {"cpu": "8"}}, "may only be given where sharing is Whole"),
+        ({"perNode": {"cpu": "1", "memory": "1Gi"}, "total": {"cpu": "8"}}, "may only be set if sharing is Whole"),
     ]
     for spec, why in bad:
         with pytest.raises(Invalid, match=why):

@@ -52,7 +52,7 @@ class Picture(KubernetesObject, frozen=True, kw_only=True):
     """A picture."""
 
     resource: ClassVar[Resource] = Resource("example.com", "v1", "pictures", "Picture")
-    names: ClassVar[Names] = Names(singular="picture", short=("pic",), categories=("art",))
+    names: ClassVar[Names] = Names(short=("pic",), categories=("art",))
     columns: ClassVar[tuple[Column, ...]] = (Column("Title", "string", ".spec.title", priority=1),)
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule("self.metadata.name != 'a'", "must not be a", field="metadata.name"),
@@ -129,7 +129,7 @@ def test_what_has_no_schema_is_refused_when_the_crd_is_made() -> None:
         """Odd."""
 
         resource: ClassVar[Resource] = Resource("example.com", "v1", "odds", "Odd")
-        names: ClassVar[Names] = Names(singular="odd")
+        names: ClassVar[Names] = Names()
         columns: ClassVar[tuple[Column, ...]] = ()
         validations: ClassVar[tuple[Rule, ...]] = ()
 

@@ -27,7 +27,7 @@ from tenantry.cli.sub import inheritance
 from tenantry.views.explain.quota import conclude
 from tenantry.views.objects import ResourceQuotaStatus, ResourceQuotaWithUsage
 from tenantry.views.quotas import quota as view_of
-from tenantry.world.explain.quota import Place
+from tenantry.world.explain.quota import PathNamespace
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SALE = Adjustment(name="sale", resources={"requests.cpu": "2", "pods": "-5"}, expires_at="2026-01-03T03:04:05Z")
@@ -122,7 +122,7 @@ def test_the_page_of_a_tenants_quota() -> None:
     assert "requests.cpu   10         3" in page
 
 
-WEB = Place(
+WEB = PathNamespace(
     namespace="web-1",
     subnamespace="web",
     parent="acme",
@@ -130,7 +130,7 @@ WEB = Place(
     hard={"requests.cpu": "2"},
     used={"requests.cpu": "1500m"},
 )
-CORE = Place(namespace="acme", asked={"cpu": "4", "pods": 5}, hard={"requests.cpu": "2", "pods": "5"})
+CORE = PathNamespace(namespace="acme", asked={"cpu": "4", "pods": 5}, hard={"requests.cpu": "2", "pods": "5"})
 
 
 def test_an_explanation_names_what_to_raise() -> None:

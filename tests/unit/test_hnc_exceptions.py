@@ -6,7 +6,7 @@ import pytest
 
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.world.hnc.objects import read
-from tenantry.world.hnc.plan import Plan, Wishes, plan
+from tenantry.world.hnc.plan import ImportOptions, ImportPlan, plan
 
 Json = dict[str, object]
 API = "hnc.x-k8s.io/v1alpha2"
@@ -29,9 +29,9 @@ def secret(annotations: dict[str, str], *, place: str = "acme", labels: dict[str
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
 
 
-def planned(*documents: object) -> Plan:
+def planned(*documents: object) -> ImportPlan:
     world = read((f"document {index}", value) for index, value in enumerate(documents))
-    return plan(world, Wishes(owners=(Owner(kind=OwnerKind.USER, name="ada"),)))
+    return plan(world, ImportOptions(owners=(Owner(kind=OwnerKind.USER, name="ada"),)))
 
 
 def marks(*documents: object) -> list[tuple[str, str]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tenantry.api.errors import InputError
-from tenantry.world.hnc.forest import Forest, grow
-from tenantry.world.hnc.objects import Findings, Weight, read
+from tenantry.world.hnc.forest import HncForest, grow
+from tenantry.world.hnc.objects import FindingWeight, ImportFindings, read
 
 Json = dict[str, object]
 API = "hnc.x-k8s.io/v1alpha2"
@@ -30,8 +30,8 @@ def below(name: str, parent: str, **status: object) -> Json:
     }
 
 
-def grown(*documents: object) -> tuple[Forest, list[tuple[str, tuple[str, ...], str]]]:
-    findings = Findings()
+def grown(*documents: object) -> tuple[HncForest, list[tuple[str, tuple[str, ...], str]]]:
+    findings = ImportFindings()
     forest = grow(read((f"document {index}", value) for index, value in enumerate(documents)), findings)
     return forest, [(found.weight, found.where, found.text) for found in findings.all()]
 
@@ -75,7 +75,7 @@ def test_an_anchor_of_another_ones_child_is_not_followed() -> None:
     assert forest.below("acme") == ["child"]
     assert forest.below("globex") == ["own"]
     text = "not followed: the namespace 'child' is below 'acme'; delete the anchor"
-    assert findings == [(Weight.LOST, ("SubnamespaceAnchor globex/child",), text)]
+    assert findings == [(FindingWeight.LOST, ("SubnamespaceAnchor globex/child",), text)]
 
 
 def test_cycles_are_left_out_with_what_is_below() -> None:

@@ -8,8 +8,8 @@ from tenantry.api.errors import InputError
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.subnamespace import Adoption, InheritanceMode, Mode, OtherInheritance
 from tenantry.api.tenant import NetworkIsolation
-from tenantry.world.hnc.objects import Weight, read
-from tenantry.world.hnc.plan import Plan, Wishes, plan
+from tenantry.world.hnc.objects import FindingWeight, read
+from tenantry.world.hnc.plan import ImportOptions, ImportPlan, plan
 
 Json = dict[str, object]
 API = "hnc.x-k8s.io/v1alpha2"
@@ -41,13 +41,13 @@ def binding(role: str, *subjects: dict[str, str], **labels: str) -> Json:
     }
 
 
-def planned(*documents: object, **wishes: object) -> Plan:
+def planned(*documents: object, **wishes: object) -> ImportPlan:
     given = {"owners": (ADA,), **wishes}
     world = read((f"document {index}", value) for index, value in enumerate(documents))
-    return plan(world, Wishes(**given))  # pyright: ignore[reportArgumentType] - each test gives what it is about
+    return plan(world, ImportOptions(**given))  # pyright: ignore[reportArgumentType] - each test gives what it is about
 
 
-def said(found: Plan, weight: Weight) -> list[str]:
+def said(found: ImportPlan, weight: FindingWeight) -> list[str]:
     return [finding.text for finding in found.findings if finding.weight is weight]
 
 
@@ -130,10 +130,10 @@ def test_what_is_propagated_is_kept_the_same() -> None:
     assert inheritance.config_maps is inheritance.limit_ranges is InheritanceMode.NONE
     assert inheritance.service_accounts is InheritanceMode.NONE
     assert inheritance.others == (OtherInheritance(resource="widgets.example.com", mode=InheritanceMode.SYNC),)
-    lost = said(found, Weight.LOST)
+    lost = said(found, FindingWeight.LOST)
     assert [text.partition(":")[0] for text in lost] == ["resourcequotas", "replicasets.apps"]
-    assert any("configmaps: handed down only where" in text for text in said(found, Weight.NOTE))
-    assert any("widgets.example.com: an administrator has to allow" in text for text in said(found, Weight.NOTE))
+    assert any("configmaps: handed down only where" in text for text in said(found, FindingWeight.NOTE))
+    assert any("widgets.example.com: an administrator has to allow" in text for text in said(found, FindingWeight.NOTE))
 
 
 def test_labels_go_down_and_protected_ones_do_not() -> None:
@@ -148,7 +148,7 @@ def test_labels_go_down_and_protected_ones_do_not() -> None:
     assert (spec.labels, spec.annotations) == ({"cost": "2", "kept": "top"}, {"mail": "a@b"})
     assert tree.tenant.spec.namespaces.labels.allowed == ("cost", "kept")
     assert tree.tenant.spec.namespaces.annotations.allowed == ("mail",)
-    [lost] = said(found, Weight.LOST)
+    [lost] = said(found, FindingWeight.LOST)
     assert lost.startswith("label pod-security.kubernetes.io/enforce not handed on: only administrators set it")
 
 

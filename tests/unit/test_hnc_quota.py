@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.world import quantity
-from tenantry.world.hnc.objects import Weight, read
-from tenantry.world.hnc.plan import Plan, Wishes, plan
+from tenantry.world.hnc.objects import FindingWeight, read
+from tenantry.world.hnc.plan import ImportOptions, ImportPlan, plan
 
 Json = dict[str, object]
 API = "hnc.x-k8s.io/v1alpha2"
@@ -35,16 +35,16 @@ def usage(namespace: str, used: dict[str, str]) -> Json:
     return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "status": {"used": used}}
 
 
-def planned(*documents: object, fit: bool = False) -> Plan:
+def planned(*documents: object, fit: bool = False) -> ImportPlan:
     world = read((f"document {index}", value) for index, value in enumerate(documents))
-    return plan(world, Wishes(owners=(Owner(kind=OwnerKind.USER, name="ada"),), fit=fit))
+    return plan(world, ImportOptions(owners=(Owner(kind=OwnerKind.USER, name="ada"),), fit=fit))
 
 
-def shares(found: Plan) -> dict[str, dict[str, int | str]]:
+def shares(found: ImportPlan) -> dict[str, dict[str, int | str]]:
     return {child.namespace: dict(child.subnamespace.spec.quota.hard) for child in found.trees[0].children}
 
 
-def said(found: Plan, weight: Weight) -> list[tuple[tuple[str, ...], str]]:
+def said(found: ImportPlan, weight: FindingWeight) -> list[tuple[tuple[str, ...], str]]:
     return [(finding.where, finding.text) for finding in found.findings if finding.weight is weight]
 
 
@@ -74,14 +74,16 @@ def test_who_has_no_quota_gets_what_is_in_use_and_divided_below() -> None:
         usage("idle", {"pods": "0"}),
     )
     assert shares(found) == {"team": {"pods": "5"}, "squad": {"pods": "3"}, "idle": {}}
-    assert [where for where, text in said(found, Weight.NOTE) if "no quota of its own" in text] == [("idle", "team")]
+    assert [where for where, text in said(found, FindingWeight.NOTE) if "no quota of its own" in text] == [
+        ("idle", "team")
+    ]
 
 
 def test_a_key_that_the_root_does_not_limit_is_told() -> None:
     """X10: a share is a part of something."""
     found = planned(limit("acme", {"cpu": 4}), anchor("acme", "team"), limit("team", {"pods": 5, "cpu": 1}))
     assert shares(found) == {"team": {"requests.cpu": "1"}}
-    [(where, text)] = said(found, Weight.LOST)
+    [(where, text)] = said(found, FindingWeight.LOST)
     assert where == ("team",)
     assert text.startswith("quota of pods left out: a share is a part of the whole tenant's quota, and 'acme' has none")
 
@@ -94,7 +96,7 @@ def test_keys_that_cannot_be_divided_are_told() -> None:
         anchor("acme", "team"),
     )
     assert found.trees[0].tenant.spec.quota.hard == {"pods": "5"}
-    texts = [text for _, text in said(found, Weight.LOST)]
+    texts = [text for _, text in said(found, FindingWeight.LOST)]
     assert [text.partition(":")[0] for text in texts] == ["nvidia.com/gpu left out", "cpu left out", "left out"]
     assert "write requests.nvidia.com/gpu" in texts[0]
 
@@ -111,7 +113,7 @@ def test_quotas_that_promise_too_much_block_and_name_both_numbers() -> None:
     )
     found = planned(*overcommitted)
     assert found.is_blocked
-    [(where, text)] = said(found, Weight.BLOCKS)
+    [(where, text)] = said(found, FindingWeight.BLOCKS)
     assert where == ("acme",)
     assert text.startswith("requests.cpu is 4, and 4500m is needed: 4 by the quotas below it, 500m by what runs in it")
     fitted = planned(*overcommitted, fit=True)

@@ -6,14 +6,14 @@ from tenantry.api import reasons
 from tenantry.api.model import Condition, ConditionStatus
 from tenantry.api.wording import SHOWN
 from tenantry.controllers.hosts.clashes import Clashes, condition, summary
-from tenantry.world.hosts import Clash, Use
+from tenantry.world.hosts import HostClash, HostUse
 
 WHEN = "2026-01-01T00:00:00Z"
 
 
-def clash(namespace: str, *hosts: str) -> list[Clash]:
-    use = Use(WHEN, f"uid-{namespace}", "Ingress", namespace, "web", "t", hosts)
-    return [Clash(use, host) for host in hosts]
+def clash(namespace: str, *hosts: str) -> list[HostClash]:
+    use = HostUse(WHEN, f"uid-{namespace}", "Ingress", namespace, "web", "t", hosts)
+    return [HostClash(use, host) for host in hosts]
 
 
 def test_only_namespaces_with_news_are_looked_at_again() -> None:

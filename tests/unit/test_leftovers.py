@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tenantry.api.cleaning import BY_HAND, Answer, request_of
+from tenantry.api.cleaning import BY_HAND, CleaningResult, request_of
 from tenantry.api.marks import CLEANED, CLEANING, NODE_AGENT, SLICE
 from tenantry.api.model import ObjectMeta
 from tenantry.api.node import Node, NodeCondition, NodeSpec, NodeStatus, Taint
@@ -33,7 +33,7 @@ def node(*taints: Taint, conditions: tuple[NodeCondition, ...] = (), **notes: st
 
 
 def said(request: str, *left: str) -> str:
-    return msgspec.json.encode(Answer(request=request, removed={"images": 2, "folders": 0}, left=left)).decode()
+    return msgspec.json.encode(CleaningResult(request=request, removed={"images": 2, "folders": 0}, left=left)).decode()
 
 
 @pytest.mark.parametrize(

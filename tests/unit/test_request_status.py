@@ -8,11 +8,11 @@ from tenantry.api.requests import Decision, Requester, RequestStatus, TenantRequ
 from tenantry.controllers.requests import status
 from tenantry.engine.conditions import find, is_true
 from tenantry.engine.plan import Blocked
-from tenantry.world.leases import Lease
+from tenantry.world.leases import LeaseState
 
 NOW = "2027-01-01T00:00:00Z"
 END = "2027-01-01T08:00:00Z"
-GONE = Lease(is_expired=True, warned=2, next_seconds=None)
+GONE = LeaseState(is_expired=True, warned=2, next_seconds=None)
 
 
 def request(decision: Decision, *, by: str = "admin", reason: str = "", expires_at: str = "") -> TenantRequest:
@@ -22,7 +22,7 @@ def request(decision: Decision, *, by: str = "admin", reason: str = "", expires_
 
 
 def compute(
-    given: TenantRequest, *, problem: Blocked | None = None, granted: str = "", lease: Lease | None = None
+    given: TenantRequest, *, problem: Blocked | None = None, granted: str = "", lease: LeaseState | None = None
 ) -> RequestStatus:
     more = {"lease": lease} if lease is not None else {}
     return status.compute(given, problem=problem, granted=granted, done="it is made", now=NOW, **more)
@@ -77,7 +77,7 @@ def test_a_denied_request_is_not_ready_for_good() -> None:
 def test_the_end_of_a_grant_is_told_ahead_and_stays() -> None:
     """X05: within an hour, and then that it has ended; the approval is still on record."""
     given = request(Decision.APPROVED, expires_at=END)
-    soon = compute(given, granted="x", lease=Lease(is_expired=False, warned=2, next_seconds=10.0))
+    soon = compute(given, granted="x", lease=LeaseState(is_expired=False, warned=2, next_seconds=10.0))
     told = find(soon.conditions, reasons.EXPIRING)
     assert told is not None
     assert told.message == f"it ends within an hour, at {END}; make a new request to keep it"

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tenantry.api.errors import InputError
 from tenantry.world import quantity
-from tenantry.world.explain.quota import Answer, Place, Raise, explain
+from tenantry.world.explain.quota import PathNamespace, QuotaAnswer, QuotaRaise, explain
 
 
-def core(hard: str, used: str = "0", asked: str = "100", *held: str) -> Place:
-    return Place(
+def core(hard: str, used: str = "0", asked: str = "100", *held: str) -> PathNamespace:
+    return PathNamespace(
         namespace="acme",
         asked={"cpu": asked},
         hard={"requests.cpu": hard},
@@ -24,8 +24,8 @@ def core(hard: str, used: str = "0", asked: str = "100", *held: str) -> Place:
     )
 
 
-def child(name: str, parent: str, hard: str, used: str = "0") -> Place:
-    return Place(
+def child(name: str, parent: str, hard: str, used: str = "0") -> PathNamespace:
+    return PathNamespace(
         namespace=f"{name}-1",
         subnamespace=name,
         parent=parent,
@@ -35,7 +35,7 @@ def child(name: str, parent: str, hard: str, used: str = "0") -> Place:
     )
 
 
-def only(answers: list[Answer]) -> Answer:
+def only(answers: list[QuotaAnswer]) -> QuotaAnswer:
     (answer,) = answers
     return answer
 
@@ -59,7 +59,7 @@ def test_the_first_ancestor_that_has_enough_ends_the_search() -> None:
         ("web-1", "1", "0"),
     ]
     assert answer.raises == (
-        Raise(kind="Subnamespace", namespace="web-1", name="app", key="cpu", by="1", before="1", after="2"),
+        QuotaRaise(kind="Subnamespace", namespace="web-1", name="app", key="cpu", by="1", before="1", after="2"),
     )
 
 
@@ -94,7 +94,7 @@ def test_a_quota_that_shrank_below_what_its_subnamespaces_hold_is_raised_to_that
 
 def test_a_key_that_a_child_lacks_is_zero_and_an_unlimited_key_is_free() -> None:
     """E11: a quota covers the whole tree or none of it."""
-    bare = Place(namespace="web-1", subnamespace="web", parent="acme")
+    bare = PathNamespace(namespace="web-1", subnamespace="web", parent="acme")
     cpu, pods = explain("acme", [bare, core("8")], {"pods": 5, "cpu": 1})[::-1]
     assert (cpu.key, cpu.fits, cpu.raises[0].key, cpu.raises[0].before) == ("requests.cpu", False, "requests.cpu", "0")
     assert (pods.is_limited, pods.fits) == (False, True)
@@ -104,11 +104,11 @@ def test_what_may_not_be_read_is_raised_by_what_is_short() -> None:
     """E05: an owner who sees only their own namespaces is told what to ask for."""
     path = [msgspec.structs.replace(child("web", "acme", "2", "2"), asked=None)]
     answer = only(explain("acme", path, {"cpu": "1"}))
-    assert answer.raises == (Raise(kind="Subnamespace", namespace="acme", name="web", key="requests.cpu", by="1"),)
+    assert answer.raises == (QuotaRaise(kind="Subnamespace", namespace="acme", name="web", key="requests.cpu", by="1"),)
 
 
 def test_binary_quantities_stay_binary() -> None:
-    top = Place(namespace="acme", asked={"memory": "8Gi"}, hard={"requests.memory": "8Gi"}, used={})
+    top = PathNamespace(namespace="acme", asked={"memory": "8Gi"}, hard={"requests.memory": "8Gi"}, used={})
     answer = only(explain("acme", [top], {"memory": "9Gi"}))
     assert (answer.fits_now, answer.levels[0].short, answer.raises[0].after) == ("8Gi", "1Gi", "9Gi")
 
@@ -137,7 +137,7 @@ def test_carrying_out_the_raises_makes_it_fit_and_takes_nothing_that_is_used(
     assert all(_hard(now) >= min(_hard(was), _used(was)) for was, now in zip(path, after, strict=True))
 
 
-def _carried_out(path: list[Place], answer: Answer) -> list[Place]:
+def _carried_out(path: list[PathNamespace], answer: QuotaAnswer) -> list[PathNamespace]:
     """Return the path with the shares as the operator would move them, raise by raise."""
     hard = {place.namespace: _hard(place) for place in path}
     by_name = {place.subnamespace or "acme": place for place in path}
@@ -152,13 +152,13 @@ def _carried_out(path: list[Place], answer: Answer) -> list[Place]:
     ]
 
 
-def _difference(each: Raise) -> Fraction:
+def _difference(each: QuotaRaise) -> Fraction:
     return quantity.parse(each.after) - quantity.parse(each.before)
 
 
-def _hard(place: Place) -> Fraction:
+def _hard(place: PathNamespace) -> Fraction:
     return quantity.parse(place.hard["requests.cpu"])
 
 
-def _used(place: Place) -> Fraction:
+def _used(place: PathNamespace) -> Fraction:
     return quantity.parse(place.used["requests.cpu"])

@@ -11,9 +11,9 @@ from tenantry.api.hostregister import PARTS, WILDCARDS
 from tenantry.world.hosts import (
     MOST_BYTES,
     MOST_OF_ONE,
-    Clash,
-    Holder,
-    Use,
+    HostClash,
+    HostHolder,
+    HostUse,
     divided,
     is_wildcard,
     normal,
@@ -27,7 +27,7 @@ TENANTS = st.sampled_from(["t1", "t2", "t3", ""])
 HOSTS = st.sampled_from(["a.example", "b.example", "*.a.example", "c.a.example", "*.c.a.example", "*.example", "x"])
 USES = st.lists(
     st.builds(
-        Use,
+        HostUse,
         created=st.sampled_from([EARLY, LATE]),
         uid=st.uuids().map(str),
         kind=st.just("Ingress"),
@@ -41,8 +41,8 @@ USES = st.lists(
 BEFORE = st.dictionaries(HOSTS, TENANTS, max_size=4)
 
 
-def use(uid: str, tenant: str, *hosts: str, created: str = EARLY) -> Use:
-    return Use(created, uid, "Ingress", f"ns-{tenant}", "web", tenant, normal(hosts))
+def use(uid: str, tenant: str, *hosts: str, created: str = EARLY) -> HostUse:
+    return HostUse(created, uid, "Ingress", f"ns-{tenant}", "web", tenant, normal(hosts))
 
 
 def overlap(one: str, other: str) -> bool:
@@ -51,7 +51,7 @@ def overlap(one: str, other: str) -> bool:
 
 
 @given(USES, BEFORE)
-def test_hosts_that_overlap_have_one_tenant(uses: list[Use], before: dict[str, str]) -> None:
+def test_hosts_that_overlap_have_one_tenant(uses: list[HostUse], before: dict[str, str]) -> None:
     """E15, H06: for any history and any requests, no host has two tenants, and each belongs to a user of it."""
     holders = divided(uses, before).holders
     for host, holder in holders.items():
@@ -61,7 +61,7 @@ def test_hosts_that_overlap_have_one_tenant(uses: list[Use], before: dict[str, s
 
 
 @given(USES, BEFORE)
-def test_each_tenant_has_its_host_or_is_notified(uses: list[Use], before: dict[str, str]) -> None:
+def test_each_tenant_has_its_host_or_is_notified(uses: list[HostUse], before: dict[str, str]) -> None:
     """E15: an object has its host, or it is told so, and then another tenant has it or one that overlaps it."""
     division = divided(uses, before)
     told = {(clash.use.uid, clash.host) for clash in division.clashes}
@@ -78,7 +78,7 @@ def test_each_tenant_has_its_host_or_is_notified(uses: list[Use], before: dict[s
 
 
 @given(USES, BEFORE, st.randoms())
-def test_who_has_a_host_keeps_it(uses: list[Use], before: dict[str, str], random: Random) -> None:
+def test_who_has_a_host_keeps_it(uses: list[HostUse], before: dict[str, str], random: Random) -> None:
     """E15: another operator, or the same one started again, comes to the same, in whatever order it sees objects."""
     division = divided(uses, before)
     other = list(uses)
@@ -98,17 +98,17 @@ def test_of_several_who_ask_at_once_the_oldest_object_counts() -> None:
         use("4", "other", "*.example"),
     )
     division = divided([young, other, old], {})
-    assert division.holders == {"web.example": Holder("old", "ns-old")}
-    assert division.clashes == (Clash(other, "*.example"), Clash(young, "web.example"))
+    assert division.holders == {"web.example": HostHolder("old", "ns-old")}
+    assert division.clashes == (HostClash(other, "*.example"), HostClash(young, "web.example"))
 
 
 def test_an_older_object_takes_no_host_from_who_has_it() -> None:
     """E15: a host that is added to an old object is not older than the one that stands in the register."""
     old, young = use("1", "old", "web.example"), use("2", "young", "web.example", created=LATE)
     division = divided([old, young], {"web.example": "young"})
-    assert division.holders == {"web.example": Holder("young", "ns-young")}
-    assert division.clashes == (Clash(old, "web.example"),)
-    assert divided([old], {"web.example": "young"}).holders == {"web.example": Holder("old", "ns-old")}
+    assert division.holders == {"web.example": HostHolder("young", "ns-young")}
+    assert division.clashes == (HostClash(old, "web.example"),)
+    assert divided([old], {"web.example": "young"}).holders == {"web.example": HostHolder("old", "ns-old")}
 
 
 def test_who_loses_a_host_takes_none_from_third_ones() -> None:
@@ -116,7 +116,7 @@ def test_who_loses_a_host_takes_none_from_third_ones() -> None:
     first, wild, third = use("1", "t1", "a.example"), use("2", "t2", "*.example"), use("3", "t3", "b.example")
     division = divided([third, wild, first], {})
     assert set(division.holders) == {"a.example", "b.example"}
-    assert division.clashes == (Clash(wild, "*.example"),)
+    assert division.clashes == (HostClash(wild, "*.example"),)
 
 
 def test_no_tenant_fills_the_register() -> None:

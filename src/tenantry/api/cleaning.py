@@ -20,7 +20,7 @@ BY_HAND = "by-hand"
 """Instead of an answer: an administrator has cleaned the node."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class CleaningResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a cleaning; JSON in the annotation.
 
     Args:
@@ -45,10 +45,10 @@ def request_of(slice_name: str, moment: str) -> str:
 
 
 def slice_of_request(request: str) -> str:
-    """Return the slice whose leftovers are to go."""
+    """Return the slice whose data is to be removed."""
     return request.partition("/")[0]
 
 
 def asked_at(request: str) -> str:
-    """Return when it was asked, in RFC 3339."""
+    """Return the time of the request, in RFC 3339."""
     return request.partition("/")[2]

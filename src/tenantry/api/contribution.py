@@ -22,7 +22,7 @@ PREFIX = "contributed-"
 """Of the names of contributed nodes."""
 
 GROUP = "system:bootstrappers:tenantry"
-"""Whoever has a token of ours."""
+"""The group of all bootstrap tokens that Tenantry creates."""
 
 TOKEN_ID = "[a-z0-9]{6}"  # noqa: S105 - how one looks
 TOKEN = rf"({TOKEN_ID})\.([a-z0-9]{{16}})"
@@ -66,7 +66,7 @@ def node_of(token_id: str) -> str:
 
 
 def record_of(node: str) -> str:
-    """Return the name of a node's record, in Tenantry's own namespace; "" where the node is not called so."""
+    """Return the name of a node's record in Tenantry's namespace; "" if the node is not a contributed one."""
     return f"contribution-{node.removeprefix(PREFIX)}" if node.startswith(PREFIX) else ""
 
 

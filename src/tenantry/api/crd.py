@@ -10,12 +10,12 @@ validation rules, additional printer columns).
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
-from msgspec import inspect
+from msgspec import Meta, inspect
 
-from tenantry.api.model import KubernetesObject, Model
+from tenantry.api.model import Condition, KubernetesObject, Model
 
 Schema = dict[str, Any]
 
@@ -26,9 +26,9 @@ class Rule(msgspec.Struct, frozen=True):
     """A validation rule in CEL.
 
     Args:
-        rule: The expression; `self` is the value that the rule stands at.
-        message: What the value must or must not be; follows the field's path in the server's answer.
-        field: The path below that value which the server should name, "" for the value itself.
+        rule: The expression; `self` is the value that has the rule.
+        message: What the value must or must not be; the API server puts the field's path before it.
+        field: The path that the server names, relative to the value; "" for the value itself.
     """
 
     rule: str
@@ -37,11 +37,10 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class Names(msgspec.Struct, frozen=True, kw_only=True):
-    """What kubectl calls a kind."""
+    """The names of a kind in kubectl besides its plural and its kind in lower case."""
 
-    singular: str
     short: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ("tenantry",)
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -53,20 +52,30 @@ class Column(msgspec.Struct, frozen=True):
     priority: int = 0
 
 
+READY = Column("Ready", "string", '.status.conditions[?(@.type=="Ready")].status')
+REASON = Column("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason')
+MESSAGE = Column("Message", "string", '.status.conditions[?(@.type=="Ready")].message', priority=1)
+AGE = Column("Age", "date", ".metadata.creationTimestamp")
+
+
 def rules(*given: Rule) -> Schema:
     """Return the schema keywords of validation rules."""
     return {_RULES: [_rule(rule) for rule in given]}
 
 
 def list_map(*keys: str) -> Schema:
-    """Return the schema keywords of a list whose items are known by the named fields."""
+    """Return the schema keywords of a list whose items are identified by these fields."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+
+
+ObservedGeneration = Annotated[int, Meta(description="The generation of the spec that the conditions are about.")]
+Conditions = Annotated[tuple[Condition, ...], Meta(max_length=16, extra_json_schema=list_map("type"))]
 
 
 def _rule(rule: Rule) -> Schema:
     out: Schema = {"rule": rule.rule, "message": rule.message}
     if rule.field.startswith("metadata."):
-        # fieldPath may only name fields of the schema, and metadata's are not in it: the message says it instead.
+        # fieldPath may only name fields of the schema, which does not have those of metadata.
         out["message"] = f"{rule.field} {rule.message}"
     elif rule.field:
         out["fieldPath"] = f".{rule.field}"
@@ -74,15 +83,15 @@ def _rule(rule: Rule) -> Schema:
 
 
 def custom_resource_definition(kind: type[KubernetesObject]) -> Schema:
-    """Return the CRD of a kind, as the object that the API server takes.
+    """Return the CRD of a kind.
 
-    The class has, beside `resource`, the attributes `names: Names`, `columns: tuple[Column, ...]` and
+    The class of the kind has `resource`, `names: Names`, `columns: tuple[Column, ...]` and, if it has rules,
     `validations: tuple[Rule, ...]`.
     """
     resource = kind.resource
     names = cast("Names", vars(kind)["names"])
     columns = cast("tuple[Column, ...]", vars(kind)["columns"])
-    root = _struct(inspect.type_info(kind), skip=("metadata",))
+    root = _struct(_struct_info(kind), skip=("metadata",))
     root["properties"] = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
@@ -107,7 +116,7 @@ def custom_resource_definition(kind: type[KubernetesObject]) -> Schema:
             "scope": "Namespaced" if resource.namespaced else "Cluster",
             "names": {
                 "plural": resource.plural,
-                "singular": names.singular,
+                "singular": resource.kind.lower(),
                 "kind": resource.kind,
                 "listKind": f"{resource.kind}List",
                 "shortNames": list(names.short),
@@ -123,9 +132,7 @@ def _column(column: Column) -> Schema:
     return {**out, "priority": column.priority} if column.priority else out
 
 
-def _struct(info: inspect.Type, skip: tuple[str, ...] = ()) -> Schema:
-    if not isinstance(info, inspect.StructType):
-        raise TypeError(f"{info} is not a struct")
+def _struct(info: inspect.StructType, skip: tuple[str, ...] = ()) -> Schema:
     properties: Schema = {}
     required: list[str] = []
     for field in info.fields:
@@ -148,27 +155,27 @@ def _struct(info: inspect.Type, skip: tuple[str, ...] = ()) -> Schema:
 
 
 def _default(field: inspect.Field) -> object:
-    """Return what the API server fills in; None where nothing is.
+    """Return the default in the schema; None for none.
 
-    Empty strings, zeros and empty collections mean "not set" in our models and are left out. A struct whose fields
-    have defaults is filled in as {}, and its fields' own defaults do the rest.
+    Empty strings, zeros and empty collections mean "not set" in the models and need no default. A struct whose fields
+    have defaults gets {}, and the API server then applies the defaults of the fields.
     """
     default = field.default
     if isinstance(default, bool):
         return default
     if isinstance(default, Model):
-        has_defaults = any(_default(inner) is not None for inner in _fields(type(default)))
+        has_defaults = any(_default(inner) is not None for inner in _struct_info(type(default)).fields)
         return {} if has_defaults else None
     if isinstance(default, str) and default:
         return str(default)
     return None
 
 
-def _fields(model: type[Model]) -> tuple[inspect.Field, ...]:
+def _struct_info(model: type[Model]) -> inspect.StructType:
     info = inspect.type_info(model)
     if not isinstance(info, inspect.StructType):
         raise TypeError(f"{model} is not a struct")
-    return info.fields
+    return info
 
 
 def _schema(info: inspect.Type) -> Schema:

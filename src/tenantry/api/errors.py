@@ -27,13 +27,13 @@ from __future__ import annotations
 
 
 class TenantryError(Exception):
-    """The root: its text says what, where, for which input, and what to do."""
+    """The root of all errors. The text has the fault, the place, the input, and what to do."""
 
     exit_code = 1
 
 
 class InputError(TenantryError):
-    """What was asked for is wrong."""
+    """The input is invalid."""
 
     exit_code = 2
 
@@ -114,7 +114,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """409: somebody else wrote in between."""
+    """409: another client wrote in between."""
 
 
 class AlreadyExists(Conflict):

@@ -12,7 +12,7 @@ from tenantry.api.model import Model
 
 
 class TrustedKind(StrEnum):
-    """What somebody is who does not share the tenants' level."""
+    """The kind of a subject outside the tenants' priority level."""
 
     USER = "User"
     GROUP = "Group"
@@ -21,7 +21,7 @@ class TrustedKind(StrEnum):
 
 
 class Trusted(Model, frozen=True, kw_only=True):
-    """Whose requests are served as without Tenantry."""
+    """A subject outside the tenants' priority level."""
 
     kind: Annotated[TrustedKind, Meta(description="User, Group, or Namespace for all ServiceAccounts of one.")]
     name: Annotated[str, Meta(min_length=1, max_length=253, description="As the API server knows it.")]
@@ -38,15 +38,16 @@ class ReservedLevel(Model, frozen=True, kw_only=True):
 
 
 class Fairness(Model, frozen=True, kw_only=True):
-    """How many requests of tenants the API server works at, and who is served elsewhere."""
+    """The priority level of all tenants, and the subjects that are outside of it."""
 
     shares: Annotated[
         int,
         Meta(
             ge=1,
             le=1000,
-            description="Of the API server's seats for all tenants together, beside 245 that Kubernetes' own levels"
-            " have. As many seats as its machine has processors to spare keep a flood from being felt.",
+            description="The shares of the API server's seats for all tenants together; Kubernetes' own levels have"
+            " 245. As many seats as the server's machine has spare processors keep a flood of requests"
+            " unnoticeable.",
         ),
     ] = 1
     reserved: Annotated[
@@ -62,7 +63,7 @@ class Fairness(Model, frozen=True, kw_only=True):
         tuple[Trusted, ...],
         Meta(
             max_length=64,
-            description="Who does not share the tenants' level although no FlowSchema of Kubernetes' own names them:"
+            description="Subjects outside the tenants' priority level that no FlowSchema of Kubernetes covers:"
             " administrators, and what runs for the whole cluster outside kube-system.",
             extra_json_schema=list_map("kind", "name"),
         ),

@@ -69,7 +69,7 @@ class ServiceAccountNamed(Model, frozen=True, kw_only=True):
 
 
 class FlowSubject(Model, frozen=True, kw_only=True):
-    """Whose requests: kind User, Group or ServiceAccount, and the field of that kind."""
+    """A subject: the kind User, Group or ServiceAccount, and the field of that kind."""
 
     kind: str
     user: Named | None = None
@@ -95,7 +95,7 @@ class NonResourceRule(Model, frozen=True, kw_only=True):
 
 
 class FlowRule(Model, frozen=True, kw_only=True):
-    """Whose requests, and which."""
+    """The subjects and requests that a FlowSchema matches."""
 
     subjects: tuple[FlowSubject, ...]
     resource_rules: tuple[ResourceRule, ...]
@@ -115,7 +115,7 @@ class Distinguisher(Model, frozen=True, kw_only=True):
 
 
 class FlowSchemaSpec(Model, frozen=True, kw_only=True):
-    """Where requests are served; the lowest `matching_precedence` that fits decides."""
+    """The priority level of matching requests; the lowest `matching_precedence` that matches decides."""
 
     priority_level_configuration: LevelReference
     matching_precedence: int

@@ -12,7 +12,7 @@ from tenantry.api.model import KubernetesObject, Model, Resource
 from tenantry.api.times import Instant
 
 LATEST = "latest"
-"""The name of the report of the last audit that was told to write one."""
+"""The name of the report of the last audit that wrote one."""
 
 MAX_MESSAGE = 512
 
@@ -20,8 +20,8 @@ MAX_MESSAGE = 512
 class IsolationReportSpec(Model, frozen=True, kw_only=True):
     """What was audited."""
 
-    user: Annotated[str, Meta(max_length=253, description="As whom the attempts were made.")]
-    tenant: Annotated[str, Meta(max_length=63, description="Whose namespace it is.")] = ""
+    user: Annotated[str, Meta(max_length=253, description="The user that made the attempts.")]
+    tenant: Annotated[str, Meta(max_length=63, description="The tenant of the namespace.")] = ""
 
 
 class Summary(Model, frozen=True, kw_only=True, omit_defaults=False):
@@ -46,7 +46,7 @@ class FailedCheck(Model, frozen=True, kw_only=True):
 class IsolationReportStatus(Model, frozen=True, kw_only=True, omit_defaults=False):
     """What was found."""
 
-    time: Annotated[Instant, Meta(description="When the audit was made.")] = ""
+    time: Annotated[Instant, Meta(description="When the audit ran.")] = ""
     score: Annotated[int, Meta(ge=0, le=100, description="0 to 100, by severity; see the how-to on audits.")] = 0
     summary: Annotated[Summary, Meta(description="How many checks came out how.")] = Summary()
     failed: Annotated[
@@ -59,7 +59,7 @@ class IsolationReport(KubernetesObject, frozen=True, kw_only=True):
     """What the self-test of isolation found in this namespace; `tenantry audit --report` writes it."""
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "isolationreports", "IsolationReport")
-    names: ClassVar[Names] = Names(singular="isolationreport", short=("isorep",), categories=("tenantry",))
+    names: ClassVar[Names] = Names(short=("isorep",))
     validations: ClassVar[tuple[()]] = ()
     columns: ClassVar[tuple[Column, ...]] = (
         Column("Score", "integer", ".status.score"),

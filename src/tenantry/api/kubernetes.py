@@ -79,7 +79,7 @@ class IPBlock(Model, frozen=True, kw_only=True):
 
 
 class NetworkPolicyPeer(Model, frozen=True, kw_only=True):
-    """Pods of the selected namespaces, all of them where no pod selector is given; or addresses alone."""
+    """Pods of the selected namespaces, all of them without a pod selector; or addresses."""
 
     ip_block: IPBlock | msgspec.UnsetType = msgspec.UNSET
     namespace_selector: LabelSelector | msgspec.UnsetType = msgspec.UNSET
@@ -94,14 +94,14 @@ class NetworkPolicyPort(Model, frozen=True, kw_only=True):
 
 
 class IngressRule(Model, frozen=True, kw_only=True):
-    """Who may connect to the selected pods."""
+    """Sources that may connect to the selected pods."""
 
     from_: tuple[NetworkPolicyPeer, ...] = msgspec.field(name="from", default=())
     ports: tuple[NetworkPolicyPort, ...] = ()
 
 
 class EgressRule(Model, frozen=True, kw_only=True):
-    """To whom the selected pods may connect."""
+    """Destinations that the selected pods may connect to."""
 
     to: tuple[NetworkPolicyPeer, ...] = ()
     ports: tuple[NetworkPolicyPort, ...] = ()
@@ -133,7 +133,7 @@ class RoleRef(Model, frozen=True, kw_only=True):
 
 
 class Subject(Model, frozen=True, kw_only=True):
-    """Whom a binding gives it to. Users and groups carry an apiGroup, service accounts a namespace."""
+    """A subject of a binding. Users and groups have an apiGroup, ServiceAccounts a namespace."""
 
     kind: str
     name: str
@@ -176,7 +176,7 @@ class ClusterPeer(Model, frozen=True, kw_only=True):
 
 
 class ClusterIngressRule(Model, frozen=True, kw_only=True):
-    """Accept, Deny or Pass what comes from the peers."""
+    """Accept, Deny or Pass connections from the peers."""
 
     name: str
     action: str
@@ -184,7 +184,7 @@ class ClusterIngressRule(Model, frozen=True, kw_only=True):
 
 
 class ClusterEgressRule(Model, frozen=True, kw_only=True):
-    """Accept, Deny or Pass what goes to the peers."""
+    """Accept, Deny or Pass connections to the peers."""
 
     name: str
     action: str
@@ -192,7 +192,7 @@ class ClusterEgressRule(Model, frozen=True, kw_only=True):
 
 
 class ClusterNetworkPolicySpec(Model, frozen=True, kw_only=True):
-    """Rules in order; the first that matches decides. A lower priority number goes first."""
+    """Rules in order; the first that matches decides. A lower priority number is evaluated first."""
 
     tier: str
     priority: int
@@ -202,7 +202,7 @@ class ClusterNetworkPolicySpec(Model, frozen=True, kw_only=True):
 
 
 class ClusterNetworkPolicy(KubernetesObject, frozen=True, kw_only=True):
-    """A policy that no tenant can loosen, where the cluster has the kind (network-policy-api v0.2)."""
+    """A policy that no tenant can loosen; only in clusters that have the kind (network-policy-api v0.2)."""
 
     resource: ClassVar[Resource] = Resource(
         "policy.networking.k8s.io", "v1alpha2", "clusternetworkpolicies", "ClusterNetworkPolicy", namespaced=False

@@ -36,10 +36,10 @@ SUBNAMESPACE_UID = "tenantry.dev/subnamespace-uid"
 """On a child namespace: the Subnamespace that it is bound to, in the namespace that PARENT names."""
 
 TREE_SUFFIX = ".tree.tenantry.dev/depth"
-"""On every namespace of a tree, behind the name of each ancestor and its own: how far below that one it is."""
+"""On every namespace of a tree, after the name of each ancestor and its own: the distance to that namespace."""
 
 NETWORK = "tenantry.dev/network"
-"""On every namespace of a tree: how far its pods are from others', as `Tenant.spec.isolation.network` says."""
+"""On every namespace of a tree: `Tenant.spec.isolation.network`."""
 
 ZONE = "tenantry.dev/zone"
 """On every namespace of a tree: the uid of the nearest Subtenant at or above it, else of its tenant. Pods of one zone
@@ -68,7 +68,7 @@ CONTRIBUTED_BY = "tenantry.dev/contributed-by"
 OWNER = "tenantry.dev/owner"
 LOCATION = "tenantry.dev/location"
 DEVICE = "tenantry.dev/device"
-"""On the same node: whose it is, where it stands, and what it is."""
+"""On the same node: its owner, location and device."""
 
 TAKEN_BACK = "tenantry.dev/taken-back"
 """On the same node: since when its owner wants it back, in RFC 3339."""
@@ -76,13 +76,13 @@ TAKEN_BACK = "tenantry.dev/taken-back"
 OF_CONTRIBUTIONS = (CONTRIBUTED_BY, OWNER, LOCATION, DEVICE)
 
 NODE_AGENT = "tenantry.dev/node-agent"
-"""On a node, by itself: it has an agent that cleans it between tenants. The value is the agent's version."""
+"""On a node, set by its agent, which cleans the node between tenants. The value is the agent's version."""
 
 CLEANING = "tenantry.dev/cleaning"
 """On a node that a slice gives back: what its agent is to do; see `cleaning`."""
 
 CLEANED = "tenantry.dev/cleaned"
-"""On the same node, by itself: what came of it."""
+"""On the same node, set by its agent: the result of the cleaning."""
 
 PARTS = "tenantry.dev/parts"
 """On a node, "true" by an administrator: it is given out in parts. Also the key of the taint that keeps others away."""
@@ -98,7 +98,7 @@ MEMORY_MIB = "memory-mib"
 """The size of a part, in thousandths of a CPU and in MiB: a label of the node and an extended resource."""
 
 PART_OPEN = "open"
-"""On a node: pods of the part may come. Its value is always "true"."""
+"""On a node: the scheduler may place pods of the part. The value is always "true"."""
 
 SANDBOX = "tenantry.dev/sandbox"
 """On a RuntimeClass, by its administrator: "true" for a sandbox, "false" for none, whatever its handler's name."""
@@ -137,10 +137,10 @@ USER_MARKS: frozenset[str] = frozenset({EGRESS, INHERIT})
 """The protected marks that are the user's to set."""
 
 POD_SECURITY = "pod-security.kubernetes.io"
-"""The prefix of Kubernetes' own labels that say how strict a namespace is: as protected as Tenantry's."""
+"""The prefix of the Pod Security Admission labels, which are protected like Tenantry's."""
 
 FIELD_MANAGER = "tenantry-operator"
-"""Who the operator is in `metadata.managedFields` of what it writes."""
+"""The field manager of the operator's writes."""
 
 OPERATOR_USER = "tenantry:operator"
 SYSTEM_NAMESPACE = "tenantry-system"
@@ -152,12 +152,12 @@ RESERVED_PREFIXES = ("kube-", "tenantry-")
 
 
 def is_reserved(name: str) -> bool:
-    """Tell whether a namespace of this name belongs to the cluster or to Tenantry."""
+    """Return whether a namespace of this name belongs to the cluster or to Tenantry."""
     return name in RESERVED_NAMES or name.startswith(RESERVED_PREFIXES)
 
 
 def is_protected(key: str) -> bool:
-    """Tell whether a label or annotation key is one that tenants may not set or change."""
+    """Return whether tenants may not set or change a label or annotation key."""
     prefix = key.partition("/")[0] if "/" in key else ""
     ours = prefix in {GROUP, POD_SECURITY} or prefix.endswith(f".{GROUP}")
     return ours and key not in USER_MARKS

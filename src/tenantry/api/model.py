@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 JsonValue = msgspec.Raw
-"""A part of an object that is passed on as it came."""
+"""A part of an object that is passed on unchanged."""
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -47,7 +47,7 @@ class Resource(msgspec.Struct, frozen=True):
 
 
 class OwnerReference(Model, frozen=True, kw_only=True):
-    """Who an object goes away with (Kubernetes: "Owners and dependents")."""
+    """The owner with which the garbage collector deletes an object (Kubernetes: "Owners and dependents")."""
 
     api_version: str
     kind: str
@@ -74,7 +74,7 @@ class ObjectMeta(Model, frozen=True, kw_only=True):
 
 
 class KubernetesObject(Model, frozen=True, kw_only=True):
-    """An object of a kind: `resource` says which; apiVersion and kind are added on the wire."""
+    """An object of the kind `resource`; apiVersion and kind are added on the wire."""
 
     resource: ClassVar[Resource]
 
@@ -92,7 +92,7 @@ class KubernetesObject(Model, frozen=True, kw_only=True):
 
 
 class ConditionStatus(StrEnum):
-    """A condition holds, does not hold, or cannot be told."""
+    """Whether a condition is met, is not met, or cannot be determined."""
 
     TRUE = "True"
     FALSE = "False"

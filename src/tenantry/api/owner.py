@@ -21,7 +21,7 @@ class OwnerKind(StrEnum):
 
 
 class Owner(Model, frozen=True, kw_only=True):
-    """Who has the rights of an owner in the tenant's namespaces."""
+    """A user, group or ServiceAccount with the rights of an owner in the tenant's namespaces."""
 
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(

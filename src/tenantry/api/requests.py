@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from tenantry.api.crd import Column, Names, Rule, list_map
+from tenantry.api.crd import AGE, MESSAGE, READY, Column, Conditions, Names, ObservedGeneration, Rule
 from tenantry.api.marks import GROUP, VERSION
-from tenantry.api.model import Condition, KubernetesObject, Model, Resource
+from tenantry.api.model import KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.owner import Owner
 from tenantry.api.quota import Quantities, Quota
@@ -44,7 +44,7 @@ REASONS = "reasons"
 
 
 class Decision(StrEnum):
-    """What was said of a request."""
+    """The decision on a request."""
 
     PENDING = "Pending"
     APPROVED = "Approved"
@@ -52,7 +52,7 @@ class Decision(StrEnum):
 
 
 class Requester(Model, frozen=True, kw_only=True):
-    """Who asked, as the API server saw them; what a client says here is overwritten."""
+    """The user that created the request; the API server overwrites what a client sends."""
 
     name: Annotated[str, Meta(max_length=1024, description="The user name.")] = ""
     groups: Annotated[
@@ -68,7 +68,7 @@ class SubjectKind(StrEnum):
 
 
 class RequestedSubject(Model, frozen=True, kw_only=True):
-    """Who is to have the role."""
+    """The user or group that is to get the role."""
 
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -79,35 +79,35 @@ class RequestedSubject(Model, frozen=True, kw_only=True):
     )
 
     kind: Annotated[SubjectKind, Meta(description="User or Group.")]
-    name: Annotated[str, Meta(min_length=1, max_length=253, description="As the API server knows it.")]
+    name: Annotated[str, Meta(min_length=1, max_length=253, description="The name that the API server authenticates.")]
 
 
 class RoleKind(StrEnum):
-    """Which roles can be asked for in a namespace."""
+    """The kinds of roles that can be requested in a namespace."""
 
     ROLE = "Role"
     CLUSTER_ROLE = "ClusterRole"
 
 
 class ClusterRoleKind(StrEnum):
-    """Which roles can be asked for in the whole cluster."""
+    """The kinds of roles that can be requested in the whole cluster."""
 
     CLUSTER_ROLE = "ClusterRole"
 
 
 _RoleName = Annotated[str, Meta(min_length=1, max_length=253, description="The role's name.")]
-_Justification = Annotated[str, Meta(max_length=4096, description="Why, for whoever decides.")]
+_Justification = Annotated[str, Meta(max_length=4096, description="The reason for the request, for the approvers.")]
 _Requester = Annotated[
     Requester,
-    Meta(description="Who asked: written by the API server when the request is made; what a client says is dropped."),
+    Meta(description="The user that created the request. The API server writes it and drops what a client sends."),
 ]
 _Duration = Annotated[
     int,
-    Meta(ge=0, le=LONGEST_SECONDS, description="How long it is wanted, counted from the grant; 0 for without end."),
+    Meta(ge=0, le=LONGEST_SECONDS, description="How long the grant lasts, in seconds from the approval; 0 for no end."),
 ]
 _Subjects = Annotated[
     tuple[RequestedSubject, ...],
-    Meta(max_length=MAX_SUBJECTS, description="Who is to have the role; whoever asks, where nobody is named."),
+    Meta(max_length=MAX_SUBJECTS, description="The users and groups that are to get the role. Default: the requester."),
 ]
 
 _NEVER_CHANGES = Rule("self == oldSelf", "must not change: make a new request")
@@ -128,13 +128,13 @@ def _somebody(field: str) -> Rule:
     return Rule(
         f"has(self.{field}) && size(self.{field}) > 0 || !has(self.requester) || !has(self.requester.name)"
         " || !(self.requester.name.startsWith('system:') || self.requester.name.startsWith('tenantry:'))",
-        "must name somebody, because who asks is a ServiceAccount or a part of Kubernetes",
+        "must not be empty, because the requester is a ServiceAccount or a part of Kubernetes",
         field=field,
     )
 
 
 class TenantRequestSpec(Model, frozen=True, kw_only=True):
-    """Which tenant is asked for."""
+    """The requested tenant."""
 
     validations: ClassVar[tuple[Rule, ...]] = (
         _NEVER_CHANGES,
@@ -154,33 +154,35 @@ class TenantRequestSpec(Model, frozen=True, kw_only=True):
             min_length=1,
             max_length=63,
             pattern=DNS_LABEL,
-            description="The name of the tenant, and of its namespace.",
+            description="The name of the tenant and of its core namespace.",
         ),
     ]
     owners: Annotated[
-        tuple[Owner, ...], Meta(max_length=64, description="Its owners; whoever asks, where nobody is named.")
+        tuple[Owner, ...], Meta(max_length=64, description="The owners of the tenant. Default: the requester.")
     ] = ()
-    quota: Annotated[Quota, Meta(description="What the whole tenant may use; no key, no limit.")] = Quota()
+    quota: Annotated[
+        Quota, Meta(description="What the whole tenant may use; a key that is not listed is not limited.")
+    ] = Quota()
     justification: _Justification = ""
     duration_seconds: _Duration = 0
 
 
 class RequestedRole(Model, frozen=True, kw_only=True):
-    """A role in the namespace, or one of the cluster's that is to count there."""
+    """A Role of the namespace, or a ClusterRole to be bound in it."""
 
     kind: Annotated[RoleKind, Meta(description="Role or ClusterRole.")]
     name: _RoleName
 
 
 class RequestedClusterRole(Model, frozen=True, kw_only=True):
-    """A role that is to count in the whole cluster."""
+    """A ClusterRole to be bound in the whole cluster."""
 
     kind: Annotated[ClusterRoleKind, Meta(description="ClusterRole.")] = ClusterRoleKind.CLUSTER_ROLE
     name: _RoleName
 
 
 class RoleRequestSpec(Model, frozen=True, kw_only=True):
-    """Which role is asked for, for whom, and how long."""
+    """The requested role, its subjects and its duration."""
 
     validations: ClassVar[tuple[Rule, ...]] = (_NEVER_CHANGES, _LONG_ENOUGH, _somebody("subjects"))
 
@@ -192,7 +194,7 @@ class RoleRequestSpec(Model, frozen=True, kw_only=True):
 
 
 class ClusterRoleRequestSpec(Model, frozen=True, kw_only=True):
-    """Which role is asked for in the whole cluster, for whom, and how long."""
+    """The requested cluster-wide role, its subjects and its duration."""
 
     validations: ClassVar[tuple[Rule, ...]] = (_NEVER_CHANGES, _LONG_ENOUGH, _somebody("subjects"))
 
@@ -206,20 +208,23 @@ class ClusterRoleRequestSpec(Model, frozen=True, kw_only=True):
 class RequestStatus(Model, frozen=True, kw_only=True):
     """What was decided, and what came of it."""
 
-    observed_generation: Annotated[
-        int, Meta(description="The generation of the spec that the conditions are about.")
-    ] = 0
+    observed_generation: ObservedGeneration = 0
     decision: Annotated[
-        Decision, Meta(description="Approved or Denied, once and for ever, by somebody who may; Pending until then.")
+        Decision, Meta(description="Pending, Approved or Denied. Only approvers decide, and a decision is final.")
     ] = Decision.PENDING
-    reason: Annotated[str, Meta(max_length=4096, description="What whoever decided said of it.")] = ""
+    reason: Annotated[str, Meta(max_length=4096, description="The reason that the approver gave.")] = ""
     decided_by: Annotated[
         str,
-        Meta(max_length=1024, description="Who decided: written by the API server; what a client says is dropped."),
+        Meta(
+            max_length=1024,
+            description="The user that decided. The API server writes it and drops what a client sends.",
+        ),
     ] = ""
-    granted: Annotated[str, Meta(description="What was made of it: the name of the Tenant or of the binding.")] = ""
-    expires_at: Annotated[Instant, Meta(description="When the grant ends by itself; empty for never.")] = ""
-    conditions: Annotated[tuple[Condition, ...], Meta(max_length=16, extra_json_schema=list_map("type"))] = ()
+    granted: Annotated[str, Meta(description="The name of the Tenant or of the binding that the operator created.")] = (
+        ""
+    )
+    expires_at: Annotated[Instant, Meta(description="When the grant expires. Empty: never.")] = ""
+    conditions: Conditions = ()
 
 
 def _columns(what: Column) -> tuple[Column, ...]:
@@ -228,18 +233,18 @@ def _columns(what: Column) -> tuple[Column, ...]:
         Column("Requester", "string", ".spec.requester.name"),
         Column("Decision", "string", ".status.decision"),
         Column("By", "string", ".status.decidedBy"),
-        Column("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
+        READY,
         Column("Until", "string", ".status.expiresAt", priority=1),
-        Column("Message", "string", '.status.conditions[?(@.type=="Ready")].message', priority=1),
-        Column("Age", "date", ".metadata.creationTimestamp"),
+        MESSAGE,
+        AGE,
     )
 
 
 class TenantRequest(KubernetesObject, frozen=True, kw_only=True):
-    """Somebody asks for a tenant; approved, it is made, and stays when the request goes."""
+    """A request for a tenant. When it is approved, the operator creates the tenant, which outlives the request."""
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "tenantrequests", "TenantRequest", namespaced=False)
-    names: ClassVar[Names] = Names(singular="tenantrequest", short=("treq",), categories=("tenantry",))
+    names: ClassVar[Names] = Names(short=("treq",))
     validations: ClassVar[tuple[Rule, ...]] = (_NAME,)
     columns: ClassVar[tuple[Column, ...]] = _columns(Column("Tenant", "string", ".spec.tenant"))
 
@@ -248,10 +253,10 @@ class TenantRequest(KubernetesObject, frozen=True, kw_only=True):
 
 
 class RoleRequest(KubernetesObject, frozen=True, kw_only=True):
-    """Somebody asks for a role in a namespace of a tenant; theirs as long as the approved request is there."""
+    """A request for a role in a namespace of a tenant. The binding exists as long as the approved request does."""
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "rolerequests", "RoleRequest")
-    names: ClassVar[Names] = Names(singular="rolerequest", short=("rreq",), categories=("tenantry",))
+    names: ClassVar[Names] = Names(short=("rreq",))
     validations: ClassVar[tuple[Rule, ...]] = (_NAME,)
     columns: ClassVar[tuple[Column, ...]] = _columns(Column("Role", "string", ".spec.roleRef.name"))
 
@@ -260,12 +265,12 @@ class RoleRequest(KubernetesObject, frozen=True, kw_only=True):
 
 
 class ClusterRoleRequest(KubernetesObject, frozen=True, kw_only=True):
-    """Somebody asks for a role in the whole cluster; theirs as long as the approved request is there."""
+    """A request for a role in the whole cluster. The binding exists as long as the approved request does."""
 
     resource: ClassVar[Resource] = Resource(
         GROUP, VERSION, "clusterrolerequests", "ClusterRoleRequest", namespaced=False
     )
-    names: ClassVar[Names] = Names(singular="clusterrolerequest", short=("crreq",), categories=("tenantry",))
+    names: ClassVar[Names] = Names(short=("crreq",))
     validations: ClassVar[tuple[Rule, ...]] = (_NAME,)
     columns: ClassVar[tuple[Column, ...]] = _columns(Column("Role", "string", ".spec.roleRef.name"))
 
@@ -281,34 +286,40 @@ REQUESTS = (TenantRequest, RoleRequest, ClusterRoleRequest)
 
 
 class AutoApproval(Model, frozen=True, kw_only=True):
-    """Whose TenantRequests are approved by themselves: all that is said here must be so."""
+    """A rule by which the operator approves TenantRequests. A request must meet every condition of the rule."""
 
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "has(self.groups) && size(self.groups) > 0 || has(self.domains) && size(self.domains) > 0",
-            "must name groups or domains; the group system:authenticated is everybody",
+            "must name groups or domains; the group system:authenticated has every user",
         ),
         Rule(
             "!has(self.domains) || self.domains.all(d, size(d) > 0 && !d.contains('@'))",
-            "must be what stands behind the @ of addresses, as in example.com",
+            "must be mail domains without the @, for example example.com",
             field="domains",
         ),
     )
 
-    name: Annotated[str, Meta(min_length=1, max_length=63, description="What it is known by, in status.reason.")]
+    name: Annotated[
+        str, Meta(min_length=1, max_length=63, description="The name of the rule, which status.reason mentions.")
+    ]
     groups: Annotated[
         tuple[Annotated[str, Meta(max_length=253)], ...],
-        Meta(max_length=32, description="Who asks must be in one of these groups."),
+        Meta(max_length=32, description="The requester must be in one of these groups."),
     ] = ()
     domains: Annotated[
         tuple[Annotated[str, Meta(max_length=253)], ...],
-        Meta(max_length=32, description="The name of who asks must be an address in one of these mail domains."),
+        Meta(max_length=32, description="The name of the requester must be an address in one of these mail domains."),
     ] = ()
     max_quota: Annotated[
         Quantities,
-        Meta(description="The request's quota must limit each of these keys, and to no more than this."),
+        Meta(description="The quota of the request must limit each of these keys to at most this quantity."),
     ] = {}
     max_duration_seconds: Annotated[
         int,
-        Meta(ge=0, le=LONGEST_SECONDS, description="It must be asked for no longer than this; 0 for any time."),
+        Meta(
+            ge=0,
+            le=LONGEST_SECONDS,
+            description="The longest duration that a request may ask for, in seconds; 0 for any duration.",
+        ),
     ] = 0

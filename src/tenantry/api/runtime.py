@@ -24,8 +24,8 @@ class RuntimeIsolation(Model, frozen=True, kw_only=True):
         Annotated[
             Runtime,
             Meta(
-                description="Sandboxed: every pod in the child and everything below it runs in the cluster's sandbox."
-                " Shared: as above; it may not be so where what is above is Sandboxed."
+                description="Sandboxed: every pod in the child and its descendants runs in the cluster's sandbox."
+                " Shared: as in the parent; may not be set if the parent is Sandboxed."
             ),
         ]
         | UnsetType

@@ -19,9 +19,9 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from tenantry.api.crd import Column, Names, Rule, list_map
+from tenantry.api.crd import AGE, MESSAGE, REASON, Column, Conditions, Names, ObservedGeneration, Rule
 from tenantry.api.marks import GROUP, VERSION
-from tenantry.api.model import Condition, KubernetesObject, Model, Resource
+from tenantry.api.model import KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.quota import ContainerResources, Quantities
 from tenantry.api.times import Instant
@@ -45,28 +45,28 @@ _NAMES = Annotated[tuple[Annotated[str, Meta(max_length=253)], ...], Meta(max_le
 
 
 class ClaimMode(StrEnum):
-    """Who makes the Slice."""
+    """Whether the operator or an administrator creates the Slice."""
 
     DYNAMIC = "Dynamic"
     MANUAL = "Manual"
 
 
 class Sharing(StrEnum):
-    """How much of its nodes a slice has."""
+    """Whether a slice has whole nodes or parts of them."""
 
     WHOLE = "Whole"
     PART = "Part"
 
 
 class Users(StrEnum):
-    """Whose pods run on it."""
+    """The namespaces whose pods run on a slice."""
 
     SUBNAMESPACES = "Subnamespaces"
     EVERYBODY = "Everybody"
 
 
 class SliceState(StrEnum):
-    """How far it is."""
+    """The state of a slice."""
 
     PENDING = "Pending"
     RESERVED = "Reserved"
@@ -76,7 +76,7 @@ class SliceState(StrEnum):
 
 
 class SelectorOperator(StrEnum):
-    """How a label is compared."""
+    """How a requirement compares the value of a label."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -85,99 +85,105 @@ class SelectorOperator(StrEnum):
 
 
 class SelectorRequirement(Model, frozen=True, kw_only=True):
-    """What a label of a node must be."""
+    """A requirement on a label of a node."""
 
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
-            "must be given for In and NotIn, and for nothing else",
+            "must be set for In and NotIn, and must not be set otherwise",
             field="values",
         ),
     )
 
-    key: Annotated[str, Meta(min_length=1, max_length=317, description="Of the label.")]
+    key: Annotated[str, Meta(min_length=1, max_length=317, description="The key of the label.")]
     operator: Annotated[SelectorOperator, Meta(description="In, NotIn, Exists or DoesNotExist.")]
     values: Annotated[
-        tuple[Annotated[str, Meta(max_length=63)], ...], Meta(max_length=32, description="For In and NotIn.")
+        tuple[Annotated[str, Meta(max_length=63)], ...], Meta(max_length=32, description="The values for In and NotIn.")
     ] = ()
 
 
 class NodeSelector(Model, frozen=True, kw_only=True):
-    """Which nodes do; an empty one takes any."""
+    """A selector of nodes; an empty selector matches every node."""
 
     match_labels: Annotated[
         dict[str, Annotated[str, Meta(max_length=63)]],
         Meta(max_length=32, description="Labels that a node must have."),
     ] = {}
     match_expressions: Annotated[
-        tuple[SelectorRequirement, ...], Meta(max_length=16, description="What else must be so.")
+        tuple[SelectorRequirement, ...],
+        Meta(max_length=16, description="Further requirements on the labels of a node."),
     ] = ()
 
 
 class SliceClaimSpec(Model, frozen=True, kw_only=True):
-    """Which nodes are asked for, and for whom."""
+    """The nodes that a claim requests, and the namespaces that use them."""
 
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "self.sharing != 'Part'"
             " || (has(self.perNode) && 'cpu' in self.perNode && 'memory' in self.perNode && size(self.perNode) == 2)",
-            "must be cpu and memory where sharing is Part: it is the size of the part of each node",
+            "must be cpu and memory if sharing is Part: it is the size of the part of each node",
             field="perNode",
         ),
         Rule(
             "self.sharing != 'Part' || !has(self.total) || size(self.total) == 0",
-            "may only be given where sharing is Whole",
+            "may only be set if sharing is Whole",
             field="total",
         ),
-        Rule("self.sharing == oldSelf.sharing", "must not change: make another claim", field="sharing"),
+        Rule("self.sharing == oldSelf.sharing", "must not change: create another claim", field="sharing"),
         Rule(
             "self.sharing != 'Part' || self.perNode == oldSelf.perNode",
-            "must not change where sharing is Part: make another claim",
+            "must not change if sharing is Part: create another claim",
             field="perNode",
         ),
     )
 
     mode: Annotated[
         ClaimMode,
-        Meta(description="Dynamic: the operator gives nodes as soon as it can. Manual: an administrator decides."),
+        Meta(
+            description="Dynamic: the operator assigns nodes as soon as enough are available. Manual: an"
+            " administrator approves the claim."
+        ),
     ] = ClaimMode.DYNAMIC
     sharing: Annotated[
         Sharing,
         Meta(
-            description="Whole: nodes that nobody else has. Part: of each node a part of the size perNode, beside the"
-            " parts of others."
+            description="Whole: whole nodes, for this claim only. Part: a part of the size perNode of each node,"
+            " which other claims may share."
         ),
     ] = Sharing.WHOLE
     count: Annotated[
-        int, Meta(ge=1, le=MAX_NODES, description="How many nodes; with total, at least as many. Left out: 1.")
+        int, Meta(ge=1, le=MAX_NODES, description="The number of nodes; with total, the least number. Default: 1.")
     ] = 1
     selector: Annotated[NodeSelector, Meta(description="Labels of the nodes.")] = NodeSelector()
-    node_names: Annotated[_NAMES, Meta(description="Only these nodes do; left out: any.")] = ()
+    node_names: Annotated[_NAMES, Meta(description="Only these nodes are considered. Default: every node.")] = ()
     per_node: Annotated[
-        ContainerResources, Meta(description="What each node has at least, or the size of each part; as in cpu: 8.")
+        ContainerResources,
+        Meta(description="The least capacity of each node, or the size of each part, for example cpu: 8."),
     ] = {}
     total: Annotated[
-        ContainerResources, Meta(description="What the nodes have together at least; as many are taken as it takes.")
+        ContainerResources,
+        Meta(description="The least capacity of all nodes together; the operator takes as many nodes as necessary."),
     ] = {}
     users: Annotated[
         Users,
         Meta(
             description="Subnamespaces: those that spec.subnamespaces names, and those in this namespace whose"
-            " spec.sliceClaimName names the claim. Everybody: this namespace. Each with everything below it, but never"
-            " what is below a Subtenant."
+            " spec.sliceClaimName names the claim. Everybody: this namespace. Each includes its"
+            " descendants, except those of a Subtenant."
         ),
     ] = Users.SUBNAMESPACES
     subnamespaces: Annotated[
         tuple[Annotated[str, Meta(max_length=63)], ...],
-        Meta(max_length=64, description="Subnamespaces in this namespace whose pods run on it."),
+        Meta(max_length=64, description="Subnamespaces in this namespace whose pods run on the slice."),
     ] = ()
     grace_period_seconds: Annotated[
         int,
         Meta(
             ge=0,
             le=MAX_GRACE_SECONDS,
-            description="How long pods of others may take to leave before they are deleted. Left out: 60. An"
-            " administrator may have set a maximum.",
+            description="Seconds that pods of other namespaces get to stop before they are deleted. Default: 60. An"
+            " administrator may set a maximum.",
         ),
     ] = DEFAULT_GRACE_SECONDS
     replace_after_seconds: Annotated[
@@ -185,36 +191,34 @@ class SliceClaimSpec(Model, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=MAX_GRACE_SECONDS,
-            description="A node that has not been ready for so long is given back, and another that fits is taken;"
-            " where none does, it stays. 0: never. Left out: 300.",
+            description="Seconds after which a node that is not ready is released and replaced by another one that"
+            " fits. If none fits, the node stays. 0: never. Default: 300.",
         ),
     ] = DEFAULT_REPLACE_SECONDS
-    expires_at: Annotated[Instant, Meta(description="When the nodes are given back; renew it by a later time.")] = ""
+    expires_at: Annotated[Instant, Meta(description="When the nodes are released. A later time renews the claim.")] = ""
 
 
 class SliceClaimStatus(Model, frozen=True, kw_only=True):
-    """How far it is."""
+    """The state of a slice."""
 
-    observed_generation: Annotated[
-        int, Meta(description="The generation of the spec that the conditions are about.")
-    ] = 0
+    observed_generation: ObservedGeneration = 0
     state: Annotated[SliceState, Meta(description="Pending, Reserved, Draining, Bound or Releasing.")] = (
         SliceState.PENDING
     )
-    slice: Annotated[str, Meta(description="What its Slice is called, or will be.")] = ""
+    slice: Annotated[str, Meta(description="The name of its Slice, which may not exist yet.")] = ""
     nodes: Annotated[_NAMES, Meta(description="The nodes.")] = ()
     namespaces: Annotated[
         tuple[Annotated[str, Meta(max_length=63)], ...],
-        Meta(max_length=1000, description="The namespaces whose pods run there."),
+        Meta(max_length=1000, description="The namespaces whose pods run on the slice."),
     ] = ()
-    conditions: Annotated[tuple[Condition, ...], Meta(max_length=16, extra_json_schema=list_map("type"))] = ()
+    conditions: Conditions = ()
 
 
 class SliceClaim(KubernetesObject, frozen=True, kw_only=True):
-    """A tenant asks for nodes of its own."""
+    """A request of a tenant for nodes of its own."""
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "sliceclaims", "SliceClaim")
-    names: ClassVar[Names] = Names(singular="sliceclaim", short=("slc",), categories=("tenantry",))
+    names: ClassVar[Names] = Names(short=("slc",))
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"self.metadata.name.matches('{DNS_LABEL}') && size(self.metadata.name) <= {MAX_NAME}",
@@ -225,11 +229,11 @@ class SliceClaim(KubernetesObject, frozen=True, kw_only=True):
     )
     columns: ClassVar[tuple[Column, ...]] = (
         Column("State", "string", ".status.state"),
-        Column("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason'),
+        REASON,
         Column("Nodes", "string", ".status.nodes"),
         Column("Expires", "string", ".spec.expiresAt", priority=1),
-        Column("Message", "string", '.status.conditions[?(@.type=="Ready")].message', priority=1),
-        Column("Age", "date", ".metadata.creationTimestamp"),
+        MESSAGE,
+        AGE,
     )
 
     spec: SliceClaimSpec
@@ -239,64 +243,74 @@ class SliceClaim(KubernetesObject, frozen=True, kw_only=True):
 class ClaimReference(Model, frozen=True, kw_only=True):
     """The claim that a Slice is for."""
 
-    namespace: Annotated[str, Meta(min_length=1, max_length=63, description="Where the claim is.")]
-    name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME, description="Of the claim.")]
-    uid: Annotated[str, Meta(min_length=1, max_length=64, description="Of the claim: not of another of its name.")]
+    namespace: Annotated[str, Meta(min_length=1, max_length=63, description="The namespace of the claim.")]
+    name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME, description="The name of the claim.")]
+    uid: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=64,
+            description="The uid of the claim, which tells it from a later claim of the same name.",
+        ),
+    ]
 
 
 class SliceSpec(Model, frozen=True, kw_only=True):
-    """For whom it is."""
+    """The claim that a slice belongs to, and what it is charged."""
 
     validations: ClassVar[tuple[Rule, ...]] = (
-        Rule("self.claim == oldSelf.claim", "must not change: delete the Slice and make another", field="claim"),
+        Rule("self.claim == oldSelf.claim", "must not change: delete the Slice and create another one", field="claim"),
     )
 
     claim: Annotated[ClaimReference, Meta(description="The claim.")]
-    tenant: Annotated[str, Meta(min_length=1, max_length=63, description="Whose claim it is.")]
-    sharing: Annotated[Sharing, Meta(description="Whole nodes, or parts of them, as the claim says.")] = Sharing.WHOLE
+    tenant: Annotated[str, Meta(min_length=1, max_length=63, description="The tenant that the claim belongs to.")]
+    sharing: Annotated[Sharing, Meta(description="Whole or Part, as in the claim.")] = Sharing.WHOLE
     grace_period_seconds: Annotated[
-        int, Meta(ge=0, le=MAX_GRACE_SECONDS, description="How long pods may take to leave, also at the end.")
+        int, Meta(ge=0, le=MAX_GRACE_SECONDS, description="Seconds that pods get to stop, also when the slice ends.")
     ] = DEFAULT_GRACE_SECONDS
     charge: Annotated[
         Quantities,
         Meta(
-            description="What its nodes have, by quota key: as much of the tenant's quota is the claim's, of the keys"
-            " that the quota has. Nothing for a Manual claim."
+            description="The capacity of its nodes by quota key, which is charged to the tenant's quota for the keys"
+            " that the quota has. Empty for a Manual claim."
         ),
     ] = {}
 
 
 class SliceStatus(Model, frozen=True, kw_only=True):
-    """How far it is, and which nodes it has."""
+    """The state and the nodes of a slice."""
 
-    observed_generation: Annotated[
-        int, Meta(description="The generation of the spec that the conditions are about.")
-    ] = 0
+    observed_generation: ObservedGeneration = 0
     state: Annotated[SliceState, Meta(description="Pending, Reserved, Draining, Bound or Releasing.")] = (
         SliceState.PENDING
     )
     nodes: Annotated[_NAMES, Meta(description="The nodes.")] = ()
     charged: Annotated[
         dict[str, str],
-        Meta(max_length=64, description="What of spec.charge the tenant's quota has given; it takes no more nodes."),
+        Meta(
+            max_length=64,
+            description="The part of spec.charge that the tenant's quota has granted; the slice takes no more nodes"
+            " than that covers.",
+        ),
     ] = {}
-    leaving_since: Annotated[Instant, Meta(description="Since when pods have to leave; none while no pod has to.")] = ""
-    conditions: Annotated[tuple[Condition, ...], Meta(max_length=16, extra_json_schema=list_map("type"))] = ()
+    leaving_since: Annotated[
+        Instant, Meta(description="When the eviction of pods began; empty while no pod has to leave.")
+    ] = ""
+    conditions: Conditions = ()
 
 
 class Slice(KubernetesObject, frozen=True, kw_only=True):
-    """Nodes that one tenant has for itself; tenants do not write it."""
+    """Nodes that one tenant has for itself. Tenants cannot write it."""
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "slices", "Slice", namespaced=False)
-    names: ClassVar[Names] = Names(singular="slice", short=(), categories=("tenantry",))
-    validations: ClassVar[tuple[Rule, ...]] = ()
+    names: ClassVar[Names] = Names()
     columns: ClassVar[tuple[Column, ...]] = (
         Column("State", "string", ".status.state"),
         Column("Tenant", "string", ".spec.tenant"),
         Column("Claim", "string", ".spec.claim.name"),
         Column("Nodes", "string", ".status.nodes"),
-        Column("Message", "string", '.status.conditions[?(@.type=="Ready")].message', priority=1),
-        Column("Age", "date", ".metadata.creationTimestamp"),
+        MESSAGE,
+        AGE,
     )
 
     spec: SliceSpec

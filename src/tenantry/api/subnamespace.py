@@ -7,9 +7,21 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from tenantry.api.crd import Column, Names, Rule, list_map, rules
+from tenantry.api.crd import (
+    AGE,
+    MESSAGE,
+    READY,
+    REASON,
+    Column,
+    Conditions,
+    Names,
+    ObservedGeneration,
+    Rule,
+    list_map,
+    rules,
+)
 from tenantry.api.marks import GROUP, VERSION
-from tenantry.api.model import Condition, KubernetesObject, Model, Resource
+from tenantry.api.model import KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.owner import Owner
 from tenantry.api.quota import Quota
@@ -37,7 +49,7 @@ RUNS_PODS = "replicationcontrollers|[a-z0-9-]+[.](apps|batch)"
 
 
 class Mode(StrEnum):
-    """Whether the parent's people see into the child."""
+    """Whether the owners of the parent see into the child."""
 
     WORKSPACE = "Workspace"
     SUBTENANT = "Subtenant"
@@ -51,7 +63,7 @@ class Scope(StrEnum):
 
 
 class InheritanceMode(StrEnum):
-    """What becomes of the parent's objects of a kind in the child."""
+    """Whether the child inherits the parent's objects of a kind."""
 
     NONE = "None"
     COPY = "Copy"
@@ -74,8 +86,8 @@ class OtherInheritance(Model, frozen=True, kw_only=True):
             extra_json_schema=rules(
                 Rule(
                     f"!self.matches('^({NEVER_INHERITED})$')",
-                    "must not be a kind that is made by controllers, is Tenantry's own, or has a field of its own in"
-                    " spec.inheritance",
+                    "must not be a kind that controllers create, a Tenantry kind, or a kind with a field of its"
+                    " own in spec.inheritance",
                 )
             ),
         ),
@@ -84,7 +96,7 @@ class OtherInheritance(Model, frozen=True, kw_only=True):
 
 
 class Inheritance(Model, frozen=True, kw_only=True):
-    """What the child gets of the parent's objects."""
+    """What the child inherits of the parent's objects."""
 
     roles: _Mode = InheritanceMode.NONE
     role_bindings: Annotated[
@@ -127,7 +139,9 @@ class SubnamespaceSpec(Model, frozen=True, kw_only=True):
     """What the child should be."""
 
     validations: ClassVar[tuple[Rule, ...]] = (
-        Rule("self.mode == oldSelf.mode", "must not change: delete the Subnamespace and make another", field="mode"),
+        Rule(
+            "self.mode == oldSelf.mode", "must not change: delete the Subnamespace and create another one", field="mode"
+        ),
         Rule("self.scope == oldSelf.scope", "must not change: the namespace's name depends on it", field="scope"),
         Rule(
             "has(self.owners) && size(self.owners) > 0"
@@ -165,17 +179,17 @@ class SubnamespaceSpec(Model, frozen=True, kw_only=True):
     mode: Annotated[
         Mode,
         Meta(
-            description="Workspace: for a team; whoever inherits the parent's rights works in it. Subtenant: for a"
-            " customer; the parent sees nothing of what is inside, and can delete it."
+            description="Workspace: for a team; subjects of inherited bindings work in it. Subtenant: for a customer;"
+            " the owners of the parent cannot see into it, and can delete it."
         ),
     ]
     owners: Annotated[
-        tuple[Owner, ...], Meta(max_length=64, description="Who has the rights of an owner in the child.")
+        tuple[Owner, ...], Meta(max_length=64, description="The users, groups and ServiceAccounts that own the child.")
     ] = ()
     scope: Annotated[
         Scope, Meta(description="Federated: the child has the same name on every cluster of a federation.")
     ] = Scope.LOCAL
-    inheritance: Annotated[Inheritance, Meta(description="What the child gets of the parent's objects.")] = (
+    inheritance: Annotated[Inheritance, Meta(description="What the child inherits of the parent's objects.")] = (
         Inheritance()
     )
     quota: Annotated[
@@ -187,7 +201,9 @@ class SubnamespaceSpec(Model, frozen=True, kw_only=True):
     ] = Quota()
     rules: Annotated[
         Rules,
-        Meta(description="What workloads may ask for, in the child and everything below it; never looser than above."),
+        Meta(
+            description="What workloads may request in the child and its descendants; never looser than in the parent."
+        ),
     ] = Rules()
     isolation: Annotated[
         RuntimeIsolation, Meta(description="How hard the child is isolated, never less than what is above.")
@@ -209,7 +225,7 @@ class SubnamespaceSpec(Model, frozen=True, kw_only=True):
         str,
         Meta(
             max_length=63,
-            description="The SliceClaim, in the same namespace as this, on whose nodes the child's pods run.",
+            description="The SliceClaim in the namespace of this Subnamespace on whose nodes the child's pods run.",
         ),
     ] = ""
     adopt: Annotated[
@@ -228,9 +244,7 @@ class SubnamespaceQuota(Model, frozen=True, kw_only=True):
 class SubnamespaceStatus(Model, frozen=True, kw_only=True):
     """What the child is."""
 
-    observed_generation: Annotated[
-        int, Meta(description="The generation of the spec that the conditions are about.")
-    ] = 0
+    observed_generation: ObservedGeneration = 0
     namespace: Annotated[str, Meta(description="The child namespace.")] = ""
     depth: Annotated[int, Meta(description="How far below the tenant's core namespace it is; 1 right below.")] = 0
     quota: Annotated[SubnamespaceQuota, Meta(description="Totals of the child and everything below it.")] = (
@@ -244,14 +258,14 @@ class SubnamespaceStatus(Model, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(max_length=32, description="The kinds of which the parent's objects were copied; it happens once."),
     ] = ()
-    conditions: Annotated[tuple[Condition, ...], Meta(max_length=16, extra_json_schema=list_map("type"))] = ()
+    conditions: Conditions = ()
 
 
 class Subnamespace(KubernetesObject, frozen=True, kw_only=True):
     """A child of the namespace that this object is in: a namespace of its own, with a share of its parent's quota."""
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "subnamespaces", "Subnamespace")
-    names: ClassVar[Names] = Names(singular="subnamespace", short=("sub",), categories=("tenantry",))
+    names: ClassVar[Names] = Names(short=("sub",))
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"self.metadata.name.matches('{DNS_LABEL}') && size(self.metadata.name) <= {MAX_NAME}",
@@ -261,14 +275,14 @@ class Subnamespace(KubernetesObject, frozen=True, kw_only=True):
         ),
     )
     columns: ClassVar[tuple[Column, ...]] = (
-        Column("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
-        Column("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason'),
+        READY,
+        REASON,
         Column("Mode", "string", ".spec.mode"),
         Column("Child", "string", ".status.namespace"),
         Column("Depth", "integer", ".status.depth", priority=1),
         Column("Expires", "string", ".spec.expiresAt", priority=1),
-        Column("Message", "string", '.status.conditions[?(@.type=="Ready")].message', priority=1),
-        Column("Age", "date", ".metadata.creationTimestamp"),
+        MESSAGE,
+        AGE,
     )
 
     spec: SubnamespaceSpec

@@ -7,10 +7,10 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from tenantry.api.crd import Column, Names, Rule, list_map
+from tenantry.api.crd import AGE, MESSAGE, READY, Column, Conditions, Names, ObservedGeneration, Rule, list_map
 from tenantry.api.fairness import Fairness
 from tenantry.api.marks import GROUP, VERSION
-from tenantry.api.model import Condition, KubernetesObject, Model, Resource
+from tenantry.api.model import KubernetesObject, Model, Resource
 from tenantry.api.requests import AutoApproval
 from tenantry.api.rules import Rules
 from tenantry.api.slice import MAX_GRACE_SECONDS
@@ -19,7 +19,7 @@ from tenantry.api.subnamespace import NEVER_INHERITED
 NAME = "default"
 
 NODE_LOCAL_DNS = "169.254.20.10"
-"""Where NodeLocal DNS answers if nobody has said otherwise. Source: Kubernetes, "Using NodeLocal DNSCache"."""
+"""The default address of NodeLocal DNS. Source: Kubernetes, "Using NodeLocal DNSCache"."""
 
 
 class InheritableKind(Model, frozen=True, kw_only=True):
@@ -28,8 +28,8 @@ class InheritableKind(Model, frozen=True, kw_only=True):
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"!(size(self.group) > 0 ? self.plural + '.' + self.group : self.plural).matches('^({NEVER_INHERITED})$')",
-            "must not be a kind that is made by controllers, is Tenantry's own, or has a field of its own in"
-            " spec.inheritance of a Subnamespace",
+            "must not be a kind that controllers create, a Tenantry kind, or a kind with a field of its"
+            " own in spec.inheritance of a Subnamespace",
             field="plural",
         ),
     )
@@ -41,7 +41,7 @@ class InheritableKind(Model, frozen=True, kw_only=True):
 
 
 class NetworkDefaults(Model, frozen=True, kw_only=True):
-    """What is around the tenants of a cluster, as far as their network policies go."""
+    """Addresses of the cluster that the tenants' network policies mention."""
 
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule("!has(self.dnsAddresses) || self.dnsAddresses.all(a, isIP(a))", "must be IP addresses", "dnsAddresses"),
@@ -52,16 +52,17 @@ class NetworkDefaults(Model, frozen=True, kw_only=True):
         tuple[Annotated[str, Meta(max_length=45)], ...],
         Meta(
             max_length=8,
-            description="Where the cluster's DNS answers beside its pods in kube-system: NodeLocal DNS. Pods may"
-            " connect there at port 53.",
+            description="Addresses of the cluster's DNS besides its pods in kube-system, for example of NodeLocal"
+            " DNS. Pods may connect to port 53 there.",
         ),
     ] = (NODE_LOCAL_DNS,)
     kept_cidrs: Annotated[
         tuple[Annotated[str, Meta(max_length=49)], ...],
         Meta(
             max_length=32,
-            description="What no pod of a Baseline tenant connects to, beside the addresses of nodes, link-local and"
-            " metadata addresses. Name the nodes' subnets here: then no policy has to follow the nodes.",
+            description="CIDRs that no pod of a Baseline tenant may connect to, besides the addresses of nodes,"
+            " link-local and metadata addresses. List the nodes' subnets here, so that policies need not"
+            " follow the nodes.",
         ),
     ] = ()
 
@@ -73,22 +74,22 @@ class SandboxDefaults(Model, frozen=True, kw_only=True):
         str,
         Meta(
             max_length=253,
-            description="The RuntimeClass; if it is not there, no other is taken. Left out: the first by name of those"
-            ' with the label tenantry.dev/sandbox: "true", else of those whose handler is gvisor, runsc or kata, or'
-            " begins so with a hyphen behind.",
+            description="The RuntimeClass; if it does not exist, there is no sandbox. Default: the first by name with"
+            ' the label tenantry.dev/sandbox: "true", else the first whose handler is gvisor, runsc or'
+            " kata, or begins with one of these and a hyphen.",
         ),
     ] = ""
 
 
 class CleaningPolicy(StrEnum):
-    """Which nodes go back only when they are clean."""
+    """Which nodes must be clean before a slice releases them."""
 
     WHERE_AGENTS = "WhereAgents"
     REQUIRED = "Required"
 
 
 class SliceDefaults(Model, frozen=True, kw_only=True):
-    """What tenants may ask of nodes of their own."""
+    """Limits and defaults of slices."""
 
     max_grace_period_seconds: Annotated[
         int,
@@ -103,17 +104,17 @@ class SliceDefaults(Model, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=10_000,
-            description="How many nodes stay everybody's when nodes are taken for a claim: of those that any pod can"
-            " run on, and that nobody contributed. 0: a tenant whose quota allows it can have them all, and pods of the"
-            " cluster itself, as those of its DNS, have nowhere to run. Left out: 1.",
+            description="How many nodes stay shared. Only nodes that any pod can run on count, and contributed nodes"
+            " do not. 0: a tenant with enough quota can claim every node, which leaves none for the pods"
+            " of the cluster itself, for example of its DNS. Default: 1.",
         ),
     ] = 1
     cleaning: Annotated[
         CleaningPolicy,
         Meta(
-            description="Which nodes a slice gives back only when what its tenant left there is removed. WhereAgents:"
-            " those whose agent does it; others go back as they are. Required: all; one without an agent stays set"
-            " aside until an administrator says with `tenantry node cleaned` that it is clean."
+            description="Which nodes a slice releases only after the tenant's data is removed. WhereAgents: nodes"
+            " with a cleaning agent; other nodes are released as they are. Required: all nodes; a node"
+            " without an agent stays reserved until an administrator runs `tenantry node cleaned`."
         ),
     ] = CleaningPolicy.WHERE_AGENTS
 
@@ -133,11 +134,11 @@ class TenancyDefaultsSpec(Model, frozen=True, kw_only=True):
     ] = ()
     rules: Annotated[
         Rules,
-        Meta(description="What workloads may ask for, in every namespace of every tenant; tenants only tighten it."),
+        Meta(description="What workloads may request in every namespace of every tenant. Tenants can only tighten it."),
     ] = Rules()
     network: Annotated[NetworkDefaults, Meta(description="What is around the tenants.")] = NetworkDefaults()
     sandbox: Annotated[SandboxDefaults, Meta(description="In which runtime sandboxed pods run.")] = SandboxDefaults()
-    slices: Annotated[SliceDefaults, Meta(description="What tenants may ask of nodes of their own.")] = SliceDefaults()
+    slices: Annotated[SliceDefaults, Meta(description="Limits and defaults of slices.")] = SliceDefaults()
     fairness: Annotated[Fairness, Meta(description="How the API server's work is shared out between tenants.")] = (
         Fairness()
     )
@@ -145,7 +146,7 @@ class TenancyDefaultsSpec(Model, frozen=True, kw_only=True):
         tuple[AutoApproval, ...],
         Meta(
             max_length=16,
-            description="Which TenantRequests the operator approves by itself: those that any of these fits.",
+            description="Rules by which the operator approves TenantRequests: a request needs to match one of them.",
             extra_json_schema=list_map("name"),
         ),
     ] = ()
@@ -154,25 +155,23 @@ class TenancyDefaultsSpec(Model, frozen=True, kw_only=True):
 class TenancyDefaultsStatus(Model, frozen=True, kw_only=True):
     """Whether it is in force."""
 
-    observed_generation: Annotated[
-        int, Meta(description="The generation of the spec that the conditions are about.")
-    ] = 0
-    conditions: Annotated[tuple[Condition, ...], Meta(max_length=16, extra_json_schema=list_map("type"))] = ()
+    observed_generation: ObservedGeneration = 0
+    conditions: Conditions = ()
 
 
 class TenancyDefaults(KubernetesObject, frozen=True, kw_only=True):
     """What an administrator decides for all tenants; only the object named default counts."""
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "tenancydefaults", "TenancyDefaults", namespaced=False)
-    names: ClassVar[Names] = Names(singular="tenancydefaults", short=("tdef",), categories=("tenantry",))
+    names: ClassVar[Names] = Names(short=("tdef",))
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(f"self.metadata.name == '{NAME}'", f"must be {NAME}", field="metadata.name"),
     )
     columns: ClassVar[tuple[Column, ...]] = (
-        Column("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
+        READY,
         Column("Inheritable", "string", ".spec.inheritableKinds[*].plural"),
-        Column("Message", "string", '.status.conditions[?(@.type=="Ready")].message', priority=1),
-        Column("Age", "date", ".metadata.creationTimestamp"),
+        MESSAGE,
+        AGE,
     )
 
     spec: TenancyDefaultsSpec

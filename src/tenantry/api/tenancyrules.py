@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from tenantry.api.crd import Column, Names, Rule
+from tenantry.api.crd import AGE, Column, Names, Rule
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import KubernetesObject, Model, Resource
 
@@ -104,13 +104,13 @@ class TenancyRules(KubernetesObject, frozen=True, kw_only=True):
     """The rules in force in a namespace, those of all levels above it merged; Tenantry alone writes them."""
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "tenancyrules", "TenancyRules")
-    names: ClassVar[Names] = Names(singular="tenancyrules", short=("trules",), categories=())
+    names: ClassVar[Names] = Names(short=("trules",), categories=())
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(f"self.metadata.name == '{NAME}'", f"must be {NAME}", field="metadata.name"),
     )
     columns: ClassVar[tuple[Column, ...]] = (
         Column("Level", "string", ".spec.enforce.chosen.podSecurity\\.level.value"),
-        Column("Age", "date", ".metadata.creationTimestamp"),
+        AGE,
     )
 
     spec: TenancyRulesSpec

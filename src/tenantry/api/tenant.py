@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar
 
 from msgspec import UNSET, Meta, UnsetType
 
-from tenantry.api.crd import Column, Names, Rule, list_map
+from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule
 from tenantry.api.marks import GROUP, VERSION
-from tenantry.api.model import Condition, KubernetesObject, Model, Resource
+from tenantry.api.model import KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.owner import Owner
 from tenantry.api.quota import ContainerResources, Quota
@@ -19,14 +19,14 @@ from tenantry.api.times import Instant
 
 
 class ContainerDefaults(Model, frozen=True, kw_only=True):
-    """Requests and limits of containers that name none, in a tenant whose quota covers compute."""
+    """Default requests and limits of containers, in a tenant whose quota covers compute."""
 
     requests: Annotated[ContainerResources, Meta(description="Resource name to quantity, as in cpu: 100m.")] = {}
     limits: Annotated[ContainerResources, Meta(description="Resource name to quantity, as in memory: 256Mi.")] = {}
 
 
 class NetworkIsolation(StrEnum):
-    """How far the pods of a tenant are from everybody else's."""
+    """How strictly the network of a tenant is isolated."""
 
     OPEN = "Open"
     BASELINE = "Baseline"
@@ -43,18 +43,19 @@ class Isolation(Model, frozen=True, kw_only=True):
     network: Annotated[
         NetworkIsolation,
         Meta(
-            description="Isolated: pods talk within the tenant and to the cluster's DNS only. Baseline: nobody else"
-            " connects to them, they may connect anywhere that lets them but to nodes, link-local and metadata"
-            " addresses. Open: no network policies. A Subtenant is apart as another tenant is."
+            description="Isolated: pods connect within the tenant and to the cluster's DNS only. Baseline: pods"
+            " outside the tenant cannot connect to them; they can connect anywhere except to nodes,"
+            " link-local and metadata addresses. Open: no network policies. A Subtenant counts as another"
+            " tenant."
         ),
     ] = NetworkIsolation.ISOLATED
     runtime: (
         Annotated[
             Runtime,
             Meta(
-                description="Sandboxed: every pod runs in the cluster's sandbox, and in no other RuntimeClass. Shared:"
-                " pods share the kernel of their node. Left out: Sandboxed as long as the cluster has a sandbox; the"
-                " condition Sandboxed says whether it has."
+                description="Sandboxed: every pod runs in the cluster's sandbox and in no other RuntimeClass. Shared:"
+                " pods share the kernel of their node. Default: Sandboxed as long as the cluster has a"
+                " sandbox, which the condition Sandboxed shows."
             ),
         ]
         | UnsetType
@@ -82,9 +83,9 @@ class TenantQuota(Quota, frozen=True, kw_only=True):
     on_shortage: Annotated[
         OnShortage,
         Meta(
-            description="When the quota no longer covers what its subnamespaces hold. Keep: everybody keeps theirs, a"
-            " condition says how much is missing. Reclaim: the shares of the youngest are taken back first; what runs"
-            " goes on, new use is refused."
+            description="What happens when the quota no longer covers what the subnamespaces hold. Keep: all keep"
+            " their shares, and a condition reports what is missing. Reclaim: the youngest lose their"
+            " shares first; running pods continue, new use is rejected."
         ),
     ] = OnShortage.KEEP
 
@@ -100,8 +101,8 @@ class MarkRules(Model, frozen=True, kw_only=True):
         tuple[Annotated[str, Meta(max_length=317)], ...],
         Meta(
             max_length=16,
-            description="Keys that a Subnamespace may set, beside those beginning TENANT.tenantry.dev/; one that ends"
-            " in * allows every key that begins so.",
+            description="Keys that a Subnamespace may set, besides those with the prefix TENANT.tenantry.dev/. A key"
+            " that ends in * allows every key with that prefix.",
         ),
     ] = ()
 
@@ -130,7 +131,11 @@ class TenantSpec(Model, frozen=True, kw_only=True):
 
     owners: Annotated[
         tuple[Owner, ...],
-        Meta(min_length=1, max_length=64, description="Who has the rights of an owner; at least one."),
+        Meta(
+            min_length=1,
+            max_length=64,
+            description="The users, groups and ServiceAccounts that own the tenant; at least one.",
+        ),
     ]
     quota: Annotated[TenantQuota, Meta(description="What the whole tenant may use; no key, no limit.")] = TenantQuota()
     container_defaults: Annotated[
@@ -150,35 +155,34 @@ class TenantSpec(Model, frozen=True, kw_only=True):
     rules: Annotated[
         Rules,
         Meta(
-            description="What workloads may ask for, in every namespace of the tree; never looser than in"
-            " TenancyDefaults. Where neither says anything, pod security is Baseline, pods do not name their node, and"
-            " Services are reached from inside the cluster only."
+            description="What workloads may request in every namespace of the tree; never looser than in"
+            " TenancyDefaults. By default pod security is Baseline, pods cannot name their node, and"
+            " Services are reachable from inside the cluster only."
         ),
     ] = Rules()
     expires_at: Annotated[
         Instant,
-        Meta(description="When the tenant is suspended by itself; a later time opens it again, and nothing is lost."),
+        Meta(description="When the operator suspends the tenant. A later time resumes it; no data is lost."),
     ] = ""
     suspended: Annotated[
-        bool, Meta(description="True: nothing new can be made, nobody but administrators gets in, nothing is lost.")
+        bool,
+        Meta(description="True: only administrators have access, no new objects can be created, and no data is lost."),
     ] = False
 
 
 class TenantStatus(Model, frozen=True, kw_only=True):
-    """What the tenant is."""
+    """The observed state of a tenant."""
 
-    observed_generation: Annotated[
-        int, Meta(description="The generation of the spec that the conditions are about.")
-    ] = 0
-    namespace: Annotated[str, Meta(description="The tenant's core namespace, once it is there.")] = ""
-    conditions: Annotated[tuple[Condition, ...], Meta(max_length=16, extra_json_schema=list_map("type"))] = ()
+    observed_generation: ObservedGeneration = 0
+    namespace: Annotated[str, Meta(description="The tenant's core namespace, after it is created.")] = ""
+    conditions: Conditions = ()
 
 
 class Tenant(KubernetesObject, frozen=True, kw_only=True):
     """A tenant: a core namespace of the same name, its owners' rights, its quota and its isolation."""
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "tenants", "Tenant", namespaced=False)
-    names: ClassVar[Names] = Names(singular="tenant", short=("tnt",), categories=("tenantry",))
+    names: ClassVar[Names] = Names(short=("tnt",))
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"self.metadata.name.matches('{DNS_LABEL}') && size(self.metadata.name) <= 63",
@@ -194,14 +198,14 @@ class Tenant(KubernetesObject, frozen=True, kw_only=True):
         ),
     )
     columns: ClassVar[tuple[Column, ...]] = (
-        Column("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
-        Column("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason'),
+        READY,
+        REASON,
         Column("Suspended", "boolean", ".spec.suspended"),
         Column("Network", "string", ".spec.isolation.network"),
         Column("Namespace", "string", ".status.namespace", priority=1),
         Column("Sandboxed", "string", '.status.conditions[?(@.type=="Sandboxed")].status', priority=1),
-        Column("Message", "string", '.status.conditions[?(@.type=="Ready")].message', priority=1),
-        Column("Age", "date", ".metadata.creationTimestamp"),
+        MESSAGE,
+        AGE,
     )
 
     spec: TenantSpec

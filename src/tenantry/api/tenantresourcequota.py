@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from tenantry.api.crd import Column, Names, Rule, list_map, rules
+from tenantry.api.crd import AGE, MESSAGE, READY, Column, Conditions, Names, Rule, list_map, rules
 from tenantry.api.marks import GROUP, VERSION
-from tenantry.api.model import Condition, KubernetesObject, Model, Resource
+from tenantry.api.model import KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.quota import QUOTA_KEY
 from tenantry.api.times import Instant
@@ -58,19 +58,19 @@ class TenantResourceQuotaSpec(Model, frozen=True, kw_only=True):
 
     adjustments: Annotated[
         tuple[Adjustment, ...],
-        Meta(max_length=32, description="Changes for a while.", extra_json_schema=list_map("name")),
+        Meta(max_length=32, description="Temporary changes of the quota.", extra_json_schema=list_map("name")),
     ] = ()
 
 
 class ClaimShareStatus(Model, frozen=True, kw_only=True):
-    """The part of a SliceClaim; a map from quota key to canonical quantity."""
+    """The share of a SliceClaim; a map from quota key to canonical quantity."""
 
     claim: str
     assigned: Annotated[dict[str, str], Meta(max_length=64)] = {}
 
 
 class ShareStatus(Model, frozen=True, kw_only=True):
-    """The part of one namespace and everything below it; maps from quota key to canonical quantity."""
+    """The share of one namespace and its descendants; maps from quota key to canonical quantity."""
 
     namespace: str
     parent: str = ""
@@ -82,14 +82,14 @@ class ShareStatus(Model, frozen=True, kw_only=True):
         tuple[ClaimShareStatus, ...],
         Meta(
             max_length=MAX_CLAIMS,
-            description="What SliceClaims in the namespace itself have, the oldest first: namespaces whose pods run on"
-            " their nodes hold it in their stead.",
+            description="What the SliceClaims in the namespace have, the oldest first. Namespaces whose pods run on"
+            " their nodes hold it in their place.",
         ),
     ] = ()
 
 
 class BatchTarget(Model, frozen=True, kw_only=True):
-    """What one namespace's ResourceQuota becomes; quota key to canonical quantity."""
+    """What a batch writes into one namespace's ResourceQuota; quota key to canonical quantity."""
 
     namespace: str
     uid: str
@@ -97,41 +97,43 @@ class BatchTarget(Model, frozen=True, kw_only=True):
 
 
 class Batch(Model, frozen=True, kw_only=True):
-    """Moves of shares that are under way: written before the first of them, so that anybody can finish them."""
+    """A batch of changes to ResourceQuotas, written before the first of them, so that any replica can finish it."""
 
     number: Annotated[
-        int, Meta(description="The resourceVersion that it was decided on: no other batch has the same.")
+        int, Meta(description="The resourceVersion that the batch was decided on; no other batch has the same number.")
     ] = 0
     counted: Annotated[
-        bool, Meta(description="True: it is known what every namespace of the tree holds, and status.hard covers it.")
+        bool,
+        Meta(description="True: the operator knows what every namespace of the tree holds, and status.hard covers it."),
     ] = False
     targets: Annotated[tuple[BatchTarget, ...], Meta(max_length=512)] = ()
 
 
 class TenantResourceQuotaStatus(Model, frozen=True, kw_only=True):
-    """What is in force."""
+    """The division of the quota."""
 
     observed_generation: int = 0
     hard: Annotated[
         dict[str, str],
-        Meta(max_length=64, description="What the whole tree may use now: no sum over it is ever more."),
+        Meta(max_length=64, description="What the whole tree may use now. No sum over the tree exceeds it."),
     ] = {}
     used: Annotated[dict[str, str], Meta(max_length=64, description="What the whole tree uses.")] = {}
-    batch: Annotated[Batch, Meta(description="Moves of shares that are under way.")] = Batch()
+    batch: Annotated[Batch, Meta(description="The batch of changes to ResourceQuotas that is under way.")] = Batch()
     tree: Annotated[
-        tuple[ShareStatus, ...], Meta(max_length=500, description="The tree from the top; large ones are cut below.")
+        tuple[ShareStatus, ...],
+        Meta(max_length=500, description="The tree from the top; the lowest levels of a large tree are left out."),
     ] = ()
-    omitted: Annotated[int, Meta(description="How many namespaces of the tree are not listed.")] = 0
-    conditions: Annotated[tuple[Condition, ...], Meta(max_length=16, extra_json_schema=list_map("type"))] = ()
+    omitted: Annotated[int, Meta(description="The number of namespaces of the tree that are not listed.")] = 0
+    conditions: Conditions = ()
 
 
 class TenantResourceQuota(KubernetesObject, frozen=True, kw_only=True):
-    """The quota of one tenant's whole tree; it has the tenant's name, and the operator makes it."""
+    """The quota of one tenant's whole tree. The operator creates it with the tenant's name."""
 
     resource: ClassVar[Resource] = Resource(
         GROUP, VERSION, "tenantresourcequotas", "TenantResourceQuota", namespaced=False
     )
-    names: ClassVar[Names] = Names(singular="tenantresourcequota", short=("trq",), categories=("tenantry",))
+    names: ClassVar[Names] = Names(short=("trq",))
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"self.metadata.name.matches('{DNS_LABEL}') && size(self.metadata.name) <= 63",
@@ -140,11 +142,11 @@ class TenantResourceQuota(KubernetesObject, frozen=True, kw_only=True):
         ),
     )
     columns: ClassVar[tuple[Column, ...]] = (
-        Column("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
+        READY,
         Column("CPU", "string", ".status.hard.requests\\.cpu"),
         Column("Memory", "string", ".status.hard.requests\\.memory"),
-        Column("Message", "string", '.status.conditions[?(@.type=="Ready")].message', priority=1),
-        Column("Age", "date", ".metadata.creationTimestamp"),
+        MESSAGE,
+        AGE,
     )
 
     spec: TenantResourceQuotaSpec

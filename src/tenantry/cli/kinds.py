@@ -45,13 +45,12 @@ def names_of(kind: Kind) -> Names:
 
 def words_of(kind: Kind) -> tuple[str, ...]:
     """Return every word that means a kind, the usual one first."""
-    names = names_of(kind)
-    return (kind.resource.plural, names.singular, *names.short, kind.resource.full_name)
+    return (kind.resource.plural, kind.resource.kind.lower(), *names_of(kind).short, kind.resource.full_name)
 
 
 def full_name(kind: Kind, name: str) -> str:
     """Return `tenant.tenantry.dev/acme`, the name that `-o name` prints and every verb takes."""
-    return f"{names_of(kind).singular}.{kind.resource.group}/{name}"
+    return f"{kind.resource.kind.lower()}.{kind.resource.group}/{name}"
 
 
 def told(kind: Kind, name: str, namespace: str = "") -> str:
@@ -72,7 +71,7 @@ def find_kind(word: str) -> Kind:
         InputError: It means none.
     """
     for kind in KINDS:
-        singular = f"{names_of(kind).singular}.{kind.resource.group}"
+        singular = f"{kind.resource.kind.lower()}.{kind.resource.group}"
         if word.lower() in {*words_of(kind), singular}:
             return kind
     known = ", ".join(f"{words_of(kind)[0]} ({', '.join(words_of(kind)[1:-1])})" for kind in KINDS)

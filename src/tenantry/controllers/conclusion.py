@@ -20,7 +20,7 @@ from tenantry.api.model import Condition
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find
 from tenantry.engine.plan import Blocked
-from tenantry.world.leases import Lease, warning
+from tenantry.world.leases import LeaseState, warning
 
 PATIENCE = 3
 """How many tries in a row may fail for a passing reason before the status says so."""
@@ -65,7 +65,7 @@ def trouble(problem: Blocked | None) -> list[Wanted]:
     return [Wanted(type_, True, problem.reason, problem.message, only_true=True)]
 
 
-def expiring(expires_at: str, state: Lease, *, then: str, ended: str) -> list[Wanted]:
+def expiring(expires_at: str, state: LeaseState, *, then: str, ended: str) -> list[Wanted]:
     """Return the condition Expiring, from a day before the end of a lease on (X05).
 
     Args:

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from tenantry import __version__
-from tenantry.api.cleaning import MAX_TEXT, MOST_LEFT, Answer, slice_of_request
+from tenantry.api.cleaning import MAX_TEXT, MOST_LEFT, CleaningResult, slice_of_request
 from tenantry.api.errors import ApiError, RetryableError
 from tenantry.api.marks import CLEANED, CLEANING, NODE_AGENT, SLICE, SLICE_RESERVED
 from tenantry.api.node import Node
@@ -137,7 +137,7 @@ class NodeCleaner:
         log.info("images noted", extra={"slice": name, "images": len(baseline.images), "in_time": was_free})
         return baseline
 
-    async def _clean(self, request: str, baseline: Baseline) -> Answer:
+    async def _clean(self, request: str, baseline: Baseline) -> CleaningResult:
         """Remove what is left in several attempts, and return the answer."""
         if request != self._request:
             self._request, self._removed = request, {}
@@ -149,7 +149,7 @@ class NodeCleaner:
             left, problems = await self._attempt(baseline)
         told = leftovers.told(left, problems, most=MOST_LEFT, longest=MAX_TEXT)
         log.info("cleaned", extra={"slice": baseline.slice, "removed": dict(self._removed), "left": len(told)})
-        return Answer(request=request, removed=dict(self._removed), left=told)
+        return CleaningResult(request=request, removed=dict(self._removed), left=told)
 
     async def _attempt(self, baseline: Baseline) -> tuple[Leftovers, Mapping[str, str]]:
         """Remove what is left once; return what stays, and why."""

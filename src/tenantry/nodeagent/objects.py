@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
-from tenantry.api.cleaning import Answer
+from tenantry.api.cleaning import CleaningResult
 from tenantry.api.marks import CLEANED, CLEANING, NODE_AGENT, SLICE, SLICE_RESERVED
 from tenantry.api.model import KubernetesObject, Model, Resource
 from tenantry.api.node import Node
@@ -35,7 +35,7 @@ class _PodObject(KubernetesObject, frozen=True, kw_only=True):
 
 
 decode_node = msgspec.json.Decoder(Node).decode
-_answer = msgspec.json.Decoder(Answer)
+_answer = msgspec.json.Decoder(CleaningResult)
 
 
 async def pods_of(client: Client, node: str) -> list[NodePod]:
@@ -52,7 +52,7 @@ async def pods_of(client: Client, node: str) -> list[NodePod]:
     ]
 
 
-def answer_of(node: Node) -> Answer | None:
+def answer_of(node: Node) -> CleaningResult | None:
     """Return the agent's last answer; None if there is none that can be decoded."""
     try:
         return _answer.decode(node.metadata.annotations.get(CLEANED, ""))

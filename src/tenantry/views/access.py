@@ -20,14 +20,14 @@ from tenantry.views.acting import post
 from tenantry.views.discovery import Discovery
 from tenantry.world.explain.access import (
     Binding,
-    Holder,
+    Grant,
     PolicyRule,
+    RbacSubject,
     Reference,
-    Subject,
-    Wanted,
+    RequestedAccess,
     by_reason,
-    holder,
-    holders,
+    grant,
+    grants,
     in_order,
     unknown,
 )
@@ -66,7 +66,7 @@ class AccessReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     group: str
     name: str
     namespace: str
-    holders: tuple[Holder, ...]
+    holders: tuple[Grant, ...]
     notes: tuple[str, ...]
 
 
@@ -105,14 +105,14 @@ async def who_can(client: Client, verb: str, text: str, name: str, namespace: st
     if resource.plural == NAMESPACES and not resource.group and verb not in COLLECTION_VERBS:
         # RBAC evaluates a request about one namespace as a request in that namespace.
         name, is_namespaced = name or namespace, True
-    wanted = Wanted(verb=verb, group=resource.group, resource=full, name=name)
+    wanted = RequestedAccess(verb=verb, group=resource.group, resource=full, name=name)
     inputs = await gather(client, namespace)
     if inputs.cluster_bindings is None:
         notes.append("cluster-wide rights are not shown: you may not read ClusterRoleBindings")
     if not is_namespaced:
         notes.append(f"{resource.plural} are cluster-scoped: only cluster-wide rights count")
     bindings = [*(inputs.bindings if is_namespaced else ()), *(inputs.cluster_bindings or ())]
-    found = holders(bindings, inputs.roles, wanted)
+    found = grants(bindings, inputs.roles, wanted)
     reviewed, left = await _reviewed(client, list(unknown(bindings, inputs.roles)), bindings, wanted, namespace)
     if left:
         names = ", ".join(sorted({f"{each.kind} {each.name}" for each in left}))
@@ -167,15 +167,15 @@ def _bindings(found: Iterable[Json], namespace: str) -> list[Binding]:
     ]
 
 
-def _subject(subject: Json, namespace: str) -> Subject:
+def _subject(subject: Json, namespace: str) -> RbacSubject:
     is_account = subject["kind"] == "ServiceAccount"
     where = (subject.get("namespace") or namespace) if is_account else ""
-    return Subject(kind=subject["kind"], name=subject["name"], namespace=where)
+    return RbacSubject(kind=subject["kind"], name=subject["name"], namespace=where)
 
 
 async def _reviewed(
-    client: Client, bindings: Sequence[Binding], known: Sequence[Binding], wanted: Wanted, namespace: str
-) -> tuple[list[Holder], list[Reference]]:
+    client: Client, bindings: Sequence[Binding], known: Sequence[Binding], wanted: RequestedAccess, namespace: str
+) -> tuple[list[Grant], list[Reference]]:
     """Ask the API server about the subjects of bindings whose roles may not be read.
 
     Returns:
@@ -186,15 +186,15 @@ async def _reviewed(
         reasons = await all_of(_reason(client, each, wanted, namespace) for each in subjects)
     except Forbidden:
         return [], [each.role for each in bindings if each.subjects]
-    found: list[Holder] = []
+    found: list[Grant] = []
     for subject, reason in zip(subjects, reasons, strict=True):
         if reason is not None:
             binding = next(each for each in bindings if subject in each.subjects)
-            found.append(by_reason(reason, subject, known) or holder(binding, subject))
+            found.append(by_reason(reason, subject, known) or grant(binding, subject))
     return found, []
 
 
-async def _reason(client: Client, subject: Subject, wanted: Wanted, namespace: str) -> str | None:
+async def _reason(client: Client, subject: RbacSubject, wanted: RequestedAccess, namespace: str) -> str | None:
     """Return why a subject has the right; None if it does not have it.
 
     Raises:

@@ -20,7 +20,7 @@ METADATA = (
     "fd20:ce::254/128",
     "fe80::/10",
 )
-"""Link-local addresses, where clouds answer who asks for the credentials of a node; and the few that are elsewhere.
+"""Addresses at which clouds serve the credentials of a node: link-local ones, and a few others.
 
 Sources: RFC 3927 and RFC 4291; the manuals of Alibaba Cloud (100.100.100.200), Azure (168.63.129.16), AWS
 (fd00:ec2::254) and Google Cloud (fd20:ce::254).
@@ -29,15 +29,15 @@ Sources: RFC 3927 and RFC 4291; the manuals of Alibaba Cloud (100.100.100.200), 
 _CIDR = re.compile(r"[0-9a-fA-F.:]+/(0|[1-9][0-9]{0,2})")
 
 MOST = 64
-"""How many CIDRs of one family a policy holds: it is in every namespace."""
+"""The maximum of CIDRs of one family in a policy, which exists in every namespace."""
 
 
 class Blocks(msgspec.Struct, frozen=True):
     """CIDRs.
 
     Args:
-        cidrs: Sorted; none overlaps another.
-        is_widened: They cover more than what was asked for.
+        cidrs: Sorted, without overlaps.
+        is_widened: They cover more than the given addresses.
     """
 
     cidrs: tuple[str, ...]
@@ -45,7 +45,7 @@ class Blocks(msgspec.Struct, frozen=True):
 
 
 def parse(text: str) -> Network | None:
-    """Return an address or a CIDR as a network, whatever bits are set behind its prefix; None where it is neither."""
+    """Return an address or a CIDR as a network, without its host bits; None if it is neither."""
     try:
         return ipaddress.ip_network(text, strict=False)
     except ValueError:
@@ -65,7 +65,7 @@ def strict(text: str) -> Network | None:
 
 
 def is_within(text: str, other: str) -> bool:
-    """Tell whether one CIDR is in another; not where one of them is none."""
+    """Return whether one CIDR is in another; False if either is not a CIDR."""
     inner, outer = strict(text), strict(other)
     if isinstance(inner, ipaddress.IPv4Network) and isinstance(outer, ipaddress.IPv4Network):
         return inner.subnet_of(outer)
@@ -75,11 +75,11 @@ def is_within(text: str, other: str) -> bool:
 
 
 def blocks(given: Iterable[str], most: int = MOST) -> Blocks:
-    """Return the fewest CIDRs that cover addresses and CIDRs; wider ones where there would be too many.
+    """Return the fewest CIDRs that cover addresses and CIDRs; wider ones if there are too many.
 
     Args:
-        given: What is no address and no CIDR is left out.
-        most: How many of each family there may be; at least 1.
+        given: Addresses and CIDRs; anything else is ignored.
+        most: The maximum for each family; at least 1.
     """
     networks = {network for text in given if (network := parse(text)) is not None}
     v4 = list(ipaddress.collapse_addresses(each for each in networks if isinstance(each, ipaddress.IPv4Network)))

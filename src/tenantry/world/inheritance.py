@@ -40,7 +40,7 @@ KINDS = (
     SERVICE_ACCOUNTS,
     RoleBinding.resource,
 )
-"""The seven, in the order in which they are brought: what limits first, what lets people in last."""
+"""The seven kinds in the order of copying: limits first, access last."""
 
 SEVEN = frozenset(kind.full_name for kind in KINDS)
 
@@ -55,7 +55,7 @@ _FIELDS: Mapping[str, Callable[[SubnamespaceSpec], InheritanceMode]] = {
 }
 
 PEOPLE = frozenset(kind.full_name for kind in (ROLES, RoleBinding.resource, NetworkPolicy.resource, SERVICE_ACCOUNTS))
-"""What decides who gets in: a Subtenant inherits none of it, whatever its spec says (DESIGN section 4, Blindness)."""
+"""Kinds that give access: a Subtenant never inherits them, whatever its spec says (DESIGN section 4, Blindness)."""
 
 _runs_pods = re.compile(RUNS_PODS)
 
@@ -66,7 +66,7 @@ NAMES: Mapping[str, frozenset[str]] = {
     CONFIG_MAPS.full_name: frozenset({"kube-root-ca.crt", "istio-ca-root-cert", "openshift-service-ca.crt"}),
     SERVICE_ACCOUNTS.full_name: frozenset({"default"}),
 }
-"""What is made in every namespace."""
+"""Objects that controllers create in every namespace."""
 
 NEW_IF_IMMUTABLE = frozenset({RoleBinding.resource.full_name, SECRETS.full_name, CONFIG_MAPS.full_name})
 """Kinds with fields that never change: a copy that differs there is deleted and made again; it holds nothing else."""
@@ -79,7 +79,7 @@ _TOOLS = (
     "kustomize.toolkit.fluxcd.io/",
     "helm.toolkit.fluxcd.io/",
 )
-"""Marks by which a deployment tool knows what it made: on a copy they would have the tool delete it."""
+"""Marks by which a deployment tool finds its own objects: it would delete a copy that has them."""
 
 _never = re.compile(NEVER_INHERITED.replace("[.]", "\\."))
 
@@ -88,7 +88,7 @@ _never = re.compile(NEVER_INHERITED.replace("[.]", "\\."))
 
 
 def selectors_of(resource: Resource) -> dict[str, str] | None:
-    """Return the selectors that leave out, in the API server, what is never inherited; None for kinds without."""
+    """Return selectors by which the API server omits objects that are never inherited; None if every object can be."""
     if resource.full_name == SECRETS.full_name:
         return {"fieldSelector": ",".join(f"type!={kind}" for kind in SECRET_TYPES)}
     names = NAMES.get(resource.full_name)
@@ -96,24 +96,24 @@ def selectors_of(resource: Resource) -> dict[str, str] | None:
 
 
 def is_heritable(kind: str, name: str, secret_type: str = "", *, controlled: bool = False) -> bool:
-    """Tell whether an object can be inherited at all.
+    """Return whether an object can be inherited.
 
     Args:
         kind: As in `Resource.full_name`.
         name: The object's name.
         secret_type: Of a Secret.
-        controlled: It has a controlling owner, which makes another one where it wants one.
+        controlled: It has a controlling owner, which would create its own object in the child.
     """
     return not controlled and name not in NAMES.get(kind, ()) and secret_type not in SECRET_TYPES
 
 
 def may_be_allowed(kind: str) -> bool:
-    """Tell whether an administrator may allow a kind beyond the seven to be inherited."""
+    """Return whether an administrator may allow a kind beyond the seven to be inherited."""
     return _never.fullmatch(kind) is None
 
 
 def mode_for(spec: SubnamespaceSpec, kind: str) -> InheritanceMode:
-    """Return what becomes of a kind in a child: what its spec says, but never more than its mode allows."""
+    """Return the inheritance mode of a kind in a child: that of its spec, limited by the child's mode."""
     field = _FIELDS.get(kind)
     if field is not None:
         asked = field(spec)
@@ -125,14 +125,14 @@ def mode_for(spec: SubnamespaceSpec, kind: str) -> InheritanceMode:
 
 
 def for_subtenants(kind: str) -> InheritanceMode:
-    """Return the most that becomes of a kind in a Subtenant: what lets people in, or runs there, does not come."""
+    """Return the highest mode of a kind in a Subtenant: None for kinds that give access or run pods."""
     if kind in PEOPLE or _runs_pods.fullmatch(kind):
         return InheritanceMode.NONE
     return InheritanceMode.COPY
 
 
-class Exception_(StrEnum):  # noqa: N801 - Exception is Python's
-    """What the annotation of an object says when it is no selector."""
+class InheritAnnotation(StrEnum):
+    """Values of the annotation that are not selectors."""
 
     ALL = "all"
     NONE = "none"
@@ -141,13 +141,13 @@ class Exception_(StrEnum):  # noqa: N801 - Exception is Python's
 def verdict(
     spec: SubnamespaceSpec, kind: str, annotation: str | None, labels: Callable[[], Mapping[str, str]]
 ) -> InheritanceMode:
-    """Return what becomes of one heritable object in a child.
+    """Return the inheritance mode of one object in a child.
 
     Args:
-        spec: The child's.
+        spec: Of the child.
         kind: As in `Resource.full_name`.
         annotation: `tenantry.dev/inherit` of the object; None without.
-        labels: The child namespace's, asked for only where a selector needs them.
+        labels: Returns the labels of the child namespace; called only if a selector needs them.
     """
     mode = mode_for(spec, kind)
     if annotation is None:
@@ -162,10 +162,10 @@ def verdict(
 
 
 def selects(annotation: str, labels: Callable[[], Mapping[str, str]]) -> bool:
-    """Tell whether the annotation of an object is for a child; one that does not parse is for none."""
-    if annotation == Exception_.ALL:
+    """Return whether the annotation of an object selects a child; one that does not parse selects none."""
+    if annotation == InheritAnnotation.ALL:
         return True
-    if annotation == Exception_.NONE:
+    if annotation == InheritAnnotation.NONE:
         return False
     requirements = parse_selector(annotation)
     return requirements is not None and matches(requirements, labels())
@@ -174,7 +174,7 @@ def selects(annotation: str, labels: Callable[[], Mapping[str, str]]) -> bool:
 # -- selectors ------------------------------------------------------------------------------------
 
 
-class Requirement(msgspec.Struct, frozen=True):
+class SelectorTerm(msgspec.Struct, frozen=True):
     """One requirement of a selector: without values the label must be there, or not be there."""
 
     key: str
@@ -191,32 +191,32 @@ _SPLIT = re.compile(r",(?![^(]*\))")
 
 
 @lru_cache(maxsize=1024)
-def parse_selector(text: str) -> tuple[Requirement, ...] | None:
-    """Return the requirements of a label selector, None where it does not parse.
+def parse_selector(text: str) -> tuple[SelectorTerm, ...] | None:
+    """Return the requirements of a label selector, None if it does not parse.
 
     Source: Kubernetes, "Labels and Selectors", equality-based and set-based requirements.
     """
-    found: list[Requirement] = []
+    found: list[SelectorTerm] = []
     for part in _SPLIT.split(text):
         if match := _EXISTS.fullmatch(part):
-            found.append(Requirement(match[2], frozenset(), negated=bool(match[1])))
+            found.append(SelectorTerm(match[2], frozenset(), negated=bool(match[1])))
         elif match := _EQUALS.fullmatch(part):
-            found.append(Requirement(match[1], frozenset({match[3]}), negated=match[2] == "!="))
+            found.append(SelectorTerm(match[1], frozenset({match[3]}), negated=match[2] == "!="))
         elif match := _IN.fullmatch(part):
             values = frozenset(value.strip() for value in match[3].split(","))
-            found.append(Requirement(match[1], values, negated=match[2] == "notin"))
+            found.append(SelectorTerm(match[1], values, negated=match[2] == "notin"))
         else:
             return None
     return tuple(found)
 
 
 def is_valid(annotation: str) -> bool:
-    """Tell whether the value of `tenantry.dev/inherit` means anything."""
-    return annotation in {Exception_.ALL, Exception_.NONE} or parse_selector(annotation) is not None
+    """Return whether a value of `tenantry.dev/inherit` is valid."""
+    return annotation in {InheritAnnotation.ALL, InheritAnnotation.NONE} or parse_selector(annotation) is not None
 
 
-def matches(requirements: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:
-    """Tell whether labels fulfil every requirement; a label that is missing fulfils a negated one."""
+def matches(requirements: tuple[SelectorTerm, ...], labels: Mapping[str, str]) -> bool:
+    """Return whether labels meet every requirement; a missing label meets a negated one."""
     return all(
         (each.key in labels and (not each.values or labels[each.key] in each.values)) is not each.negated
         for each in requirements
@@ -240,5 +240,5 @@ def carried(given: Mapping[str, str] | None) -> dict[str, str]:
 
 @lru_cache(maxsize=4096)
 def is_carried(key: str) -> bool:
-    """Tell whether a label or annotation goes with an object: not Tenantry's marks, nor a deployment tool's."""
+    """Return whether copies have a label or annotation: not Tenantry's marks, nor a deployment tool's."""
     return key != MANAGED_BY and not is_protected(key) and not key.startswith(_TOOLS)

@@ -13,13 +13,13 @@ WARN_SECONDS = (24 * 3600, 3600)
 """How long before its end a person is warned, the first time and the last."""
 
 
-class Lease(msgspec.Struct, frozen=True):
-    """How a lease stands.
+class LeaseState(msgspec.Struct, frozen=True):
+    """The state of a lease.
 
     Args:
-        is_expired: Its end has come.
+        is_expired: Its end has passed.
         warned: How many of the warnings are due.
-        next_seconds: In how many seconds that changes; None for never.
+        next_seconds: Seconds until the state changes; None for never.
     """
 
     is_expired: bool
@@ -27,14 +27,14 @@ class Lease(msgspec.Struct, frozen=True):
     next_seconds: float | None
 
 
-ENDLESS = Lease(is_expired=False, warned=0, next_seconds=None)
+ENDLESS = LeaseState(is_expired=False, warned=0, next_seconds=None)
 
 
 def instant(text: str) -> dt.datetime:
     """Return an RFC 3339 time.
 
     Raises:
-        InputError: It is none, or has no offset from UTC.
+        InputError: The text is not a time, or has no offset from UTC.
     """
     try:
         value = dt.datetime.fromisoformat(text)
@@ -45,11 +45,11 @@ def instant(text: str) -> dt.datetime:
     return value
 
 
-def lease(expires_at: str, now: dt.datetime) -> Lease:
-    """Return how a lease stands at a time.
+def lease(expires_at: str, now: dt.datetime) -> LeaseState:
+    """Return the state of a lease at a time.
 
     Args:
-        expires_at: RFC 3339; "" for one without end.
+        expires_at: RFC 3339; "" for no end.
         now: The time, with an offset.
 
     Raises:
@@ -59,10 +59,10 @@ def lease(expires_at: str, now: dt.datetime) -> Lease:
         return ENDLESS
     left = (instant(expires_at) - now).total_seconds()
     if left <= 0:
-        return Lease(is_expired=True, warned=len(WARN_SECONDS), next_seconds=None)
+        return LeaseState(is_expired=True, warned=len(WARN_SECONDS), next_seconds=None)
     warned = sum(left <= ahead for ahead in WARN_SECONDS)
     turns = [left - ahead for ahead in WARN_SECONDS if left > ahead]
-    return Lease(is_expired=False, warned=warned, next_seconds=min([left, *turns]))
+    return LeaseState(is_expired=False, warned=warned, next_seconds=min([left, *turns]))
 
 
 def with_lease(tenant: Tenant, now: dt.datetime) -> Tenant:
@@ -76,13 +76,13 @@ def with_lease(tenant: Tenant, now: dt.datetime) -> Tenant:
     return msgspec.structs.replace(tenant, spec=msgspec.structs.replace(tenant.spec, suspended=True))
 
 
-def warning(expires_at: str, state: Lease, then: str) -> str:
-    """Return what a person is told of a lease's end ahead of it; "" where it is far.
+def warning(expires_at: str, state: LeaseState, then: str) -> str:
+    """Return the warning before the end of a lease; "" if none is due.
 
     Args:
-        expires_at: The end, as the spec has it.
-        state: How the lease stands.
-        then: What happens at its end, as in "is deleted".
+        expires_at: The end, as in the spec.
+        state: Of the lease.
+        then: What happens at the end, for example "is deleted".
     """
     if not state.warned:
         return ""

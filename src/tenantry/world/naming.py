@@ -1,9 +1,9 @@
 """The names of child namespaces: pure.
 
 A child namespace is called `<name>-<16 hexadecimal digits>`. The digits are the first of the SHA-256 of the tenant's
-uid, the parent namespace and the name, joined with `/`; of a federated child, the home cluster's uid comes before them.
-So two tenants can use the same name, and nobody finds another name with the same digits: 64 bits are too many to
-search, and the tenant's uid is not the tenant's to choose (E07, E08).
+uid, the parent namespace and the name, joined with `/`. For a federated child, the uid of the home cluster comes first.
+So two tenants can use the same name, and no tenant can find another name with the same digits: 64 bits are too many to
+search, and a tenant cannot choose its uid (E07, E08).
 """
 
 from __future__ import annotations

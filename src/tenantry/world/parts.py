@@ -1,10 +1,10 @@
 """Which nodes a slice gets parts of: pure.
 
-    all nodes ─► why each one does not do ─► those that do, fullest first ─► as many as are asked for
+    all nodes ─► why each one does not match ─► those that match, the fullest first ─► as many as the claim requests
 
-A part is so much CPU and memory of one node. How much a node has of which slice stands in its labels, and the sum is
-never more than what the node can give. Of the nodes that do, those are taken where least is left over, so that large
-rooms stay for large parts; then by name. The same world gives the same nodes.
+A part is an amount of CPU and memory of one node. The labels of a node record the part of each slice, and their sum
+never exceeds the capacity of the node. Among matching nodes, those with the least left over are taken, so that large
+parts still fit elsewhere; then by name. The same input gives the same nodes.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ class Size(msgspec.Struct, frozen=True):
         return Size(self.cpu + other.cpu, self.memory + other.memory)
 
     def __sub__(self, other: Size) -> Size:
-        """Return what is left; less than nothing where the other is larger."""
+        """Return the difference; negative if the other is larger."""
         return Size(self.cpu - other.cpu, self.memory - other.memory)
 
     def holds(self, other: Size) -> bool:
-        """Tell whether the other has room in it."""
+        """Return whether the other fits in it."""
         return self.cpu >= other.cpu and self.memory >= other.memory
 
     def __str__(self) -> str:
-        """Return it as a person writes it."""
+        """Return it as in a message."""
         cpu, memory = Fraction(max(0, self.cpu), 1000), Fraction(max(0, self.memory) * MIB)
         return f"cpu {write(cpu)}, memory {write(memory, binary=True)}"
 
 
 class PartNode(NodeState, frozen=True, kw_only=True):
-    """A node, as far as parts go: its labels say which it has given.
+    """A node whose labels record the parts that it has given.
 
     Args:
-        room: What pods can have there altogether.
-        others: What pods have there that are in no part.
-        set_aside: Pods of no part are kept away.
+        room: The capacity for pods.
+        others: What pods outside of any part request.
+        set_aside: A taint keeps other pods away.
     """
 
     room: Size = Size()
@@ -63,7 +63,7 @@ class PartNode(NodeState, frozen=True, kw_only=True):
 
     @property
     def left(self) -> Size:
-        """Return what it can give yet."""
+        """Return what it can still give."""
         return self.room - self.others - sum(parts_of(self.labels).values(), Size())
 
 
@@ -71,21 +71,21 @@ class PartNode(NodeState, frozen=True, kw_only=True):
 
 
 def size_of(resources: Mapping[str, str | int]) -> Size:
-    """Return the size of a part that holds so much, in whole thousandths and MiB.
+    """Return the size of a part that holds these resources, in whole thousandths and MiB.
 
     Raises:
-        InputError: One is no quantity.
+        InputError: One of them is not a quantity.
     """
     return Size(ceil(parse(resources.get("cpu", "0")) * 1000), ceil(parse(resources.get("memory", "0")) / MIB))
 
 
 def room_of(allocatable: Mapping[str, str]) -> Size:
-    """Return what pods can have on a node, in whole thousandths and MiB."""
+    """Return the capacity of a node for pods, in whole thousandths and MiB."""
     return Size(floor(parse(allocatable.get("cpu", "0")) * 1000), floor(parse(allocatable.get("memory", "0")) / MIB))
 
 
 def key(name: str, what: str) -> str:
-    """Return the key of what a node has of a slice's part.
+    """Return the label key that records a slice's part of a node.
 
     Args:
         name: Of the slice.
@@ -113,12 +113,12 @@ def parts_of(labels: Mapping[str, str]) -> dict[str, Size]:
 
 
 def is_open(labels: Mapping[str, str], name: str) -> bool:
-    """Tell whether pods of a slice may come to its part of a node."""
+    """Return whether the scheduler may place pods of a slice on its part of a node."""
     return key(name, PART_OPEN) in labels
 
 
 def is_shared(labels: Mapping[str, str]) -> bool:
-    """Tell whether an administrator has said that a node is given out in parts."""
+    """Return whether an administrator has labelled a node to be given out in parts."""
     return labels.get(PARTS) == "true"
 
 
@@ -126,7 +126,7 @@ def is_shared(labels: Mapping[str, str]) -> bool:
 
 
 def choose(spec: SliceClaimSpec, nodes: Iterable[PartNode], name: str) -> Choice:
-    """Return the nodes that a claim gets parts of, besides those where it has one.
+    """Return the nodes that a claim gets parts of, in addition to those where it has one.
 
     Args:
         spec: Of the claim.
@@ -161,7 +161,7 @@ def _left_over(node: PartNode, size: Size) -> tuple[int, int, str]:
 
 
 def why_not(node: PartNode, spec: SliceClaimSpec, size: Size) -> str:
-    """Return why a node does not do; "" where it does. What lasts is said before what passes."""
+    """Return why a node does not match; "" if it does. A permanent reason comes before a temporary one."""
     if spec.node_names and node.name not in spec.node_names:
         return "not among spec.nodeNames"
     if any(label in node.labels for label in CONTROL_PLANE):
@@ -180,7 +180,7 @@ def _not_now(node: PartNode, size: Size) -> str:
 
 
 def _short(spec: SliceClaimSpec, fitting: AbstractSet[str], refused: Mapping[str, str]) -> str:
-    """Return what a person should know who does not get the parts: how many would fit, and what stops more."""
+    """Return why there are too few parts: how many would fit, and what prevents more."""
     size, can_have = size_of(spec.per_node), len(fitting)
     parts = [
         f"{spec.count} parts of {size} are asked for, each on a node of its own, and {can_have} can be had"

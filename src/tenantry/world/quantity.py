@@ -25,7 +25,7 @@ def parse(text: str | int) -> Fraction:
     """Return a quantity's value.
 
     Raises:
-        InputError: It is no quantity, or larger than Kubernetes counts.
+        InputError: The text is not a quantity, or is larger than Kubernetes can count.
     """
     return _parse(str(text))[0]
 
@@ -55,13 +55,13 @@ def _parse(text: str) -> tuple[Fraction, str]:
 
 
 def canonical(text: str | int) -> str:
-    """Return a quantity in canonical form, which the API server stores as it is.
+    """Return a quantity in the canonical form, which the API server stores unchanged.
 
-    In maps of resources (a quota's, a container's) it rounds up to whole thousandths, which Quantity itself does not;
-    other spellings that need no rounding it keeps: "1.5e1" stays, and is not what we write.
+    In maps of resources (of a quota, of a container) the server rounds up to whole thousandths, which Quantity itself
+    does not. It keeps other spellings that need no rounding, for example "1.5e1", which Tenantry never writes.
 
     Raises:
-        InputError: It is no quantity.
+        InputError: The text is not a quantity.
     """
     value, family = _parse(str(text))
     thousandths = -(-abs(value) * 1000 // 1)
@@ -74,7 +74,7 @@ def write(value: Fraction, *, binary: bool = False, exponent: bool = False) -> s
 
     Args:
         value: At most nine decimal places.
-        binary: Use Ki, Mi, … where the value is whole and at least 1024.
+        binary: Use Ki, Mi, … if the value is whole and at least 1024.
         exponent: Use e3, e6, … instead of k, M, ….
     """
     if value == 0:

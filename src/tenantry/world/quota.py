@@ -39,7 +39,7 @@ def normal(hard: Mapping[str, str | int]) -> dict[str, str]:
     """Return a quota with one spelling for each key and canonical quantities, sorted.
 
     Raises:
-        InputError: A key or a quantity is wrong, negative, or a key stands there in both spellings.
+        InputError: A key or a quantity is invalid, a quantity is negative, or a key is present in both spellings.
     """
     out: dict[str, str] = {}
     for key, given in sorted(hard.items()):

@@ -1,6 +1,6 @@
-"""Which RuntimeClass is the cluster's sandbox, and who runs in it: pure.
+"""Which RuntimeClass is the cluster's sandbox, and which namespaces run in it: pure.
 
-Source: Kubernetes, "Runtime Class"; the names of handlers are those of the installation guides of gVisor and of Kata
+Source: Kubernetes, "Runtime Class"; the names of handlers are from the installation guides of gVisor and of Kata
 Containers.
 """
 
@@ -14,15 +14,15 @@ from tenantry.api import marks
 from tenantry.api.runtime import Runtime, RuntimeClass
 
 HANDLERS = ("gvisor", "kata", "runsc")
-"""A handler of this name, or one that begins so with a hyphen behind, is a sandbox."""
+"""A handler with one of these names, or with one of them and a hyphen as its prefix, is a sandbox."""
 
 
 class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
-    """What the cluster has of sandboxes.
+    """The sandbox of the cluster.
 
     Args:
-        name: The RuntimeClass in which sandboxed pods run; "" where there is none.
-        asked: The one that an administrator has named; "" where that is left to what is found.
+        name: The RuntimeClass of sandboxed pods; "" if there is none.
+        asked: The RuntimeClass that TenancyDefaults name; "" to detect one.
     """
 
     name: str = ""
@@ -35,12 +35,12 @@ NO_SANDBOX = Sandbox()
 def choose(asked: str, classes: Iterable[RuntimeClass]) -> Sandbox:
     """Return the cluster's sandbox.
 
-    The one that is named, and no other; else the one with the label; else one whose handler is known. Of several the
-    first by name counts, so that two operators choose the same.
+    The named one and no other; else one with the label; else one whose handler is known. If several match, the first by
+    name is used, so that two replicas choose the same.
 
     Args:
         asked: `spec.sandbox.runtimeClassName` of TenancyDefaults; "" for none.
-        classes: All of the cluster's.
+        classes: All RuntimeClasses of the cluster.
     """
     there = {each.metadata.name: each for each in classes if not each.metadata.deletion_timestamp}
     if asked:
@@ -51,23 +51,23 @@ def choose(asked: str, classes: Iterable[RuntimeClass]) -> Sandbox:
 
 
 def is_sandbox(handler: str, labels: Mapping[str, str]) -> bool:
-    """Tell whether a RuntimeClass is a sandbox: by its label, else by the name of its handler."""
+    """Return whether a RuntimeClass is a sandbox: by its label, else by the name of its handler."""
     said = labels.get(marks.SANDBOX)
     return said == "true" or (said != "false" and is_known(handler))
 
 
 def is_known(handler: str) -> bool:
-    """Tell whether a handler is a sandbox by its name."""
+    """Return whether a handler is a sandbox by its name."""
     return handler in HANDLERS or handler.startswith(tuple(f"{each}-" for each in HANDLERS))
 
 
 def mark(tenant: Runtime | None, below: Iterable[Runtime | None], sandbox: Sandbox) -> str:
-    """Return the value of `marks.RUNTIME` on a namespace; "" for one whose pods share their node's kernel.
+    """Return the value of `marks.RUNTIME` on a namespace; "" if its pods share the kernel of their node.
 
     Args:
-        tenant: What the Tenant says; None for nothing.
-        below: What the Subnamespaces down to the namespace's own say: they only tighten.
-        sandbox: What the cluster has.
+        tenant: `spec.isolation.runtime` of the Tenant; None if it is not set.
+        below: The same of the Subnamespaces down to that of the namespace, which can only tighten it.
+        sandbox: Of the cluster.
     """
     if tenant is Runtime.SANDBOXED or Runtime.SANDBOXED in below:
         return marks.RUNTIME_SANDBOXED

@@ -1,7 +1,7 @@
-"""Is this document shaped like one of our kinds? Strict, and every problem at once: pure.
+"""Checks a document against the shape of a Tenantry kind, and reports every problem at once: pure.
 
-What the API server's structural schema says of types, required fields and bounds, and beyond it: a field that nobody
-knows is an error here, not dropped in silence. Values that are null are taken as not given, as the server does.
+The types, required fields and bounds are those of the API server's structural schema. In addition, an unknown field is
+an error here; the server would drop it silently. Null counts as not set, as in the server.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _WORDS = {str: "a string", int: "a whole number", dict: "a map", list: "a list",
 
 
 def read(document: object, kind: type[K]) -> tuple[K | None, list[Problem]]:
-    """Return the object that a document holds, or what is wrong with its shape.
+    """Return the object that a document contains, or the problems of its shape.
 
     Args:
         document: Maps, lists, strings, numbers, booleans and nulls, as YAML or JSON gives them.
-        kind: What it should be.
+        kind: The expected kind.
     """
     value = without_nulls(document)
     problems = list(_object(value, kind))
@@ -59,7 +59,7 @@ def read(document: object, kind: type[K]) -> tuple[K | None, list[Problem]]:
 
 
 def without_nulls(value: object) -> object:
-    """Return a value without the fields that are null, which the API server takes as not given."""
+    """Return a value without its null fields, which count as not set in the API server."""
     if isinstance(value, dict):
         given = cast("dict[object, object]", value)
         return {key: without_nulls(inner) for key, inner in given.items() if inner is not None}

@@ -1,7 +1,7 @@
-"""What the API server will say of an object of ours, known before it is asked: pure.
+"""Predicts which objects the API server rejects: pure.
 
-The rules are those of the CRDs (`validations` and `Meta` in `tenantry.api`), written a second time because CEL runs in
-the server only. Tests give both the same tables of objects and compare the verdicts.
+The rules are those of the CRDs (`validations` and `Meta` in `tenantry.api`), written a second time because CEL runs
+only in the server. Tests give both the same tables of objects and compare the verdicts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MOST_KEYS = 64
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One thing that is wrong.
+    """One problem of an object.
 
     Args:
         path: The JSON path of the field, "" for the object as a whole.
@@ -190,7 +190,7 @@ def _limits(tenant: Tenant) -> Iterator[Problem]:
 
 
 def _instant(path: str, value: str) -> Iterator[Problem]:
-    """Say what the format date-time of a schema, and CEL's timestamp, say: RFC 3339, in capitals; empty for none."""
+    """Check what the schema format date-time and CEL's timestamp check: RFC 3339, in capitals; empty for none."""
     if not value:
         return
     good = len(value) <= 64 and _INSTANT.fullmatch(value) is not None  # noqa: PLR2004 - maxLength of the model

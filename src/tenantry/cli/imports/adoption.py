@@ -23,8 +23,8 @@ from tenantry.cli import output
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.wait import wait_for_all
 from tenantry.kube.client import Client
-from tenantry.world.hnc.exceptions import Exempt
-from tenantry.world.hnc.plan import Child, Plan, Tree
+from tenantry.world.hnc.exceptions import InheritException
+from tenantry.world.hnc.plan import ImportedChild, ImportedTree, ImportPlan
 
 NEXT = (
     "HNC's own marks and copies are as they were. When all is well:",
@@ -54,7 +54,7 @@ class _Deployment(KubernetesObject, frozen=True, kw_only=True):
     spec: _Replicas = _Replicas()
 
 
-async def adopt(client: Client, plan: Plan, *, seconds: float) -> None:
+async def adopt(client: Client, plan: ImportPlan, *, seconds: float) -> None:
     """Carry out a plan.
 
     Args:
@@ -99,7 +99,7 @@ async def _check_hnc_is_stopped(client: Client) -> None:
         )
 
 
-async def _check(client: Client, tree: Tree) -> None:
+async def _check(client: Client, tree: ImportedTree) -> None:
     root = tree.tenant.metadata.name
     for name in [root, *(child.namespace for child in tree.children)]:
         try:
@@ -117,7 +117,7 @@ async def _check(client: Client, tree: Tree) -> None:
             raise InputError(f"the namespace {name!r} is controlled by {told}, and cannot have a second controller")
 
 
-async def _mark(client: Client, exempt: Exempt) -> None:
+async def _mark(client: Client, exempt: InheritException) -> None:
     """Write the exception on an object before anything below it is made, unless it has one already."""
     source = exempt.source
     if marks.INHERIT in source.metadata.annotations:
@@ -195,9 +195,9 @@ async def _patch(client: Client, namespace: Namespace, metadata: dict[str, Any])
 # -- below it -------------------------------------------------------------------------------------
 
 
-def _levels(tree: Tree) -> list[list[Child]]:
+def _levels(tree: ImportedTree) -> list[list[ImportedChild]]:
     depth = {tree.tenant.metadata.name: 0}
-    levels: list[list[Child]] = []
+    levels: list[list[ImportedChild]] = []
     for child in tree.children:  # parents come before their children
         level = depth[child.subnamespace.metadata.namespace]
         depth[child.namespace] = level + 1
@@ -207,7 +207,7 @@ def _levels(tree: Tree) -> list[list[Child]]:
     return levels
 
 
-async def _adopt_level(client: Client, level: Sequence[Child], *, seconds: float) -> None:
+async def _adopt_level(client: Client, level: Sequence[ImportedChild], *, seconds: float) -> None:
     for child in level:
         meta = child.subnamespace.metadata
         try:

@@ -19,8 +19,8 @@ from tenantry.cli.target import Target, may_take_target
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
-    from tenantry.world.hnc.objects import Finding, World
-    from tenantry.world.hnc.plan import Plan
+    from tenantry.world.hnc.objects import HncObjects, ImportFinding
+    from tenantry.world.hnc.plan import ImportPlan
 
 """How many places of a finding are named."""
 
@@ -80,7 +80,7 @@ def hnc(
     """
     from tenantry.world.hnc import plan as hnc_plan
 
-    wishes = hnc_plan.Wishes(
+    wishes = hnc_plan.ImportOptions(
         roots=roots,
         owners=tuple(dict.fromkeys(parse_owner(owner) for owner in owners)),
         network=NetworkIsolation(network),
@@ -103,7 +103,7 @@ def hnc(
         _print(plan, form)
 
 
-def _carry_out(target: Target, plan: Plan, *, seconds: int) -> None:
+def _carry_out(target: Target, plan: ImportPlan, *, seconds: int) -> None:
     from tenantry.cli.imports import adoption
 
     async def work(client: Client) -> None:
@@ -117,7 +117,7 @@ def _carry_out(target: Target, plan: Plan, *, seconds: int) -> None:
 # -- reading --------------------------------------------------------------------------------------
 
 
-def _from_files(files: Sequence[str]) -> World:
+def _from_files(files: Sequence[str]) -> HncObjects:
     from tenantry.cli.documents import documents_in
     from tenantry.world.hnc.objects import read
 
@@ -140,7 +140,7 @@ def _expanded(file: str) -> list[str]:
     return inside
 
 
-def _from_cluster(target: Target) -> World:
+def _from_cluster(target: Target) -> HncObjects:
     from tenantry.cli.imports import hnc
 
     return session.run(target, hnc.read)
@@ -149,7 +149,7 @@ def _from_cluster(target: Target) -> World:
 # -- telling --------------------------------------------------------------------------------------
 
 
-def _tell(plan: Plan) -> None:
+def _tell(plan: ImportPlan) -> None:
     for finding in plan.findings:
         output.talk(told(finding))
     for exempt in plan.exceptions:
@@ -160,7 +160,7 @@ def _tell(plan: Plan) -> None:
         )
 
 
-def told(finding: Finding) -> str:
+def told(finding: ImportFinding) -> str:
     """Return a finding in one line."""
     return f"{finding.weight}: {shortened(finding.where)}: {finding.text}"
 
@@ -169,7 +169,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _print(plan: Plan, form: str) -> None:
+def _print(plan: ImportPlan, form: str) -> None:
     objects: list[Json] = []
     for tree in plan.trees:
         objects.append(whole(tree.tenant))

@@ -14,9 +14,9 @@ from tenantry.world.hnc.objects import (
     HierarchicalResourceQuota,
     HierarchyConfiguration,
     HncConfiguration,
-    Marked,
+    HncObjects,
+    MarkedObject,
     SubnamespaceAnchor,
-    World,
 )
 
 ALWAYS = (Resource(RBAC_GROUP, "v1", "roles", "Role"), RoleBinding.resource)
@@ -38,7 +38,7 @@ class _Listed(Model, frozen=True, kw_only=True):
     metadata: ObjectMeta
 
 
-async def read(client: Client) -> World:
+async def read(client: Client) -> HncObjects:
     """Return everything of HNC's.
 
     Raises:
@@ -54,7 +54,7 @@ async def read(client: Client) -> World:
         ) from error
     only = {"fieldSelector": f"metadata.name={hnc.QUOTA_NAME}"}
     configuration = next(iter([found async for found in _some(client, HncConfiguration)]), None)
-    return World(
+    return HncObjects(
         namespaces={found.metadata.name: found for found in await client.list(Namespace)},
         anchors=anchors,
         hierarchies={found.metadata.namespace: found for found in hierarchies},
@@ -78,7 +78,7 @@ async def _some(client: Client, kind: type[hnc.K]) -> AsyncIterator[hnc.K]:
         return
 
 
-async def _marked(client: Client, configuration: HncConfiguration | None) -> AsyncIterator[Marked]:
+async def _marked(client: Client, configuration: HncConfiguration | None) -> AsyncIterator[MarkedObject]:
     """Yield the exceptions from propagation among everything that is propagated."""
     known = {(kind.group, kind.plural): kind for kind in KNOWN}
     asked = {(kind.group, kind.plural): kind for kind in ALWAYS}
@@ -93,6 +93,6 @@ async def _marked(client: Client, configuration: HncConfiguration | None) -> Asy
         async for page in client.pages(kind, _Listed):
             for found in page.items:
                 if hnc.is_marked(kind.kind, found.metadata):
-                    yield Marked(
+                    yield MarkedObject(
                         api_version=kind.api_version, kind=kind.kind, plural=kind.plural, metadata=found.metadata
                     )

@@ -8,7 +8,7 @@ from tenantry.api import reasons
 from tenantry.api.model import Condition
 from tenantry.api.wording import shortened
 from tenantry.engine.conditions import Wanted, find
-from tenantry.world.hosts import Clash
+from tenantry.world.hosts import HostClash
 
 """How many hosts a condition names, and an event."""
 
@@ -17,20 +17,20 @@ class Clashes:
     """What stands in each namespace; nothing is known before the first look."""
 
     def __init__(self) -> None:
-        self._by_namespace: dict[str, tuple[Clash, ...]] | None = None
+        self._by_namespace: dict[str, tuple[HostClash, ...]] | None = None
 
     @property
     def is_known(self) -> bool:
         """Tell whether somebody has looked."""
         return self._by_namespace is not None
 
-    def inside(self, namespace: str) -> tuple[Clash, ...] | None:
+    def inside(self, namespace: str) -> tuple[HostClash, ...] | None:
         """Return those in a namespace; None before the first look."""
         return self._by_namespace.get(namespace, ()) if self._by_namespace is not None else None
 
-    def set(self, found: Iterable[Clash]) -> set[str]:
+    def set(self, found: Iterable[HostClash]) -> set[str]:
         """Take in all there are, and return the namespaces in which they are others than before."""
-        groups: dict[str, list[Clash]] = {}
+        groups: dict[str, list[HostClash]] = {}
         for clash in found:
             groups.setdefault(clash.use.namespace, []).append(clash)
         before, after = self._by_namespace or {}, {name: tuple(each) for name, each in groups.items()}
@@ -38,7 +38,7 @@ class Clashes:
         return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
 
 
-def told(clash: Clash) -> str:
+def told(clash: HostClash) -> str:
     """Return what is wrong and what to do, without a word on whose the host is: that is not the loser's to know."""
     return (
         f"{clash.use.kind} {clash.use.name!r} has the host {clash.host!r}, which another tenant, or the cluster itself,"
@@ -46,12 +46,14 @@ def told(clash: Clash) -> str:
     )
 
 
-def summary(found: Sequence[Clash]) -> str:
+def summary(found: Sequence[HostClash]) -> str:
     """Return what is wrong with several hosts, shortened."""
     return shortened(map(told, found), separator="; ")
 
 
-def condition(found: tuple[Clash, ...] | None, before: Iterable[Condition], *, is_blind: bool = False) -> list[Wanted]:
+def condition(
+    found: Sequence[HostClash] | None, before: Iterable[Condition], *, is_blind: bool = False
+) -> list[Wanted]:
     """Return the condition HostsTaken of whom a namespace belongs to, where something in it has others' hosts (E15).
 
     Args:

@@ -40,7 +40,7 @@ from tenantry.engine.conditions import find
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
 from tenantry.world import hosts
-from tenantry.world.hosts import Clash, Use
+from tenantry.world.hosts import HostClash, HostUse
 
 ALL = "hosts"
 """The one key: everything is looked at together, since hosts overlap."""
@@ -104,9 +104,9 @@ class HostController:
         self._say(cluster, division.clashes)
         return None if inputs.is_whole else RECHECK_SECONDS
 
-    def _say(self, cluster: Cluster, clashes: tuple[Clash, ...]) -> None:
+    def _say(self, cluster: Cluster, clashes: tuple[HostClash, ...]) -> None:
         """Say of each object that has another's host so, once, and have the status of its namespace's owner say it."""
-        by_object: dict[str, list[Clash]] = {}
+        by_object: dict[str, list[HostClash]] = {}
         for clash in clashes:
             by_object.setdefault(clash.use.uid, []).append(clash)
         said = {uid: frozenset(clash.host for clash in found) for uid, found in by_object.items()}
@@ -154,7 +154,7 @@ def _kind_of(resource: Resource) -> type[KubernetesObject]:
 _MODELS: dict[str, type[KubernetesObject]] = {kind: _kind_of(resource) for kind, resource in KINDS.items()}
 
 
-def _about(use: Use) -> KubernetesObject:
+def _about(use: HostUse) -> KubernetesObject:
     """Return what an event is about."""
     return _MODELS[use.kind](metadata=ObjectMeta(name=use.name, namespace=use.namespace, uid=use.uid))
 

@@ -149,7 +149,7 @@ class Propagation:
         waiting: set[str] = set()
         for resource in kinds:
             for source in self._candidates(resource, child):
-                if not inheritance.is_valid(source.annotations.get(marks.INHERIT, inheritance.Exception_.ALL)):
+                if not inheritance.is_valid(source.annotations.get(marks.INHERIT, inheritance.InheritAnnotation.ALL)):
                     blocked.append(not_understood(resource, source))
                 if is_closed(source) and self._awaits(resource, source, child):
                     waiting.add(resource.full_name)

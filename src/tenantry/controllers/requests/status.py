@@ -10,7 +10,7 @@ from tenantry.api.requests import Decision, Request, RequestStatus
 from tenantry.controllers.conclusion import trouble
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked
-from tenantry.world.leases import ENDLESS, WARN_SECONDS, Lease
+from tenantry.world.leases import ENDLESS, WARN_SECONDS, LeaseState
 
 OPERATORS = (marks.OPERATOR_USER, f"system:serviceaccount:{marks.SYSTEM_NAMESPACE}:tenantry-operator")
 """The operator's user names: on a local cluster, and as a ServiceAccount."""
@@ -23,7 +23,7 @@ def compute(
     granted: str,
     done: str,
     now: str,
-    lease: Lease = ENDLESS,
+    lease: LeaseState = ENDLESS,
 ) -> RequestStatus:
     """Return the status to write; what was decided stays as it is.
 
@@ -55,7 +55,7 @@ def _decided(before: RequestStatus) -> list[Wanted]:
     return [Wanted(type_, True, reason, f"by {before.decided_by}{said}", only_true=True)]
 
 
-def _ready(before: RequestStatus, problem: Blocked | None, done: str, lease: Lease) -> Wanted:
+def _ready(before: RequestStatus, problem: Blocked | None, done: str, lease: LeaseState) -> Wanted:
     if before.decision is Decision.DENIED:
         return Wanted(reasons.READY, False, reasons.DENIED, "it was denied; make a new request")
     if lease.is_expired:
@@ -67,7 +67,7 @@ def _ready(before: RequestStatus, problem: Blocked | None, done: str, lease: Lea
     return Wanted(reasons.READY, True, reasons.GRANTED, done)
 
 
-def _expiring(expires_at: str, lease: Lease) -> list[Wanted]:
+def _expiring(expires_at: str, lease: LeaseState) -> list[Wanted]:
     if lease.is_expired:
         return [Wanted(reasons.EXPIRING, True, reasons.EXPIRED, f"it ended at {expires_at}", only_true=True)]
     if not lease.warned:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.cleaning import BY_HAND, Answer, asked_at, request_of, slice_of_request
+from tenantry.api.cleaning import BY_HAND, CleaningResult, asked_at, request_of, slice_of_request
 from tenantry.api.marks import CLEANED, CLEANING, NODE_AGENT, SLICE, TAKEN_BACK
 from tenantry.api.node import Node, NodeCondition
 from tenantry.api.tenancydefaults import CleaningPolicy
@@ -28,7 +28,7 @@ _BINDS = "NoExecute"
 """The effect of a slice's taint that a node has from the moment on at which the tenant's pods may come."""
 
 Json = dict[str, Any]
-_answer = msgspec.json.Decoder(Answer)
+_answer = msgspec.json.Decoder(CleaningResult)
 
 
 class CleaningStage(Enum):
@@ -134,7 +134,7 @@ def _is_older(said: NodeCondition, node: Node) -> bool:
     return instant(said.last_transition_time) < instant(asked_at(request)).replace(microsecond=0)
 
 
-def _read(said: str) -> Answer | None:
+def _read(said: str) -> CleaningResult | None:
     """Return what an agent answered; None where it is no answer: what a node says is not to be trusted."""
     try:
         return _answer.decode(said)
@@ -142,6 +142,6 @@ def _read(said: str) -> Answer | None:
         return None
 
 
-def _removed(answer: Answer) -> str:
+def _removed(answer: CleaningResult) -> str:
     told = ", ".join(f"{number} {what}" for what, number in sorted(answer.removed.items()) if number)
     return f"removed: {told}" if told else "nothing was left there"

@@ -26,7 +26,7 @@ from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed
 from tenantry.engine.reader import Reader
-from tenantry.world.leases import ENDLESS, Lease, lease, with_lease
+from tenantry.world.leases import ENDLESS, LeaseState, lease, with_lease
 from tenantry.world.parts import Size
 from tenantry.world.slices.selection import Choice, HeldNodes, NodeFacts, is_enough, select, sum_of
 from tenantry.world.slices.users import Root, users
@@ -73,7 +73,7 @@ class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
     claim: SliceClaim | None = None
     slice: Slice | None = None
     tenant: Tenant | None = None
-    lease: Lease = ENDLESS
+    lease: LeaseState = ENDLESS
     suspended: bool = False
     nodes: tuple[Node, ...] = ()
     going: tuple[Node, ...] = ()

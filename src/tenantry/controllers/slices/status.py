@@ -14,7 +14,7 @@ from tenantry.api.wording import shortened
 from tenantry.controllers.conclusion import expiring
 from tenantry.controllers.slices.pods import PodFacts
 from tenantry.engine.conditions import Wanted, merge
-from tenantry.world.leases import Lease
+from tenantry.world.leases import LeaseState
 from tenantry.world.slices.selection import counted
 
 
@@ -42,7 +42,7 @@ class SliceProgress(msgspec.Struct, frozen=True, kw_only=True):
     stalled: bool = False
 
 
-def of_claim(claim: SliceClaim, progress: SliceProgress, lease: Lease, now: str) -> SliceClaimStatus:
+def of_claim(claim: SliceClaim, progress: SliceProgress, lease: LeaseState, now: str) -> SliceClaimStatus:
     """Return the status of a claim.
 
     Args:

@@ -43,7 +43,7 @@ from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked, Child, compare
-from tenantry.world.leases import ENDLESS, Lease, lease
+from tenantry.world.leases import ENDLESS, LeaseState, lease
 
 RECHECK_SECONDS = 2.0
 """When to look again at a child that waits for its share of the quota, should nobody have said a word."""
@@ -168,7 +168,7 @@ class SubnamespaceController:
         await self._conclude(cluster, inputs, result, term, attempt)
         return RECHECK_SECONDS if result.waits else term.next_seconds
 
-    def _term(self, cluster: Cluster, inputs: SubnamespaceInputs) -> tuple[Lease, Blocked | None]:
+    def _term(self, cluster: Cluster, inputs: SubnamespaceInputs) -> tuple[LeaseState, Blocked | None]:
         try:
             return lease(inputs.subnamespace.spec.expires_at, cluster.clock.now()), checks.blocked(inputs)
         except InputError as error:
@@ -274,7 +274,7 @@ class SubnamespaceController:
     # -- saying ---------------------------------------------------------------------------------
 
     async def _conclude(
-        self, cluster: Cluster, inputs: SubnamespaceInputs, result: ReconcileResult, term: Lease, attempt: int
+        self, cluster: Cluster, inputs: SubnamespaceInputs, result: ReconcileResult, term: LeaseState, attempt: int
     ) -> None:
         subnamespace = inputs.subnamespace
         current = cluster.cache(Subnamespace.resource).get(subnamespace.key)

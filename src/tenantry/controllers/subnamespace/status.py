@@ -14,8 +14,8 @@ from tenantry.controllers.runtime import sandboxed
 from tenantry.controllers.subnamespace.gather import SubnamespaceInputs
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find, is_true, merge
-from tenantry.world.hosts import Clash
-from tenantry.world.leases import Lease
+from tenantry.world.hosts import HostClash
+from tenantry.world.leases import LeaseState
 
 FIRST = 3
 """How many children are named."""
@@ -26,10 +26,10 @@ def compute(
     outcome: Outcome,
     *,
     inherited: Inherited | None,
-    lease: Lease,
+    lease: LeaseState,
     attempt: int,
     now: str,
-    clashes: tuple[Clash, ...] | None = (),
+    clashes: tuple[HostClash, ...] | None = (),
 ) -> SubnamespaceStatus:
     """Return the status to write.
 

@@ -10,8 +10,8 @@ from tenantry.controllers.runtime import sandboxed
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find, merge
 from tenantry.world.addresses import MOST
-from tenantry.world.hosts import Clash
-from tenantry.world.leases import ENDLESS, Lease
+from tenantry.world.hosts import HostClash
+from tenantry.world.leases import ENDLESS, LeaseState
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
 _NARROWED = Wanted(
@@ -31,12 +31,12 @@ def compute(
     has_cluster_policies: bool,
     attempt: int,
     now: str,
-    lease: Lease = ENDLESS,
+    lease: LeaseState = ENDLESS,
     is_settled: bool = True,
     is_widened: bool = False,
     sandbox: Sandbox = NO_SANDBOX,
     refuser: str = "",
-    clashes: tuple[Clash, ...] | None = (),
+    clashes: tuple[HostClash, ...] | None = (),
 ) -> TenantStatus:
     """Return the status to write.
 
@@ -78,7 +78,7 @@ def compute(
     )
 
 
-def _suspended(tenant: Tenant, lease: Lease, *, done: bool) -> Wanted:
+def _suspended(tenant: Tenant, lease: LeaseState, *, done: bool) -> Wanted:
     wanted = tenant.spec.suspended
     if wanted:
         end = "a later spec.expiresAt" if lease.is_expired else "spec.suspended: false"

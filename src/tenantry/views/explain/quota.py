@@ -16,7 +16,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.api.wording import shortened
 from tenantry.engine.tasks import all_of
-from tenantry.world.explain.quota import Answer, Place, Raise
+from tenantry.world.explain.quota import PathNamespace, QuotaAnswer, QuotaRaise
 from tenantry.world.explain.quota import explain as compute
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class QuotaExplanation(msgspec.Struct, frozen=True, kw_only=True):
 
     tenant: str
     namespace: str
-    keys: list[Answer]
+    keys: list[QuotaAnswer]
     is_core: bool
 
     @property
@@ -57,7 +57,7 @@ class QuotaExplanation(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether all of it fits."""
         return all(answer.fits for answer in self.keys)
 
-    def verdict(self, answer: Answer) -> list[str]:
+    def verdict(self, answer: QuotaAnswer) -> list[str]:
         """Return the sentence about one key, and a line for each quota to raise if it does not fit."""
         key = f"{answer.key}: {answer.want}"
         if not answer.is_limited:
@@ -69,13 +69,13 @@ class QuotaExplanation(msgspec.Struct, frozen=True, kw_only=True):
         return [first, *(f"  {_raise(each)}" for each in answer.raises)]
 
 
-def _raise(each: Raise) -> str:
+def _raise(each: QuotaRaise) -> str:
     what = f"Subnamespace {each.name!r} in {each.namespace!r}" if each.namespace else f"Tenant {each.name!r}"
     how = f"from {each.before} to {each.after}" if each.after else f"by {each.by}"
     return f"spec.quota.hard[{each.key}] of {what} {how}"
 
 
-def conclude(tenant: str, path: Sequence[Place], want: Mapping[str, str | int]) -> QuotaExplanation:
+def conclude(tenant: str, path: Sequence[PathNamespace], want: Mapping[str, str | int]) -> QuotaExplanation:
     """Return whether more fits, from a namespace and those above it."""
     keys = compute(tenant, path, want)
     return QuotaExplanation(tenant=tenant, namespace=path[0].namespace, keys=keys, is_core=len(path) == 1)
@@ -97,7 +97,7 @@ async def explain(client: Client, tenant: str, name: str, want: Mapping[str, str
     return conclude(tenant, await gather(client, tenant, name), want)
 
 
-async def gather(client: Client, tenant: str, name: str) -> list[Place]:
+async def gather(client: Client, tenant: str, name: str) -> list[PathNamespace]:
     """Read a namespace of a tenant and all above it, the core namespace last; see `explain`."""
     owner: Tenant | None = None
     try:
@@ -162,7 +162,7 @@ def _choose(tenant: str, name: str, namespaces: Mapping[str, Namespace]) -> str:
 
 async def _place(
     client: Client, tenant: Tenant | None, namespace: Namespace, held: Sequence[Mapping[str, str]]
-) -> Place:
+) -> PathNamespace:
     name, labels = namespace.metadata.name, namespace.metadata.labels
     subnamespace, parent = labels.get(marks.SUBNAMESPACE, ""), labels.get(marks.PARENT, "")
     ours = {"labelSelector": f"{marks.MANAGED_BY}={marks.MANAGER}"}
@@ -175,7 +175,7 @@ async def _place(
             asked = {}  # the Subnamespace is being deleted
         except Forbidden:
             asked = None  # the owner may not read the parent namespace
-    return Place(
+    return PathNamespace(
         namespace=name,
         subnamespace=subnamespace,
         parent=parent,

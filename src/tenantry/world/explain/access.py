@@ -1,4 +1,4 @@
-"""Who may do something in a namespace, by which binding and role: pure.
+"""Which subjects may do something in a namespace, by which binding and role: pure.
 
 Source: Kubernetes, "Using RBAC Authorization".
 """
@@ -20,13 +20,13 @@ _REASON = re.compile(
 )
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done.
+class RequestedAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """A request whose permission is in question.
 
     Args:
-        verb: As in get.
+        verb: For example get.
         group: The API group; "" for the core group.
-        resource: The plural, with its subresource, as in pods or pods/log.
+        resource: The plural, with its subresource, for example pods or pods/log.
         name: Of one object; "" for any.
     """
 
@@ -44,8 +44,8 @@ class PolicyRule(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     resources: tuple[str, ...] | None = ()
     resource_names: tuple[str, ...] | None = ()
 
-    def allows(self, wanted: Wanted) -> bool:
-        """Tell whether it allows something."""
+    def allows(self, wanted: RequestedAccess) -> bool:
+        """Return whether the rule allows a request."""
         names = self.resource_names or ()
         return (
             _among(wanted.verb, self.verbs)
@@ -64,7 +64,7 @@ def _is_about(rule: str, resource: str) -> bool:
     return rule in {EVERYTHING, resource} or (bool(slash) and rule == f"*/{subresource}")
 
 
-class Subject(msgspec.Struct, frozen=True, kw_only=True):
+class RbacSubject(msgspec.Struct, frozen=True, kw_only=True):
     """A user, a group, or a service account with its namespace."""
 
     kind: str
@@ -84,34 +84,34 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
-    """A binding as it is.
+    """A RoleBinding or ClusterRoleBinding.
 
     Args:
-        own: It.
-        role: What it gives.
-        subjects: To whom.
-        inherited_from: The namespace that it is kept the same as; "" for none.
+        own: Its kind and name.
+        role: The role that it binds.
+        subjects: Its subjects.
+        inherited_from: The namespace that the operator copies it from; "" for none.
     """
 
     own: Reference
     role: Reference
-    subjects: tuple[Subject, ...]
+    subjects: tuple[RbacSubject, ...]
     inherited_from: str = ""
 
 
-class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Who may, and why.
+class Grant(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A subject that is allowed, and why.
 
     Args:
-        subject: Who.
-        binding: By which binding.
-        role: By which role.
-        inherited_from: The namespace that the binding comes from; "" for its own.
-        is_owner: They are an owner of the namespace.
-        is_cluster_wide: They may in every namespace.
+        subject: The subject.
+        binding: The binding that names it.
+        role: The role that allows the request.
+        inherited_from: The namespace that the binding is copied from; "" for its own.
+        is_owner: The subject owns the namespace.
+        is_cluster_wide: The binding applies to every namespace.
     """
 
-    subject: Subject
+    subject: RbacSubject
     binding: Reference
     role: Reference
     inherited_from: str = ""
@@ -119,23 +119,23 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     is_cluster_wide: bool = False
 
 
-def holders(
-    bindings: Iterable[Binding], roles: Mapping[Reference, Sequence[PolicyRule]], wanted: Wanted
-) -> list[Holder]:
-    """Return who may, by bindings whose roles are known, sorted.
+def grants(
+    bindings: Iterable[Binding], roles: Mapping[Reference, Sequence[PolicyRule]], wanted: RequestedAccess
+) -> list[Grant]:
+    """Return the subjects that are allowed by bindings whose roles are known, sorted.
 
     Args:
         bindings: Of the namespace, and of the whole cluster.
-        roles: Those that are known.
-        wanted: What.
+        roles: The rules of the known roles.
+        wanted: The request.
     """
     allowing = {role for role, rules in roles.items() if any(rule.allows(wanted) for rule in rules)}
-    return in_order(holder(each, subject) for each in bindings if each.role in allowing for subject in each.subjects)
+    return in_order(grant(each, subject) for each in bindings if each.role in allowing for subject in each.subjects)
 
 
-def holder(binding: Binding, subject: Subject) -> Holder:
-    """Return one subject of a binding as one who may."""
-    return Holder(
+def grant(binding: Binding, subject: RbacSubject) -> Grant:
+    """Return the grant of a binding to one of its subjects."""
+    return Grant(
         subject=subject,
         binding=binding.own,
         role=binding.role,
@@ -145,10 +145,10 @@ def holder(binding: Binding, subject: Subject) -> Holder:
     )
 
 
-def in_order(found: Iterable[Holder]) -> list[Holder]:
-    """Return them sorted, each once."""
+def in_order(found: Iterable[Grant]) -> list[Grant]:
+    """Return grants sorted, without duplicates."""
 
-    def order(each: Holder) -> tuple[str, ...]:
+    def order(each: Grant) -> tuple[str, ...]:
         subject, binding = each.subject, each.binding
         return (subject.kind, subject.namespace, subject.name, binding.kind, binding.name)
 
@@ -156,17 +156,17 @@ def in_order(found: Iterable[Holder]) -> list[Holder]:
 
 
 def unknown(bindings: Iterable[Binding], roles: Mapping[Reference, Sequence[PolicyRule]]) -> Iterator[Binding]:
-    """Yield the bindings whose roles are not known."""
+    """Yield the bindings whose roles are unknown."""
     return (each for each in bindings if each.role not in roles)
 
 
-def by_reason(reason: str, subject: Subject, bindings: Iterable[Binding]) -> Holder | None:
-    """Return one of whom the API server says that they may, by the binding that it names; None where it names none.
+def by_reason(reason: str, subject: RbacSubject, bindings: Iterable[Binding]) -> Grant | None:
+    """Return the grant that the API server names in its answer to an access review; None if it names no binding.
 
     Args:
-        reason: What it says (Kubernetes: RBAC's authorizer, "RBAC: allowed by …").
-        subject: Who.
-        bindings: Those that are known.
+        reason: Of the review's status (Kubernetes: RBAC's authorizer, "RBAC: allowed by …").
+        subject: The subject of the review.
+        bindings: The known bindings.
     """
     found = _REASON.fullmatch(reason)
     if found is None:
@@ -177,5 +177,5 @@ def by_reason(reason: str, subject: Subject, bindings: Iterable[Binding]) -> Hol
     own = Reference(kind, name)
     for each in bindings:
         if each.own == own:
-            return holder(each, subject)
-    return holder(Binding(own=own, role=Reference(found["role_kind"], found["role"]), subjects=()), subject)
+            return grant(each, subject)
+    return grant(Binding(own=own, role=Reference(found["role_kind"], found["role"]), subjects=()), subject)

@@ -1,8 +1,10 @@
-"""Why something fits into a namespace's quota or not, and what would make it fit: pure.
+"""Why an amount fits into a namespace's quota or not, and which quotas to raise: pure.
 
-Each namespace of a tree has a share of its own, which Kubernetes enforces. What is free there fits at once. To get
-more, the Subnamespace must ask its parent, which can give what is free in the parent's own share, and so on to the top,
-where the tenant's quota decides.
+Kubernetes enforces the own share of each namespace, so what is free there fits at once. For more, the Subnamespace must
+request more of its parent, which can give what is free in its own share, and so on up to the tenant's quota.
+
+Example: `web` is in `team-a`, which is in the core namespace `acme`; free are 1, 2 and 10 CPUs. For 4 CPUs, `web` lacks
+3, `team-a` lacks 1 of these 3, and `acme` has that 1: raise the quota of team-a by 1, then that of web by 3.
 """
 
 from __future__ import annotations
@@ -16,18 +18,18 @@ from tenantry.api.errors import InputError
 from tenantry.world import quantity, quota
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A namespace on the way from the one that is asked about to the top.
+class PathNamespace(msgspec.Struct, frozen=True, kw_only=True):
+    """A namespace on the path from the one in question to the core namespace.
 
     Args:
         namespace: Its name.
-        subnamespace: The name of the Subnamespace that it belongs to; "" for the core namespace.
-        parent: The namespace that that one is in; "" for the core namespace.
-        asked: The quota of that Subnamespace's spec, or of the Tenant's; quota key to quantity, any spelling. None
-            where it may not be read.
+        subnamespace: The name of its Subnamespace; "" for the core namespace.
+        parent: The parent namespace; "" for the core namespace.
+        asked: `spec.quota.hard` of its Subnamespace, or of the Tenant; quota key to quantity, in any spelling. None if
+            the user may not read it.
         hard: Its own share; quota key to quantity.
-        used: What is used of that.
-        held: What each Subnamespace in it holds; with its own share more than was asked for where a quota has shrunk.
+        used: What it uses of that.
+        held: What each Subnamespace in it holds. After a quota was lowered, `hard` and `held` can exceed `asked`.
     """
 
     namespace: str
@@ -39,16 +41,16 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     held: Sequence[Mapping[str, str]] = ()
 
 
-class Level(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How a namespace stands; canonical quantities.
+class QuotaLevel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The amounts of one namespace on the path, as canonical quantities.
 
     Args:
         namespace: Its name.
         hard: Its own share.
-        used: What is used of that.
-        free: What is left; negative where more is used than it has.
-        needed: What it must have free, for itself or to give to the one below.
-        short: How much of that is missing; "0" where nothing is.
+        used: What it uses of that.
+        free: What is left; negative if it uses more than its share.
+        needed: What must be free, for itself or for its child on the path.
+        short: How much of that is missing; "0" for nothing.
     """
 
     namespace: str
@@ -59,17 +61,17 @@ class Level(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     short: str
 
 
-class Raise(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A quota that would have to be raised.
+class QuotaRaise(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A quota to raise.
 
     Args:
         kind: Tenant or Subnamespace.
-        namespace: Where the Subnamespace is; "" for a Tenant.
+        namespace: Of the Subnamespace; "" for a Tenant.
         name: Its name.
         key: The key of `spec.quota.hard`, as it is spelled there.
-        by: How much more it must be.
-        before: Its quantity now; "" where it may not be read.
-        after: Its quantity then; "" where it may not be read.
+        by: The difference.
+        before: The quantity now; "" if the user may not read it.
+        after: The new quantity; "" if the user may not read the old one.
     """
 
     kind: str
@@ -81,18 +83,18 @@ class Raise(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     after: str = ""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What can be said of one key.
+class QuotaAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Whether an amount of one key fits.
 
     Args:
-        key: The quota key, in its one spelling.
-        want: How much is wanted.
-        is_limited: The tenant's quota has the key; what it does not have is not limited.
-        fits: It fits as things are.
-        fits_now: How much fits as things are; "" where nothing limits it.
-        could_fit: How much would fit if every namespace above gave all that it has free; "" where nothing limits it.
-        levels: The namespaces from the one asked about up to the one that could give what is missing.
-        raises: What to raise to make it fit, in this order.
+        key: The normal quota key.
+        want: The wanted amount.
+        is_limited: The tenant's quota has the key. A key that it does not have is not limited.
+        fits: It fits now.
+        fits_now: How much fits now; "" if the key is not limited.
+        could_fit: How much would fit if every ancestor gave all that it has free; "" if the key is not limited.
+        levels: The namespaces from the one in question up to the first that has enough.
+        raises: The quotas to raise, in this order.
     """
 
     key: str
@@ -101,11 +103,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     fits: bool
     fits_now: str = ""
     could_fit: str = ""
-    levels: tuple[Level, ...] = ()
-    raises: tuple[Raise, ...] = ()
+    levels: tuple[QuotaLevel, ...] = ()
+    raises: tuple[QuotaRaise, ...] = ()
 
 
-def explain(tenant: str, path: Sequence[Place], want: Mapping[str, str | int]) -> list[Answer]:
+def explain(tenant: str, path: Sequence[PathNamespace], want: Mapping[str, str | int]) -> list[QuotaAnswer]:
     """Return an answer for each key that is wanted, sorted.
 
     Args:
@@ -119,29 +121,29 @@ def explain(tenant: str, path: Sequence[Place], want: Mapping[str, str | int]) -
     """
     # A child has 0 of what the tenant limits and it was not given: the keys of any share are the keys of the tenant.
     limits = {*path[0].hard, *(quota.normal_key(key) for key in path[-1].asked or ())}
-    answers: list[Answer] = []
+    answers: list[QuotaAnswer] = []
     for key, amount in quota.normal(want).items():
         if key in limits:
             answers.append(_answer(tenant, path, key, amount))
         else:
-            answers.append(Answer(key=key, want=amount, is_limited=False, fits=True))
+            answers.append(QuotaAnswer(key=key, want=amount, is_limited=False, fits=True))
     return answers
 
 
-def _answer(tenant: str, path: Sequence[Place], key: str, amount: str) -> Answer:
+def _answer(tenant: str, path: Sequence[PathNamespace], key: str, amount: str) -> QuotaAnswer:
     binary = any(text.endswith("i") for text in (amount, *(place.hard.get(key, "") for place in path)))
 
     def write(value: Fraction) -> str:
         return quantity.write(value, binary=binary)
 
-    levels: list[Level] = []
+    levels: list[QuotaLevel] = []
     lacks: list[Fraction] = []
     missing = quantity.parse(amount)
     for place in path:
         hard, used = (quantity.parse(share.get(key, "0")) for share in (place.hard, place.used))
         needed, missing = missing, max(missing - (hard - used), Fraction(0))
         levels.append(
-            Level(
+            QuotaLevel(
                 namespace=place.namespace,
                 hard=write(hard),
                 used=write(used),
@@ -156,7 +158,7 @@ def _answer(tenant: str, path: Sequence[Place], key: str, amount: str) -> Answer
     free = [
         max(quantity.parse(place.hard.get(key, "0")) - quantity.parse(place.used.get(key, "0")), 0) for place in path
     ]
-    return Answer(
+    return QuotaAnswer(
         key=key,
         want=amount,
         is_limited=True,
@@ -169,10 +171,10 @@ def _answer(tenant: str, path: Sequence[Place], key: str, amount: str) -> Answer
 
 
 def _raises(
-    tenant: str, path: Sequence[Place], key: str, lacks: Sequence[Fraction], *, binary: bool
-) -> tuple[Raise, ...]:
-    """Return what must become more: from the top down, so that each parent has what it is asked for."""
-    found: list[Raise] = []
+    tenant: str, path: Sequence[PathNamespace], key: str, lacks: Sequence[Fraction], *, binary: bool
+) -> tuple[QuotaRaise, ...]:
+    """Return the quotas to raise, from the top down, so that each parent has what its child requests."""
+    found: list[QuotaRaise] = []
     for place, lack in zip(path, lacks, strict=False):
         if not lack:
             break
@@ -182,7 +184,7 @@ def _raises(
         held = sum((quantity.parse(each.get(key, "0")) for each in (place.hard, *place.held)), Fraction(0))
         by = lack + (max(held - before, Fraction(0)) if before is not None and place.held else 0)
         found.append(
-            Raise(
+            QuotaRaise(
                 kind="Subnamespace" if place.subnamespace else "Tenant",
                 namespace=place.parent,
                 name=place.subnamespace or tenant,

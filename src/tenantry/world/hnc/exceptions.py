@@ -1,7 +1,7 @@
-"""HNC's exceptions from propagation, as Tenantry's `tenantry.dev/inherit`: pure.
+"""Translates HNC's exceptions from propagation into `tenantry.dev/inherit`: pure.
 
-Source: HNC's user guide, "Limit the propagation of objects" and the mode AllowPropagate. Of an object that may go to
-some namespaces, HNC asks every namespace below; Tenantry hands it down from parent to child.
+Source: HNC's user guide, "Limit the propagation of objects" and the mode AllowPropagate. HNC matches a selector against
+every descendant; Tenantry copies from parent to child only.
 """
 
 from __future__ import annotations
@@ -11,8 +11,16 @@ from collections.abc import Mapping
 import msgspec
 
 from tenantry.api import marks
-from tenantry.world.hnc.forest import Forest
-from tenantry.world.hnc.objects import PROPAGATE, TREE_SUFFIX, Findings, HncConfiguration, Marked, Weight, World
+from tenantry.world.hnc.forest import HncForest
+from tenantry.world.hnc.objects import (
+    PROPAGATE,
+    TREE_SUFFIX,
+    FindingWeight,
+    HncConfiguration,
+    HncObjects,
+    ImportFindings,
+    MarkedObject,
+)
 from tenantry.world.hnc.objects import is_never_propagated as is_kept
 from tenantry.world.inheritance import is_valid, selects
 
@@ -21,16 +29,18 @@ _FALSE = ("", "0", "f", "F", "false", "FALSE", "False")
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
 
 
-class Exempt(msgspec.Struct, frozen=True):
-    """An object that is not handed down as its kind is, and its `tenantry.dev/inherit`."""
+class InheritException(msgspec.Struct, frozen=True):
+    """An object that is not propagated like its kind, and its `tenantry.dev/inherit`."""
 
-    source: Marked
+    source: MarkedObject
     inherit: str
 
 
-def exceptions(world: World, forest: Forest, chosen: set[str], findings: Findings) -> list[Exempt]:
+def exceptions(
+    world: HncObjects, forest: HncForest, chosen: set[str], findings: ImportFindings
+) -> list[InheritException]:
     """Return the objects of the chosen namespaces to be marked, sorted."""
-    found: list[Exempt] = []
+    found: list[InheritException] = []
     modes = _modes(world.configuration)
     for marked in sorted(world.marked, key=lambda each: each.told):
         place = marked.metadata.namespace
@@ -40,20 +50,20 @@ def exceptions(world: World, forest: Forest, chosen: set[str], findings: Finding
         inherit = inherit_of(marked, only_marked=mode == "AllowPropagate")
         if inherit is None:
             continue
-        found.append(Exempt(marked, inherit))
+        found.append(InheritException(marked, inherit))
         if not is_valid(inherit):
             text = f"{inherit!r} is no selector that Tenantry knows: handed down to nobody; write it in another way"
-            findings.add(Weight.LOST, marked.told, text)
+            findings.add(FindingWeight.LOST, marked.told, text)
         _tell_unreached(world, forest, marked, inherit, findings)
     return found
 
 
-def inherit_of(marked: Marked, *, only_marked: bool) -> str | None:
-    """Return what HNC's annotations mean: all, none or a selector; None where it is as without them.
+def inherit_of(marked: MarkedObject, *, only_marked: bool) -> str | None:
+    """Return the value of `tenantry.dev/inherit` for HNC's annotations: all, none or a selector; None to leave it out.
 
     Args:
         marked: The object.
-        only_marked: HNC propagates of its kind only what is marked (AllowPropagate).
+        only_marked: HNC propagates only annotated objects of this kind (AllowPropagate).
     """
     said = marked.metadata.annotations
     # What HNC cannot read as true or false it does not propagate.
@@ -79,8 +89,8 @@ def _modes(configuration: HncConfiguration | None) -> dict[tuple[str, str], str]
     return modes
 
 
-def _mode_of(marked: Marked, modes: Mapping[tuple[str, str], str]) -> str | None:
-    """Return a kind's mode, None where it is not propagated: then a mark must not make it so."""
+def _mode_of(marked: MarkedObject, modes: Mapping[tuple[str, str], str]) -> str | None:
+    """Return the mode of a kind, None if HNC does not propagate it: then an annotation must not either."""
     group = marked.api_version.rpartition("/")[0]
     kind = marked.kind.lower()
     # A file has the kind and not the plural.
@@ -88,8 +98,10 @@ def _mode_of(marked: Marked, modes: Mapping[tuple[str, str], str]) -> str | None
     return next((modes[group, plural] for plural in plurals if (group, plural) in modes), None)
 
 
-def _tell_unreached(world: World, forest: Forest, marked: Marked, inherit: str, findings: Findings) -> None:
-    """Tell which namespaces are selected, while one between them and the object is not."""
+def _tell_unreached(
+    world: HncObjects, forest: HncForest, marked: MarkedObject, inherit: str, findings: ImportFindings
+) -> None:
+    """Report the namespaces that are selected although one between them and the object is not."""
     reached = {marked.metadata.namespace}
     for name in forest.below(marked.metadata.namespace):
         if not selects(inherit, lambda name=name: _labels(world, forest, name)):
@@ -101,10 +113,10 @@ def _tell_unreached(world: World, forest: Forest, marked: Marked, inherit: str, 
                 f"does not reach {name!r}: objects go from parent to child, and {forest.parent[name]!r} is not"
                 " selected; select that too, or copy the object by hand"
             )
-            findings.add(Weight.LOST, marked.told, text)
+            findings.add(FindingWeight.LOST, marked.told, text)
 
 
-def _labels(world: World, forest: Forest, name: str) -> dict[str, str]:
+def _labels(world: HncObjects, forest: HncForest, name: str) -> dict[str, str]:
     """Return a namespace's labels as they will be, as far as they are known."""
     namespace = world.namespaces.get(name)
     line = forest.line(name)

@@ -1,4 +1,4 @@
-"""The forest of namespaces that HNC's objects mean, and what of it is whole enough to be imported. Pure."""
+"""The forest of namespaces that HNC's objects describe, and which of its trees can be imported: pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections import defaultdict
 import msgspec
 
 from tenantry.api import marks
-from tenantry.world.hnc.objects import SUBNAMESPACE_OF, TREE_SUFFIX, Findings, Weight, World
+from tenantry.world.hnc.objects import SUBNAMESPACE_OF, TREE_SUFFIX, FindingWeight, HncObjects, ImportFindings
 
 
-class Forest(msgspec.Struct, frozen=True):
+class HncForest(msgspec.Struct, frozen=True):
     """The trees that can be imported.
 
     Args:
@@ -43,8 +43,8 @@ class Forest(msgspec.Struct, frozen=True):
         return found[::-1]
 
 
-def grow(world: World, findings: Findings) -> Forest:
-    """Return the forest; what is in no whole tree is told in the findings and left out."""
+def grow(world: HncObjects, findings: ImportFindings) -> HncForest:
+    """Return the forest; the findings report the namespaces that are left out."""
     parent, full = _parents(world, findings)
     known = {*world.namespaces, *parent, *parent.values(), *(quota.metadata.namespace for quota in world.quotas)}
     if "kube-system" in world.namespaces:  # then all namespaces were read, and what is not among them is not there
@@ -55,7 +55,7 @@ def grow(world: World, findings: Findings) -> Forest:
     children = _children(parent)
     limited = {quota.metadata.namespace for quota in world.quotas}
     roots = sorted(name for name in known - set(parent) if name in children or name in limited)
-    forest = Forest(parent, children, roots, full & set(parent))
+    forest = HncForest(parent, children, roots, full & set(parent))
     _tell_conditions(world, forest, findings)
     return forest
 
@@ -67,7 +67,7 @@ def _children(parent: dict[str, str]) -> dict[str, list[str]]:
     return dict(children)
 
 
-def _parents(world: World, findings: Findings) -> tuple[dict[str, str], frozenset[str]]:
+def _parents(world: HncObjects, findings: ImportFindings) -> tuple[dict[str, str], frozenset[str]]:
     """Return each child's parent, and which children are full namespaces, as HNC calls those without an anchor."""
     by_label: dict[str, str] = {}
     by_annotation: dict[str, str] = {}
@@ -85,14 +85,14 @@ def _parents(world: World, findings: Findings) -> tuple[dict[str, str], frozense
         child = anchor.metadata.name
         if parent[child] != anchor.metadata.namespace:
             findings.add(
-                Weight.LOST,
+                FindingWeight.LOST,
                 f"SubnamespaceAnchor {anchor.metadata.namespace}/{child}",
                 f"not followed: the namespace {child!r} is below {parent[child]!r}; delete the anchor",
             )
     return parent, frozenset(parent) - set(by_annotation) - set(by_anchor)
 
 
-def _left_out(parent: dict[str, str], known: set[str], findings: Findings) -> list[str]:
+def _left_out(parent: dict[str, str], known: set[str], findings: ImportFindings) -> list[str]:
     """Return what cannot be imported, with everything below it."""
     why = {
         child: f"left out: its parent {above!r} is not there; give it one with `kubectl hns set`, or none"
@@ -108,7 +108,7 @@ def _left_out(parent: dict[str, str], known: set[str], findings: Findings) -> li
         text = f"left out: a cycle ({' below '.join([*cycle, cycle[0]])}); take one of them out with `kubectl hns set`"
         why |= dict.fromkeys(cycle, text)
     for name, text in why.items():
-        findings.add(Weight.LOST, name, text)
+        findings.add(FindingWeight.LOST, name, text)
     children = _children(parent)
     queue = sorted(why)
     for above in queue:
@@ -116,7 +116,7 @@ def _left_out(parent: dict[str, str], known: set[str], findings: Findings) -> li
             if child not in why:
                 why[child] = ""
                 queue.append(child)
-                findings.add(Weight.LOST, child, f"left out, because {above!r} above it is")
+                findings.add(FindingWeight.LOST, child, f"left out, because {above!r} above it is")
     return queue
 
 
@@ -136,7 +136,7 @@ def _cycles(parent: dict[str, str]) -> list[list[str]]:
     return found
 
 
-def _tell_conditions(world: World, forest: Forest, findings: Findings) -> None:
+def _tell_conditions(world: HncObjects, forest: HncForest, findings: ImportFindings) -> None:
     inside = {*forest.roots, *forest.parent}
     for name, hierarchy in sorted(world.hierarchies.items()):
         for condition in hierarchy.status.conditions:
@@ -147,4 +147,4 @@ def _tell_conditions(world: World, forest: Forest, findings: Findings) -> None:
                 "; what HNC copied here and below may be out of date" if condition.type == "ActivitiesHalted" else ""
             )
             said = f"{condition.reason}: {condition.message}".strip(": ")
-            findings.add(Weight.NOTE, name, f"HNC says {said}{halted}; mend it in HNC first")
+            findings.add(FindingWeight.NOTE, name, f"HNC says {said}{halted}; mend it in HNC first")

@@ -1,4 +1,4 @@
-"""What the Hierarchical Namespace Controller (HNC) has in a cluster, and what there is to say of it. Pure.
+"""The objects of the Hierarchical Namespace Controller (HNC), and findings about them: pure.
 
 Source: HNC v1.1, API hnc.x-k8s.io/v1alpha2, and its user guide ("Concepts").
 """
@@ -24,7 +24,7 @@ SUBNAMESPACE_OF = "hnc.x-k8s.io/subnamespace-of"
 INHERITED_FROM = "hnc.x-k8s.io/inherited-from"
 PROPAGATE = "propagate.hnc.x-k8s.io/"
 QUOTA_NAME = "hrq.hnc.x-k8s.io"
-"""The ResourceQuota that HNC keeps in every namespace below a HierarchicalResourceQuota; it counts what is used."""
+"""The ResourceQuota that HNC keeps in every namespace below a HierarchicalResourceQuota, to count the use."""
 
 K = TypeVar("K", bound=KubernetesObject)
 
@@ -39,8 +39,8 @@ class Pair(Model, frozen=True, kw_only=True):
     value: str = ""
 
 
-class Marks(Model, frozen=True, kw_only=True):
-    """What a namespace and everything below it is marked with."""
+class HncMarks(Model, frozen=True, kw_only=True):
+    """Labels and annotations of a namespace and its descendants."""
 
     labels: tuple[Pair, ...] = ()
     annotations: tuple[Pair, ...] = ()
@@ -53,23 +53,23 @@ class AnchorStatus(Model, frozen=True, kw_only=True):
 
 
 class SubnamespaceAnchor(KubernetesObject, frozen=True, kw_only=True):
-    """Asks for a namespace of its name below the one that it is in."""
+    """Requests a child namespace with its own name."""
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "subnamespaceanchors", "SubnamespaceAnchor")
 
-    spec: Marks = Marks()
+    spec: HncMarks = HncMarks()
     status: AnchorStatus = AnchorStatus()
 
 
-class HierarchySpec(Marks, frozen=True, kw_only=True):
-    """Where a namespace is in the forest."""
+class HierarchySpec(HncMarks, frozen=True, kw_only=True):
+    """The place of a namespace in the forest."""
 
     parent: str = ""
     allow_cascading_deletion: bool = False
 
 
 class HncCondition(Model, frozen=True, kw_only=True):
-    """Something that is wrong, as HNC tells it."""
+    """A condition of HNC."""
 
     type: str = ""
     status: str = "True"
@@ -78,7 +78,7 @@ class HncCondition(Model, frozen=True, kw_only=True):
 
 
 class HierarchyStatus(Model, frozen=True, kw_only=True):
-    """What HNC says of a namespace."""
+    """The status of a HierarchyConfiguration."""
 
     conditions: tuple[HncCondition, ...] = ()
 
@@ -93,7 +93,7 @@ class HierarchyConfiguration(KubernetesObject, frozen=True, kw_only=True):
 
 
 class HardQuota(Model, frozen=True, kw_only=True):
-    """Quota key to quantity, and which pods it counts where that is not all of them."""
+    """Quota key to quantity, and the scopes if the quota does not count every pod."""
 
     hard: dict[str, Amount] = {}
     scopes: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class HierarchicalResourceQuota(KubernetesObject, frozen=True, kw_only=True):
 
 
 class Synchronized(Model, frozen=True, kw_only=True):
-    """What HNC does with a resource: Propagate (also where it says nothing), AllowPropagate, Remove or Ignore."""
+    """The mode of a resource: Propagate (the default), AllowPropagate, Remove or Ignore."""
 
     resource: str = ""
     group: str = ""
@@ -132,8 +132,8 @@ class HncConfiguration(KubernetesObject, frozen=True, kw_only=True):
     status: HncConfigurationPart = HncConfigurationPart()
 
 
-class Usage(Model, frozen=True, kw_only=True):
-    """What is used of a quota."""
+class QuotaUsage(Model, frozen=True, kw_only=True):
+    """The status of a ResourceQuota."""
 
     used: dict[str, Amount] = {}
 
@@ -143,11 +143,11 @@ class CountedQuota(KubernetesObject, frozen=True, kw_only=True):
 
     resource: ClassVar[Resource] = Resource("", "v1", "resourcequotas", "ResourceQuota")
 
-    status: Usage = Usage()
+    status: QuotaUsage = QuotaUsage()
 
 
-class Marked(Model, frozen=True, kw_only=True):
-    """An object of any kind, for its annotations; `plural` is what its kind is called in paths, "" where unknown."""
+class MarkedObject(Model, frozen=True, kw_only=True):
+    """An object of any kind, for its annotations; `plural` is the resource in paths, "" if unknown."""
 
     api_version: str = ""
     kind: str = ""
@@ -160,17 +160,17 @@ class Marked(Model, frozen=True, kw_only=True):
         return f"{self.kind} {self.metadata.namespace}/{self.metadata.name}"
 
 
-class World(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything of HNC's that was found.
+class HncObjects(msgspec.Struct, frozen=True, kw_only=True):
+    """All objects that matter for the import.
 
     Args:
-        namespaces: By name; without kube-system not all were read, and those that HNC's objects name are there, too.
+        namespaces: By name. Without kube-system the list is not complete, and HNC's objects may name further ones.
         anchors: Every SubnamespaceAnchor.
         hierarchies: The HierarchyConfigurations by namespace.
         quotas: Every HierarchicalResourceQuota.
-        configuration: What is propagated beside roles and their bindings; the first that was found.
+        configuration: What HNC propagates besides Roles and RoleBindings; the first that was found.
         bindings: Every RoleBinding.
-        usage: What a namespace itself uses, by namespace, for those where HNC counts it.
+        usage: What a namespace itself uses, for the namespaces in which HNC counts it.
         marked: Objects with exceptions from propagation, and those that HNC never propagates.
     """
 
@@ -181,17 +181,17 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     configuration: HncConfiguration | None
     bindings: list[RoleBinding]
     usage: dict[str, dict[str, Amount]]
-    marked: list[Marked]
+    marked: list[MarkedObject]
 
 
 NEVER_PROPAGATED = frozenset({"istio-ca-root-cert"})
-"""ConfigMaps that something else makes in every namespace; HNC knows them by name."""
+"""ConfigMaps that another controller creates in every namespace; HNC knows them by name."""
 RANCHER = ("cattle.io/creator", "norman")
-"""The label of what Rancher makes, which HNC never propagates."""
+"""The label of objects of Rancher, which HNC never propagates."""
 
 
 def is_marked(kind: str, metadata: ObjectMeta) -> bool:
-    """Tell whether an object is an exception from propagation; HNC's copies are none."""
+    """Return whether an object is an exception from propagation; HNC's copies are not."""
     if INHERITED_FROM in metadata.labels:
         return False
     if any(key.startswith(PROPAGATE) for key in metadata.annotations):
@@ -200,20 +200,20 @@ def is_marked(kind: str, metadata: ObjectMeta) -> bool:
 
 
 def is_never_propagated(kind: str, metadata: ObjectMeta) -> bool:
-    """Tell whether HNC leaves an object where it is, whatever is said of its kind."""
+    """Return whether HNC never propagates an object, whatever the mode of its kind."""
     return (kind == "ConfigMap" and metadata.name in NEVER_PROPAGATED) or metadata.labels.get(RANCHER[0]) == RANCHER[1]
 
 
-def read(documents: Iterable[tuple[str, object]]) -> World:
-    """Return what documents hold; kinds that do not matter here are passed over.
+def read(documents: Iterable[tuple[str, object]]) -> HncObjects:
+    """Return the objects of documents; kinds that do not matter for the import are ignored.
 
     Args:
-        documents: Where each stands, for messages, and its maps, lists, strings, numbers, booleans and nulls.
+        documents: The place of each, for messages, and its maps, lists, strings, numbers, booleans and nulls.
 
     Raises:
-        InputError: A document is no object, or one of HNC's is not shaped as HNC's are; names the place.
+        InputError: A document is not an object, or does not have the shape of its kind.
     """
-    world = World(
+    world = HncObjects(
         namespaces={}, anchors=[], hierarchies={}, quotas=[], configuration=None, bindings=[], usage={}, marked=[]
     )
     for where, value in _objects(documents):
@@ -272,9 +272,9 @@ def _name(value: Mapping[str, object]) -> object:
     return cast("dict[str, object]", metadata).get("name") if isinstance(metadata, dict) else None
 
 
-def _mark(where: str, value: dict[str, object], kind: str, marked: list[Marked]) -> None:
+def _mark(where: str, value: dict[str, object], kind: str, marked: list[MarkedObject]) -> None:
     try:
-        found = msgspec.convert(value, Marked)
+        found = msgspec.convert(value, MarkedObject)
     except msgspec.ValidationError as error:
         raise InputError(f"{where}: is no {kind} as Kubernetes has them: {error}") from error
     if found.metadata.namespace and is_marked(kind, found.metadata):
@@ -284,10 +284,10 @@ def _mark(where: str, value: dict[str, object], kind: str, marked: list[Marked])
 # -- findings -------------------------------------------------------------------------------------
 
 
-class Weight(StrEnum):
-    """How much a finding matters.
+class FindingWeight(StrEnum):
+    """The severity of a finding.
 
-    BLOCKS: nothing can be applied before somebody decides. LOST: it is not carried over. NOTE: it is, but differently.
+    BLOCKS: the import needs a decision first. LOST: the import leaves it out. NOTE: the import changes its meaning.
     """
 
     BLOCKS = "blocks"
@@ -295,32 +295,32 @@ class Weight(StrEnum):
     NOTE = "note"
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """Something to know before importing.
+class ImportFinding(msgspec.Struct, frozen=True):
+    """A difference between HNC and the import.
 
     Args:
-        weight: How much it matters.
-        where: The namespaces, or objects, that it is about, sorted.
+        weight: Its severity.
+        where: The namespaces, or objects, sorted.
         text: What, why, and what to do.
     """
 
-    weight: Weight
+    weight: FindingWeight
     where: tuple[str, ...]
     text: str
 
 
-class Findings:
-    """Findings as they come: those that say the same become one."""
+class ImportFindings:
+    """Collects findings, and merges those with the same text."""
 
     def __init__(self) -> None:
-        self._where: defaultdict[tuple[Weight, str], set[str]] = defaultdict(set)
+        self._where: defaultdict[tuple[FindingWeight, str], set[str]] = defaultdict(set)
 
-    def add(self, weight: Weight, where: str, text: str) -> None:
-        """Take one."""
+    def add(self, weight: FindingWeight, where: str, text: str) -> None:
+        """Add a finding."""
         self._where[weight, text].add(where)
 
-    def all(self) -> list[Finding]:
-        """Return them, what matters most first, then as they came."""
-        order = list(Weight)
-        found = [Finding(weight, tuple(sorted(where)), text) for (weight, text), where in self._where.items()]
+    def all(self) -> list[ImportFinding]:
+        """Return the findings, the most severe first, then in the order of adding."""
+        order = list(FindingWeight)
+        found = [ImportFinding(weight, tuple(sorted(where)), text) for (weight, text), where in self._where.items()]
         return sorted(found, key=lambda finding: order.index(finding.weight))

@@ -1,4 +1,4 @@
-"""What Tenantry would make of HNC's forest: a Tenant for each tree, a Subnamespace for each namespace below. Pure."""
+"""Plans the import of HNC's forest: a Tenant for each tree, a Subnamespace for each descendant. Pure."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from tenantry.api.tenant import (
 )
 from tenantry.api.wording import shortened
 from tenantry.world.hnc import quota as hnc_quota
-from tenantry.world.hnc.exceptions import RBAC, Exempt, exceptions
-from tenantry.world.hnc.forest import Forest, grow
+from tenantry.world.hnc.exceptions import RBAC, InheritException, exceptions
+from tenantry.world.hnc.forest import HncForest, grow
 from tenantry.world.hnc.objects import (
     INHERITED_FROM,
-    Finding,
-    Findings,
+    FindingWeight,
     HncConfiguration,
+    HncObjects,
+    ImportFinding,
+    ImportFindings,
     Pair,
-    Weight,
-    World,
 )
-from tenantry.world.hnc.quota import Division
+from tenantry.world.hnc.quota import QuotaImport
 from tenantry.world.inheritance import may_be_allowed
 
 OWNING_ROLES = ("admin", "cluster-admin")
@@ -59,41 +59,41 @@ _FIELDS = {
 }
 
 
-class Child(msgspec.Struct, frozen=True):
-    """A namespace below a root, and what it becomes."""
+class ImportedChild(msgspec.Struct, frozen=True):
+    """A descendant namespace, and its Subnamespace."""
 
     namespace: str
     subnamespace: Subnamespace
 
 
-class Tree(msgspec.Struct, frozen=True):
-    """A tenant, and its children from the top down."""
+class ImportedTree(msgspec.Struct, frozen=True):
+    """A tenant and its descendants, from the top down."""
 
     tenant: Tenant
-    children: list[Child]
+    children: list[ImportedChild]
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """Everything that would be made, and everything to know of it."""
+class ImportPlan(msgspec.Struct, frozen=True):
+    """The planned objects, and the findings."""
 
-    trees: list[Tree]
-    exceptions: list[Exempt]
-    findings: list[Finding]
+    trees: list[ImportedTree]
+    exceptions: list[InheritException]
+    findings: list[ImportFinding]
 
     @property
     def is_blocked(self) -> bool:
-        """Tell whether somebody has to decide something first."""
-        return any(finding.weight is Weight.BLOCKS for finding in self.findings)
+        """Return whether the import needs a decision first."""
+        return any(finding.weight is FindingWeight.BLOCKS for finding in self.findings)
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """What HNC's objects do not say.
+class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the objects of HNC do not specify.
 
     Args:
-        roots: Which trees; none means all.
-        owners: Who owns the tenants; none means whom RoleBindings in the root make an administrator.
-        network: How far the tenants' pods are from everybody else's.
-        fit: Make shares smaller where they do not fit.
+        roots: The trees to import; () for all.
+        owners: Of the tenants; () for the subjects of the roles admin and cluster-admin in the root.
+        network: The network isolation of the tenants.
+        fit: Shrink shares that do not fit.
     """
 
     roots: tuple[str, ...] = ()
@@ -102,13 +102,13 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     fit: bool = False
 
 
-def plan(world: World, wishes: Wishes) -> Plan:
-    """Return what Tenantry would make.
+def plan(world: HncObjects, wishes: ImportOptions) -> ImportPlan:
+    """Return the planned import.
 
     Raises:
-        InputError: A root that was asked for is none, there is no tree at all, or a root has no owner.
+        InputError: A requested root is not one, there is no tree, or a root has no owner.
     """
-    findings = Findings()
+    findings = ImportFindings()
     forest = grow(world, findings)
     roots = _roots(forest, wishes)
     owners = _owners(world, roots, wishes)
@@ -118,24 +118,24 @@ def plan(world: World, wishes: Wishes) -> Plan:
     chosen = {name for root in roots for name in [root, *forest.below(root)]}
     exempt = exceptions(world, forest, chosen, findings)
     kept = [_within(finding, chosen, {*forest.roots, *forest.parent}) for finding in findings.all()]
-    return Plan(trees, exempt, [finding for finding in kept if finding is not None])
+    return ImportPlan(trees, exempt, [finding for finding in kept if finding is not None])
 
 
 class _Shared(msgspec.Struct, frozen=True):
-    world: World
-    forest: Forest
+    world: HncObjects
+    forest: HncForest
     inheritance: Inheritance
     limits: dict[str, dict[str, str]]
-    findings: Findings
+    findings: ImportFindings
 
 
-def _within(finding: Finding, chosen: set[str], all_: set[str]) -> Finding | None:
-    """Return a finding without the namespaces of trees that were not asked for."""
+def _within(finding: ImportFinding, chosen: set[str], all_: set[str]) -> ImportFinding | None:
+    """Return a finding without the namespaces of other trees."""
     where = tuple(name for name in finding.where if name in chosen or name not in all_)
-    return Finding(finding.weight, where, finding.text) if where else None
+    return ImportFinding(finding.weight, where, finding.text) if where else None
 
 
-def _roots(forest: Forest, wishes: Wishes) -> list[str]:
+def _roots(forest: HncForest, wishes: ImportOptions) -> list[str]:
     unknown = sorted(set(wishes.roots) - set(forest.roots))
     if unknown:
         known = shortened(map(repr, forest.roots))
@@ -151,7 +151,7 @@ def _roots(forest: Forest, wishes: Wishes) -> list[str]:
 # -- tenants --------------------------------------------------------------------------------------
 
 
-def _owners(world: World, roots: Sequence[str], wishes: Wishes) -> dict[str, tuple[Owner, ...]]:
+def _owners(world: HncObjects, roots: Sequence[str], wishes: ImportOptions) -> dict[str, tuple[Owner, ...]]:
     found: dict[str, dict[Owner, None]] = {root: dict.fromkeys(wishes.owners) for root in roots}
     for binding in world.bindings:
         here = found.get(binding.metadata.namespace)
@@ -174,11 +174,11 @@ def _owners(world: World, roots: Sequence[str], wishes: Wishes) -> dict[str, tup
     return {root: tuple(owners) for root, owners in found.items()}
 
 
-def _tree(shared: _Shared, root: str, owners: tuple[Owner, ...], wishes: Wishes) -> Tree:
-    division = Division(shared.forest, root, shared.limits, hnc_quota.used(shared.world.usage))
+def _tree(shared: _Shared, root: str, owners: tuple[Owner, ...], wishes: ImportOptions) -> ImportedTree:
+    division = QuotaImport(shared.forest, root, shared.limits, hnc_quota.used(shared.world.usage))
     shares = hnc_quota.divide(division, shared.findings, fit=wishes.fit)
     allowed: dict[str, set[str]] = {"labels": set(), "annotations": set()}
-    children: list[Child] = []
+    children: list[ImportedChild] = []
     for name in shared.forest.below(root):
         spec = SubnamespaceSpec(
             mode=Mode.WORKSPACE,
@@ -190,13 +190,13 @@ def _tree(shared: _Shared, root: str, owners: tuple[Owner, ...], wishes: Wishes)
             adopt=Adoption(namespace=name),
         )
         metadata = ObjectMeta(name=_short(name), namespace=shared.forest.parent[name])
-        children.append(Child(name, Subnamespace(metadata=metadata, spec=spec)))
+        children.append(ImportedChild(name, Subnamespace(metadata=metadata, spec=spec)))
         if len(name) > MAX_NAME:
             text = f"the Subnamespace has a shorter name, of at most {MAX_NAME} characters; the namespace keeps its own"
-            shared.findings.add(Weight.NOTE, name, text)
+            shared.findings.add(FindingWeight.NOTE, name, text)
         if name in shared.forest.full:
             text = "no anchor made it: HNC keeps it when its parent goes, Tenantry deletes it with its Subnamespace"
-            shared.findings.add(Weight.NOTE, name, text)
+            shared.findings.add(FindingWeight.NOTE, name, text)
     tenant = Tenant(
         metadata=ObjectMeta(name=root),
         spec=TenantSpec(
@@ -211,8 +211,8 @@ def _tree(shared: _Shared, root: str, owners: tuple[Owner, ...], wishes: Wishes)
     )
     if wishes.network is NetworkIsolation.OPEN:
         text = "network isolation is Open, as in HNC: pods reach, and are reached from, everywhere; see --network"
-        shared.findings.add(Weight.NOTE, root, text)
-    return Tree(tenant, children)
+        shared.findings.add(FindingWeight.NOTE, root, text)
+    return ImportedTree(tenant, children)
 
 
 def _allowing(keys: set[str], none: MarkRules) -> MarkRules:
@@ -221,7 +221,7 @@ def _allowing(keys: set[str], none: MarkRules) -> MarkRules:
 
 
 def _short(name: str) -> str:
-    """Return the Subnamespace's name of a namespace: the same, or a beginning of it and a hash."""
+    """Return the Subnamespace's name for a namespace: the same, or its beginning and a hash."""
     if len(name) <= MAX_NAME:
         return name
     digits = sha256(name.encode()).hexdigest()[:8]
@@ -229,7 +229,7 @@ def _short(name: str) -> str:
 
 
 def _cascades(shared: _Shared, name: str) -> bool:
-    """Tell whether HNC deletes what is below a namespace with it: it, or anything above it, allows that."""
+    """Return whether HNC deletes the descendants of a namespace with it: it, or an ancestor, allows that."""
     hierarchies = shared.world.hierarchies
     return any(
         hierarchies[each].spec.allow_cascading_deletion for each in shared.forest.line(name) if each in hierarchies
@@ -237,13 +237,13 @@ def _cascades(shared: _Shared, name: str) -> bool:
 
 
 def _marks(shared: _Shared, name: str, what: str, allowed: set[str]) -> dict[str, str]:
-    """Return the labels, or annotations, that HNC gives to a namespace because of it or what is above it.
+    """Return the labels or annotations that HNC sets on a namespace because of it or its ancestors.
 
     Args:
-        shared: Everything.
+        shared: The input.
         name: The namespace.
         what: "labels" or "annotations".
-        allowed: The keys that the tenant's rules allow; grows.
+        allowed: The keys that the tenant's rules allow; extended by this function.
     """
     found: dict[str, str] = {}
     for each in shared.forest.line(name):
@@ -257,12 +257,12 @@ def _marks(shared: _Shared, name: str, what: str, allowed: set[str]) -> dict[str
     for key, value in sorted(found.items()):
         if marks.is_protected(key):
             text = f"{what[:-1]} {key} not handed on: only administrators set it; what is on the namespace stays"
-            shared.findings.add(Weight.LOST, name, text)
+            shared.findings.add(FindingWeight.LOST, name, text)
         elif key not in allowed and len(allowed) == MOST_KEYS:
             text = (
                 f"{what[:-1]} {key} not handed on: a tenant's rules name at most {MOST_KEYS} keys; what is there stays"
             )
-            shared.findings.add(Weight.LOST, name, text)
+            shared.findings.add(FindingWeight.LOST, name, text)
         else:
             allowed.add(key)
             kept[key] = value
@@ -272,13 +272,13 @@ def _marks(shared: _Shared, name: str, what: str, allowed: set[str]) -> dict[str
 # -- inheritance ----------------------------------------------------------------------------------
 
 
-def _inheritance(configuration: HncConfiguration | None, findings: Findings) -> Inheritance:
-    """Return what children inherit: roles and their bindings always, and what HNC is told to propagate."""
+def _inheritance(configuration: HncConfiguration | None, findings: ImportFindings) -> Inheritance:
+    """Return what children inherit: Roles and RoleBindings always, and the kinds that HNC propagates."""
     fields: dict[str, InheritanceMode] = {}
     others: dict[str, OtherInheritance] = {}
     if configuration is None:
         text = "none was read: roles and their bindings are handed down, and nothing else"
-        findings.add(Weight.NOTE, "HNCConfiguration", text)
+        findings.add(FindingWeight.NOTE, "HNCConfiguration", text)
     for each in configuration.spec.resources if configuration is not None else ():
         name = f"{each.resource}.{each.group}" if each.group else each.resource
         field = _FIELDS.get((each.group, each.resource))
@@ -286,25 +286,25 @@ def _inheritance(configuration: HncConfiguration | None, findings: Findings) -> 
             continue  # HNC always propagates them, whatever is said of them
         if each.mode == "AllowPropagate":
             text = f"{name}: handed down only where an object is marked for it, as in HNC: spec.inheritance says None"
-            findings.add(Weight.NOTE, "HNCConfiguration", text)
+            findings.add(FindingWeight.NOTE, "HNCConfiguration", text)
         elif each.mode not in {"", "Propagate"}:
             continue
         elif field is not None:
             fields[field] = InheritanceMode.SYNC
         elif (each.group, each.resource) == ("", "resourcequotas"):
             text = "resourcequotas: not handed down; a share of the tenant's quota takes their place"
-            findings.add(Weight.LOST, "HNCConfiguration", text)
+            findings.add(FindingWeight.LOST, "HNCConfiguration", text)
         elif not may_be_allowed(name) or len(others) == MOST_OTHERS:
             why = (
                 "such objects are made by controllers"
                 if not may_be_allowed(name)
                 else f"at most {MOST_OTHERS} kinds can be"
             )
-            findings.add(Weight.LOST, "HNCConfiguration", f"{name}: not handed down; {why}")
+            findings.add(FindingWeight.LOST, "HNCConfiguration", f"{name}: not handed down; {why}")
         else:
             others[name] = OtherInheritance(resource=name, mode=InheritanceMode.SYNC)
             text = f"{name}: an administrator has to allow this kind in TenancyDefaults before it is handed down"
-            findings.add(Weight.NOTE, "HNCConfiguration", text)
+            findings.add(FindingWeight.NOTE, "HNCConfiguration", text)
     return Inheritance(
         roles=InheritanceMode.SYNC,
         role_bindings=InheritanceMode.SYNC,

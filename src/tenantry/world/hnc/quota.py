@@ -1,7 +1,7 @@
-"""HNC's quotas as shares of a tenant's: pure.
+"""Translates HNC's quotas into shares of a tenant's quota: pure.
 
-HNC limits: every HierarchicalResourceQuota above a namespace must hold, and what is below may have more than there is.
-Tenantry divides: every namespace has a share of its own, and the shares below never come to more than the one above.
+HNC limits: every HierarchicalResourceQuota of an ancestor applies, and descendants may be promised more than there is.
+Tenantry divides: every namespace has a share of its own, and the shares of children never exceed that of their parent.
 """
 
 from __future__ import annotations
@@ -14,43 +14,45 @@ import msgspec
 from tenantry.api.errors import InputError
 from tenantry.api.wording import shortened
 from tenantry.world import quantity, quota
-from tenantry.world.hnc.forest import Forest
-from tenantry.world.hnc.objects import Amount, Findings, HierarchicalResourceQuota, Weight
+from tenantry.world.hnc.forest import HncForest
+from tenantry.world.hnc.objects import Amount, FindingWeight, HierarchicalResourceQuota, ImportFindings
 
 Quantities = dict[str, str]
 """Normal quota key to canonical quantity."""
 
 
-def limits(quotas: Sequence[HierarchicalResourceQuota], findings: Findings) -> dict[str, Quantities]:
-    """Return what HNC enforces in each namespace: of several quotas the smallest of each key."""
+def limits(quotas: Sequence[HierarchicalResourceQuota], findings: ImportFindings) -> dict[str, Quantities]:
+    """Return what HNC enforces in each namespace: the smallest amount of each key."""
     found: dict[str, Quantities] = {}
     for each in sorted(quotas, key=lambda each: each.key):
         here = found.setdefault(each.metadata.namespace, {})
         where = f"HierarchicalResourceQuota {each.key}"
         if each.spec.scopes or each.spec.scope_selector:
-            findings.add(Weight.LOST, where, "left out: it counts some pods only, and Tenantry divides what counts all")
+            findings.add(
+                FindingWeight.LOST, where, "left out: it counts some pods only, and Tenantry divides quotas of all pods"
+            )
             continue
         for key, amount in each.spec.hard.items():
             try:
                 normal, value = quota.normal_key(key), quantity.canonical(str(amount))
             except InputError as error:
-                findings.add(Weight.LOST, where, f"{key} left out: {error}")
+                findings.add(FindingWeight.LOST, where, f"{key} left out: {error}")
                 continue
             here[normal] = quantity.least(here[normal], value) if normal in here else value
     return found
 
 
-class Division(msgspec.Struct, frozen=True):
-    """One tree's quota, and how it is divided.
+class QuotaImport(msgspec.Struct, frozen=True):
+    """The quota of one tree.
 
     Args:
-        forest: Where the tree is.
+        forest: With the tree.
         root: Its root.
         limits: What HNC enforces, by namespace.
         used: What each namespace itself uses, by namespace and normal key.
     """
 
-    forest: Forest
+    forest: HncForest
     root: str
     limits: Mapping[str, Quantities]
     used: Mapping[str, Mapping[str, Fraction]]
@@ -70,7 +72,7 @@ class Division(msgspec.Struct, frozen=True):
 
 
 def used(usage: Mapping[str, Mapping[str, Amount]]) -> dict[str, dict[str, Fraction]]:
-    """Return what is used by namespace and normal key; what cannot be read counts as nothing."""
+    """Return the use by namespace and normal key; invalid amounts count as 0."""
     found: dict[str, dict[str, Fraction]] = {}
     for name, amounts in usage.items():
         here = found.setdefault(name, {})
@@ -82,13 +84,13 @@ def used(usage: Mapping[str, Mapping[str, Amount]]) -> dict[str, dict[str, Fract
     return found
 
 
-def divide(division: Division, findings: Findings, *, fit: bool) -> dict[str, Quantities]:
-    """Return the share of every namespace below the root; keys of which it gets nothing are left out.
+def divide(division: QuotaImport, findings: ImportFindings, *, fit: bool) -> dict[str, Quantities]:
+    """Return the share of every descendant of the root, without keys of which it gets nothing.
 
     Args:
         division: The tree.
-        findings: Told what does not fit, what nobody limits, and who has no quota of its own.
-        fit: Make shares smaller where they do not fit, down to what is in use.
+        findings: Gets what does not fit, keys without a limit, and namespaces without a quota of their own.
+        fit: Shrink shares that do not fit, down to what is in use.
     """
     below = division.forest.below(division.root)
     shares: dict[str, Quantities] = {name: {} for name in below}
@@ -105,9 +107,9 @@ def divide(division: Division, findings: Findings, *, fit: bool) -> dict[str, Qu
 
 
 def _bottom_up(
-    division: Division, names: Sequence[str], key: str, findings: Findings, *, fit: bool
+    division: QuotaImport, names: Sequence[str], key: str, findings: ImportFindings, *, fit: bool
 ) -> tuple[dict[str, Fraction], dict[str, Fraction]]:
-    """Return what each namespace wants with everything below it, and what is in use there."""
+    """Return what each namespace needs with its descendants, and what they use."""
     wanted: dict[str, Fraction] = {}
     least: dict[str, Fraction] = {}
     for name in reversed(names):
@@ -125,14 +127,18 @@ def _bottom_up(
                 if fit
                 else "Tenantry divides quotas: raise this one, lower those below, or say --fit to shrink them"
             )
-            findings.add(Weight.NOTE if fit else Weight.BLOCKS, name, f"{what}{rest}; {remedy}")
+            findings.add(FindingWeight.NOTE if fit else FindingWeight.BLOCKS, name, f"{what}{rest}; {remedy}")
     return wanted, least
 
 
 def _top_down(
-    division: Division, wanted: Mapping[str, Fraction], least: Mapping[str, Fraction], key: str, findings: Findings
+    division: QuotaImport,
+    wanted: Mapping[str, Fraction],
+    least: Mapping[str, Fraction],
+    key: str,
+    findings: ImportFindings,
 ) -> dict[str, Fraction]:
-    """Return shares that fit: what is in use, and of the rest the same part of what each wants."""
+    """Return shares that fit: what is in use, and the same fraction of what else each needs."""
     given = {division.root: wanted[division.root]}
     for name in [division.root, *division.forest.below(division.root)]:
         inner = division.inner(name)
@@ -143,7 +149,7 @@ def _top_down(
             text = (
                 f"{key}: {_write(key, Fraction(needed))} is in use below it, and {_write(key, room)} is left to divide"
             )
-            findings.add(Weight.BLOCKS, name, f"{text}; raise its quota, or use less below it")
+            findings.add(FindingWeight.BLOCKS, name, f"{text}; raise its quota, or use less below it")
         part = Fraction(1)
         if asked > room:
             part = max((room - needed) / (asked - needed), Fraction(0)) if asked > needed else Fraction(0)
@@ -153,7 +159,7 @@ def _top_down(
 
 
 def _whole(key: str, value: Fraction) -> Fraction:
-    """Round down to what can be counted: thousandths of a CPU, else whole units."""
+    """Round down to thousandths of a CPU, or to whole units of other keys."""
     steps = 1000 if key.endswith(".cpu") else 1
     return Fraction(value * steps // 1, steps)
 
@@ -162,13 +168,13 @@ def _write(key: str, value: Fraction) -> str:
     return quantity.write(value, binary="memory" in key or "storage" in key or "hugepages" in key)
 
 
-def _tell_gaps(division: Division, below: Sequence[str], findings: Findings) -> None:
+def _tell_gaps(division: QuotaImport, below: Sequence[str], findings: ImportFindings) -> None:
     for name in below:
         own = division.limits.get(name, {})
         unlimited = sorted(set(own) - set(division.keys))
         if unlimited:
             findings.add(
-                Weight.LOST,
+                FindingWeight.LOST,
                 name,
                 f"quota of {shortened(unlimited)} left out: a share is a part of the whole tenant's quota, and"
                 f" {division.root!r} has none of it; add it there, for the whole tree",
@@ -177,7 +183,7 @@ def _tell_gaps(division: Division, below: Sequence[str], findings: Findings) -> 
         if without:
             gets = "what is in use there and below" if name in division.used else "what is divided below it, else 0"
             findings.add(
-                Weight.NOTE,
+                FindingWeight.NOTE,
                 name,
                 f"no quota of its own for {shortened(without)}: in HNC it uses up what is above it, in Tenantry it"
                 f" has a share; it gets {gets}, to be raised in spec.quota of its Subnamespace",

@@ -1,10 +1,10 @@
 """Which nodes a slice gets: pure.
 
-    all nodes ─► why each one does not do ─► those that do, least disturbance first ─► as many as are asked for
+    all nodes ─► why each one does not match ─► those that match, the least disturbed first ─► as many as requested
 
-Nodes that were contributed for the tenant come first, those for other tenants last. Then those are taken where the
-fewest pods have to leave; of those the smallest, so that large nodes stay for claims that need them; then by name. The
-same world gives the same nodes, whoever asks and however often.
+Nodes that were contributed for the tenant come first, those for other tenants last. Then nodes with the fewest pods to
+evict; then the smallest, so that large nodes stay for claims that need them; then by name. The same input gives the
+same nodes.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _NOTHING = Fraction(0)
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True):
-    """A node, as anybody sees it who may get it or a part of it.
+    """What decides whether a node, or a part of it, can be assigned.
 
     Args:
         name: Of the node.
         labels: Of the node.
-        ready: Pods can run there.
-        cordoned: No new pods come there.
+        ready: Its condition Ready is True.
+        cordoned: It is unschedulable.
         tainted: The key of a taint, not of slices or parts, that keeps pods away; "" for none.
-        taken_by: The slice that all of it is set aside for; "" for none.
+        taken_by: The slice that the whole node is reserved for; "" for none.
     """
 
     name: str
@@ -51,7 +51,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def not_now(self) -> str:
-        """Return why nobody can get it now; "" where somebody can."""
+        """Return why the node cannot be assigned now; "" if it can."""
         if self.taken_by:
             return f"in slice '{self.taken_by}'"
         if not self.ready:
@@ -62,7 +62,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_shared(self) -> bool:
-        """Tell whether anybody's pods can run there, and nobody has the first claim on it."""
+        """Return whether pods of any tenant can run there, and no contributor has priority."""
         # A node that was contributed has its label a moment after it came; its name from the first on.
         contributed = CONTRIBUTED_BY in self.labels or self.name.startswith(CONTRIBUTED)
         return not self.not_now and PARTS not in self.labels and not contributed
@@ -81,19 +81,19 @@ class NodeFacts(NodeState, frozen=True, kw_only=True):
 
 
 class HeldNodes(msgspec.Struct, frozen=True):
-    """What a slice has already: the names of its nodes, and the sum of what they have."""
+    """The nodes that a slice has: their names, and the sum of their capacity."""
 
     names: frozenset[str] = frozenset()
     sum: Mapping[str, Fraction] = {}
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """What came of a selection.
+    """The result of a selection.
 
     Args:
-        nodes: Those to take, besides what is held; () where not all can be had.
-        refused: Why each other node does not do, by its name.
-        short: What is missing, and the nearest that would fit; "" where all is there.
+        nodes: To take, in addition to what is held; () if there are too few.
+        refused: Why each other node is not taken, by its name.
+        short: What is missing, and the nearest claim that would fit; "" for nothing.
     """
 
     nodes: tuple[str, ...]
@@ -113,9 +113,9 @@ def select(
     Args:
         spec: Of the claim.
         nodes: All nodes of the cluster.
-        held: What it has already.
-        tenant: Whose claim it is: nodes that were contributed for it come first, those for others last.
-        shared: How many nodes stay everybody's, whoever claims.
+        held: The nodes that it has.
+        tenant: Of the claim: nodes contributed for it come first, those for other tenants last.
+        shared: How many nodes stay shared by all tenants.
     """
     needs = {key: parse(value) for key, value in spec.per_node.items()}
     wanted_names = frozenset(spec.node_names)
@@ -146,7 +146,7 @@ def select(
 
 
 def is_enough(spec: SliceClaimSpec, held: HeldNodes) -> bool:
-    """Tell whether a claim has all that it asks for."""
+    """Return whether a claim has all that it requests."""
     has_all = all(held.sum.get(key, _NOTHING) >= parse(value) for key, value in spec.total.items())
     return has_all and len(held.names) >= spec.count
 
@@ -165,15 +165,15 @@ def sum_of(nodes: Iterable[NodeFacts]) -> HeldNodes:
 def _enough_but(
     fitting: Sequence[NodeFacts], kept: int, count: int, left: Mapping[str, Fraction]
 ) -> tuple[list[NodeFacts] | None, frozenset[str]]:
-    """Return what `_enough` does, and which nodes were kept back for that: so many of everybody's.
+    """Return what `_enough` does, and which nodes stay shared.
 
-    Those are kept back that would be taken last, or, where all others are too small, the smallest.
+    The nodes that would be taken last stay shared or, if the rest is then too small, the smallest ones.
     """
-    everybodys = [node for node in fitting if node.is_shared]
-    if kept <= 0 or not everybodys:
+    candidates = [node for node in fitting if node.is_shared]
+    if kept <= 0 or not candidates:
         return _enough(fitting, count, left), frozenset()
-    smallest = sorted(everybodys, key=lambda node: [_has(node, key) for key in left])
-    last = frozenset(node.name for node in everybodys[-kept:])
+    smallest = sorted(candidates, key=lambda node: [_has(node, key) for key in left])
+    last = frozenset(node.name for node in candidates[-kept:])
     for back in (last, frozenset(node.name for node in smallest[:kept])):
         taken = _enough([node for node in fitting if node.name not in back], count, left)
         if taken is not None:
@@ -182,12 +182,12 @@ def _enough_but(
 
 
 def _enough(fitting: Sequence[NodeFacts], count: int, left: Mapping[str, Fraction]) -> list[NodeFacts] | None:
-    """Return the first nodes that are enough, without those that the total does not need; None where all are too few.
+    """Return the first nodes that are enough, without those that the total does not need; None if there are too few.
 
     Args:
-        fitting: Those that are to be taken first, first.
-        count: How many at least.
-        left: Resource to what is needed of it together.
+        fitting: In the order in which they are to be taken.
+        count: The least number.
+        left: Resource to the amount that they must have together.
     """
     if len(fitting) < count:
         return None
@@ -209,7 +209,7 @@ def _enough(fitting: Sequence[NodeFacts], count: int, left: Mapping[str, Fractio
 
 
 def _claimed_first_by(node: NodeFacts, tenant: str) -> int:
-    """Return 0 for a node that was contributed for a tenant, 2 for one of others', 1 for one of nobody's."""
+    """Return 0 for a node contributed for this tenant, 2 for one contributed for another tenant, 1 for others."""
     first = node.labels.get(CONTRIBUTED_BY, "")
     return 1 if not first else 0 if first == tenant else 2
 
@@ -226,7 +226,7 @@ def _has(node: NodeFacts, resource: str) -> Fraction:
 
 
 def _why_not(node: NodeFacts, selector: NodeSelector, names: frozenset[str], needs: Mapping[str, Fraction]) -> str:
-    """Return why a node does not do; "" where it does. What lasts is said before what passes."""
+    """Return why a node does not match; "" if it does. A permanent reason comes before a temporary one."""
     if names and node.name not in names:
         return "not among spec.nodeNames"
     if any(label in node.labels for label in CONTROL_PLANE):
@@ -244,7 +244,7 @@ def _too_small(node: NodeFacts, needs: Mapping[str, Fraction]) -> str:
 
 
 def unlike(labels: Mapping[str, str], selector: NodeSelector) -> str:
-    """Return which label of a node a selector does not take; "" where it takes the node."""
+    """Return which label of a node a selector does not match; "" if it matches."""
     for key, value in selector.match_labels.items():
         if labels.get(key) != value:
             return f"label {key} is not '{value}'"
@@ -256,7 +256,7 @@ def unlike(labels: Mapping[str, str], selector: NodeSelector) -> str:
 
 
 def _short(spec: SliceClaimSpec, fitting: Sequence[NodeFacts], refused: Mapping[str, str], held: HeldNodes) -> str:
-    """Return what a person should know who does not get the nodes: the nearest that would fit, and what stops more."""
+    """Return why there are too few nodes: the nearest claim that would fit, and what prevents more."""
     can_have = len(fitting) + len(held.names)
     parts: list[str] = []
     if can_have < spec.count:

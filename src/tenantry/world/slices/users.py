@@ -1,7 +1,7 @@
-"""Whose pods run on which slice: pure.
+"""Which namespaces' pods run on which slice: pure.
 
-A claim is used from a root down: the namespace that it is in, or the namespaces of the Subnamespaces that use it. What
-is below a Subtenant is not its parent's, and gets nothing of it: a Subtenant claims nodes itself.
+A claim has roots: its own namespace, or the namespaces of the Subnamespaces that use it. Every descendant of a root
+uses the slice, except those of a Subtenant, which claims nodes itself.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tenantry.api.marks import TREE_SUFFIX, ZONE
 
 
 class Root(msgspec.Struct, frozen=True, order=True):
-    """Where a claim is used from; in the order in which the older claim comes first.
+    """A root of a claim; the older claim sorts first.
 
     Args:
-        created: When the claim was made, as Kubernetes writes times.
+        created: The creationTimestamp of the claim.
         slice: The slice's name.
-        namespace: The topmost namespace that uses it.
+        namespace: The topmost namespace that uses the slice.
         zone: Of the claim's own namespace.
     """
 
