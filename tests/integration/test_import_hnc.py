@@ -199,7 +199,7 @@ async def test_a_tree_is_printed_and_nothing_is_done(api: Api, importer: Importe
         (forest.team, forest.squad),
     ]
     assert team["spec"]["inheritance"] == {"roles": "Sync", "roleBindings": "Sync", "secrets": "Sync"}
-    assert f"note: {forest.squad}: no anchor made it" in said.stderr
+    assert f"note: {forest.squad}: not created by an anchor" in said.stderr
     assert await api.find(Tenant.resource, name) is None
     # What is printed is what the API server takes.
     for document in yaml.safe_load_all((await importer.done(name)).stdout):

@@ -63,10 +63,10 @@ def test_json_is_yaml(tmp_path: Path) -> None:
         ("kind: Pod\napiVersion: v1", "kind is 'Pod'; it must be 'Tenant'"),
         (GOOD % "a" + "---\n" + GOOD % "a", "/t.yaml, document 2: metadata.name must not be 'a' again"),
         (GOOD % "kube-a", "metadata.name is 'kube-a'; it must not"),
-        (GOOD % "a" + "status: {phase: x}", "status.phase must not be there: there is no such field; fields are"),
+        (GOOD % "a" + "status: {phase: x}", "status.phase must not be set: the field is unknown; fields are"),
         (
             GOOD.replace("owners", "owner") % "a",
-            "spec.owner must not be there: there is no such field; did you mean owners?",
+            "spec.owner must not be set: the field is unknown; did you mean owners?",
         ),
         (GOOD.replace("name: ada", "name: 5") % "a", "spec.owners[0].name must be a string, not 5; put it in quotes"),
         ("a: &a [*a]", "holds more than 2,000,000 values"),

@@ -42,9 +42,7 @@ def test_json_is_one_list_and_stderr_says_what_is_different(tmp_path: Path) -> N
     done = run("-f", str(file), "--network", "isolated", "-o", "json")
     items = msgspec.json.decode(done.stdout)["items"]
     assert [item["kind"] for item in items] == ["Tenant", "Subnamespace"]
-    assert done.stderr == (
-        "note: HNCConfiguration: none was read: roles and their bindings are handed down, and nothing else\n"
-    )
+    assert done.stderr == ("note: HNCConfiguration: not found: only Roles and RoleBindings are propagated\n")
 
 
 @pytest.mark.parametrize(
@@ -54,7 +52,7 @@ def test_json_is_one_list_and_stderr_says_what_is_different(tmp_path: Path) -> N
         ("a: [b", "is not YAML"),
         ("", "has no documents; it must hold HNC's objects"),
         ("kind: 3", "must be a Kubernetes object"),
-        ("{apiVersion: v1, kind: Namespace, metadata: {name: a}}", "there is no tree of HNC's"),
+        ("{apiVersion: v1, kind: Namespace, metadata: {name: a}}", "no HNC tree found"),
     ],
 )
 def test_wrong_files_are_refused(tmp_path: Path, text: str | None, message: str) -> None:

@@ -128,7 +128,12 @@ def test_who_is_selected_below_one_that_is_not_is_told() -> None:
         (finding.where, finding.text.partition(";")[0])
         for finding in found.findings
         if "does not reach" in finding.text
-    ] == [(("Secret acme/s",), "does not reach 'squad': objects go from parent to child, and 'team' is not selected")]
+    ] == [
+        (
+            ("Secret acme/s",),
+            "does not reach 'squad': objects are copied from parent to child, and 'team' is not selected",
+        )
+    ]
     whole = planned(
         anchor("acme", "team"), anchor("team", "squad"), configuration(SECRETS), secret({"treeSelect": "team"})
     )
@@ -139,4 +144,4 @@ def test_a_selector_that_means_nothing_here_is_told() -> None:
     """X10: it keeps the object back, and a person has to know."""
     found = planned(anchor("acme", "team"), configuration(SECRETS), secret({"select": "level > 3"}))
     assert [exempt.inherit for exempt in found.exceptions] == ["level > 3"]
-    assert any("'level > 3' is no selector that Tenantry knows" in finding.text for finding in found.findings)
+    assert any("'level > 3' is not a valid selector in Tenantry" in finding.text for finding in found.findings)

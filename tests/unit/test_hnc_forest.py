@@ -85,7 +85,7 @@ def test_cycles_are_left_out_with_what_is_below() -> None:
     assert forest.parent == {"d": "acme"}
     assert [(where, text.partition(";")[0]) for _, where, text in findings] == [
         (("a", "b"), "left out: a cycle (a below b below a)"),
-        (("c",), "left out, because 'b' above it is"),
+        (("c",), "left out, because its ancestor 'b' is"),
     ]
 
 
@@ -102,9 +102,9 @@ def test_what_is_not_there_is_left_out_where_all_namespaces_are_known() -> None:
     assert forest.parent == {"made": "acme"}
     assert forest.roots == ["acme"]
     assert {where[0]: text.partition(";")[0] for _, where, text in findings} == {
-        "awaited": "left out: HNC has not made this namespace",
-        "orphan": "left out: its parent 'gone' is not there",
-        "under": "left out, because 'orphan' above it is",
+        "awaited": "left out: HNC has not created this namespace",
+        "orphan": "left out: its parent 'gone' does not exist",
+        "under": "left out, because its ancestor 'orphan' is",
     }
 
 
@@ -124,7 +124,7 @@ def test_what_halts_hnc_is_told() -> None:
     ]
     _, findings = grown(below("a", "acme", conditions=conditions))
     text = (
-        "HNC says IllegalManagedLabel: no such label; what HNC copied here and below may be out of date; mend it in HNC"
+        "HNC reports IllegalManagedLabel: no such label; copies of HNC here and below may be out of date; fix it in HNC"
     )
     assert [found[2] for found in findings] == [f"{text} first"]
 
@@ -135,7 +135,7 @@ def test_what_halts_hnc_is_told() -> None:
         ("text", "document 0: must be a Kubernetes object"),
         ({"kind": 3}, "document 0: must be a Kubernetes object"),
         (anchor("", "x"), "document 0: metadata.namespace and metadata.name must be given"),
-        (below("a", "b") | {"spec": {"parent": 3}}, "document 0: is no HierarchyConfiguration"),
+        (below("a", "b") | {"spec": {"parent": 3}}, "document 0: is not a valid HierarchyConfiguration"),
         ({"kind": "List", "items": [namespace("a"), None]}, r"document 0, items\[1\]: must be a Kubernetes object"),
     ],
 )

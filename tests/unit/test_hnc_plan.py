@@ -84,9 +84,9 @@ def test_only_the_trees_that_are_asked_for_and_their_findings() -> None:
     assert [tree.tenant.metadata.name for tree in found.trees] == ["globex"]
     assert "a" not in {name for finding in found.findings for name in finding.where}
     assert "b" in {name for finding in found.findings for name in finding.where}
-    with pytest.raises(InputError, match="'a' is not the root of a tree of HNC's; roots are 'acme'"):
+    with pytest.raises(InputError, match="'a' is not the root of an HNC tree; roots are 'acme'"):
         planned(hierarchy("a", parent="acme"), roots=("a",))
-    with pytest.raises(InputError, match="there is no tree of HNC's"):
+    with pytest.raises(InputError, match="no HNC tree found"):
         planned()
 
 
@@ -132,8 +132,8 @@ def test_what_is_propagated_is_kept_the_same() -> None:
     assert inheritance.others == (OtherInheritance(resource="widgets.example.com", mode=InheritanceMode.SYNC),)
     lost = said(found, FindingWeight.LOST)
     assert [text.partition(":")[0] for text in lost] == ["resourcequotas", "replicasets.apps"]
-    assert any("configmaps: handed down only where" in text for text in said(found, FindingWeight.NOTE))
-    assert any("widgets.example.com: an administrator has to allow" in text for text in said(found, FindingWeight.NOTE))
+    assert any("configmaps: propagated only if" in text for text in said(found, FindingWeight.NOTE))
+    assert any("widgets.example.com: an administrator must allow" in text for text in said(found, FindingWeight.NOTE))
 
 
 def test_labels_go_down_and_protected_ones_do_not() -> None:
@@ -149,7 +149,7 @@ def test_labels_go_down_and_protected_ones_do_not() -> None:
     assert tree.tenant.spec.namespaces.labels.allowed == ("cost", "kept")
     assert tree.tenant.spec.namespaces.annotations.allowed == ("mail",)
     [lost] = said(found, FindingWeight.LOST)
-    assert lost.startswith("label pod-security.kubernetes.io/enforce not handed on: only administrators set it")
+    assert lost.startswith("label pod-security.kubernetes.io/enforce not carried over: only administrators set it")
 
 
 def test_cascading_deletion_is_allowed_where_something_above_allows_it() -> None:

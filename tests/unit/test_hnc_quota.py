@@ -85,7 +85,7 @@ def test_a_key_that_the_root_does_not_limit_is_told() -> None:
     assert shares(found) == {"team": {"requests.cpu": "1"}}
     [(where, text)] = said(found, FindingWeight.LOST)
     assert where == ("team",)
-    assert text.startswith("quota of pods left out: a share is a part of the whole tenant's quota, and 'acme' has none")
+    assert text.startswith("quota of pods left out: a share is a part of the tenant's quota, and 'acme' has none")
 
 
 def test_keys_that_cannot_be_divided_are_told() -> None:

@@ -1,7 +1,7 @@
-"""What the agent of a node and the operator say to each other between two tenants of the node.
+"""The protocol between the operator and the cleaning agent of a node, between two tenants of the node.
 
-Both write annotations of the Node: the operator asks (`marks.CLEANING`), the agent answers (`marks.CLEANED`). A policy
-of the API server lets nobody answer for a node but the node itself and administrators.
+Both write annotations of the Node: the operator requests a cleaning (`marks.CLEANING`), the agent reports its result
+(`marks.CLEANED`). A policy of the API server permits that result only from the node itself and from administrators.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ BY_HAND = "by-hand"
 
 
 class CleaningResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a cleaning; JSON in the annotation.
+    """The result of a cleaning, as JSON in the annotation.
 
     Args:
-        request: What was asked for, as `marks.CLEANING` had it.
-        removed: From what was removed, as in "images", to how many of them.
-        left: What is still there; () where the node is clean.
+        request: The value of `marks.CLEANING`.
+        removed: The number of removed items by type, for example "images".
+        left: What remains; () if the node is clean.
     """
 
     request: Annotated[str, Meta(max_length=MAX_TEXT)]
@@ -35,11 +35,11 @@ class CleaningResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def request_of(slice_name: str, moment: str) -> str:
-    """Return what is asked of a node.
+    """Return a cleaning request.
 
     Args:
-        slice_name: Whose leftovers are to go.
-        moment: RFC 3339 with microseconds: no two requests are the same.
+        slice_name: The slice whose data is to be removed.
+        moment: RFC 3339 with microseconds, so that no two requests are the same.
     """
     return f"{slice_name}/{moment}"
 

@@ -1,10 +1,10 @@
-"""Nodes that their owners contribute: what is agreed on before a node comes, and how it is called.
+"""Nodes that their owners contribute: the record that is written before a node joins, and the name of the node.
 
-    contribute   an administrator writes down what is agreed on (a ConfigMap), and makes a token that ends soon
-    join         the kubelet asks with the token for a certificate; the operator grants that of this one node
-    the node     gets its labels from what was written down, not from what it says of itself
+    contribute   an administrator writes a record (a ConfigMap) and creates a short-lived token
+    join         the kubelet requests a certificate with the token; the operator approves it for this one node
+                 the operator labels the node from the record, not from what the node reports
 
-The name of the node follows from the token's id, so that a token is worth nothing but one node.
+The name of the node is derived from the token's id, so that a token admits one node only.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _TEXT = Annotated[str, Meta(max_length=63, pattern=r"^([A-Za-z0-9]([A-Za-z0-9_.-
 
 
 class Contribution(msgspec.Struct, frozen=True, kw_only=True):
-    """What is agreed on; each field is the value of a label of the node, "" for none.
+    """The record of a contributed node; each field is the value of a label of the node, "" for none.
 
     Args:
-        tenant: Has the first claim on it.
-        owner: Whose it is.
-        location: Where it stands.
-        device: What it is.
+        tenant: The tenant with priority on the node.
+        owner: The owner of the machine.
+        location: Its location.
+        device: Its type.
     """
 
     tenant: _TEXT = ""
@@ -77,9 +77,9 @@ def write(token_id: str, namespace: str, what: Contribution) -> Record:
 
 
 def read(data: Mapping[str, str]) -> Contribution:
-    """Return what a record says.
+    """Return the content of a record.
 
     Raises:
-        msgspec.ValidationError: A value cannot be a label's.
+        msgspec.ValidationError: A value cannot be a label value.
     """
     return msgspec.convert(dict(data), Contribution)

@@ -1,14 +1,14 @@
-"""Everything that Tenantry raises on purpose.
+"""The errors that Tenantry raises.
 
 ::
 
     TenantryError                   a person can act on the message
-    ├── InputError                  what was asked for is wrong: a flag, a file, a field (exit code 2)
+    ├── InputError                  invalid input: a flag, a file, a field (exit code 2)
     ├── ConfigError                 no cluster can be reached with these credentials (exit code 3)
     ├── LocalError                  a local control plane, its build or its files (exit code 4)
     ├── RetryableError              try again later: after_seconds
-    ├── TerminalError               trying again is useless until somebody changes something: reason
-    └── ApiError                    the API server said no: status, reason
+    ├── TerminalError               retrying does not help until something changes: reason
+    └── ApiError                    the API server answered with an error: status, reason
         ├── BadRequest              400
         ├── Unauthorized            401
         ├── Forbidden               403
@@ -51,11 +51,11 @@ class LocalError(TenantryError):
 
 
 class RetryableError(TenantryError):
-    """The world is not ready for this yet.
+    """The operation cannot be done yet.
 
     Args:
-        message: What is being waited for.
-        after_seconds: When to look again; None leaves it to the queue's back-off.
+        message: What must happen first.
+        after_seconds: Seconds until the next try; None for the queue's back-off.
     """
 
     def __init__(self, message: str, after_seconds: float | None = None) -> None:
@@ -77,13 +77,13 @@ class TerminalError(TenantryError):
 
 
 class ApiError(TenantryError):
-    """An answer of the API server that is not a success.
+    """The API server answered with an error.
 
     Args:
-        message: The server's message, or ours where it gave none.
-        status: The HTTP status; 0 where there was no answer.
-        reason: `Status.reason` as the server gave it, "" where it gave none.
-        retry_after_seconds: The server's Retry-After, None where it gave none.
+        message: The server's message, or a default if it sent none.
+        status: The HTTP status; 0 if there was no answer.
+        reason: `Status.reason`; "" if the server sent none.
+        retry_after_seconds: The server's Retry-After; None if it sent none.
     """
 
     exit_code = 5

@@ -109,7 +109,7 @@ class LevelReference(Model, frozen=True, kw_only=True):
 
 
 class Distinguisher(Model, frozen=True, kw_only=True):
-    """What tells one flow from another: type ByUser, or ByNamespace."""
+    """How requests are divided into flows: type ByUser, or ByNamespace."""
 
     type: str
 

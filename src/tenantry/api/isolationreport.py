@@ -1,4 +1,4 @@
-"""IsolationReport: what the self-test of isolation found in a namespace, for its people to read (X06)."""
+"""IsolationReport: the result of an isolation audit of a namespace, for its owners (X06)."""
 
 from __future__ import annotations
 

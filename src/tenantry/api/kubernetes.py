@@ -1,7 +1,7 @@
-"""Kubernetes' own kinds, with only the fields that Tenantry decides.
+"""Kinds of Kubernetes, with only the fields that Tenantry sets.
 
-Sources: the API reference of Kubernetes 1.36, and network-policy-api v0.2 for ClusterNetworkPolicy. Where the API
-server fills in a default, the models here have no default of their own: what we write is what is stored.
+Sources: the API reference of Kubernetes 1.36, and network-policy-api v0.2 for ClusterNetworkPolicy. A field that the
+API server would default has no default here, so that Tenantry writes what the server stores.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The labels, annotations and names that Tenantry puts on what it makes.
+"""The labels, annotations and names of the objects of Tenantry.
 
-Protected marks are keys whose prefix is `tenantry.dev` or ends in `.tenantry.dev`: users may set only those named in
+Protected marks are keys whose prefix is `tenantry.dev` or ends in `.tenantry.dev`: users may set only those in
 `USER_MARKS`.
 """
 
@@ -53,11 +53,13 @@ RUNTIME_PREFERRED = "Preferred"
 """The values of RUNTIME: a pod must run in it, or does as long as the cluster has one."""
 
 SLICE = "tenantry.dev/slice"
-"""On a namespace whose pods run on nodes that nobody else has, and on those nodes. Its value is the slice's name. Also
-the key of the taint of nodes that are set aside."""
+"""On a namespace whose pods run on the nodes of a slice, and on those nodes. The value is the slice's name.
+
+Also the key of the taint of reserved nodes.
+"""
 
 SLICE_RESERVED = "tenantry.dev/slice-reserved"
-"""On a node that is set aside for a slice, whose name is the value, from the reservation on to the end."""
+"""On a node, from the reservation to the release. The value is the slice's name."""
 
 SLICE_CLAIM = "tenantry.dev/slice-claim"
 """On the same node: the claim, as NAMESPACE/NAME/UID."""
@@ -101,14 +103,16 @@ PART_OPEN = "open"
 """On a node: the scheduler may place pods of the part. The value is always "true"."""
 
 SANDBOX = "tenantry.dev/sandbox"
-"""On a RuntimeClass, by its administrator: "true" for a sandbox, "false" for none, whatever its handler's name."""
+"""On a RuntimeClass, set by an administrator: "true" or "false"; it overrides the name of the handler."""
 
 EGRESS = "tenantry.dev/egress"
-"""On a pod of a Baseline tenant: only the tenant's own NetworkPolicies say where it connects to. Any value."""
+"""On a pod of a Baseline tenant: only the tenant's own NetworkPolicies limit its egress. Any value."""
 
 SHARED = "tenantry.dev/shared"
-"""On a namespace that is no tenant's, by an administrator: "true" where all tenants find its Services by DNS. Our
-plugin of CoreDNS reads it, in go/coredns."""
+"""On a namespace outside of tenants, set by an administrator: "true" if all tenants can resolve its Services by DNS.
+
+The CoreDNS plugin in go/coredns reads it.
+"""
 
 CIDRS = "tenantry.dev/cidrs"
 """On every namespace of a tree: the addresses that a tenant's own NetworkPolicies may open, separated by commas."""
@@ -119,7 +123,7 @@ GIVEN_ANNOTATIONS = "tenantry.dev/given-annotations"
 
 INGRESS_MBPS = "tenantry.dev/ingress-mbps"
 EGRESS_MBPS = "tenantry.dev/egress-mbps"
-"""Extended resources: bandwidth in whole megabits a second. On a node, labels that say how much it has."""
+"""Extended resources: bandwidth in Mbit/s. On a node, labels with its capacity."""
 
 INHERITED_FROM = "tenantry.dev/inherited-from"
 """On an object that is kept the same as the one of its name in the namespace that this names."""

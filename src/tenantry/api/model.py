@@ -17,15 +17,15 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """Where objects of one kind live in the API (Kubernetes: "API concepts", resource URIs).
+    """The REST resource of a kind (Kubernetes: "API concepts", resource URIs).
 
     Args:
         group: "" for the core group.
-        version: As in "v1".
+        version: For example "v1".
         plural: The lower-case plural of the path.
         kind: As in objects.
         namespaced: False for cluster-scoped kinds.
-        owned: The top-level fields of an object, beside its metadata, that Tenantry decides when it makes one.
+        owned: The top-level fields of an object, besides its metadata, that Tenantry sets.
     """
 
     group: str

@@ -1,4 +1,4 @@
-"""Owners: who has the rights of an owner in a tenant's namespaces."""
+"""Owners: the users, groups and ServiceAccounts that own a tenant or a child namespace."""
 
 from __future__ import annotations
 

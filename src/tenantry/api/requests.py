@@ -1,4 +1,4 @@
-"""Requests: what people ask for, and others approve. TenantRequest, RoleRequest, ClusterRoleRequest (E16)."""
+"""Requests that approvers decide: TenantRequest, RoleRequest, ClusterRoleRequest (E16)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tenantry.api.times import Instant
 SHORTEST_SECONDS = 60
 LONGEST_SECONDS = 10 * 365 * 86_400
 MAX_GROUPS = 1024
-"""Of whoever asks: as many as a Windows domain lets somebody have, since one more refuses the request."""
+"""Of the requester. A Windows domain allows as many; with one more, the API server rejects the request."""
 MAX_SUBJECTS = 32
 LONGEST_NAME = 63
 """Of a request: what it becomes has it as a label."""
@@ -32,9 +32,9 @@ CLUSTER_ROLE_BINDING_PREFIX = "tenantry-request-"
 """With the request's name, the name of the binding that it becomes."""
 
 APPROVALS = "tenantry-automatic-approval"
-"""The ConfigMap that says which TenantRequests the operator may approve, for the policy of the same name.
+"""The ConfigMap with the TenantRequests that the operator may approve, for the policy of the same name.
 
-No custom kind: see `tenancyrules.RulesMap`. Each line of `REASONS` in it is what status.reason says then.
+Not a custom kind, see `tenancyrules.RulesMap`. Each line of its key `REASONS` is a permitted status.reason.
 """
 
 APPROVALS_MARK = "approvals"
@@ -124,7 +124,7 @@ _NAME = Rule(
 
 
 def _somebody(field: str) -> Rule:
-    """Return the rule that Kubernetes' and Tenantry's own identities say for whom they ask."""
+    """Return the rule that identities of Kubernetes and Tenantry must name whom they request something for."""
     return Rule(
         f"has(self.{field}) && size(self.{field}) > 0 || !has(self.requester) || !has(self.requester.name)"
         " || !(self.requester.name.startsWith('system:') || self.requester.name.startsWith('tenantry:'))",

@@ -11,7 +11,7 @@ from tenantry.api.model import KubernetesObject, Model, Resource
 
 
 class Runtime(StrEnum):
-    """What is between pods and the kernel of their node."""
+    """How pods are isolated from the kernel of their node."""
 
     SHARED = "Shared"
     SANDBOXED = "Sandboxed"

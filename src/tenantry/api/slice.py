@@ -1,14 +1,14 @@
-"""Slices: nodes that one tenant has for itself for a while.
+"""Slices: nodes, or parts of them, that one tenant has for itself for a while.
 
-A SliceClaim asks, in a tenant's namespace; a Slice is what is given, and the same for the whole cluster:
+A SliceClaim in a tenant's namespace requests nodes; the cluster-scoped Slice records which nodes it has:
 
     Pending ─► Reserved ─► Draining ─► Bound ─► Releasing
-    no nodes   set aside,  somebody    theirs    given back:
-    yet        nobody new  uses it:    alone     their pods leave
-                           others leave
+    no nodes   no new      pods of     only     its pods are evicted,
+    yet        pods there  others are  its      the nodes are
+                           evicted     pods     cleaned
 
-Which nodes a slice has stands on the nodes themselves (`api/marks.py`); a Slice's status only says it again. A Dynamic
-claim's Slice is made by the operator, a Manual one's by an administrator.
+Labels of the nodes record which slice they belong to (`api/marks.py`); the status of the Slice repeats it. The operator
+creates the Slice of a Dynamic claim, an administrator that of a Manual claim.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tenantry.api.quota import ContainerResources, Quantities
 from tenantry.api.times import Instant
 
 MAX_NAME = 46
-"""The longest name of a claim: with a hyphen and 16 hexadecimal digits behind it, it is its Slice's, and a label."""
+"""The longest name of a claim: the Slice's name, also a label, appends a hyphen and 16 hexadecimal digits."""
 
 MAX_NODES = 500
 DEFAULT_GRACE_SECONDS = 60
@@ -36,7 +36,7 @@ MAX_GRACE_SECONDS = 86400
 """A day: more than this no administrator can allow."""
 
 LIMITS_MAP = "tenantry-slices"
-"""The ConfigMap in Tenantry's namespace by which policies know what TenancyDefaults say of slices."""
+"""The ConfigMap in Tenantry's namespace that gives policies the settings of slices in TenancyDefaults."""
 
 MAX_GRACE = "maxGracePeriodSeconds"
 """Its key, a whole number."""

@@ -30,7 +30,7 @@ from tenantry.api.runtime import RuntimeIsolation
 from tenantry.api.times import Instant
 
 MAX_NAME = 46
-"""The longest name: with a hyphen and 16 hexadecimal digits behind it, it is a namespace's name."""
+"""The longest name: the namespace's name appends a hyphen and 16 hexadecimal digits, and may have 63 characters."""
 
 MAX_OTHERS = 16
 """How many kinds a child can inherit beyond the seven."""
@@ -160,7 +160,7 @@ class SubnamespaceSpec(Model, frozen=True, kw_only=True):
             "self.mode == 'Workspace' || self.inheritance.limitRanges != 'Sync' && self.inheritance.secrets != 'Sync'"
             " && self.inheritance.configMaps != 'Sync'"
             " && (!has(self.inheritance.others) || self.inheritance.others.all(o, o.mode != 'Sync'))",
-            "must not be Sync in a Subtenant, whose objects its parent may not change later; use Copy",
+            "must not be Sync in a Subtenant, because its parent must not change its objects later; use Copy",
             field="inheritance",
         ),
         Rule(
@@ -206,7 +206,7 @@ class SubnamespaceSpec(Model, frozen=True, kw_only=True):
         ),
     ] = Rules()
     isolation: Annotated[
-        RuntimeIsolation, Meta(description="How hard the child is isolated, never less than what is above.")
+        RuntimeIsolation, Meta(description="How strictly the child is isolated; never less than its parent.")
     ] = RuntimeIsolation()
     labels: Annotated[
         _Marks, Meta(description="Labels of the child namespace: TENANT.tenantry.dev/…, and what the tenant may set.")
@@ -219,7 +219,7 @@ class SubnamespaceSpec(Model, frozen=True, kw_only=True):
         bool, Meta(description="True: deleting this deletes the Subnamespaces inside, too.")
     ] = False
     expires_at: Annotated[
-        Instant, Meta(description="When it is deleted, with what is in it; renew it by a later time.")
+        Instant, Meta(description="When the operator deletes it with its content. A later time renews it.")
     ] = ""
     slice_claim_name: Annotated[
         str,

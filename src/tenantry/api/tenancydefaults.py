@@ -136,7 +136,9 @@ class TenancyDefaultsSpec(Model, frozen=True, kw_only=True):
         Rules,
         Meta(description="What workloads may request in every namespace of every tenant. Tenants can only tighten it."),
     ] = Rules()
-    network: Annotated[NetworkDefaults, Meta(description="What is around the tenants.")] = NetworkDefaults()
+    network: Annotated[
+        NetworkDefaults, Meta(description="Addresses of the cluster that the tenants' network policies mention.")
+    ] = NetworkDefaults()
     sandbox: Annotated[SandboxDefaults, Meta(description="In which runtime sandboxed pods run.")] = SandboxDefaults()
     slices: Annotated[SliceDefaults, Meta(description="Limits and defaults of slices.")] = SliceDefaults()
     fairness: Annotated[Fairness, Meta(description="How the API server's work is shared out between tenants.")] = (

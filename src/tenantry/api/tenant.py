@@ -1,4 +1,4 @@
-"""The Tenant: who owns it, what it may use, how hard it is isolated."""
+"""The Tenant: its owners, its quota and its isolation."""
 
 from __future__ import annotations
 

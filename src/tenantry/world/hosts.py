@@ -106,7 +106,7 @@ def divided(uses: Iterable[HostUse], before: Mapping[str, str]) -> HostAssignmen
     """
     ordered = sorted(uses, key=lambda each: (each.created, each.uid))
     pairs = [(use, host) for use in ordered for host in use.hosts]
-    pairs.sort(key=lambda pair: before.get(pair[1]) != pair[0].tenant_uid)  # who had it comes first
+    pairs.sort(key=lambda pair: before.get(pair[1]) != pair[0].tenant_uid)  # previous owners first
     held = _Held(host for _, host in pairs)
     clashes: list[HostClash] = []
     for use, host in pairs:
@@ -127,7 +127,7 @@ class _Held:
 
     def __init__(self, hosts: Iterable[str]) -> None:
         self.holders: dict[str, HostHolder] = {}
-        # Who has something below each domain that somebody asks for with a wildcard.
+        # The tenants with a host below each wildcard domain that is looked up.
         self._below: dict[str, set[str]] = {host[1:]: set() for host in hosts if is_wildcard(host)}
         self._depths = sorted({domain.count(".") for domain in self._below})
 

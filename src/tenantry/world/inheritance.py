@@ -1,9 +1,9 @@
-"""What a child inherits of its parent's objects, and what of an object goes with it: pure.
+"""Which objects of its parent a child inherits, and which of their fields: pure.
 
-source's nature ─► is_heritable   made by a controller, a token, Kubernetes' own: never
-child's spec ─► mode_for          None, Copy or Sync of the kind; a Subtenant gets some kinds never, and none as Sync
-annotation ─► verdict             tenantry.dev/inherit: which children get this one
-content, carried                  what is written into the child
+the object         ─► is_heritable   never objects that a controller created, tokens, or objects of Kubernetes itself
+the child's spec   ─► mode_for       None, Copy or Sync by kind; a Subtenant never gets some kinds, and none as Sync
+the annotation     ─► verdict        tenantry.dev/inherit selects the children that get this object
+content, carried                     the fields, labels and annotations of the copy
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ def _below(path: str, key: object) -> str:
 
 def _unknown(key: object, known: Mapping[str, Any]) -> str:
     close = _close(key, list(known))
-    return f"must not be there: there is no such field{close or '; fields are ' + ', '.join(known)}"
+    return f"must not be set: the field is unknown{close or '; fields are ' + ', '.join(known)}"
 
 
 def _close(word: object, known: Sequence[str]) -> str:

@@ -236,8 +236,8 @@ def _inheritance(mode: Mode, given: Inheritance) -> Iterator[Problem]:
         if _NEVER_INHERITED.fullmatch(other.resource):
             yield Problem(
                 f"{path}.others[{index}].resource",
-                f"is {other.resource!r}; it must not be a kind that is made by controllers, is Tenantry's own, or has a"
-                f" field of its own in {path}",
+                f"is {other.resource!r}; it must not be a kind that controllers create, a Tenantry kind, or a"
+                f" kind with a field of its own in {path}",
             )
     if len({other.resource for other in given.others}) < len(given.others):
         yield Problem(f"{path}.others", "must not name a resource twice")
@@ -253,7 +253,9 @@ def _inheritance(mode: Mode, given: Inheritance) -> Iterator[Problem]:
         )
     others = (given.limit_ranges, given.secrets, given.config_maps, *(other.mode for other in given.others))
     if any(each is sync for each in others):
-        yield Problem(path, "must not be Sync in a Subtenant, whose objects its parent may not change later; use Copy")
+        yield Problem(
+            path, "must not be Sync in a Subtenant, because its parent must not change its objects later; use Copy"
+        )
     if any(other.mode is not none and _RUNS_PODS.fullmatch(other.resource) for other in given.others):
         yield Problem(
             f"{path}.others",

@@ -172,7 +172,7 @@ def by_reason(reason: str, subject: RbacSubject, bindings: Iterable[Binding]) ->
     if found is None:
         return None
     kind = found["binding_kind"]
-    # It tells a RoleBinding as NAME/NAMESPACE.
+    # The authorizer writes a RoleBinding as NAME/NAMESPACE.
     name = found["binding"].rpartition("/")[0] if kind == "RoleBinding" else found["binding"]
     own = Reference(kind, name)
     for each in bindings:

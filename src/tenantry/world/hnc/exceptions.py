@@ -52,7 +52,7 @@ def exceptions(
             continue
         found.append(InheritException(marked, inherit))
         if not is_valid(inherit):
-            text = f"{inherit!r} is no selector that Tenantry knows: handed down to nobody; write it in another way"
+            text = f"{inherit!r} is not a valid selector in Tenantry and selects nothing; rewrite it"
             findings.add(FindingWeight.LOST, marked.told, text)
         _tell_unreached(world, forest, marked, inherit, findings)
     return found
@@ -110,8 +110,8 @@ def _tell_unreached(
             reached.add(name)
         else:
             text = (
-                f"does not reach {name!r}: objects go from parent to child, and {forest.parent[name]!r} is not"
-                " selected; select that too, or copy the object by hand"
+                f"does not reach {name!r}: objects are copied from parent to child, and {forest.parent[name]!r} is not"
+                " selected; select it too, or copy the object yourself"
             )
             findings.add(FindingWeight.LOST, marked.told, text)
 

@@ -47,7 +47,7 @@ def grow(world: HncObjects, findings: ImportFindings) -> HncForest:
     """Return the forest; the findings report the namespaces that are left out."""
     parent, full = _parents(world, findings)
     known = {*world.namespaces, *parent, *parent.values(), *(quota.metadata.namespace for quota in world.quotas)}
-    if "kube-system" in world.namespaces:  # then all namespaces were read, and what is not among them is not there
+    if "kube-system" in world.namespaces:  # the list of namespaces is complete
         known = set(world.namespaces)
     for name in _left_out(parent, known, findings):
         parent.pop(name, None)
@@ -79,7 +79,7 @@ def _parents(world: HncObjects, findings: ImportFindings) -> tuple[dict[str, str
             by_annotation[name] = namespace.metadata.annotations[SUBNAMESPACE_OF]
     by_anchor = {anchor.metadata.name: anchor.metadata.namespace for anchor in world.anchors}
     by_spec = {name: found.spec.parent for name, found in world.hierarchies.items() if found.spec.parent}
-    # What HNC itself goes by comes last: a subnamespace's annotation before a spec, a spec before all else.
+    # The last entry wins, as in HNC: a subnamespace's annotation, then a spec, then an anchor, then a label.
     parent = {**by_label, **by_anchor, **by_spec, **by_annotation}
     for anchor in world.anchors:
         child = anchor.metadata.name
@@ -95,17 +95,19 @@ def _parents(world: HncObjects, findings: ImportFindings) -> tuple[dict[str, str
 def _left_out(parent: dict[str, str], known: set[str], findings: ImportFindings) -> list[str]:
     """Return what cannot be imported, with everything below it."""
     why = {
-        child: f"left out: its parent {above!r} is not there; give it one with `kubectl hns set`, or none"
+        child: f"left out: its parent {above!r} does not exist; set another parent, or none, with `kubectl hns set`"
         for child, above in parent.items()
         if above not in known
     }
     for child in set(parent) - known:
-        why[child] = "left out: HNC has not made this namespace; let HNC finish, or delete its anchor"
+        why[child] = "left out: HNC has not created this namespace; wait for HNC, or delete the anchor"
     for name in {*parent, *parent.values()}:
         if marks.is_reserved(name) and name in known:
-            why[name] = "left out: default, kube-… and tenantry-… are reserved names; move what is in it elsewhere"
+            why[name] = (
+                "left out: default, kube-… and tenantry-… are reserved names; move its content to another namespace"
+            )
     for cycle in _cycles(parent):
-        text = f"left out: a cycle ({' below '.join([*cycle, cycle[0]])}); take one of them out with `kubectl hns set`"
+        text = f"left out: a cycle ({' below '.join([*cycle, cycle[0]])}); break it with `kubectl hns set`"
         why |= dict.fromkeys(cycle, text)
     for name, text in why.items():
         findings.add(FindingWeight.LOST, name, text)
@@ -116,7 +118,7 @@ def _left_out(parent: dict[str, str], known: set[str], findings: ImportFindings)
             if child not in why:
                 why[child] = ""
                 queue.append(child)
-                findings.add(FindingWeight.LOST, child, f"left out, because {above!r} above it is")
+                findings.add(FindingWeight.LOST, child, f"left out, because its ancestor {above!r} is")
     return queue
 
 
@@ -143,8 +145,6 @@ def _tell_conditions(world: HncObjects, forest: HncForest, findings: ImportFindi
             follows = condition.reason in {"AncestorHaltActivities", "ANCESTOR_HALT_ACTIVITIES"}
             if name not in inside or condition.status != "True" or follows:
                 continue
-            halted = (
-                "; what HNC copied here and below may be out of date" if condition.type == "ActivitiesHalted" else ""
-            )
+            halted = "; copies of HNC here and below may be out of date" if condition.type == "ActivitiesHalted" else ""
             said = f"{condition.reason}: {condition.message}".strip(": ")
-            findings.add(FindingWeight.NOTE, name, f"HNC says {said}{halted}; mend it in HNC first")
+            findings.add(FindingWeight.NOTE, name, f"HNC reports {said}{halted}; fix it in HNC first")

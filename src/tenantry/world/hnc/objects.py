@@ -258,7 +258,7 @@ def _convert(where: str, value: object, kind: type[K]) -> K:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise InputError(f"{where}: is no {kind.resource.kind} as Kubernetes has them: {error}") from error
+        raise InputError(f"{where}: is not a valid {kind.resource.kind}: {error}") from error
 
 
 def _placed(where: str, value: K) -> K:
@@ -276,7 +276,7 @@ def _mark(where: str, value: dict[str, object], kind: str, marked: list[MarkedOb
     try:
         found = msgspec.convert(value, MarkedObject)
     except msgspec.ValidationError as error:
-        raise InputError(f"{where}: is no {kind} as Kubernetes has them: {error}") from error
+        raise InputError(f"{where}: is not a valid {kind}: {error}") from error
     if found.metadata.namespace and is_marked(kind, found.metadata):
         marked.append(found)
 

@@ -140,10 +140,10 @@ def _roots(forest: HncForest, wishes: ImportOptions) -> list[str]:
     if unknown:
         known = shortened(map(repr, forest.roots))
         known = f"roots are {known}" if forest.roots else "there are none that can be imported"
-        raise InputError(f"{unknown[0]!r} is not the root of a tree of HNC's; {known}")
+        raise InputError(f"{unknown[0]!r} is not the root of an HNC tree; {known}")
     if not forest.roots:
         raise InputError(
-            "there is no tree of HNC's: no namespace has a child or a HierarchicalResourceQuota; is HNC installed here?"
+            "no HNC tree found: no namespace has a child or a HierarchicalResourceQuota; is HNC installed?"
         )
     return [root for root in forest.roots if not wishes.roots or root in wishes.roots]
 
@@ -195,7 +195,7 @@ def _tree(shared: _Shared, root: str, owners: tuple[Owner, ...], wishes: ImportO
             text = f"the Subnamespace has a shorter name, of at most {MAX_NAME} characters; the namespace keeps its own"
             shared.findings.add(FindingWeight.NOTE, name, text)
         if name in shared.forest.full:
-            text = "no anchor made it: HNC keeps it when its parent goes, Tenantry deletes it with its Subnamespace"
+            text = "not created by an anchor: HNC keeps it when its parent is deleted, Tenantry deletes it then"
             shared.findings.add(FindingWeight.NOTE, name, text)
     tenant = Tenant(
         metadata=ObjectMeta(name=root),
@@ -210,7 +210,7 @@ def _tree(shared: _Shared, root: str, owners: tuple[Owner, ...], wishes: ImportO
         ),
     )
     if wishes.network is NetworkIsolation.OPEN:
-        text = "network isolation is Open, as in HNC: pods reach, and are reached from, everywhere; see --network"
+        text = "network isolation is Open, as in HNC: pods can connect to and from everywhere; see --network"
         shared.findings.add(FindingWeight.NOTE, root, text)
     return ImportedTree(tenant, children)
 
@@ -256,12 +256,10 @@ def _marks(shared: _Shared, name: str, what: str, allowed: set[str]) -> dict[str
     kept: dict[str, str] = {}
     for key, value in sorted(found.items()):
         if marks.is_protected(key):
-            text = f"{what[:-1]} {key} not handed on: only administrators set it; what is on the namespace stays"
+            text = f"{what[:-1]} {key} not carried over: only administrators set it; the namespace keeps its own"
             shared.findings.add(FindingWeight.LOST, name, text)
         elif key not in allowed and len(allowed) == MOST_KEYS:
-            text = (
-                f"{what[:-1]} {key} not handed on: a tenant's rules name at most {MOST_KEYS} keys; what is there stays"
-            )
+            text = f"{what[:-1]} {key} not carried over: a tenant's rules name at most {MOST_KEYS} keys; it stays"
             shared.findings.add(FindingWeight.LOST, name, text)
         else:
             allowed.add(key)
@@ -277,33 +275,31 @@ def _inheritance(configuration: HncConfiguration | None, findings: ImportFinding
     fields: dict[str, InheritanceMode] = {}
     others: dict[str, OtherInheritance] = {}
     if configuration is None:
-        text = "none was read: roles and their bindings are handed down, and nothing else"
+        text = "not found: only Roles and RoleBindings are propagated"
         findings.add(FindingWeight.NOTE, "HNCConfiguration", text)
     for each in configuration.spec.resources if configuration is not None else ():
         name = f"{each.resource}.{each.group}" if each.group else each.resource
         field = _FIELDS.get((each.group, each.resource))
         if each.group == RBAC and each.resource in {"roles", "rolebindings"}:
-            continue  # HNC always propagates them, whatever is said of them
+            continue  # HNC always propagates them, whatever their mode
         if each.mode == "AllowPropagate":
-            text = f"{name}: handed down only where an object is marked for it, as in HNC: spec.inheritance says None"
+            text = f"{name}: propagated only if an object is annotated for it, as in HNC: spec.inheritance is None"
             findings.add(FindingWeight.NOTE, "HNCConfiguration", text)
         elif each.mode not in {"", "Propagate"}:
             continue
         elif field is not None:
             fields[field] = InheritanceMode.SYNC
         elif (each.group, each.resource) == ("", "resourcequotas"):
-            text = "resourcequotas: not handed down; a share of the tenant's quota takes their place"
+            text = "resourcequotas: not propagated; a share of the tenant's quota replaces them"
             findings.add(FindingWeight.LOST, "HNCConfiguration", text)
         elif not may_be_allowed(name) or len(others) == MOST_OTHERS:
             why = (
-                "such objects are made by controllers"
-                if not may_be_allowed(name)
-                else f"at most {MOST_OTHERS} kinds can be"
+                "controllers create such objects" if not may_be_allowed(name) else f"at most {MOST_OTHERS} kinds can be"
             )
-            findings.add(FindingWeight.LOST, "HNCConfiguration", f"{name}: not handed down; {why}")
+            findings.add(FindingWeight.LOST, "HNCConfiguration", f"{name}: not propagated; {why}")
         else:
             others[name] = OtherInheritance(resource=name, mode=InheritanceMode.SYNC)
-            text = f"{name}: an administrator has to allow this kind in TenancyDefaults before it is handed down"
+            text = f"{name}: an administrator must allow this kind in TenancyDefaults before it is propagated"
             findings.add(FindingWeight.NOTE, "HNCConfiguration", text)
     return Inheritance(
         roles=InheritanceMode.SYNC,

@@ -176,7 +176,7 @@ def _tell_gaps(division: QuotaImport, below: Sequence[str], findings: ImportFind
             findings.add(
                 FindingWeight.LOST,
                 name,
-                f"quota of {shortened(unlimited)} left out: a share is a part of the whole tenant's quota, and"
+                f"quota of {shortened(unlimited)} left out: a share is a part of the tenant's quota, and"
                 f" {division.root!r} has none of it; add it there, for the whole tree",
             )
         without = [key for key in division.keys if key not in own]

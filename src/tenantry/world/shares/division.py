@@ -90,7 +90,7 @@ class Division:
             tree.revisit(share)
 
     def _last_hard(self, share: Share, after_batch: Mapping[str, Amounts], before: Tree | None) -> Amounts:
-        """Return what the ResourceQuota of a namespace says, or said when it was last seen."""
+        """Return `spec.hard` of the ResourceQuota of a namespace, or its last known value."""
         tree, namespace = self._tree, share.namespace
         if namespace is None:
             return {}
