@@ -11,7 +11,7 @@ from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.engine.observed import ObservedRegister
 from tenantry.engine.plan import Child, Equivalent, Lookup, Plan, compare, same
 from tenantry.world import hosts
-from tenantry.world.hosts import Division, Use
+from tenantry.world.hosts import HostAssignment, HostUse
 
 
 class HostInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class HostInputs(msgspec.Struct, frozen=True, kw_only=True):
         lookup: What is there, by kind and key.
     """
 
-    uses: tuple[Use, ...]
+    uses: tuple[HostUse, ...]
     is_whole: bool
     registers: tuple[ObservedRegister, ...]
     lookup: Lookup
@@ -42,7 +42,7 @@ Parts = dict[str, dict[str, str]]
 """The data of each object of the register, by the end of its name."""
 
 
-def divided(inputs: HostInputs) -> Division:
+def divided(inputs: HostInputs) -> HostAssignment:
     """Return which tenant owns each host, and which objects have a host of another tenant."""
     return hosts.divided(inputs.uses, inputs.holders)
 
@@ -60,7 +60,7 @@ def plan_of(parts: Parts, inputs: HostInputs, equivalent: Equivalent = same) -> 
     return compare(children, inputs.lookup, stale=stale, equivalent=equivalent)
 
 
-def unregistered(division: Division, parts: Parts) -> int:
+def unregistered(division: HostAssignment, parts: Parts) -> int:
     """Return how many hosts the register has no room for."""
     return len(division.holders) - sum(len(hosts.tenants_in(data)) for data in parts.values())
 

@@ -18,7 +18,7 @@ from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed, ObservedRegister
 from tenantry.policy.targets.hosts import EXPERIMENTAL, GATEWAY, NETWORKING, hosts_of, offered_by
 from tenantry.world import hosts
-from tenantry.world.hosts import Use
+from tenantry.world.hosts import HostUse
 
 INGRESSES = Resource(NETWORKING, "v1", "ingresses", "Ingress")
 GATEWAY_KINDS = (
@@ -79,7 +79,7 @@ def gather(cluster: Cluster) -> HostInputs:
     """Read the caches."""
     namespaces: Cache[Observed] = cluster.cache(Namespace.resource)
     maps: Cache[Observed] = cluster.cache(RulesMap.resource)
-    uses: list[Use] = []
+    uses: list[HostUse] = []
     is_whole = True
     for resource in cluster.observed_caches(KINDS.values()):
         cache: Cache[HostObject] = cluster.cache(resource)
@@ -91,7 +91,7 @@ def gather(cluster: Cluster) -> HostInputs:
             tenant = namespace.labels.get(TENANT_UID, "")
             # Tenants' routes may take the hosts that a Gateway of the cluster offers.
             own = each.hosts if tenant else tuple(host for host in each.hosts if host not in each.offered)
-            uses.append(Use(each.created, each.uid, resource.kind, each.namespace, each.name, tenant, own))
+            uses.append(HostUse(each.created, each.uid, resource.kind, each.namespace, each.name, tenant, own))
     registers = tuple(
         each
         for each in maps.by_index(BY_NAMESPACE, SYSTEM_NAMESPACE)

@@ -33,7 +33,7 @@ from tenantry.api.tenant import Tenant, TenantQuota, TenantSpec
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked, Child, Equivalent, Lookup, Plan, compare, same
 from tenantry.world import quantity, quota
-from tenantry.world.leases import Lease
+from tenantry.world.leases import LeaseState
 
 MOST_PENDING = 20
 """How many requests of one kind somebody may have that nobody has decided."""
@@ -85,7 +85,7 @@ class GrantInputs(msgspec.Struct, frozen=True, kw_only=True):
     binding: Observed | None
     tenant: str
     closes_in: float | None
-    term: Lease
+    term: LeaseState
     problem: Blocked | None
     lookup: Lookup
 
