@@ -189,10 +189,10 @@ class World:
                 return self.delete(resource, key, body["deleteOptions"]["preconditions"]["uid"])
             case Verb.CREATE:
                 return self.put_in(resource, {field: part for field, part in body.items() if field != "status"})
-            case Verb.PATCH if asked.patch_type is PatchType.STRATEGIC:
-                raise TypeError(f"no strategic merge patch of {resource.full_name}: extend the model for it")
             case Verb.PATCH:
-                return self.patch(resource, key, _through(asked.subresource, body))
+                is_merge = asked.patch_type is PatchType.MERGE
+                patch = body if is_merge else _merged_by_type(self.get(resource, key), body)
+                return self.patch(resource, key, _through(resource, asked.subresource, patch))
             case Verb.REPLACE:
                 return self.replace(resource, key, body, is_status=asked.subresource == "status")
             case Verb.DELETE:
@@ -294,10 +294,29 @@ def _json(body: KubernetesObject | bytes | Json | None) -> Json:
     return msgspec.json.decode(body) if isinstance(body, bytes) else body or {}
 
 
-def _through(subresource: str, patch: Json) -> Json:
-    """Return the part of a patch that the API server takes: a status only through its subresource."""
+def _merged_by_type(live: Json, patch: Json) -> Json:
+    """Return the merge patch that does what a strategic merge patch of a node's conditions does.
+
+    Raises:
+        TypeError: The patch is of anything else: extend the model for it.
+    """
+    if set(patch) != {"status"} or set(patch["status"]) != {"conditions"}:
+        raise TypeError(f"the model knows no strategic merge patch of {sorted(patch)}")
+    given = patch["status"]["conditions"]
+    types = {each["type"] for each in given}
+    kept = [each for each in live.get("status", {}).get("conditions", ()) if each["type"] not in types]
+    return {"status": {"conditions": [*kept, *given]}}
+
+
+def _through(resource: Resource, subresource: str, patch: Json) -> Json:
+    """Return the part of a patch that the API server takes: a status only through its subresource.
+
+    Source: kubernetes/pkg/registry/core/node/strategy.go: an update of a node's status may change its labels.
+    """
     if not subresource:
         return {field: part for field, part in patch.items() if field != "status"}
+    if resource.plural == "nodes":
+        return {field: part for field, part in patch.items() if field != "spec"}
     version: object = patch.get("metadata", {}).get("resourceVersion")
     return {"metadata": {"resourceVersion": version} if version is not None else {}, **_status(patch)}
 

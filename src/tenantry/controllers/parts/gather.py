@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 from collections.abc import Iterable
 
@@ -18,6 +17,7 @@ from tenantry.controllers.slices.gather import NOTHING, SliceInputs
 from tenantry.controllers.slices.gather import gather as gather_slice
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed
+from tenantry.engine.tasks import all_of
 from tenantry.world.parts import Size, choose, is_open, parts_of
 from tenantry.world.slices.selection import Choice
 
@@ -82,6 +82,5 @@ def with_choice_of(cluster: Cluster, inputs: SliceInputs, first: SliceInputs) ->
 
 
 async def _pods(cluster: Cluster, names: Iterable[str]) -> dict[str, list[PodOnNode]]:
-    async with asyncio.TaskGroup() as group:
-        tasks = {name: group.create_task(pods_on(cluster, name)) for name in names}
-    return {name: task.result() for name, task in tasks.items()}
+    chosen = list(names)
+    return dict(zip(chosen, await all_of(pods_on(cluster, name) for name in chosen), strict=True))

@@ -1,0 +1,265 @@
+"""The life of slices of whole nodes: from any claim to its end, in a world without I/O."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tenantry.api.node import Node
+from tenantry.api.slice import Slice, SliceClaim
+from tenantry.api.tenant import Tenant
+from tenantry.controllers.slices.pods import Pod
+from testkit.sliceworld import SliceWorld
+
+FREE: dict[str, object] = {"taints": []}
+
+
+def bound(name: str) -> dict[str, object]:
+    """Return the marks of a node that is a slice's alone."""
+    return {
+        "tenantry.dev/slice": name,
+        "tenantry.dev/slice-reserved": name,
+        "taints": ["NoExecute", "NoSchedule"],
+    }
+
+
+def test_a_claim_gets_nodes_alone_and_gives_them_back_when_it_is_deleted() -> None:
+    """E12: pods of others are evicted, namespaces are bound, and at the end nothing is left."""
+    there = SliceWorld()
+    there.node("n-1")
+    there.node("n-2")
+    other = there.pod("other", "n-1")
+    name = there.claim(count=2)
+    there.settle()
+    assert there.state() == ("Bound", "NodesBound")
+    assert there.marks("n-1") == there.marks("n-2") == bound(name)
+    assert there.label() == name
+    assert there.status()["namespaces"] == ["acme"]
+    assert not there.has(Pod.resource, other)
+    assert any(key == other and reason == "PodsLeaving" for key, _, reason, _ in there.cluster.said)
+    own = there.own_pod("own", "n-1", name)
+    there.world.delete(SliceClaim.resource, "acme/web")
+    there.settle()
+    assert not there.has(Pod.resource, own)
+    assert there.marks("n-1") == there.marks("n-2") == FREE
+    assert (there.slices, there.label()) == ([], "")
+
+
+def test_a_node_is_set_aside_until_a_namespace_uses_the_claim() -> None:
+    """E12: without users, pods of others stay."""
+    there = SliceWorld()
+    there.node("n-1")
+    other = there.pod("other", "n-1")
+    name = there.claim(users="Subnamespaces")
+    there.settle()
+    assert there.state() == ("Reserved", "NodesReserved")
+    assert there.marks("n-1") == {"tenantry.dev/slice-reserved": name, "taints": ["NoSchedule"]}
+    assert there.has(Pod.resource, other)
+
+
+def test_pods_stay_through_the_grace_period_if_a_budget_or_nothing_protects_them() -> None:
+    """E12: a disruption budget is kept until the end of the grace period, then pods are deleted."""
+    there = SliceWorld()
+    there.node("n-1")
+    guarded, alone = there.pod("guarded", "n-1"), there.pod("alone", "n-1", alone=True)
+    there.world.protected.add(guarded)
+    there.claim(gracePeriodSeconds=50)
+    there.settle(40)
+    assert there.state() == ("Draining", "PodsLeaving")
+    assert there.has(Pod.resource, guarded)
+    assert there.has(Pod.resource, alone)
+    there.settle(60)
+    assert there.state() == ("Bound", "NodesBound")
+    assert not there.has(Pod.resource, guarded)
+
+
+def test_what_cannot_be_had_as_a_whole_is_not_taken_and_given_when_nodes_come() -> None:
+    """E12: a claim waits with what would fit in its status, and an older claim is served first."""
+    there = SliceWorld()
+    there.node("n-1")
+    name = there.claim(count=2)
+    there.settle()
+    assert there.state() == ("Pending", "NodesInsufficient")
+    assert there.marks("n-1") == FREE
+    assert there.slices == []
+    there.node("n-2")
+    there.settle()
+    assert there.state() == ("Bound", "NodesBound")
+    assert there.marks("n-2") == bound(name)
+
+
+def test_a_claim_waits_for_nodes_that_another_slice_gives_back() -> None:
+    """E12: nodes that are given back wake the claims that wait."""
+    there = SliceWorld()
+    there.node("n-1")
+    there.claim("first")
+    there.settle()
+    second = there.claim("second")
+    there.settle()
+    assert there.state("second") == ("Pending", "NodesInsufficient")
+    there.world.delete(SliceClaim.resource, "acme/first")
+    there.settle()
+    assert there.state("second")[0] == "Bound"
+    assert there.marks("n-1") == bound(second)
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"mode": "Manual"}, "AwaitingAdministrator"),
+        ({"gracePeriodSeconds": 4000}, "InvalidSpec"),
+    ],
+)
+def test_a_claim_gets_nothing_until_its_preconditions_are_met(spec: dict[str, object], reason: str) -> None:
+    """E12, X05: the reason is in the status; no node is touched."""
+    there = SliceWorld()
+    there.node("n-1")
+    there.claim(**spec)
+    there.settle(3)
+    assert there.state() == ("Pending", reason)
+    assert there.marks("n-1") == FREE
+
+
+def test_a_suspended_tenant_gets_no_nodes_and_a_lease_that_ends_gives_them_back() -> None:
+    """X05: both are in the status."""
+    there = SliceWorld()
+    there.node("n-1")
+    there.world.patch(Tenant.resource, "acme", {"spec": {"suspended": True}})
+    there.claim(expiresAt="2027-01-01T00:00:00Z")
+    there.settle(3)
+    assert there.state()[1] in {"TenantSuspended", "Expired"}
+    assert there.marks("n-1") == FREE
+
+
+def test_a_quota_that_does_not_cover_the_nodes_is_the_reason_and_nothing_is_taken() -> None:
+    """X03: nodes are paid for first."""
+    there = SliceWorld(quota={"cpu": "3"})
+    there.node("n-1", cpu="4")
+    there.claim()
+    there.settle()
+    state, _ = there.state()
+    assert state == "Pending"
+    assert there.marks("n-1") == FREE
+    there.world.patch(Tenant.resource, "acme", {"spec": {"quota": {"hard": {"cpu": "8"}}}})
+    there.enforce_quotas()
+    assert there.state() == ("Bound", "NodesBound")
+    (found,) = there.world.list(Slice.resource)
+    assert found["status"]["charged"]["requests.cpu"] == "4"
+
+
+def test_a_lost_node_is_replaced_and_given_back() -> None:
+    """E12: another node is taken first; an event reports the loss."""
+    there = SliceWorld()
+    there.node("n-1")
+    name = there.claim(replaceAfterSeconds=100)
+    there.settle()
+    there.node("n-2")
+    there.fail("n-1")
+    there.settle(50)
+    assert there.marks("n-1") == bound(name)
+    assert any(each["type"] == "Degraded" for each in there.status()["conditions"])
+    there.settle()
+    assert there.status()["nodes"] == ["n-2"]
+    assert there.marks("n-1") == FREE
+    assert any(reason == "NodesLost" for _, _, reason, _ in there.cluster.said)
+
+
+def test_a_lost_node_stays_if_no_other_can_be_had() -> None:
+    """E12: a slice is degraded rather than smaller."""
+    there = SliceWorld()
+    there.node("n-1")
+    name = there.claim(replaceAfterSeconds=100)
+    there.settle()
+    there.fail("n-1")
+    there.settle()
+    assert there.state() == ("Bound", "NodesBound")
+    assert there.marks("n-1") == bound(name)
+
+
+def test_a_node_that_its_contributor_withdraws_is_given_back_and_its_pods_leave() -> None:
+    """E19: the slice goes on without it, and says that a node is missing."""
+    there = SliceWorld()
+    there.node("n-1")
+    there.node("n-2")
+    name = there.claim(count=2)
+    there.settle()
+    own = there.own_pod("own", "n-2", name)
+    there.withdraw("n-2")
+    there.settle()
+    assert not there.has(Pod.resource, own)
+    assert there.marks("n-1") == bound(name)
+    assert there.marks("n-2") == FREE
+    assert there.status()["nodes"] == ["n-1"]
+
+
+def test_a_node_is_free_only_once_its_agent_has_cleaned_it() -> None:
+    """E20: the request, the answer and the result stand on the node."""
+    there = SliceWorld()
+    there.node("n-1", notes={"tenantry.dev/node-agent": "1"})
+    there.claim()
+    there.settle()
+    there.world.delete(SliceClaim.resource, "acme/web")
+    there.settle(5)
+    request = there.notes("n-1")["tenantry.dev/cleaning"]
+    assert len(there.slices) == 1
+    left = {"request": request, "left": ["image a"]}
+    there.annotate("n-1", "tenantry.dev/cleaned", msgspec.json.encode(left).decode())
+    there.settle()
+    assert there.condition("n-1", "TenantryClean") == "False"
+    assert "tenantry.dev/slice-reserved" in there.marks("n-1")
+    (found,) = there.world.list(Slice.resource)
+    assert "image a" in found["status"]["conditions"][0]["message"]
+    there.annotate("n-1", "tenantry.dev/cleaned", msgspec.json.encode({"request": request}).decode())
+    there.settle()
+    assert there.condition("n-1", "TenantryClean") == "True"
+    assert there.marks("n-1") == FREE
+    assert there.slices == []
+
+
+def test_a_node_whose_agent_does_not_answer_stays_set_aside() -> None:
+    """E20: an administrator who has cleaned it can say so."""
+    there = SliceWorld()
+    there.node("n-1", notes={"tenantry.dev/node-agent": "1"})
+    there.claim()
+    there.settle()
+    there.world.delete(SliceClaim.resource, "acme/web")
+    there.settle()
+    (found,) = there.world.list(Slice.resource)
+    assert "its agent does not answer" in found["status"]["conditions"][0]["message"]
+    there.annotate("n-1", "tenantry.dev/cleaned", "by-hand")
+    there.settle()
+    assert there.marks("n-1") == FREE
+
+
+def test_a_restarted_operator_goes_on_where_the_last_one_was() -> None:
+    """E12: half-marked nodes are completed."""
+    there = SliceWorld()
+    there.node("n-1")
+    name = there.claim()
+    there.settle()
+    there.world.patch(Node.resource, "n-1", {"spec": {"taints": None}})
+    there.world.patch(Node.resource, "n-1", {"metadata": {"labels": {"tenantry.dev/slice": None}}})
+    there.restart()
+    there.settle()
+    assert there.marks("n-1") == bound(name)
+    there.world.delete(SliceClaim.resource, "acme/web")
+    there.restart()
+    there.settle()
+    assert there.marks("n-1") == FREE
+
+
+def test_a_manual_claim_gets_nodes_from_the_slice_of_an_administrator_on() -> None:
+    """E12: and gives them back when the administrator deletes the Slice."""
+    there = SliceWorld()
+    there.node("n-1")
+    name = there.claim(mode="Manual")
+    there.settle(3)
+    claim = there.world.get(SliceClaim.resource, "acme/web")
+    reference = {"namespace": "acme", "name": "web", "uid": claim["metadata"]["uid"]}
+    there.world.put_in(Slice.resource, {"metadata": {"name": name}, "spec": {"claim": reference, "tenant": "acme"}})
+    there.settle()
+    assert there.state() == ("Bound", "NodesBound")
+    there.world.delete(Slice.resource, name)
+    there.settle()
+    assert there.state() == ("Pending", "AwaitingAdministrator")
+    assert there.marks("n-1") == FREE
