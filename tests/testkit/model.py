@@ -27,7 +27,7 @@ from tenantry.api.errors import (
     TenantryError,
     TooManyRequests,
 )
-from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.kubernetes import Namespace, ResourceQuota, RoleBinding
 from tenantry.api.marks import MANAGED_BY, MANAGER
 from tenantry.api.model import KubernetesObject, Resource, object_key
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, namespace_of, tenant_of
@@ -219,6 +219,18 @@ class World:
             owners = {owner["uid"] for owner in value["metadata"].get("ownerReferences") or ()}
             if owners and owners <= self._deleted:
                 self.delete(resource, key)
+
+    def count_quotas(self) -> None:
+        """Bring the status of every ResourceQuota in line with its spec; what nothing uses is 0."""
+        for value in self.list(ResourceQuota.resource):
+            hard: dict[str, str] = value["spec"]["hard"]
+            used: dict[str, str] = value.get("status", {}).get("used", {})
+            status = {"hard": hard, "used": {key: used.get(key, "0") for key in hard}}
+            if status != value.get("status"):
+                meta = value["metadata"]
+                self.replace(
+                    ResourceQuota.resource, f"{meta['namespace']}/{meta['name']}", {"status": status}, is_status=True
+                )
 
     def _drop(self, resource: Resource, key: str) -> None:
         self.revision += 1

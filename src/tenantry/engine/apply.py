@@ -117,6 +117,10 @@ class Applier:
         It stops after the wave in which a step fails.
         """
         done: list[Step] = []
+        if plan.before:
+            first: list[Any] = yield Together([self.direct(write) for write in plan.before])
+            if not all(result is True for result in first):
+                return Outcome(error=_first_error(first))
         for wave in plan.waves:
             results: list[Any] = yield Together([self._step(step) for step in wave])
             done += [step for step, result in zip(wave, results, strict=True) if result is None]

@@ -146,12 +146,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Waves of steps in order; deletions are the last. What is blocked ends the plan at its wave.
 
     Args:
+        before: Writes before the waves, as of a finalizer. If one is ignored or fails, nothing else is written.
         waves: The steps of one wave are carried out together.
         blocked: What stands in the way.
         writes: Writes of objects that others own, together and after the waves, if nothing is blocked.
         edits: Changes of objects that others made, after everything else, if nothing is blocked.
     """
 
+    before: tuple[DirectWrite, ...] = ()
     waves: tuple[tuple[Step, ...], ...] = ()
     blocked: tuple[Blocked, ...] = ()
     writes: tuple[DirectWrite | Amendment, ...] = ()
@@ -160,7 +162,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_empty(self) -> bool:
         """Return whether the world is as desired, as far as it can be known without reading what edits concern."""
-        return not self.waves and not self.blocked and not self.writes
+        return not (self.before or self.waves or self.blocked or self.writes)
 
 
 Lookup = Callable[[Resource, str], Observed | None]

@@ -27,6 +27,8 @@ Check = Callable[[SubnamespaceInputs, Tenant], Blocked | None]
 
 def blocked(inputs: SubnamespaceInputs) -> Blocked | None:
     """Return what stands in the way, None where nothing does."""
+    if inputs.lease_problem:
+        return Blocked(reason=reasons.INVALID_SPEC, message=f"spec.expiresAt: {inputs.lease_problem}")
     where = inputs.subnamespace.metadata.namespace
     if inputs.parent is not None and inputs.parent.deleting:
         return Blocked(

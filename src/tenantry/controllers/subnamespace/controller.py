@@ -10,7 +10,7 @@ import msgspec
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, InputError, TerminalError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import FINALIZER, INHERITED_FROM, TREE_SUFFIX
+from tenantry.api.marks import TREE_SUFFIX
 from tenantry.api.model import Resource
 from tenantry.api.runtime import RuntimeClass
 from tenantry.api.subnamespace import Mode, Subnamespace
@@ -18,22 +18,20 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.controllers import suspension, tenantnamespace, watched
+from tenantry.controllers import watched
 from tenantry.controllers.announcement import announce, warn_of_end
-from tenantry.controllers.conclusion import PASSING
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.inheritance.controller import InheritanceController
 from tenantry.controllers.inheritance.desired import Inherited
 from tenantry.controllers.nodes.addresses import AddressCache
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.runtime import sandbox_of
-from tenantry.controllers.subnamespace import checks, desired, ending, orphans, status, wakes
+from tenantry.controllers.subnamespace import desired, ending, orphans, status, wakes
 from tenantry.controllers.subnamespace.gather import (
     CHILD_KINDS,
     SubnamespaceCaches,
     SubnamespaceInputs,
     gather,
-    made_inside,
 )
 from tenantry.controllers.tenant import clusternetworkpolicy
 from tenantry.engine.apply import Outcome
@@ -42,24 +40,23 @@ from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Blocked, Child, compare
-from tenantry.world.leases import ENDLESS, LeaseState, lease
+from tenantry.engine.plan import Blocked
 
 RECHECK_SECONDS = 2.0
 """When to look again at a child that waits for its share of the quota, should nobody have said a word."""
 
 
 class ReconcileResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one reconcile came to.
+    """The result of one reconcile.
 
     Args:
-        outcome: As conditions say it.
-        inherited: What came down from its parent; None where that was not reached.
-        waits: It waits for others, and has nothing to say yet.
+        inputs: What was known last.
+        outcome: For the conditions.
+        waits: It waits for another controller, and has nothing to report yet.
     """
 
+    inputs: SubnamespaceInputs
     outcome: Outcome
-    inherited: Inherited | None = None
     waits: bool = False
 
 
@@ -124,6 +121,26 @@ class SubnamespaceController:
         Raises:
             ApiError: Something failed; the status says what, and the queue tries again.
         """
+        inputs = self._inputs(cluster, key)
+        if inputs is None:
+            await orphans.sweep(cluster, key, self._cluster_uid)
+            cluster.forget(self.name, key)
+            return None
+        subnamespace = inputs.subnamespace
+        if subnamespace.metadata.deletion_timestamp or ending.is_due(inputs):
+            await self._finish(cluster, inputs)
+            return None
+        result = await self._bring(cluster, inputs)
+        if any(blocked.reason == reasons.NAMESPACE_EXISTS for blocked in result.outcome.blocked):
+            self._wanted[inputs.namespace] = key
+            await orphans.sweep(cluster, key, self._cluster_uid)
+        if result.waits and not (result.outcome.blocked and subnamespace.status.conditions):
+            return RECHECK_SECONDS  # there is nothing to report yet
+        await self._conclude(cluster, result, attempt)
+        return RECHECK_SECONDS if result.waits else inputs.lease.next_seconds
+
+    def _inputs(self, cluster: Cluster, key: str) -> SubnamespaceInputs | None:
+        """Read the caches; None if there is no such Subnamespace."""
         defaults: Cache[TenancyDefaults] = cluster.cache(TenancyDefaults.resource)
         caches = self._caches = SubnamespaceCaches(
             cluster.cache(Tenant.resource),
@@ -135,121 +152,81 @@ class SubnamespaceController:
         )
         subnamespace = caches.subnamespaces.get(key)
         if subnamespace is None:
-            await orphans.sweep(cluster, key, self._cluster_uid)
-            cluster.forget(self.name, key)
             return None
-        uid = subnamespace.metadata.uid
-        inputs = gather(
+        return gather(
             subnamespace,
             caches,
-            self._verdicts.get(uid),
+            self._verdicts.get(subnamespace.metadata.uid),
             cluster_uid=self._cluster_uid,
             now=cluster.clock.now(),
             around=self._addresses.current(cluster),
         )
-        if subnamespace.metadata.deletion_timestamp:
-            await ending.finish(cluster, inputs)
-            return None
-        term, problem = self._term(cluster, inputs)
-        if term.is_expired and ending.may_cascade(inputs):
-            cluster.recorder.say(subnamespace, EventKind.NORMAL, reasons.EXPIRED, f"deleted {key!r}, whose lease ended")
-            await cluster.writer.delete(subnamespace)
-            return None
-        result = (
-            ReconcileResult(outcome=Outcome(blocked=(problem,)))
-            if problem is not None
-            else await self._make(cluster, inputs)
-        )
-        if any(blocked.reason == reasons.NAMESPACE_EXISTS for blocked in result.outcome.blocked):
-            caches.wanted[inputs.namespace] = key
-            await orphans.sweep(cluster, key, self._cluster_uid)
-        if result.waits and not (result.outcome.blocked and subnamespace.status.conditions):
-            return RECHECK_SECONDS  # there is nothing to say yet
-        await self._conclude(cluster, inputs, result, term, attempt)
-        return RECHECK_SECONDS if result.waits else term.next_seconds
 
-    def _term(self, cluster: Cluster, inputs: SubnamespaceInputs) -> tuple[LeaseState, Blocked | None]:
-        try:
-            return lease(inputs.subnamespace.spec.expires_at, cluster.clock.now()), checks.blocked(inputs)
-        except InputError as error:
-            return ENDLESS, Blocked(reason=reasons.INVALID_SPEC, message=f"spec.expiresAt: {error}")
+    async def _finish(self, cluster: Cluster, inputs: SubnamespaceInputs) -> None:
+        """Delete a Subnamespace whose lease ended, or take a deleted one a step nearer to its end.
+
+        Raises:
+            ApiError: A write failed; the queue tries again.
+        """
+        subnamespace = inputs.subnamespace
+        if not subnamespace.metadata.deletion_timestamp:
+            note = f"deleted {subnamespace.key!r}, whose lease ended"
+            cluster.recorder.say(subnamespace, EventKind.NORMAL, reasons.EXPIRED, note)
+        outcome = await cluster.writer.apply(desired.plan(inputs, cluster.writer.equivalent))
+        if outcome.error is not None:
+            raise outcome.error
+        for problem in outcome.blocked:
+            written = status.refused(subnamespace, problem, now=rfc3339(cluster.clock.now()))
+            if written != subnamespace.status:
+                await cluster.writer.status(msgspec.structs.replace(subnamespace, status=written))
 
     # -- making ---------------------------------------------------------------------------------
 
-    async def _hold(self, cluster: Cluster, subnamespace: Subnamespace) -> bool:
-        """Keep a Subnamespace until its namespace is gone; tell whether it is there to be kept.
-
-        What was made for one that was deleted meanwhile would be nobody's, and stay for ever.
-        """
-        if FINALIZER not in subnamespace.metadata.finalizers:
-            finalizers = [*subnamespace.metadata.finalizers, FINALIZER]
-            await cluster.writer.metadata(subnamespace, {"finalizers": finalizers})
-        held = cluster.cache(Subnamespace.resource).get(subnamespace.key)
-        return held is not None and FINALIZER in held.metadata.finalizers
-
-    async def _make(self, cluster: Cluster, inputs: SubnamespaceInputs) -> ReconcileResult:
-        """Write what the child lacks: it and its limits, what it inherits, and last what lets people in."""
-        subnamespace, tenant = inputs.subnamespace, inputs.tenant
-        if tenant is None:
-            return ReconcileResult(outcome=Outcome())
-        verdict = inputs.verdict
-        known = verdict is not None and verdict.generation >= subnamespace.metadata.generation
-        limited = bool(tenant.spec.quota.hard)
-        if (limited and inputs.bound is None and not known) or not await self._hold(cluster, subnamespace):
-            return ReconcileResult(outcome=Outcome(), waits=True)
-        try:
-            children = desired.children(inputs, tenant)
-        except (InputError, TerminalError) as error:
-            return ReconcileResult(outcome=Outcome(error=error))
-        first = [child for child in children if child.wave < tenantnamespace.WAVE_PEOPLE]
-        wanted = {(child.object.resource, child.object.key) for child in children}
-        inside = made_inside(inputs, cluster.observed_caches(kind.resource for kind in CHILD_KINDS))
-        stale = [pair for pair in inside if (pair[0], pair[1].key) not in wanted]
-        outcome = await cluster.writer.apply(
-            compare(first, inputs.lookup, stale=stale, equivalent=cluster.writer.equivalent)
-        )
+    async def _bring(self, cluster: Cluster, inputs: SubnamespaceInputs) -> ReconcileResult:
+        """Write what the child lacks: it and its limits, what it inherits, and last what admits its users."""
+        outcome = await self._apply(cluster, inputs)
         self._tell(cluster, inputs, outcome)
         if outcome.error is not None or outcome.blocked:
-            return ReconcileResult(outcome=outcome)
-        old = inputs.adopted_from
-        if old is not None and old.status.namespace == inputs.namespace and not old.metadata.deletion_timestamp:
-            await cluster.writer.delete(old)
-        if limited and (verdict is None or not verdict.in_force):
-            cluster.wake(TenantResourceQuota, tenant.metadata.name)
-            # Where this process has not looked at the quota yet, what was said before stands.
-            return ReconcileResult(outcome=outcome if verdict is None else _waiting(outcome), waits=True)
-        last = [child for child in children if child.wave >= tenantnamespace.WAVE_PEOPLE]
-        result = await self._let_in(cluster, inputs, last, outcome)
-        done = result.outcome.error is None and not result.outcome.blocked
-        moving = not known or (verdict is not None and verdict.blocked is None and not verdict.settled)
-        # A changed share is on the way: what was said of the last one stands until the new one is in force.
-        return msgspec.structs.replace(result, waits=True) if limited and done and moving else result
+            return ReconcileResult(inputs=inputs, outcome=outcome)
+        if inputs.awaits_verdict:
+            return ReconcileResult(inputs=inputs, outcome=outcome, waits=True)
+        # What was written is in the caches by now.
+        uid, latest = inputs.subnamespace.metadata.uid, self._inputs(cluster, inputs.subnamespace.key)
+        if latest is None or latest.subnamespace.metadata.uid != uid or latest.subnamespace.metadata.deletion_timestamp:
+            return ReconcileResult(inputs=inputs, outcome=outcome, waits=True)
+        if not latest.is_in_force:
+            tenant = latest.subnamespace.metadata.namespace if latest.tenant is None else latest.tenant.metadata.name
+            cluster.wake(TenantResourceQuota, tenant)
+            # If this process has not looked at the quota yet, the last status stands.
+            outcome = outcome if latest.verdict is None else _waiting(outcome)
+            return ReconcileResult(inputs=latest, outcome=outcome, waits=True)
+        if latest.is_early:
+            # What is copied once, and is not in the parent yet, would be missing for good.
+            return ReconcileResult(inputs=latest, outcome=outcome, waits=True)
+        return await self._admit(cluster, latest, outcome)
 
-    async def _let_in(
-        self, cluster: Cluster, inputs: SubnamespaceInputs, last: list[Child], outcome: Outcome
-    ) -> ReconcileResult:
-        """Bring what comes down from the parent, then let people in, or out."""
-        tenant = inputs.tenant
-        if tenant is None:
-            return ReconcileResult(outcome=outcome)
-        if inputs.is_early:
-            # What is copied once, and not there yet, would be missing for good.
-            return ReconcileResult(outcome=outcome, waits=True)
+    async def _admit(self, cluster: Cluster, inputs: SubnamespaceInputs, outcome: Outcome) -> ReconcileResult:
+        """Bring what the child inherits, then admit its users, or keep them out while the tenant is suspended."""
         inherited = await self._inherit(cluster, inputs)
-        blind = inputs.subnamespace.spec.mode is Mode.SUBTENANT
-        if isinstance(inherited.error, PASSING) or (blind and inherited.error is not None):
-            # What it inherits may be what keeps others out: nobody is let in before. What a Subtenant gets of its
-            # parent is there before its people are, for its parent not to put things beside theirs.
-            return ReconcileResult(outcome=msgspec.structs.replace(outcome, error=inherited.error), inherited=inherited)
-        people = await cluster.writer.apply(compare(last, inputs.lookup, equivalent=cluster.writer.equivalent))
-        outcome = msgspec.structs.replace(people, done=(*outcome.done, *people.done))
-        if outcome.error is None and not outcome.blocked:
-            others = [binding for binding in inputs.bindings if INHERITED_FROM not in binding.labels]
-            changes = suspension.edits(others, suspended=tenant.spec.suspended, ours=tenantnamespace.OWNER_BINDING)
-            outcome = msgspec.structs.replace(outcome, error=await cluster.writer.edit(changes) or inherited.error)
-        if tenant.spec.suspended:
+        inputs = msgspec.structs.replace(inputs, inherited=inherited)
+        if desired.lacks(inherited, inputs):
+            return ReconcileResult(inputs=inputs, outcome=msgspec.structs.replace(outcome, error=inherited.error))
+        people = await self._apply(cluster, inputs)
+        error = people.error if people.blocked else people.error or inherited.error
+        outcome = msgspec.structs.replace(people, done=(*outcome.done, *people.done), error=error)
+        tenant, verdict = inputs.tenant, inputs.verdict
+        if tenant is not None and tenant.spec.suspended:
             cluster.wake(Tenant, tenant.metadata.name)
-        return ReconcileResult(outcome=outcome, inherited=inherited)
+        is_moving = not inputs.is_judged or (verdict is not None and verdict.blocked is None and not verdict.settled)
+        is_done = outcome.error is None and not outcome.blocked
+        # A changed share is on the way: the status of the last one stands until the new one is in force.
+        return ReconcileResult(inputs=inputs, outcome=outcome, waits=inputs.is_limited and is_done and is_moving)
+
+    async def _apply(self, cluster: Cluster, inputs: SubnamespaceInputs) -> Outcome:
+        try:
+            return await cluster.writer.apply(desired.plan(inputs, cluster.writer.equivalent))
+        except (InputError, TerminalError) as error:
+            return Outcome(error=error)
 
     async def _inherit(self, cluster: Cluster, inputs: SubnamespaceInputs) -> Inherited:
         namespace: Observed | None = cluster.cache(Namespace.resource).get(inputs.namespace)
@@ -273,30 +250,23 @@ class SubnamespaceController:
 
     # -- saying ---------------------------------------------------------------------------------
 
-    async def _conclude(
-        self, cluster: Cluster, inputs: SubnamespaceInputs, result: ReconcileResult, term: LeaseState, attempt: int
-    ) -> None:
+    async def _conclude(self, cluster: Cluster, result: ReconcileResult, attempt: int) -> None:
+        inputs, outcome = result.inputs, result.outcome
         subnamespace = inputs.subnamespace
         current = cluster.cache(Subnamespace.resource).get(subnamespace.key)
         if current is None or current.metadata.uid != subnamespace.metadata.uid:
             return
         now = rfc3339(cluster.clock.now())
-        written = status.compute(
-            inputs,
-            result.outcome,
-            inherited=result.inherited,
-            lease=term,
-            attempt=attempt,
-            now=now,
-            clashes=self._clashes.inside(inputs.namespace),
-        )
+        clashes = self._clashes.inside(inputs.namespace)
+        written = status.compute(inputs, outcome, attempt=attempt, now=now, clashes=clashes)
         if written != subnamespace.status:
             await cluster.writer.status(msgspec.structs.replace(current, status=written))
-        clashes = result.inherited.blocked if result.inherited is not None else ()
-        announce(cluster.recorder, subnamespace, result.outcome, clashes)
+        announce(
+            cluster.recorder, subnamespace, outcome, inputs.inherited.blocked if inputs.inherited is not None else ()
+        )
         warn_of_end(cluster.recorder, subnamespace, written.conditions)
-        if isinstance(result.outcome.error, ApiError):
-            raise result.outcome.error
+        if isinstance(outcome.error, ApiError):
+            raise outcome.error
 
 
 def _waiting(outcome: Outcome) -> Outcome:

@@ -1,20 +1,97 @@
-"""What a Subnamespace's child is made of: pure. The order of writing is the order of safety, as for a tenant."""
+"""What a Subnamespace's child is made of, and what to write next for it: pure.
+
+The order of writing is the order of safety, as for a tenant, in two stages:
+
+1. The finalizer on the Subnamespace, the namespace, and what limits and isolates it.
+2. The binding of its owners, once the API server enforces the namespace's share of the quota and the namespace has what
+   it inherits: a child without its inherited policies must not have users yet.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from tenantry.api import marks
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
-from tenantry.api.subnamespace import Mode
+from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
-from tenantry.controllers import network, tenancyrules, tenantnamespace
+from tenantry.controllers import network, suspension, tenancyrules, tenantnamespace
+from tenantry.controllers.conclusion import PASSING
+from tenantry.controllers.inheritance.desired import Inherited
+from tenantry.controllers.subnamespace import checks, ending
 from tenantry.controllers.subnamespace.gather import SubnamespaceInputs
 from tenantry.controllers.tenantnamespace import TenantNamespace
+from tenantry.engine import request
 from tenantry.engine.observed import is_ours
-from tenantry.engine.plan import Child
+from tenantry.engine.plan import Child, DirectWrite, Equivalent, Plan, compare, same
 from tenantry.world import quota
+
+
+def plan(inputs: SubnamespaceInputs, equivalent: Equivalent = same) -> Plan:
+    """Return what the subnamespace controller has to write next; an empty plan if that is nothing, or it must wait.
+
+    Raises:
+        InputError: A quantity is wrong in a way that the CRD's schema did not catch.
+    """
+    subnamespace, tenant = inputs.subnamespace, inputs.tenant
+    if subnamespace.metadata.deletion_timestamp:
+        return ending.plan(inputs)
+    if ending.is_due(inputs):
+        return Plan(writes=(_deletion(subnamespace),))
+    problem = checks.blocked(inputs)
+    if problem is not None or tenant is None:
+        return Plan(blocked=(problem,) if problem is not None else ())
+    if inputs.awaits_verdict:
+        return Plan()
+    wanted = children(inputs, tenant)
+    first = [child for child in wanted if child.wave < tenantnamespace.WAVE_PEOPLE]
+    keys = {(child.object.resource, child.object.key) for child in wanted}
+    stale = [(resource, found) for resource, found in inputs.made if (resource, found.key) not in keys]
+    found = compare(first, inputs.lookup, stale=stale, equivalent=equivalent)
+    old = inputs.adopted_from
+    has_moved = old is not None and old.status.namespace == inputs.namespace and not old.metadata.deletion_timestamp
+    found = replace(
+        found,
+        before=(ending.finalizers(subnamespace, [*subnamespace.metadata.finalizers, marks.FINALIZER]),)
+        if marks.FINALIZER not in subnamespace.metadata.finalizers
+        else (),
+        writes=(_deletion(old),) if old is not None and has_moved else (),
+    )
+    if found.blocked or not may_admit(inputs):
+        return found
+    people = compare([child for child in wanted if child not in first], inputs.lookup, equivalent=equivalent)
+    others = [binding for binding in inputs.bindings if marks.INHERITED_FROM not in binding.labels]
+    edits = suspension.edits(others, suspended=tenant.spec.suspended, ours=tenantnamespace.OWNER_BINDING)
+    return replace(found, waves=(*found.waves, *people.waves), blocked=people.blocked, edits=edits)
+
+
+def may_admit(inputs: SubnamespaceInputs) -> bool:
+    """Return whether the child is ready for its users; see the second stage above."""
+    return (
+        inputs.is_in_force
+        and not inputs.is_early
+        and inputs.inherited is not None
+        and not lacks(inputs.inherited, inputs)
+    )
+
+
+def lacks(inherited: Inherited, inputs: SubnamespaceInputs) -> bool:
+    """Return whether the child must wait for what it inherits.
+
+    An error that passes may concern what keeps other tenants out. A Subtenant must have all that it gets from its
+    parent before its users come, so that its parent cannot add objects beside theirs.
+    """
+    is_blind = inputs.subnamespace.spec.mode is Mode.SUBTENANT
+    return isinstance(inherited.error, PASSING) or (is_blind and inherited.error is not None)
+
+
+def _deletion(found: Subnamespace) -> DirectWrite:
+    meta = found.metadata
+    asked = request.delete(found.resource, meta.namespace, meta.name, uid=meta.uid)
+    return DirectWrite(request=asked)
 
 
 def children(inputs: SubnamespaceInputs, tenant: Tenant) -> list[Child]:

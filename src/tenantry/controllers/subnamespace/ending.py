@@ -1,49 +1,52 @@
-"""The end of a Subnamespace: its namespace goes first, and with it what is inside, where that is allowed."""
+"""The end of a Subnamespace: its namespace goes first, and with it what is inside, if that is allowed. Pure."""
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Sequence
 
 from tenantry.api import reasons
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import FINALIZER
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.wording import shortened
-from tenantry.controllers.conclusion import ready, trouble
 from tenantry.controllers.subnamespace.gather import SubnamespaceInputs
-from tenantry.engine.clock import rfc3339
-from tenantry.engine.cluster import Cluster
-from tenantry.engine.conditions import merge
-from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Action, Blocked, Plan, Step
+from tenantry.engine import request
+from tenantry.engine.plan import Action, Blocked, DirectWrite, Plan, Step
 
 
-async def finish(cluster: Cluster, inputs: SubnamespaceInputs) -> None:
-    """Take a deleted Subnamespace a step nearer to its end; the namespace's events bring the next one.
-
-    Raises:
-        ApiError: Something failed; it is tried again.
-    """
+def plan(inputs: SubnamespaceInputs) -> Plan:
+    """Return the next step towards the end of a deleted Subnamespace; the events of its namespace bring the others."""
     subnamespace, bound = inputs.subnamespace, inputs.bound
     if FINALIZER not in subnamespace.metadata.finalizers:
-        return
+        return Plan()
     if bound is None:
         rest = [name for name in subnamespace.metadata.finalizers if name != FINALIZER]
-        await cluster.writer.metadata(subnamespace, {"finalizers": rest})
-    elif bound.deleting:
-        return
-    elif may_cascade(inputs):
-        outcome = await cluster.writer.apply(Plan(waves=((_deletion(bound),),)))
-        if outcome.error is not None:
-            raise outcome.error
-    else:
-        await _refuse(cluster, inputs)
+        return Plan(writes=(finalizers(subnamespace, rest),))
+    if bound.deleting:
+        return Plan()
+    if not may_cascade(inputs):
+        return Plan(blocked=(Blocked(reason=reasons.CHILDREN_EXIST, message=inside(subnamespace, inputs.children)),))
+    deletion = Step(action=Action.DELETE, resource=Namespace.resource, namespace="", name=bound.name, observed=bound)
+    return Plan(waves=((deletion,),))
+
+
+def is_due(inputs: SubnamespaceInputs) -> bool:
+    """Return whether the lease has ended and the Subnamespace is to be deleted."""
+    return inputs.lease.is_expired and may_cascade(inputs)
+
+
+def finalizers(subnamespace: Subnamespace, names: Sequence[str]) -> DirectWrite:
+    """Return the write that sets a Subnamespace's finalizers, at the resourceVersion that it was read at."""
+    meta = subnamespace.metadata
+    body = {"metadata": {"finalizers": list(names), "resourceVersion": meta.resource_version}}
+    return DirectWrite(request=request.patch(subnamespace.resource, meta.namespace, meta.name, body), quiet=True)
 
 
 def may_cascade(inputs: SubnamespaceInputs) -> bool:
-    """Tell whether the namespace may go with what is in it.
+    """Return whether the namespace may be deleted with what is in it.
 
-    It may where the parent itself is going: to refuse then would only stop Kubernetes' namespace controller half-way.
+    It may if the parent itself is being deleted: to refuse then would only stop Kubernetes' namespace controller
+    half-way.
     """
     return (
         not inputs.children
@@ -51,24 +54,6 @@ def may_cascade(inputs: SubnamespaceInputs) -> bool:
         or inputs.parent is None
         or inputs.parent.deleting
     )
-
-
-def _deletion(found: Observed) -> Step:
-    return Step(action=Action.DELETE, resource=Namespace.resource, namespace="", name=found.name, observed=found)
-
-
-async def _refuse(cluster: Cluster, inputs: SubnamespaceInputs) -> None:
-    subnamespace = inputs.subnamespace
-    problem = Blocked(reason=reasons.CHILDREN_EXIST, message=inside(subnamespace, inputs.children))
-    conditions = merge(
-        subnamespace.status.conditions,
-        [ready(problem, ""), *trouble(problem)],
-        generation=subnamespace.metadata.generation,
-        now=rfc3339(cluster.clock.now()),
-    )
-    if conditions != subnamespace.status.conditions:
-        status = msgspec.structs.replace(subnamespace.status, conditions=conditions)
-        await cluster.writer.status(msgspec.structs.replace(subnamespace, status=status))
 
 
 def inside(subnamespace: Subnamespace, children: list[Subnamespace]) -> str:

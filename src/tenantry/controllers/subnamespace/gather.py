@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, RoleBinding
 from tenantry.api.marks import (
     INHERITED_FROM,
@@ -28,13 +29,14 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import RulesMap, TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import tenantnamespace
+from tenantry.controllers.inheritance.desired import Inherited
 from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.quota.verdicts import ShareVerdict
 from tenantry.controllers.watched import BY_ADOPTION, BY_BINDING, BY_NAMESPACE, BY_TENANT, tenant_of
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Lookup
-from tenantry.world.leases import with_lease
+from tenantry.world.leases import ENDLESS, LeaseState, lease, with_lease
 from tenantry.world.naming import child_name
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
@@ -96,6 +98,10 @@ class SubnamespaceInputs(msgspec.Struct, frozen=True, kw_only=True):
         above: The Subnamespaces from the top of the tree down to this one.
         defaults: The rules of all tenants.
         sandbox: What the cluster has.
+        made: What Tenantry created in the child.
+        lease: The state of its lease.
+        lease_problem: Why `spec.expiresAt` has no meaning; "" if it has.
+        inherited: What the child inherits, as it was brought; None until it is. People are admitted after it.
     """
 
     subnamespace: Subnamespace
@@ -120,6 +126,30 @@ class SubnamespaceInputs(msgspec.Struct, frozen=True, kw_only=True):
     above: tuple[Subnamespace, ...] = ()
     defaults: Rules = Rules()
     sandbox: Sandbox = NO_SANDBOX
+    made: tuple[tuple[Resource, Observed], ...] = ()
+    lease: LeaseState = ENDLESS
+    lease_problem: str = ""
+    inherited: Inherited | None = None
+
+    @property
+    def is_limited(self) -> bool:
+        """Return whether the tenant has a quota, so that the child needs a share of it."""
+        return self.tenant is not None and bool(self.tenant.spec.quota.hard)
+
+    @property
+    def is_judged(self) -> bool:
+        """Return whether the quota controller has decided about the spec as it is."""
+        return self.verdict is not None and self.verdict.generation >= self.subnamespace.metadata.generation
+
+    @property
+    def awaits_verdict(self) -> bool:
+        """Return whether the child must not be created yet, because it may get no share of the quota."""
+        return self.is_limited and self.bound is None and not self.is_judged
+
+    @property
+    def is_in_force(self) -> bool:
+        """Return whether the API server enforces the child's share of the quota."""
+        return not self.is_limited or (self.verdict is not None and self.verdict.in_force)
 
     @property
     def is_early(self) -> bool:
@@ -169,7 +199,12 @@ def gather(
         return caches.observed[resource].get(key)
 
     old = spec.adopt.parent
-    return SubnamespaceInputs(
+    term, lease_problem = ENDLESS, ""
+    try:
+        term = lease(spec.expires_at, now)
+    except InputError as error:
+        lease_problem = str(error)
+    inputs = SubnamespaceInputs(
         subnamespace=subnamespace,
         cluster_uid=cluster_uid,
         tenant=tenant,
@@ -192,7 +227,10 @@ def gather(
         above=_above(subnamespace, caches),
         defaults=rules_of_all(caches.defaults),
         sandbox=caches.sandbox,
+        lease=term,
+        lease_problem=lease_problem,
     )
+    return msgspec.structs.replace(inputs, made=tuple(made_inside(inputs, caches.observed)))
 
 
 def made_inside(
@@ -210,6 +248,7 @@ def made_inside(
         (kind.resource, found)
         for kind in CHILD_KINDS
         if kind.resource.namespaced
+        if kind.resource in observed
         for found in observed[kind.resource].by_index(BY_NAMESPACE, inputs.namespace)
         if tenantnamespace.has_our_name(found) and tenant_of(found) and INHERITED_FROM not in found.labels
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.subnamespace import Inheritance, Mode, Subnamespace, SubnamespaceQuota, SubnamespaceStatus
@@ -14,8 +15,8 @@ from tenantry.controllers.runtime import sandboxed
 from tenantry.controllers.subnamespace.gather import SubnamespaceInputs
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find, is_true, merge
+from tenantry.engine.plan import Blocked
 from tenantry.world.hosts import HostClash
-from tenantry.world.leases import LeaseState
 
 FIRST = 3
 """How many children are named."""
@@ -25,8 +26,6 @@ def compute(
     inputs: SubnamespaceInputs,
     outcome: Outcome,
     *,
-    inherited: Inherited | None,
-    lease: LeaseState,
     attempt: int,
     now: str,
     clashes: tuple[HostClash, ...] | None = (),
@@ -36,14 +35,12 @@ def compute(
     Args:
         inputs: What was known.
         outcome: What came of it.
-        inherited: What came down from the parent; None where that was not reached.
-        lease: How its lease stands.
         attempt: How many tries failed before this one.
         now: RFC 3339.
         clashes: Which hosts in the child are others'; None where nobody has looked yet.
     """
     subnamespace = inputs.subnamespace
-    before = subnamespace.status
+    before, inherited = subnamespace.status, inputs.inherited
     problem = problem_of(outcome)
     if problem is not None and problem.passing and not outcome.blocked and attempt < PATIENCE and before.conditions:
         return before  # what was said before still stands; the next try is under way
@@ -61,7 +58,7 @@ def compute(
         *taken.condition(clashes, before.conditions, is_blind=blind),
         *expiring(
             subnamespace.spec.expires_at,
-            lease,
+            inputs.lease,
             then="is deleted",
             ended="; it is not deleted while Subnamespaces are inside" if inputs.children else "",
         ),
@@ -78,6 +75,17 @@ def compute(
         copied=inherited.copied if inherited is not None else before.copied,
         conditions=merge(before.conditions, conditions, generation=generation, now=now),
     )
+
+
+def refused(subnamespace: Subnamespace, problem: Blocked, *, now: str) -> SubnamespaceStatus:
+    """Return the status of a deleted Subnamespace whose namespace must not be deleted yet."""
+    conditions = merge(
+        subnamespace.status.conditions,
+        [ready(problem, ""), *trouble(problem)],
+        generation=subnamespace.metadata.generation,
+        now=now,
+    )
+    return replace(subnamespace.status, conditions=conditions)
 
 
 def _before(inputs: SubnamespaceInputs) -> SubnamespaceQuota:
