@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tenantry.api import marks, reasons
@@ -45,7 +46,7 @@ def _settle(world: World, seconds: float = 30) -> WorldCluster:
 
 
 def _sub(world: World, name: str = "team", namespace: str = "acme", **fields: Any) -> str:  # noqa: ANN401 - of its spec
-    spec = SubnamespaceSpec(**{"mode": Mode.WORKSPACE, "inheritance": PEOPLE, **fields})
+    spec = msgspec.structs.replace(SubnamespaceSpec(mode=Mode.WORKSPACE, inheritance=PEOPLE), **fields)
     meta = ObjectMeta(name=name, namespace=namespace, creation_timestamp="2026-01-01T00:00:00Z")
     world.create(Subnamespace(metadata=meta, spec=spec))
     return child_name("acme-uid", namespace, name)
@@ -57,7 +58,8 @@ def _get(world: World, name: str = "team", namespace: str = "acme") -> Json:
 
 def _condition(world: World, type_: str, name: str = "team", namespace: str = "acme") -> Json:
     conditions: list[Json] = _get(world, name, namespace)["status"]["conditions"]
-    return next((each for each in conditions if each["type"] == type_), {})
+    none: Json = {}
+    return next((each for each in conditions if each["type"] == type_), none)
 
 
 def _subjects(world: World, namespace: str) -> list[str]:

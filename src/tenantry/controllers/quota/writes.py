@@ -12,12 +12,13 @@ from typing import Any, cast
 
 import msgspec
 
-from tenantry.api.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
-from tenantry.api.kubernetes import Namespace, ResourceQuota, ResourceQuotaSpec
-from tenantry.api.marks import MANAGED_BY, MANAGER, QUOTA_BATCH, TENANT
-from tenantry.api.model import ObjectMeta, OwnerReference, Resource, object_key
+from tenantry.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
+from tenantry.api.kubernetes import Namespace, ResourceQuota
+from tenantry.api.marks import MANAGED_BY, MANAGER, TENANT
+from tenantry.api.model import Resource, object_key
 from tenantry.api.tenant import Tenant
-from tenantry.api.tenantresourcequota import Batch, BatchTarget, TenantResourceQuota, TenantResourceQuotaSpec
+from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.controllers.quota import desired
 from tenantry.controllers.quota.index import Index, QuotaCaches, share_quota
 from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.engine import request
@@ -25,7 +26,7 @@ from tenantry.engine.cache import Cache, Change
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed, ObservedQuota, observe
 from tenantry.engine.request import Request
-from tenantry.world.shares.amounts import ShareQuota, mark, spelled
+from tenantry.world.shares.amounts import ShareQuota
 from tenantry.world.shares.batches import (
     BatchStep,
     CreateQuota,
@@ -71,12 +72,20 @@ class ResourceQuotaWriter:
             ApiError: One failed for a reason that reading does not clear up.
         """
         await self._verify([step for step in steps if isinstance(step, UpdateQuota) and step.grows])
-        results = await asyncio.gather(*(self._carry_out_one(step) for step in steps), return_exceptions=True)
-        failed = sum(result is False for result in results)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._result(step)) for step in steps]
+        results = [task.result() for task in tasks]
         for result in results:
-            if isinstance(result, BaseException):
+            if isinstance(result, ApiError):
                 raise result
-        return failed
+        return sum(result is False for result in results)
+
+    async def _result(self, step: BatchStep) -> bool | ApiError:
+        """Return whether a step succeeded, or its error: the other steps go on."""
+        try:
+            return await self._carry_out_one(step)
+        except ApiError as error:
+            return error
 
     async def _carry_out_one(self, step: BatchStep) -> bool:
         async with self._limit:
@@ -87,7 +96,7 @@ class ResourceQuotaWriter:
                     case UpdateQuota():
                         return await self._update_quota(step)
                     case EnforceQuota():
-                        await self._enforce_quota(step)
+                        await self._write(step.namespace, desired.enforcement(step))
                     case UpdateTenantQuota():
                         await self._write_tenant_quota(step)
                     case RereadTenantQuota() | RelistTree():
@@ -101,63 +110,34 @@ class ResourceQuotaWriter:
 
     # -- ResourceQuotas ---------------------------------------------------------------------------
 
-    def _labels(self) -> dict[str, str]:
-        return {MANAGED_BY: MANAGER, TENANT: self._tenant.metadata.name}
-
     async def _create_quota(self, step: CreateQuota) -> bool:
-        value = ResourceQuota(
-            metadata=ObjectMeta(
-                name=QUOTA,
-                namespace=step.namespace,
-                labels=self._labels(),
-                annotations={QUOTA_BATCH: mark(step.number, final=False)},
-            ),
-            spec=ResourceQuotaSpec(hard=spelled(step.hard)),
-        )
         try:
-            await self._write(step.namespace, request.create(value))
+            await self._write(step.namespace, desired.creation(self._tenant, step))
         except AlreadyExists:
             # Ours without our labels, which no cache shows; or made by somebody else meanwhile.
             found = observe(
                 ResourceQuota.resource, await self._cluster.live.read(ResourceQuota.resource, step.namespace, QUOTA)
             )
-            patch: dict[str, Any] = {"metadata": {"labels": self._labels(), "resourceVersion": str(found.version)}}
-            await self._write(step.namespace, self._patch(step.namespace, patch))
+            patch: dict[str, Any] = {
+                "metadata": {"labels": desired.labels(self._tenant), "resourceVersion": str(found.version)}
+            }
+            asked = request.patch(ResourceQuota.resource, step.namespace, QUOTA, patch)
+            await self._write(step.namespace, asked)
         return True
 
     async def _update_quota(self, step: UpdateQuota) -> bool:
         if step.grows and not await self._is_in(step.quota.uid, step.namespace, step.uid):
             return False
-        gone = {key: None for key in step.quota.hard if key not in step.hard}
-        patch: dict[str, Any] = {
-            "metadata": {
-                "resourceVersion": str(step.quota.version),
-                "labels": self._labels(),
-                "annotations": {QUOTA_BATCH: mark(step.number, final=step.final)},
-            },
-            "spec": {"hard": {**spelled(step.hard), **gone}},
-        }
         try:
-            quota = await self._write(step.namespace, self._patch(step.namespace, patch))
+            quota = await self._write(step.namespace, desired.update(self._tenant, step))
         except Invalid:
             # It has scopes, which never change: made anew, it counts everything.
             await self._cluster.writer.remove(ResourceQuota.resource, step.namespace, QUOTA, uid=step.quota.uid)
             await self._look_again(step)
             return False
         if not quota.is_enforced:
-            await self._enforce_quota(EnforceQuota(step.namespace, quota))
+            await self._write(step.namespace, desired.enforcement(EnforceQuota(step.namespace, quota)))
         return True
-
-    async def _enforce_quota(self, step: EnforceQuota) -> None:
-        """Say in the status what the spec says: Kubernetes' quota controller would, at its own pace."""
-        quota = step.quota
-        gone = {key: None for key in quota.in_force.keys() | quota.used.keys() if key not in quota.hard}
-        status = {
-            "hard": {**spelled(quota.hard), **{key: None for key in quota.in_force if key not in quota.hard}},
-            "used": {key: None for key in gone if key in quota.used},
-        }
-        patch = {"metadata": {"resourceVersion": str(quota.version)}, "status": status}
-        await self._write(step.namespace, self._patch(step.namespace, patch, subresource="status"))
 
     async def _verify(self, updates: Sequence[UpdateQuota]) -> None:
         """See in one request which ResourceQuotas are in the namespaces that are meant; each alone costs one more."""
@@ -182,10 +162,6 @@ class ResourceQuotaWriter:
             self._index.verified[quota_uid] = uid
         return True
 
-    @staticmethod
-    def _patch(namespace: str, patch: dict[str, Any], *, subresource: str = "") -> Request:
-        return request.patch(ResourceQuota.resource, namespace, QUOTA, patch, subresource=subresource)
-
     async def _write(self, namespace: str, asked: Request) -> ShareQuota:
         """Send a write, and note in the tree what the server stored."""
         found = cast("ObservedQuota", await self._cluster.writer.own(asked, quiet=True))
@@ -198,13 +174,13 @@ class ResourceQuotaWriter:
     async def create_tenant_quota(self) -> None:
         """Make the tenant's TenantResourceQuota; one that is there already is read."""
         try:
-            await self._cluster.writer.create(new_tenant_quota(self._tenant), quiet=True)
+            await self._cluster.writer.create(desired.new_tenant_quota(self._tenant), quiet=True)
         except AlreadyExists:
             await self._read_tenant_quota()
 
     async def adopt_tenant_quota(self, tenant_quota: TenantResourceQuota) -> None:
         """Have a TenantResourceQuota that somebody else made go with the tenant."""
-        metadata = msgspec.to_builtins(new_tenant_quota(self._tenant))["metadata"]
+        metadata = msgspec.to_builtins(desired.new_tenant_quota(self._tenant))["metadata"]
         with suppress(Conflict):
             await self._cluster.writer.metadata(
                 tenant_quota, {key: metadata[key] for key in ("labels", "ownerReferences")}
@@ -214,13 +190,7 @@ class ResourceQuotaWriter:
         tenant_quota = self._caches.tenant_quotas.get(self._tenant.metadata.name)
         if tenant_quota is None or tenant_quota.version != step.tenant_quota.version:
             raise Conflict("the TenantResourceQuota has changed", status=409)
-        targets = tuple(BatchTarget(namespace=a.namespace, uid=a.uid, hard=spelled(a.hard)) for a in step.targets)
-        status = msgspec.structs.replace(
-            tenant_quota.status,
-            hard=spelled(step.hard or {}),
-            batch=Batch(number=step.number, counted=step.hard is not None, targets=targets),
-        )
-        await self._cluster.writer.status(msgspec.structs.replace(tenant_quota, status=status))
+        await self._cluster.writer.status(desired.written_ahead(tenant_quota, step))
         written = self._caches.tenant_quotas.get(self._tenant.metadata.name)
         if written is not None and written.version > tenant_quota.version:
             self._index.planner.wrote(step)
@@ -277,19 +247,3 @@ class ResourceQuotaWriter:
         change = cache.put(found)
         if change is not None:
             self._cluster.news(resource, change)
-
-
-def new_tenant_quota(tenant: Tenant) -> TenantResourceQuota:
-    """Return a tenant's TenantResourceQuota as it is made: it goes with the tenant."""
-    meta = tenant.metadata
-    owner = OwnerReference(
-        api_version=tenant.resource.api_version,
-        kind=tenant.resource.kind,
-        name=meta.name,
-        uid=meta.uid,
-        controller=True,
-    )
-    labels = {MANAGED_BY: MANAGER, TENANT: meta.name}
-    return TenantResourceQuota(
-        metadata=ObjectMeta(name=meta.name, labels=labels, owner_references=(owner,)), spec=TenantResourceQuotaSpec()
-    )

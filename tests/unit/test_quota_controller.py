@@ -1,0 +1,190 @@
+"""What becomes of a tenant's quota: the controllers of the operator in a world without I/O."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+from tenantry.api import marks, reasons
+from tenantry.api.kubernetes import Namespace, ResourceQuota
+from tenantry.api.model import ObjectMeta
+from tenantry.api.quota import Quota
+from tenantry.api.subnamespace import Inheritance, InheritanceMode, Mode, Subnamespace, SubnamespaceSpec
+from tenantry.api.tenant import Tenant
+from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.controllers.operator import controllers
+from tenantry.controllers.quota.desired import QuotaInputs, plan
+from tenantry.engine.observed import observe
+from tenantry.engine.plan import DirectWrite
+from tenantry.engine.request import Verb
+from tenantry.world.naming import child_name
+from testkit.model import Json, World
+from testkit.runs import FAULTS
+from testkit.worldclient import Crash
+from testkit.worldcluster import WorldCluster
+from testkit.worlds import CLUSTER_UID, tenant
+
+QUOTA = "tenantry-quota"
+CORE = f"acme/{QUOTA}"
+
+
+def _world(cpu: int = 8) -> World:
+    world = World()
+    world.create(tenant("acme", quota={"requests.cpu": cpu}))
+    _settle(world)
+    return world
+
+
+def _settle(world: World) -> WorldCluster:
+    cluster = WorldCluster(world, controllers(CLUSTER_UID))
+    for _ in range(4):
+        cluster.settle(30)
+        world.count_quotas()
+        world.finish_deletions()
+    cluster.settle(30)
+    return cluster
+
+
+def _sub(world: World, name: str, namespace: str, cpu: int) -> str:
+    spec = SubnamespaceSpec(
+        mode=Mode.WORKSPACE,
+        quota=Quota(hard={"requests.cpu": cpu}),
+        inheritance=Inheritance(role_bindings=InheritanceMode.SYNC),
+    )
+    meta = ObjectMeta(name=name, namespace=namespace, creation_timestamp="2026-01-01T00:00:00Z")
+    world.create(Subnamespace(metadata=meta, spec=spec))
+    return child_name("acme-uid", namespace, name)
+
+
+def _shares(world: World) -> dict[str, int]:
+    """Return the share of each namespace, in CPUs."""
+    return {
+        value["metadata"]["namespace"]: int(value["spec"]["hard"]["requests.cpu"])
+        for value in world.list(ResourceQuota.resource)
+    }
+
+
+def _status(world: World) -> Json:
+    return world.get(TenantResourceQuota.resource, "acme")["status"]
+
+
+def test_a_tenant_of_one_namespace_has_its_whole_quota_in_one_object() -> None:
+    world = _world()
+    assert _shares(world) == {"acme": 8}
+    assert (TenantResourceQuota.resource, "acme") not in world.objects
+    world.patch(Tenant.resource, "acme", {"spec": {"quota": {"hard": {"requests.cpu": 3}}}})
+    _settle(world)
+    assert _shares(world) == {"acme": 3}
+
+
+def test_a_quota_that_was_changed_by_hand_is_put_back_and_an_event_says_so() -> None:
+    world = _world()
+    world.patch(ResourceQuota.resource, CORE, {"spec": {"hard": {"requests.cpu": "99", "pods": "1"}}})
+    cluster = _settle(world)
+    assert world.get(ResourceQuota.resource, CORE)["spec"]["hard"] == {"requests.cpu": "8"}
+    assert any(reason == reasons.CORRECTED and "spec of ResourceQuota" in note for _, _, reason, note in cluster.said)
+
+
+def test_a_quota_that_is_no_longer_asked_for_is_deleted() -> None:
+    world = _world()
+    world.patch(Tenant.resource, "acme", {"spec": {"quota": {"hard": {"requests.cpu": None}}}})
+    _settle(world)
+    assert (ResourceQuota.resource, CORE) not in world.objects
+
+
+def test_children_get_their_share_and_give_it_back() -> None:
+    world = _world()
+    child = _sub(world, "team", "acme", 3)
+    _settle(world)
+    assert _shares(world) == {"acme": 5, child: 3}
+    assert _status(world)["hard"] == {"requests.cpu": "8"}
+    assert {row["namespace"] for row in _status(world)["tree"]} == {"acme", child}
+    world.patch(Subnamespace.resource, "acme/team", {"spec": {"quota": {"hard": {"requests.cpu": 6}}}})
+    _settle(world)
+    assert _shares(world) == {"acme": 2, child: 6}
+    world.delete(Subnamespace.resource, "acme/team")
+    _settle(world)
+    assert _shares(world) == {"acme": 8}
+
+
+def test_a_share_that_was_changed_by_hand_is_put_back() -> None:
+    world = _world()
+    child = _sub(world, "team", "acme", 3)
+    _settle(world)
+    world.patch(ResourceQuota.resource, f"{child}/{QUOTA}", {"spec": {"hard": {"requests.cpu": "50"}}})
+    world.delete(ResourceQuota.resource, CORE)
+    _settle(world)
+    assert _shares(world) == {"acme": 5, child: 3}
+
+
+def test_a_lost_status_and_a_foreign_register_are_made_good() -> None:
+    world = _world()
+    child = _sub(world, "team", "acme", 3)
+    _settle(world)
+    found = world.get(TenantResourceQuota.resource, "acme")
+    world.delete(TenantResourceQuota.resource, "acme")
+    world.put_in(TenantResourceQuota.resource, {"metadata": {"name": "acme"}, "spec": {}})
+    _settle(world)
+    again = world.get(TenantResourceQuota.resource, "acme")
+    assert again["metadata"]["ownerReferences"] == found["metadata"]["ownerReferences"]
+    assert again["status"]["hard"] == {"requests.cpu": "8"}
+    assert _shares(world) == {"acme": 5, child: 3}
+
+
+def test_an_adjustment_is_divided_too_and_one_that_makes_no_sense_is_told() -> None:
+    world = _world()
+    _sub(world, "team", "acme", 3)
+    _settle(world)
+    adjustments = [
+        {"name": "more", "resources": {"requests.cpu": 4}},
+        {"name": "odd", "resources": {"requests.memory": 4}},
+    ]
+    world.patch(TenantResourceQuota.resource, "acme", {"spec": {"adjustments": adjustments}})
+    _settle(world)
+    assert _shares(world)["acme"] == 9
+    ready = next(each for each in _status(world)["conditions"] if each["type"] == "Ready")
+    assert (ready["reason"], "'odd' is left out" in ready["message"]) == (reasons.INVALID_SPEC, True)
+
+
+def test_the_plan_of_a_tenant_without_children_is_one_write_and_then_none() -> None:
+    world = _world()
+    owner = tenant("acme", quota={"requests.cpu": 5})
+    value = world.get(ResourceQuota.resource, CORE)
+
+    def seen(value: Json) -> QuotaInputs:
+        return QuotaInputs(tenant=owner, quota=observe(ResourceQuota.resource, msgspec.json.encode(value)))
+
+    (write,) = plan(seen(value)).writes
+    assert isinstance(write, DirectWrite)
+    assert write.request.verb is Verb.PATCH
+    world.answer(write.request)
+    assert plan(seen(world.get(ResourceQuota.resource, CORE))).is_empty
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_faults_and_crashes_at_any_request_end_in_the_same_shares(seed: int) -> None:
+    """C04: at every moment the shares sum up to no more than the quota, and in the end each is what it should be."""
+    chance = random.Random(seed)
+    world = _world()
+    child = _sub(world, "team", "acme", 4)
+    _settle(world)
+    _sub(world, "inner", child, 1)
+    world.patch(Subnamespace.resource, "acme/team", {"spec": {"quota": {"hard": {"requests.cpu": 6}}}})
+
+    def fault() -> str:
+        assert sum(_shares(world).values()) <= 8
+        return chance.choice(FAULTS)
+
+    for _ in range(6):
+        try:
+            WorldCluster(world, controllers(CLUSTER_UID), faults=fault).settle(20)
+        except Crash:
+            continue
+        finally:
+            world.count_quotas()
+    _settle(world)
+    inner = child_name("acme-uid", child, "inner")
+    assert _shares(world) == {"acme": 2, child: 5, inner: 1}
+    assert world.get(Namespace.resource, inner)["metadata"]["labels"][marks.PARENT] == child
