@@ -27,11 +27,11 @@ from tenantry.netpol.objects import (
     Block,
     NamedPort,
     NamespaceLabels,
+    NetworkPolicyRule,
     NetworkState,
     Peer,
     PodEndpoint,
     Policy,
-    PolicyRule,
     Port,
     Selector,
 )
@@ -99,7 +99,7 @@ def world(pods: int, policies: int, real: tuple[Endpoint, ...]) -> NetworkState:
 def _policy(number: int) -> Policy:
     space = number % SPACES
     if number < SPACES:
-        own = (PolicyRule(peers=(Peer(namespace_selector=Selector(match_labels={"zone": f"z{space}"})),)),)
+        own = (NetworkPolicyRule(peers=(Peer(namespace_selector=Selector(match_labels={"zone": f"z{space}"})),)),)
         return Policy(namespace=f"ns{space}", name="isolation", ingress=own, egress=own)
     peers = (
         Peer(pod_selector=Selector(match_labels={"app": "c"})),
@@ -108,7 +108,7 @@ def _policy(number: int) -> Policy:
     ports = (Port(port="http"), Port(port=8000, end_port=8100))
     pods = Selector(match_labels={"app": "b"})
     return Policy(
-        namespace=f"ns{space}", name=f"own{number}", pods=pods, ingress=(PolicyRule(peers=peers, ports=ports),)
+        namespace=f"ns{space}", name=f"own{number}", pods=pods, ingress=(NetworkPolicyRule(peers=peers, ports=ports),)
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tenantry.netpol.compile import GuardedNode, closed, compile_rules
-from tenantry.netpol.objects import NetworkState, PodEndpoint, Policy, PolicyRule
+from tenantry.netpol.objects import NetworkPolicyRule, NetworkState, PodEndpoint, Policy
 from tenantry.netpol.ruleset import render
 from testkit.connections import ConnectionAttempt
 from testkit.podnet import Endpoint, Fabric, mismatches, missing
@@ -34,7 +34,8 @@ def world(*nodes: tuple[Endpoint, ...]) -> NetworkState:
         for each, endpoint in enumerate(endpoints)
     ]
     return NetworkState(
-        pods=tuple(pods), policies=(Policy(namespace="a", name="all", ingress=(PolicyRule(),), egress=(PolicyRule(),)),)
+        pods=tuple(pods),
+        policies=(Policy(namespace="a", name="all", ingress=(NetworkPolicyRule(),), egress=(NetworkPolicyRule(),)),),
     )
 
 

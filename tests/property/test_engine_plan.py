@@ -15,7 +15,7 @@ from tenantry.api.model import KubernetesObject, ObjectMeta
 from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.controllers.tenant import desired
 from tenantry.engine.observed import is_ours, observe
-from tenantry.engine.plan import Action, Child, Step, compare, merge_patch, update_patch
+from tenantry.engine.plan import Child, Step, StepAction, compare, merge_patch, update_patch
 from testkit.rfc7396 import merged
 from testkit.worlds import CLUSTER_UID, tenant
 
@@ -99,7 +99,7 @@ def test_a_plan_on_its_own_result_is_empty_and_on_part_of_it_makes_the_rest(
     }
     made = compare(children, lambda resource, key: there.get((resource, key)))
     steps = [step for wave in made.waves for step in wave]
-    assert {step.action for step in steps} <= {Action.CREATE}
+    assert {step.action for step in steps} <= {StepAction.CREATE}
     assert {(step.resource, step.key) for step in steps} == {
         (child.object.resource, child.object.key) for index, child in enumerate(children) if index in missing
     }
@@ -119,7 +119,7 @@ def test_waves_come_in_order_and_deletions_last(stale: int, waves: list[int]) ->
     made = compare(children, lambda _resource, _key: None, stale=old)
     flat: list[Step] = [step for wave in made.waves for step in wave]
     assert [step.child.wave for step in flat if step.child] == sorted(waves)
-    assert [step.action for step in flat] == [Action.CREATE] * len(waves) + [Action.DELETE] * stale
+    assert [step.action for step in flat] == [StepAction.CREATE] * len(waves) + [StepAction.DELETE] * stale
     for wave in made.waves:
         assert len({step.child.wave if step.child else "last" for step in wave}) == 1
 

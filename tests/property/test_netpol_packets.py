@@ -16,11 +16,11 @@ from tenantry.netpol.objects import (
     LabelExpression,
     NamedPort,
     NamespaceLabels,
+    NetworkPolicyRule,
     NetworkState,
     Peer,
     PodEndpoint,
     Policy,
-    PolicyRule,
     Port,
     Protocol,
     Selector,
@@ -115,12 +115,12 @@ class Draw:
             return Port(protocol=protocol, port=80, end_port=self.chance.choice((80, 81, 89, 90)))
         return Port(protocol=protocol, port=self.chance.choice(PORTS))
 
-    def rules(self) -> tuple[PolicyRule, ...] | None:
+    def rules(self) -> tuple[NetworkPolicyRule, ...] | None:
         if self.chance.random() < 0.35:
             return None
         count = self.chance.choice((0, 1, 1, 2))
         return tuple(
-            PolicyRule(
+            NetworkPolicyRule(
                 peers=tuple(self.peer() for _ in range(self.chance.choice((0, 1, 2)))),
                 ports=tuple(self.port() for _ in range(self.chance.choice((0, 0, 1, 2)))),
             )
@@ -267,7 +267,7 @@ async def test_sctp_is_decided_by_its_ports(cluster: Cluster) -> None:
         for number, pod in enumerate((source, target))
     )
     open_ = Port(protocol="SCTP", port=9998, end_port=9999)
-    policy = Policy(namespace="a", name="sctp", ingress=(PolicyRule(ports=(open_, Port(port=9997))),))
+    policy = Policy(namespace="a", name="sctp", ingress=(NetworkPolicyRule(ports=(open_, Port(port=9997))),))
     cluster.enforce(NetworkState(pods=pods, policies=(policy,)))
 
     def raw() -> socket.socket:

@@ -12,11 +12,11 @@ import msgspec
 
 from tenantry.netpol.objects import (
     Direction,
+    NetworkPolicyRule,
     NetworkState,
     Peer,
     PodEndpoint,
     Policy,
-    PolicyRule,
     Port,
     Protocol,
     Selector,
@@ -68,7 +68,7 @@ def _lets(world: NetworkState, attempt: ConnectionAttempt, direction: Direction)
 
 
 def _permits(world: NetworkState, policy: Policy, direction: Direction, other: str, attempt: ConnectionAttempt) -> bool:
-    rules: tuple[PolicyRule, ...] = (policy.ingress if direction == "Ingress" else policy.egress) or ()
+    rules: tuple[NetworkPolicyRule, ...] = (policy.ingress if direction == "Ingress" else policy.egress) or ()
     return any(
         (not rule.peers or any(_is_peer(world, policy.namespace, peer, other) for peer in rule.peers))
         and (not rule.ports or any(_is_port(world, port, attempt) for port in rule.ports))

@@ -35,7 +35,7 @@ from tenantry.engine.apply import Applier, Outcome
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.observed import Observed, observe
 from tenantry.engine.plan import Plan
-from tenantry.engine.request import PatchType, Request, Together, Verb, Work
+from tenantry.engine.request import ApiRequest, PatchType, Together, Verb, Work
 from testkit.rfc7396 import merged
 
 Json = dict[str, Any]
@@ -170,7 +170,7 @@ class World:
         self._drop(resource, key)
         return {}
 
-    def answer(self, asked: Request) -> bytes:
+    def answer(self, asked: ApiRequest) -> bytes:
         """Answer a request about one object as the API server would.
 
         Raises:
@@ -178,7 +178,7 @@ class World:
         """
         return msgspec.json.encode(self._answer(asked, object_key(asked.namespace, asked.name), _json(asked.body)))
 
-    def _answer(self, asked: Request, key: str, body: Json) -> Json:
+    def _answer(self, asked: ApiRequest, key: str, body: Json) -> Json:
         resource = asked.resource
         match asked.verb:
             case Verb.GET:

@@ -10,7 +10,7 @@ import msgspec
 
 from tenantry.api.errors import NotFound, Unreachable
 from tenantry.api.model import KubernetesObject, Resource
-from tenantry.engine.request import PatchType, Request, Verb
+from tenantry.engine.request import ApiRequest, PatchType, Verb
 from tenantry.kube.client import ATTEMPTS, Client
 from tenantry.kube.kubeconfig import Connection
 from tenantry.kube.transport import JSON
@@ -70,7 +70,7 @@ class WorldClient(Client):
             metadata = {"resourceVersion": str(self._world.revision)}
             return msgspec.json.encode({"items": items, "metadata": metadata})
         content: Any = msgspec.json.decode(body) if body else None
-        asked = Request(
+        asked = ApiRequest(
             verb=Verb(method),
             resource=resource,
             namespace=namespace,

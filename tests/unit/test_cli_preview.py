@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tenantry.api.kubernetes import Namespace, ResourceQuota, ResourceQuotaSpec
 from tenantry.api.model import ObjectMeta
 from tenantry.engine.observed import observe
-from tenantry.engine.plan import Action, Child, Step, merge_patch
+from tenantry.engine.plan import Child, Step, StepAction, merge_patch
 from tenantry.engine.preview import merged, preview_step, shown
 
 Json = dict[str, Any]
@@ -33,7 +33,7 @@ LIVE: Json = {
 }
 
 
-def step(action: Action, pods: str = "9") -> Step:
+def step(action: StepAction, pods: str = "9") -> Step:
     wanted = ResourceQuota(
         metadata=ObjectMeta(name="tenantry-quota", namespace="acme", labels={"tenantry.dev/tenant": "acme"}),
         spec=ResourceQuotaSpec(hard={"pods": pods}),
@@ -43,13 +43,13 @@ def step(action: Action, pods: str = "9") -> Step:
         resource=ResourceQuota.resource,
         namespace="acme",
         name="tenantry-quota",
-        child=None if action is Action.DELETE else Child(object=wanted, wave=1),
-        observed=None if action is Action.CREATE else observe(ResourceQuota.resource, msgspec.json.encode(LIVE)),
+        child=None if action is StepAction.DELETE else Child(object=wanted, wave=1),
+        observed=None if action is StepAction.CREATE else observe(ResourceQuota.resource, msgspec.json.encode(LIVE)),
     )
 
 
 def test_an_update_changes_our_fields_only() -> None:
-    found = preview_step(step(Action.UPDATE), LIVE)
+    found = preview_step(step(StepAction.UPDATE), LIVE)
     assert found is not None
     before: Json = {
         "apiVersion": "v1",
@@ -67,11 +67,11 @@ def test_an_update_changes_our_fields_only() -> None:
 
 def test_an_update_that_changes_nothing_is_none() -> None:
     """A newer server may fill in what our models do not know: the plan's digest differs, the content does not."""
-    assert preview_step(step(Action.UPDATE, pods="5"), LIVE) is None
+    assert preview_step(step(StepAction.UPDATE, pods="5"), LIVE) is None
 
 
 def test_creations_and_deletions_have_one_side() -> None:
-    created, deleted = preview_step(step(Action.CREATE), None), preview_step(step(Action.DELETE), LIVE)
+    created, deleted = preview_step(step(StepAction.CREATE), None), preview_step(step(StepAction.DELETE), LIVE)
     assert created is not None
     assert deleted is not None
     assert (created.before, deleted.after) == (None, None)
@@ -79,7 +79,7 @@ def test_creations_and_deletions_have_one_side() -> None:
 
 
 def test_what_is_gone_meanwhile_needs_no_deletion() -> None:
-    assert preview_step(step(Action.DELETE), None) is None
+    assert preview_step(step(StepAction.DELETE), None) is None
 
 
 def test_what_the_server_keeps_for_itself_is_not_shown() -> None:

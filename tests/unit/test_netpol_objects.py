@@ -11,10 +11,10 @@ from tenantry.netpol.blocks import merged, without
 from tenantry.netpol.compile import GuardedNode, compile_rules
 from tenantry.netpol.objects import (
     NamedPort,
+    NetworkPolicyRule,
     NetworkState,
     PodEndpoint,
     Policy,
-    PolicyRule,
     Port,
     Selector,
     decode_pod,
@@ -68,18 +68,22 @@ def test_a_pod_without_an_own_address_is_never_selected(pod: PodEndpoint) -> Non
     assert pod.addresses == ()
 
 
-DIRECTIONS: list[tuple[Json, tuple[PolicyRule, ...] | None, tuple[PolicyRule, ...] | None]] = [
+DIRECTIONS: list[tuple[Json, tuple[NetworkPolicyRule, ...] | None, tuple[NetworkPolicyRule, ...] | None]] = [
     ({"podSelector": {}}, (), None),
     ({"podSelector": {}, "policyTypes": ["Egress"]}, None, ()),
     ({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}, (), ()),
-    ({"podSelector": {}, "egress": [{}]}, (), (PolicyRule(),)),
-    ({"podSelector": {}, "ingress": [{"ports": [{"port": "http"}]}]}, (PolicyRule(ports=(Port(port="http"),)),), None),
+    ({"podSelector": {}, "egress": [{}]}, (), (NetworkPolicyRule(),)),
+    (
+        {"podSelector": {}, "ingress": [{"ports": [{"port": "http"}]}]},
+        (NetworkPolicyRule(ports=(Port(port="http"),)),),
+        None,
+    ),
 ]
 
 
 @pytest.mark.parametrize(("spec", "ingress", "egress"), DIRECTIONS)
 def test_a_policy_is_about_the_directions_that_it_says(
-    spec: Json, ingress: tuple[PolicyRule, ...] | None, egress: tuple[PolicyRule, ...] | None
+    spec: Json, ingress: tuple[NetworkPolicyRule, ...] | None, egress: tuple[NetworkPolicyRule, ...] | None
 ) -> None:
     """H06: policyTypes, and what it is where it is left out."""
     policy = decode_policy(_raw({"metadata": META, "spec": spec}))
@@ -117,7 +121,7 @@ def test_of_two_pods_with_one_address_the_one_that_lives_has_it() -> None:
 def test_nothing_is_written_where_nothing_differs() -> None:
     """H06: in whatever order the objects come, the table is the same."""
     pods = tuple(PodEndpoint(namespace="a", name=f"p{n}", node="n0", addresses=(f"10.0.0.{n}",)) for n in range(1, 9))
-    policies = tuple(Policy(namespace="a", name=f"p{n}", ingress=(PolicyRule(),)) for n in range(3))
+    policies = tuple(Policy(namespace="a", name=f"p{n}", ingress=(NetworkPolicyRule(),)) for n in range(3))
     one = compile_rules(NetworkState(pods=pods, policies=policies), GuardedNode(node="n0"))
     other = compile_rules(NetworkState(pods=pods[::-1], policies=policies[::-1]), GuardedNode(node="n0"))
 

@@ -8,7 +8,7 @@ from tenantry.api.errors import AlreadyExists, Conflict, NotFound, TooManyReques
 from tenantry.api.kubernetes import Namespace, ResourceQuota, RoleBinding
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.operator import controllers
-from tenantry.engine.request import Request, Verb, evict
+from tenantry.engine.request import ApiRequest, Verb, evict
 from testkit.model import Json, World, is_selected
 from testkit.worldclient import Crash
 from testkit.worldcluster import WorldCluster
@@ -24,8 +24,8 @@ def _world() -> World:
     return world
 
 
-def _patch(body: Json, subresource: str = "") -> Request:
-    return Request(
+def _patch(body: Json, subresource: str = "") -> ApiRequest:
+    return ApiRequest(
         verb=Verb.PATCH, resource=ResourceQuota.resource, namespace="acme", name="q", body=body, subresource=subresource
     )
 

@@ -6,7 +6,7 @@ import pytest
 
 from tenantry.api import marks
 from tenantry.api.model import ObjectMeta
-from tenantry.api.runtime import Runtime, RuntimeClass
+from tenantry.api.runtime import RuntimeChoice, RuntimeClass
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox, choose, is_known, mark
 
 THERE = Sandbox(name="gvisor")
@@ -54,14 +54,14 @@ def test_a_handler_that_only_begins_like_a_sandbox_is_none() -> None:
     [
         (None, [], NO_SANDBOX, ""),
         (None, [], THERE, "Preferred"),
-        (None, [Runtime.SHARED], THERE, "Preferred"),
-        (Runtime.SHARED, [], THERE, ""),
-        (Runtime.SHARED, [None, Runtime.SANDBOXED, Runtime.SHARED], THERE, "Sandboxed"),
-        (Runtime.SANDBOXED, [Runtime.SHARED], NO_SANDBOX, "Sandboxed"),
+        (None, [RuntimeChoice.SHARED], THERE, "Preferred"),
+        (RuntimeChoice.SHARED, [], THERE, ""),
+        (RuntimeChoice.SHARED, [None, RuntimeChoice.SANDBOXED, RuntimeChoice.SHARED], THERE, "Sandboxed"),
+        (RuntimeChoice.SANDBOXED, [RuntimeChoice.SHARED], NO_SANDBOX, "Sandboxed"),
     ],
 )
 def test_who_is_below_only_tightens(
-    tenant: Runtime | None, below: list[Runtime | None], sandbox: Sandbox, marked: str
+    tenant: RuntimeChoice | None, below: list[RuntimeChoice | None], sandbox: Sandbox, marked: str
 ) -> None:
     """E14: Shared below a sandboxed namespace has no effect, regardless of its author."""
     assert mark(tenant, below, sandbox) == marked

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 from tenantry.api.model import KubernetesObject, Model, Resource
 
 
-class Runtime(StrEnum):
+class RuntimeChoice(StrEnum):
     """How pods are isolated from the kernel of their node."""
 
     SHARED = "Shared"
@@ -22,7 +22,7 @@ class RuntimeIsolation(Model, frozen=True, kw_only=True):
 
     runtime: (
         Annotated[
-            Runtime,
+            RuntimeChoice,
             Meta(
                 description="Sandboxed: every pod in the child and its descendants runs in the cluster's sandbox."
                 " Shared: as in the parent; may not be set if the parent is Sandboxed."

@@ -14,7 +14,7 @@ from tenantry.api.names import DNS_LABEL
 from tenantry.api.owner import Owner
 from tenantry.api.quota import ContainerResources, Quota
 from tenantry.api.rules import Rules
-from tenantry.api.runtime import Runtime
+from tenantry.api.runtime import RuntimeChoice
 from tenantry.api.times import Instant
 
 
@@ -51,7 +51,7 @@ class Isolation(Model, frozen=True, kw_only=True):
     ] = NetworkIsolation.ISOLATED
     runtime: (
         Annotated[
-            Runtime,
+            RuntimeChoice,
             Meta(
                 description="Sandboxed: every pod runs in the cluster's sandbox and in no other RuntimeClass. Shared:"
                 " pods share the kernel of their node. Default: Sandboxed as long as the cluster has a"

@@ -14,7 +14,7 @@ from tenantry.api import reasons
 from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ConditionStatus, ObjectMeta
-from tenantry.api.runtime import Runtime
+from tenantry.api.runtime import RuntimeChoice
 from tenantry.api.tenant import Isolation, NamespaceRules, NetworkIsolation, Tenant, TenantQuota, TenantSpec
 from tenantry.cli import complete, flags, kinds, output, session
 from tenantry.cli.kinds import ObjectSelection
@@ -41,7 +41,7 @@ def tenant() -> None:
 @flags.choice_option("--network", NetworkIsolation.ISOLATED, "Network isolation from other tenants.")
 @click.option(
     "--runtime",
-    type=click.Choice([each.value for each in Runtime], case_sensitive=False),
+    type=click.Choice([each.value for each in RuntimeChoice], case_sensitive=False),
     help="Runtime of the pods (default: the cluster's sandbox if it has one).",
 )
 @click.option(
@@ -87,7 +87,7 @@ def create(
         owners=tuple(flags.parse_owner(owner) for owner in owners),
         quota=TenantQuota(hard=flags.parse_quota(quotas)),
         isolation=Isolation(
-            network=NetworkIsolation(network), runtime=Runtime(runtime) if runtime is not None else UNSET
+            network=NetworkIsolation(network), runtime=RuntimeChoice(runtime) if runtime is not None else UNSET
         ),
         namespaces=NamespaceRules(max_count=max_subnamespaces, max_depth=max_depth),
         expires_at=flags.parse_expiry("--expires", expires),

@@ -14,7 +14,7 @@ from tenantry.controllers.conclusion import warned_of, was_said
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import find
 from tenantry.engine.events import EventKind, Recorder
-from tenantry.engine.plan import Action, Blocked, Step
+from tenantry.engine.plan import Blocked, Step, StepAction
 
 
 def announce(
@@ -59,6 +59,6 @@ def warn_of_end(
 def told(step: Step) -> str:
     """Return what a step did, for people."""
     name = f"{step.resource.kind} {step.name!r}"
-    if step.action is Action.UPDATE:
+    if step.action is StepAction.UPDATE:
         return f"put back {shortened(step.differs)} of {name}"
-    return f"{'made' if step.action is Action.CREATE else 'deleted'} {name}"
+    return f"{'made' if step.action is StepAction.CREATE else 'deleted'} {name}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec import UNSET, UnsetType
 
 from tenantry.api import reasons
-from tenantry.api.runtime import Runtime, RuntimeClass
+from tenantry.api.runtime import RuntimeChoice, RuntimeClass
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.engine.cache import Change
 from tenantry.engine.conditions import Wanted
@@ -40,7 +40,7 @@ def _decides(found: RuntimeClass) -> object:
     return found.handler, found.metadata.labels, found.metadata.deletion_timestamp
 
 
-def sandboxed(runtime: Runtime | UnsetType, sandbox: Sandbox, refuser: str) -> Wanted | None:
+def sandboxed(runtime: RuntimeChoice | UnsetType, sandbox: Sandbox, refuser: str) -> Wanted | None:
     """Return the condition that tells whether pods run in a sandbox; None where none is asked for.
 
     Args:
@@ -48,7 +48,7 @@ def sandboxed(runtime: Runtime | UnsetType, sandbox: Sandbox, refuser: str) -> W
         sandbox: What the cluster has.
         refuser: Who has set the rule that refuses pods where there is none; "" where they may run.
     """
-    if runtime is Runtime.SHARED:
+    if runtime is RuntimeChoice.SHARED:
         return None
     if sandbox.name:
         message = f"new pods run in the RuntimeClass {sandbox.name!r}; what ran before stays as it is until it ends"

@@ -11,7 +11,7 @@ from tenantry.api import marks
 from tenantry.api.errors import InputError
 from tenantry.api.model import KubernetesObject, ObjectMeta
 from tenantry.api.rules import Rules
-from tenantry.api.runtime import Runtime
+from tenantry.api.runtime import RuntimeChoice
 from tenantry.api.slice import LIMITS_MAP, MAX_GRACE
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import SliceDefaults
@@ -73,7 +73,7 @@ def has_own(tenant: Tenant, lineage: Sequence[Subnamespace] = ()) -> bool:
     """
     # One below that is sandboxed by itself tells so in words of its own.
     return tenant.spec.rules != NO_RULES or any(
-        each.spec.rules != NO_RULES or each.spec.isolation.runtime is Runtime.SANDBOXED for each in lineage
+        each.spec.rules != NO_RULES or each.spec.isolation.runtime is RuntimeChoice.SANDBOXED for each in lineage
     )
 
 
@@ -177,7 +177,7 @@ def refuser(defaults: Rules, tenant: Tenant, lineage: Sequence[Subnamespace] = (
         lineage: As in `rules_of`.
     """
     asks = lineage[-1].spec.isolation.runtime if lineage else tenant.spec.isolation.runtime
-    if asks is not Runtime.SANDBOXED:
+    if asks is not RuntimeChoice.SANDBOXED:
         return ""  # it is not told
     try:
         return rules_of(defaults, tenant, lineage).enforce.refused.get(MISSING, "")
@@ -207,15 +207,15 @@ def _with_sandbox(rules: TenancyRulesSpec, sandbox: Sandbox, source: str) -> Ten
 
 def _sandboxer(tenant: Tenant, lineage: Sequence[Subnamespace]) -> str:
     """Return who it is, of the Tenant and the Subnamespaces below it, that wants pods sandboxed."""
-    below = next((each for each in lineage if each.spec.isolation.runtime is Runtime.SANDBOXED), None)
-    if below is None or tenant.spec.isolation.runtime is Runtime.SANDBOXED:
+    below = next((each for each in lineage if each.spec.isolation.runtime is RuntimeChoice.SANDBOXED), None)
+    if below is None or tenant.spec.isolation.runtime is RuntimeChoice.SANDBOXED:
         return f"Tenant {tenant.metadata.name!r}"
     return f"Subnamespace {below.key!r}"
 
 
-def _below(lineage: Sequence[Subnamespace]) -> list[Runtime | None]:
+def _below(lineage: Sequence[Subnamespace]) -> list[RuntimeChoice | None]:
     return [_given(each.spec.isolation.runtime) for each in lineage]
 
 
-def _given(runtime: Runtime | UnsetType) -> Runtime | None:
+def _given(runtime: RuntimeChoice | UnsetType) -> RuntimeChoice | None:
     return None if runtime is UNSET else runtime

@@ -22,7 +22,6 @@ from tenantry.engine import request
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.observed import Observed, fingerprint, observe
 from tenantry.engine.plan import (
-    Action,
     Amendment,
     Blocked,
     Child,
@@ -30,10 +29,11 @@ from tenantry.engine.plan import (
     Edit,
     Plan,
     Step,
+    StepAction,
     step_for,
     update_patch,
 )
-from tenantry.engine.request import Request, Together, Verb, Work
+from tenantry.engine.request import ApiRequest, Together, Verb, Work
 
 ATTEMPTS = 5
 """How often an amendment is tried: kubelet may write the same node at the same time."""
@@ -142,7 +142,7 @@ class Applier:
         results: list[Any] = yield Together([self._edit(edit) for edit in edits])
         return _first_error(results)
 
-    def own(self, asked: Request, *, quiet: bool = True) -> Work[Any]:
+    def own(self, asked: ApiRequest, *, quiet: bool = True) -> Work[Any]:
         """Send a write of our own and return the object as the server answered, in the form in which it is cached.
 
         Args:
@@ -167,7 +167,7 @@ class Applier:
             answer.append(found)
         return found
 
-    def remove(self, asked: Request, version: int = 0) -> Work[bool]:
+    def remove(self, asked: ApiRequest, version: int = 0) -> Work[bool]:
         """Delete an object and return whether it was there; one that is gone leaves the cache.
 
         Args:
@@ -236,9 +236,9 @@ class Applier:
     # -- one step -------------------------------------------------------------------------------
 
     def _step(self, step: Step) -> Work[Blocked | None]:
-        if step.action is Action.CREATE:
+        if step.action is StepAction.CREATE:
             return (yield from self._create(step))
-        if step.action is Action.UPDATE:
+        if step.action is StepAction.UPDATE:
             return (yield from self._update(step))
         found = cast("Observed", step.observed)  # a deletion has one
         asked = request.delete(step.resource, step.namespace, step.name, uid=found.uid)
@@ -365,7 +365,7 @@ def _first_error(results: Sequence[Any]) -> ApiError | None:
     return next((result for result in results if isinstance(result, ApiError)), None)
 
 
-def _key(asked: Request) -> str:
+def _key(asked: ApiRequest) -> str:
     return f"{asked.namespace}/{asked.name}" if asked.namespace else asked.name
 
 

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from tenantry.api.model import Resource, object_key
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Inheritable, Observed, observe
-from tenantry.engine.request import Request, Verb
+from tenantry.engine.request import ApiRequest, Verb
 
 REMEMBERED = 10_000
 """How many copies are remembered that the API server stores in another form than they were written."""
@@ -44,7 +44,7 @@ class Copier:
             AlreadyExists: An object of this name is there.
         """
         await self._write(
-            Request(verb=Verb.CREATE, resource=resource, namespace=namespace, name=name, body=body), wanted
+            ApiRequest(verb=Verb.CREATE, resource=resource, namespace=namespace, name=name, body=body), wanted
         )
 
     async def replace(self, resource: Resource, found: Observed, body: bytes, wanted: bytes) -> None:
@@ -54,7 +54,7 @@ class Copier:
             Conflict: It is no longer at that resourceVersion.
             NotFound: It is gone.
         """
-        asked = Request(verb=Verb.REPLACE, resource=resource, namespace=found.namespace, name=found.name, body=body)
+        asked = ApiRequest(verb=Verb.REPLACE, resource=resource, namespace=found.namespace, name=found.name, body=body)
         await self._write(asked, wanted)
 
     async def delete(self, resource: Resource, found: Observed) -> None:
@@ -87,7 +87,7 @@ class Copier:
                 self._cluster.news(resource, change)
         return found
 
-    async def _write(self, asked: Request, wanted: bytes) -> None:
+    async def _write(self, asked: ApiRequest, wanted: bytes) -> None:
         found: object = await self._cluster.writer.own(asked, quiet=True)
         if wanted and isinstance(found, Inheritable) and found.likeness != wanted:
             self._stored_as[asked.resource, found.key] = (wanted, found.likeness)

@@ -17,10 +17,10 @@ from tenantry.api import reasons
 from tenantry.api.errors import ApiError, NotFound
 from tenantry.api.model import KubernetesObject, Resource, object_key
 from tenantry.engine.observed import Observed, fingerprint, given, is_ours
-from tenantry.engine.request import Request
+from tenantry.engine.request import ApiRequest
 
 
-class Action(StrEnum):
+class StepAction(StrEnum):
     """What a step does."""
 
     CREATE = "create"
@@ -63,7 +63,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         differs: What differs, as JSON paths, for people.
     """
 
-    action: Action
+    action: StepAction
     resource: Resource
     namespace: str
     name: str
@@ -119,7 +119,7 @@ class DirectWrite(msgspec.Struct, frozen=True, kw_only=True):
         ignores: Refusals that are no failure, because the object is gone or another reconcile will look again.
     """
 
-    request: Request
+    request: ApiRequest
     quiet: bool = False
     version: int = 0
     ignores: tuple[type[ApiError], ...] = (NotFound,)
@@ -208,7 +208,7 @@ def compare(
         if blocked:
             return Plan(waves=tuple(waves), blocked=tuple(blocked))
     deletions = tuple(
-        Step(action=Action.DELETE, resource=resource, namespace=found.namespace, name=found.name, observed=found)
+        Step(action=StepAction.DELETE, resource=resource, namespace=found.namespace, name=found.name, observed=found)
         for resource, found in stale
         if not found.deleting
     )
@@ -241,7 +241,7 @@ def step_for(child: Child, found: Observed | None, equivalent: Equivalent = same
     wanted = child.object
     resource, meta = wanted.resource, wanted.metadata
     if found is None:
-        return Step(action=Action.CREATE, resource=resource, namespace=meta.namespace, name=meta.name, child=child)
+        return Step(action=StepAction.CREATE, resource=resource, namespace=meta.namespace, name=meta.name, child=child)
     if found.deleting:
         return Blocked(
             reason=reasons.NAMESPACE_TERMINATING,
@@ -254,7 +254,7 @@ def step_for(child: Child, found: Observed | None, equivalent: Equivalent = same
     if not differs:
         return None
     return Step(
-        action=Action.UPDATE,
+        action=StepAction.UPDATE,
         resource=resource,
         namespace=meta.namespace,
         name=meta.name,

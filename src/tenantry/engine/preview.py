@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from tenantry.api.model import Resource, object_key
-from tenantry.engine.plan import Action, Child, Edit, Step, update_patch
+from tenantry.engine.plan import Child, Edit, Step, StepAction, update_patch
 
 Json = dict[str, Any]
 
@@ -29,7 +29,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
         after: As it would be; None where it would be gone.
     """
 
-    action: Action
+    action: StepAction
     kind: str
     namespace: str
     name: str
@@ -49,12 +49,12 @@ def preview_step(step: Step, live: Mapping[str, Any] | None) -> Preview | None:
         step: Of a plan.
         live: The object as it is, None where it is not there.
     """
-    if step.action is Action.DELETE:
-        return None if live is None else _preview(step, Action.DELETE, shown(step.resource, live), None)
+    if step.action is StepAction.DELETE:
+        return None if live is None else _preview(step, StepAction.DELETE, shown(step.resource, live), None)
     child = cast("Child", step.child)  # only deletions have none
     if live is None:
         whole: Json = msgspec.to_builtins(child.object)
-        return _preview(step, Action.CREATE, None, shown(step.resource, whole))
+        return _preview(step, StepAction.CREATE, None, shown(step.resource, whole))
     return _patched(step, live, update_patch(child.object, live))
 
 
@@ -71,10 +71,10 @@ def _patched(about: Step | Edit, live: Mapping[str, Any], patch: Json) -> Previe
     if not patch:
         return None
     before = shown(about.resource, live)
-    return _preview(about, Action.UPDATE, before, shown(about.resource, merged(live, patch)))
+    return _preview(about, StepAction.UPDATE, before, shown(about.resource, merged(live, patch)))
 
 
-def _preview(about: Step | Edit, action: Action, before: Json | None, after: Json | None) -> Preview:
+def _preview(about: Step | Edit, action: StepAction, before: Json | None, after: Json | None) -> Preview:
     return Preview(
         action=action,
         kind=about.resource.kind,

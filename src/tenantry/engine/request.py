@@ -1,9 +1,10 @@
 """Requests to an API server as data, and work that asks for them: pure.
 
-Work that reads and writes is a generator: it yields a `Request`, or several pieces of work to be done `Together`, and
-is sent the response. So the decisions between two requests can be tested without a network, with a fault at each yield:
+Work that reads and writes is a generator: it yields an `ApiRequest`, or several pieces of work to be done `Together`,
+and is sent the response. So the decisions between two requests can be tested without a network, with a fault at each
+yield:
 
-    work ──yield Request──► driver ──HTTP──► API server
+    work ──yield ApiRequest──► driver ──HTTP──► API server
          ◄──send response / throw ApiError──
 
 `engine.writer.Writer` has the driver of the operator, the tests have one that answers from a world of objects.
@@ -39,7 +40,7 @@ class PatchType(StrEnum):
     STRATEGIC = "application/strategic-merge-patch+json"
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request about one object.
 
     Args:
@@ -72,25 +73,25 @@ class Together(msgspec.Struct, frozen=True):
     work: Sequence[Generator[Any, Any, Any]]
 
 
-Work: TypeAlias = Generator[Request | Together, Any, T]
-"""Work whose result is a T. A `Request` is answered with the body's bytes, or by an `ApiError` that is thrown in."""
+Work: TypeAlias = Generator[ApiRequest | Together, Any, T]
+"""Work whose result is a T. A `ApiRequest` is answered with the body's bytes, or by an `ApiError` that is thrown in."""
 
 
-def get(resource: Resource, namespace: str, name: str) -> Request:
+def get(resource: Resource, namespace: str, name: str) -> ApiRequest:
     """Return the request that reads an object."""
-    return Request(verb=Verb.GET, resource=resource, namespace=namespace, name=name)
+    return ApiRequest(verb=Verb.GET, resource=resource, namespace=namespace, name=name)
 
 
-def create(value: KubernetesObject) -> Request:
+def create(value: KubernetesObject) -> ApiRequest:
     """Return the request that creates an object; it is refused with `AlreadyExists` if the name is taken."""
     meta = value.metadata
-    return Request(verb=Verb.CREATE, resource=value.resource, namespace=meta.namespace, name=meta.name, body=value)
+    return ApiRequest(verb=Verb.CREATE, resource=value.resource, namespace=meta.namespace, name=meta.name, body=value)
 
 
-def replace(value: KubernetesObject, subresource: str = "") -> Request:
+def replace(value: KubernetesObject, subresource: str = "") -> ApiRequest:
     """Return the request that replaces an object at the resourceVersion that its metadata names."""
     meta = value.metadata
-    return Request(
+    return ApiRequest(
         verb=Verb.REPLACE,
         resource=value.resource,
         namespace=meta.namespace,
@@ -108,9 +109,9 @@ def patch(
     *,
     subresource: str = "",
     patch_type: PatchType = PatchType.MERGE,
-) -> Request:
+) -> ApiRequest:
     """Return the request that patches an object; a resourceVersion in the patch is a precondition."""
-    return Request(
+    return ApiRequest(
         verb=Verb.PATCH,
         resource=resource,
         namespace=namespace,
@@ -129,7 +130,7 @@ def delete(
     uid: str = "",
     version: int = 0,
     grace_period_seconds: int | None = None,
-) -> Request:
+) -> ApiRequest:
     """Return the request that deletes an object, in the background.
 
     Args:
@@ -146,10 +147,10 @@ def delete(
         body["preconditions"] = preconditions
     if grace_period_seconds is not None:
         body["gracePeriodSeconds"] = grace_period_seconds
-    return Request(verb=Verb.DELETE, resource=resource, namespace=namespace, name=name, body=body)
+    return ApiRequest(verb=Verb.DELETE, resource=resource, namespace=namespace, name=name, body=body)
 
 
-def evict(pod: Resource, namespace: str, name: str, uid: str) -> Request:
+def evict(pod: Resource, namespace: str, name: str, uid: str) -> ApiRequest:
     """Return the request that asks for a pod's eviction; `TooManyRequests` means that a disruption budget refuses."""
     body: dict[str, Any] = {
         "apiVersion": "policy/v1",
@@ -157,7 +158,7 @@ def evict(pod: Resource, namespace: str, name: str, uid: str) -> Request:
         "metadata": {"name": name, "namespace": namespace},
         "deleteOptions": {"preconditions": {"uid": uid}},
     }
-    return Request(
+    return ApiRequest(
         verb=Verb.CREATE,
         resource=pod,
         namespace=namespace,

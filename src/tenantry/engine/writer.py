@@ -1,6 +1,6 @@
 """The one writer of the operator: every write goes through here, with its field manager, preconditions and retries.
 
-    plan ─► Applier ───────Request──► Writer ─► Client ─► API server
+    plan ─► Applier ───────ApiRequest──► Writer ─► Client ─► API server
                     ◄─────response──        └► cache: a write of our own wakes no reconciler
 
 Sources: Kubernetes, "API concepts" (resource versions, conditional requests) and "API-initiated eviction".
@@ -19,7 +19,7 @@ from tenantry.api.model import KubernetesObject, Resource
 from tenantry.engine import request
 from tenantry.engine.apply import Applier, Caches, NoCaches, Outcome
 from tenantry.engine.plan import Edit, Plan
-from tenantry.engine.request import PatchType, Request, Together, Work
+from tenantry.engine.request import ApiRequest, PatchType, Together, Work
 from tenantry.kube import wire
 from tenantry.kube.client import ATTEMPTS, Client
 from tenantry.kube.transport import JSON
@@ -132,11 +132,11 @@ class Writer:
         """
         return await self.do(self._applier.remove(request.delete(resource, namespace, name, uid=uid, version=version)))
 
-    async def own(self, asked: Request, *, quiet: bool = False) -> Any:  # noqa: ANN401 - see `patch`
+    async def own(self, asked: ApiRequest, *, quiet: bool = False) -> Any:  # noqa: ANN401 - see `patch`
         """Send one write of our own; see `patch`."""
         return await self.do(self._applier.own(asked, quiet=quiet))
 
-    async def _unless_gone(self, asked: Request) -> None:
+    async def _unless_gone(self, asked: ApiRequest) -> None:
         try:
             await self.do(self._applier.own(asked))
         except NotFound:
@@ -165,8 +165,8 @@ class Writer:
         finally:
             work.close()
 
-    async def _answer(self, asked: Request | Together) -> bytes | list[Any]:
-        if isinstance(asked, Request):
+    async def _answer(self, asked: ApiRequest | Together) -> bytes | list[Any]:
+        if isinstance(asked, ApiRequest):
             return await self.send(asked)
         if len(asked.work) == 1:
             return [await self._result(asked.work[0])]
@@ -183,7 +183,7 @@ class Writer:
         except TenantryError as error:
             return error
 
-    async def send(self, asked: Request) -> bytes:
+    async def send(self, asked: ApiRequest) -> bytes:
         """Send one request and return the body of the response.
 
         Raises:

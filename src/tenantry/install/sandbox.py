@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenantry.api import marks
-from tenantry.api.runtime import Runtime
+from tenantry.api.runtime import RuntimeChoice
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.install.policy import NEW_PODS, PARAM_KIND, bound, exists, mutating, rule, says, validating
 from tenantry.install.rules import bindings
@@ -51,7 +51,7 @@ def _put_in() -> list[Json]:
 def _looser() -> list[Json]:
     """Return the policy that refuses Shared in a Subnamespace below a sandboxed namespace (E14)."""
     resource = Subnamespace.resource
-    says_so = f"{{}}.?spec.isolation.runtime.orValue('') == '{Runtime.SHARED}'"
+    says_so = f"{{}}.?spec.isolation.runtime.orValue('') == '{RuntimeChoice.SHARED}'"
     now, before = says_so.format("object"), says_so.format("oldObject")
     told = (
         "'spec.isolation.runtime must not be Shared in the namespace \\'' + request.namespace + '\\', whose pods run'"

@@ -30,7 +30,16 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from tenantry.netpol import blocks
-from tenantry.netpol.objects import Direction, NetworkState, Peer, PodEndpoint, Policy, PolicyRule, Port, Selector
+from tenantry.netpol.objects import (
+    Direction,
+    NetworkPolicyRule,
+    NetworkState,
+    Peer,
+    PodEndpoint,
+    Policy,
+    Port,
+    Selector,
+)
 from tenantry.netpol.ruleset import Chain, ElementSet, Ruleset, render
 from tenantry.netpol.selectors import selects
 
@@ -137,7 +146,7 @@ class _Compiler:
             self._chains[chain] = Chain(tuple(lines))
         return chain
 
-    def _rule(self, direction: Direction, namespace: str, rule: PolicyRule) -> list[str]:
+    def _rule(self, direction: Direction, namespace: str, rule: NetworkPolicyRule) -> list[str]:
         peers = self._peers(direction, namespace, rule.peers) if rule.peers else [(0, "")]
         ports = self._ports(rule.ports) if rule.ports else [(0, "")]
         # Family 0 fits both; matches of different families are never combined.

@@ -59,7 +59,7 @@ class Port(Model, frozen=True, kw_only=True):
     end_port: int | None = None
 
 
-class PolicyRule(Model, frozen=True, kw_only=True):
+class NetworkPolicyRule(Model, frozen=True, kw_only=True):
     """Allowed peers and ports; an empty list allows all peers, or all ports."""
 
     peers: tuple[Peer, ...] = ()
@@ -82,15 +82,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     version: int = 0
     pods: Selector = Selector()
-    ingress: tuple[PolicyRule, ...] | None = None
-    egress: tuple[PolicyRule, ...] | None = None
+    ingress: tuple[NetworkPolicyRule, ...] | None = None
+    egress: tuple[NetworkPolicyRule, ...] | None = None
 
     @property
     def key(self) -> str:
         """Return `namespace/name`."""
         return object_key(self.namespace, self.name)
 
-    def rules(self, direction: Direction) -> tuple[PolicyRule, ...] | None:
+    def rules(self, direction: Direction) -> tuple[NetworkPolicyRule, ...] | None:
         """Return the rules of one direction, None if the policy does not restrict it."""
         return self.ingress if direction == "Ingress" else self.egress
 
@@ -253,8 +253,8 @@ def decode_space(raw: msgspec.Raw) -> NamespaceLabels:
 def decode_policy(raw: msgspec.Raw) -> Policy:
     """Decode the kept part of a NetworkPolicy; if that fails, return one that closes its namespace."""
     meta = _object_decoder.decode(raw).metadata
-    ingress: tuple[PolicyRule, ...] | None = ()
-    egress: tuple[PolicyRule, ...] | None = ()
+    ingress: tuple[NetworkPolicyRule, ...] | None = ()
+    egress: tuple[NetworkPolicyRule, ...] | None = ()
     pods = Selector()
     try:
         spec = _policy_decoder.decode(raw).spec
@@ -264,8 +264,8 @@ def decode_policy(raw: msgspec.Raw) -> Policy:
     else:
         pods = spec.pod_selector
         types = spec.policy_types or (("Ingress", "Egress") if spec.egress else ("Ingress",))
-        ingress = tuple(PolicyRule(peers=each.from_, ports=each.ports) for each in spec.ingress)
-        egress = tuple(PolicyRule(peers=each.to, ports=each.ports) for each in spec.egress)
+        ingress = tuple(NetworkPolicyRule(peers=each.from_, ports=each.ports) for each in spec.ingress)
+        egress = tuple(NetworkPolicyRule(peers=each.to, ports=each.ports) for each in spec.egress)
         ingress = ingress if "Ingress" in types else None
         egress = egress if "Egress" in types else None
     return Policy(

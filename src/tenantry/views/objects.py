@@ -80,7 +80,7 @@ class ClusterNetworkPolicyTier(KubernetesObject, frozen=True, kw_only=True):
     spec: PolicyTier = PolicyTier()
 
 
-class EventSeries(Model, frozen=True, kw_only=True):
+class EventRepeats(Model, frozen=True, kw_only=True):
     """How often a repeated event happened, and when it happened last."""
 
     count: int
@@ -96,7 +96,7 @@ class ReportedEvent(KubernetesObject, frozen=True, kw_only=True):
     type: str = ""
     reason: str = ""
     note: str = ""
-    series: EventSeries | None = None
+    series: EventRepeats | None = None
 
     @property
     def last(self) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from tenantry.api import marks
-from tenantry.api.runtime import Runtime, RuntimeClass
+from tenantry.api.runtime import RuntimeChoice, RuntimeClass
 
 HANDLERS = ("gvisor", "kata", "runsc")
 """A handler with one of these names, or with one of them and a hyphen as its prefix, is a sandbox."""
@@ -61,7 +61,7 @@ def is_known(handler: str) -> bool:
     return handler in HANDLERS or handler.startswith(tuple(f"{each}-" for each in HANDLERS))
 
 
-def mark(tenant: Runtime | None, below: Iterable[Runtime | None], sandbox: Sandbox) -> str:
+def mark(tenant: RuntimeChoice | None, below: Iterable[RuntimeChoice | None], sandbox: Sandbox) -> str:
     """Return the value of `marks.RUNTIME` on a namespace; "" if its pods share the kernel of their node.
 
     Args:
@@ -69,6 +69,6 @@ def mark(tenant: Runtime | None, below: Iterable[Runtime | None], sandbox: Sandb
         below: The same of the Subnamespaces down to that of the namespace, which can only tighten it.
         sandbox: Of the cluster.
     """
-    if tenant is Runtime.SANDBOXED or Runtime.SANDBOXED in below:
+    if tenant is RuntimeChoice.SANDBOXED or RuntimeChoice.SANDBOXED in below:
         return marks.RUNTIME_SANDBOXED
     return marks.RUNTIME_PREFERRED if tenant is None and sandbox.name else ""

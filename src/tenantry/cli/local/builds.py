@@ -15,7 +15,7 @@ from tenantry.local.progress import StreamProgress
 _MIB = 2**20
 
 
-class Cached(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class CachedBuild(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A folder of binaries: whether this version of Tenantry would use it, and which clusters were started from it."""
 
     folder: str
@@ -75,11 +75,11 @@ def clean(*, everything: bool) -> None:
     click.echo(f"{freed // _MIB} MiB freed", err=True)
 
 
-def _cached() -> list[Cached]:
+def _cached() -> list[CachedBuild]:
     current = {found.folder for product in build.PRODUCTS if (found := build.built(product))}
     clusters = [(cluster.name, used) for cluster in list_clusters() for used in cluster.spec().programs]
     return [
-        Cached(
+        CachedBuild(
             folder=str(folder),
             mebibytes=sum(file.lstat().st_size for file in folder.iterdir()) // _MIB,
             current=folder in current,

@@ -15,7 +15,7 @@ from tenantry.api.contribution import Contribution
 from tenantry.api.marks import TAKEN_BACK
 from tenantry.api.node import Node
 from tenantry.api.slice import DEFAULT_GRACE_SECONDS
-from tenantry.controllers.slices.decision import Decision, departures, next_look
+from tenantry.controllers.slices.decision import SliceDecision, departures, next_look
 from tenantry.controllers.slices.nodes import slice_of
 from tenantry.controllers.slices.pods import PodFacts
 from tenantry.engine import request
@@ -47,31 +47,31 @@ def plan(inputs: ContributionInputs) -> Plan:
     return decide(inputs).plan
 
 
-def decide(inputs: ContributionInputs) -> Decision:
+def decide(inputs: ContributionInputs) -> SliceDecision:
     """Return the next stage of a contributed node."""
     node, agreed = inputs.node, inputs.agreed
     name, since = node.metadata.name, node.metadata.annotations.get(TAKEN_BACK, "")
     lacking = _lacking(node, agreed) if agreed is not None else {}
     if lacking:
-        return Decision(plan=_patch(name, {"metadata": {"labels": lacking}}), goes_on=True)
+        return SliceDecision(plan=_patch(name, {"metadata": {"labels": lacking}}), goes_on=True)
     if agreed is not None and not since:
-        return Decision()
+        return SliceDecision()
     if not node.spec.unschedulable:
-        return Decision(plan=_patch(name, {"spec": {"unschedulable": True}}), goes_on=True)
+        return SliceDecision(plan=_patch(name, {"spec": {"unschedulable": True}}), goes_on=True)
     if not since:
-        return Decision()
-    return _delete(inputs, since) if is_vacant(node) else Decision(again=LOOK_AGAIN_SECONDS)
+        return SliceDecision()
+    return _delete(inputs, since) if is_vacant(node) else SliceDecision(again=LOOK_AGAIN_SECONDS)
 
 
-def _delete(inputs: ContributionInputs, since: str) -> Decision:
+def _delete(inputs: ContributionInputs, since: str) -> SliceDecision:
     """Return the eviction of the pods of a vacant node, then its deletion."""
     meta = inputs.node.metadata
     if not inputs.pods:
         gone = request.delete(Node.resource, "", meta.name, uid=meta.uid)
-        return Decision(plan=Plan(writes=(DirectWrite(request=gone),)))
+        return SliceDecision(plan=Plan(writes=(DirectWrite(request=gone),)))
     left = (instant(since) - inputs.now).total_seconds() + DEFAULT_GRACE_SECONDS
     found = departures(inputs.pods, left, f"the owner of node {meta.name!r} takes it back: the pod leaves")
-    return Decision(
+    return SliceDecision(
         plan=Plan(writes=tuple(each.write for each in found)), again=next_look(inputs.pods, left), departures=found
     )
 

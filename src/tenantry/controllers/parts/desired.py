@@ -23,7 +23,7 @@ from tenantry.controllers.parts import nodes as marking
 from tenantry.controllers.parts.gather import parts_of_node
 from tenantry.controllers.slices import holding, preconditions, release
 from tenantry.controllers.slices.charge import charge_of
-from tenantry.controllers.slices.decision import Decision
+from tenantry.controllers.slices.decision import SliceDecision
 from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.holding import NodeMarks
 from tenantry.engine.plan import Equivalent, Plan, same
@@ -40,7 +40,7 @@ def plan(inputs: SliceInputs, equivalent: Equivalent = same) -> Plan:  # noqa: A
     return decide(inputs).plan
 
 
-def decide(inputs: SliceInputs) -> Decision:
+def decide(inputs: SliceInputs) -> SliceDecision:
     """Return the next stage of a slice.
 
     Raises:

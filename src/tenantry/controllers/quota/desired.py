@@ -22,7 +22,7 @@ from tenantry.controllers.tenant.desired import QUOTA, core_quota
 from tenantry.engine import request
 from tenantry.engine.observed import Observed, ObservedQuota
 from tenantry.engine.plan import DirectWrite, Equivalent, Plan, differences, same
-from tenantry.engine.request import Request
+from tenantry.engine.request import ApiRequest
 from tenantry.world.shares.amounts import ObservedTenantQuota, mark, spelled
 from tenantry.world.shares.batches import (
     BatchPlanner,
@@ -112,7 +112,7 @@ def _update(wanted: ResourceQuota, found: ObservedQuota) -> DirectWrite:
 # -- a tree ---------------------------------------------------------------------------------------
 
 
-def _request(tenant: Tenant, tenant_quota: TenantResourceQuota, step: BatchStep) -> Request | None:
+def _request(tenant: Tenant, tenant_quota: TenantResourceQuota, step: BatchStep) -> ApiRequest | None:
     match step:
         case CreateQuota():
             return creation(tenant, step)
@@ -131,7 +131,7 @@ def labels(tenant: Tenant) -> dict[str, str]:
     return {MANAGED_BY: MANAGER, TENANT: tenant.metadata.name}
 
 
-def creation(tenant: Tenant, step: CreateQuota) -> Request:
+def creation(tenant: Tenant, step: CreateQuota) -> ApiRequest:
     """Return the request that creates the ResourceQuota of a namespace."""
     meta = ObjectMeta(
         name=QUOTA,
@@ -142,7 +142,7 @@ def creation(tenant: Tenant, step: CreateQuota) -> Request:
     return request.create(ResourceQuota(metadata=meta, spec=ResourceQuotaSpec(hard=spelled(step.hard))))
 
 
-def update(tenant: Tenant, step: UpdateQuota) -> Request:
+def update(tenant: Tenant, step: UpdateQuota) -> ApiRequest:
     """Return the request that changes a share, at the resourceVersion that it was decided on."""
     gone = {key: None for key in step.quota.hard if key not in step.hard}
     patch: dict[str, Any] = {
@@ -156,7 +156,7 @@ def update(tenant: Tenant, step: UpdateQuota) -> Request:
     return request.patch(ResourceQuota.resource, step.namespace, QUOTA, patch)
 
 
-def enforcement(step: EnforceQuota) -> Request:
+def enforcement(step: EnforceQuota) -> ApiRequest:
     """Return the request that copies the spec into the status, which Kubernetes' quota controller does later."""
     quota = step.quota
     gone = {key: None for key in quota.in_force.keys() | quota.used.keys() if key not in quota.hard}

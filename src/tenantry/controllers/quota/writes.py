@@ -25,7 +25,7 @@ from tenantry.engine import request
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed, ObservedQuota, observe
-from tenantry.engine.request import Request
+from tenantry.engine.request import ApiRequest
 from tenantry.world.shares.amounts import ShareQuota
 from tenantry.world.shares.batches import (
     BatchStep,
@@ -162,7 +162,7 @@ class ResourceQuotaWriter:
             self._index.verified[quota_uid] = uid
         return True
 
-    async def _write(self, namespace: str, asked: Request) -> ShareQuota:
+    async def _write(self, namespace: str, asked: ApiRequest) -> ShareQuota:
         """Send a write, and note in the tree what the server stored."""
         found = cast("ObservedQuota", await self._cluster.writer.own(asked, quiet=True))
         quota = share_quota(found)

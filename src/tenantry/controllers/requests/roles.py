@@ -26,7 +26,7 @@ from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Action, Blocked
+from tenantry.engine.plan import Blocked, StepAction
 
 OF_TENANT = "tenant:"
 """Before a tenant's name: a key that means every request in its namespaces."""
@@ -201,7 +201,7 @@ def _say(cluster: Cluster, request: RoleGrant, outcome: Outcome) -> None:
     was_there = bool(request.status.granted)
     for step in outcome.done:
         told = f"{step.resource.kind} {step.name!r}"
-        if step.action is Action.DELETE:
+        if step.action is StepAction.DELETE:
             cluster.recorder.say(request, EventKind.NORMAL, reasons.EXPIRED, f"took back {told}")
         elif was_there:
             cluster.recorder.say(request, EventKind.NORMAL, reasons.CORRECTED, f"put back {told}")

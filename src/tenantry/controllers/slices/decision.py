@@ -1,6 +1,6 @@
 """The next stage of a slice, as data: pure.
 
-    gather ─► decide(inputs) ─► Decision ─► StageRunner applies its plan, and gathers again while it goes on
+    gather ─► decide(inputs) ─► SliceDecision ─► StageRunner applies its plan, and gathers again while it goes on
 
 Stages are in the order of safety: what a slice takes is paid for first, its namespaces come last; at the end they go
 first and the nodes last. Each stage begins when the caches show that the stage before is done, whoever did it, so a
@@ -46,7 +46,7 @@ class Departure(msgspec.Struct, frozen=True):
     why: str
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class SliceDecision(msgspec.Struct, frozen=True, kw_only=True):
     """What to do next for a slice.
 
     Args:
@@ -76,10 +76,12 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     warning: tuple[str, str] | None = None
 
 
-def stage(writes: Iterable[DirectWrite | Amendment], *, closes: bool = False, frees: bool = False) -> Decision | None:
+def stage(
+    writes: Iterable[DirectWrite | Amendment], *, closes: bool = False, frees: bool = False
+) -> SliceDecision | None:
     """Return the decision to carry out writes and go on; None if there is nothing to write."""
     found = tuple(writes)
-    return Decision(plan=Plan(writes=found), goes_on=True, closes=closes, frees=frees) if found else None
+    return SliceDecision(plan=Plan(writes=found), goes_on=True, closes=closes, frees=frees) if found else None
 
 
 def amendments(nodes: Iterable[Node], change: Callable[[Node], Json], *, quiet: bool = True) -> tuple[Amendment, ...]:

@@ -16,7 +16,7 @@ from tenantry.api.slice import SliceState
 from tenantry.controllers.slices import holding, preconditions, release, status
 from tenantry.controllers.slices import nodes as marking
 from tenantry.controllers.slices.charge import charge_of, note_of
-from tenantry.controllers.slices.decision import Decision, amendments, soonest, stage
+from tenantry.controllers.slices.decision import SliceDecision, amendments, soonest, stage
 from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.holding import NodeMarks
 from tenantry.controllers.slices.status import SliceProgress
@@ -29,7 +29,7 @@ def plan(inputs: SliceInputs, equivalent: Equivalent = same) -> Plan:  # noqa: A
     return decide(inputs).plan
 
 
-def decide(inputs: SliceInputs) -> Decision:
+def decide(inputs: SliceInputs) -> SliceDecision:
     """Return the next stage of a slice.
 
     Raises:
@@ -60,7 +60,7 @@ def marks_of(inputs: SliceInputs) -> NodeMarks:
     )
 
 
-def _both(inputs: SliceInputs, found: Decision, beside: Decision) -> Decision:
+def _both(inputs: SliceInputs, found: SliceDecision, beside: SliceDecision) -> SliceDecision:
     """Return one decision for the slice and for the nodes that it goes on without."""
     next_lost = None
     if inputs.claim is not None:
@@ -75,7 +75,7 @@ def _both(inputs: SliceInputs, found: Decision, beside: Decision) -> Decision:
     )
 
 
-def _hold(inputs: SliceInputs, marks: NodeMarks) -> Decision:
+def _hold(inputs: SliceInputs, marks: NodeMarks) -> SliceDecision:
     first, waits = holding.take(inputs, marks, charge_of(inputs.wanted))
     if first is None and waits is None:
         first = _part(inputs, marks)
@@ -88,11 +88,11 @@ def _hold(inputs: SliceInputs, marks: NodeMarks) -> Decision:
     return msgspec.structs.replace(found, waits=bool(degraded))
 
 
-def _offer(inputs: SliceInputs, marks: NodeMarks, degraded: str) -> Decision:
+def _offer(inputs: SliceInputs, marks: NodeMarks, degraded: str) -> SliceDecision:
     return holding.offer(inputs, marks, counted(len(inputs.nodes), "node is", "nodes are"), degraded)
 
 
-def _part(inputs: SliceInputs, marks: NodeMarks) -> Decision | None:
+def _part(inputs: SliceInputs, marks: NodeMarks) -> SliceDecision | None:
     """Return the stage that begins to give back nodes which others replace."""
     lost = [node for node in inputs.nodes if node.metadata.name in inputs.replaced]
     if not lost:
@@ -105,7 +105,7 @@ def _part(inputs: SliceInputs, marks: NodeMarks) -> Decision | None:
     return msgspec.structs.replace(found, warning=(reasons.NODES_LOST, told)) if found is not None else None
 
 
-def _bind(inputs: SliceInputs, marks: NodeMarks, degraded: str) -> Decision:
+def _bind(inputs: SliceInputs, marks: NodeMarks, degraded: str) -> SliceDecision:
     """Return the stage that brings nodes which are set aside to where only the slice's pods run."""
     waiting = [node for node in inputs.nodes if not marking.is_bound(node, inputs.name)]
     foreign = {
@@ -131,7 +131,7 @@ def _bind(inputs: SliceInputs, marks: NodeMarks, degraded: str) -> Decision:
             nodes=status.names(inputs.nodes),
             degraded=degraded,
         )
-        decision = Decision(progress=progress)
+        decision = SliceDecision(progress=progress)
     progress = decision.progress
     return msgspec.structs.replace(
         decision,

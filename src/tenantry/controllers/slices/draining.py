@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from tenantry.controllers.slices.decision import Decision
+from tenantry.controllers.slices.decision import SliceDecision
 from tenantry.controllers.slices.gather import SliceInputs
 
 SETTLE_SECONDS = 0.5
@@ -43,7 +43,7 @@ class DrainState:
             parted_since=parted_since,
         )
 
-    def note(self, name: str, decision: Decision) -> None:
+    def note(self, name: str, decision: SliceDecision) -> None:
         """Remember what was decided for a slice."""
         leaving_since = decision.progress.leaving_since if decision.progress is not None else ""
         self._leaving[name] = leaving_since, decision.parted_since

@@ -17,7 +17,7 @@ from tenantry.api.node import Node
 from tenantry.api.quota import Quantity
 from tenantry.api.slice import SliceState
 from tenantry.controllers.slices import charge, preconditions
-from tenantry.controllers.slices.decision import Decision, amendments, relabelled, stage
+from tenantry.controllers.slices.decision import SliceDecision, amendments, relabelled, stage
 from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.status import SliceProgress, names
 from tenantry.engine.observed import Observed
@@ -57,7 +57,7 @@ class NodeMarks(msgspec.Struct, frozen=True, kw_only=True):
 
 def take(
     inputs: SliceInputs, marks: NodeMarks, wanted: Mapping[str, Quantity]
-) -> tuple[Decision | None, SliceProgress | None]:
+) -> tuple[SliceDecision | None, SliceProgress | None]:
     """Return the stage that pays for nodes or marks them, and what the claim waits for.
 
     Args:
@@ -67,7 +67,7 @@ def take(
     """
     problem = preconditions.unmet(inputs)
     if problem is not None and not inputs.nodes:
-        return Decision(plan=charge.given_up(inputs), progress=problem, again=LOOK_AGAIN_SECONDS), None
+        return SliceDecision(plan=charge.given_up(inputs), progress=problem, again=LOOK_AGAIN_SECONDS), None
     nodes, waits = inputs.nodes, None
     if inputs.nodes or not inputs.choice.short:
         found = charge.find(inputs, wanted)
@@ -82,7 +82,7 @@ def take(
     return stage(writes, closes=is_new), waits
 
 
-def refuse(inputs: SliceInputs, marks: NodeMarks, waits: SliceProgress | None) -> Decision | None:
+def refuse(inputs: SliceInputs, marks: NodeMarks, waits: SliceProgress | None) -> SliceDecision | None:
     """Return what to do for a claim that never had all of its nodes and does not get them now; None if it goes on.
 
     What it got of them only stands in the way of other claims.
@@ -90,15 +90,15 @@ def refuse(inputs: SliceInputs, marks: NodeMarks, waits: SliceProgress | None) -
     if preconditions.was_held(inputs):
         return None
     if not inputs.choice.short:
-        return None if waits is None or inputs.nodes else Decision(progress=waits, waits=False)
+        return None if waits is None or inputs.nodes else SliceDecision(progress=waits, waits=False)
     freeing = stage(amendments(inputs.nodes, marks.free, quiet=marks.quiet), frees=True)
     if freeing is not None:
         return freeing
     progress = SliceProgress(state=SliceState.PENDING, reason=reasons.NODES_INSUFFICIENT, message=inputs.choice.short)
-    return Decision(plan=charge.given_up(inputs), progress=progress, again=marks.short_seconds, waits=True)
+    return SliceDecision(plan=charge.given_up(inputs), progress=progress, again=marks.short_seconds, waits=True)
 
 
-def offer(inputs: SliceInputs, marks: NodeMarks, what: str, degraded: str) -> Decision:
+def offer(inputs: SliceInputs, marks: NodeMarks, what: str, degraded: str) -> SliceDecision:
     """Return the labels of namespaces and the progress of a slice that has its nodes.
 
     Args:
@@ -119,7 +119,7 @@ def offer(inputs: SliceInputs, marks: NodeMarks, what: str, degraded: str) -> De
         namespaces=tuple(each.name for each in inputs.users),
         degraded=degraded,
     )
-    return Decision(plan=Plan(writes=(*leaving, *coming)), progress=progress)
+    return SliceDecision(plan=Plan(writes=(*leaving, *coming)), progress=progress)
 
 
 def _unlabelled(namespaces: Sequence[Observed], label: str) -> list[Observed]:

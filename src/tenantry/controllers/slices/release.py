@@ -21,8 +21,8 @@ from tenantry.controllers.slices import charge, cleaning, preconditions, status
 from tenantry.controllers.slices import nodes as marking
 from tenantry.controllers.slices.cleaning import CleaningStage, NodeCleaning
 from tenantry.controllers.slices.decision import (
-    Decision,
     Departure,
+    SliceDecision,
     amendments,
     departures,
     next_look,
@@ -87,7 +87,7 @@ def leaving(inputs: SliceInputs, pods: Sequence[PodFacts], noun: str) -> Leaving
     return msgspec.structs.replace(found, departures=departures(pods, left, why), again=next_look(pods, left))
 
 
-def end(inputs: SliceInputs, marks: NodeMarks, *, cleans: bool) -> Decision:
+def end(inputs: SliceInputs, marks: NodeMarks, *, cleans: bool) -> SliceDecision:
     """Return the next stage of a slice that has ended.
 
     Args:
@@ -123,7 +123,7 @@ def end(inputs: SliceInputs, marks: NodeMarks, *, cleans: bool) -> Decision:
         again = soonest(again, _answered_in(findings))
     if not nodes:
         writes = (charge.deletion(inputs.slice),) if inputs.slice is not None else ()
-        return Decision(plan=Plan(writes=writes), progress=preconditions.idle(inputs), waits=False)
+        return SliceDecision(plan=Plan(writes=writes), progress=preconditions.idle(inputs), waits=False)
     if findings and not found.pods:
         progress = _cleaning(nodes, findings)
     else:
@@ -135,7 +135,7 @@ def end(inputs: SliceInputs, marks: NodeMarks, *, cleans: bool) -> Decision:
             nodes=status.names(nodes),
             leaving_since=found.since,
         )
-    return Decision(
+    return SliceDecision(
         plan=Plan(writes=tuple(each.write for each in found.departures)),
         progress=progress,
         again=again,
@@ -145,7 +145,7 @@ def end(inputs: SliceInputs, marks: NodeMarks, *, cleans: bool) -> Decision:
     )
 
 
-def withdraw(inputs: SliceInputs, marks: NodeMarks, parted: Sequence[Node]) -> Decision:
+def withdraw(inputs: SliceInputs, marks: NodeMarks, parted: Sequence[Node]) -> SliceDecision:
     """Return the next stage for nodes that a slice goes on without.
 
     Args:
@@ -155,12 +155,12 @@ def withdraw(inputs: SliceInputs, marks: NodeMarks, parted: Sequence[Node]) -> D
     """
     nodes = (*inputs.going, *parted)
     if not nodes:
-        return Decision()
+        return SliceDecision()
     closing = stage(amendments(nodes, marks.close, quiet=marks.quiet), closes=True)
     if closing is not None:
         return closing
     if inputs.settles > 0:
-        return Decision(again=inputs.settles, parted_since=inputs.parted_since)
+        return SliceDecision(again=inputs.settles, parted_since=inputs.parted_since)
     own = own_pods(inputs, nodes)
     empty = [node for node in nodes if not own[node.metadata.name]]
     findings = _findings(inputs, empty)
@@ -176,7 +176,7 @@ def withdraw(inputs: SliceInputs, marks: NodeMarks, parted: Sequence[Node]) -> D
     rest = msgspec.structs.replace(inputs, slice=None, leaving_since=inputs.parted_since)
     found = leaving(rest, [pod for node in parted for pod in own[node.metadata.name]], marks.noun)
     sent += found.departures
-    return Decision(
+    return SliceDecision(
         plan=Plan(writes=tuple(each.write for each in sent)),
         again=soonest(found.again, *turns),
         departures=tuple(sent),
@@ -199,7 +199,7 @@ def _findings(inputs: SliceInputs, empty: Sequence[Node]) -> dict[str, NodeClean
     return {node.metadata.name: cleaning.find(node, inputs.name, policy, inputs.now) for node in empty}
 
 
-def _clean(inputs: SliceInputs, empty: Sequence[Node], findings: Mapping[str, NodeCleaning]) -> Decision | None:
+def _clean(inputs: SliceInputs, empty: Sequence[Node], findings: Mapping[str, NodeCleaning]) -> SliceDecision | None:
     """Return the stage that reports on nodes without pods of the slice, then the one that frees or cleans them."""
 
     def at(*stages: CleaningStage) -> list[Node]:

@@ -11,7 +11,7 @@ from tenantry.api.slice import SliceClaim
 from tenantry.controllers.conclusion import problem_of
 from tenantry.controllers.slices import status
 from tenantry.controllers.slices.claimqueue import ClaimQueue
-from tenantry.controllers.slices.decision import Decision, soonest
+from tenantry.controllers.slices.decision import SliceDecision, soonest
 from tenantry.controllers.slices.draining import DrainState
 from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.status import SliceProgress
@@ -35,7 +35,7 @@ class StageRunner:
         decide: Returns the next stage.
     """
 
-    def __init__(self, kind: type, decide: Callable[[SliceInputs], Decision]) -> None:
+    def __init__(self, kind: type, decide: Callable[[SliceInputs], SliceDecision]) -> None:
         self.waiting = ClaimQueue()
         self.draining = DrainState()
         # How often nodes changed hands; a claim that was refused meanwhile looks again.
@@ -86,7 +86,7 @@ class StageRunner:
         for name in self.waiting:
             cluster.wake(self._kind, name)
 
-    def _note(self, cluster: Cluster, inputs: SliceInputs, decision: Decision, outcome: Outcome) -> None:
+    def _note(self, cluster: Cluster, inputs: SliceInputs, decision: SliceDecision, outcome: Outcome) -> None:
         if decision.closes:
             self.draining.closed(inputs.name, cluster.clock.monotonic())
         if decision.frees:
@@ -114,7 +114,7 @@ class StageRunner:
         await tell(cluster, inputs, failed)
 
 
-def report_departures(cluster: Cluster, decision: Decision, outcome: Outcome) -> None:
+def report_departures(cluster: Cluster, decision: SliceDecision, outcome: Outcome) -> None:
     """Record an event about each pod whose eviction or deletion the API server accepted."""
     accepted = {id(write) for write in outcome.written}
     for each in decision.departures:

@@ -11,7 +11,7 @@ from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.wording import shortened
 from tenantry.controllers.subnamespace.gather import SubnamespaceInputs
 from tenantry.engine import request
-from tenantry.engine.plan import Action, Blocked, DirectWrite, Plan, Step
+from tenantry.engine.plan import Blocked, DirectWrite, Plan, Step, StepAction
 
 
 def plan(inputs: SubnamespaceInputs) -> Plan:
@@ -26,7 +26,9 @@ def plan(inputs: SubnamespaceInputs) -> Plan:
         return Plan()
     if not may_cascade(inputs):
         return Plan(blocked=(Blocked(reason=reasons.CHILDREN_EXIST, message=inside(subnamespace, inputs.children)),))
-    deletion = Step(action=Action.DELETE, resource=Namespace.resource, namespace="", name=bound.name, observed=bound)
+    deletion = Step(
+        action=StepAction.DELETE, resource=Namespace.resource, namespace="", name=bound.name, observed=bound
+    )
     return Plan(waves=((deletion,),))
 
 

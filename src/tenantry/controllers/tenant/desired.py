@@ -26,7 +26,7 @@ from tenantry.controllers.tenant import clusternetworkpolicy
 from tenantry.controllers.tenant.gather import TenantInputs
 from tenantry.controllers.tenantnamespace import TenantNamespace
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Action, Child, Equivalent, Plan, Step, compare, same
+from tenantry.engine.plan import Child, Equivalent, Plan, Step, StepAction, compare, same
 from tenantry.world import quota
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
@@ -80,7 +80,7 @@ def _is_stale(tenant: Tenant, found: Observed) -> bool:
 
 def _is_ours(step: Step, inputs: TenantInputs) -> bool:
     """Return whether a step is the tenant controller's: of ResourceQuotas, the creation before there are children."""
-    return step.resource != ResourceQuota.resource or (step.action is Action.CREATE and not inputs.is_divided)
+    return step.resource != ResourceQuota.resource or (step.action is StepAction.CREATE and not inputs.is_divided)
 
 
 def children(

@@ -16,12 +16,12 @@ from tenantry.api.marks import TENANT
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.engine.clock import rfc3339
-from tenantry.engine.plan import Action, Blocked, Edit, Plan, Step
+from tenantry.engine.plan import Blocked, Edit, Plan, Step, StepAction
 from tenantry.engine.preview import Preview, preview_edit, preview_step, shown
 from tenantry.engine.tasks import all_of
 from tenantry.kube import wire
 from tenantry.views.drift.planners import PLANNERS
-from tenantry.views.drift.state import ClusterState, read
+from tenantry.views.drift.state import DriftInputs, read
 from tenantry.views.manifests import Manifests
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def _tenant(given: Tenant, live: Tenant | None) -> Tenant:
 # -- one tenant -----------------------------------------------------------------------------------
 
 
-async def _drift(client: Client, state: ClusterState, tenant: Tenant, before: Before) -> TenantDrift:
+async def _drift(client: Client, state: DriftInputs, tenant: Tenant, before: Before) -> TenantDrift:
     name = tenant.metadata.name
     if tenant.metadata.deletion_timestamp:
         return TenantDrift(tenant=name, changes=(), blocked=())  # the operator corrects nothing during a deletion
@@ -187,7 +187,7 @@ async def _drift(client: Client, state: ClusterState, tenant: Tenant, before: Be
 async def _previews(client: Client, plan: Plan) -> tuple[list[Preview], list[Blocked]]:
     """Return what a plan changes, and what keeps the operator from the rest."""
     found = [
-        preview_step(step, await _live(client, step) if step.action is not Action.CREATE else None)
+        preview_step(step, await _live(client, step) if step.action is not StepAction.CREATE else None)
         for wave in plan.waves
         for step in wave
     ]
@@ -206,7 +206,7 @@ def _own_change(value: Tenant | Subnamespace, before: Tenant | Subnamespace | No
     after, was = _shown(value), _shown(before) if before is not None else None
     if was == after:
         return []
-    action = Action.CREATE if was is None else Action.UPDATE
+    action = StepAction.CREATE if was is None else StepAction.UPDATE
     meta, kind = value.metadata, value.resource.kind
     return [Preview(action=action, kind=kind, namespace=meta.namespace, name=meta.name, before=was, after=after)]
 

@@ -35,7 +35,7 @@ from tenantry.controllers.tenant.gather import TenantInputs
 from tenantry.controllers.tenant.gather import gather as gather_tenant
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked, Child, Lookup, Plan, compare
-from tenantry.views.drift.state import ClusterState
+from tenantry.views.drift.state import DriftInputs
 from tenantry.world.leases import with_lease
 from tenantry.world.shares.amounts import spelled
 from tenantry.world.shares.division import Division
@@ -49,10 +49,10 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     subnamespace: Subnamespace | None = None
 
 
-Planner = Callable[[ClusterState, Tenant], Iterator[Planned]]
+Planner = Callable[[DriftInputs, Tenant], Iterator[Planned]]
 
 
-def lookup_in(state: ClusterState) -> Lookup:
+def lookup_in(state: DriftInputs) -> Lookup:
     """Return the observed object of a kind and key."""
     return lambda resource, key: state.observed[resource].get(key)
 
@@ -60,7 +60,7 @@ def lookup_in(state: ClusterState) -> Lookup:
 # -- the tenant -----------------------------------------------------------------------------------
 
 
-def plan_tenant(state: ClusterState, tenant: Tenant) -> Iterator[Planned]:
+def plan_tenant(state: DriftInputs, tenant: Tenant) -> Iterator[Planned]:
     """Yield the plan of the tenant controller.
 
     Raises:
@@ -72,7 +72,7 @@ def plan_tenant(state: ClusterState, tenant: Tenant) -> Iterator[Planned]:
     yield Planned(plan=plan)
 
 
-def tenant_inputs(state: ClusterState, tenant: Tenant) -> TenantInputs:
+def tenant_inputs(state: DriftInputs, tenant: Tenant) -> TenantInputs:
     """Return the inputs of the tenant controller."""
     namespace = state.namespaces.get(tenant.metadata.name)
     owns = namespace is not None and namespace.owner_uid == tenant.metadata.uid
@@ -91,7 +91,7 @@ def tenant_inputs(state: ClusterState, tenant: Tenant) -> TenantInputs:
 # -- its tree -------------------------------------------------------------------------------------
 
 
-def plan_tree(state: ClusterState, tenant: Tenant) -> Iterator[Planned]:
+def plan_tree(state: DriftInputs, tenant: Tenant) -> Iterator[Planned]:
     """Yield the plan of a tenant's ResourceQuotas, then the plan of each Subnamespace of its tree.
 
     Raises:
@@ -112,7 +112,7 @@ def plan_tree(state: ClusterState, tenant: Tenant) -> Iterator[Planned]:
             yield Planned(plan=plan_subnamespace(state, inputs), subnamespace=subnamespace)
 
 
-def _divided(state: ClusterState, tenant: Tenant) -> Tree:
+def _divided(state: DriftInputs, tenant: Tenant) -> Tree:
     tenant_quota = state.tenant_quotas.get(tenant.metadata.name)
     caches = quota_index.QuotaCaches(
         tenants=state.tenants,
@@ -130,7 +130,7 @@ def _divided(state: ClusterState, tenant: Tenant) -> Tree:
     return index.tree
 
 
-def _plan_shares(state: ClusterState, tenant: Tenant, tree: Tree) -> Plan:
+def _plan_shares(state: DriftInputs, tenant: Tenant, tree: Tree) -> Plan:
     """Return the plan of the ResourceQuotas as one step; the operator moves shares in batches."""
     children: list[Child] = []
     for share in tree.shares.values():
@@ -141,7 +141,7 @@ def _plan_shares(state: ClusterState, tenant: Tenant, tree: Tree) -> Plan:
     return compare(children, lookup_in(state))
 
 
-def _share(state: ClusterState, tenant: Tenant, namespace: str, hard: Mapping[str, str]) -> Child:
+def _share(state: DriftInputs, tenant: Tenant, namespace: str, hard: Mapping[str, str]) -> Child:
     name = tenant_desired.QUOTA
     found = state.observed[ResourceQuota.resource].get(object_key(namespace, name))
     meta = ObjectMeta(
@@ -158,7 +158,7 @@ def _share(state: ClusterState, tenant: Tenant, namespace: str, hard: Mapping[st
 
 
 def subnamespace_inputs(
-    state: ClusterState, subnamespace: Subnamespace, verdict: ShareVerdict | None
+    state: DriftInputs, subnamespace: Subnamespace, verdict: ShareVerdict | None
 ) -> SubnamespaceInputs:
     """Return the inputs of the Subnamespace controller."""
     caches = SubnamespaceCaches(state.tenants, state.subnamespaces, state.observed, {}, state.defaults, state.sandbox)
@@ -167,7 +167,7 @@ def subnamespace_inputs(
     )
 
 
-def plan_subnamespace(state: ClusterState, inputs: SubnamespaceInputs) -> Plan:
+def plan_subnamespace(state: DriftInputs, inputs: SubnamespaceInputs) -> Plan:
     """Return the plan of the Subnamespace controller, with the first share of a new child."""
     tenant = inputs.tenant
     try:

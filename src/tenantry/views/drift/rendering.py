@@ -18,7 +18,7 @@ from tenantry.controllers.tenant import desired
 from tenantry.controllers.tenantnamespace import TenantNamespace
 from tenantry.engine.plan import Plan
 from tenantry.views.drift.planners import plan_subnamespace, subnamespace_inputs, tenant_inputs
-from tenantry.views.drift.state import ClusterState, empty
+from tenantry.views.drift.state import DriftInputs, empty
 from tenantry.views.manifests import Manifests
 from tenantry.world import quota
 from tenantry.world.naming import DIGITS
@@ -51,7 +51,7 @@ def render(manifests: Manifests) -> list[KubernetesObject]:
     return found
 
 
-def _created(state: ClusterState, plan: Plan) -> list[KubernetesObject]:
+def _created(state: DriftInputs, plan: Plan) -> list[KubernetesObject]:
     """Return the objects that a plan creates, and add its namespaces to the cluster."""
     steps = [step for wave in plan.waves for step in wave]
     found = [step.child.object for step in steps if step.child is not None]
@@ -61,7 +61,7 @@ def _created(state: ClusterState, plan: Plan) -> list[KubernetesObject]:
     return found
 
 
-def _below(state: ClusterState, namespace: str, names: dict[str, str]) -> list[KubernetesObject]:
+def _below(state: DriftInputs, namespace: str, names: dict[str, str]) -> list[KubernetesObject]:
     """Return the objects of the children of a namespace, and of the children below them."""
     found: list[KubernetesObject] = []
     for subnamespace in state.subnamespaces.by_index(watched.BY_NAMESPACE, namespace):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tenantry.kube.client import Client
 
 
-class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
+class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Objects of one cluster at about the same time, with the objects of files in the place of their live ones.
 
     Args:
@@ -79,10 +79,10 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
         self.observed[resource].put(observe(resource, data), listed=0)
 
 
-def empty(tenants: Iterable[Tenant], subnamespaces: Iterable[Subnamespace]) -> ClusterState:
+def empty(tenants: Iterable[Tenant], subnamespaces: Iterable[Subnamespace]) -> DriftInputs:
     """Return a cluster that has these tenants and Subnamespaces, and nothing else."""
     indexes = [each(lambda _: ()).indexes for each in (watched.subnamespaces, watched.slices)]
-    state = ClusterState(
+    state = DriftInputs(
         now=dt.datetime.now(dt.UTC),
         cluster_uid="",
         tenants=Cache(),
@@ -100,7 +100,7 @@ def empty(tenants: Iterable[Tenant], subnamespaces: Iterable[Subnamespace]) -> C
     return state
 
 
-async def read(client: Client, tenants: Sequence[Tenant], changed: Iterable[Subnamespace]) -> ClusterState:
+async def read(client: Client, tenants: Sequence[Tenant], changed: Iterable[Subnamespace]) -> DriftInputs:
     """Read a cluster.
 
     Args:
@@ -134,7 +134,7 @@ async def read(client: Client, tenants: Sequence[Tenant], changed: Iterable[Subn
     )
 
 
-async def _read_kind(client: Client, state: ClusterState, kind: type[KubernetesObject], only: str) -> bool:
+async def _read_kind(client: Client, state: DriftInputs, kind: type[KubernetesObject], only: str) -> bool:
     """Read the objects of a kind that belong to one tenant, or to any; return whether the cluster has the kind."""
     resource = kind.resource
     selectors = watched.selectors_of(resource)
