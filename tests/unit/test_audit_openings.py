@@ -38,8 +38,8 @@ CLOSED = policy(policyTypes=["Ingress", "Egress"], ingress=[{"from": [OWN]}], eg
         ([], "no NetworkPolicy of Ingress selects all pods"),
         ([policy(policyTypes=["Egress"])], "no NetworkPolicy of Ingress selects all pods"),
         ([policy(podSelector={"matchLabels": {"a": "b"}})], "no NetworkPolicy of Ingress selects all pods"),
-        ([CLOSED, policy("q", ingress=[ALL])], "NetworkPolicy 'q' opens Ingress of everybody"),
-        ([CLOSED, policy("q", ingress=[{"from": NO_PEERS}])], "NetworkPolicy 'q' opens Ingress of everybody"),
+        ([CLOSED, policy("q", ingress=[ALL])], "NetworkPolicy 'q' opens Ingress of any peer"),
+        ([CLOSED, policy("q", ingress=[{"from": NO_PEERS}])], "NetworkPolicy 'q' opens Ingress of any peer"),
         ([CLOSED, policy(ingress=[{"from": [{"namespaceSelector": ALL}]}])], "opens Ingress of all namespaces"),
         ([CLOSED, policy(ingress=[{"from": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}])], "opens Ingress of 0.0.0.0/0"),
         ([CLOSED, policy(ingress=[{"from": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]}])], ""),
@@ -66,7 +66,7 @@ CLOSED = policy(policyTypes=["Ingress", "Egress"], ingress=[{"from": [OWN]}], eg
         ),
         ([CLOSED, policy(ingress=[{"from": [{"podSelector": ALL}]}])], ""),
         # One for some pods opens those.
-        ([CLOSED, policy(podSelector={"matchLabels": {"a": "b"}}, ingress=[ALL])], "opens Ingress of everybody"),
+        ([CLOSED, policy(podSelector={"matchLabels": {"a": "b"}}, ingress=[ALL])], "opens Ingress of any peer"),
         (
             [CLOSED, policy(ingress=[{"from": [{"namespaceSelector": {"matchLabels": {"tenantry.dev/zone": "2"}}}]}])],
             "opens Ingress of the namespace 'rival'",
@@ -99,9 +99,9 @@ def test_who_may_connect(policies: list[Json], expected: str) -> None:
     [
         ([CLOSED], ""),
         ([policy()], "no NetworkPolicy of Egress selects all pods"),
-        ([CLOSED, policy("q", egress=[ALL])], "NetworkPolicy 'q' opens Egress of everybody"),
-        ([CLOSED, policy(egress=[{"ports": [{"port": 1, "endPort": 53}]}])], "opens Egress of everybody"),
-        ([CLOSED, policy(egress=[{"ports": [{"port": 53, "endPort": 9000}]}])], "opens Egress of everybody"),
+        ([CLOSED, policy("q", egress=[ALL])], "NetworkPolicy 'q' opens Egress of any peer"),
+        ([CLOSED, policy(egress=[{"ports": [{"port": 1, "endPort": 53}]}])], "opens Egress of any peer"),
+        ([CLOSED, policy(egress=[{"ports": [{"port": 53, "endPort": 9000}]}])], "opens Egress of any peer"),
         ([CLOSED, policy(egress=[{"ports": [{"port": 53}]}])], ""),
         ([CLOSED, policy(egress=[{"to": [{"ipBlock": {"cidr": "::/0"}}]}])], "opens Egress of ::/0"),
     ],

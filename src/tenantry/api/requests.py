@@ -123,7 +123,7 @@ _NAME = Rule(
 )
 
 
-def _somebody(field: str) -> Rule:
+def _some_subject(field: str) -> Rule:
     """Return the rule that identities of Kubernetes and Tenantry must name whom they request something for."""
     return Rule(
         f"has(self.{field}) && size(self.{field}) > 0 || !has(self.requester) || !has(self.requester.name)"
@@ -139,7 +139,7 @@ class TenantRequestSpec(Model, frozen=True, kw_only=True):
     validations: ClassVar[tuple[Rule, ...]] = (
         _NEVER_CHANGES,
         _LONG_ENOUGH,
-        _somebody("owners"),
+        _some_subject("owners"),
         Rule(
             "self.tenant != 'default' && !self.tenant.startsWith('kube-') && !self.tenant.startsWith('tenantry-')",
             "must not be default nor begin with kube- or tenantry-, which are reserved; choose another name",
@@ -184,7 +184,7 @@ class RequestedClusterRole(Model, frozen=True, kw_only=True):
 class RoleRequestSpec(Model, frozen=True, kw_only=True):
     """The requested role, its subjects and its duration."""
 
-    validations: ClassVar[tuple[Rule, ...]] = (_NEVER_CHANGES, _LONG_ENOUGH, _somebody("subjects"))
+    validations: ClassVar[tuple[Rule, ...]] = (_NEVER_CHANGES, _LONG_ENOUGH, _some_subject("subjects"))
 
     requester: _Requester = Requester()
     role_ref: Annotated[RequestedRole, Meta(description="The role.")]
@@ -196,7 +196,7 @@ class RoleRequestSpec(Model, frozen=True, kw_only=True):
 class ClusterRoleRequestSpec(Model, frozen=True, kw_only=True):
     """The requested cluster-wide role, its subjects and its duration."""
 
-    validations: ClassVar[tuple[Rule, ...]] = (_NEVER_CHANGES, _LONG_ENOUGH, _somebody("subjects"))
+    validations: ClassVar[tuple[Rule, ...]] = (_NEVER_CHANGES, _LONG_ENOUGH, _some_subject("subjects"))
 
     requester: _Requester = Requester()
     role_ref: Annotated[RequestedClusterRole, Meta(description="The role.")]

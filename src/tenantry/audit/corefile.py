@@ -13,7 +13,7 @@ OURS = "tenantry"
 
 
 def unguarded(corefile: str) -> list[str]:
-    """Return the server blocks that answer names of the cluster to everybody, as their first lines name them."""
+    """Return the server blocks that answer names of the cluster to any client, as their first lines name them."""
     blocks = _blocks(corefile)
     snippets = {name.strip("()"): lines for name, lines in blocks if name.startswith("(")}
     found: list[str] = []

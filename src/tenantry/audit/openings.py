@@ -22,7 +22,7 @@ WIDE = {4: 16, 6: 64}
 
 
 def ingress(policies: Sequence[Json], others: Iterable[OtherNamespace], pods: Iterable[str] = ()) -> str:
-    """Return how somebody of another namespace may connect to pods of this one; "" where nobody may.
+    """Return how pods of another namespace may connect to pods of this one; "" if they may not.
 
     Args:
         policies: The NetworkPolicies of the namespace.
@@ -78,7 +78,7 @@ def _is_dns(rule: Json) -> bool:
 def _who(rule: Json, side: str, others: Sequence[OtherNamespace], pods: Sequence[Network]) -> str:
     peers = rows(rule, side)
     if not peers:
-        return "everybody"
+        return "any peer"
     for peer in peers:
         if "ipBlock" in peer:
             block = table(peer, "ipBlock")

@@ -28,8 +28,8 @@ def announce(
         outcome: What came of it.
         clashes: What else stands in the way.
     """
-    # What a changed spec asked for is said by the conditions; an event is for what nobody asked for. What failed in
-    # passing is what was asked for, as a rule, and is made now.
+    # Conditions report what a changed spec asked for; events report corrections of what others changed. A write that
+    # follows a failure that passed is usually part of the request, and no correction.
     is_new = about.status.observed_generation != about.metadata.generation
     asked_for = is_new or find(about.status.conditions, reasons.RECONCILING) is not None
     for step in outcome.done if not asked_for else ():

@@ -1,4 +1,4 @@
-"""Taking rights away from everybody in a suspended namespace, and giving them back: pure.
+"""Remove all rights in a suspended namespace, and give them back: pure.
 
 A policy on the namespace's label stops writes and new tokens; reading is stopped by leaving every RoleBinding there
 without subjects. They are kept in an annotation of the same binding, moved in one patch, so that a crash loses none.
@@ -50,7 +50,7 @@ def close(live: Mapping[str, Any]) -> Json:
     try:
         kept = _kept(live)
     except TerminalError:
-        # Whoever may write the binding may write this annotation: it must not keep them in.
+        # A user who may write the binding may write this annotation: it must not preserve access.
         kept = []
     kept += [subject for subject in subjects if subject not in kept]
     annotation = msgspec.json.encode(kept, order="sorted").decode()

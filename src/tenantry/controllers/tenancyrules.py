@@ -197,7 +197,7 @@ def _with_sandbox(rules: TenancyRulesSpec, sandbox: Sandbox, source: str) -> Ten
     def told(section: Section) -> Section:
         return msgspec.structs.replace(section, chosen=dict(sorted({**section.chosen, **chosen}.items())))
 
-    # What only warns, or notes, has to know it as well, and nobody pays for it where nothing does.
+    # What only warns, or notes, has to know it as well, and it costs nothing if no rule does.
     return TenancyRulesSpec(
         enforce=told(rules.enforce),
         warn=rules.warn if rules.warn.is_empty else told(rules.warn),

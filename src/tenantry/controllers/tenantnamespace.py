@@ -41,7 +41,7 @@ class TenantNamespace(msgspec.Struct, frozen=True, kw_only=True):
         name: Its name.
         owners: Who has an owner's rights in it.
         hard: The quota that the defaults of containers must fit in: normal key to canonical quantity.
-        suspended: Nobody gets in.
+        suspended: No owner has access.
     """
 
     tenant: Tenant
@@ -113,7 +113,7 @@ def _defaults(
 
 
 def owner_binding(namespace: TenantNamespace) -> Child:
-    """Return the binding that lets the owners in; nobody while the tenant is suspended."""
+    """Return the binding of the owners, without subjects while the tenant is suspended."""
     subjects = () if namespace.suspended else tuple(_subject(owner) for owner in namespace.owners)
     return Child(
         object=RoleBinding(

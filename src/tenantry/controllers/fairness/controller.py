@@ -23,7 +23,7 @@ ALL = "levels"
 """The one key: everything is looked at together."""
 
 LOOK_AGAIN_SECONDS = 15.0
-"""How often to look for new namespaces of tenants that have a level of their own: our own writes wake nobody."""
+"""How often to look for new namespaces of tenants that have a level of their own: our own writes wake no controller."""
 
 log = logging.getLogger(__name__)
 

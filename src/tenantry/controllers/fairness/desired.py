@@ -3,7 +3,7 @@
     the masters, nodes, Kubernetes' controllers, the operator ─► their own levels, as without Tenantry
     whom TenancyDefaults trust                               ─► workload-low, as without Tenantry
     at most four tenants that have a level of their own      ─► that
-    everybody else who is authenticated                      ─► tenantry-tenants, in turns by user
+    every other authenticated user                           ─► tenantry-tenants, in turns by user
 
 Source: Kubernetes, "API Priority and Fairness".
 """
@@ -43,10 +43,10 @@ TENANTS = "tenantry-tenants"
 TRUSTED = "tenantry-trusted"
 RESERVED_PREFIX = "tenantry-reserved-"
 
-# The default of `Fairness.shares` is 1: 3 seats of the API server's usual 600. Whoever has a seat is at work, so seats
-# are how many processors tenants can keep busy at the same time. Fair queues share seats out, but take none away from
-# a request that has one: with more seats than there are processors to spare, whoever comes next waits for a processor
-# behind those who flood, and no queue helps [measured: docs/benchmarks.md].
+# The default of `Fairness.shares` is 1: 3 seats of the API server's usual 600. A request with a seat is executed, so
+# seats are how many processors tenants can keep busy at the same time. Fair queues share seats out, but take none
+# away from a request that has one: with more seats than there are processors to spare, the next request waits for a
+# processor behind those who flood, and no queue helps [measured: docs/benchmarks.md].
 
 QUEUES = 2048
 HAND_SIZE = 2
@@ -61,7 +61,7 @@ million. A queue costs a few hundred bytes.
 QUEUE_LENGTH = 150
 """Of one queue: a user may have 300 requests waiting, and is told to come again (429) after that.
 
-Waiting costs nearly nothing. A shorter queue would cost more: refusals are quick, and whoever floods comes back.
+Waiting costs nearly nothing. A shorter queue would cost more: refusals are quick, and a client that floods comes back.
 """
 
 TRUSTED_PRECEDENCE = 8600
@@ -76,7 +76,7 @@ EVERYBODY = FlowSubject(kind="Group", group=Named(name="system:authenticated"))
 
 
 def common(shares: int = 1) -> list[PriorityLevelConfiguration | FlowSchema]:
-    """Return the level of all tenants, and what sends to it whoever no other FlowSchema takes."""
+    """Return the level of all tenants, and the FlowSchema for requests that match no other one."""
     return [
         level(TENANTS, shares),
         flow_schema(TENANTS, level_name=TENANTS, precedence=TENANTS_PRECEDENCE, subjects=[EVERYBODY]),
@@ -215,7 +215,7 @@ def level(name: str, shares: int, *, owner: OwnerReference | None = None) -> Pri
     Args:
         name: Of the level.
         shares: Of the API server's seats, in proportion to the shares of all levels.
-        owner: With whom it goes away; None for nobody.
+        owner: The object that it is deleted with; None for no object.
     """
     queuing = Queuing(queues=QUEUES, hand_size=HAND_SIZE, queue_length_limit=QUEUE_LENGTH)
     limited = Limited(
@@ -243,7 +243,7 @@ def flow_schema(
         level_name: Where to.
         precedence: The lower, the earlier it is asked.
         subjects: Whose requests, at least one.
-        owner: With whom it goes away; None for nobody.
+        owner: The object that it is deleted with; None for no object.
     """
     anything = ("*",)
     every = ResourceRule(

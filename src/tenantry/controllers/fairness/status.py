@@ -23,7 +23,7 @@ def compute(defaults: TenancyDefaults, missing: Collection[str], now: str) -> Te
         now: RFC 3339.
     """
     message = (
-        f"no such tenants in spec.fairness.reserved: {shortened(map(repr, missing))}; nobody has their"
+        f"no such tenants in spec.fairness.reserved: {shortened(map(repr, missing))}; no user has their"
         " levels until they are made: correct the names, or take them out"
     )
     wanted = Wanted(reasons.TENANTS_MISSING, bool(missing), reasons.TENANT_NOT_FOUND, message, only_true=True)

@@ -21,7 +21,7 @@ class Clashes:
 
     @property
     def is_known(self) -> bool:
-        """Tell whether somebody has looked."""
+        """Return whether the hosts have been compared once."""
         return self._by_namespace is not None
 
     def inside(self, namespace: str) -> tuple[HostClash, ...] | None:
@@ -57,7 +57,7 @@ def condition(
     """Return the condition HostsTaken of whom a namespace belongs to, where something in it has others' hosts (E15).
 
     Args:
-        found: What is in the namespace; None where nobody has looked yet.
+        found: What is in the namespace; None before the first comparison.
         before: The conditions so far.
         is_blind: Who reads it is told no names of what is inside: events there say them.
     """

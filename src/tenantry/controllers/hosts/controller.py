@@ -134,7 +134,7 @@ def _wake_owner(cluster: Cluster, namespace: Observed) -> None:
 
 
 def _wake_told(cluster: Cluster) -> None:
-    """Have a look taken at all who say that something has others' hosts: it may have ended while nobody looked."""
+    """Reconcile every object with the condition HostsTaken: the reason may have ended while no operator ran."""
     tenants: Cache[Tenant] = cluster.cache(Tenant.resource)
     subnamespaces: Cache[Subnamespace] = cluster.cache(Subnamespace.resource)
     for each in (*tenants, *subnamespaces):
@@ -167,7 +167,7 @@ def _changed(change: Change[HostObject]) -> Iterable[str]:
 
 
 def _moved(change: Change[Observed]) -> Iterable[str]:
-    """Look where a namespace has become a tenant's: what is in it was nobody's, or another's."""
+    """Return the key if a namespace has another tenant now: the hosts in it had another owner, or none."""
     before, after = change.before, change.after
     is_same = before is None or after is None or before.labels.get(TENANT_UID) == after.labels.get(TENANT_UID)
     return () if is_same else [ALL]

@@ -37,7 +37,7 @@ class InheritanceController:
     kind = Inheritance
 
     def __init__(self) -> None:
-        # Known from the first child on; before that there is nobody to inherit.
+        # Known from the first child on; before that no namespace inherits.
         self._propagation: Propagation | None = None
         self._cluster: Cluster | None = None
         # Which kinds the children were last told of.
@@ -49,8 +49,8 @@ class InheritanceController:
         """Return what wakes this controller; the other kinds are watched from the first child on."""
         known = [kind for kind in inheritance.KINDS if kind.owned != inheritance.WHOLE]
         return [
-            watched.subnamespaces(_nobody),
-            watched.watch(Namespace.resource, _nobody),
+            watched.subnamespaces(_no_keys),
+            watched.watch(Namespace.resource, _no_keys),
             watched.defaults(lambda _: [KINDS]),
             *(self._watch(kind) for kind in known),
         ]
@@ -116,7 +116,7 @@ class InheritanceController:
         if is_open or all(child.is_suspended for child in propagation.children(namespace)):
             self._awaited.pop(key, None)
             return None
-        # It may never be opened: whoever may write the binding may also write nonsense into its annotation.
+        # It may never be opened: a user who may write the binding may also write an invalid annotation.
         times = self._awaited[key] = self._awaited.get(key, -1) + 1
         return REOPENED_SECONDS * 2 ** min(times, 8)
 
@@ -155,7 +155,7 @@ class InheritanceController:
         return inherited
 
 
-def _nobody(_: Change[Any]) -> Iterable[str]:
+def _no_keys(_: Change[Any]) -> Iterable[str]:
     return ()
 
 

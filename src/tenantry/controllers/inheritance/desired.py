@@ -48,7 +48,7 @@ class ChildNamespace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_suspended(self) -> bool:
-        """Tell whether nobody may get in."""
+        """Return whether no user has access."""
         return marks.SUSPENDED in self.namespace.labels
 
     def labels(self) -> Mapping[str, str]:
@@ -85,7 +85,7 @@ class CopyAction(StrEnum):
     REPLACE = "replace"
     DELETE = "delete"
     CLASH = "clash"
-    """Nothing: somebody else's object has the name."""
+    """Nothing: an object that Tenantry does not manage has the name."""
 
 
 class CopyStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +116,7 @@ def is_copy(found: Observed) -> bool:
 
 
 def is_untouched(found: Observed) -> bool:
-    """Tell whether an object is a copy that was made once, and that nobody has written since."""
+    """Return whether an object is a copy that was made once and not changed since."""
     return isinstance(found, Inheritable) and found.writer == marks.FIELD_MANAGER
 
 

@@ -63,7 +63,7 @@ class Kinds:
         return self.served
 
     async def look(self) -> None:
-        """Find out which kinds are allowed and served, and watch none that nobody inherits."""
+        """Find out which kinds are allowed and served, and watch only those that a namespace inherits."""
         async with self._begun:
             await self._look()
 

@@ -112,7 +112,7 @@ class Propagation:
                     yield ChildNamespace(subnamespace=subnamespace, namespace=found, copied=subnamespace.status.copied)
 
     def child(self, namespace: str) -> ChildNamespace | None:
-        """Return a namespace as the child that it is; None for one that is nobody's."""
+        """Return a namespace as the child that it is; None if it is the child of no namespace."""
         found = self._namespaces.get(namespace)
         if found is None or found.deleting:
             return None
@@ -291,7 +291,7 @@ class Propagation:
             return
         content = await self._contents.get(step.resource, step.source) if step.source is not None else None
         if content is None:
-            return  # the source is gone, or nobody inherits it any more: the watch tells
+            return  # the source is gone, or no namespace inherits it now: the watch reports that
         if found is None:
             await self._create(step, child, content)
         else:

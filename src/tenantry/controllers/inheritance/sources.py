@@ -32,7 +32,7 @@ class Sources:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        # For as long as somebody looks.
+        # Kept only while a lookup is under way.
         self._turns: WeakValueDictionary[tuple[Resource, str], _Turns] = WeakValueDictionary()
 
     async def look(self, resource: Resource, namespace: str) -> None:

@@ -1,7 +1,7 @@
 """Keeps in mind where nodes and the cluster's DNS are, for the network policies of all tenants.
 
-A change is told to everybody whom it concerns a moment later, once for all that has changed until then: a cluster that
-grows by a hundred nodes rewrites policies a few times, not a hundred times.
+Every tenant that a change concerns is reconciled a moment later, once for all changes until then: a cluster that grows
+by a hundred nodes rewrites policies a few times, not a hundred times.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class AddressController:
         ]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
-        """Have everybody looked at whose policies hold old addresses, when the time has come."""
+        """Requeue every namespace whose policies still list the old addresses, once the delay is over."""
         now = cluster.clock.monotonic()
         if self._due is None:
             self._due = now + WINDOW_SECONDS

@@ -87,7 +87,7 @@ def resources(node: Node) -> Json:
 def plan(node: Node) -> Plan:
     """Return the next write by which a node is set aside, or advertises its parts.
 
-    The labels of the node alone decide, whoever wrote them.
+    The labels of the node alone decide, not their author.
     """
     for patch, subresource in ((taints(node), ""), (resources(node), "status")):
         if patch:

@@ -220,7 +220,7 @@ class QuotaController:
         return min((seconds for seconds in (again, effective.next_seconds) if seconds is not None), default=None)
 
     async def _move(self, cluster: Cluster, tenant: Tenant, effective: EffectiveQuota, caches: QuotaCaches) -> bool:
-        """Make moves until none is left, or until somebody else has to act; tell whether that is so."""
+        """Carry out moves, `ROUNDS` times at most, and return whether none is left."""
         name = tenant.metadata.name
         index = self._index(tenant, effective, caches)
         failed = 0
@@ -246,7 +246,7 @@ class QuotaController:
                 case _:
                     failed = failed + 1 if await writer.carry_out(steps) else 0
             if failed > FAILED_ROUNDS:
-                raise RetryableError(f"the shares of tenant {name!r} are changed by somebody else, too")
+                raise RetryableError(f"the shares of tenant {name!r} are changed by another client, too")
         return False
 
     # -- telling ----------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class QuotaController:
                 waiting.add(share)
 
     def _is_moving(self, index: Index, name: str) -> bool:
-        """Tell whether shares are on their way, maybe by the hand of somebody who led before."""
+        """Return whether moves are under way, perhaps those of an earlier leader."""
         found = self._caches.tenant_quotas.get(name) if self._caches is not None else None
         if found is None:
             return True
@@ -292,7 +292,7 @@ class QuotaController:
         return any(not index.planner.is_done(target, tenant_quota.number) for target in tenant_quota.targets)
 
     def _point_out(self, cluster: Cluster, share: Share) -> None:
-        """Have somebody look at a namespace whose Subnamespace is not there."""
+        """Reconcile a namespace whose Subnamespace is not there."""
         namespace = share.namespace
         found = (
             self._caches.namespaces.get(namespace.name) if namespace is not None and self._caches is not None else None

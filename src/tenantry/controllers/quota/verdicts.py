@@ -14,8 +14,8 @@ class ShareVerdict(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         generation: The generation of its spec that this is about.
         blocked: Why it may not be made or grown; None where it may.
-        in_force: Its namespace's ResourceQuota is in force for every key that the tenant limits; of a claim: nobody
-            else can use what it has.
+        in_force: Its namespace's ResourceQuota is in force for every key that the tenant limits; of a claim:
+            it is reserved.
         settled: Its own share is what it should be, and in force: nothing of it is on the way.
         totals: Of it and everything below.
     """

@@ -45,7 +45,7 @@ MANY = 8
 
 _decode_tenant_quota = msgspec.json.Decoder(TenantResourceQuota)
 _PASSING = (Conflict, NotFound, Forbidden)
-"""Somebody else was there, or the namespace goes: what is read anew tells."""
+"""Another client wrote, or the namespace is being deleted: reading again shows which."""
 
 
 class ResourceQuotaWriter:
@@ -114,7 +114,7 @@ class ResourceQuotaWriter:
         try:
             await self._write(step.namespace, desired.creation(self._tenant, step))
         except AlreadyExists:
-            # Ours without our labels, which no cache shows; or made by somebody else meanwhile.
+            # Ours without our labels, which no cache shows; or created by another client meanwhile.
             found = observe(
                 ResourceQuota.resource, await self._cluster.live.read(ResourceQuota.resource, step.namespace, QUOTA)
             )
@@ -179,7 +179,7 @@ class ResourceQuotaWriter:
             await self._read_tenant_quota()
 
     async def adopt_tenant_quota(self, tenant_quota: TenantResourceQuota) -> None:
-        """Have a TenantResourceQuota that somebody else made go with the tenant."""
+        """Make the tenant the owner of a TenantResourceQuota that another client created."""
         metadata = msgspec.to_builtins(desired.new_tenant_quota(self._tenant))["metadata"]
         with suppress(Conflict):
             await self._cluster.writer.metadata(

@@ -36,7 +36,7 @@ from tenantry.world import quantity, quota
 from tenantry.world.leases import LeaseState
 
 MOST_PENDING = 20
-"""How many requests of one kind somebody may have that nobody has decided."""
+"""How many undecided requests of one kind a requester may have."""
 
 ACCOUNTS = "system:serviceaccount:"
 """Before the namespace and the name of a ServiceAccount in its user name; all of a namespace are a group."""
@@ -45,7 +45,7 @@ ACCOUNTS = "system:serviceaccount:"
 def asker(request: Request) -> str:
     """Return whose a request counts as: a user's, or that of all ServiceAccounts of a namespace.
 
-    Whoever may make one ServiceAccount there makes a hundred.
+    A user who may create one ServiceAccount there may create a hundred.
     """
     name = request.spec.requester.name
     if not name.startswith(ACCOUNTS):
@@ -60,10 +60,10 @@ def requester_of(request: Request) -> list[str]:
 
 
 def surplus(pending: Iterable[Request]) -> list[Request]:
-    """Return what is not among the oldest that somebody may have pending; of one second the names decide.
+    """Return the newest of too many pending requests; within one second, the names decide.
 
     Args:
-        pending: All that somebody has pending of a kind.
+        pending: All undecided requests of one kind and one requester.
     """
     return sorted(pending, key=lambda each: (each.metadata.creation_timestamp, each.key))[MOST_PENDING:]
 

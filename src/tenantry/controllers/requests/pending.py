@@ -10,7 +10,7 @@ from tenantry.engine.cluster import Cluster
 from tenantry.engine.events import EventKind
 
 BY_REQUESTER = "requester"
-"""What nobody has decided, by who asked."""
+"""Undecided requests, by requester."""
 
 INDEX = {BY_REQUESTER: desired.requester_of}
 
@@ -18,7 +18,7 @@ INDEX = {BY_REQUESTER: desired.requester_of}
 async def withdraw(cluster: Cluster, request: Request) -> bool:
     """Delete a request whose requester has too many older ones pending, and tell whether that was so.
 
-    Admission cannot count: without this, whoever may ask could fill the API server's storage.
+    Admission cannot count: without this, any user who may ask could fill the API server's storage.
 
     Args:
         cluster: Where requests are cached.
@@ -37,7 +37,7 @@ async def withdraw(cluster: Cluster, request: Request) -> bool:
         for each in surplus:
             cluster.wake(type(each), each.key)
         return False
-    message = f"withdrawn: {who!r} has {desired.MOST_PENDING} that nobody has decided; withdraw one, or wait"
+    message = f"withdrawn: {who!r} has {desired.MOST_PENDING} undecided requests; withdraw one, or wait"
     cluster.recorder.say(request, EventKind.WARNING, reasons.LIMIT_REACHED, message)
     await cluster.writer.delete(request)
     return True

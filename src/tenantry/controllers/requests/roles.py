@@ -32,7 +32,7 @@ OF_TENANT = "tenant:"
 """Before a tenant's name: a key that means every request in its namespaces."""
 
 LOOK_AGAIN_SECONDS = 30.0
-"""When to look again for a role that is not there, each time twice as long: nobody watches roles for this."""
+"""When to look again for a role that is not there, each time twice as long: roles are not watched for this."""
 
 LONGEST_SECONDS = 600.0
 """A role that is made is found after this at the latest; a request for one that never comes costs no more."""
@@ -164,7 +164,7 @@ class RoleRequestController:
             return [LOOK_AGAIN_SECONDS] if problem is not None and problem.passing else []
         decision, times = self._looked.get(request.key, (Decision.PENDING, 0))
         if decision is not request.status.decision:
-            times = 0  # whoever decided may have made it a moment before
+            times = 0  # the approver may have created it a moment before
         self._looked[request.key] = (request.status.decision, times + 1)
         return [min(LOOK_AGAIN_SECONDS * 2**times, LONGEST_SECONDS)]
 

@@ -63,7 +63,7 @@ def _ready(before: RequestStatus, problem: Blocked | None, done: str, lease: Lea
     if problem is not None:
         return Wanted(reasons.READY, False, problem.reason, problem.message)
     if before.decision is Decision.PENDING:
-        return Wanted(reasons.READY, False, reasons.AWAITING_DECISION, "nobody has decided yet")
+        return Wanted(reasons.READY, False, reasons.AWAITING_DECISION, "waiting for approval")
     return Wanted(reasons.READY, True, reasons.GRANTED, done)
 
 

@@ -34,7 +34,7 @@ BY_NAME = "tenant"
 """Requests, by the name of the tenant that they ask for."""
 
 RULES = "rules:"
-"""The key that means which rules there are, and every request that nobody has decided; no request has such a name."""
+"""The key that means which rules there are, and every undecided request; no request has such a name."""
 
 
 class TenantRequestController:
@@ -146,12 +146,12 @@ class TenantRequestController:
         return Blocked(reason=reasons.TENANT_EXISTS, message=message)
 
     async def _make(self, cluster: Cluster, request: TenantRequest) -> Outcome:
-        """Make the tenant, once: whoever deletes it later does not get it back."""
+        """Create the tenant, once: if it is deleted later, it is not created again."""
         wanted = desired.tenant(request, request.status.expires_at)
         try:
             await cluster.writer.create(wanted)
         except AlreadyExists:
-            # Before our status was written, or by somebody else a moment ago.
+            # Before our status was written, or by another client a moment ago.
             found = await cluster.live.get(Tenant, request.spec.tenant)
             if found.metadata.labels.get(REQUEST_UID) != request.metadata.uid:
                 message = f"there is a tenant {request.spec.tenant!r} already: ask for another name"

@@ -34,8 +34,8 @@ _answer = msgspec.json.Decoder(CleaningResult)
 class CleaningStage(Enum):
     """How far the cleaning of one node is."""
 
-    NEEDLESS = "nothing of the tenant can be there, or nobody cleans such nodes"
-    TO_ASK = "nobody has asked for it"
+    NEEDLESS = "nothing of the tenant can be there, or no agent cleans such nodes"
+    TO_ASK = "not requested yet"
     ASKED = "the agent is at it"
     STUCK = "it does not come to an end without a person"
     CLEAN = "it is done"
@@ -82,7 +82,7 @@ def find(node: Node, name: str, policy: CleaningPolicy, now: dt.datetime) -> Nod
 
 
 def _answered(said: str, request: str) -> NodeCleaning | None:
-    """Return what came of it; None where nobody has answered this request."""
+    """Return the result; None if the agent has not answered this request."""
     if said == BY_HAND:
         return NodeCleaning(stage=CleaningStage.CLEAN, message="an administrator has cleaned it")
     answer = _read(said)

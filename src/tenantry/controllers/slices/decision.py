@@ -3,7 +3,7 @@
     gather ─► decide(inputs) ─► SliceDecision ─► StageRunner applies its plan, and gathers again while it goes on
 
 Stages are in the order of safety: what a slice takes is paid for first, its namespaces come last; at the end they go
-first and the nodes last. Each stage begins when the caches show that the stage before is done, whoever did it, so a
+first and the nodes last. Each stage begins when the caches show that the stage before is done, by any client, so a
 restart goes on where the last process was.
 """
 

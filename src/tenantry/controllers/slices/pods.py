@@ -36,7 +36,7 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False):
         node: Where it runs; "" for nowhere yet.
         slice: The slice that it was bound to at admission; "" for none.
         controller: The kind of what would make another in its place; "" for nothing.
-        stays: It is a DaemonSet's, a static pod's mirror, or finished: nobody asks it to leave.
+        stays: It is a DaemonSet's, a static pod's mirror, or finished: it is never evicted.
         deleting: It is on its way out.
     """
 

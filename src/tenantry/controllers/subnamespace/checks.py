@@ -54,7 +54,7 @@ def _owned(inputs: SubnamespaceInputs, _: Tenant) -> Blocked | None:
 
 
 def _blind(inputs: SubnamespaceInputs, _: Tenant) -> Blocked | None:
-    """Check that nobody who owns a namespace above becomes the owner of a Subtenant (DESIGN section 4, Blindness).
+    """Check that no owner of a namespace above becomes the owner of a Subtenant (DESIGN section 4, Blindness).
 
     Admission asks the binding of the parent's owners alone, and that may be away for a moment.
     """
@@ -67,7 +67,7 @@ def _blind(inputs: SubnamespaceInputs, _: Tenant) -> Blocked | None:
     return Blocked(
         reason=reasons.NOT_ALLOWED,
         message=f"spec.owners of a Subtenant must not have {both[0]!r}, who owns a namespace above and may not see into"
-        " it: delete the Subnamespace and name somebody else",
+        " it: delete the Subnamespace and name another owner",
     )
 
 

@@ -43,7 +43,7 @@ from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
 
 RECHECK_SECONDS = 2.0
-"""When to look again at a child that waits for its share of the quota, should nobody have said a word."""
+"""When to look again at a child that waits for its share of the quota, if no event wakes it."""
 
 
 class ReconcileResult(msgspec.Struct, frozen=True, kw_only=True):

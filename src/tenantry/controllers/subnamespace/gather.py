@@ -54,7 +54,7 @@ class SubnamespaceCaches(msgspec.Struct, frozen=True):
         tenants: All tenants.
         subnamespaces: All Subnamespaces.
         observed: What else is watched, by kind.
-        wanted: Names of namespaces that are somebody else's, and the key of the Subnamespace that waits for each.
+        wanted: Names of namespaces that Tenantry does not manage, and the key of the Subnamespace that waits for each.
         defaults: What holds for all tenants; None where nothing does.
         sandbox: What the cluster has.
     """

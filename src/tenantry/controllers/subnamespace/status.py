@@ -37,7 +37,7 @@ def compute(
         outcome: What came of it.
         attempt: How many tries failed before this one.
         now: RFC 3339.
-        clashes: Which hosts in the child are others'; None where nobody has looked yet.
+        clashes: Which hosts in the child are others'; None before the first comparison.
     """
     subnamespace = inputs.subnamespace
     before, inherited = subnamespace.status, inputs.inherited

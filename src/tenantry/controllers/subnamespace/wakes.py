@@ -53,7 +53,7 @@ def _handed_down(value: Subnamespace) -> object:
 
 
 def by_tenant(change: Change[Tenant], caches: SubnamespaceCaches) -> Iterable[str]:
-    """Return whom a change of a tenant concerns: everybody below, where its spec has changed."""
+    """Return the Subnamespaces that a change of a tenant concerns: all of its own, if its spec has changed."""
     before, after = change.before, change.after
     if after is None or (before is not None and before.metadata.generation == after.metadata.generation):
         return ()
@@ -61,14 +61,14 @@ def by_tenant(change: Change[Tenant], caches: SubnamespaceCaches) -> Iterable[st
 
 
 def by_defaults(change: Change[TenancyDefaults], caches: SubnamespaceCaches) -> Iterable[str]:
-    """Return whom a change of what holds for all concerns: everybody, where it is one of the rules."""
+    """Return the Subnamespaces that a change of TenancyDefaults concerns: all, if the rules have changed."""
     before, after = change.before, change.after
     same = before is not None and after is not None and before.spec.rules == after.spec.rules
     return () if same and asked_of(before) == asked_of(after) else [found.key for found in caches.subnamespaces]
 
 
 def by_runtime_class(change: Change[RuntimeClass], caches: SubnamespaceCaches) -> Iterable[str]:
-    """Return whom a change of the runtimes concerns: everybody, because it may be the sandbox."""
+    """Return the Subnamespaces that a change of the runtimes concerns: all, because it may be the sandbox."""
     return [found.key for found in caches.subnamespaces] if is_news(change) else ()
 
 

@@ -67,7 +67,7 @@ class TenantController:
         return [tenants, watched.defaults(self._by_defaults), runtimes, *children]
 
     def _by_defaults(self, change: Change[TenancyDefaults]) -> Iterable[str]:
-        """Return whom a change of what holds for all concerns: everybody, where it is one of the rules."""
+        """Return the tenants that a change of TenancyDefaults concerns: all, if the rules have changed."""
         before, after = change.before, change.after
         same = before is not None and after is not None and _rules(before) == _rules(after)
         return () if same and asked_of(before) == asked_of(after) else self._all()
@@ -132,7 +132,7 @@ class TenantController:
             or (suspended and any(each.has_subjects for each in bindings.by_index(BY_NAMESPACE, namespace.name)))
         ]
         for namespace in left:
-            # The end of a lease is news to nobody else.
+            # No watch reports the end of a lease.
             parent, name = namespace.labels.get(PARENT, ""), namespace.labels.get(SUBNAMESPACE, "")
             if name:
                 cluster.wake(Subnamespace, object_key(parent, name))

@@ -50,8 +50,8 @@ def compute(
         is_settled: The whole tree is closed, or open again.
         is_widened: Policies keep pods from more than nodes, of which there are too many to name.
         sandbox: What the cluster has.
-        refuser: Who has set the rule that refuses pods where a sandbox is missing; "" where nobody has.
-        clashes: Which hosts in its core namespace are others'; None where nobody has looked yet.
+        refuser: The level whose rule refuses pods if a sandbox is missing; "" for none.
+        clashes: Which hosts in its core namespace are others'; None before the first comparison.
     """
     problem = problem_of(outcome)
     failed = problem is not None and problem.passing and not outcome.blocked
@@ -82,9 +82,9 @@ def _suspended(tenant: Tenant, lease: LeaseState, *, done: bool) -> Wanted:
     wanted = tenant.spec.suspended
     if wanted:
         end = "a later spec.expiresAt" if lease.is_expired else "spec.suspended: false"
-        message = f"nothing new can be made and nobody but administrators gets in; {end} ends it"
+        message = f"nothing new can be made and only administrators have access; {end} ends it"
         if not done:
-            message = "on the way: not everybody's rights are taken away yet"
+            message = "on the way: some rights are not removed yet"
         why = reasons.EXPIRED if lease.is_expired else reasons.SUSPENDED_BY_SPEC
         reason = why if done else reasons.SUSPENDING
         return Wanted(reasons.SUSPENDED, done, reason, message)
