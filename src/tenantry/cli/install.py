@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -78,9 +77,10 @@ def install(target: Target, *, image: str, dry_run: bool, form: str | None) -> N
 
 async def _apply(client: Client, objects: list[Json]) -> dict[str, int]:
     """Apply manifests and return how many were created, changed and unchanged."""
+    from tenantry.engine.tasks import all_of
     from tenantry.install import apply
 
-    live = await asyncio.gather(*(_read(client, value) for value in objects))
+    live = await all_of(_read(client, value) for value in objects)
     wanted = {_key(value): value for value in objects}
     before = dict(zip(map(_key, objects), live, strict=True))
     counts = {"created": 0, "changed": 0, "unchanged": 0}

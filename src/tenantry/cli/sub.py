@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -250,7 +249,9 @@ async def _move(client: Client, name: str, source: str, goal: str, *, seconds: i
     namespace = before.status.namespace
     if not namespace:
         raise InputError(f"{kinds.told(Subnamespace, name, source)} has no namespace yet: nothing can be moved")
-    here, labels = await asyncio.gather(_labels_of(client, source), _labels_of(client, goal))
+    from tenantry.engine.tasks import all_of
+
+    here, labels = await all_of([_labels_of(client, source), _labels_of(client, goal)])
     if here and labels and here[marks.TENANT_UID] != labels[marks.TENANT_UID]:
         raise InputError(
             f"--to {goal!r} is a namespace of tenant {labels.get(marks.TENANT)!r}, --from {source!r} of tenant"

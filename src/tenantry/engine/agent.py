@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Coroutine
-from contextlib import suppress
+
+from tenantry.engine.tasks import first_error
 
 
 async def until_told_to_stop(work: Coroutine[object, object, object]) -> None:
     """Run something until it ends, or SIGTERM or SIGINT comes."""
     loop = asyncio.get_running_loop()
-    running = asyncio.create_task(work)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, running.cancel)
-    with suppress(asyncio.CancelledError):
-        await running
+    with first_error():
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(work)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, running.cancel)

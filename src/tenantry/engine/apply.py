@@ -10,7 +10,7 @@ example, a RoleBinding that was deleted by hand while its cache is behind:
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, cast
 
@@ -120,19 +120,19 @@ class Applier:
         if plan.before:
             first: list[Any] = yield Together([self.direct(write) for write in plan.before])
             if not all(result is True for result in first):
-                return Outcome(error=_first_error(first))
+                return Outcome(error=first_failure(first))
         for wave in plan.waves:
             results: list[Any] = yield Together([self._step(step) for step in wave])
             done += [step for step, result in zip(wave, results, strict=True) if result is None]
             blocked = tuple(result for result in results if isinstance(result, Blocked))
-            error = _first_error(results)
+            error = first_failure(results)
             if error is not None or blocked:
                 return Outcome(done=tuple(done), blocked=(*blocked, *plan.blocked), error=error)
         if plan.blocked:
             return Outcome(done=tuple(done), blocked=plan.blocked)
         results = (yield Together([self._write(write) for write in plan.writes])) if plan.writes else []
         written = tuple(write for write, result in zip(plan.writes, results, strict=True) if result is True)
-        error = _first_error(results)
+        error = first_failure(results)
         if error is None and plan.edits:
             error = yield from self.edit(plan.edits)
         return Outcome(done=tuple(done), error=error, written=written)
@@ -140,7 +140,7 @@ class Applier:
     def edit(self, edits: Sequence[Edit]) -> Work[ApiError | None]:
         """Change objects that others made, all together; return the first refusal or failure."""
         results: list[Any] = yield Together([self._edit(edit) for edit in edits])
-        return _first_error(results)
+        return first_failure(results)
 
     def own(self, asked: ApiRequest, *, quiet: bool = True) -> Work[Any]:
         """Send a write of our own and return the object as the server answered, in the form in which it is cached.
@@ -353,7 +353,7 @@ def _amended(amendment: Amendment, data: bytes) -> KubernetesObject:
     return msgspec.json.decode(data, type=type(amendment.seen))
 
 
-def _first_error(results: Sequence[Any]) -> ApiError | None:
+def first_failure(results: Iterable[object]) -> ApiError | None:
     """Return the first refusal or failure of the API server.
 
     Raises:

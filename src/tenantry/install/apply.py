@@ -13,6 +13,7 @@ from tenantry.api import marks
 from tenantry.api.errors import ApiError, Forbidden, Invalid, NotFound, RetryableError
 from tenantry.api.model import Resource
 from tenantry.engine.crds import observe_crd
+from tenantry.engine.tasks import all_of
 from tenantry.install import approval, canary
 from tenantry.install.waves import CRDS, Wave, founding, guarding, resource_of
 from tenantry.kube import wire
@@ -61,8 +62,8 @@ async def _carry_out(client: Client, waves: Sequence[Wave], applied: Callable[[J
         applied(msgspec.json.decode(answer))
 
     for wave in waves:
-        await asyncio.gather(*(one(value) for value in wave.objects))
-        await asyncio.gather(*(_established(client, name) for name in wave.served))
+        await all_of(one(value) for value in wave.objects)
+        await all_of(_established(client, name) for name in wave.served)
         if wave.refused:
             await _refused(client, wave.refused)
 
@@ -119,7 +120,7 @@ async def in_force(client: Client) -> None:
         with suppress(ApiError):
             await stamped(client, resource, value)
 
-    await asyncio.gather(*(probe(resource, value) for resource, value in approval.probes()))
+    await all_of(probe(resource, value) for resource, value in approval.probes())
 
 
 async def stamped(client: Client, resource: Resource, value: Json) -> None:
