@@ -141,7 +141,7 @@ async def fairness(
         await create_tenants(client, [new_tenant(name, run, user=name) for name in (quiet, loud)])
         await _fill(client, quiet, QUIET_OBJECTS)
         await _fill(client, loud, objects)
-        flood = Flood(connection=await issue(loud), namespace=loud, connections=connections)
+        flood = Flood(connection=(await issue(loud)).detached(), namespace=loud, connections=connections)
         async with Client(await issue(quiet), max_connections=1) as reader:
             for number in range(1, rounds + 1):
                 for level, level_uid in levels.items():

@@ -133,6 +133,10 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
         """Return what changes when one of the files is replaced or written: inode, size and time of change."""
         return tuple(_stat(path) for path in self.files)
 
+    def detached(self) -> Connection:
+        """Return the connection as plain data, for another process: it does not notice changes of the files."""
+        return msgspec.structs.replace(self, files=(), reload=None)
+
     def reloaded(self) -> Connection:
         """Return the connection as its files describe it now.
 

@@ -159,7 +159,7 @@ def test_suspend_and_resume(cli: Cli) -> None:
         assert "Suspended" in cli.run("tree", name).stdout
         assert "none while suspended" not in cli.run("describe", "tenant", name).stdout
         assert "is suspended already" in cli.run("tenant", "suspend", name).stderr
-        assert "is suspended: until it is resumed" in cli.run("kubeconfig", "--tenant", name).stderr
+        assert "is suspended: no user has access until it is resumed" in cli.run("kubeconfig", "--tenant", name).stderr
         cli.run("tenant", "resume", name, "--wait")
         assert "Suspended" not in cli.run("tree", name).stdout
 
