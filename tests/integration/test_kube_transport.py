@@ -1,0 +1,98 @@
+"""The way to an API server: credentials that rotate, and connections that speak another protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from tenantry.api.errors import NotFound, Unreachable
+from tenantry.api.kubernetes import Namespace
+from tenantry.kube import kubeconfig, transport
+from tenantry.kube.client import Client
+from tenantry.local.light import LightCluster, light_clusters
+from testkit.api import SECONDS
+
+Json = dict[str, Any]
+
+
+@pytest_asyncio.fixture(scope="module")
+async def light() -> AsyncGenerator[LightCluster]:
+    """An API server."""
+    async with light_clusters("alpha") as clusters:
+        yield clusters["alpha"]
+
+
+@pytest.fixture
+def config(light: LightCluster, tmp_path: Path) -> Path:
+    """A kubeconfig that names the client certificate and its key as files."""
+    whole: Json = yaml.safe_load(light.kubeconfig_path.read_text())
+    user: Json = whole["users"][0]["user"]
+    for name, key in (("client.crt", "client-certificate-data"), ("client.key", "client-key-data")):
+        (tmp_path / name).write_bytes(base64.b64decode(user[key]))
+    whole["users"][0]["user"] = {"client-certificate": "client.crt", "client-key": "client.key"}
+    path = tmp_path / "config"
+    path.write_text(yaml.safe_dump(whole))
+    return path
+
+
+def _handshake() -> dict[str, str]:
+    """Return the headers of a WebSocket (RFC 6455, section 4.1)."""
+    return {
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Key": base64.b64encode(os.urandom(16)).decode(),
+        "Sec-WebSocket-Version": "13",
+        "Origin": "http://localhost",
+    }
+
+
+async def test_files_that_change_are_read_anew_and_a_half_written_pair_leaves_the_old_one(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "ROTATION_SECONDS", 0.0)
+    certificate = config.parent / "client.crt"
+    good = certificate.read_bytes()
+    async with Client(kubeconfig.load([config])) as client:
+        assert await client.list(Namespace)
+        first = client.transport.credentials
+        certificate.write_bytes(b"half of a certif")
+        assert await client.list(Namespace), "the old certificate is still good"
+        assert client.transport.credentials is first
+        certificate.write_bytes(good + b"\n")
+        assert await client.list(Namespace)
+        assert client.transport.credentials is not first
+
+
+async def test_a_connection_is_upgraded_and_carries_bytes(light: LightCluster) -> None:
+    async with Client(light.connection) as client:
+        upgraded = await client.transport.upgrade(
+            "GET", "/api/v1/namespaces", query={"watch": "true"}, headers=_handshake()
+        )
+        try:
+            async with asyncio.timeout(SECONDS):
+                frame = await upgraded.reader.readexactly(2)
+        finally:
+            upgraded.writer.close()
+        assert upgraded.headers["upgrade"] == "websocket"
+        assert frame[0] in {0x81, 0x82}, "the whole of a text or binary message (RFC 6455, section 5.2)"
+
+
+async def test_an_upgrade_that_is_refused_raises_the_error_of_the_api_server(light: LightCluster) -> None:
+    async with Client(light.connection) as client:
+        with pytest.raises(NotFound, match='pods "web" not found'):
+            await client.transport.upgrade("GET", "/api/v1/namespaces/none/pods/web/exec", headers=_handshake())
+
+
+async def test_an_upgrade_without_a_server_names_the_address(light: LightCluster) -> None:
+    async with Client(light.connection) as client:
+        await light.kill()
+        with pytest.raises(Unreachable, match=f"https://127.0.0.1:{light.port} .* cannot be reached"):
+            await client.transport.upgrade("GET", "/", headers=_handshake())
+        await light.start()
