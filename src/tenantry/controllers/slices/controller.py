@@ -64,7 +64,7 @@ class SliceController:
             Watch(
                 resource=SliceClaim.resource,
                 decode=watched.decoder(SliceClaim),
-                keys=_of_claim,
+                keys=self._of_claim,
                 indexes={BY_SLICE: slice_of_claim, watched.BY_NAMESPACE: claim_namespace},
             ),
             watched.slices(watched.own_key),
@@ -140,6 +140,12 @@ class SliceController:
 
     # -- keys of changes ----------------------------------------------------------------------------
 
+    def _of_claim(self, change: Change[SliceClaim]) -> Iterable[str]:
+        """Return the slice of a claim, and those beside it: another of them may have a namespace now."""
+        found = [each for each in (change.before, change.after) if each is not None]
+        own = {name for each in found for name in slice_of_claim(each)}
+        return own | set(self._claims.claimed_in({each.metadata.namespace for each in found}))
+
     def _of_node(self, change: Change[Node]) -> Iterable[str]:
         """Return the slice of a node that changed, and those that wait for one."""
         before, after = change.before, change.after
@@ -158,7 +164,3 @@ class SliceController:
             return ()
         waiting = self._stages.draining.waiting_for(before.node)
         return [waiting] if waiting else ()
-
-
-def _of_claim(change: Change[SliceClaim]) -> Iterable[str]:
-    return {name for each in (change.before, change.after) if each is not None for name in slice_of_claim(each)}
