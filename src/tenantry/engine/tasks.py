@@ -7,8 +7,6 @@ from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
-from tenantry.api.errors import TenantryError
-
 T = TypeVar("T")
 
 
@@ -27,18 +25,6 @@ async def all_of(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each) for each in work]
     return [task.result() for task in tasks]
-
-
-async def results_of(work: Iterable[Coroutine[Any, Any, T]]) -> list[T | TenantryError]:
-    """Run coroutines at once and return in order what each results in, or the error that ended it."""
-    return await all_of(_result_of(each) for each in work)
-
-
-async def _result_of(work: Coroutine[Any, Any, T]) -> T | TenantryError:
-    try:
-        return await work
-    except TenantryError as error:
-        return error
 
 
 @asynccontextmanager

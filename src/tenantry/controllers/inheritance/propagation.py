@@ -34,14 +34,12 @@ from tenantry.controllers.inheritance.desired import (
 from tenantry.controllers.inheritance.kinds import Kinds
 from tenantry.controllers.inheritance.sources import Sources
 from tenantry.controllers.watched import BY_BINDING, BY_NAMESPACE
-from tenantry.engine.apply import first_failure
 from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.conditions import find
 from tenantry.engine.copies import Copier
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
-from tenantry.engine.tasks import all_of, results_of
 from tenantry.world import inheritance
 
 BY_INHERITANCE = "inheritance"
@@ -139,7 +137,9 @@ class Propagation:
         kinds = await self.kinds.get()
         missing = due(kinds, subnamespace)
         try:
-            await all_of(self._sources.look(kind, subnamespace.metadata.namespace) for kind in missing)
+            # Lookups are shared with other reconciles: the failure of one must not cancel the rest.
+            looks = (self._sources.look(kind, subnamespace.metadata.namespace) for kind in missing)
+            await asyncio.gather(*looks)  # noqa: TID251 - see above
         except ApiError as error:
             return Inherited(copied=subnamespace.status.copied, error=error)
         current = self._namespaces.get(namespace.name) or namespace
@@ -201,9 +201,11 @@ class Propagation:
         rest = [step for step in steps if step not in people]
         clashes: list[Blocked] = []
         for index, wave in enumerate((rest, people)):
-            results = await results_of(self._carry(step, child) for step in wave)
+            # The failure of one copy must not cancel the rest.
+            copies = (self._carry(step, child) for step in wave)
+            results = await asyncio.gather(*copies, return_exceptions=True)  # noqa: TID251 - see above
             clashes += [clash(result, child) for result in results if isinstance(result, CopyStep)]
-            error = first_failure(results)
+            error = first_error(results)
             if error is not None:
                 later = people if index == 0 else []
                 failed = {step.resource.full_name for step in later}
@@ -231,11 +233,13 @@ class Propagation:
                 work.append((step, child))
             if index % WRITES == WRITES - 1:
                 await asyncio.sleep(0)
-        results = await results_of(self._carry(step, child) for step, child in work)
+        # The failure of one copy must not cancel the rest.
+        copies = (self._carry(step, child) for step, child in work)
+        results = await asyncio.gather(*copies, return_exceptions=True)  # noqa: TID251 - see above
         for (_, child), result in zip(work, results, strict=True):
             if isinstance(result, CopyStep | Forbidden | Invalid):
                 self._cluster.wake(Subnamespace, child.subnamespace.key)
-        error = first_failure(result for result in results if not isinstance(result, Forbidden | Invalid))
+        error = first_error(result for result in results if not isinstance(result, Forbidden | Invalid))
         if error is not None:
             raise error
 
@@ -321,6 +325,21 @@ class Propagation:
                 raise
             await self._copier.delete(resource, found)
             await self._create(step, child, content)
+
+
+def first_error(results: Iterable[object]) -> ApiError | None:
+    """Return the first failure of the API server's.
+
+    Raises:
+        BaseException: One that is no answer of the API server.
+    """
+    first: ApiError | None = None
+    for result in results:
+        if isinstance(result, ApiError):
+            first = first or result
+        elif isinstance(result, BaseException):
+            raise result
+    return first
 
 
 def _few(blocked: list[Blocked]) -> tuple[Blocked, ...]:

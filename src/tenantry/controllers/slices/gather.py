@@ -93,7 +93,7 @@ class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_gone(self) -> bool:
         """Return whether nothing of the slice is left."""
-        return not (self.claim or self.slice or self.nodes or self.going or self.labelled)
+        return not (self.claim or self.slice or self.nodes or self.going)
 
     @property
     def wanted(self) -> tuple[Node, ...]:
