@@ -118,26 +118,101 @@ async def test_no_claim_names_the_node_of_its_volume(  # noqa: PLR0917 - fixture
     assert not await refusal(alice, CLAIMS, {"metadata": {"labels": {"a": "b"}}}, name, patch="c")
 
 
-@pytest.mark.usefixtures("classes", "operator")
-async def test_kubernetes_still_binds_claims(api: Api, alice: Api, name: str) -> None:
-    """E15: a rule against naming volumes does not prevent new volumes."""
-    await api.make_tenant(name)
-    volume: Json = {
+def volume(name: str, class_name: str, **spec: object) -> Json:
+    """Return a PersistentVolume that outlives its claim."""
+    own: Json = {
         "capacity": {"storage": "1Gi"},
         "accessModes": ["ReadWriteOnce"],
-        "storageClassName": "slow",
+        "persistentVolumeReclaimPolicy": "Retain",
+        "storageClassName": class_name,
         "csi": {"driver": "disks.example.com", "volumeHandle": name},
     }
-    await api.create(VOLUMES, {"metadata": {"name": name}, "spec": volume})
+    return {"metadata": {"name": name}, "spec": own | spec}
+
+
+async def bound(person: Api, claim_name: str, namespace: str, to: str) -> None:
+    """Wait until a claim has a volume."""
+
+    async def so() -> bool:
+        found = await person.get(CLAIMS, claim_name, namespace)
+        return found["spec"].get("volumeName") == to
+
+    await until(so, "the claim has its volume")
+
+
+@pytest_asyncio.fixture
+async def volumes(api: Api) -> AsyncGenerator[list[str]]:
+    """The names of PersistentVolumes that are deleted in the end."""
+    names: list[str] = []
+    yield names
+    for each in names:
+        await api.delete(VOLUMES, each)
+
+
+@pytest.mark.usefixtures("classes")
+async def test_no_claim_is_bound_to_a_volume_that_another_left(
+    api: Api, alice: Api, operator: Operator, name: str, volumes: list[str]
+) -> None:
+    """E15, H06: not of an unknown class, nor of a class without provisioner; the operator is down.
+
+    The binder does not tell that it was refused. Therefore the test waits until it binds a claim that was created
+    later, to a volume reserved for it, and reads the other claims then.
+    """
+    await api.make_tenant(name)
+    await known(alice, name)
+    await operator.stop()
+    for class_name in ("unknown", "slow"):
+        volumes.append(f"{name}-{class_name}")
+        await api.create(VOLUMES, volume(volumes[-1], class_name))
+        value = of_class(class_name)
+        value["metadata"]["name"] = class_name
+        await alice.create(CLAIMS, value, name)
+    volumes.append(f"{name}-reserved")
+    reserved = {"claimRef": {"kind": "PersistentVolumeClaim", "namespace": name, "name": "c"}}
+    await api.create(VOLUMES, volume(volumes[-1], "slow", **reserved))
     await alice.create(CLAIMS, of_class("slow"), name)
-
-    async def bound() -> bool:
-        found = await alice.get(CLAIMS, "c", name)
-        return found["spec"].get("volumeName") == name
-
-    await until(bound, "the claim has its volume")
+    await bound(alice, "c", name, f"{name}-reserved")
+    for class_name in ("unknown", "slow"):
+        assert "volumeName" not in (await alice.get(CLAIMS, class_name, name))["spec"]
+        assert "claimRef" not in (await api.get(VOLUMES, f"{name}-{class_name}"))["spec"]
     assert not await refusal(alice, CLAIMS, {"metadata": {"labels": {"a": "b"}}}, name, patch="c")
-    await api.delete(VOLUMES, name)
+
+
+@pytest.mark.usefixtures("operator")
+async def test_the_scheduler_binds_no_existing_volume_either(
+    api: Api, name: str, volumes: list[str], tenancy: LocalCluster, tmp_path: Path
+) -> None:
+    """E15: it writes the claimRef for classes that wait for a pod; an administrator may reserve a volume."""
+    await api.make_tenant(name)
+    volumes.append(name)
+    await api.create(VOLUMES, volume(name, "unknown"))
+    reference = {"kind": "PersistentVolumeClaim", "namespace": name, "name": "c", "uid": "1"}
+    async with as_person(tenancy, tmp_path, "system:kube-scheduler") as scheduler:
+        told = await refusal(scheduler, VOLUMES, {"spec": {"claimRef": reference}}, "", patch=name)
+    assert (
+        f"PersistentVolume '{name}' existed before PersistentVolumeClaim 'c' of namespace '{name}' (rule"
+        " storageClasses.existingVolumes): reserve it with spec.claimRef.namespace and name, or set"
+    ) in told, told
+    assert not await refusal(api, VOLUMES, {"spec": {"claimRef": reference}}, "", patch=name)
+
+
+@pytest.mark.usefixtures("classes", "operator")
+async def test_an_administrator_may_let_claims_take_existing_volumes(
+    api: Api, alice: Api, name: str, volumes: list[str]
+) -> None:
+    """E15: the rule is a field of the Tenant, and what has no tenant is bound as ever."""
+    await api.make_tenant(name, rules={"storageClasses": {"existingVolumes": "Allow"}})
+    volumes.append(name)
+    await api.create(VOLUMES, volume(name, "slow"))
+    await alice.create(CLAIMS, of_class("slow"), name)
+    await bound(alice, "c", name, name)
+    volumes.append(f"{name}-default")
+    await api.create(VOLUMES, volume(volumes[-1], "slow"))
+    value = of_class("slow")
+    value["metadata"]["name"] = name
+    await api.create(CLAIMS, value, "default")
+    await bound(api, name, "default", f"{name}-default")
+    await api.delete(CLAIMS, name, "default")
 
 
 @pytest.mark.usefixtures("classes", "operator")

@@ -27,6 +27,9 @@ WARN_MARK = "tenantry.dev/rules-warn"
 AUDIT_MARK = "tenantry.dev/rules-audit"
 """On a namespace that has rules of that action: no other pays for the policies of it. The value is always "true"."""
 
+EXISTING_VOLUMES_MARK = "tenantry.dev/existing-volumes"
+"""On a namespace whose claims may be bound to volumes that exist already. The value is always "Allow"."""
+
 RECLAIMED = "Delete"
 """The reclaim policy of volumes in a namespace without the label."""
 

@@ -17,6 +17,7 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import SliceDefaults
 from tenantry.api.tenancyrules import (
     AUDIT_MARK,
+    EXISTING_VOLUMES_MARK,
     MAPS,
     NAME,
     OWN_MARK,
@@ -35,7 +36,7 @@ from tenantry.controllers.tenantnamespace import TenantNamespace
 from tenantry.engine.plan import Child
 from tenantry.policy import text
 from tenantry.policy.compile import ENFORCED, SECTIONS
-from tenantry.policy.rules.storageclasses import RECLAIM_POLICIES
+from tenantry.policy.rules.storageclasses import EXISTING_VOLUMES, RECLAIM_POLICIES
 from tenantry.world import sandbox as sandboxed
 from tenantry.world.rules import MISSING, RUNTIME_CLASS, Layer, effective
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
@@ -109,6 +110,7 @@ def render(
     labels |= {} if rules.audit.is_empty else {AUDIT_MARK: "true"}
     labels |= {marks.RUNTIME: runtime} if runtime else {}
     labels |= _reclaim_labels(rules)
+    labels |= {} if EXISTING_VOLUMES in rules.enforce.refused else {EXISTING_VOLUMES_MARK: "Allow"}
     if not has_own(namespace.tenant, lineage):
         return RenderedRules(labels, ())
     return RenderedRules({**labels, OWN_MARK: "own"}, _children(rules, tenantnamespace.meta(namespace, NAME)))

@@ -17,6 +17,7 @@ from tenantry.world.rules import DEFAULT_CLASS
 
 ALLOWED = "storageClasses.allowed"
 RECLAIM_POLICIES = "storageClasses.reclaimPolicies"
+EXISTING_VOLUMES = "storageClasses.existingVolumes"
 
 
 def _name_class(claim: dict[str, Any], rules: Section) -> None:
@@ -33,7 +34,7 @@ def _take_a_new_one(claim: dict[str, Any], _: Section) -> None:
         spec.pop("storageClassName")
 
 
-_existing = partial(refuse, "storageClasses.existingVolumes", CLAIM)
+_existing = partial(refuse, EXISTING_VOLUMES, CLAIM)
 
 CHECKS = (
     allow(
