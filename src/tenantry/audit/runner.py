@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -40,6 +40,8 @@ ATTEMPTS = 3
 AS_ADMINISTRATOR = "the attempt would be made as an administrator, who may do everything"
 REVIEWS = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
 MAX_MESSAGE = 400
+
+Progress = Callable[[str], None]
 
 
 async def require(client: Client, user: str = "") -> tuple[str, tuple[str, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -13,6 +13,33 @@ from tenantry.kube import wire
 from tenantry.kube.client import Client
 
 K = TypeVar("K", bound=KubernetesObject)
+T = TypeVar("T")
+
+
+class ObjectReader(Protocol):
+    """Reads of objects that a view needs: a `Client` has them, a `Reader` has them, and caches can have them."""
+
+    async def get(self, kind: type[K], name: str, namespace: str = "") -> K:
+        """Return one object.
+
+        Raises:
+            NotFound: There is none.
+        """
+        ...
+
+    async def list(self, kind: type[K], *, namespace: str = "", selectors: Mapping[str, str] | None = None) -> list[K]:
+        """Return all objects of a kind."""
+        ...
+
+    def items(
+        self, resource: Resource, item: type[T], *, namespace: str = "", selectors: Mapping[str, str] | None = None
+    ) -> AsyncIterator[T]:
+        """Yield all objects of a kind, each decoded as a type: for kinds of which a view reads few fields."""
+        ...
+
+    async def count(self, resource: Resource, namespace: str = "") -> int:
+        """Return the number of objects of a kind."""
+        ...
 
 
 class Reader:
@@ -41,9 +68,19 @@ class Reader:
         self, resource: Resource, *, namespace: str = "", selectors: Mapping[str, str] | None = None
     ) -> AsyncIterator[msgspec.Raw]:
         """Yield the JSON of all objects of a kind."""
-        async for page in self._client.pages(resource, msgspec.Raw, namespace=namespace, selectors=selectors):
-            for item in page.items:
-                yield item
+        async for item in self._client.items(resource, msgspec.Raw, namespace=namespace, selectors=selectors):
+            yield item
+
+    async def items(
+        self, resource: Resource, item: type[T], *, namespace: str = "", selectors: Mapping[str, str] | None = None
+    ) -> AsyncIterator[T]:
+        """Yield all objects of a kind, each decoded as a type."""
+        async for each in self._client.items(resource, item, namespace=namespace, selectors=selectors):
+            yield each
+
+    async def count(self, resource: Resource, namespace: str = "") -> int:
+        """Return the number of objects of a kind, and read at most one of them."""
+        return await self._client.count(resource, namespace)
 
     async def read(self, resource: Resource, namespace: str, name: str) -> bytes:
         """Return an object's JSON.
@@ -67,7 +104,7 @@ class Reader:
             ApiError: Except `NotFound`: as the API server answers.
         """
         try:
-            await self._client.request("GET", wire.path(resource), query={"limit": "1"})
+            await self._client.count(resource)
         except NotFound:
             return False
         return True

@@ -28,6 +28,15 @@ ATTEMPTS = 5
 PAGE_SIZE = 500
 
 
+class _CountMeta(msgspec.Struct, frozen=True, rename="camel"):
+    remaining_item_count: int = 0
+
+
+class _Count(msgspec.Struct, frozen=True):
+    items: tuple[msgspec.Raw, ...]
+    metadata: _CountMeta
+
+
 class Client:
     """Requests to one API server.
 
@@ -173,6 +182,20 @@ class Client:
         async for page in self.pages(kind.resource, kind, namespace=namespace, selectors=selectors):
             found += page.items
         return found
+
+    async def items(
+        self, resource: Resource, item: type[T], *, namespace: str = "", selectors: Mapping[str, str] | None = None
+    ) -> AsyncIterator[T]:
+        """Yield all objects of a kind, each decoded as a type; `msgspec.Raw` is its JSON."""
+        async for page in self.pages(resource, item, namespace=namespace, selectors=selectors):
+            for each in page.items:
+                yield each
+
+    async def count(self, resource: Resource, namespace: str = "") -> int:
+        """Return the number of objects of a kind, and read at most one of them."""
+        first = self.decode(_Count, await self.request("GET", wire.path(resource, namespace), query={"limit": "1"}))
+        # The API server omits remainingItemCount from the last page.
+        return len(first.items) + first.metadata.remaining_item_count
 
     async def create(self, value: KubernetesObject) -> bytes:
         """POST an object and return it as the server made it.

@@ -12,12 +12,13 @@ import msgspec
 
 from tenantry.api import marks
 from tenantry.api.errors import Forbidden
-from tenantry.api.kubernetes import RBAC_GROUP
-from tenantry.api.model import Resource
+from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding, RoleBinding, Subject
+from tenantry.api.model import Model, ObjectMeta, Resource
+from tenantry.engine.reader import ObjectReader
 from tenantry.engine.tasks import all_of
-from tenantry.policy.request import part
 from tenantry.views.acting import post
 from tenantry.views.discovery import Discovery
+from tenantry.views.permitted import list_permitted
 from tenantry.world.explain.access import (
     Binding,
     Grant,
@@ -38,14 +39,20 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 Roles = Mapping[Reference, Sequence[PolicyRule]]
 
-BINDINGS = Resource(RBAC_GROUP, "v1", "rolebindings", "RoleBinding")
+BINDINGS = RoleBinding.resource
 ROLES = Resource(RBAC_GROUP, "v1", "roles", "Role")
-CLUSTER_BINDINGS = Resource(RBAC_GROUP, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
+CLUSTER_BINDINGS = ClusterRoleBinding.resource
 CLUSTER_ROLES = Resource(RBAC_GROUP, "v1", "clusterroles", "ClusterRole", namespaced=False)
 REVIEWS = Resource("authorization.k8s.io", "v1", "localsubjectaccessreviews", "LocalSubjectAccessReview")
 NAMESPACES = "namespaces"
 COLLECTION_VERBS = ("list", "watch", "create", "deletecollection")
 """Verbs on namespaces that name none. Source: Kubernetes, "Authorization" (request attributes)."""
+
+
+class _Role(Model, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+    # The API server stores and returns a role without rules with the value null.
+    rules: tuple[PolicyRule, ...] | None = ()
 
 
 class AccessReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -128,49 +135,41 @@ async def who_can(client: Client, verb: str, text: str, name: str, namespace: st
     )
 
 
-async def gather(client: Client, namespace: str) -> AccessInputs:
+async def gather(reader: ObjectReader, namespace: str) -> AccessInputs:
     """Read the bindings and roles of a namespace and of the cluster, as far as the reader may.
 
     Raises:
         Forbidden: The RoleBindings of the namespace may not be read.
     """
     roles: dict[Reference, Sequence[PolicyRule]] = {}
-    bindings = _bindings(await _items(client, BINDINGS, namespace), namespace)
+    bindings = _bindings(await reader.list(RoleBinding, namespace=namespace), namespace)
     for resource, where in ((ROLES, namespace), (CLUSTER_ROLES, "")):
         try:
-            for each in await _items(client, resource, where):
-                rules = msgspec.convert(each.get("rules") or [], tuple[PolicyRule, ...])
-                roles[Reference(resource.kind, each["metadata"]["name"])] = rules
+            async for each in reader.items(resource, _Role, namespace=where):
+                roles[Reference(resource.kind, each.metadata.name)] = each.rules or ()
         except Forbidden:
             continue
-    try:
-        cluster_bindings = _bindings(await _items(client, CLUSTER_BINDINGS), "")
-    except Forbidden:
-        cluster_bindings = None
+    cluster_wide = await list_permitted(reader, ClusterRoleBinding)
+    cluster_bindings = None if cluster_wide is None else _bindings(cluster_wide, "")
     return AccessInputs(bindings=bindings, cluster_bindings=cluster_bindings, roles=roles)
 
 
-async def _items(client: Client, resource: Resource, namespace: str = "") -> list[Json]:
-    return [item async for page in client.pages(resource, dict[str, Any], namespace=namespace) for item in page.items]
-
-
-def _bindings(found: Iterable[Json], namespace: str) -> list[Binding]:
-    kind = BINDINGS.kind if namespace else CLUSTER_BINDINGS.kind
+def _bindings(found: Iterable[RoleBinding | ClusterRoleBinding], namespace: str) -> list[Binding]:
     return [
         Binding(
-            own=Reference(kind, each["metadata"]["name"]),
-            role=Reference(each["roleRef"]["kind"], each["roleRef"]["name"]),
-            subjects=tuple(_subject(subject, namespace) for subject in each.get("subjects") or ()),
-            inherited_from=part(each, "metadata", "labels").get(marks.INHERITED_FROM, ""),
+            own=Reference(each.resource.kind, each.metadata.name),
+            role=Reference(each.role_ref.kind, each.role_ref.name),
+            subjects=tuple(_subject(subject, namespace) for subject in each.subjects),
+            inherited_from=each.metadata.labels.get(marks.INHERITED_FROM, ""),
         )
         for each in found
     ]
 
 
-def _subject(subject: Json, namespace: str) -> RbacSubject:
-    is_account = subject["kind"] == "ServiceAccount"
-    where = (subject.get("namespace") or namespace) if is_account else ""
-    return RbacSubject(kind=subject["kind"], name=subject["name"], namespace=where)
+def _subject(subject: Subject, namespace: str) -> RbacSubject:
+    is_account = subject.kind == "ServiceAccount"
+    where = (subject.namespace or namespace) if is_account else ""
+    return RbacSubject(kind=subject.kind, name=subject.name, namespace=where)
 
 
 async def _reviewed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -15,8 +15,8 @@ from tenantry.api.model import KubernetesObject, Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.tenant import clusternetworkpolicy
+from tenantry.engine.reader import ObjectReader
 from tenantry.engine.tasks import first_error
-from tenantry.kube import wire
 from tenantry.views.objects import (
     ClusterNetworkPolicyTier,
     NamespaceWithPhase,
@@ -24,9 +24,6 @@ from tenantry.views.objects import (
     ReportedEvent,
     ResourceQuotaWithUsage,
 )
-
-if TYPE_CHECKING:
-    from tenantry.kube.client import Client
 
 K = TypeVar("K", bound=KubernetesObject)
 
@@ -54,27 +51,27 @@ class TenantDescription(msgspec.Struct, frozen=True, kw_only=True):
         return labels.get(TENANT_UID) == self.tenant.metadata.uid
 
 
-async def read_tenant(client: Client, name: str) -> TenantDescription:
+async def read_tenant(reader: ObjectReader, name: str) -> TenantDescription:
     """Read everything about a tenant.
 
     Raises:
         NotFound: There is no such tenant.
     """
-    tenant = await client.get(Tenant, name)
+    tenant = await reader.get(Tenant, name)
     with first_error():
         async with asyncio.TaskGroup() as group:
             start = group.create_task
-            namespaces = start(_list(client, NamespaceWithPhase, selectors=_named(name)))
-            quotas = start(_list(client, ResourceQuotaWithUsage, namespace=name))
-            limits = start(_list(client, LimitRange, namespace=name))
-            policies = start(_list(client, NetworkPolicyTypes, namespace=name))
+            namespaces = start(_list(reader, NamespaceWithPhase, selectors=_named(name)))
+            quotas = start(_list(reader, ResourceQuotaWithUsage, namespace=name))
+            limits = start(_list(reader, LimitRange, namespace=name))
+            policies = start(_list(reader, NetworkPolicyTypes, namespace=name))
             cluster_policies = start(
-                _list(client, ClusterNetworkPolicyTier, selectors=_named(clusternetworkpolicy.name_of(name)))
+                _list(reader, ClusterNetworkPolicyTier, selectors=_named(clusternetworkpolicy.name_of(name)))
             )
-            bindings = start(_list(client, RoleBinding, namespace=name))
-            pods = start(count_pods(client, name))
-            subnamespaces = start(_list(client, Subnamespace, namespace=name))
-            events = start(read_events(client, Tenant, name))
+            bindings = start(_list(reader, RoleBinding, namespace=name))
+            pods = start(count_pods(reader, name))
+            subnamespaces = start(_list(reader, Subnamespace, namespace=name))
+            events = start(read_events(reader, Tenant, name))
     return TenantDescription(
         tenant=tenant,
         namespace=next(iter(namespaces.result() or ()), None),
@@ -90,36 +87,25 @@ async def read_tenant(client: Client, name: str) -> TenantDescription:
 
 
 async def read_events(
-    client: Client, kind: type[KubernetesObject], name: str, namespace: str = ""
+    reader: ObjectReader, kind: type[KubernetesObject], name: str, namespace: str = ""
 ) -> list[ReportedEvent] | None:
     """Return the events about an object; None if the user may not read them."""
     about = {"fieldSelector": f"regarding.kind={kind.resource.kind},regarding.name={name}"}
-    return await _list(client, ReportedEvent, namespace=namespace, selectors=about)
+    return await _list(reader, ReportedEvent, namespace=namespace, selectors=about)
 
 
-class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
-    remaining_item_count: int = 0
-
-
-class _FirstPage(msgspec.Struct, frozen=True):
-    items: list[msgspec.Raw]
-    metadata: _ListMeta
-
-
-async def count_pods(client: Client, namespace: str) -> int | None:
-    """Return the number of pods in a namespace, reading only one of them; None if the user may not list pods."""
+async def count_pods(reader: ObjectReader, namespace: str) -> int | None:
+    """Return the number of pods in a namespace; None if the user may not list pods."""
     try:
-        answer = await client.request("GET", wire.path(PODS, namespace), query={"limit": "1"})
+        return await reader.count(PODS, namespace)
     except ApiError:
         return None
-    first = client.decode(_FirstPage, answer)
-    return len(first.items) + first.metadata.remaining_item_count
 
 
-async def subnamespace_names(client: Client, namespace: str) -> list[str] | None:
+async def subnamespace_names(reader: ObjectReader, namespace: str) -> list[str] | None:
     """Return the names of the Subnamespaces in a namespace, sorted; None if the user may not list them."""
     try:
-        found = await client.list(Subnamespace, namespace=namespace)
+        found = await reader.list(Subnamespace, namespace=namespace)
     except ApiError:
         return None
     return sorted(each.metadata.name for each in found)
@@ -130,10 +116,10 @@ def _named(name: str) -> dict[str, str]:
 
 
 async def _list(
-    client: Client, kind: type[K], *, namespace: str = "", selectors: dict[str, str] | None = None
+    reader: ObjectReader, kind: type[K], *, namespace: str = "", selectors: dict[str, str] | None = None
 ) -> list[K] | None:
     try:
-        return await client.list(kind, namespace=namespace, selectors=selectors)
+        return await reader.list(kind, namespace=namespace, selectors=selectors)
     except NotFound:
         return []  # the cluster does not have the kind
     except Forbidden:

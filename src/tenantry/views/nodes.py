@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -21,20 +20,15 @@ from tenantry.controllers.slices import cleaning
 from tenantry.controllers.slices import nodes as marking
 from tenantry.controllers.slices.gather import slice_defaults
 from tenantry.engine.conditions import find
-from tenantry.engine.reader import Reader
+from tenantry.engine.reader import ObjectReader
 from tenantry.engine.tasks import all_of
 from tenantry.views.description import PODS
+from tenantry.views.permitted import list_permitted
 from tenantry.views.pods import PodRequests, total
 from tenantry.world.naming import numeric_order
 from tenantry.world.parts import MIB, is_shared, parts_of
 from tenantry.world.quantity import write
 from tenantry.world.slices.selection import NodeFacts, select
-
-if TYPE_CHECKING:
-    from tenantry.api.model import KubernetesObject
-    from tenantry.kube.client import Client
-
-    K = TypeVar("K", bound=KubernetesObject)
 
 FREE = "Free"
 SHARED = "Shared"
@@ -146,11 +140,11 @@ class NodesView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 # -- reading --------------------------------------------------------------------------------------
 
 
-async def read(client: Client, namespace: str, own: str) -> NodeInputs:
+async def read(reader: ObjectReader, namespace: str, own: str) -> NodeInputs:
     """Read as much as the user may.
 
     Args:
-        client: The user's.
+        reader: Reads with the user's rights.
         namespace: Only the claims there; "" for all.
         own: The namespace of the context, for users who may not list all claims; "" for none.
 
@@ -158,34 +152,38 @@ async def read(client: Client, namespace: str, own: str) -> NodeInputs:
         InputError: The user may list claims only in a namespace, and none is named.
         Forbidden: The user may not list claims there either.
     """
-    nodes = await _list(client, Node)
-    claims = await read_claims(client, namespace, own)
+    nodes = await list_permitted(reader, Node)
+    claims = await read_claims(reader, namespace, own)
     if nodes is None:
-        return await _read_own(client, claims)
-    slices, namespaces = await _list(client, Slice), await _list(client, Namespace)
+        return await _read_own(reader, claims)
+    slices, namespaces = await list_permitted(reader, Slice), await list_permitted(reader, Namespace)
     labels = {each.metadata.name: each.metadata.labels for each in namespaces or ()}
-    notes: tuple[str, ...] = ()
-    try:
-        shared = (await slice_defaults(Reader(client))).shared_nodes
-    except Forbidden:
-        shared = SliceDefaults().shared_nodes
-        notes = (f"you may not read TenancyDefaults: spec.slices.sharedNodes is assumed to be {shared}",)
+    shared, notes = await read_shared_nodes(reader)
     return NodeInputs(
         nodes=nodes,
         slices=slices or (),
         claims=claims,
-        pods=await _pods(client, ""),
+        pods=await _pods(reader, ""),
         tenants={name: found[TENANT] for name, found in labels.items() if TENANT in found},
         shared=shared,
         notes=notes,
     )
 
 
-async def _read_own(client: Client, claims: Sequence[SliceClaim]) -> NodeInputs:
+async def read_shared_nodes(reader: ObjectReader) -> tuple[int, tuple[str, ...]]:
+    """Return how many nodes must stay shared, and a note if the user may not read it."""
+    try:
+        return (await slice_defaults(reader)).shared_nodes, ()
+    except Forbidden:
+        shared = SliceDefaults().shared_nodes
+        return shared, (f"you may not read TenancyDefaults: spec.slices.sharedNodes is assumed to be {shared}",)
+
+
+async def _read_own(reader: ObjectReader, claims: Sequence[SliceClaim]) -> NodeInputs:
     """Read the namespaces and pods of claims, for a user who may not read nodes."""
     places = sorted({name for each in claims for name in (each.metadata.namespace, *each.status.namespaces)})
-    tenants = await all_of(_tenant(client, name) for name in places)
-    found = [pods for pods in await all_of(_pods(client, name) for name in places) if pods is not None]
+    tenants = await all_of(_tenant(reader, name) for name in places)
+    found = [pods for pods in await all_of(_pods(reader, name) for name in places) if pods is not None]
     return NodeInputs(
         claims=claims,
         pods=[pod for pods in found for pod in pods] if found else None,
@@ -193,39 +191,28 @@ async def _read_own(client: Client, claims: Sequence[SliceClaim]) -> NodeInputs:
     )
 
 
-async def read_claims(client: Client, namespace: str, own: str) -> list[SliceClaim]:
+async def read_claims(reader: ObjectReader, namespace: str, own: str) -> list[SliceClaim]:
     """Return the claims that the user may read, oldest first; see `read`."""
-    found = await _list(client, SliceClaim, namespace)
+    found = await list_permitted(reader, SliceClaim, namespace=namespace)
     if found is None and not namespace:
         if not own:
             raise InputError("you may not list all claims; name a namespace with -n, as in `-n acme`")
-        found = await _list(client, SliceClaim, own)
+        found = await list_permitted(reader, SliceClaim, namespace=own)
     if found is None:
         raise Forbidden(f"you may not list claims in namespace {namespace or own!r}", status=403)
     return sorted(found, key=lambda each: (each.metadata.creation_timestamp, each.key))
 
 
-async def _list(client: Client, kind: type[K], namespace: str = "") -> list[K] | None:
-    """Return all objects of a kind; None if the user may not list them."""
+async def _pods(reader: ObjectReader, namespace: str) -> list[PodRequests] | None:
     try:
-        return await client.list(kind, namespace=namespace)
+        return [pod async for pod in reader.items(PODS, PodRequests, namespace=namespace) if pod.node]
     except Forbidden:
         return None
 
 
-async def _pods(client: Client, namespace: str) -> list[PodRequests] | None:
-    found: list[PodRequests] = []
+async def _tenant(reader: ObjectReader, namespace: str) -> str:
     try:
-        async for page in client.pages(PODS, PodRequests, namespace=namespace):
-            found += [pod for pod in page.items if pod.node]
-    except Forbidden:
-        return None
-    return found
-
-
-async def _tenant(client: Client, namespace: str) -> str:
-    try:
-        return (await client.get(Namespace, namespace)).metadata.labels.get(TENANT, "")
+        return (await reader.get(Namespace, namespace)).metadata.labels.get(TENANT, "")
     except (Forbidden, NotFound):
         return ""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,11 +12,9 @@ from tenantry.api.errors import Forbidden, NotFound
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.engine.reader import ObjectReader
 from tenantry.engine.tasks import all_of, first_error
 from tenantry.views.objects import NamespaceWithPhase, ResourceQuotaWithUsage
-
-if TYPE_CHECKING:
-    from tenantry.kube.client import Client
 
 MANAGED = {"labelSelector": f"{marks.MANAGED_BY}={marks.MANAGER}"}
 
@@ -40,7 +37,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     tenant_quotas: Sequence[TenantResourceQuota] = ()
 
 
-async def read(client: Client, names: Sequence[str] = ()) -> Snapshot:
+async def read(reader: ObjectReader, names: Sequence[str] = ()) -> Snapshot:
     """List the objects of these tenants, or of all tenants if there are no names.
 
     Raises:
@@ -49,11 +46,11 @@ async def read(client: Client, names: Sequence[str] = ()) -> Snapshot:
     """
     with first_error():
         async with asyncio.TaskGroup() as group:
-            tenants = group.create_task(_tenants(client, names))
-            namespaces = group.create_task(client.list(NamespaceWithPhase, selectors=MANAGED))
-            quotas = group.create_task(client.list(ResourceQuotaWithUsage, selectors=MANAGED))
-            subnamespaces = group.create_task(client.list(Subnamespace))
-            tenant_quotas = group.create_task(client.list(TenantResourceQuota))
+            tenants = group.create_task(_tenants(reader, names))
+            namespaces = group.create_task(reader.list(NamespaceWithPhase, selectors=MANAGED))
+            quotas = group.create_task(reader.list(ResourceQuotaWithUsage, selectors=MANAGED))
+            subnamespaces = group.create_task(reader.list(Subnamespace))
+            tenant_quotas = group.create_task(reader.list(TenantResourceQuota))
     return Snapshot(
         tenants=sorted(tenants.result(), key=lambda each: each.key),
         namespaces=namespaces.result(),
@@ -63,13 +60,13 @@ async def read(client: Client, names: Sequence[str] = ()) -> Snapshot:
     )
 
 
-async def _tenants(client: Client, names: Sequence[str]) -> list[Tenant]:
+async def _tenants(reader: ObjectReader, names: Sequence[str]) -> list[Tenant]:
     if not names:
-        return await client.list(Tenant)
-    return [await client.get(Tenant, name) for name in dict.fromkeys(names)]
+        return await reader.list(Tenant)
+    return [await reader.get(Tenant, name) for name in dict.fromkeys(names)]
 
 
-async def read_below(client: Client, start: str) -> Snapshot:
+async def read_below(reader: ObjectReader, start: str) -> Snapshot:
     """Read a namespace and the namespaces below it, level by level, with an owner's rights.
 
     An owner may not list tenants or namespaces, but may read the namespaces that the statuses of Subnamespaces name.
@@ -79,11 +76,11 @@ async def read_below(client: Client, start: str) -> Snapshot:
         NotFound: There is no namespace of this name.
         Forbidden: The user may not read it.
     """
-    level = [await _read_namespace(client, start)]
+    level = [await _read_namespace(reader, start)]
     found = {start: level[0]}
     while level:
         below = {each.status.namespace for part in level for each in part.subnamespaces} - {"", *found}
-        read = await all_of(_read_if_allowed(client, name) for name in sorted(below))
+        read = await all_of(_read_if_allowed(reader, name) for name in sorted(below))
         level = [each for each in read if each is not None]
         found |= {each.namespaces[0].metadata.name: each for each in level}
     return Snapshot(
@@ -93,16 +90,16 @@ async def read_below(client: Client, start: str) -> Snapshot:
     )
 
 
-async def _read_namespace(client: Client, name: str) -> Snapshot:
+async def _read_namespace(reader: ObjectReader, name: str) -> Snapshot:
     return Snapshot(
-        namespaces=[await client.get(NamespaceWithPhase, name)],
-        quotas=await client.list(ResourceQuotaWithUsage, namespace=name, selectors=MANAGED),
-        subnamespaces=await client.list(Subnamespace, namespace=name),
+        namespaces=[await reader.get(NamespaceWithPhase, name)],
+        quotas=await reader.list(ResourceQuotaWithUsage, namespace=name, selectors=MANAGED),
+        subnamespaces=await reader.list(Subnamespace, namespace=name),
     )
 
 
-async def _read_if_allowed(client: Client, name: str) -> Snapshot | None:
+async def _read_if_allowed(reader: ObjectReader, name: str) -> Snapshot | None:
     try:
-        return await _read_namespace(client, name)
+        return await _read_namespace(reader, name)
     except (Forbidden, NotFound):
         return None  # closed to this user, or deleted since

@@ -90,7 +90,7 @@ def test_owners_of_every_kind_are_played(cli: Cli, owner: str, played: tuple[str
         (("audited", "--as-group", "devs"), 2, "--as-group needs --as"),
         (("audited", "--probe-image", "registry.example/probe:1"), 2, "--probe-image needs --probe"),
         (("-n", "kube-system"), 2, "is an administrator, who may do everything"),
-        (("audited", "-n", "kube-system"), 2, "is not of the tenant 'audited'"),
+        (("audited", "-n", "kube-system"), 2, "does not belong to the tenant 'audited'"),
         (("no-such-tenant",), 5, "not found"),
         (("-n", "no-such-namespace", "--as", "ada"), 5, "not found"),
     ],

@@ -25,7 +25,7 @@ from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
 from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed
-from tenantry.engine.reader import Reader
+from tenantry.engine.reader import ObjectReader
 from tenantry.world.leases import ENDLESS, LeaseState, lease, with_lease
 from tenantry.world.parts import Size
 from tenantry.world.slices.selection import Choice, HeldNodes, NodeFacts, is_enough, select, sum_of
@@ -207,7 +207,7 @@ def _held(nodes: Iterable[Node]) -> HeldNodes:
     return sum_of(marking.facts(node, 0) for node in nodes)
 
 
-async def slice_defaults(live: Reader) -> SliceDefaults:
+async def slice_defaults(live: ObjectReader) -> SliceDefaults:
     """Return the administrator's settings for all slices, read with the caller's own rights.
 
     Raises:

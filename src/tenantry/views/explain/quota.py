@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import msgspec
 
@@ -15,12 +15,10 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.api.wording import shortened
+from tenantry.engine.reader import ObjectReader
 from tenantry.engine.tasks import all_of
 from tenantry.world.explain.quota import PathNamespace, QuotaAnswer, QuotaRaise
 from tenantry.world.explain.quota import explain as compute
-
-if TYPE_CHECKING:
-    from tenantry.kube.client import Client
 
 MAX_DEPTH = 1000
 """No tree is deeper: more levels mean that the parent labels form a cycle."""
@@ -81,11 +79,11 @@ def conclude(tenant: str, path: Sequence[PathNamespace], want: Mapping[str, str 
     return QuotaExplanation(tenant=tenant, namespace=path[0].namespace, keys=keys, is_core=len(path) == 1)
 
 
-async def explain(client: Client, tenant: str, name: str, want: Mapping[str, str | int]) -> QuotaExplanation:
+async def explain(reader: ObjectReader, tenant: str, name: str, want: Mapping[str, str | int]) -> QuotaExplanation:
     """Return whether more fits into the quota of a tenant's namespace.
 
     Args:
-        client: The reader's client: an owner sees the owner's namespaces only.
+        reader: Reads with the user's rights: an owner sees the owner's namespaces only.
         tenant: The tenant's name.
         name: The namespace's name, or that of the only Subnamespace that has it.
         want: Quota key to quantity, any spelling.
@@ -94,32 +92,32 @@ async def explain(client: Client, tenant: str, name: str, want: Mapping[str, str
         NotFound: There is no such tenant or namespace.
         InputError: Several Subnamespaces have that name, or a key or quantity is wrong.
     """
-    return conclude(tenant, await gather(client, tenant, name), want)
+    return conclude(tenant, await gather(reader, tenant, name), want)
 
 
-async def gather(client: Client, tenant: str, name: str) -> list[PathNamespace]:
+async def gather(reader: ObjectReader, tenant: str, name: str) -> list[PathNamespace]:
     """Read a namespace of a tenant and all above it, the core namespace last; see `explain`."""
     owner: Tenant | None = None
     try:
-        owner = await client.get(Tenant, tenant)
-        chain = await _chain(client, owner, name)
+        owner = await reader.get(Tenant, tenant)
+        chain = await _chain(reader, owner, name)
     except Forbidden:
-        chain = await _readable_chain(client, name)
+        chain = await _readable_chain(reader, name)
     try:
-        tree = (await client.get(TenantResourceQuota, chain[0].metadata.labels.get(marks.TENANT, ""))).status.tree
+        tree = (await reader.get(TenantResourceQuota, chain[0].metadata.labels.get(marks.TENANT, ""))).status.tree
     except (Forbidden, NotFound):
         tree = ()
     held: dict[str, list[Mapping[str, str]]] = {}
     for share in tree:
         held.setdefault(share.parent, []).append(share.assigned)
-    return await all_of(_place(client, owner, each, held.get(each.metadata.name, ())) for each in chain)
+    return await all_of(_place(reader, owner, each, held.get(each.metadata.name, ())) for each in chain)
 
 
-async def _chain(client: Client, tenant: Tenant, name: str) -> list[Namespace]:
+async def _chain(reader: ObjectReader, tenant: Tenant, name: str) -> list[Namespace]:
     selectors = {"labelSelector": f"{marks.TENANT}={tenant.metadata.name}"}
     namespaces = {
         each.metadata.name: each
-        for each in await client.list(Namespace, selectors=selectors)
+        for each in await reader.list(Namespace, selectors=selectors)
         if each.metadata.labels.get(marks.TENANT_UID) == tenant.metadata.uid
     }
     core = tenant.metadata.name
@@ -133,16 +131,16 @@ async def _chain(client: Client, tenant: Tenant, name: str) -> list[Namespace]:
     return chain
 
 
-async def _readable_chain(client: Client, name: str) -> list[Namespace]:
+async def _readable_chain(reader: ObjectReader, name: str) -> list[Namespace]:
     """Return a namespace and those above it, up to the highest that an owner may read.
 
     Raises:
         Forbidden: The namespace itself may not be read.
     """
-    chain = [await client.get(Namespace, name)]
+    chain = [await reader.get(Namespace, name)]
     while (parent := chain[-1].metadata.labels.get(marks.PARENT, "")) and len(chain) < MAX_DEPTH:
         try:
-            chain.append(await client.get(Namespace, parent))
+            chain.append(await reader.get(Namespace, parent))
         except (Forbidden, NotFound):
             break
     return chain
@@ -161,16 +159,16 @@ def _choose(tenant: str, name: str, namespaces: Mapping[str, Namespace]) -> str:
 
 
 async def _place(
-    client: Client, tenant: Tenant | None, namespace: Namespace, held: Sequence[Mapping[str, str]]
+    reader: ObjectReader, tenant: Tenant | None, namespace: Namespace, held: Sequence[Mapping[str, str]]
 ) -> PathNamespace:
     name, labels = namespace.metadata.name, namespace.metadata.labels
     subnamespace, parent = labels.get(marks.SUBNAMESPACE, ""), labels.get(marks.PARENT, "")
     ours = {"labelSelector": f"{marks.MANAGED_BY}={marks.MANAGER}"}
-    quotas = await client.list(_QuotaUse, namespace=name, selectors=ours)
+    quotas = await reader.list(_QuotaUse, namespace=name, selectors=ours)
     asked = tenant.spec.quota.hard if tenant is not None else None
     if subnamespace:
         try:
-            asked = (await client.get(Subnamespace, subnamespace, parent)).spec.quota.hard
+            asked = (await reader.get(Subnamespace, subnamespace, parent)).spec.quota.hard
         except NotFound:
             asked = {}  # the Subnamespace is being deleted
         except Forbidden:

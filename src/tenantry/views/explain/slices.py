@@ -7,27 +7,21 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import TENANT
 from tenantry.api.node import Node
 from tenantry.api.slice import Sharing, SliceClaim, slice_name
-from tenantry.api.tenancydefaults import SliceDefaults
 from tenantry.controllers.parts import nodes as part_nodes
 from tenantry.controllers.parts import pods as part_pods
 from tenantry.controllers.slices import nodes as slice_nodes
 from tenantry.controllers.slices import pods as slice_pods
-from tenantry.controllers.slices.gather import slice_defaults
-from tenantry.engine.reader import Reader
+from tenantry.engine.reader import ObjectReader
+from tenantry.views.nodes import read_shared_nodes
 from tenantry.world.parts import Size, choose, parts_of
 from tenantry.world.slices.selection import select, sum_of
-
-if TYPE_CHECKING:
-    from tenantry.kube.client import Client
 
 
 class ClaimInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,37 +68,32 @@ class SliceExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     notes: tuple[str, ...] = ()
 
 
-async def explain(client: Client, name: str, namespace: str) -> SliceExplanation:
+async def explain(reader: ObjectReader, name: str, namespace: str) -> SliceExplanation:
     """Return why a claim has its nodes.
 
     Raises:
         NotFound: There is no such claim.
         Forbidden: The claim, nodes or pods may not be read.
     """
-    return conclude(await gather(client, name, namespace))
+    return conclude(await gather(reader, name, namespace))
 
 
-async def gather(client: Client, name: str, namespace: str) -> ClaimInputs:
+async def gather(reader: ObjectReader, name: str, namespace: str) -> ClaimInputs:
     """Read what decides which nodes a claim gets; see `explain`."""
-    claim = await client.get(SliceClaim, name, namespace)
-    nodes = await client.list(Node)
+    claim = await reader.get(SliceClaim, name, namespace)
+    nodes = await reader.list(Node)
     if claim.spec.sharing is Sharing.PART:
         on: defaultdict[str, list[part_pods.PodOnNode]] = defaultdict(list)
-        async for page in client.pages(slice_pods.Pod.resource, msgspec.Raw, selectors=part_pods.RUNNING):
-            for pod in map(part_pods.read, page.items):
-                on[pod.facts.node].append(pod)
+        async for raw in reader.items(slice_pods.Pod.resource, msgspec.Raw, selectors=part_pods.RUNNING):
+            pod = part_pods.read(raw)
+            on[pod.facts.node].append(pod)
         used = {node: part_pods.of_others(found) for node, found in on.items()}
         return ClaimInputs(claim=claim, nodes=nodes, used=used)
     disturbed: Counter[str] = Counter()
-    async for page in client.pages(slice_pods.Pod.resource, msgspec.Raw):
-        disturbed.update(node for raw in page.items for node in slice_pods.leaving_of(slice_pods.observe(raw)))
-    tenant = (await client.get(Namespace, namespace)).metadata.labels.get(TENANT, "")
-    notes: tuple[str, ...] = ()
-    try:
-        shared = (await slice_defaults(Reader(client))).shared_nodes
-    except Forbidden:
-        shared = SliceDefaults().shared_nodes
-        notes = (f"you may not read TenancyDefaults: spec.slices.sharedNodes is assumed to be {shared}",)
+    async for raw in reader.items(slice_pods.Pod.resource, msgspec.Raw):
+        disturbed.update(slice_pods.leaving_of(slice_pods.observe(raw)))
+    tenant = (await reader.get(Namespace, namespace)).metadata.labels.get(TENANT, "")
+    shared, notes = await read_shared_nodes(reader)
     return ClaimInputs(claim=claim, nodes=nodes, tenant=tenant, shared=shared, disturbed=disturbed, notes=notes)
 
 
