@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tenantry.api.errors import ConfigError, InputError, LocalError
-from tenantry.cli.target import Surroundings, Target, resolve
+from tenantry.cli.target import Environment, Target, resolve
 
 ROOT = Path("/home/a")
 LOCAL = Target(kubeconfig=ROOT / "clusters/default/admin.kubeconfig", local_name="default")
@@ -15,8 +15,8 @@ OTHER = Target(kubeconfig=ROOT / "clusters/other/admin.kubeconfig", local_name="
 FILE = Path("/etc/my.kubeconfig")
 
 
-def around(*running: str, name: str = "", kubeconfig: str = "", in_pod: bool = False) -> Surroundings:
-    return Surroundings(
+def given(*running: str, name: str = "", kubeconfig: str = "", in_pod: bool = False) -> Environment:
+    return Environment(
         root=ROOT,
         name=name,
         kubeconfig=kubeconfig,
@@ -27,24 +27,28 @@ def around(*running: str, name: str = "", kubeconfig: str = "", in_pod: bool = F
 
 
 @pytest.mark.parametrize(
-    ("asked", "surroundings", "target"),
+    ("asked", "environment", "target"),
     [
-        ((FILE, None, None), around("default", kubeconfig="k", in_pod=True), Target(kubeconfig=FILE)),
-        ((FILE, "c", None), around("default"), Target(kubeconfig=FILE, context="c")),
-        ((None, "c", None), around("default", kubeconfig="k"), Target(context="c")),
-        ((None, None, "other"), around("default", "other", name="default", kubeconfig="k", in_pod=True), OTHER),
-        ((None, None, None), around("default", "other", name="other", kubeconfig="k", in_pod=True), OTHER),
-        ((FILE, None, None), around("default", name="default"), Target(kubeconfig=FILE)),
-        ((None, "c", None), around("default", name="default"), Target(context="c")),
-        ((None, None, None), around("default", kubeconfig="k", in_pod=True), Target()),
-        ((None, None, None), around("default", in_pod=True), LOCAL),
-        ((None, None, None), around("other", in_pod=True), Target(in_cluster=True)),
+        ((FILE, None, None), given("default", kubeconfig="k", in_pod=True), Target(kubeconfig=FILE)),
+        ((FILE, "c", None), given("default"), Target(kubeconfig=FILE, context="c")),
+        ((None, "c", None), given("default", kubeconfig="k"), Target(context="c")),
+        (
+            (None, None, "other"),
+            given("default", "other", name="default", kubeconfig="k", in_pod=True),
+            OTHER,
+        ),
+        ((None, None, None), given("default", "other", name="other", kubeconfig="k", in_pod=True), OTHER),
+        ((FILE, None, None), given("default", name="default"), Target(kubeconfig=FILE)),
+        ((None, "c", None), given("default", name="default"), Target(context="c")),
+        ((None, None, None), given("default", kubeconfig="k", in_pod=True), Target()),
+        ((None, None, None), given("default", in_pod=True), LOCAL),
+        ((None, None, None), given("other", in_pod=True), Target(in_cluster=True)),
     ],
 )
 def test_the_first_that_is_there_wins(
-    asked: tuple[Path | None, str | None, str | None], surroundings: Surroundings, target: Target
+    asked: tuple[Path | None, str | None, str | None], environment: Environment, target: Target
 ) -> None:
-    assert resolve(*asked, surroundings) == target
+    assert resolve(*asked, environment) == target
 
 
 @pytest.mark.parametrize(
@@ -53,19 +57,19 @@ def test_the_first_that_is_there_wins(
 )
 def test_a_named_cluster_must_run(name: str, message: str) -> None:
     with pytest.raises(LocalError, match=message):
-        resolve(None, None, name, around("default"))
+        resolve(None, None, name, given("default"))
 
 
 def test_a_name_must_be_a_label() -> None:
     with pytest.raises(InputError, match="DNS label"):
-        resolve(None, None, "../x", around("default"))
+        resolve(None, None, "../x", given("default"))
 
 
 def test_a_name_and_a_file_contradict_each_other() -> None:
     with pytest.raises(InputError, match="--name"):
-        resolve(FILE, None, "default", around("default"))
+        resolve(FILE, None, "default", given("default"))
 
 
 def test_no_cluster_at_all_says_what_to_do() -> None:
     with pytest.raises(ConfigError, match="tenantry up"):
-        resolve(None, None, None, around())
+        resolve(None, None, None, given())

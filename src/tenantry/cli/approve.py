@@ -9,7 +9,8 @@ import click
 
 from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.requests import REQUESTS, Decision, Request
-from tenantry.cli import complete, flags, kinds, output, place, session
+from tenantry.cli import flags, kinds, output, place, session
+from tenantry.cli.completion import candidates
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import wait_for_all
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tenantry.kube.client import Client
 
 _words = click.argument(
-    "words", nargs=-1, required=True, metavar="NAME... | KIND/NAME...", shell_complete=complete.objects
+    "words", nargs=-1, required=True, metavar="NAME... | KIND/NAME...", shell_complete=candidates.objects
 )
 _namespace = place.takes_namespace("Of RoleRequests: the namespace that they are in.")
 _reason = click.option("--reason", default="", metavar="TEXT", help="Reason, for the requester.")

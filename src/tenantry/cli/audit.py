@@ -11,7 +11,8 @@ import click
 import msgspec
 
 from tenantry.api.errors import InputError
-from tenantry.cli import complete, output, session
+from tenantry.cli import output, session
+from tenantry.cli.completion import candidates
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
@@ -33,13 +34,13 @@ _COLORS = {"Passed": "green", "Failed": "red", "Skipped": "yellow", "Error": "ma
 
 @click.command()
 @takes_target
-@click.argument("tenant", required=False, default="", shell_complete=complete.tenants)
+@click.argument("tenant", required=False, default="", shell_complete=candidates.tenants)
 @click.option(
     "-n",
     "--namespace",
     default="",
     metavar="NAMESPACE",
-    shell_complete=complete.namespaces,
+    shell_complete=candidates.namespaces,
     help="Namespace to audit, of a tenant or not (default: the tenant's core namespace).",
 )
 @click.option("--as", "user", default="", metavar="USER", help="User who makes the attempts (default: an owner).")

@@ -15,7 +15,8 @@ from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.api.wording import shortened
-from tenantry.cli import complete, durations, kinds, output, place, session
+from tenantry.cli import durations, kinds, output, place, session
+from tenantry.cli.completion import candidates
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import GONE, wait_for_all
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 @click.command()
 @takes_target
 @click.argument(
-    "words", nargs=-1, required=True, metavar="KIND NAME... | KIND/NAME...", shell_complete=complete.objects
+    "words", nargs=-1, required=True, metavar="KIND NAME... | KIND/NAME...", shell_complete=candidates.objects
 )
 @place.namespace_option
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tenantry.api.errors import InputError
-from tenantry.cli import complete, output, session
+from tenantry.cli import output, session
+from tenantry.cli.completion import candidates
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ DIFFERENCES = 1
 
 @click.command()
 @takes_target
-@click.argument("names", nargs=-1, metavar="[TENANT]...", shell_complete=complete.tenants)
+@click.argument("names", nargs=-1, metavar="[TENANT]...", shell_complete=candidates.tenants)
 @click.option(
     "-f",
     "--filename",

@@ -10,7 +10,8 @@ import msgspec
 
 from tenantry.api.errors import Forbidden, Gone, InputError, NotFound
 from tenantry.api.model import object_key
-from tenantry.cli import complete, kinds, output, place, session
+from tenantry.cli import kinds, output, place, session
+from tenantry.cli.completion import candidates
 from tenantry.cli.kinds import Kind, ObjectSelection
 from tenantry.cli.target import Target, takes_target
 
@@ -22,7 +23,7 @@ Json = dict[str, Any]
 
 @click.command()
 @takes_target
-@click.argument("words", nargs=-1, metavar="[KIND [NAME]... | KIND/NAME...]", shell_complete=complete.objects)
+@click.argument("words", nargs=-1, metavar="[KIND [NAME]... | KIND/NAME...]", shell_complete=candidates.objects)
 @place.namespace_option
 @place.everywhere_option
 @output.output_option("json", "yaml", "name", "wide")

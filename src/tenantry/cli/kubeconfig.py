@@ -8,7 +8,8 @@ import click
 
 from tenantry.api.errors import InputError, NotFound
 from tenantry.api.owner import OwnerKind
-from tenantry.cli import complete, durations, output, place, session
+from tenantry.cli import durations, output, place, session
+from tenantry.cli.completion import candidates
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @takes_target
-@click.option("--tenant", metavar="TENANT", shell_complete=complete.tenants, help="For a user of this tenant.")
+@click.option("--tenant", metavar="TENANT", shell_complete=candidates.tenants, help="For a user of this tenant.")
 @place.takes_namespace("For a user of this namespace of a tenant's tree.")
 @click.option(
     "--user", metavar="USER", help="With --tenant or -n: who to be.  [default: the first owner there that is a User]"

@@ -13,7 +13,8 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
 from tenantry.api.subnamespace import Inheritance, InheritanceMode, Mode, Subnamespace, SubnamespaceSpec
 from tenantry.api.tenant import Tenant
-from tenantry.cli import complete, output, refusals, session
+from tenantry.cli import output, refusals, session
+from tenantry.cli.completion import candidates
 from tenantry.cli.target import Target, may_take_target
 from tenantry.world.naming import child_name
 from tenantry.world.validation import validate_subnamespace
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @may_take_target
-@click.argument("parent", metavar="PARENT", shell_complete=complete.namespaces)
+@click.argument("parent", metavar="PARENT", shell_complete=candidates.namespaces)
 @click.argument("child", metavar="NAME")
 @click.option(
     "--tenant", default="", metavar="TENANT", help="Whose the parent is; the cluster knows where it is not given."

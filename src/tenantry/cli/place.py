@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from tenantry.api.errors import InputError
-from tenantry.cli import complete
+from tenantry.cli.completion import candidates
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target
 
@@ -25,7 +25,9 @@ def takes_namespace(text: str, *, metavar: str = "NAMESPACE") -> Callable[[F], F
         text: The namespace of what.
         metavar: What stands for it in the help.
     """
-    return click.option("-n", "--namespace", default="", metavar=metavar, shell_complete=complete.namespaces, help=text)
+    return click.option(
+        "-n", "--namespace", default="", metavar=metavar, shell_complete=candidates.namespaces, help=text
+    )
 
 
 namespace_option = takes_namespace("Namespace of Subnamespaces, which is their parent.")

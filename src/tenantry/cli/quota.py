@@ -19,7 +19,8 @@ from tenantry.api.tenantresourcequota import (
     TenantResourceQuota,
     TenantResourceQuotaSpec,
 )
-from tenantry.cli import complete, durations, flags, kinds, output, refusals, session
+from tenantry.cli import durations, flags, kinds, output, refusals, session
+from tenantry.cli.completion import candidates
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import wait_for_all
@@ -49,7 +50,7 @@ class _Group(click.Group):
 
     @override
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
-        tenants = complete.names(ctx, kinds.find_kind("tenant"), incomplete)
+        tenants = candidates.names(ctx, kinds.find_kind("tenant"), incomplete)
         return [*super().shell_complete(ctx, incomplete), *(CompletionItem(name) for name in tenants)]
 
 
@@ -71,7 +72,7 @@ def quota() -> None:
 
 @quota.command()
 @takes_target
-@click.argument("names", nargs=-1, metavar="[TENANT]...", shell_complete=complete.tenants)
+@click.argument("names", nargs=-1, metavar="[TENANT]...", shell_complete=candidates.tenants)
 @output.output_option("json")
 def show(target: Target, *, names: tuple[str, ...], form: str | None) -> None:
     """Print what each namespace with all below it is assigned and uses, and what is free.
@@ -138,7 +139,7 @@ def _signed(resources: Mapping[str, str | int]) -> str:
 
 @quota.command()
 @takes_target
-@click.argument("tenant", metavar="TENANT", shell_complete=complete.tenants)
+@click.argument("tenant", metavar="TENANT", shell_complete=candidates.tenants)
 @click.argument("adjustment", metavar="NAME")
 @click.option(
     "--by",
@@ -187,7 +188,7 @@ def adjust(
 
 @quota.command()
 @takes_target
-@click.argument("tenant", metavar="TENANT", shell_complete=complete.tenants)
+@click.argument("tenant", metavar="TENANT", shell_complete=candidates.tenants)
 @click.argument("adjustment", metavar="NAME")
 @flags.wait_option
 @flags.timeout_option

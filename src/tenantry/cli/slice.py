@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tenantry.api import reasons
 from tenantry.api.errors import InputError
 from tenantry.api.model import ObjectMeta
 from tenantry.api.slice import (
@@ -28,11 +27,10 @@ from tenantry.cli import durations, flags, kinds, output, place, session
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import wait_for_all
-from tenantry.engine.conditions import find
-from tenantry.world.naming import numeric_order
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
+    from tenantry.views.claims import ClaimView
 
 Json = dict[str, Any]
 
@@ -251,7 +249,10 @@ def list_(target: Target, *, namespace: str, form: str | None) -> None:
       tenantry slice list
       tenantry slice list -n acme -o json
     """
-    found = session.run(target, lambda client: _read(client, target, namespace))
+    from tenantry.views import claims
+
+    own = place.context_namespace(target)
+    found = session.run(target, lambda client: claims.read(client, namespace, own))
     if form:
         resource = SliceClaim.resource
         head = {"apiVersion": resource.api_version, "kind": resource.kind}
@@ -261,34 +262,19 @@ def list_(target: Target, *, namespace: str, form: str | None) -> None:
         output.talk("no claims; `tenantry slice claim` creates one")
         return
     now = datetime.now(UTC)
-    output.show(output.table(_HEADERS, [_row(each, now) for each in sorted(found, key=lambda each: each.key)]))
+    output.show(output.table(_HEADERS, [_row(each, now) for each in claims.claims(found)]))
 
 
-async def _read(client: Client, target: Target, namespace: str) -> list[SliceClaim]:
-    from tenantry.views import nodes  # with it comes the operator's selection of nodes
-
-    return await nodes.read_claims(client, namespace, place.context_namespace(target))
-
-
-def _row(found: SliceClaim, now: datetime) -> tuple[str, ...]:
-    status, meta = found.status, found.metadata
-    told = find(status.conditions, reasons.READY)
-    worse = find(status.conditions, reasons.DEGRADED)
+def _row(view: ClaimView, now: datetime) -> tuple[str, ...]:
+    size = f" ({', '.join(view.part.values())})" if view.part else ""
     cells = (
-        meta.namespace,
-        meta.name,
-        status.state.value + (",Degraded" if worse is not None else ""),
-        f"{len(status.nodes)}/{found.spec.count}{_size(found)}",
-        shortened(sorted(status.nodes, key=numeric_order), in_order=True),
-        shortened(status.namespaces),
-        durations.remaining(found.spec.expires_at, now),
-        "; ".join(each.message for each in (told, worse) if each is not None),
+        view.namespace,
+        view.name,
+        view.state + (",Degraded" if view.degraded else ""),
+        f"{len(view.nodes)}/{view.count}{size}",
+        shortened(view.nodes, in_order=True),
+        shortened(view.users),
+        durations.remaining(view.ends, now),
+        "; ".join(view.messages),
     )
     return tuple(output.cell(each) for each in cells)
-
-
-def _size(found: SliceClaim) -> str:
-    """Return how large each part is; "" for whole nodes."""
-    if found.spec.sharing is Sharing.WHOLE:
-        return ""
-    return " (" + ", ".join(str(found.spec.per_node[key]) for key in ("cpu", "memory")) + ")"

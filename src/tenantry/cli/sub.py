@@ -24,7 +24,8 @@ from tenantry.api.subnamespace import (
     Subnamespace,
     SubnamespaceSpec,
 )
-from tenantry.cli import complete, durations, flags, kinds, output, place, session
+from tenantry.cli import durations, flags, kinds, output, place, session
+from tenantry.cli.completion import candidates
 from tenantry.cli.delete import delete_objects
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
@@ -216,17 +217,17 @@ def inheritance(texts: Sequence[str], *, mode: Mode, owned: bool) -> Inheritance
 
 @sub.command()
 @takes_target
-@click.argument("child", metavar="NAME", shell_complete=complete.subnamespaces)
+@click.argument("child", metavar="NAME", shell_complete=candidates.subnamespaces)
 @click.option(
     "--from",
     "source",
     required=True,
     metavar="NAMESPACE",
-    shell_complete=complete.namespaces,
+    shell_complete=candidates.namespaces,
     help="The present parent.",
 )
 @click.option(
-    "--to", "goal", required=True, metavar="NAMESPACE", shell_complete=complete.namespaces, help="The new parent."
+    "--to", "goal", required=True, metavar="NAMESPACE", shell_complete=candidates.namespaces, help="The new parent."
 )
 @click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until the move is complete.")
 @click.option("--timeout", default="60s", show_default=True, type=durations.DURATION, help="How long to wait.")
@@ -289,7 +290,7 @@ async def _read(client: Client, name: str, namespace: str) -> Subnamespace:
 
 @sub.command()
 @takes_target
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete.subnamespaces)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=candidates.subnamespaces)
 @place.parent_option
 @flags.renewal_option
 def renew(target: Target, *, names: tuple[str, ...], namespace: str, until: str) -> None:
@@ -306,7 +307,7 @@ def renew(target: Target, *, names: tuple[str, ...], namespace: str, until: str)
 
 @sub.command()
 @takes_target
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete.subnamespaces)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=candidates.subnamespaces)
 @place.parent_option
 @click.option(
     "--cascade",

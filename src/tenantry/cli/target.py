@@ -39,8 +39,8 @@ class Target:
     Args:
         kubeconfig: The one file to read; None for the files of $KUBECONFIG (or, with a context, ~/.kube/config).
         context: The context in it; None for the current one.
-        local_name: The local cluster's name, where it is one.
-        in_cluster: Whether to use the credentials that Kubernetes gives to this pod.
+        local_name: The name of the local cluster, if it is one.
+        in_cluster: Use the credentials that Kubernetes gives to this pod.
     """
 
     kubeconfig: Path | None = None
@@ -68,16 +68,16 @@ class Target:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
-    """What decides where nothing is asked for.
+class Environment:
+    """What determines the cluster if no flag does.
 
     Args:
-        root: The home of the local clusters.
-        name: $TENANTRY_NAME, "" where it is not set.
-        kubeconfig: $KUBECONFIG, "" where it is not set.
-        is_running: Whether the local cluster of a name runs.
-        exists: Whether there is one, running or not.
-        in_pod: Whether this is a pod with a service account.
+        root: The folder of the local clusters.
+        name: $TENANTRY_NAME, "" if it is not set.
+        kubeconfig: $KUBECONFIG, "" if it is not set.
+        is_running: Returns whether the local cluster of a name runs.
+        exists: Returns whether the local cluster of a name exists, running or not.
+        in_pod: This is a pod with a service account.
     """
 
     root: Path
@@ -88,52 +88,52 @@ class Surroundings:
     in_pod: bool
 
 
-def look_around(environment: Mapping[str, str] = os.environ) -> Surroundings:
-    """Return this process's surroundings."""
+def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
+    """Return the environment of this process."""
     root = home()
 
     def paths(name: str) -> ClusterPaths:
         return ClusterPaths(cluster_folder(name, root))
 
-    return Surroundings(
+    return Environment(
         root=root,
-        name=environment.get("TENANTRY_NAME", ""),
-        kubeconfig=environment.get("KUBECONFIG", ""),
+        name=variables.get("TENANTRY_NAME", ""),
+        kubeconfig=variables.get("KUBECONFIG", ""),
         is_running=lambda name: locks.is_held(paths(name).supervisor_lock),
         exists=lambda name: paths(name).spec.exists(),
-        in_pod="KUBERNETES_SERVICE_HOST" in environment and _SERVICE_ACCOUNT_TOKEN.exists(),
+        in_pod="KUBERNETES_SERVICE_HOST" in variables and _SERVICE_ACCOUNT_TOKEN.exists(),
     )
 
 
-def resolve(kubeconfig: Path | None, context: str | None, name: str | None, around: Surroundings) -> Target:
-    """Decide which cluster is meant.
+def resolve(kubeconfig: Path | None, context: str | None, name: str | None, environment: Environment) -> Target:
+    """Return the cluster that flags and the environment name.
 
     Args:
         kubeconfig: --kubeconfig.
         context: --context.
         name: --name.
-        around: What decides where nothing is asked for.
+        environment: What determines the cluster if no flag does.
 
     Raises:
-        InputError: --name together with the others, or it is no DNS label.
-        LocalError: The local cluster that was named is not there or does not run.
-        ConfigError: There is no cluster at all.
+        InputError: --name is given together with the other flags, or is not a DNS label.
+        LocalError: The named local cluster does not exist or does not run.
+        ConfigError: No cluster is named, and no local one runs.
     """
     if kubeconfig or context:
         if name:
             raise InputError("--name is about a local cluster and may not be given with --kubeconfig or --context")
         return Target(kubeconfig=kubeconfig, context=context)
-    if name := name or around.name:
+    if name := name or environment.name:
         check_name(name)
-        if not around.is_running(name):
-            what = "is not running" if around.exists(name) else "does not exist"
+        if not environment.is_running(name):
+            what = "is not running" if environment.exists(name) else "does not exist"
             raise LocalError(f'the local cluster "{name}" {what}: start it with `tenantry up --name {name}`')
-        return _local(name, around)
-    if around.kubeconfig:
+        return _local(name, environment)
+    if environment.kubeconfig:
         return Target()
-    if around.is_running(DEFAULT_NAME):
-        return _local(DEFAULT_NAME, around)
-    if around.in_pod:
+    if environment.is_running(DEFAULT_NAME):
+        return _local(DEFAULT_NAME, environment)
+    if environment.in_pod:
         return Target(in_cluster=True)
     raise ConfigError(
         "no cluster to talk to: start a local one with `tenantry up`, or name yours with --name, --kubeconfig, "
@@ -141,13 +141,13 @@ def resolve(kubeconfig: Path | None, context: str | None, name: str | None, arou
     )
 
 
-def _local(name: str, around: Surroundings) -> Target:
-    paths = ClusterPaths(cluster_folder(name, around.root))
+def _local(name: str, environment: Environment) -> Target:
+    paths = ClusterPaths(cluster_folder(name, environment.root))
     return Target(kubeconfig=paths.kubeconfig("admin"), local_name=name)
 
 
 def takes_target(command: Callable[Concatenate[Target, P], R]) -> Callable[P, R]:
-    """Give a command --kubeconfig, --context and --name, and what they mean as its first argument, a `Target`."""
+    """Give a command --kubeconfig, --context and --name, and the `Target` that they name as its first argument."""
 
     @may_take_target
     @functools.wraps(command)
@@ -158,7 +158,7 @@ def takes_target(command: Callable[Concatenate[Target, P], R]) -> Callable[P, R]
 
 
 def may_take_target(command: Callable[Concatenate[Callable[[], Target], P], R]) -> Callable[P, R]:
-    """Do the same for a command that can do without a cluster: its first argument resolves the target when called."""
+    """Do the same for a command that may not need a cluster: its first argument returns the target when called."""
 
     @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Path to the kubeconfig.")
     @click.option("--context", help="Context to use (of --kubeconfig, KUBECONFIG or ~/.kube/config).")
@@ -172,7 +172,7 @@ def may_take_target(command: Callable[Concatenate[Callable[[], Target], P], R]) 
                 kubeconfig if isinstance(kubeconfig, Path) else None,
                 context if isinstance(context, str) else None,
                 name if isinstance(name, str) else None,
-                look_around(),
+                read_environment(),
             )
 
         return command(find, *args, **kwargs)

@@ -16,7 +16,8 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ConditionStatus, ObjectMeta
 from tenantry.api.runtime import RuntimeChoice
 from tenantry.api.tenant import Isolation, NamespaceRules, NetworkIsolation, Tenant, TenantQuota, TenantSpec
-from tenantry.cli import complete, flags, kinds, output, session
+from tenantry.cli import flags, kinds, output, session
+from tenantry.cli.completion import candidates
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import WaitCondition, wait_for_all
@@ -117,7 +118,7 @@ async def _create(client: Client, wanted: Tenant, *, seconds: int | None) -> Jso
 
 @tenant.command()
 @takes_target
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete.tenants)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=candidates.tenants)
 @flags.wait_option
 @flags.timeout_option
 def suspend(target: Target, *, names: tuple[str, ...], waits: bool, timeout: int) -> None:
@@ -128,7 +129,7 @@ def suspend(target: Target, *, names: tuple[str, ...], waits: bool, timeout: int
 
 @tenant.command()
 @takes_target
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete.tenants)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=candidates.tenants)
 @flags.wait_option
 @flags.timeout_option
 def resume(target: Target, *, names: tuple[str, ...], waits: bool, timeout: int) -> None:
@@ -160,7 +161,7 @@ def _switch(
 
 @tenant.command()
 @takes_target
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete.tenants)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=candidates.tenants)
 @flags.renewal_option
 def renew(target: Target, *, names: tuple[str, ...], until: str) -> None:
     r"""Change when tenants expire; a tenant that has expired resumes.

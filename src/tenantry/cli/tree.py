@@ -20,7 +20,8 @@ from tenantry.api import reasons
 from tenantry.api.errors import Forbidden, InputError
 from tenantry.api.model import ConditionStatus
 from tenantry.api.wording import shortened
-from tenantry.cli import complete, output, place, session
+from tenantry.cli import output, place, session
+from tenantry.cli.completion import candidates
 from tenantry.cli.target import Target, takes_target
 from tenantry.world import quantity
 
@@ -48,7 +49,7 @@ _ORDINARY = {reasons.KERNEL_SHARED}
 
 @click.command()
 @takes_target
-@click.argument("names", nargs=-1, metavar="[TENANT]...", shell_complete=complete.tenants)
+@click.argument("names", nargs=-1, metavar="[TENANT]...", shell_complete=candidates.tenants)
 @place.takes_namespace("Draw only this namespace and the namespaces below it; needs an owner's rights there.")
 @output.output_option("json")
 def tree(target: Target, *, names: tuple[str, ...], namespace: str, form: str | None) -> None:

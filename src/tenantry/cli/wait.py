@@ -13,7 +13,8 @@ from tenantry.api import reasons
 from tenantry.api.errors import InputError, NotFound, TenantryError
 from tenantry.api.model import Condition, ConditionStatus, KubernetesObject
 from tenantry.api.wording import shortened
-from tenantry.cli import complete, durations, kinds, output, place, session
+from tenantry.cli import durations, kinds, output, place, session
+from tenantry.cli.completion import candidates
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 from tenantry.engine.conditions import find
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @takes_target
-@click.argument("words", nargs=-1, metavar="KIND/NAME... | KIND NAME...", shell_complete=complete.objects)
+@click.argument("words", nargs=-1, metavar="KIND/NAME... | KIND NAME...", shell_complete=candidates.objects)
 @click.option(
     "--for",
     "what",

@@ -28,6 +28,15 @@ from tenantry.views.objects import (
 K = TypeVar("K", bound=KubernetesObject)
 
 PODS = Resource("", "v1", "pods", "Pod")
+EVENTS = 10
+"""How many events a description has."""
+
+
+class ObjectDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """An object and its latest events; None if the user may not read events."""
+
+    value: KubernetesObject
+    events: Sequence[ReportedEvent] | None
 
 
 class TenantDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +80,7 @@ async def read_tenant(reader: ObjectReader, name: str) -> TenantDescription:
             bindings = start(_list(reader, RoleBinding, namespace=name))
             pods = start(count_pods(reader, name))
             subnamespaces = start(_list(reader, Subnamespace, namespace=name))
-            events = start(read_events(reader, Tenant, name))
+            events = start(_events(reader, Tenant, name))
     return TenantDescription(
         tenant=tenant,
         namespace=next(iter(namespaces.result() or ()), None),
@@ -86,12 +95,26 @@ async def read_tenant(reader: ObjectReader, name: str) -> TenantDescription:
     )
 
 
-async def read_events(
+async def read_object(
+    reader: ObjectReader, kind: type[KubernetesObject], name: str, namespace: str
+) -> ObjectDescription:
+    """Read an object and its events.
+
+    Raises:
+        NotFound: There is no such object.
+    """
+    value = await reader.get(kind, name, namespace)
+    return ObjectDescription(value=value, events=await _events(reader, kind, name, namespace))
+
+
+async def _events(
     reader: ObjectReader, kind: type[KubernetesObject], name: str, namespace: str = ""
 ) -> list[ReportedEvent] | None:
-    """Return the events about an object; None if the user may not read them."""
+    """Return the latest events about an object, oldest first; None if the user may not read them."""
     about = {"fieldSelector": f"regarding.kind={kind.resource.kind},regarding.name={name}"}
-    return await _list(reader, ReportedEvent, namespace=namespace, selectors=about)
+    found = await _list(reader, ReportedEvent, namespace=namespace, selectors=about)
+    # The API server returns events by name, not by time.
+    return None if found is None else sorted(found, key=lambda event: event.last)[-EVENTS:]
 
 
 async def count_pods(reader: ObjectReader, namespace: str) -> int | None:

@@ -9,7 +9,7 @@ from fractions import Fraction
 import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.errors import Forbidden, InputError, NotFound
+from tenantry.api.errors import Forbidden, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import CONTRIBUTED_BY, SLICE, SLICE_CLAIM, SLICE_RESERVED, TENANT
 from tenantry.api.model import object_key
@@ -22,6 +22,7 @@ from tenantry.controllers.slices.gather import slice_defaults
 from tenantry.engine.conditions import find
 from tenantry.engine.reader import ObjectReader
 from tenantry.engine.tasks import all_of
+from tenantry.views import claims as claims_view
 from tenantry.views.description import PODS
 from tenantry.views.permitted import list_permitted
 from tenantry.views.pods import PodRequests, total
@@ -153,7 +154,7 @@ async def read(reader: ObjectReader, namespace: str, own: str) -> NodeInputs:
         Forbidden: The user may not list claims there either.
     """
     nodes = await list_permitted(reader, Node)
-    claims = await read_claims(reader, namespace, own)
+    claims = await claims_view.read(reader, namespace, own)
     if nodes is None:
         return await _read_own(reader, claims)
     slices, namespaces = await list_permitted(reader, Slice), await list_permitted(reader, Namespace)
@@ -189,18 +190,6 @@ async def _read_own(reader: ObjectReader, claims: Sequence[SliceClaim]) -> NodeI
         pods=[pod for pods in found for pod in pods] if found else None,
         tenants={name: tenant for name, tenant in zip(places, tenants, strict=True) if tenant},
     )
-
-
-async def read_claims(reader: ObjectReader, namespace: str, own: str) -> list[SliceClaim]:
-    """Return the claims that the user may read, oldest first; see `read`."""
-    found = await list_permitted(reader, SliceClaim, namespace=namespace)
-    if found is None and not namespace:
-        if not own:
-            raise InputError("you may not list all claims; name a namespace with -n, as in `-n acme`")
-        found = await list_permitted(reader, SliceClaim, namespace=own)
-    if found is None:
-        raise Forbidden(f"you may not list claims in namespace {namespace or own!r}", status=403)
-    return sorted(found, key=lambda each: (each.metadata.creation_timestamp, each.key))
 
 
 async def _pods(reader: ObjectReader, namespace: str) -> list[PodRequests] | None:

@@ -359,7 +359,7 @@ def test_completion_offers_kinds_and_names(cli: Cli, acme: str) -> None:
 
 
 def test_kubectl_completes_too(cli: Cli, acme: str) -> None:
-    code = "import sys; from tenantry.cli.completion import complete_for_kubectl; complete_for_kubectl()"
+    code = "import sys; from tenantry.cli.completion.script import complete_for_kubectl; complete_for_kubectl()"
     lines: list[str] = []
     end = time.monotonic() + SECONDS
     # A cluster that does not answer in a second offers nothing.

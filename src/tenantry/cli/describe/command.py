@@ -1,4 +1,4 @@
-"""`tenantry describe`: everything that a person asks about one tenant, on one page."""
+"""`tenantry describe`: everything about one object on one page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tenantry.api.errors import InputError
-from tenantry.cli import complete, kinds, output, place, session
+from tenantry.cli import kinds, output, place, session
+from tenantry.cli.completion import candidates
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 @click.command()
 @takes_target
 @click.argument(
-    "words", nargs=-1, required=True, metavar="KIND NAME... | KIND/NAME...", shell_complete=complete.objects
+    "words", nargs=-1, required=True, metavar="KIND NAME... | KIND/NAME...", shell_complete=candidates.objects
 )
 @place.namespace_option
 def describe(target: Target, *, words: tuple[str, ...], namespace: str) -> None:
-    r"""Print what a tenant should be, how it is, what it has, who gets in, and what happened lately.
+    r"""Print the spec and status of an object, the contents and users of its namespace, and its latest events.
 
     \b
       tenantry describe tenant acme
@@ -54,10 +55,10 @@ async def _page(client: Client, asked: ObjectSelection, name: str, now: datetime
 
     if asked.kind is Tenant:
         return tenant.page(await description.read_tenant(client, name), now)
-    value = await client.get(asked.kind, name, asked.namespace)
-    events = await description.read_events(client, asked.kind, name, asked.namespace)
+    found = await description.read_object(client, asked.kind, name, asked.namespace)
+    value = found.value
     if isinstance(value, Subnamespace):
-        return subnamespace.subnamespace_page(value, events, now)
+        return subnamespace.subnamespace_page(value, found.events, now)
     if isinstance(value, TenantResourceQuota):
-        return subnamespace.quota_page(value, events, now)
+        return subnamespace.quota_page(value, found.events, now)
     return [*output.to_yaml([value]).splitlines()]

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tenantry.cli.output import Part
     from tenantry.views.objects import ReportedEvent
 
-EVENTS = 10
 UNREADABLE = "you may not read this"
 
 
@@ -86,7 +85,7 @@ def events(given: Sequence[ReportedEvent] | None, now: datetime) -> list[Part]:
         if given is None
         else [
             (durations.age(each.last, now), each.type, each.reason, str(each.count), output.cell(each.note))
-            for each in sorted(given, key=lambda event: event.last)[-EVENTS:]
+            for each in given
         ]
     )
     return section("Events", rows(("LAST", "TYPE", "REASON", "COUNT", "MESSAGE"), found))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tenantry.api.errors import InputError
-from tenantry.cli import complete, flags, output, session
+from tenantry.cli import flags, output, session
+from tenantry.cli.completion import candidates
 from tenantry.cli.target import Target, takes_target
 from tenantry.world.quota import normal
 
@@ -25,7 +26,7 @@ HEADERS = ("NAMESPACE", "KEY", "HARD", "USED", "FREE", "NEEDED", "SHORT")
 
 @click.command()
 @takes_target
-@click.argument("place", metavar="TENANT/NAMESPACE", shell_complete=complete.tenants)
+@click.argument("place", metavar="TENANT/NAMESPACE", shell_complete=candidates.tenants)
 @click.option(
     "--want",
     "wants",

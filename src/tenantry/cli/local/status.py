@@ -1,92 +1,68 @@
-"""`tenantry status`: the local clusters, their components, and what crashed."""
+"""`tenantry status`: the local clusters, their components, and their last crashes."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from tenantry.api.errors import LocalError
+from tenantry.cli import output
 from tenantry.cli.local.name import name_option
 from tenantry.local.cluster import LocalCluster, list_clusters
 from tenantry.local.state import ComponentState, Phase
+from tenantry.views.clusters import LocalClusterView, local_clusters
 
-Format = Literal["table", "wide", "json", "yaml"]
+if TYPE_CHECKING:
+    from tenantry.cli.output import Part
 
-
-class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is printed of one cluster; `server` and `kubeconfig` are those of the administrator."""
-
-    name: str
-    phase: Phase
-    server: str
-    kubeconfig: str
-    data: str
-    throwaway: bool
-    supervisor_pid: int
-    components: tuple[ComponentState, ...]
+HEADERS = ("COMPONENT", "STATUS", "PID", "PORT", "RESTARTS", "LAST CRASH")
 
 
 @click.command()
 @name_option
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "wide", "json", "yaml"]), default="table", help="How to print."
-)
+@output.output_option("table", "wide", "json", "yaml", default="table")
 @click.pass_context
-def status(context: click.Context, *, name: str, output: Format) -> None:
+def status(context: click.Context, *, name: str, form: str) -> None:
     """Show the local clusters; with --name only that one, and exit code 4 unless all of it is ready."""
     source = context.get_parameter_source("name")
     named = source is not None and source.name != "DEFAULT"
-    reports = [_report(cluster) for cluster in ([LocalCluster(name)] if named else list_clusters())]
-    if output in ("json", "yaml"):
-        _print_data(reports, output)
-    elif not reports:
-        click.echo("no local clusters; `tenantry up` makes one", err=True)
+    views = local_clusters([LocalCluster(name)] if named else list_clusters())
+    if form == "json":
+        output.write(output.to_json(views))
+    elif form == "yaml":
+        output.write(output.to_yaml([views]))
+    elif not views:
+        output.talk("no local clusters; `tenantry up` creates one")
     else:
-        for report in reports:
-            _print_people(report, wide=output == "wide")
-    if named and reports[0].phase is not Phase.READY:
+        output.show(*(part for view in views for part in lines(view, wide=form == "wide")))
+    if named and views[0].phase is not Phase.READY:
         context.exit(LocalError.exit_code)
 
 
-def _report(cluster: LocalCluster) -> Report:
-    spec, state = cluster.spec(), cluster.status()
-    return Report(
-        name=cluster.name,
-        phase=state.phase,
-        server=f"https://127.0.0.1:{spec.ports.apiserver}",
-        kubeconfig=str(cluster.kubeconfig_path),
-        data=str(cluster.paths.folder.resolve()),
-        throwaway=spec.throwaway,
-        supervisor_pid=state.supervisor_pid,
-        components=state.components,
-    )
+def lines(view: LocalClusterView, *, wide: bool) -> list[Part]:
+    """Return a cluster's line, the table of its components, and the last lines of those that crashed."""
+    rows = [
+        (
+            each.name,
+            each.phase,
+            str(each.pid or "-"),
+            str(each.port),
+            str(each.restarts),
+            f"{each.last_exit} at {each.last_exit.at}" if each.last_exit else "",
+        )
+        for each in view.components
+    ]
+    data = f"{view.data} ({'throwaway' if view.throwaway else 'kept'})"
+    places = [output.indented(output.pairs([("kubeconfig", view.kubeconfig), ("data", data)]))]
+    return [
+        f'cluster "{view.name}": {view.phase}, {view.server}',
+        *(places if wide else []),
+        output.indented(output.table(HEADERS, rows)),
+        *(line for each in view.components for line in _crash(each)),
+    ]
 
 
-def _print_data(reports: list[Report], output: str) -> None:
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(reports), indent=2))
-        return
-    import yaml  # 40 ms that only this needs
-
-    click.echo(yaml.safe_dump(msgspec.to_builtins(reports), sort_keys=False), nl=False)
-
-
-def _print_people(report: Report, *, wide: bool) -> None:
-    click.echo(f'cluster "{report.name}": {report.phase}, {report.server}')
-    if wide:
-        kept = "throwaway" if report.throwaway else "kept"
-        click.echo(f"  kubeconfig {report.kubeconfig}\n  data       {report.data} ({kept})")
-    rows = [("COMPONENT", "STATUS", "PID", "PORT", "RESTARTS", "LAST CRASH")]
-    for each in report.components:
-        crash = f"{each.last_exit} at {each.last_exit.at}" if each.last_exit else ""
-        rows.append((each.name, each.phase, str(each.pid or "-"), str(each.port), str(each.restarts), crash))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        click.echo("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    for each in report.components:
-        if each.last_exit and each.last_exit.lines:
-            click.echo(f"  last lines of {each.name} before it ended:")
-            for line in each.last_exit.lines:
-                click.echo(f"    {line}")
+def _crash(component: ComponentState) -> list[str]:
+    found = component.last_exit.lines if component.last_exit else ()
+    return [f"  last lines of {component.name} before it ended:", *(f"    {line}" for line in found)] if found else []

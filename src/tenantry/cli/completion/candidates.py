@@ -1,6 +1,6 @@
-"""What the shell offers for a word: kinds and the names of objects in the cluster. Never an error, never slow.
+"""The candidates for a word: kinds, and the names of objects in the cluster.
 
-A cluster that does not answer within a second offers nothing: completion is a courtesy.
+Completion never prints an error, and a cluster that does not answer within a second has no candidates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Model, ObjectMeta
 from tenantry.cli import kinds
 from tenantry.cli.kinds import Kind
-from tenantry.cli.target import look_around, resolve
+from tenantry.cli.target import read_environment, resolve
 
 SECONDS = 1.0
 LIMIT = "500"
@@ -34,7 +34,7 @@ class _Names(msgspec.Struct, frozen=True):
 
 
 def names(context: click.Context, kind: Kind, prefix: str) -> list[str]:
-    """Return the names of a kind's objects that begin so; [] where the cluster does not tell them in time."""
+    """Return the names of a kind's objects that have a prefix; [] if the cluster does not answer in time."""
     try:
         return asyncio.run(_names(context, kind, prefix))
     except (TenantryError, TimeoutError, OSError):
@@ -47,7 +47,7 @@ async def _names(context: click.Context, kind: Kind, prefix: str) -> list[str]:
 
     given = {name: context.params.get(name) for name in ("kubeconfig", "context", "name")}
     path, wanted, local = given["kubeconfig"], given["context"], given["name"]
-    target = resolve(Path(path) if path else None, wanted, local, look_around())
+    target = resolve(Path(path) if path else None, wanted, local, read_environment())
     async with asyncio.timeout(SECONDS), Client(target.connection(), max_connections=1) as client:
         # Only the namespaces of tenants: a Subnamespace in another one is an error.
         ours = {"labelSelector": marks.TENANT} if kind is Namespace else {}
@@ -58,7 +58,7 @@ async def _names(context: click.Context, kind: Kind, prefix: str) -> list[str]:
 
 
 def objects(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer what `KIND NAME…` and `KIND/NAME…` take next."""
+    """Return the candidates for the next word of `KIND NAME…` or `KIND/NAME…`."""
     given = _given(context, parameter)
     word, slash, prefix = incomplete.partition("/")
     try:
@@ -73,19 +73,19 @@ def objects(context: click.Context, parameter: click.Parameter, incomplete: str)
 
 
 def tenants(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the names of tenants."""
+    """Return the names of tenants."""
     given = _given(context, parameter)
     found = names(context, kinds.find_kind("tenant"), incomplete)
     return [CompletionItem(name) for name in found if name not in given]
 
 
 def namespaces(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the namespaces of tenants."""
+    """Return the namespaces of tenants."""
     return [CompletionItem(name) for name in names(context, Namespace, incomplete) if parameter.name]
 
 
 def subnamespaces(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the names of Subnamespaces, in the namespace of -n where it stands before."""
+    """Return the names of Subnamespaces, in the namespace of -n if it comes before."""
     given = _given(context, parameter)
     found = names(context, kinds.find_kind("subnamespace"), incomplete)
     return [CompletionItem(name) for name in dict.fromkeys(found) if name not in given]

@@ -1,7 +1,7 @@
 """`tenantry completion`: the script that makes a shell complete verbs, options and the names of tenants.
 
-The shell runs the command itself with _TENANTRY_COMPLETE set; what it then offers is in complete.py. kubectl asks
-`kubectl_complete-tenantry` instead, in the way of its own plugins.
+The shell runs the command itself with _TENANTRY_COMPLETE set, and click calls the functions of `candidates`. kubectl
+runs `kubectl_complete-tenantry` instead, as for all its plugins.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def completion(shell: str) -> None:
 
 
 class _ForKubectl(ShellComplete):
-    """kubectl gives the words as arguments, the last one is incomplete, and wants one offer a line."""
+    """kubectl passes the words as arguments, the last one incomplete, and reads one candidate from each line."""
 
     name = "kubectl"
     source_template = ""
@@ -50,7 +50,7 @@ class _ForKubectl(ShellComplete):
 
     @override
     def format_completion(self, item: CompletionItem[Any]) -> str:
-        """Return one line: the word, and what it means after a tab."""
+        """Return one line: the candidate, a tab, and its help."""
         return f"{item.value}\t{item.help}" if item.help else str(item.value)
 
 
@@ -58,7 +58,7 @@ def complete_for_kubectl() -> None:
     """Answer `kubectl_complete-tenantry WORD…`, which kubectl runs to complete `kubectl tenantry …`."""
     from tenantry.cli.main import tenantry
 
-    offers = _ForKubectl(tenantry, {}, "kubectl tenantry", _VARIABLE).complete()
-    if offers:
-        click.echo(offers)
+    found = _ForKubectl(tenantry, {}, "kubectl tenantry", _VARIABLE).complete()
+    if found:
+        click.echo(found)
     click.echo(_NO_FILES)

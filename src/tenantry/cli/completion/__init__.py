@@ -1,0 +1,1 @@
+"""Completion of words by shells and by kubectl."""
