@@ -130,7 +130,7 @@ def test_it_is_told_what_is_left_and_why() -> None:
         folders=(PodFolder(Path("/pods/u"), "u"),),
         running=("acme/runs",),
     )
-    told = leftovers.told(left, {"/pods/u": "Device or resource busy", "1": "x" * 99}, most=4, longest=60)
+    told = leftovers.messages(left, {"/pods/u": "Device or resource busy", "1": "x" * 99}, most=4, longest=60)
     assert told[0] == "pod acme/runs runs"
     assert told[1].endswith("x…")
     assert len(told[1]) == 60

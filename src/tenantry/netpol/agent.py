@@ -73,7 +73,8 @@ class PolicyAgent:
         """Run until cancelled. Failures are retried, and reported in the log and by removing the ready file."""
         informers = (self._pods, self._spaces, self._policies)
         try:
-            self._tell(ready=False)
+            # A file of an earlier run would promise rules that are not checked yet.
+            self._set_ready(is_ready=False)
             await self._persist(self._close)
             async with asyncio.TaskGroup() as group:
                 for informer in informers:
@@ -87,7 +88,8 @@ class PolicyAgent:
                     await asyncio.sleep(time.monotonic() - began)
                     await self._wait()
         finally:
-            self._tell(ready=False)
+            # The rules stay, but new pods get no network without an agent.
+            self._set_ready(is_ready=False)
 
     async def _persist(self, act: Callable[[], Awaitable[None]]) -> None:
         delay = FIRST_RETRY_SECONDS
@@ -95,8 +97,9 @@ class PolicyAgent:
             try:
                 await act()
             except RetryableError as error:
+                # After a time-out the kernel may have either table: only the whole table is certain.
                 self._in_force = None
-                self._tell(ready=False)
+                self._set_ready(is_ready=False)
                 log.warning("the rules are not in force", extra={"problem": str(error)})
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, LAST_RETRY_SECONDS)
@@ -114,6 +117,7 @@ class PolicyAgent:
 
     async def _keep(self) -> None:
         """Compile and load the table for the current pods and policies."""
+        # Before the caches are read: a change that arrives meanwhile must start another round.
         self._changed.clear()
         began = time.monotonic()
         world = NetworkState(
@@ -135,7 +139,7 @@ class PolicyAgent:
             }
             log.info("rules in force", extra=fields)
         self._in_force = rules
-        self._tell(ready=True)
+        self._set_ready(is_ready=True)
 
     async def _load(self, commands: str, rules: Ruleset) -> None:
         try:
@@ -154,6 +158,7 @@ class PolicyAgent:
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._changed.wait()
                     return
+            # nftables reports no deletion to the agent; another tool's `flush ruleset` also deletes this table.
             await self._persist(self._look)
             if self._in_force is None:
                 return
@@ -167,11 +172,11 @@ class PolicyAgent:
         if not _is_same(change.before, change.after):
             self._changed.set()
 
-    def _tell(self, *, ready: bool) -> None:
+    def _set_ready(self, *, is_ready: bool) -> None:
         file = self._options.ready_file
-        if file is not None and ready and not file.exists():
+        if file is not None and is_ready and not file.exists():
             file.touch()
-        elif file is not None and not ready:
+        elif file is not None and not is_ready:
             file.unlink(missing_ok=True)
 
 
@@ -179,6 +184,7 @@ def _is_same(before: Kept | None, after: Kept | None) -> bool:
     """Return whether only fields have changed that the agent does not keep, such as a pod's conditions."""
     if before is None or after is None:
         return before is after
+    # Kubelets write the status of each pod many times, always with a new version.
     return msgspec.structs.replace(before, version=after.version) == after
 
 

@@ -13,6 +13,7 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
     """Return the same numbers as sorted ranges that do not touch."""
     found: list[Range] = []
     for first, last in sorted(ranges):
+        # Ranges that touch are merged, too: nft needs fewer elements.
         if found and first <= found[-1][1] + 1:
             found[-1] = (found[-1][0], max(found[-1][1], last))
         else:

@@ -87,18 +87,22 @@ class _Compiler:
         self._policies: dict[str, list[Policy]] = {}
         for policy in sorted(world.policies, key=lambda each: each.key):
             self._policies.setdefault(policy.namespace, []).append(policy)
-        # If two pods claim one address, the greater one overwrites the other.
+        # If two pods claim one address, the greater one overwrites the other: a new pod may get the address of an
+        # ended one before the API server reports that end.
         holders = sorted(world.pods, key=lambda each: (each.born, each.key))
         self._owners = {address: pod for pod in holders for address in pod.addresses}
         self._by_namespace: dict[str, list[tuple[str, PodEndpoint]]] = {}
         for address, pod in self._owners.items():
             self._by_namespace.setdefault(pod.namespace, []).append((address, pod))
+        # Names of sets and chains are digests of their meaning: equal peers of many policies share one set, and
+        # `ruleset.difference` finds what stays.
         self._sets: dict[str, ElementSet] = {}
         self._chains: dict[str, Chain] = {}
 
     def compiled(self) -> Ruleset:
         local = [(address, pod) for address, pod in self._owners.items() if pod.node == self._guarded.node]
         self._add_set("known", local)
+        # No policy blocks a pod's connections to itself, also through a service (Kubernetes, "Network Policies").
         self._add_set("self", local, " . ")
         self._add_map("out", "Egress", local)
         self._add_map("in", "Ingress", local)
@@ -115,7 +119,7 @@ class _Compiler:
         elements: dict[int, dict[str, str]] = {family: {} for family in _FAMILIES}
         chains: dict[str, str] = {}
         for address, pod in local:
-            # A pod with two addresses is looked at once.
+            # A pod of two families has two addresses and one chain.
             if pod.key not in chains:
                 chains[pod.key] = self._pods_chain(name, direction, pod)
             if chains[pod.key]:
@@ -134,6 +138,7 @@ class _Compiler:
             return ""
         jumps = tuple(f"jump {self._policy_chain(name, direction, policy)}" for policy in policies)
         chain = f"{name}-{_digest(*jumps)}"
+        # The counter shows in `nft list ruleset` which pods' packets a policy drops.
         self._chains[chain] = Chain((*jumps, "counter drop"))
         return chain
 
@@ -180,6 +185,7 @@ class _Compiler:
         return found
 
     def _block(self, family: int, ranges: Iterable[blocks.Range]) -> str:
+        # Merged, because the blocks of several peers may overlap, which nft rejects in an interval set.
         elements = dict.fromkeys((blocks.text(family, each) for each in blocks.merged(ranges)), "")
         name = f"block-{_digest(*elements)}-{family}"
         self._sets[name] = ElementSet(_FAMILIES[family][1], elements, is_interval=True)
@@ -188,7 +194,7 @@ class _Compiler:
     def _group(self, namespace: str, peer: Peer) -> str:
         """Return the name of the sets of the addresses of selected pods, without the family."""
         where = peer.namespace_selector
-        name = f"group-{_digest('' if where is not None else namespace, _word(where), _word(peer.pod_selector))}-"
+        name = f"group-{_digest('' if where is not None else namespace, _encoded(where), _encoded(peer.pod_selector))}-"
         if f"{name}4" not in self._sets:
             # Pods of unknown namespaces are not selected: their namespace's labels are not known.
             spaces = (
@@ -215,6 +221,7 @@ class _Compiler:
             if port.port is None:
                 found.add((0, f"meta l4proto {protocol}"))
             elif isinstance(port.port, str):
+                # Numbers belong to pods, not to rules: the set joins address, protocol and number.
                 name = self._named(port.port, port.protocol)
                 for family, (word, _) in _FAMILIES.items():
                     found.add((family, f"{word} daddr . meta l4proto . th dport @{name}{family}"))
@@ -278,7 +285,7 @@ def _family(address: str) -> int:
     return 6 if ":" in address else 4
 
 
-def _word(selector: Selector | None) -> str:
+def _encoded(selector: Selector | None) -> str:
     return "" if selector is None else msgspec.json.encode(selector, order="deterministic").decode()
 
 

@@ -51,6 +51,7 @@ class Nft:
         # The kernel shows /proc/sys/net of the network namespace of the process that opens the file.
         files = [f"/proc/sys/net/bridge/{name}" for name in BRIDGE_SETTINGS]
         values = (await self._run(("sh", "-c", 'cat "$@" 2>/dev/null || true', "sh", *files))).split()
+        # Without br_netfilter the files are missing, and the kernel does not show bridged packets to nftables.
         if len(values) != len(files):
             return [f"net.bridge.{name}" for name in BRIDGE_SETTINGS]
         return [f"net.bridge.{name}" for name, value in zip(BRIDGE_SETTINGS, values, strict=True) if value != "1"]

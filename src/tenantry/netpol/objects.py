@@ -229,6 +229,7 @@ def decode_pod(raw: msgspec.Raw) -> PodEndpoint:
     has_own = not spec.host_network and found.status.phase not in {"Succeeded", "Failed"}
     # Init containers with restartPolicy Always run as long as the others (Kubernetes: "Sidecar Containers").
     serving = (*spec.containers, *(each for each in spec.init_containers if each.restart_policy == "Always"))
+    # Only names are kept: the numbers of containerPorts restrict nothing.
     ports = (port for container in serving for port in container.ports if port.name)
     return PodEndpoint(
         namespace=meta.namespace,
@@ -260,9 +261,11 @@ def decode_policy(raw: msgspec.Raw) -> Policy:
         spec = _policy_decoder.decode(raw).spec
         _check_blocks(spec)
     except (msgspec.MsgspecError, ValueError):
+        # For example a newer API server's operator or protocol: to skip the policy would open the namespace.
         pass
     else:
         pods = spec.pod_selector
+        # The default of the API (Kubernetes, "Network Policies").
         types = spec.policy_types or (("Ingress", "Egress") if spec.egress else ("Ingress",))
         ingress = tuple(NetworkPolicyRule(peers=each.from_, ports=each.ports) for each in spec.ingress)
         egress = tuple(NetworkPolicyRule(peers=each.to, ports=each.ports) for each in spec.egress)
@@ -283,6 +286,7 @@ def _check_blocks(spec: _PolicySpec) -> None:
     peers = [peer for rule in spec.ingress for peer in rule.from_]
     peers += [peer for rule in spec.egress for peer in rule.to]
     for peer in peers:
+        # nft would reject the whole table because of one invalid CIDR, and close the node for all tenants.
         for cidr in () if peer.ip_block is None else (peer.ip_block.cidr, *peer.ip_block.but):
             ipaddress.ip_network(cidr, strict=False)
 
@@ -295,6 +299,7 @@ def _canonical(addresses: Iterable[str]) -> tuple[str, ...]:
             address = ipaddress.ip_address(text)
         except ValueError:
             continue
+        # A scope names an interface of the node; nft knows no such addresses.
         if "%" not in text:
             found.append(str(address))
     return tuple(found)

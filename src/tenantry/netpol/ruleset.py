@@ -54,6 +54,7 @@ class Ruleset(msgspec.Struct, frozen=True):
 def render(rules: Ruleset) -> str:
     """Return the commands that replace the table as a whole, as one transaction of `nft -f`."""
     name = f"{FAMILY} {rules.table}"
+    # `delete` fails if there is no table, so the first command creates it.
     lines = [f"table {name}", f"delete table {name}", f"table {name} {{"]
     for set_name, found in sorted(rules.sets.items()):
         lines += [f"\t{'map' if found.is_map else 'set'} {set_name} {{ {_properties(found)} }}"]
@@ -74,6 +75,7 @@ def difference(before: Ruleset, after: Ruleset) -> str:
     kept = {name for name, found in after.sets.items() if name in before.sets and _is_kind(before.sets[name], found)}
     new_sets = [name for name in sorted(after.sets) if name not in before.sets]
     gone_sets = [name for name in sorted(before.sets) if name not in after.sets]
+    # The type of a set and the hook of a chain cannot be changed.
     if kept | set(new_sets) != set(after.sets) or _bases(before) != _bases(after):
         return render(after)
     lines = [
@@ -87,6 +89,7 @@ def difference(before: Ruleset, after: Ruleset) -> str:
         lines += [f"add rule {table} {name} {rule}" for rule in after.chains[name].rules]
     for name in sorted(after.sets):
         lines += _changes(after.table, name, before.sets.get(name), after.sets[name])
+    # Flushed first: gone chains may jump to each other, and a chain that is referred to cannot be deleted.
     gone_chains = [name for name in sorted(before.chains) if name not in after.chains]
     lines += [f"flush chain {table} {name}" for name in gone_chains]
     lines += [f"delete chain {table} {name}" for name in gone_chains]
@@ -102,6 +105,7 @@ def _changes(table: str, name: str, before: ElementSet | None, after: ElementSet
     if after.is_interval:
         # nft rejects new ranges that overlap old ones.
         return [f"flush set {FAMILY} {table} {name}", *_elements("add", table, name, after.elements)]
+    # An element with another verdict is deleted and added, because nft updates no map in place.
     gone = [key for key, verdict in before.elements.items() if after.elements.get(key) != verdict]
     new = {key: verdict for key, verdict in after.elements.items() if before.elements.get(key) != verdict}
     return [*_elements("delete", table, name, dict.fromkeys(gone, "")), *_elements("add", table, name, new)]

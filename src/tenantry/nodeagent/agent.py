@@ -14,7 +14,6 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -110,6 +109,7 @@ class NodeCleaner:
             await self._note({NODE_AGENT: __version__})
         name = node.metadata.labels.get(SLICE_RESERVED, "")
         if not name:
+            # A later slice of the same name must not use these images.
             self._baseline.drop()
             return None
         baseline = self._baseline.read()
@@ -119,6 +119,7 @@ class NodeCleaner:
         if slice_of_request(request) != name:
             return None
         before = objects.answer_of(node)
+        # After a restart, the answer on the Node shows that the request is done.
         if before is not None and before.request == request and not before.left:
             return None
         answer = await self._clean(request, baseline)
@@ -128,6 +129,7 @@ class NodeCleaner:
 
     async def _look(self, name: str) -> Baseline:
         """Record the present images, if no pod of the tenant can have pulled one yet."""
+        # The node is read after its images: if the slice label is missing then, no pod of the tenant was bound before.
         images = leftovers.snapshot(await self._containerd.images())
         node = await self._client.get(Node, self._name)
         was_free = SLICE not in node.metadata.labels and not node.metadata.annotations.get(CLEANING)
@@ -147,14 +149,15 @@ class NodeCleaner:
                 break
             await asyncio.sleep(pause)
             left, problems = await self._attempt(baseline)
-        told = leftovers.told(left, problems, most=MOST_LEFT, longest=MAX_TEXT)
-        log.info("cleaned", extra={"slice": baseline.slice, "removed": dict(self._removed), "left": len(told)})
-        return CleaningResult(request=request, removed=dict(self._removed), left=told)
+        messages = leftovers.messages(left, problems, most=MOST_LEFT, longest=MAX_TEXT)
+        log.info("cleaned", extra={"slice": baseline.slice, "removed": dict(self._removed), "left": len(messages)})
+        return CleaningResult(request=request, removed=dict(self._removed), left=messages)
 
     async def _attempt(self, baseline: Baseline) -> tuple[Leftovers, Mapping[str, str]]:
         """Remove what is left once; return what stays, and why."""
         before = await self._find(baseline)
         problems: dict[str, str] = {}
+        # Containers first: they keep mounts in the folders busy, and containerd keeps the images that they use.
         for container in before.containers:
             problem = await self._containerd.remove_container(container)
             problems |= {container.id: problem} if problem else {}
@@ -163,6 +166,7 @@ class NodeCleaner:
             problems |= {str(folder.path): problem} if problem else {}
         problems |= await self._containerd.remove_images(before.images)
         await asyncio.to_thread(self._disk.sweep)
+        # The agent reports what a second search finds, not what the commands claim.
         after = await self._find(baseline) if before else before
         for what, number in leftovers.count(before, after).items():
             self._removed[what] = self._removed.get(what, 0) + number
@@ -177,12 +181,13 @@ class NodeCleaner:
         found = NodeContents(images=images, containers=containers, folders=folders)
         return leftovers.find(found, pods, baseline.slice, baseline.images)
 
-    async def _note(self, annotations: Mapping[str, Any]) -> None:
+    async def _note(self, annotations: Mapping[str, str]) -> None:
         await self._client.merge_patch(Node.resource, "", self._name, {"metadata": {"annotations": annotations}})
 
     def _notice(self, change: Change[Node]) -> None:
+        # Kubelets write the Node's status every few seconds.
         before, after = change.before, change.after
-        if before is None or after is None or objects.said(before) != objects.said(after):
+        if before is None or after is None or objects.instructions(before) != objects.instructions(after):
             self._changed.set()
 
 

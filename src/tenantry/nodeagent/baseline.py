@@ -1,4 +1,4 @@
-"""What images a node had before a slice got it, kept on its disk so that it outlives the agent."""
+"""The images of a node before a slice got it, kept on its disk so that they outlive the agent."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BaselineFile:
-    """The file of it.
+    """The file with the recorded images.
 
     Args:
-        path: Of the file; its folder is there.
+        path: The file; its folder must exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,18 +38,19 @@ class BaselineFile:
             return None
 
     def write(self, baseline: Baseline) -> None:
-        """Keep it, whole or not at all.
+        """Write the file as a whole or not at all.
 
         Raises:
-            OSError: The disk does not take it.
+            OSError: The disk is full or read-only.
         """
         unfinished = self._path.with_name(f".{self._path.name}")
         with unfinished.open("wb") as file:
             file.write(msgspec.json.encode(baseline))
             file.flush()
             os.fsync(file.fileno())
+        # After a power loss, the file has the old or the new text.
         unfinished.replace(self._path)
 
     def drop(self) -> None:
-        """Keep nothing any more."""
+        """Delete the file, if there is one."""
         self._path.unlink(missing_ok=True)

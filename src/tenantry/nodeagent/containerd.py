@@ -6,10 +6,8 @@ The kubelet copes with such removals: it requests the same of the runtime, and a
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -17,6 +15,7 @@ from tenantry.api.errors import RetryableError
 from tenantry.nodeagent.leftovers import NodeImage, PodContainer
 
 _SECONDS = 60.0
+# containerd's CRI plugin sets these labels on containers and images of Kubernetes.
 _PINNED = "io.cri-containerd.pinned=pinned"
 _UID = "io.kubernetes.pod.uid"
 _POD = ("io.kubernetes.pod.namespace", "io.kubernetes.pod.name")
@@ -28,6 +27,12 @@ class _Info(msgspec.Struct, frozen=True, rename="pascal"):
     id: str = msgspec.field(name="ID")
     labels: dict[str, str] | None = None
     image: str = ""
+
+
+class _LogLine(msgspec.Struct, frozen=True):
+    """A line of a log in JSON."""
+
+    msg: str
 
 
 _info = msgspec.json.Decoder(_Info)
@@ -64,10 +69,10 @@ class Containerd:
         ids = (await self._run("containers", "ls", "--quiet")).split()
         found: list[PodContainer] = []
         for each in ids:
-            said, problem = await self._try("containers", "info", each)
+            output, problem = await self._try("containers", "info", each)
             if problem:
                 continue  # it was removed meanwhile
-            info = _info.decode(said)
+            info = _info.decode(output)
             labels = info.labels or {}
             if _UID in labels:
                 pod = "/".join(labels.get(key, "") for key in _POD)
@@ -78,6 +83,7 @@ class Containerd:
         """Remove images, and return why some stay, by their names."""
         problems: dict[str, str] = {}
         for name in names:
+            # Without --sync, the garbage collector removes the content some time after the agent has reported success.
             _, problem = await self._try("images", "rm", "--sync", name)
             if problem:
                 problems[name] = problem
@@ -85,6 +91,7 @@ class Containerd:
 
     async def remove_container(self, found: PodContainer) -> str:
         """Kill a container and remove it with its files; return why that failed, "" if it did not."""
+        # A container without a task has nothing to kill: only the removal of the container decides.
         await self._try("tasks", "kill", "--all", "--signal=SIGKILL", found.id)
         await self._try("tasks", "rm", "--force", found.id)
         _, problem = await self._try("containers", "rm", found.id)
@@ -92,10 +99,10 @@ class Containerd:
         return problem
 
     async def _run(self, *arguments: str) -> str:
-        said, problem = await self._try(*arguments)
+        output, problem = await self._try(*arguments)
         if problem:
             raise RetryableError(f"`ctr {' '.join(arguments)}` failed: {problem}")
-        return said
+        return output
 
     async def _try(self, *arguments: str) -> tuple[str, str]:
         """Run the command; return its output, and why it failed, "" if it did not."""
@@ -129,7 +136,6 @@ def _last(text: bytes) -> str:
 def _message(line: str) -> str:
     """Return the message of a log line: containerd's commands write some lines as JSON."""
     try:
-        said: Any = json.loads(line)
-    except ValueError:
+        return msgspec.json.decode(line, type=_LogLine).msg
+    except msgspec.MsgspecError:
         return line
-    return str(said.get("msg", line)) if isinstance(said, dict) else line  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] - JSON

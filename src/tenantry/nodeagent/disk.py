@@ -37,6 +37,7 @@ class Disk:
 
     def remove(self, folder: PodFolder) -> str:
         """Unmount everything below a folder and remove it; return why that failed, "" if it did not."""
+        # rmtree would delete the data of a mounted volume. No lazy unmount: a process may still write to it.
         for place in reversed(_mounts_below(folder.path)):
             if _LIBC.umount2(os.fsencode(place), 0):
                 return f"{os.strerror(ctypes.get_errno())}: {place}"

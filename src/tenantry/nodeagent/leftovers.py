@@ -105,6 +105,7 @@ def find(found: NodeContents, pods: Sequence[NodePod], slice_name: str, before: 
         slice_name: The slice that gives the node back.
         before: From a name to a digest, of the images before the slice; {} if they are not known for certain.
     """
+    # A running pod's images and folders stay in use: the operator ends pods, with their grace periods, not the agent.
     running = tuple(sorted(pod.key for pod in pods if pod.slice == slice_name and not pod.finished))
     alive = {uid for pod in pods if pod.slice != slice_name or not pod.finished for uid in pod.uids}
     containers = tuple(each for each in found.containers if each.pod_uid not in alive)
@@ -129,7 +130,7 @@ def count(before: Leftovers, after: Leftovers) -> dict[str, int]:
     }
 
 
-def told(left: Leftovers, problems: Mapping[str, str], *, most: int, longest: int) -> tuple[str, ...]:
+def messages(left: Leftovers, problems: Mapping[str, str], *, most: int, longest: int) -> tuple[str, ...]:
     """Return messages about what is left.
 
     Args:
@@ -140,14 +141,14 @@ def told(left: Leftovers, problems: Mapping[str, str], *, most: int, longest: in
     """
     whats = [
         *(f"pod {key} runs" for key in left.running),
-        *(_told(f"container of pod {each.pod}", problems.get(each.id, "")) for each in left.containers),
-        *(_told(f"folder {each.path}", problems.get(str(each.path), "")) for each in left.folders),
-        *(_told(f"image {name}", problems.get(name, "")) for name in left.images),
+        *(_message(f"container of pod {each.pod}", problems.get(each.id, "")) for each in left.containers),
+        *(_message(f"folder {each.path}", problems.get(str(each.path), "")) for each in left.folders),
+        *(_message(f"image {name}", problems.get(name, "")) for name in left.images),
     ]
     return tuple(each if len(each) <= longest else f"{each[: longest - 1]}…" for each in whats[:most])
 
 
-def _told(what: str, why: str) -> str:
+def _message(what: str, why: str) -> str:
     return f"{what}: {why}" if why else what
 
 

@@ -60,7 +60,7 @@ def answer_of(node: Node) -> CleaningResult | None:
         return None
 
 
-def said(node: Node) -> tuple[str, ...]:
+def instructions(node: Node) -> tuple[str, ...]:
     """Return the labels and annotations that the agent acts on."""
     labels, notes = node.metadata.labels, node.metadata.annotations
     return (
