@@ -1,1 +1,1 @@
-"""For tests only: a clock that is turned by hand, builders of worlds, and a proxy that fails on purpose."""
+"""For tests only: a manual clock, builders of worlds, and a proxy that injects faults."""

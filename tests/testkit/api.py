@@ -1,4 +1,4 @@
-"""The API server as a test speaks to it: JSON in and out, and waiting until something is so."""
+"""A JSON client of the API server for tests, and functions that wait for a condition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 SECONDS = 60.0
-"""For what an event ends much earlier: how long a machine may take on which everything else runs, too."""
+"""The time limit of a wait that an event usually ends much earlier: the machine may be busy."""
 
 PODS = Resource("", "v1", "pods", "Pod")
 SECRETS = Resource("", "v1", "secrets", "Secret")
@@ -40,7 +40,7 @@ class Api:
     """Objects as JSON.
 
     Args:
-        client: Who speaks.
+        client: The client that sends the requests.
     """
 
     def __init__(self, client: Client) -> None:
@@ -55,7 +55,7 @@ class Api:
         return msgspec.json.decode(await self.client.request("GET", wire.path(resource, namespace, name)))
 
     async def find(self, resource: Resource, name: str, namespace: str = "") -> Json | None:
-        """Return one object, None where there is none."""
+        """Return one object; None if it does not exist."""
         try:
             return await self.get(resource, name, namespace)
         except NotFound:
@@ -81,7 +81,7 @@ class Api:
     async def delete(
         self, resource: Resource, name: str, namespace: str = "", *, propagation: str = "Background"
     ) -> None:
-        """DELETE an object that may be gone already."""
+        """DELETE an object, if it exists."""
         try:
             await self.client.delete(resource, namespace, name, propagation=propagation)
         except NotFound:
@@ -94,29 +94,29 @@ class Api:
         return await self.client.get(Tenant, name)
 
     async def make_tenant(self, name: str, **spec: object) -> Tenant:
-        """Create a tenant of alice's, wait until it is ready and can be worked in, and return it."""
+        """Create a tenant that alice owns, wait until it is ready and she can work in it, and return it."""
         await self.create(Tenant.resource, tenant_json(name, **spec))
         tenant = await self.ready(name)
         await self.open(name)
         return tenant
 
     async def open(self, namespace: str) -> None:
-        """Wait until those who own a namespace of a tenant can work in it, unless no user may.
+        """Wait until the owners of a tenant's namespace can work in it; return at once if it has none.
 
-        The API server looks at the bindings that it knows: it is told of a new one a moment after that was written.
+        The authorizer of the API server sees a new binding a moment after it was written.
         Pods have to wait for the ServiceAccount that the controller-manager makes in each namespace.
         """
         subjects = (await self.get(RoleBinding.resource, marks.OWNER_ROLE, namespace)).get("subjects", [])
 
         async def so() -> bool:
             for subject in subjects:
-                # What an owner may is put together of two roles, by the controller-manager.
+                # The controller-manager aggregates two roles into the owners' role.
                 for group, plural in (("", "pods"), (marks.GROUP, "subnamespaces")):
                     if not await self.may(subject, "create", group, plural, namespace):
                         return False
             return not subjects or await self.find(SERVICE_ACCOUNTS, "default", namespace) is not None
 
-        # The controller-manager tries again after up to a minute where the API server was made anew several times.
+        # The controller-manager retries only after up to a minute if the API server was restarted several times.
         await until(so, f"the owners of {namespace} have their rights", seconds=3 * SECONDS)
 
     async def may(self, subject: Json, verb: str, group: str, plural: str, namespace: str = "") -> bool:
@@ -132,11 +132,11 @@ class Api:
         return bool(review["status"]["allowed"])
 
     async def ready(self, name: str) -> Tenant:
-        """Wait until a tenant is ready as its spec is now, and return it."""
+        """Wait until a tenant is ready for its current spec, and return it."""
         return await self.condition(name, reasons.READY, holds=True)
 
     async def condition(self, name: str, type_: str, *, holds: bool, reason: str = "") -> Tenant:
-        """Wait until a condition is so for the spec as it is now, and return the tenant."""
+        """Wait until a condition has a status for the current spec, and return the tenant."""
 
         async def so() -> Tenant | None:
             tenant = await self.tenant(name)
@@ -158,15 +158,15 @@ class Api:
 
 
 def tenant_json(name: str, **spec: object) -> Json:
-    """Return a tenant of alice's, as in YAML."""
+    """Return a tenant that alice owns, as JSON."""
     return {"metadata": {"name": name}, "spec": {"owners": [{"kind": "User", "name": "alice"}], **spec}}
 
 
 async def until(check: Callable[[], Awaitable[T | None]], what: str, *, seconds: float = SECONDS) -> T:
-    """Ask again and again until the answer is something true, and return it.
+    """Call a check repeatedly until its result is true, and return that result.
 
     Raises:
-        AssertionError: It never was.
+        AssertionError: The time is up.
     """
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -178,10 +178,10 @@ async def until(check: Callable[[], Awaitable[T | None]], what: str, *, seconds:
 
 
 async def stays(check: Callable[[], Awaitable[object]], what: str, *, seconds: float = 1.0) -> None:
-    """Ask for a while whether something stays so.
+    """Call a check repeatedly for some time; its result must stay true.
 
     Raises:
-        AssertionError: It did not.
+        AssertionError: A result was false.
     """
     end = time.monotonic() + seconds
     while time.monotonic() < end:

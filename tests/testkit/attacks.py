@@ -1,4 +1,4 @@
-"""What a hostile tenant tries, one request each: the rows of THREAT_MODEL.md that name `test_untrusted` (H06, X02).
+"""The requests of a hostile tenant: the rows of THREAT_MODEL.md that name `test_untrusted` (H06, X02).
 
 Mallory owns the tenant `mallory`, and is after the tenant `shop` and after the cluster. `own` below is mallory's
 namespace, `POD` a pod that all rules let pass.
@@ -83,7 +83,7 @@ def _delete(id_: str, what: str, path: str) -> Attack:
 
 
 def _pod(id_: str, what: str, refused: str, *, container: Json | None = None, **spec: object) -> Attack:
-    """Return a pod of mallory's with something in it that a rule is against."""
+    """Return a pod of mallory's that breaks a rule."""
     body = copy.deepcopy(POD)
     body["metadata"]["name"] = id_.lower()
     body["spec"].update(spec)

@@ -1,4 +1,4 @@
-"""Requests that must be refused, as data, and people who were carelessly given too many rights to try them."""
+"""Requests that policies must refuse, as data, and users with too many rights to send them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def steps(path: str, *patch: object) -> Attempt:
 
 
 def apply(path: str, resource: Resource, value: Json) -> Attempt:
-    """Return a server-side apply that takes every field over."""
+    """Return a server-side apply that takes over every field."""
     whole = {"apiVersion": resource.api_version, "kind": resource.kind, **value}
     return Attempt("PATCH", path, whole, APPLY_PATCH, {"fieldManager": "attempt", "force": "true"})
 
@@ -69,7 +69,7 @@ def post(path: str, resource: Resource, value: Json) -> Attempt:
 
 
 async def succeeded(person: Api, attempts: Mapping[str, Attempt], *, told: str, or_told: str = "") -> list[str]:
-    """Try each, and return a line on each that was not refused with these words.
+    """Send each request, and return a line for each that was not refused with these words.
 
     The words tell that the policy in question refuses, not rights that are missing by chance. Where a second policy
     refuses, too, either may be the one that the API server names: `or_told` are its words.
@@ -92,7 +92,7 @@ async def succeeded(person: Api, attempts: Mapping[str, Attempt], *, told: str, 
 
 
 async def make_careless(api: Api, name: str, user: str, **spec: object) -> Tenant:
-    """Make a tenant whose owner an administrator gave every verb on everything in it, and on all namespaces."""
+    """Create a tenant whose owner has every right on its objects and on all namespaces."""
     await api.create(Tenant.resource, tenant_json(name, owners=[{"kind": "User", "name": user}], **spec))
     tenant = await api.ready(name)
     every = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}

@@ -1,4 +1,4 @@
-"""A clock that only moves when it is told to."""
+"""A clock that moves only when a test turns it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class ManualClock:
         return self._start + dt.timedelta(seconds=self._passed)
 
     def monotonic(self) -> float:
-        """Return the seconds that were let pass."""
+        """Return the seconds that have passed."""
         return self._passed
 
     def advance(self, seconds: float) -> None:
-        """Let time pass.
+        """Turn the clock forward.
 
         Raises:
             ValueError: Time does not go back.
@@ -42,7 +42,7 @@ class ManualClock:
             call()
 
     def call_at(self, when: float, call: Callable[[], None]) -> Callable[[], None]:
-        """Have a function called when the clock is turned past a time, at once where it is past already."""
+        """Call a function when the clock passes a time; at once if it has passed already."""
         entry = (when, call)
         if when <= self._passed:
             asyncio.get_running_loop().call_soon(call)

@@ -1,4 +1,4 @@
-"""Decides one connection by reading the policies: pure, slow, and independent of the compiler.
+"""Decides one connection from the policies: pure, slow, and independent of the compiler.
 
 Tests compare it with real packets. Source: Kubernetes, "Network Policies".
 """

@@ -1,4 +1,4 @@
-"""Who reaches whom by NetworkPolicies: their semantics, over objects as the API server has them. Pure.
+"""The semantics of NetworkPolicies over objects of the API server: which connections are allowed. Pure.
 
 It takes the place of a data plane in tests of what the objects say. Where plugins differ it assumes what opens more: an
 ipBlock is about the addresses of pods, too. Source: Kubernetes, "Network Policies" and the API reference;
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 class _Read(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A part of a policy, as Kubernetes' API reference has it."""
+    """A part of a policy; see Kubernetes' API reference."""
 
 
 class _Requirement(_Read, frozen=True):
@@ -62,7 +62,7 @@ class _Spec(_Read, frozen=True):
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Return the directions that the policy is about."""
+        """Return the directions that the policy restricts."""
         return self.policy_types or (("Ingress", "Egress") if self.egress else ("Ingress",))
 
 
@@ -110,7 +110,7 @@ class Pod(msgspec.Struct, frozen=True):
 
 
 class Outside(msgspec.Struct, frozen=True):
-    """An address that is no pod's."""
+    """An address outside the pod network."""
 
     address: str
 
@@ -132,7 +132,7 @@ class Fabric(msgspec.Struct, frozen=True):
     above: Sequence[ClusterPolicy] = ()
 
     def allows(self, source: Place, target: Place, port: int = 80, protocol: str = "TCP") -> bool:
-        """Tell whether a connection comes about: each side must let it."""
+        """Return whether a connection succeeds: both sides must allow it."""
         out = self._lets("Egress", source, target, port, protocol)
         return out and self._lets("Ingress", target, source, port, protocol)
 
@@ -151,7 +151,7 @@ class Fabric(msgspec.Struct, frozen=True):
         )
 
     def _is_denied(self, direction: str, pod: Pod, other: Place) -> bool:
-        """Tell what the first rule says that matches; Pass leaves the rest of the tier out."""
+        """Return the verdict of the first rule that matches; Pass skips the rest of the tier."""
         if isinstance(other, Outside):
             return False
         here, there = self.namespaces[pod.namespace], self.namespaces[other.namespace]
@@ -181,7 +181,7 @@ class Fabric(msgspec.Struct, frozen=True):
 
 
 def _selects(selector: _Selector, labels: Mapping[str, str]) -> bool:
-    """Tell whether a label selector is about these labels; an empty one is about all."""
+    """Return whether a label selector matches these labels; an empty one matches all."""
     equal = all(labels.get(key) == value for key, value in selector.match_labels.items())
     return equal and all(_fulfils(each, labels) for each in selector.match_expressions)
 
@@ -210,7 +210,7 @@ def _has_port(ports: Sequence[_Port], port: int, protocol: str) -> bool:
 
 
 def _is_port(given: _Port, port: int) -> bool:
-    """Tell whether a port is meant; a named one may be any."""
+    """Return whether a port matches; a named one matches any."""
     if not isinstance(given.port, int):
         return True
     return given.port <= port <= (given.end_port or given.port)

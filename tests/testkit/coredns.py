@@ -20,7 +20,7 @@ from testkit.api import SECONDS, until
 Json = dict[str, Any]
 
 USER = "system:serviceaccount:kube-system:coredns"
-"""Who CoreDNS is to the API server: it may read only what docs/concepts/dns.md says."""
+"""CoreDNS's user at the API server, with the rights that docs/concepts/dns.md lists."""
 
 _LOCALHOST = "127.0.0.1"
 # The least restrictive configuration: any client may ask for a transfer, and reverse names that are not
@@ -79,7 +79,7 @@ class CoreDns:
         binary: The program.
         kubeconfig: Of an administrator, who may act as `USER`.
         folder: For its files.
-        wait: How long it waits for word of a client that it does not know, as a Corefile says it.
+        wait: How long it waits for news of an unknown client, in the syntax of a Corefile.
     """
 
     def __init__(self, binary: Path, kubeconfig: Path, folder: Path, *, wait: str) -> None:
@@ -94,7 +94,7 @@ class CoreDns:
         self._process: asyncio.subprocess.Process | None = None
 
     async def __aenter__(self) -> Self:
-        """Start it and wait until it knows the cluster."""
+        """Start it and wait until its caches are filled."""
         with self.log.open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(self._binary, "-conf", self._corefile), stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
@@ -112,7 +112,7 @@ class CoreDns:
         answer = b""
         if self._process is None or self._process.returncode is not None:
             raise AssertionError(f"CoreDNS has ended:\n{self.log.read_text()}")
-        # It says that it is ready before it listens.
+        # It reports ready before it listens.
         for port in self.ports.values():
             try:
                 answer = await _get_ready(port)
@@ -123,11 +123,11 @@ class CoreDns:
     async def ask(
         self, client: str, name: str, kind: str = "A", *, server: str = "main", tcp: bool = False
     ) -> dns.message.Message:
-        """Ask as the pod with an address of the loopback network does, and return the answer.
+        """Send a query from an address of the loopback network, as a pod does, and return the answer.
 
         Args:
             client: The address.
-            name: What is asked for; a dot at its end is not needed.
+            name: The queried name; a dot at its end is not needed.
             kind: The type of record, such as "SRV".
             server: "main", or "autopath" for the one that expands search lists itself.
             tcp: Whether to ask by TCP.
@@ -139,7 +139,7 @@ class CoreDns:
 
 
 def values(answer: dns.message.Message) -> list[str]:
-    """Return what the records of an answer say, sorted: addresses, names, or "priority weight port name" of SRV."""
+    """Return the sorted contents of an answer's records: addresses, names, or "priority weight port name" of SRV."""
     sections = cast("list[Iterable[dns.rdata.Rdata]]", answer.answer)
     return sorted(str(record) for records in sections for record in records)
 

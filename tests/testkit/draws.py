@@ -1,4 +1,4 @@
-"""Random values for tests that draw them first and use them later: a real API server is between."""
+"""Random values for tests that draw all of them first, and then use them with a real API server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def drawn(strategy: st.SearchStrategy[T], count: int, number: int) -> list[T]:
-    """Return so many values of a strategy; the same ones for the same number."""
+    """Return a number of values of a strategy; equal calls return equal values."""
     found: list[T] = []
 
     @seed(number)
@@ -32,7 +32,7 @@ def drawn(strategy: st.SearchStrategy[T], count: int, number: int) -> list[T]:
 
 
 def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Json]:
-    """Return objects that have any of the fields."""
+    """Return objects with some of the fields."""
     return st.fixed_dictionaries({}, optional=fields)
 
 

@@ -1,4 +1,4 @@
-"""A proxy before a real API server that fails on purpose: it refuses, delays, loses requests or answers, cuts watches.
+"""A proxy before a real API server that injects faults: it refuses, delays, loses requests or answers, cuts watches.
 
 It speaks plain HTTP on loopback to the code under test and, with the credentials of a kubeconfig, TLS to the server
 behind it. What it does not fail goes through unchanged.
@@ -28,12 +28,12 @@ _HOP = {"connection", "keep-alive", "transfer-encoding", "host", "content-length
 
 
 class Fault(StrEnum):
-    """What goes wrong with a request."""
+    """The fault that a request meets."""
 
     REFUSE = "Refuse"
     """It is answered by the proxy and never reaches the server."""
     LOSE_REQUEST = "LoseRequest"
-    """The connection closes; the server never hears of it."""
+    """The connection closes before the request reaches the server."""
     LOSE_ANSWER = "LoseAnswer"
     """The server carries it out, then the connection closes."""
     DELAY = "Delay"
@@ -41,10 +41,10 @@ class Fault(StrEnum):
 
 
 class Rule(msgspec.Struct, kw_only=True):
-    """Which requests fail, and how.
+    """A rule that selects requests and their fault.
 
     Args:
-        fault: How.
+        fault: The fault.
         method: The HTTP method, "" for any.
         path: A regular expression found in the path and query.
         times: How many requests fail; the rest goes through.
@@ -66,7 +66,7 @@ class Rule(msgspec.Struct, kw_only=True):
     hits: int = 0
 
     def takes(self, request: web.Request) -> bool:
-        """Tell whether a request is to fail, and count it."""
+        """Return whether a request is to fail, and count it."""
         if self.hits >= self.times or (self.method and request.method != self.method):
             return False
         if not re.search(self.path, request.path_qs):
@@ -130,14 +130,14 @@ class FaultyProxy:
         return len(self._watches)
 
     def cut_watches(self) -> int:
-        """Break every open watch in the middle of what it says; return how many there were."""
+        """Break every open watch in the middle of an event; return their number."""
         cut = list(self._watches)
         for task in cut:
             task.cancel()
         return len(cut)
 
     async def expire_watches(self) -> int:
-        """Tell every open watch that its resourceVersion is too old; return how many there were."""
+        """Report to every open watch that its resourceVersion is too old; return their number."""
         status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
         line = msgspec.json.encode({"type": "ERROR", "object": status}) + b"\n"
         for response in list(self._watches.values()):

@@ -37,7 +37,7 @@ from testkit.trees import Trees
 async def tenancy(tenantry_home: Path) -> AsyncGenerator[LocalCluster]:
     """A throwaway cluster with Tenantry in it, and no operator."""
     local = LocalCluster("tenancy", root=tenantry_home)
-    # What is installed counts as one step, which takes 40 s where fifteen processes want each processor [measured].
+    # The installation counts as one step, which takes 40 s if fifteen processes share each processor [measured].
     await local.up(UpOptions(throwaway=True, install=install, timeout_seconds=3 * SECONDS))
     # The garbage collector looks for new kinds every 30 s only: until then it would not follow the end of a tenant.
     await local.restart_component("kube-controller-manager", timeout_seconds=2 * SECONDS)
@@ -72,7 +72,7 @@ async def operator(the_operator: Operator) -> Operator:
 
 @pytest.fixture
 def name() -> str:
-    """A name that no other test has."""
+    """A name that no other test uses."""
     return f"t{uuid.uuid4().hex[:10]}"
 
 
@@ -84,7 +84,7 @@ def trees(api: Api) -> Trees:
 
 @pytest_asyncio.fixture
 async def pool(api: Api, name: str) -> AsyncGenerator[Pool]:
-    """Nodes of the test's own, of 8 CPUs and 32 GiB each."""
+    """Nodes of this test only, of 8 CPUs and 32 GiB each."""
     made = Pool(api, name)
     yield made
     await made.end()
@@ -92,7 +92,7 @@ async def pool(api: Api, name: str) -> AsyncGenerator[Pool]:
 
 @pytest_asyncio.fixture
 async def people(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[People]:
-    """Anybody, with a certificate."""
+    """Users with client certificates."""
     async with AsyncExitStack() as stack:
         yield People(tenancy, tmp_path, stack)
 

@@ -69,7 +69,7 @@ def route(*hosts: str, at: str = "") -> Json:
 
 
 async def register(api: Api) -> dict[str, str]:
-    """Return what the register says: host to the tenant's uid."""
+    """Return the register: host to the tenant's uid."""
     found: dict[str, str] = {}
     for each in await api.list(RulesMap.resource, SYSTEM_NAMESPACE):
         if each["metadata"].get("labels", {}).get(OWN_MARK) == HOSTS_MARK:
@@ -93,7 +93,7 @@ async def taken(person: Api, namespace: str, *hosts: str) -> list[str]:
 
 @asynccontextmanager
 async def gateway_api(api: Api) -> AsyncGenerator[None]:
-    """Have a cluster serve the kinds of the Gateway API, without their schemas, and allow admins to use them."""
+    """Make a cluster serve the kinds of the Gateway API, without their schemas, and allow admins to use them."""
     role = {
         "metadata": {"name": "gateways", "labels": {"rbac.authorization.k8s.io/aggregate-to-admin": "true"}},
         "rules": [{"apiGroups": [GATEWAY_GROUP], "resources": ["*"], "verbs": ["*"]}],
@@ -115,13 +115,13 @@ async def gateway_api(api: Api) -> AsyncGenerator[None]:
     for resource in (ROUTES, GATEWAYS):
         await api.delete(CRDS, resource.full_name)
     for resource in (ROUTES, GATEWAYS):
-        # Who wants them next would be told that they are being deleted.
+        # A test that creates them next would get an error while they are being deleted.
         await api.gone(CRDS, resource.full_name)
     await api.delete(CLUSTER_ROLES, "gateways")
 
 
 async def may_have_gateways(api: Api, user: str, namespace: str) -> None:
-    """Wait until an owner may make what the Gateway API has: the controller-manager gives owners what admins may."""
+    """Wait until an owner may create objects of the Gateway API: the controller-manager aggregates admins' rights."""
     subject = {"kind": "User", "name": user}
     await until(
         lambda: api.may(subject, "create", GATEWAY_GROUP, GATEWAYS.plural, namespace),

@@ -1,4 +1,4 @@
-"""Tenantry put into a cluster of a test's, as `tenantry up` does it."""
+"""Installs Tenantry in a test's cluster as `tenantry up` does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tenantry.kube.client import Client
 
 
 async def install(path: Path) -> None:
-    """Put Tenantry into the cluster of a kubeconfig."""
+    """Install Tenantry in the cluster of a kubeconfig."""
     async with Client(kubeconfig.load([path])) as client:
         objects = manifests.foundation(manifests.LOCAL_USER)
         await apply.apply(client, objects)

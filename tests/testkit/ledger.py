@@ -31,7 +31,7 @@ _TENANT = "tenantry.dev/tenant"
 
 
 class Entry(NamedTuple):
-    """One object as it was from a resourceVersion on; None where it was gone."""
+    """One object from a resourceVersion on; None if it was deleted."""
 
     version: int
     resource: Resource
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
 
 class Ledger:
-    """Everything that happened to ResourceQuotas and TenantResourceQuotas.
+    """All changes of ResourceQuotas and TenantResourceQuotas.
 
     Args:
         client: Reads as an administrator; no other code uses it.
@@ -57,7 +57,7 @@ class Ledger:
 
     @asynccontextmanager
     async def watching(self) -> AsyncGenerator[Ledger]:
-        """Write down what happens while the context is open."""
+        """Record all changes while the context is open."""
         for resource in self._kinds:
             await self._list(resource)
         tasks = [asyncio.create_task(self._follow(resource)) for resource in self._kinds]
@@ -91,7 +91,7 @@ class Ledger:
         self._entries.append(Entry(int(meta["resourceVersion"]), resource, key, None if gone else value))
 
     async def catch_up(self, api: Api) -> None:
-        """Wait until everything has been heard that has happened until now: the last word on each kind is a mark."""
+        """Wait until all changes until now are recorded: a marker object is the last change of each kind."""
         for resource, namespace in ((QUOTAS, "default"), (TENANT_QUOTAS, ""), (SLICES, "")):
             if resource not in self._kinds:
                 continue
@@ -108,7 +108,7 @@ class Ledger:
             await api.delete(resource, mark["metadata"]["name"], namespace)
 
     def breaches(self) -> list[str]:
-        """Replay everything, and return what was ever more than it may be; `checked` counts the states looked at."""
+        """Replay all changes, and return each excess over a limit; `checked` counts the inspected states."""
         quotas: dict[str, dict[str, tuple[Amounts, Amounts]]] = {}
         owner: dict[str, str] = {}
         whole: dict[str, Amounts] = {}
@@ -166,7 +166,7 @@ class End(NamedTuple):
     children: Iterable[ShareRequest]
 
     def inexact(self) -> list[str]:
-        """Return where the tree is not exactly what the specs say; what is refused must lack something."""
+        """Return each difference between the tree and the specs; a refused child must lack something."""
         whole, quotas = self.whole, self.quotas
         shares = total(held.hard for held in quotas.values())
         least = {key: max(value, shares.get(key, 0)) for key, value in whole.items()}
@@ -179,7 +179,7 @@ class End(NamedTuple):
         return found or [told for child in self.children if (told := self._wrong(child))]
 
     def _wrong(self, child: ShareRequest) -> str:
-        """Return what is wrong with one child: it has neither what it asks for nor a reason why not."""
+        """Return the faults of one child: it has neither its request nor a reason for the refusal."""
         keys = list(self.whole)
         found = next((found for found in self.namespaces.values() if found.key == child.uid), None)
         have = self._below(found.name) if found is not None else dict.fromkeys(keys, 0)
@@ -195,7 +195,7 @@ class End(NamedTuple):
         return f"{child.parent}/{child.name} asks {request}, has {have}, and {free} is free"
 
     def _below(self, namespace: str) -> Amounts:
-        """Return what a subtree has, with what is used beyond the shares of its children."""
+        """Return the quota of a subtree, with the use beyond the shares of its children."""
         held = self.quotas[namespace]
         below = [found.name for found in self.namespaces.values() if found.parent == namespace]
         over = [

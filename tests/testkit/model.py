@@ -202,7 +202,7 @@ class World:
     # -- what Kubernetes' controllers do ----------------------------------------------------------
 
     def finish_deletions(self) -> None:
-        """Delete what terminating namespaces hold, then the namespaces, and what deleted objects owned."""
+        """Delete the contents of terminating namespaces, the namespaces, and the dependents of deleted objects."""
         self.revision += 1
         terminating = {
             value["metadata"]["name"]
@@ -221,7 +221,7 @@ class World:
                 self.delete(resource, key)
 
     def count_quotas(self) -> None:
-        """Bring the status of every ResourceQuota in line with its spec; what nothing uses is 0."""
+        """Set the status of every ResourceQuota from its spec; unused keys are 0."""
         for value in self.list(ResourceQuota.resource):
             hard: dict[str, str] = value["spec"]["hard"]
             used: dict[str, str] = value.get("status", {}).get("used", {})
@@ -256,7 +256,7 @@ class World:
     # -- what an operator sees --------------------------------------------------------------------
 
     def caches(self, *kinds: Resource) -> Caches:
-        """Return the caches of informers that are in step now; of most kinds they see only what carries our label."""
+        """Return caches that are up to date; for most kinds they contain only objects with our label."""
         found: Caches = {kind: Cache({BY_TENANT: tenant_of, BY_NAMESPACE: namespace_of}) for kind in kinds}
         whole = (Namespace.resource, RoleBinding.resource)
         for (resource, _), value in self.objects.items():
@@ -307,7 +307,7 @@ def _json(body: KubernetesObject | bytes | Json | None) -> Json:
 
 
 def _merged_by_type(live: Json, patch: Json) -> Json:
-    """Return the merge patch that does what a strategic merge patch of a node's conditions does.
+    """Return the merge patch with the effect of a strategic merge patch of a node's conditions.
 
     Raises:
         TypeError: The patch is of anything else: extend the model for it.
@@ -347,7 +347,7 @@ class SeenThrough:
         """Wake no reconciler: a test begins the next one itself."""
 
     def decode(self, resource: Resource, data: bytes) -> Observed:
-        """Return what an object is seen as."""
+        """Return the object in the cache."""
         return observe(resource, data)
 
 

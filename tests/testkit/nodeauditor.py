@@ -1,4 +1,4 @@
-"""Watches nodes and looks at each of them at every resourceVersion, knowing nothing of the code that changes them."""
+"""Inspects nodes at every resourceVersion, independently of the code that changes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 
 
 class NodeAuditor(ABC):
-    """Looks on while nodes change.
+    """An auditor of all changes of nodes.
 
     Args:
         client: Reads as an administrator.
@@ -33,11 +33,11 @@ class NodeAuditor(ABC):
 
     @abstractmethod
     def note(self, node: Json) -> None:
-        """Look at one node at one version."""
+        """Inspect one node at one version."""
 
     @asynccontextmanager
     async def watching(self) -> AsyncGenerator[Self]:
-        """Look on while the context is open.
+        """Inspect every change while the context is open.
 
         Raises:
             ApiError: It could not look at every version.

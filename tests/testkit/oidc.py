@@ -1,4 +1,4 @@
-"""An OIDC provider on loopback: discovery, keys, and logins by authorization code with PKCE; and what thieves forge.
+"""An OIDC provider on loopback: discovery, keys, logins by authorization code with PKCE, and forged tokens.
 
 Source: OpenID Connect Core 1.0; OpenID Connect Discovery 1.0; RFC 7636 (PKCE). Signatures are joserfc's.
 """
@@ -32,7 +32,7 @@ Json = dict[str, Any]
 CLIENT_ID = "tenantry-tests"
 REDIRECT = "http://localhost:8000"
 SECONDS = 300
-"""How long a token is good for."""
+"""The lifetime of a token."""
 
 
 def _b64(data: bytes) -> str:
@@ -110,7 +110,7 @@ class Provider:
     # -- what it answers --------------------------------------------------------------------------
 
     async def discovery(self, _: web.Request) -> web.Response:
-        """Tell where everything is."""
+        """Serve the discovery document."""
         return web.json_response(
             {
                 "issuer": self.issuer,
@@ -125,7 +125,7 @@ class Provider:
         )
 
     async def keys(self, _: web.Request) -> web.Response:
-        """Tell the public half of the key of the moment."""
+        """Serve the public half of the current key."""
         return web.json_response({"keys": [self.key.as_dict(private=False)]})
 
     async def authorize(self, request: web.Request) -> web.Response:

@@ -24,8 +24,8 @@ class Operator:
     """One replica.
 
     Args:
-        kubeconfig: Who it is.
-        log: Where it writes.
+        kubeconfig: Its credentials.
+        log: The file of its log.
     """
 
     def __init__(self, kubeconfig: Path, log: Path) -> None:
@@ -36,11 +36,11 @@ class Operator:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether the process lives."""
+        """Return whether the process runs."""
         return self._process is not None and self._process.returncode is None
 
     async def start(self) -> None:
-        """Start it; see `leads` for when it does something."""
+        """Start it; `leads` waits until it reconciles."""
         self._address = f"127.0.0.1:{ports.free(1)[0]}"
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
@@ -53,7 +53,7 @@ class Operator:
             )
 
     async def leads(self) -> None:
-        """Wait until it leads and its caches are in step."""
+        """Wait until it leads and its caches are filled."""
 
         async def so() -> bool:
             if not self.is_running:
@@ -64,7 +64,7 @@ class Operator:
         await until(so, "the operator leads", seconds=SECONDS)
 
     async def stop(self) -> int:
-        """Tell it to stop, as Kubernetes does, and return its exit code."""
+        """Send SIGTERM, as Kubernetes does, and return its exit code."""
         return await self._end(signal.SIGTERM)
 
     async def kill(self) -> int:
@@ -72,12 +72,12 @@ class Operator:
         return await self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Stop it in the middle of whatever it does, as a machine does that swaps or freezes; see `go_on`."""
+        """Stop it with SIGSTOP, as if its machine froze; `go_on` continues it."""
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let it go on where it was: it knows nothing of what has happened meanwhile."""
+        """Continue it with SIGCONT; it has missed all changes in between."""
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(signal.SIGCONT)
 
@@ -89,7 +89,7 @@ class Operator:
         async with asyncio.timeout(SECONDS):
             return await self._process.wait()
 
-    # -- what it says -----------------------------------------------------------------------------
+    # -- metrics and logs -------------------------------------------------------------------------
 
     async def sample(self, name: str, *labels: str) -> float:
         """Return the sum of a metric's samples that have all of these labels (each as in `method="GET"`)."""
@@ -102,27 +102,27 @@ class Operator:
         return sum(float(match[3]) for match in found if all(label in (match[2] or "") for label in labels))
 
     async def writes(self) -> float:
-        """Return how many writes it has sent, its lease's not counted."""
+        """Return the number of its writes, without those of its lease."""
         return sum([await self.sample("rest_client_requests_total", f'method="{verb}"') for verb in WRITES])
 
     def written(self, since: int, *names: str) -> list[str]:
-        """Return its writes as its log has them, its lease's left out.
+        """Return its writes from its log, without those of its lease.
 
         Other tests share the operator, and what they left behind comes to its end in its own time: a test that expects
         nothing to be written, or so much, means its own objects.
 
         Args:
             since: Where in the log to begin; see `calm`.
-            names: What their paths have in them, one of these; all writes, where none is given.
+            names: Fragments of the paths; without any, all writes are returned.
         """
         return [each for each in self.asked(since, *names) if any(f'"method": "{verb}"' in each for verb in WRITES)]
 
     def asked(self, since: int, *names: str) -> list[str]:
-        """Return its requests, as `written`, those that read with them."""
+        """Return its requests, reads included; see `written`."""
         return [each for each in self._told(since, *names) if '"message": "asked"' in each and "/leases" not in each]
 
     def looks(self, since: int, *names: str, controller: str = "") -> list[str]:
-        """Return its looks at what has one of some names in its key, as its log has them.
+        """Return its reconciles of keys that contain one of the names, from its log.
 
         Args:
             since: Where in the log to begin; see `calm`.
@@ -139,7 +139,7 @@ class Operator:
         return [line for line in lines if not names or any(name in line for name in names)]
 
     async def calm(self, *names: str, seconds: float = 0.5) -> int:
-        """Wait until it has had nothing to do for a while with what has one of some names in its path or key.
+        """Wait until it has neither sent a request nor reconciled a key with one of the names for some time.
 
         A request that is not answered yet is not seen.
 
@@ -168,7 +168,7 @@ class Operator:
 
 @asynccontextmanager
 async def running(kubeconfig: Path, log: Path) -> AsyncGenerator[Operator]:
-    """Run an operator while the context is open; told to stop at its end, it lets go of the lease."""
+    """Run an operator while the context is open; at the end it releases its lease."""
     operator = Operator(kubeconfig, log)
     await operator.start()
     try:

@@ -1,4 +1,4 @@
-"""Nodes that are given out in parts, and an auditor that looks whether any has given more than it has."""
+"""Nodes that are shared in parts, and an auditor that finds nodes with more parts than capacity."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNITS = {"cpu-milli": ("cpu", 1000), "memory-mib": ("memory", 1 / 2**20)}
 
 
 class SharedNodes(Pool):
-    """Nodes of one test, most of them given out in parts.
+    """Nodes of one test, most of them shared in parts.
 
     Args:
         api: An administrator.
@@ -39,16 +39,16 @@ class SharedNodes(Pool):
         self.living.append(asyncio.create_task(self._end_pods()))
 
     async def share(self, count: int = 1, *, cpu: str = "8", pods: str = "110") -> list[str]:
-        """Make nodes that are given out in parts; pods of other tests are kept away from the first moment on."""
+        """Create nodes that are shared in parts, with a taint against pods of other tests."""
         taint = {"key": SHARED, "value": "true", "effect": "NoSchedule"}
         return await self.make(count, {"cpu": cpu, "memory": "32Gi", "pods": pods}, {SHARED: "true"}, [taint])
 
     async def parts(self, name: str) -> dict[str, dict[str, int]]:
-        """Return the parts that a node has given; see `parts_of`."""
+        """Return the allocated parts of a node; see `parts_of`."""
         return parts_of(await self.node(name))
 
     async def _end_pods(self) -> None:
-        """Have pods end that were told to, as kubelets would: without one they never do."""
+        """Remove terminating pods, as kubelets do: without a kubelet they stay."""
         while True:
             with suppress(Unreachable):
                 async for events in watch(self.api.client, PODS, resource_version="0"):
@@ -65,7 +65,7 @@ class SharedNodes(Pool):
 
 
 def parts_of(node: Json) -> dict[str, dict[str, int]]:
-    """Return what a node's labels say that it has given: slice to `cpu-milli` and `memory-mib`."""
+    """Return the allocated parts in a node's labels: slice to `cpu-milli` and `memory-mib`."""
     found: dict[str, dict[str, int]] = {}
     for label, value in node["metadata"].get("labels", {}).items():
         owner, behind, unit = label.partition(BEHIND)
@@ -75,7 +75,7 @@ def parts_of(node: Json) -> dict[str, dict[str, int]]:
 
 
 class PartAuditor(NodeAuditor):
-    """What nodes have given, at each resourceVersion."""
+    """The allocated parts of nodes at each resourceVersion."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
@@ -83,7 +83,7 @@ class PartAuditor(NodeAuditor):
 
     @override
     def note(self, node: Json) -> None:
-        """Look at one node at one version: together its parts are not larger than it, and it advertises just them."""
+        """Inspect one node at one version: its parts fit into it, and it advertises exactly them."""
         where = f"{node['metadata']['name']} at {node['metadata']['resourceVersion']}"
         given = parts_of(node)
         has: dict[str, str] = node["status"].get("allocatable", {})

@@ -1,4 +1,4 @@
-"""People as the API server knows them: by real client certificates of its own authority."""
+"""Users with client certificates of the API server's authority."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from testkit.api import Api
 
 @asynccontextmanager
 async def as_person(cluster: LocalCluster, folder: Path, user: str, group: str = "") -> AsyncGenerator[Api]:
-    """Give the API server as a person with a client certificate of its authority sees it, in a group or in none."""
+    """Connect as a user with a client certificate, in a group or in none."""
     for file in ("ca.crt", "ca.key"):
         shutil.copy(cluster.paths.pki / file, folder / file)
     now = dt.datetime.now(dt.UTC)

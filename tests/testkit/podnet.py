@@ -26,17 +26,17 @@ from testkit.connections import ConnectionAttempt
 
 CLONE_NEWNET = 0x40000000
 OUTSIDE = "198.51.100.1"
-"""An address that is no pod's and no node's."""
+"""An address outside all pods and nodes."""
 
 PATIENCE_SECONDS = 8.0
-"""How long a connection that ought to come about may take on a busy machine."""
+"""The time limit of a connection that must succeed, on a busy machine."""
 
 T = TypeVar("T")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def missing() -> str:
-    """Return why there can be no network namespaces here, "" where there can."""
+    """Return why network namespaces cannot be created here; "" if they can."""
     if os.name != "posix" or not Path("/proc/self/ns/net").exists():
         return "network namespaces are Linux's"
     if os.geteuid() != 0:
@@ -66,11 +66,11 @@ class Netns:
         self.configure(["link set lo up"])
 
     def configure(self, lines: Iterable[str]) -> None:
-        """Carry out commands of ip(8)."""
+        """Run commands of ip(8)."""
         _call("ip", "-n", self.name, "-batch", "-", text="\n".join(lines) + "\n")
 
     def run(self, *command: str, text: str = "") -> str:
-        """Run a command inside and return what it says."""
+        """Run a command inside and return its output."""
         return _call("nsenter", f"--net={self.path}", *command, text=text)
 
     def set(self, value: int, *settings: str) -> None:
@@ -79,7 +79,7 @@ class Netns:
             self.run("sh", "-c", f"echo {value} > /proc/sys/net/{name}")
 
     def inside(self, act: Callable[[], T]) -> T:
-        """Return what a function returns that is called in a thread inside."""
+        """Call a function in a thread inside, and return its result."""
 
         def call() -> T:
             with self.path.open("rb") as file:
@@ -87,17 +87,17 @@ class Netns:
                     raise OSError(ctypes.get_errno(), f"setns {self.path}")
             return act()
 
-        # The thread ends here, and with it its place in the namespace.
+        # The thread ends here, because it cannot leave the namespace.
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(call).result()
 
     def delete(self) -> None:
-        """Take it away, with its links; its processes are the caller's."""
+        """Delete it with its links; the caller ends its processes."""
         _call("ip", "netns", "delete", self.name)
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """Something with addresses that connects and is connected to.
+    """A client and server with addresses.
 
     Args:
         place: Where its sockets are.
@@ -109,7 +109,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     @asynccontextmanager
     async def open(self, attempt: ConnectionAttempt) -> AsyncGenerator[Opened]:
-        """Open a socket for an attempt; it connects when it first asks."""
+        """Open a socket for an attempt; the first request connects it."""
         kind = socket.SOCK_STREAM if attempt.protocol == "TCP" else socket.SOCK_DGRAM
         family = _family(attempt.target)
         with self.place.inside(lambda: socket.socket(family, kind)) as opened:
@@ -127,7 +127,7 @@ class Opened:
         self._is_connected = False
 
     async def is_answered(self, *, seconds: float) -> bool:
-        """Tell whether the other side answers within so many seconds.
+        """Return whether the other side answers within a time limit.
 
         Refused is not answered either: nothing that does not listen is asked by tests of policies.
         """
@@ -187,7 +187,7 @@ class Fabric:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take everything away."""
+        """Delete all namespaces and links."""
         for task in self._tasks:
             task.cancel()
         for each in self._sockets:
@@ -199,11 +199,11 @@ class Fabric:
             space.delete()
 
     def outside(self) -> Endpoint:
-        """Return what is neither a pod nor a node."""
+        """Return the endpoint outside all pods and nodes."""
         return Endpoint(self.hub, (OUTSIDE,))
 
     def node(self, number: int) -> Endpoint:
-        """Return a node's own processes."""
+        """Return the endpoint of a node's own processes."""
         return Endpoint(self.nodes[number], (f"10.89.0.1{number}", f"fd89::1{number}"))
 
     def pod(self, node: int) -> Endpoint:
@@ -235,7 +235,7 @@ class Fabric:
             [
                 f"link add v{number} type veth peer name eth0 netns {place.name}",
                 f"link set v{number} master cni0",
-                # As the CNI plugin bridge with hairpinMode: a pod reaches itself by a service.
+                # As the CNI plugin bridge with hairpinMode: a pod reaches itself through a service.
                 f"link set v{number} type bridge_slave hairpin on",
                 f"link set v{number} up",
             ]
@@ -255,7 +255,7 @@ class Fabric:
 
     @staticmethod
     def _only(gateways: Iterable[str]) -> list[str]:
-        """Return the commands by which a pod finds its neighbours behind its gateway, too."""
+        """Return the commands that route a pod's neighbours through its gateway."""
         v4, v6 = gateways
         return [
             f"route del {v4.rsplit('.', 1)[0]}.0/24 dev eth0",
@@ -265,7 +265,7 @@ class Fabric:
         ]
 
     async def serve(self, endpoint: Endpoint, ports: Iterable[int]) -> None:
-        """Answer at ports of TCP and UDP, at all addresses of an endpoint."""
+        """Serve ports of TCP and UDP at all addresses of an endpoint."""
         for port in ports:
             for address in endpoint.addresses:
                 for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
@@ -303,7 +303,7 @@ class Fabric:
                 f"addr add fd89::1{number}/64 dev eth0 nodad",
                 "link set eth0 up",
                 *([] if self._is_routed else _bridge_of(number)),
-                # What is not a pod of ours is found by the hub.
+                # The hub routes everything except this node's pods.
                 "route add default via 10.89.0.1",
                 "route add ::/0 via fd89::1",
             ]
@@ -326,7 +326,7 @@ def _bridge_of(number: int) -> list[str]:
 
 
 async def connects(source: Endpoint, attempt: ConnectionAttempt, *, seconds: float) -> bool:
-    """Tell whether a real connection comes about within so many seconds, with an answer: so it is one both ways."""
+    """Return whether a real connection succeeds within a time limit; an answer proves both directions."""
     async with source.open(attempt) as opened:
         return await opened.is_answered(seconds=seconds)
 
@@ -338,15 +338,15 @@ async def mismatches(
     patience: float = PATIENCE_SECONDS,
     at_once: int = 400,
 ) -> list[str]:
-    """Return in which attempts real packets do not do what is expected; each of these is named.
+    """Return the attempts whose result differs from the expected one.
 
-    What is allowed and does not come about at once is tried again with patience: the machine may be busy.
+    An allowed connection that fails is tried again with a longer limit: the machine may be busy.
 
     Args:
-        attempts: Who, what, and whether it is to come about.
-        seconds: How long one may take.
-        patience: How long one may take that ought to come about and has not.
-        at_once: How many are under way.
+        attempts: The source, the attempt, and whether it must succeed.
+        seconds: The time limit of one attempt.
+        patience: The longer limit for an allowed connection.
+        at_once: The number of concurrent attempts.
     """
     gate = asyncio.Semaphore(at_once)
 

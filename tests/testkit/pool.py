@@ -1,4 +1,4 @@
-"""Nodes of a test's own, which nothing runs on, and claims of them."""
+"""Nodes of one test, without kubelets, and claims of them."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ class Pool:
 
     @property
     def selector(self) -> Json:
-        """Return what selects them."""
+        """Return the selector of these nodes."""
         return {"matchLabels": {"pool": self.name}}
 
     async def add(self, count: int, *, cpu: str = "8", **labels: str) -> list[str]:
-        """Make more nodes, which are ready: nothing here tells otherwise.
+        """Create more nodes, which are Ready.
 
-        They have room for no pod: one of another test that waits for any node would come, and without a kubelet stay.
+        They have no room for pods: pods of other tests would be scheduled there, and stay without a kubelet.
         """
         return await self.make(count, {"cpu": cpu, "memory": "32Gi", "pods": "0"}, labels)
 
     async def make(
         self, count: int, capacity: Mapping[str, str], labels: Mapping[str, str], taints: Sequence[Json] = ()
     ) -> list[str]:
-        """Make nodes, and return their names once they can be used."""
+        """Create nodes, and return their names once they can be used."""
         if not self.nodes:
-            # Claims may have all others: see spec.slices.sharedNodes of TenancyDefaults.
+            # Claims may take all others: see spec.slices.sharedNodes of TenancyDefaults.
             await self._create(self.spare, {"cpu": "1", "memory": "1Gi", "pods": "0"}, {}, ())
         first = len(self.nodes)
         made = [f"{self.name}-{number}" for number in range(first, first + count)]
@@ -73,7 +73,7 @@ class Pool:
         own = {taint["key"] for taint in taints}
 
         async def usable() -> bool:
-            # Kubernetes taints each node that is made, until it has seen that it is ready.
+            # Kubernetes taints each new node until its controller has seen that it is Ready.
             found = [await self.node(each) for each in (*made, self.spare)]
             return own.issuperset(taint["key"] for node in found for taint in node["spec"].get("taints", []))
 
@@ -82,7 +82,7 @@ class Pool:
         return made
 
     async def heard(self) -> None:
-        """Wait until the operator has heard of everything that was done to nodes until now.
+        """Wait until the operator has seen all changes of nodes until now.
 
         It is told of nodes in the order of their changes, but of claims beside: one that it hears of before is decided
         on by the nodes as they were. The last change is one that it answers.
@@ -110,7 +110,7 @@ class Pool:
         status = {"capacity": capacity, "allocatable": capacity, "conditions": [ready]}
         meta = {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}}
         await self.api.create(Node.resource, {"metadata": meta, "spec": {"taints": list(taints)}, "status": status})
-        # Without a first time, Kubernetes sees no later one as news, and takes the node for dead after a while.
+        # Without a first renewTime, Kubernetes ignores later ones, and marks the node as not ready after a while.
         lease = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": rfc3339_micro(now)}
         await self.api.create(LEASES, {"metadata": {"name": name}, "spec": lease}, "kube-node-lease")
 
@@ -119,11 +119,11 @@ class Pool:
         return await self.api.get(Node.resource, name)
 
     async def _beat(self) -> None:
-        """Renew their leases, as kubelets do: a silent node becomes not ready."""
+        """Renew the leases, as kubelets do: a node without a fresh lease becomes not ready."""
         while True:
             now = {"spec": {"renewTime": rfc3339_micro(dt.datetime.now(dt.UTC))}}
             for each in self._all():
-                with suppress(ApiError):  # as a kubelet, it goes on when the API server is not there for a moment
+                with suppress(ApiError):  # like a kubelet, it continues if the API server is away for a moment
                     await self.api.patch(LEASES, each, now, "kube-node-lease")
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
@@ -171,7 +171,7 @@ async def state(api: Api, namespace: str, name: str, wanted: str, reason: str = 
 
 
 async def is_let_in(api: Api, namespace: str, slice_: str, pod: Json) -> None:
-    """Wait until a namespace's pods are bound to a slice: policies see its label a moment after we do."""
+    """Wait until a namespace's pods are bound to a slice: policies see its label a moment later."""
 
     async def so() -> bool:
         made = await tried(api, PODS, pod, namespace)
@@ -181,13 +181,13 @@ async def is_let_in(api: Api, namespace: str, slice_: str, pod: Json) -> None:
 
 
 def message(found: Json) -> str:
-    """Return what a claim says."""
+    """Return the message of a claim's condition Ready."""
     told: list[str] = [each["message"] for each in found["status"]["conditions"] if each["type"] == reasons.READY]
     return told[0]
 
 
 def slice_marks(node: Json) -> tuple[str, str, set[str]]:
-    """Return the slice that a node is set aside for, the one that it is bound to, and the effects of its taint."""
+    """Return a node's reserved slice, its bound slice, and the effects of its taint."""
     labels = node["metadata"].get("labels", {})
     taints = {each["effect"] for each in node["spec"].get("taints", []) if each["key"] == marks.SLICE}
     return labels.get(marks.SLICE_RESERVED, ""), labels.get(marks.SLICE, ""), taints
@@ -204,7 +204,7 @@ async def free(pool: Pool, names: list[str]) -> None:
 
 @asynccontextmanager
 async def node_writer(api: Api, people: People, who: str, node: str) -> AsyncGenerator[Api]:
-    """Connect as a user who may write all nodes, as agents of clusters do."""
+    """Connect as a user with write access to all nodes, like agents of clusters."""
     rule = {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["*"]}
     await api.create(CLUSTER_ROLES, {"metadata": {"name": who}, "rules": [rule]})
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": who}

@@ -1,4 +1,4 @@
-"""Ports on loopback for what tests start themselves."""
+"""Ports on loopback for servers that tests start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WORKERS = 4
 
 
 def _all() -> Iterator[int]:
-    """Yield ports for ever, from anywhere on: what was chosen is not listened on at once, so it comes last again.
+    """Yield ports without end, from a random one on: a chosen port is in use only later, so it is offered last again.
 
     Workers of one run have ports of their own.
     """

@@ -1,4 +1,4 @@
-"""Pods on real nodes as tests use them: made, and asked from their node what they reach.
+"""Pods on real nodes: tests create them and check from their node which addresses they reach.
 
 Each pod runs `agnhost netexec`, which connects where it is told to. It is told by its own node, which reaches its pods
 whatever policies say, as kubelet's probes must.
@@ -35,11 +35,11 @@ T = TypeVar("T")
 AGNHOST = "tenantry.local/agnhost:1"
 PORT = 8080
 START_SECONDS = 240.0
-"""How long pods may take to be Ready on a machine on which everything else runs, too."""
+"""The time limit until pods are Ready, on a busy machine."""
 _ASK_SECONDS = 60.0
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
-# What every tenant's namespace demands (Pod Security Standards, restricted).
+# Required in every tenant's namespace (Pod Security Standards, restricted).
 CAREFUL: Json = {
     "runAsUser": 1000,
     "runAsNonRoot": True,
@@ -50,7 +50,7 @@ CAREFUL: Json = {
 
 
 def missing() -> str:
-    """Return why tests on real nodes are not run, "" where they are."""
+    """Return why tests on real nodes are skipped; "" if they run."""
     if os.environ.get("TENANTRY_TEST_REAL") == "0":
         return "TENANTRY_TEST_REAL=0 leaves out what needs real nodes"
     lacks = requirements.lacking()
@@ -61,7 +61,7 @@ def missing() -> str:
 
 
 class Spot(msgspec.Struct, frozen=True):
-    """A pod that runs.
+    """A running pod.
 
     Args:
         namespace: Where it is.
@@ -92,7 +92,7 @@ def _in_network_of(pid: int, act: Callable[[], T]) -> T:
                 raise OSError(ctypes.get_errno(), f"setns to that of {pid}")
         return act()
 
-    # The thread ends here, and with it its place in the namespace.
+    # The thread ends here, because it cannot leave the namespace.
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(call).result()
 
@@ -110,7 +110,7 @@ class RealPods:
         self.api = api
 
     async def load_image(self, folder: Path) -> None:
-        """Make the image of pods and bring it to all nodes."""
+        """Build the image of the pods and import it on all nodes."""
         binaries = await asyncio.to_thread(build.ensure, SilentProgress(), build.AGNHOST)
         target = folder / "agnhost.tar"
         recipe = ImageRecipe(
@@ -122,7 +122,7 @@ class RealPods:
         await loading.load(self.cluster.paths, real.binaries, names, target, AGNHOST)
 
     async def make(self, namespace: str, name: str, place: str, runtime: str, **more: Json) -> Spot:
-        """Make a pod that serves HTTP and UDP at `PORT`, and wait until it is Ready.
+        """Create a pod that serves HTTP and UDP at `PORT`, and wait until it is Ready.
 
         Args:
             namespace: Where.
@@ -190,16 +190,16 @@ class RealPods:
         raise AssertionError(f"the node {place} has no agent")
 
     def inside(self, place: str, act: Callable[[], T]) -> T:
-        """Return what a function returns that is called in a thread in the network namespace of a node."""
+        """Call a function in a thread in the network namespace of a node, and return its result."""
         return _in_network_of(self.pid(place), act)
 
     async def inside_pod(self, spot: Spot, act: Callable[[], T]) -> T:
-        """Return what a function returns that is called as root in the network namespace of a pod (of runc)."""
+        """Call a function as root in the network namespace of a pod (of runc), and return its result."""
         uid = (await self.api.get(PODS, spot.name, spot.namespace))["metadata"]["uid"]
         return _in_network_of(_process_with(f"/pod{uid}/"), act)
 
     def run(self, place: str, *command: str) -> str:
-        """Run a command in the namespaces of a node and return what it says."""
+        """Run a command in the namespaces of a node and return its output."""
         entered = (shutil.which("nsenter") or "nsenter", f"--target={self.pid(place)}", "--net", "--mount", *command)
         done = subprocess.run(entered, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -207,7 +207,7 @@ class RealPods:
         return done.stdout
 
     async def ask(self, spot: Spot, path: str) -> tuple[int, str]:
-        """Ask a pod from its node; status and body are returned."""
+        """Send a request to a pod from its node, and return status and body."""
         opened = self.inside(spot.node, lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
         opened.setblocking(False)
         async with asyncio.timeout(_ASK_SECONDS):
@@ -221,7 +221,7 @@ class RealPods:
         return int(head.split()[1]), body
 
     async def reaches(self, spot: Spot, host: str, port: int, protocol: str = "http") -> bool:
-        """Tell whether a pod gets an answer from an address or name; that a name does not exist is none."""
+        """Return whether a pod gets an answer from an address or name; "no such name" is none."""
         query = urlencode({"host": host, "port": port, "protocol": protocol, "request": "hostname", "tries": 1})
         status, body = await self.ask(spot, f"/dial?{query}")
         if status == HTTPStatus.OK:
@@ -231,9 +231,9 @@ class RealPods:
         return False
 
     async def mismatches(self, attempts: Iterable[tuple[Spot, str, int, str, bool]]) -> list[str]:
-        """Return which attempts (who, host, port, protocol, whether it is to succeed) do otherwise; each is named.
+        """Return the attempts (source, host, port, protocol, whether it must succeed) with another result.
 
-        What ought to succeed is tried again for a while: a rule or a route of a Service may be on its way.
+        An attempt that must succeed is repeated for a while: the rules of a Service may not be loaded yet.
         """
         gate = asyncio.Semaphore(32)
 

@@ -1,4 +1,4 @@
-"""What the API server has against a request, without making it."""
+"""The API server's objection to a request, found by a dry run."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _UNCOUNTED = "status unknown for quota"
 
 
 async def refusal(person: Api, resource: Resource, value: Json, namespace: str, *, patch: str = "") -> str:
-    """Return why a person may not make an object, or change one; "" where they may.
+    """Return why a user may not create or change an object; "" if it is allowed.
 
     Args:
-        person: Who tries.
+        person: The user's client.
         resource: The kind.
-        value: The object, or what is merged into it.
+        value: The object, or the merge patch.
         namespace: Where.
-        patch: The name of the one to change; "" to make one.
+        patch: The name of the object to change; "" to create one.
     """
     try:
         await tried(person, resource, value, namespace, patch=patch)
@@ -36,12 +36,12 @@ async def refusal(person: Api, resource: Resource, value: Json, namespace: str, 
 
 
 async def tried(person: Api, resource: Resource, value: Json, namespace: str, *, patch: str = "") -> Json:
-    """Return what would be stored, once the API server knows the rules of the namespace.
+    """Return the object as it would be stored, once the API server knows the rules of the namespace.
 
-    Its policies learn of rules a moment after they were written, as of every object, and refuse all until then.
+    Policies see a new parameter object a moment after it was written, and refuse all requests until then.
 
     Raises:
-        ApiError: Nothing would.
+        ApiError: The API server refuses it.
     """
 
     async def known() -> tuple[Json, ApiError | None] | None:
@@ -57,9 +57,9 @@ async def tried(person: Api, resource: Resource, value: Json, namespace: str, *,
 
 
 async def counted(person: Api, resource: Resource, value: Json, namespace: str) -> Json:
-    """Make an object, once the API server knows what the namespace's ResourceQuotas have counted so far.
+    """Create an object, once the API server knows the counts of the namespace's ResourceQuotas.
 
-    Kubernetes counts a moment after one was made or has limited more; until then it refuses what that limits.
+    Kubernetes counts a moment after a quota was created or got more keys; until then it refuses these keys.
 
     Raises:
         ApiError: It is refused for another reason.

@@ -1,4 +1,4 @@
-"""Requests on a real API server: made by people with certificates, decided, and waited for."""
+"""Requests on a real API server, created and decided by users with certificates."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Json = dict[str, Any]
 
 
 class People:
-    """The API server as different people see it, each with a client certificate.
+    """Clients of the API server for different users, each with a client certificate.
 
     Args:
-        cluster: Whose authority signs.
+        cluster: The cluster whose authority signs.
         folder: For keys and certificates.
-        stack: Closes what was opened.
+        stack: Closes the clients.
     """
 
     def __init__(self, cluster: LocalCluster, folder: Path, stack: AsyncExitStack) -> None:
@@ -35,11 +35,11 @@ class People:
         self._stack = stack
 
     async def person(self, user: str, group: str = "") -> Api:
-        """Return the API server as a person sees it."""
+        """Return a client with a user's certificate."""
         return await self._stack.enter_async_context(as_person(self._cluster, self._folder, user, group))
 
     async def node(self, name: str) -> Api:
-        """Return the API server as the kubelet of a node sees it."""
+        """Return a client with the certificate of a node's kubelet."""
         return await self.person(f"system:node:{name}", "system:nodes")
 
 
@@ -53,7 +53,7 @@ async def decide(who: Api, request: type[Request], name: str, namespace: str = "
 async def said(
     api: Api, kind: type[Request], name: str, namespace: str = "", *, type_: str = "Ready", holds: bool, reason: str
 ) -> Request:
-    """Wait until a condition is so, and return the request."""
+    """Wait until a condition has a status, and return the request."""
 
     async def so() -> Request | None:
         found = await api.client.get(kind, name, namespace)

@@ -1,4 +1,4 @@
-"""JSON merge patches applied, word for word as RFC 7396 (section 2) says: the judge of the patches that we make."""
+"""JSON merge patches applied exactly as in RFC 7396 (section 2), to check the patches of the operator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Json = dict[str, Any]
 
 
 def merged(target: object, patch: Mapping[str, object]) -> Json:
-    """Return what a server has after a merge patch; the target stays as it is."""
+    """Return the result of a merge patch, without changing the target."""
     result: Json = dict(cast("Json", target)) if isinstance(target, dict) else {}
     for name, value in patch.items():
         if value is None:

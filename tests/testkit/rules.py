@@ -1,4 +1,4 @@
-"""Every check of the rules with the example that it declares, as tests of Python and of the API server use it."""
+"""The checks of the rules with their examples, for tests of Python and of the API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reconciles that are stopped before each write, so that a test can lose it, lose its answer, or never go on."""
+"""Reconciles that stop before each write: a test can lose the request or its answer, or crash the operator."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from tenantry.api.errors import ApiError, Unreachable
 from testkit.model import Call, Running
 
 FAULTS = ("none", "none", "none", "lost", "answer lost", "crash")
-"""What may happen to one write; mostly nothing."""
+"""The possible faults of one write; mostly none."""
 
 Operators = dict[int, tuple[Running, Call]]
-"""By operator, its reconcile and the request that it wants."""
+"""By operator, its reconcile and its next request."""
 
 
 def begin(
@@ -19,7 +19,7 @@ def begin(
     who: int,
     work: Running,
 ) -> None:
-    """Begin a reconcile: what it asks for first is under way."""
+    """Begin a reconcile up to its first request."""
     try:
         running[who] = (work, next(work))
     except StopIteration:
@@ -27,7 +27,7 @@ def begin(
 
 
 def go_on(running: Operators, who: int, fault: str) -> None:
-    """Let the request that an operator has under way be carried out, lost, or its answer; or the operator crash."""
+    """Carry out an operator's request, lose it or its answer, or crash the operator."""
     work, request = running.pop(who)
     if fault == "crash":
         work.close()
@@ -47,7 +47,7 @@ def go_on(running: Operators, who: int, fault: str) -> None:
 
 
 def carried_out(work: Running, request: Call) -> Call:
-    """Carry a request out, and return what is asked for next.
+    """Carry out a request, and return the next one.
 
     Raises:
         StopIteration: The reconcile has ended; its value is the outcome.

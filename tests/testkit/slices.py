@@ -1,4 +1,4 @@
-"""An auditor of slices: it watches nodes itself, and looks at every resourceVersion whether one has two slices."""
+"""An auditor of slices: it inspects nodes at every resourceVersion, and finds nodes with two slices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEY = "tenantry.dev/slice"
 
 
 class SliceAuditor(NodeAuditor):
-    """What happened to nodes, in order."""
+    """The changes of nodes, in order."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
@@ -23,12 +23,12 @@ class SliceAuditor(NodeAuditor):
 
     @property
     def taken(self) -> dict[str, str]:
-        """Return the slice of each node that has one now."""
+        """Return the current slice of each node that has one."""
         return {name: owner for name, owner in self._now.items() if owner}
 
     @override
     def note(self, node: Json) -> None:
-        """Look at one node at one version: all its marks name one slice, and it goes to another by way of none."""
+        """Inspect one node at one version: all its marks name one slice, and between two slices it has none."""
         meta = node["metadata"]
         labels: dict[str, str] = meta.get("labels", {})
         named = {labels[key] for key in (KEY, f"{KEY}-reserved") if key in labels}

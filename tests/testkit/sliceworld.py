@@ -19,7 +19,7 @@ from testkit.worlds import CLUSTER_UID, tenant
 
 Json = dict[str, Any]
 WIDE = 600.0
-"""Seconds in which every stage is done, grace periods included."""
+"""Seconds after which every stage has ended, grace periods included."""
 
 PART = {"sharing": "Part", "perNode": {"cpu": "1", "memory": "1Gi"}}
 
@@ -53,10 +53,10 @@ class SliceWorld:
         """Let the operator work for some time."""
         self.cluster.settle(seconds)
 
-    # -- what people and other programs do --------------------------------------------------------
+    # -- actions of users and other programs ------------------------------------------------------
 
     def node(self, name: str, *, cpu: str = "4", notes: dict[str, str] | None = None, shared: bool = False) -> None:
-        """Add a node that is ready, with annotations; a shared one is given out in parts."""
+        """Add a Ready node with annotations; `shared` ones are allocated in parts."""
         marks = {"tenantry.dev/parts": "true"} if shared else {}
         room = {"cpu": cpu, "memory": "16Gi", "pods": "110"}
         conditions = [{"type": "Ready", "status": "True"}]
@@ -70,7 +70,7 @@ class SliceWorld:
         )
 
     def fail(self, name: str) -> None:
-        """Let a node be not ready from now on."""
+        """Mark a node as not ready."""
         now = rfc3339(self.cluster.clock.now())
         conditions = [{"type": "Ready", "status": "False", "lastTransitionTime": now}]
         self.world.patch(Node.resource, name, {"status": {"conditions": conditions}})
@@ -121,7 +121,7 @@ class SliceWorld:
         made = self.world.put_in(SliceClaim.resource, {"metadata": {"name": name, "namespace": "acme"}, "spec": wanted})
         return slice_name(name, made["metadata"]["uid"])
 
-    # -- what there is ----------------------------------------------------------------------------
+    # -- state ------------------------------------------------------------------------------------
 
     def status(self, name: str = "web") -> Json:
         """Return the status of a claim."""

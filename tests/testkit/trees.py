@@ -1,4 +1,4 @@
-"""Trees of namespaces on a real API server: Subnamespaces asked for, waited for, and looked at."""
+"""Trees of namespaces on a real API server: tests create Subnamespaces and wait for them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from testkit.api import SECONDS, Api, until
 Json = dict[str, Any]
 
 WORKSPACE: Json = {"mode": "Workspace", "inheritance": {"roles": "Sync", "roleBindings": "Sync"}}
-"""The spec of a team's child, whose people are its parent's."""
+"""The spec of a Workspace, whose owners are its parent's."""
 
 
 def subtenant(*owners: str, **spec: object) -> Json:
-    """Return the spec of a customer's child."""
+    """Return the spec of a Subtenant."""
     return {"mode": "Subtenant", "owners": [{"kind": "User", "name": owner} for owner in owners], **spec}
 
 
 def subnamespace_json(name: str, spec: Json) -> Json:
-    """Return a Subnamespace, as in YAML."""
+    """Return a Subnamespace as JSON."""
     return {"metadata": {"name": name}, "spec": spec}
 
 
 class Trees:
-    """What tests do with Subnamespaces.
+    """Actions on Subnamespaces.
 
     Args:
         api: An administrator.
@@ -37,12 +37,12 @@ class Trees:
         self.api = api
 
     async def ask(self, parent: str, name: str, spec: Json | None = None) -> Subnamespace:
-        """Create a Subnamespace, a workspace where nothing else is said, and wait for nothing."""
+        """Create a Subnamespace, by default a Workspace, without waiting."""
         await self.api.create(Subnamespace.resource, subnamespace_json(name, spec or WORKSPACE), parent)
         return await self.get(parent, name)
 
     async def make(self, parent: str, name: str, spec: Json | None = None) -> str:
-        """Create a Subnamespace, wait until it is ready and can be worked in, and return its namespace."""
+        """Create a Subnamespace, wait until its owners can work in its namespace, and return that."""
         await self.ask(parent, name, spec)
         return await self.open(parent, name)
 
@@ -57,13 +57,13 @@ class Trees:
         return await self.api.client.get(Subnamespace, name, parent)
 
     async def ready(self, parent: str, name: str) -> Subnamespace:
-        """Wait until a Subnamespace is ready as its spec is now, and return it."""
+        """Wait until a Subnamespace is ready for its current spec, and return it."""
         return await self.condition(parent, name, reasons.READY, holds=True)
 
     async def condition(
         self, parent: str, name: str, type_: str, *, holds: bool, reason: str = "", seconds: float = SECONDS
     ) -> Subnamespace:
-        """Wait until a condition is so for the spec as it is now, and return the Subnamespace."""
+        """Wait until a condition has a status for the current spec, and return the Subnamespace."""
 
         async def so() -> Subnamespace | None:
             found = await self.get(parent, name)
@@ -76,7 +76,7 @@ class Trees:
         return await until(so, f"Subnamespace {parent}/{name} has {type_}={holds} {reason}", seconds=seconds)
 
     async def message(self, parent: str, name: str, type_: str = reasons.READY) -> str:
-        """Return what a condition says."""
+        """Return the message of a condition."""
         condition = find((await self.get(parent, name)).status.conditions, type_)
         return condition.message if condition is not None else ""
 

@@ -82,7 +82,7 @@ class WorldClient(Client):
         return self._world.answer(asked)
 
     def _parse(self, path: str) -> tuple[Resource, str, str, str]:
-        """Return what a URL path names: kind, namespace, name and subresource.
+        """Return the parts of a URL path: kind, namespace, name and subresource.
 
         Raises:
             NotFound: The kind has no model.
@@ -99,7 +99,7 @@ class WorldClient(Client):
         return found, namespace, unquote(name), subresource
 
     def _kinds(self) -> dict[tuple[str, str, str], Resource]:
-        """Return the kinds: those of the World's objects, of the models, and those that children inherit."""
+        """Return the kinds of the World's objects, of the models, and of inherited objects."""
         known = [
             *(kind.resource for kind in _models(KubernetesObject)),
             *inheritance.KINDS,

@@ -1,4 +1,4 @@
-"""Whole controllers against a `testkit.model.World`: for tests of what controllers decide, without I/O.
+"""Whole controllers against a `testkit.model.World`, for tests of their decisions without I/O.
 
     World ─► WorldClient.request ─► Cluster (the real caches, writer, lane) ─► Controller.reconcile
       ▲                                                                                  │
@@ -35,11 +35,11 @@ from testkit.model import World
 from testkit.worldclient import WorldClient
 
 MOST_RECONCILES = 2000
-"""More in one `settle` mean that controllers never come to rest."""
+"""More reconciles in one `settle` mean that controllers never come to rest."""
 
 
 class _Notes(Recorder):
-    """Events are noted: a clock that stands still would give them all one name."""
+    """Records events in a list: with a clock that stands still, they would all get one name."""
 
     said: list[tuple[str, EventKind, str, str]]
 
@@ -64,7 +64,7 @@ class WorldCluster(Cluster):
 
     Args:
         world: It has the objects.
-        controllers: What runs.
+        controllers: The controllers.
         optional: Optional kinds that the World serves.
         faults: What happens to the next request, one of `testkit.runs.FAULTS`; "crash" raises `Crash`.
     """
@@ -117,10 +117,10 @@ class WorldCluster(Cluster):
                     informer.on_change(change)
 
     def settle(self, seconds: float = 0.0, *, look: bool = True) -> None:
-        """Reconcile what is queued, and what that queues, until nothing is.
+        """Reconcile all queued keys, and those that they queue, until the queue is empty.
 
         Args:
-            seconds: How much time passes meanwhile: what is to be looked at again within it, is.
+            seconds: The time that passes meanwhile; delayed keys become due within it.
             look: Bring the caches up to date before each reconcile.
 
         Raises:

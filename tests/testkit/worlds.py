@@ -1,4 +1,4 @@
-"""Builders of objects for tests, with what the API server would have filled in; they refuse what cannot be."""
+"""Builders of objects for tests, with the API server's defaults; they reject impossible objects."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ CLUSTER_UID = "c1c1c1c1-0000-4000-8000-000000000001"
 
 
 def user(name: str) -> Owner:
-    """Return an owner who is a person."""
+    """Return an owner of the kind User."""
     return Owner(kind=OwnerKind.USER, name=name)
 
 
 def group(name: str) -> Owner:
-    """Return owners who are a group."""
+    """Return an owner of the kind Group."""
     return Owner(kind=OwnerKind.GROUP, name=name)
 
 
 def service_account(namespace: str, name: str) -> Owner:
-    """Return an owner who is a program."""
+    """Return an owner of the kind ServiceAccount."""
     return Owner(kind=OwnerKind.SERVICE_ACCOUNT, name=name, namespace=namespace)
 
 
@@ -50,20 +50,20 @@ def tenant(
     generation: int = 1,
     status: TenantStatus | None = None,
 ) -> Tenant:
-    """Return a tenant as the API server would give it.
+    """Return a tenant as the API server would return it.
 
     Args:
         name: Its name.
-        uid: Its uid; made from the name where none is given.
+        uid: Its uid; by default derived from the name.
         owners: The owner; the user alice by default.
         quota: Quota keys and quantities.
         requests: The containers' default requests.
         limits: The containers' default limits.
-        network: How far its pods are from others'.
-        cluster_policy: Whether a ClusterNetworkPolicy is asked for.
+        network: Its network isolation.
+        cluster_policy: Whether it asks for ClusterNetworkPolicies.
         suspended: Whether it is suspended.
         generation: Of its spec.
-        status: What it says of itself so far.
+        status: Its status.
 
     Raises:
         ValueError: The API server would have refused it.
