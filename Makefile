@@ -22,8 +22,8 @@ demo: ## Start a local cluster with three tenants in it and show them.
 
 test: ## Run all tests: unit, property, integration on a real control plane, end to end, docs.
 	$(SETUP) dev
-	.venv/bin/pytest -n 2 --dist loadfile --durations=20 --durations-min=1 $(PYTEST_ARGS)
 	.venv/bin/python tools/go.py test -vet=off ./...
+	.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=1 $(PYTEST_ARGS)
 
 test-fast: ## Run the unit and property tests, in random order: no cluster, less than a minute.
 	$(SETUP) dev
@@ -32,8 +32,9 @@ test-fast: ## Run the unit and property tests, in random order: no cluster, less
 RELEASE_TESTS = tests/e2e tests/integration/test_quota_chaos.py tests/integration/test_engine_clusters.py \
 	tests/integration/test_audit_probe.py tests/integration/test_parts_real.py $(wildcard tests/integration/test_real_*.py)
 
-test-release: ## Run the long suites: chaos for a minute, many clusters, real nodes (root, Debian; see docs/how-to/real-nodes.md).
+test-release: ## Run the long suites: more examples, chaos for a minute, many clusters, real nodes (see docs/how-to/real-nodes.md).
 	$(SETUP) dev
+	.venv/bin/pytest -q -n 2 --hypothesis-profile=release tests/property
 	CHAOS_SECONDS=60 TENANTRY_TEST_REAL=1 .venv/bin/pytest -n 2 --dist loadfile --durations=20 $(RELEASE_TESTS) $(PYTEST_ARGS)
 
 check: ## Lint, types, layers, generated files.

@@ -1,20 +1,45 @@
-"""What all tests share: a temporary home of local clusters; and how properties are tried.
+"""What all tests share: a temporary home of local clusters, the settings of properties, the order of files, and skips.
 
-These have no deadline, wherever they stand, since the machine that runs them may be busy.
+Properties have no deadline, wherever they stand, since the machine that runs them may be busy.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("tenantry", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# `--hypothesis-profile=release` tries ten times as many examples; see testkit.examples.
+for profile, examples in (("tenantry", 100), ("release", 1000)):
+    settings.register_profile(
+        profile, deadline=None, max_examples=examples, suppress_health_check=[HealthCheck.too_slow]
+    )
 settings.load_profile("tenantry")
+
+TESTS = Path(__file__).parent
+LONGEST_FIRST = ("docs", "e2e", "integration", "property", "unit")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the folders whose files take longest; within a folder the order stays random.
+
+    A worker runs one file at a time: if a long file came last, the other worker would wait for it.
+    """
+    items.sort(key=lambda item: LONGEST_FIRST.index(item.path.relative_to(TESTS).parts[0]))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Report in one line why tests were skipped."""
+    skipped: list[pytest.TestReport] = terminalreporter.getreports("skipped")
+    reasons = Counter(report.longrepr[2] for report in skipped if isinstance(report.longrepr, tuple))
+    if reasons:
+        found = (f"{count} because {reason.removeprefix('Skipped: ')}" for reason, count in sorted(reasons.items()))
+        terminalreporter.write_line(f"skipped: {'; '.join(found)}")
 
 
 @pytest.fixture(scope="session")

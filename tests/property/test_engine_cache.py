@@ -8,11 +8,11 @@ resourceVersions, and an event or a bookmark means that everything before it was
 from __future__ import annotations
 
 import msgspec
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tenantry.engine.cache import Cache, Change
+from testkit.examples import examples
 
 KEYS = st.sampled_from(["a", "b", "c"])
 COLOURS = st.lists(st.sampled_from("rgb"), max_size=2).map(tuple)
@@ -245,5 +245,5 @@ class CacheMachine(RuleBasedStateMachine):
             assert self.known.get(key, 0) == (found.version if found else 0), "a change that woke no reconciler"
 
 
-CacheMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+CacheMachine.TestCase.settings = examples(100, steps=40)
 TestCache = CacheMachine.TestCase

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -17,6 +17,7 @@ from tenantry.engine.workqueue import (
     LAST_DELAY_SECONDS,
     WorkQueue,
 )
+from testkit.examples import examples
 
 KEYS = st.sampled_from(["a", "b", "c", "d"])
 SOON = 1.0 / BUSY_PER_SECOND + 0.001
@@ -153,7 +154,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert not missing, "nothing is lost"
 
 
-QueueMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+QueueMachine.TestCase.settings = examples(100, steps=60)
 TestQueue = QueueMachine.TestCase
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tenantry.api.errors import ApiError, Conflict, NotFound, ServerError
@@ -16,6 +16,7 @@ from tenantry.controllers.inheritance.contents import content_of
 from tenantry.controllers.inheritance.desired import ChildNamespace, CopyAction, CopyStep, decide, finished
 from tenantry.engine.observed import Observed, observe
 from tenantry.world.inheritance import CONFIG_MAPS, ROLES, SECRETS
+from testkit.examples import examples
 from testkit.model import World
 
 Json = dict[str, Any]
@@ -222,7 +223,7 @@ def _wanted(source: Json | None, spec: SubnamespaceSpec, field: InheritanceMode,
     return "copy" if field is COPY else "same"
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(_worlds(), _specs(), _teams, _faults)
 def test_children_come_to_have_what_they_should(
     world: World, specs: dict[str, SubnamespaceSpec], teams: dict[str, str], faults: list[str]
@@ -262,7 +263,7 @@ def test_children_come_to_have_what_they_should(
                     assert MARK not in _labels(found)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(60)
 @given(_worlds(), _specs(), _teams, _faults)
 def test_what_is_as_it_should_be_is_left_alone(
     world: World, specs: dict[str, SubnamespaceSpec], teams: dict[str, str], faults: list[str]
@@ -276,7 +277,7 @@ def test_what_is_as_it_should_be_is_left_alone(
     assert second.writes == 0
 
 
-@settings(max_examples=150, deadline=None)
+@examples(60)
 @given(_worlds(), _specs(), _teams, _worlds())
 def test_children_follow_when_sources_change(
     world: World, specs: dict[str, SubnamespaceSpec], teams: dict[str, str], other: World

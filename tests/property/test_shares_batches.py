@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tenantry.world.shares.amounts import Amounts, ObservedTenantQuota, ShareQuota, ShareTarget, total
@@ -23,6 +23,7 @@ from tenantry.world.shares.batches import (
 from tenantry.world.shares.division import Division
 from tenantry.world.shares.share import ShareRequest, TreeNamespace
 from tenantry.world.shares.tree import Tree
+from testkit.examples import examples
 from testkit.ledger import End
 
 KEYS = ("a", "b", "c")
@@ -482,7 +483,7 @@ def assert_exact(cluster: Cluster) -> None:
     assert end.inexact() == []
 
 
-@settings(max_examples=1500)
+@examples(500)
 @given(st.integers(0, 2**40))
 def test_the_sum_is_never_more_than_the_whole(seed: int) -> None:
     """E09: with several operators, late writes, lost writes and responses, and crashes between any two."""

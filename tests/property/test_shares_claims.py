@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tenantry.world.shares.amounts import Amounts, ShareQuota, add, fits
@@ -12,6 +12,7 @@ from tenantry.world.shares.claims import users, uses
 from tenantry.world.shares.division import Division
 from tenantry.world.shares.share import Share, ShareRequest, TreeNamespace
 from tenantry.world.shares.tree import Tree
+from testkit.examples import examples
 
 WHOLE: Amounts = {"cpu": 40, "pods": 40}
 CORE = "core"
@@ -226,7 +227,7 @@ def test_a_tree_that_is_read_anew_knows_what_claims_hold() -> None:
         assert {name: share.own["cpu"] for name in world.namespaces if (share := anew.at(name))} == before
 
 
-@settings(max_examples=150, deadline=None)
+@examples(100)
 @given(st.randoms(use_true_random=False), st.integers(5, 40))
 def test_what_is_held_is_never_more_than_there_is(chance: random.Random, steps: int) -> None:
     """X03: namespaces and claims together, for any requests and users; and the tree converges."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tenantry.api.node import Node
 from tenantry.api.slice import SliceClaim
 from testkit import runs
+from testkit.examples import examples
 from testkit.sliceworld import PART, SliceWorld
 from testkit.worldclient import Crash
 
@@ -96,7 +97,7 @@ COURSES = st.builds(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@examples(20)
 @given(COURSES, FAULTS)
 def test_claims_have_all_of_their_nodes_or_nothing_and_give_everything_back(course: Course, faults: list[str]) -> None:
     """E12, E20: whatever is lost or crashes on the way."""

@@ -6,7 +6,7 @@ import copy
 import datetime as dt
 from collections.abc import Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tenantry.api import marks
@@ -23,6 +23,7 @@ from tenantry.engine.cache import Cache
 from tenantry.engine.plan import Plan, compare
 from tenantry.world.naming import child_name
 from testkit import runs
+from testkit.examples import examples
 from testkit.model import Caches as Observed
 from testkit.model import Running, World, operate
 from testkit.worlds import CLUSTER_UID, tenant, user
@@ -113,7 +114,7 @@ def _people(value: Subnamespace, owner: Tenant, tree: Sequence[Subnamespace]) ->
     return found | (_people(above[0], owner, tree) if above else set(owner.spec.owners))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(75)
 @given(trees(), st.data())
 def test_faults_and_two_operators_end_in_the_same_tree(tree: list[Subnamespace], data: st.DataObject) -> None:
     """E04, E07: writes and answers lost, crashes, caches that lag, two operators; foreign namespaces stay foreign."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tenantry.api import reasons
@@ -29,6 +29,7 @@ from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import is_true
 from tenantry.engine.plan import Plan
 from testkit import runs
+from testkit.examples import examples
 from testkit.model import Caches, Json, Running, World, is_labelled, operate
 from testkit.worlds import CLUSTER_UID, group, service_account, tenant, user
 
@@ -208,7 +209,7 @@ def test_from_any_world_one_pass_reaches_what_should_be(value: Tenant, world: Wo
 FAULTS = st.sampled_from(runs.FAULTS)
 
 
-@settings(max_examples=300)
+@examples(100)
 @given(TENANTS, worlds(with_namespace=None), st.data())
 def test_faults_and_two_operators_end_in_the_same_world(value: Tenant, world: World, data: st.DataObject) -> None:
     """E01, E02, E03: a write lost, an answer lost, a crash between any two writes, caches that lag, two operators."""
