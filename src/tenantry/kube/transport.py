@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -242,13 +244,9 @@ class Transport:
     def unreachable(self, error: Exception) -> Unreachable:
         """Return what a failed connection means, with the address and what to check."""
         connection = self.connection
-        if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLError):
-            why = f"its certificate does not verify ({error}); check certificate-authority"
-        elif isinstance(error, TimeoutError):
-            why = "no answer in time"
-        else:
-            why = str(error) or type(error).__name__
-        return Unreachable(f"the API server {connection.server} of {connection.source} cannot be reached: {why}")
+        return Unreachable(
+            f"the API server {connection.server} of {connection.source} cannot be reached: {_cause(error)}"
+        )
 
     # -- other protocols ------------------------------------------------------------------------
 
@@ -304,6 +302,32 @@ class Transport:
         length = found.get("content-length", "")
         body = await reader.readexactly(min(int(length), HEAD_LIMIT_BYTES)) if length.isdigit() else b""
         raise self._refused(status, body, what, None)
+
+
+def _cause(error: Exception) -> str:
+    """Return why a connection failed, and what to check; aiohttp's own texts contain addresses of Python objects."""
+    found: BaseException = error
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        found = error.certificate_error
+    elif isinstance(error, aiohttp.ClientConnectorError):
+        found = error.os_error
+    match found:
+        case ssl.SSLCertVerificationError():
+            why = f"its certificate does not verify ({found.verify_message}); check certificate-authority"
+        case ssl.SSLError():
+            why = f"TLS fails ({found.reason}); check that its address is the one of a server with https"
+        case TimeoutError():
+            why = "no answer in time; check that it runs, and that no firewall is in between"
+        case aiohttp.ServerDisconnectedError():
+            why = "it closed the connection without an answer; check that its address is the one of an API server"
+        case socket.gaierror():
+            why = f"{found.strerror}; check the host name in its address"
+        case OSError() if found.errno:
+            # The texts of asyncio's errors repeat the address; the error number has a plain text.
+            why = f"{os.strerror(found.errno)}; check that it runs, and its address"
+        case _:
+            why = str(found) or type(found).__name__
+    return why
 
 
 class Exchange:

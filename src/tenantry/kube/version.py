@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from tenantry.api.errors import ConfigError
+from tenantry.api.errors import ApiError, ConfigError, NotFound
 from tenantry.kube.client import Client
 
 OLDEST = (1, 36)
@@ -31,8 +31,17 @@ async def require_supported(client: Client) -> ServerVersion:
     Raises:
         ConfigError: It is older than Tenantry needs.
         Unreachable: The API server does not answer.
+        ApiError: It is not an API server.
     """
-    version = client.decode(ServerVersion, await client.request("GET", "/version"))
+    try:
+        version = msgspec.json.decode(await client.request("GET", "/version"), type=ServerVersion)
+    except (NotFound, msgspec.MsgspecError) as error:
+        # Every API server has this path, so another kind of server answered: a proxy, or a wrong port.
+        connection = client.connection
+        raise ApiError(
+            f"the server {connection.server} of {connection.source} is not a Kubernetes API server: GET /version has"
+            " no version in its answer; check the server's address there"
+        ) from error
     if version.minor < OLDEST:
         needed = ".".join(map(str, OLDEST))
         raise ConfigError(
