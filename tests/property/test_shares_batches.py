@@ -268,7 +268,7 @@ def carry_out(cluster: Cluster, operator: Operator, step: BatchStep) -> Callable
 
             def take() -> None:
                 operator.tenant_quota = written
-                operator.planner.wrote(step)
+                operator.planner.number = step.number
 
             return take
         case _:

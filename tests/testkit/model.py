@@ -182,7 +182,8 @@ class World:
         resource = asked.resource
         match asked.verb:
             case Verb.GET:
-                return self.get(resource, key)
+                listed = {"items": self.list(resource, asked.namespace, asked.selectors)} if not asked.name else None
+                return listed or self.get(resource, key)
             case Verb.CREATE if asked.subresource == "eviction":
                 if key in self.protected:
                     raise TooManyRequests(f"the disruption budget of pod {key!r} allows no eviction", status=429)

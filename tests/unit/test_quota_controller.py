@@ -15,7 +15,8 @@ from tenantry.api.subnamespace import Inheritance, InheritanceMode, Mode, Subnam
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers.operator import controllers
-from tenantry.controllers.quota.desired import QuotaInputs, plan
+from tenantry.controllers.quota.desired import plan
+from tenantry.controllers.quota.gather import QuotaInputs
 from tenantry.engine.observed import observe
 from tenantry.engine.plan import DirectWrite
 from tenantry.engine.request import Verb
@@ -154,7 +155,8 @@ def test_the_plan_of_a_tenant_without_children_is_one_write_and_then_none() -> N
     value = world.get(ResourceQuota.resource, CORE)
 
     def seen(value: Json) -> QuotaInputs:
-        return QuotaInputs(tenant=owner, quota=observe(ResourceQuota.resource, msgspec.json.encode(value)))
+        found = observe(ResourceQuota.resource, msgspec.json.encode(value))
+        return QuotaInputs(tenant=owner, quota=found, lookup=lambda _, __: found)
 
     (write,) = plan(seen(value)).writes
     assert isinstance(write, DirectWrite)

@@ -8,7 +8,7 @@ import msgspec
 
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.controllers.quota.index import observed_tenant_quota, share_quota
+from tenantry.controllers.quota.objects import observed_tenant_quota, share_quota
 from tenantry.engine.observed import ObservedQuota, observe
 from tenantry.world.shares.amounts import ObservedTenantQuota, ShareQuota, ShareTarget
 from tenantry.world.shares.batches import BatchPlanner, UpdateQuota

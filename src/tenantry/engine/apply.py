@@ -16,8 +16,8 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from tenantry.api.errors import AlreadyExists, ApiError, Conflict, NotFound, TenantryError
-from tenantry.api.model import KubernetesObject, Resource
+from tenantry.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, TenantryError
+from tenantry.api.model import KubernetesObject, Resource, object_key
 from tenantry.engine import request
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.observed import Observed, fingerprint, observe
@@ -28,6 +28,7 @@ from tenantry.engine.plan import (
     DirectWrite,
     Edit,
     Plan,
+    Read,
     Step,
     StepAction,
     step_for,
@@ -39,6 +40,16 @@ ATTEMPTS = 5
 """How often an amendment is tried: kubelet may write the same node at the same time."""
 
 _json: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
+
+
+class _Items(msgspec.Struct, frozen=True):
+    items: list[msgspec.Raw]
+
+
+_items = msgspec.json.Decoder(_Items)
+
+_EXPLAINED = (Conflict, NotFound, Forbidden)
+"""Another client wrote, or a namespace is being deleted: reading again shows which."""
 
 IMMUTABLE = {
     "rolebindings": (("roleRef",),),
@@ -56,12 +67,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         blocked: What stood in the way.
         error: The first refusal or failure; the waves after it were not tried.
         written: The direct writes and amendments that changed something.
+        found: The objects that the plan's reads found, in the form in which their kinds are cached.
     """
 
     done: tuple[Step, ...] = ()
     blocked: tuple[Blocked, ...] = ()
     error: TenantryError | None = None
     written: tuple[DirectWrite | Amendment, ...] = ()
+    found: tuple[Any, ...] = ()
 
 
 class Caches(Protocol):
@@ -117,6 +130,12 @@ class Applier:
         It stops after the wave in which a step fails.
         """
         done: list[Step] = []
+        found: tuple[Any, ...] = ()
+        if plan.reads:
+            answers: list[Any] = yield Together([self._read(read) for read in plan.reads])
+            if (failure := first_failure(answers)) is not None:
+                return Outcome(error=failure)
+            found = tuple(each for answer in answers for each in answer)
         if plan.before:
             first: list[Any] = yield Together([self.direct(write) for write in plan.before])
             if not all(result is True for result in first):
@@ -135,7 +154,7 @@ class Applier:
         error = first_failure(results)
         if error is None and plan.edits:
             error = yield from self.edit(plan.edits)
-        return Outcome(done=tuple(done), error=error, written=written)
+        return Outcome(done=tuple(done), error=error, written=written, found=found)
 
     def edit(self, edits: Sequence[Edit]) -> Work[ApiError | None]:
         """Change objects that others made, all together; return the first refusal or failure."""
@@ -161,8 +180,7 @@ class Applier:
             found = self._caches.decode(resource, (yield asked))
             self._tell(resource, cache.put(found) if found is not None else None)
             return found
-        key = asked.namespace + "/" + asked.name if asked.namespace else asked.name
-        with self._expected(resource, cache, key) as answer:
+        with self._expected(resource, cache, object_key(asked.namespace, asked.name)) as answer:
             found = self._caches.decode(resource, (yield asked))
             answer.append(found)
         return found
@@ -182,22 +200,41 @@ class Applier:
         except NotFound:
             cache = self._caches.cache_of(asked.resource)
             if cache is not None and version:
-                cache.forget(_key(asked), version)
+                cache.forget(object_key(asked.namespace, asked.name), version)
             return False
         return True
 
     def direct(self, write: DirectWrite) -> Work[bool]:
-        """Carry out a write as it stands, and return whether it was; False for a refusal that it ignores."""
-        asked = write.request
+        """Carry out a write as it stands, and return whether it was; False for a refusal that is no failure."""
         try:
-            if asked.verb is Verb.DELETE:
-                return (yield from self.remove(asked, write.version))
-            if asked.subresource == "eviction":
-                yield asked
-            else:
-                yield from self.own(asked, quiet=write.quiet)
-        except write.ignores:
-            return False
+            return (yield from self._send(write))
+        except ApiError as error:
+            is_explained = False
+            if write.rereads and isinstance(error, _EXPLAINED):
+                is_explained = yield from self._has_changed(write.rereads)
+            if isinstance(error, write.ignores) or is_explained:
+                return False
+            raise
+
+    def _send(self, write: DirectWrite) -> Work[bool]:
+        asked = write.request
+        if asked.verb is Verb.DELETE:
+            return (yield from self.remove(asked, write.version))
+        if asked.subresource == "eviction":
+            yield asked
+            return True
+        try:
+            found = yield from self.own(asked, quiet=write.quiet)
+        except AlreadyExists:
+            if not write.once:
+                raise
+            data = yield request.get(asked.resource, asked.namespace, asked.name)
+            wanted = cast("KubernetesObject", asked.body).metadata.labels  # a creation is sent as an object
+            yield from self._claim(wanted, asked.resource, self._learn(asked.resource, data))
+            return True
+        following = write.then(found) if write.then is not None else None
+        if following is not None:
+            yield from self.own(following, quiet=write.quiet)
         return True
 
     def amend(self, amendment: Amendment) -> Work[bool]:
@@ -264,19 +301,18 @@ class Applier:
             raise AlreadyExists(str(error), status=409) from error
         found = self._learn(step.resource, data)
         if child.once:
-            yield from self._claim(step, child, found)
+            yield from self._claim(child.object.metadata.labels, step.resource, found)
             return None
         outcome = step_for(child, found, self.equivalent)
         if isinstance(outcome, Step):
             return (yield from self._update(outcome))
         return outcome
 
-    def _claim(self, step: Step, child: Child, found: Observed) -> Work[None]:
+    def _claim(self, wanted: Mapping[str, str], resource: Resource, found: Observed) -> Work[None]:
         """Put our labels on an object that is not ours to change otherwise."""
-        wanted = child.object.metadata.labels
         if any(found.labels.get(key) != value for key, value in wanted.items()):
-            body = {"metadata": {"labels": wanted, "resourceVersion": str(found.version)}}
-            yield from self.own(request.patch(step.resource, step.namespace, step.name, body))
+            body = {"metadata": {"labels": dict(wanted), "resourceVersion": str(found.version)}}
+            yield from self.own(request.patch(resource, found.namespace, found.name, body))
 
     def _update(self, step: Step) -> Work[Blocked | None]:
         child, found = cast("Child", step.child), cast("Observed", step.observed)  # an update has both
@@ -313,6 +349,39 @@ class Applier:
             self._learn(edit.resource, data)
             return
         yield from self.own(request.patch(edit.resource, edit.namespace, edit.name, _at_version(patch, live)))
+
+    # -- reads ----------------------------------------------------------------------------------
+
+    def _read(self, read: Read) -> Work[list[Any]]:
+        """Read objects into the cache of their kind, and return them; reconcilers hear of what is new."""
+        resource, cache = read.resource, self._caches.cache_of(read.resource)
+        if not read.name:
+            answer = yield request.listing(resource, read.namespace, read.selectors)
+            texts = [bytes(raw) for raw in _items.decode(answer).items]
+        else:
+            key = object_key(read.namespace, read.name)
+            known = cache.get(key) if cache is not None else None
+            try:
+                texts = [(yield request.get(resource, read.namespace, read.name))]
+            except NotFound:
+                if cache is not None and known is not None:
+                    cache.forget(key, known.version)
+                    self._tell(resource, Change(known, None))
+                return []
+        found = [self._caches.decode(resource, text) for text in texts]
+        if cache is not None:
+            for each in found:
+                self._tell(resource, cache.put(each))
+        return found
+
+    def _has_changed(self, reads: Sequence[Read]) -> Work[bool]:
+        """Read objects, and return whether one is not as the plan saw it."""
+        results: list[Any] = yield Together([self._read(read) for read in reads])
+        error = first_failure(results)
+        if error is not None:
+            raise error
+        versions = [found[0].version if found else 0 for found in results]
+        return versions != [read.version for read in reads]
 
     # -- caches ---------------------------------------------------------------------------------
 
@@ -363,10 +432,6 @@ def first_failure(results: Iterable[object]) -> ApiError | None:
         if isinstance(result, TenantryError) and not isinstance(result, ApiError):
             raise result
     return next((result for result in results if isinstance(result, ApiError)), None)
-
-
-def _key(asked: ApiRequest) -> str:
-    return f"{asked.namespace}/{asked.name}" if asked.namespace else asked.name
 
 
 def _at_version(patch: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:

@@ -96,11 +96,13 @@ class ObservedQuota(Observed, frozen=True, gc=False):
         hard: `spec.hard`.
         in_force: `status.hard`, what admission counts against; a key that it lacks is not counted.
         used: `status.used`.
+        is_scoped: It counts only some pods; the API server never changes the scopes of a ResourceQuota.
     """
 
     hard: dict[str, str]
     in_force: dict[str, str]
     used: dict[str, str]
+    is_scoped: bool = False
 
 
 class ObservedRegister(Observed, frozen=True, gc=False):
@@ -125,8 +127,10 @@ class Inheritable(Observed, frozen=True, gc=False):
     writer: str = ""
 
 
-class _QuotaSpec(msgspec.Struct, frozen=True, gc=False):
+class _QuotaSpec(msgspec.Struct, frozen=True, rename="camel", gc=False):
     hard: dict[str, str] = {}
+    scopes: tuple[str, ...] | None = None
+    scope_selector: msgspec.Raw = msgspec.Raw()
 
 
 class _QuotaStatus(msgspec.Struct, frozen=True, gc=False):
@@ -205,7 +209,11 @@ def observe(resource: Resource, data: bytes | msgspec.Raw) -> Observed:
 def _with_quantities(seen: Observed, data: bytes | msgspec.Raw) -> ObservedQuota:
     live = _live_quota.decode(data)
     return ObservedQuota(
-        **msgspec.structs.asdict(seen), hard=live.spec.hard, in_force=live.status.hard, used=live.status.used
+        **msgspec.structs.asdict(seen),
+        hard=live.spec.hard,
+        in_force=live.status.hard,
+        used=live.status.used,
+        is_scoped=bool(live.spec.scopes) or bytes(live.spec.scope_selector) not in (b"", b"null"),
     )
 
 

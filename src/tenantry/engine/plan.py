@@ -109,20 +109,46 @@ class Blocked(msgspec.Struct, frozen=True, kw_only=True):
     passing: bool = False
 
 
+class Read(msgspec.Struct, frozen=True, kw_only=True):
+    """A read from the API server itself into the cache of a kind that is watched, because the cache may be behind.
+
+    Args:
+        resource: The kind.
+        namespace: "" for a cluster-scoped object.
+        name: The object's name; "" for every object that the selectors select.
+        selectors: As in the query of a list.
+        version: The resourceVersion that the plan was computed from; 0 for an object that the cache lacks.
+    """
+
+    resource: Resource
+    namespace: str = ""
+    name: str = ""
+    selectors: Mapping[str, str] | None = None
+    version: int = 0
+
+
 class DirectWrite(msgspec.Struct, frozen=True, kw_only=True):
-    """One write that is known whole, of an object that others own: nothing is read before it.
+    """One write that is known whole: nothing is read before it.
 
     Args:
         request: A creation, patch, deletion or eviction; its preconditions are in its body.
         quiet: Do not wake the reconcilers that the write itself concerns.
         version: For a deletion: the object as it was seen.
+        once: A creation that finds the name taken puts its labels on the object there, and changes nothing else.
         ignores: Refusals that are no failure, because the object is gone or another reconcile will look again.
+        rereads: Objects that explain why the API server refuses the write: they are read after a Conflict, NotFound or
+            Forbidden. If one of them has changed since the plan was computed, the refusal is no failure.
+        then: From the object as the API server stored it to the request that follows, None if there is none: the
+            status subresource takes a second request, at the resourceVersion of the first one's response. Pure.
     """
 
     request: ApiRequest
     quiet: bool = False
     version: int = 0
+    once: bool = False
     ignores: tuple[type[ApiError], ...] = (NotFound,)
+    rereads: tuple[Read, ...] = ()
+    then: Callable[[Any], ApiRequest | None] | None = None
 
 
 class Amendment(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +172,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Waves of steps in order; deletions are the last. What is blocked ends the plan at its wave.
 
     Args:
+        reads: What is read before anything is written. A plan that depends on it is computed again afterwards.
         before: Writes before the waves, as of a finalizer. If one is ignored or fails, nothing else is written.
         waves: The steps of one wave are carried out together.
         blocked: What stands in the way.
@@ -153,6 +180,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         edits: Changes of objects that others made, after everything else, if nothing is blocked.
     """
 
+    reads: tuple[Read, ...] = ()
     before: tuple[DirectWrite, ...] = ()
     waves: tuple[tuple[Step, ...], ...] = ()
     blocked: tuple[Blocked, ...] = ()
@@ -162,7 +190,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_empty(self) -> bool:
         """Return whether the world is as desired, as far as it can be known without reading what edits concern."""
-        return not (self.before or self.waves or self.blocked or self.writes)
+        return not (self.reads or self.before or self.waves or self.blocked or self.writes)
 
 
 Lookup = Callable[[Resource, str], Observed | None]

@@ -12,7 +12,7 @@ yield:
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, TypeAlias, TypeVar
 
@@ -52,6 +52,7 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
         subresource: As in "status"; "" for the object itself.
         patch_type: For PATCH.
         is_repeated: Whether a request that the server asks to repeat (Retry-After) is sent again by the driver.
+        selectors: For a GET without a name: which objects of the kind are listed.
     """
 
     verb: Verb
@@ -62,6 +63,7 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
     subresource: str = ""
     patch_type: PatchType = PatchType.MERGE
     is_repeated: bool = True
+    selectors: Mapping[str, str] | None = None
 
 
 class Together(msgspec.Struct, frozen=True):
@@ -80,6 +82,11 @@ Work: TypeAlias = Generator[ApiRequest | Together, Any, T]
 def get(resource: Resource, namespace: str, name: str) -> ApiRequest:
     """Return the request that reads an object."""
     return ApiRequest(verb=Verb.GET, resource=resource, namespace=namespace, name=name)
+
+
+def listing(resource: Resource, namespace: str = "", selectors: Mapping[str, str] | None = None) -> ApiRequest:
+    """Return the request that lists the objects of a kind, all of them in one response."""
+    return ApiRequest(verb=Verb.GET, resource=resource, namespace=namespace, selectors=selectors)
 
 
 def create(value: KubernetesObject) -> ApiRequest:

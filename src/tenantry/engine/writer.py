@@ -195,7 +195,7 @@ class Writer:
         return await self._client.request(
             asked.verb,
             path,
-            query={"fieldManager": self._client.field_manager} if asked.verb in _SIGNED else None,
+            query={"fieldManager": self._client.field_manager} if asked.verb in _SIGNED else asked.selectors,
             body=wire.encode(body) if isinstance(body, KubernetesObject) else _encoded(body),
             content_type=asked.patch_type if asked.verb is request.Verb.PATCH else JSON,
             attempts=ATTEMPTS if asked.is_repeated else 1,

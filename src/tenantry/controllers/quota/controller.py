@@ -1,4 +1,7 @@
-"""Divides every tenant's quota over its tree of namespaces: the glue between caches, the division, moves and status."""
+"""Divide every tenant's quota over its tree of namespaces: the glue between gather, plan, apply and status.
+
+watches ─► Index (the tree) ─► gather ─► plan ─► apply ─► Index ─► … until the plan is empty ─► status, verdicts
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from tenantry.api.errors import InputError, RetryableError
+from tenantry.api import reasons
+from tenantry.api.errors import Conflict, InputError, NotFound, RetryableError
 from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.marks import QUOTA_BATCH, SUBNAMESPACE, TENANT
 from tenantry.api.model import object_key
@@ -16,38 +20,44 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import watched
-from tenantry.controllers.quota import single, status
+from tenantry.controllers.quota import desired, status
 from tenantry.controllers.quota.effective import EffectiveQuota, effective_quota
-from tenantry.controllers.quota.index import Index, QuotaCaches, observed_tenant_quota
+from tenantry.controllers.quota.gather import gather
+from tenantry.controllers.quota.index import Index, QuotaCaches
+from tenantry.controllers.quota.objects import observed_tenant_quota
 from tenantry.controllers.quota.tokenbucket import TokenBucket
 from tenantry.controllers.quota.verdicts import Verdicts
-from tenantry.controllers.quota.writes import ResourceQuotaWriter
-from tenantry.controllers.tenant.desired import QUOTA
+from tenantry.controllers.tenant.desired import QUOTA, core_quota
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
+from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
-from tenantry.world.shares.amounts import ObservedTenantQuota
-from tenantry.world.shares.batches import RelistTree, RereadTenantQuota
-from tenantry.world.shares.division import Division
 from tenantry.world.shares.share import Share
 
 ROUNDS = 200
-"""How many rounds of writes one reconcile makes before others have their turn."""
+"""How many plans one reconcile applies before other tenants have their turn."""
 
 FAILED_ROUNDS = 8
+"""How many plans in a row may meet refusals: more mean that another client writes the same objects."""
+
 TOTALS_SECONDS = 2.0
 """How often the totals of a tenant are written, while they go on changing."""
 
 VERDICT_SECONDS = 5.0
-"""How often Subnamespaces are told their totals, while they go on changing."""
+"""How often Subnamespaces get new totals, while these go on changing."""
+
+QUOTA_SECONDS = 1.0
+"""When to look again for a ResourceQuota that the tenant controller creates."""
+
+CONFLICT_SECONDS = 0.1
 
 _decode_tenant_quota = msgspec.json.Decoder(TenantResourceQuota)
 
 
-class _Telling:
-    """What there is to tell of a tenant, and how often it may be."""
+class _Reports:
+    """The shares whose totals have changed, and how often totals may be reported."""
 
     def __init__(self) -> None:
         self.totals = TokenBucket(TOTALS_SECONDS)
@@ -59,7 +69,7 @@ class QuotaController:
     """Divides quotas; the key is the tenant's name.
 
     Args:
-        verdicts: Where the subnamespace controller reads what becomes of its children.
+        verdicts: Shared with the subnamespace and slice controllers, which read them.
     """
 
     name = "quota"
@@ -68,11 +78,11 @@ class QuotaController:
     def __init__(self, verdicts: Verdicts) -> None:
         self._verdicts = verdicts
         self._indexes: dict[str, Index] = {}
-        self._tellings: dict[str, _Telling] = {}
-        # Known from the first reconcile on; what changes before that is looked at then anyway.
+        self._reports: dict[str, _Reports] = {}
+        # None until the first reconcile, which reads everything that changed before it.
         self._caches: QuotaCaches | None = None
 
-    # -- what wakes it ----------------------------------------------------------------------------
+    # -- watches ----------------------------------------------------------------------------
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
@@ -131,19 +141,19 @@ class QuotaController:
             if tenant in self._indexes:
                 self._indexes[tenant].changes.quotas.add(value.namespace)
                 found.add(tenant)
-            elif before is None or after is None or single.differs(before, after):
+            elif before is None or after is None or _differs(before, after):
                 found.add(tenant)
         return found
 
     # -- one tenant -------------------------------------------------------------------------------
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the contract
-        """Bring the shares of one tenant to what the specs say; return in how many seconds to look again.
+        """Bring the shares of one tenant to what the specs request; return in how many seconds to look again.
 
         Raises:
             ApiError: Something failed; the queue tries again.
         """
-        caches = self._caches = self._caches or QuotaCaches.of(cluster)
+        caches = self._caches = self._caches or QuotaCaches.of(cluster.cache)
         tenant = caches.tenants.get(key)
         if tenant is None:
             self._forget(key)
@@ -151,18 +161,18 @@ class QuotaController:
             return None
         core = caches.namespaces.get(key)
         if tenant.metadata.deletion_timestamp or core is None or core.owner_uid != tenant.metadata.uid:
-            return None  # there is nothing to divide yet, or no more
+            return None  # there is nothing to divide yet, or no longer
         try:
             effective = effective_quota(tenant, caches.tenant_quotas.get(key), cluster.clock.now())
         except InputError:
-            return None  # the tenant's own conditions say what is wrong
+            return None  # the tenant's own conditions report the error
         if not self._is_tree(tenant, caches):
             self._forget(key)
-            return await single.keep(cluster, tenant)
+            return await self._keep(cluster, tenant, caches)
         return await self._divide(cluster, tenant, effective, caches)
 
     def _is_tree(self, tenant: Tenant, caches: QuotaCaches) -> bool:
-        """Tell whether there is more to divide over than one namespace, or ever was."""
+        """Return whether the quota is divided over more than one namespace, or ever was."""
         name = tenant.metadata.name
         if name in self._indexes or caches.tenant_quotas.get(name) is not None:
             return True
@@ -175,7 +185,7 @@ class QuotaController:
 
     def _forget(self, key: str) -> None:
         index = self._indexes.pop(key, None)
-        self._tellings.pop(key, None)
+        self._reports.pop(key, None)
         for uid in index.tree.shares if index is not None else ():
             self._verdicts.drop(uid)
 
@@ -192,76 +202,76 @@ class QuotaController:
             index = Index(tenant, effective.hard, caches, tenant_quota=known, number=anew, before=index)
             index.follow()
             self._indexes[name] = index
-            self._tellings.setdefault(name, _Telling()).waiting = set()
+            self._reports.setdefault(name, _Reports()).waiting = set()
         index.tree.set_hard(effective.hard)
         return index
+
+    async def _keep(self, cluster: Cluster, tenant: Tenant, caches: QuotaCaches) -> float | None:
+        """Keep the ResourceQuota of a tenant's only namespace, at the cost of one write."""
+        inputs = gather(tenant, caches)
+        if inputs.quota is None:
+            return QUOTA_SECONDS if core_quota(tenant) is not None else None
+        needed = desired.plan(inputs, cluster.writer.equivalent)
+        outcome = await cluster.writer.apply(needed)
+        if isinstance(outcome.error, Conflict | NotFound):
+            return CONFLICT_SECONDS  # another client wrote it; the watch brings it as it is now
+        if outcome.error is not None:
+            raise outcome.error
+        is_update = bool(needed.writes) and core_quota(tenant) is not None
+        # After a change of the spec, the difference is the user's own.
+        if is_update and tenant.status.observed_generation == tenant.metadata.generation:
+            note = f"put back spec of ResourceQuota {QUOTA!r}"
+            cluster.recorder.say(tenant, EventKind.NORMAL, reasons.CORRECTED, note)
+        return None
 
     async def _divide(
         self, cluster: Cluster, tenant: Tenant, effective: EffectiveQuota, caches: QuotaCaches
     ) -> float | None:
+        """Apply plans until one is empty, then report; return in how many seconds to look again.
+
+        Raises:
+            ApiError: A write failed; the queue tries again.
+            RetryableError: Another client changes the same objects all the time.
+        """
         name = tenant.metadata.name
-        index = self._index(tenant, effective, caches)
-        Division(index.tree).divide()
-        self._judge(cluster, index, name)
-        tenant_quota = caches.tenant_quotas.get(name)
-        if tenant_quota is None and not effective.hard:
-            return effective.next_seconds  # nothing is limited: the verdicts are all that there is to say
-        writer = ResourceQuotaWriter(cluster, tenant, index)
-        if tenant_quota is None:
-            await writer.create_tenant_quota()
-        elif not any(owner.uid == tenant.metadata.uid for owner in tenant_quota.metadata.owner_references):
-            if tenant_quota.metadata.owner_references:
-                return TOTALS_SECONDS  # an earlier tenant's, which goes with it
-            await writer.adopt_tenant_quota(tenant_quota)
-        is_quiet = await self._move(cluster, tenant, effective, caches)
-        if not is_quiet:
-            return 0.0
-        again = await self._tell(cluster, tenant, effective, caches)
+        failed, anew = 0, None
+        for _ in range(ROUNDS):
+            index = self._index(tenant, effective, caches, anew=anew)
+            inputs = gather(tenant, caches, index)
+            needed = desired.plan(inputs, cluster.writer.equivalent)
+            self._judge(cluster, index, name)
+            if needed.blocked:
+                return TOTALS_SECONDS
+            if needed.is_empty:
+                break
+            outcome = await cluster.writer.apply(needed)
+            index.wrote(needed, outcome)
+            if outcome.error is not None:
+                raise outcome.error
+            was = inputs.tenant_quota
+            anew = was.status.batch.number if was is not None and desired.relists(needed) else None
+            is_done = not needed.reads and len(outcome.written) == len(needed.writes)
+            failed = 0 if is_done else failed + 1
+            if failed > FAILED_ROUNDS:
+                raise RetryableError(f"another client also changes the shares of tenant {name!r}")
+        else:
+            return 0.0  # other tenants first
+        again = await self._report(cluster, tenant, effective, caches)
         return min((seconds for seconds in (again, effective.next_seconds) if seconds is not None), default=None)
 
-    async def _move(self, cluster: Cluster, tenant: Tenant, effective: EffectiveQuota, caches: QuotaCaches) -> bool:
-        """Carry out moves, `ROUNDS` times at most, and return whether none is left."""
-        name = tenant.metadata.name
-        index = self._index(tenant, effective, caches)
-        failed = 0
-        for _ in range(ROUNDS):
-            index = self._index(tenant, effective, caches)
-            found = caches.tenant_quotas.get(name)
-            if found is None:
-                raise RetryableError(f"TenantResourceQuota {name!r} is gone", after_seconds=0.1)
-            tenant_quota: ObservedTenantQuota = observed_tenant_quota(found)
-            steps = index.planner.steps(tenant_quota)
-            self._judge(cluster, index, name)
-            if not steps:
-                return True
-            writer = ResourceQuotaWriter(cluster, tenant, index)
-            match steps[0]:
-                case RereadTenantQuota():
-                    await writer.reread()
-                    failed += 1
-                case RelistTree(number):
-                    await writer.reload()
-                    self._index(tenant, effective, caches, anew=number)
-                    failed += 1
-                case _:
-                    failed = failed + 1 if await writer.carry_out(steps) else 0
-            if failed > FAILED_ROUNDS:
-                raise RetryableError(f"the shares of tenant {name!r} are changed by another client, too")
-        return False
-
-    # -- telling ----------------------------------------------------------------------------------
+    # -- reports ----------------------------------------------------------------------------------
 
     def _judge(self, cluster: Cluster, index: Index, name: str) -> None:
-        """Give verdicts on everything that was looked at; what is blocked or in force is told at once."""
+        """Set the verdict of each share that has changed; reconcilers wait for totals only (see `_Reports`)."""
         tree = index.tree
-        waiting = self._tellings.setdefault(name, _Telling()).waiting
+        waiting = self._reports.setdefault(name, _Reports()).waiting
         stirred, tree.stirred = tree.stirred, set()
         for uid in index.gone:
             self._verdicts.drop(uid)
         index.gone = set()
         is_moving = self._is_moving(index, name)
         for share in tree.claims:
-            # Whether it is in force hangs on others, too.
+            # A claim is in force only when all shares that shrink for it are.
             before, after = self._verdicts.get(share.key), status.verdict(tree, share)
             after = msgspec.structs.replace(after, in_force=after.in_force and not is_moving)
             if before is None or status.is_news(before, after):
@@ -270,7 +280,7 @@ class QuotaController:
         for share in stirred - tree.claims:
             if share.request is None or tree.parent_of(share) is None:
                 waiting.discard(share)
-                self._point_out(cluster, share)
+                self._wake_orphan(cluster, share)
                 continue
             before = self._verdicts.get(share.key)
             after = status.verdict(tree, share)
@@ -284,15 +294,15 @@ class QuotaController:
                 waiting.add(share)
 
     def _is_moving(self, index: Index, name: str) -> bool:
-        """Return whether moves are under way, perhaps those of an earlier leader."""
+        """Return whether a batch is under way, perhaps one that an earlier leader began."""
         found = self._caches.tenant_quotas.get(name) if self._caches is not None else None
         if found is None:
             return True
         tenant_quota = observed_tenant_quota(found)
         return any(not index.planner.is_done(target, tenant_quota.number) for target in tenant_quota.targets)
 
-    def _point_out(self, cluster: Cluster, share: Share) -> None:
-        """Reconcile a namespace whose Subnamespace is not there."""
+    def _wake_orphan(self, cluster: Cluster, share: Share) -> None:
+        """Wake the reconciler of a namespace whose Subnamespace does not exist."""
         namespace = share.namespace
         found = (
             self._caches.namespaces.get(namespace.name) if namespace is not None and self._caches is not None else None
@@ -301,37 +311,37 @@ class QuotaController:
         if name and share.request is None:
             cluster.wake(Subnamespace, object_key(share.parent, name))
 
-    async def _tell(
+    async def _report(
         self, cluster: Cluster, tenant: Tenant, effective: EffectiveQuota, caches: QuotaCaches
     ) -> float | None:
-        """Write the status, totals not too often; return in how many seconds there is more to tell."""
+        """Write the status, but totals not too often; return in how many seconds there is more to report."""
         name = tenant.metadata.name
-        index, telling, now = self._indexes[name], self._tellings[name], cluster.clock.monotonic()
+        tenant_quota = caches.tenant_quotas.get(name)
+        if tenant_quota is None:
+            return None  # nothing is limited, and the verdicts are set
+        index, reports, now = self._indexes[name], self._reports[name], cluster.clock.monotonic()
         again: list[float] = []
-        if telling.waiting:
-            left = telling.verdicts.left(now)
+        if reports.waiting:
+            left = reports.verdicts.left(now)
             if left > 0:
                 again.append(left)
             else:
-                telling.verdicts.take(now)
-                self._tell_totals(cluster, index, telling)
-        tenant_quota = caches.tenant_quotas.get(name)
-        if tenant_quota is None:
-            return 0.0
+                reports.verdicts.take(now)
+                self._report_totals(cluster, index, reports)
         moving = self._is_moving(index, name)
         at = rfc3339(cluster.clock.now())
         written = status.compute(tenant_quota, index.tree, effective, moving=moving, now=at)
         if written != tenant_quota.status:
-            left = telling.totals.left(now)
+            left = reports.totals.left(now)
             if left > 0 and written.conditions == tenant_quota.status.conditions:
                 again.append(left)
             else:
-                telling.totals.take(now)
+                reports.totals.take(now)
                 await cluster.writer.status(msgspec.structs.replace(tenant_quota, status=written))
         return min(again, default=None)
 
-    def _tell_totals(self, cluster: Cluster, index: Index, telling: _Telling) -> None:
-        waiting, telling.waiting = telling.waiting, set()
+    def _report_totals(self, cluster: Cluster, index: Index, reports: _Reports) -> None:
+        waiting, reports.waiting = reports.waiting, set()
         for share in waiting:
             if share.request is not None and index.tree.shares.get(share.key) is share:
                 self._verdicts.set(share.key, status.verdict(index.tree, share))
@@ -348,3 +358,8 @@ def _by_spec(change: Change[Any]) -> Iterable[str]:
 def _same_to_us(before: Any, after: Any) -> bool:  # noqa: ANN401 - any object with metadata
     one, other = before.metadata, after.metadata
     return (one.uid, one.generation, one.deletion_timestamp) == (other.uid, other.generation, other.deletion_timestamp)
+
+
+def _differs(before: Observed, after: Observed) -> bool:
+    """Return whether more has changed than the use."""
+    return (before.digest, before.labels, before.annotations) != (after.digest, after.labels, after.annotations)

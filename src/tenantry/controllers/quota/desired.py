@@ -1,29 +1,35 @@
 """What the quota controller writes next: pure.
 
 The ResourceQuota of a tenant's only namespace is the whole quota. Over a tree, shares move in batches that are written
-ahead in the TenantResourceQuota (`world.shares.batches`): `plan` returns the writes of a batch that are possible now,
-and the next plan, from what the API server stored, goes on. The controller sends the same requests; it also checks
-before a share grows that the ResourceQuota is in the namespace that is meant, and reads again after a conflict.
+ahead in the TenantResourceQuota (`world.shares.batches`). A plan has the writes of a batch that are safe now, or the
+reads that must come first; the next plan is computed from the API server's responses:
+
+    plan 1: PUT the batch in status  ─►  plan 2: everything that shrinks  ─►  plan 3: what grows  ─►  plan 4: empty
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
 
-from tenantry.api.errors import AlreadyExists
-from tenantry.api.kubernetes import ResourceQuota, ResourceQuotaSpec
+from tenantry.api import reasons
+from tenantry.api.errors import AlreadyExists, Conflict, NotFound
+from tenantry.api.kubernetes import Namespace, ResourceQuota, ResourceQuotaSpec
 from tenantry.api.marks import MANAGED_BY, MANAGER, QUOTA_BATCH, TENANT
-from tenantry.api.model import ObjectMeta, OwnerReference
+from tenantry.api.model import ObjectMeta, OwnerReference, object_key
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import Batch, BatchTarget, TenantResourceQuota, TenantResourceQuotaSpec
+from tenantry.controllers import tenantnamespace
+from tenantry.controllers.quota.gather import QuotaInputs
+from tenantry.controllers.quota.objects import observed_tenant_quota, share_quota
 from tenantry.controllers.tenant.desired import QUOTA, core_quota
 from tenantry.engine import request
 from tenantry.engine.observed import Observed, ObservedQuota
-from tenantry.engine.plan import DirectWrite, Equivalent, Plan, differences, same
+from tenantry.engine.plan import Blocked, Child, DirectWrite, Equivalent, Plan, Read, compare, differences, same
 from tenantry.engine.request import ApiRequest
-from tenantry.world.shares.amounts import ObservedTenantQuota, mark, spelled
+from tenantry.world.shares.amounts import Amounts, ShareQuota, mark, spelled
 from tenantry.world.shares.batches import (
     BatchPlanner,
     BatchStep,
@@ -35,23 +41,8 @@ from tenantry.world.shares.batches import (
     UpdateTenantQuota,
 )
 
-
-class QuotaInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """What decides about the next write.
-
-    Args:
-        tenant: Whose quota it is.
-        quota: The ResourceQuota of the core namespace.
-        tenant_quota: None if there is none yet.
-        observed: The same, in numbers.
-        planner: Of the tenant's tree; None for a tenant of one namespace.
-    """
-
-    tenant: Tenant
-    quota: Observed | None = None
-    tenant_quota: TenantResourceQuota | None = None
-    observed: ObservedTenantQuota | None = None
-    planner: BatchPlanner | None = None
+MANY = 8
+"""From this number of namespaces on, one list costs less than a read of each."""
 
 
 def plan(inputs: QuotaInputs, equivalent: Equivalent = same) -> Plan:
@@ -60,41 +51,55 @@ def plan(inputs: QuotaInputs, equivalent: Equivalent = same) -> Plan:
     Raises:
         InputError: The tenant's quota is wrong in a way that the CRD's schema did not catch.
     """
-    tenant, tenant_quota = inputs.tenant, inputs.tenant_quota
+    if inputs.is_preview:
+        wanted = children(inputs)
+        surplus = inputs.quota is not None and inputs.planner is None and not wanted
+        stale = [(ResourceQuota.resource, inputs.quota)] if surplus and inputs.quota is not None else []
+        return compare(wanted, inputs.lookup, stale=stale, equivalent=equivalent)
     if inputs.planner is None:
-        return _alone(tenant, inputs.quota, equivalent)
-    if tenant_quota is None or inputs.observed is None:
-        asked = request.create(new_tenant_quota(tenant))
-        return Plan(writes=(DirectWrite(request=asked, quiet=True, ignores=(AlreadyExists,)),))
-    steps = inputs.planner.steps(inputs.observed)
-    wanted = [_request(tenant, tenant_quota, step) for step in steps]
-    return Plan(
-        writes=tuple(DirectWrite(request=asked, quiet=True, ignores=()) for asked in wanted if asked is not None)
+        return _alone(inputs.tenant, inputs.quota, equivalent)
+    return _tree(inputs, inputs.planner)
+
+
+def children(inputs: QuotaInputs) -> list[Child]:
+    """Return the tenant's ResourceQuotas as they are when all moves are done, without the marks of batches."""
+    if inputs.planner is None:
+        own = core_quota(inputs.tenant)
+        return [_child(own)] if own is not None else []
+    tree = inputs.planner.tree
+    return [
+        _share(inputs, share.namespace.name, {key: max(0, share.own[key] - share.reserved[key]) for key in tree.keys})
+        for share in tree.shares.values()
+        if tree.keys and share.namespace is not None and not share.namespace.terminating
+    ]
+
+
+def _share(inputs: QuotaInputs, namespace: str, hard: Amounts) -> Child:
+    found = inputs.lookup(ResourceQuota.resource, object_key(namespace, QUOTA))
+    meta = ObjectMeta(
+        name=QUOTA,
+        namespace=namespace,
+        labels=found.labels if found is not None else labels(inputs.tenant),
+        annotations=found.annotations if found is not None else {},
     )
+    return _child(ResourceQuota(metadata=meta, spec=ResourceQuotaSpec(hard=spelled(hard))))
+
+
+def _child(quota: ResourceQuota) -> Child:
+    return Child(object=quota, wave=tenantnamespace.WAVE_LIMITS)
 
 
 # -- one namespace --------------------------------------------------------------------------------
 
 
 def _alone(tenant: Tenant, found: Observed | None, equivalent: Equivalent) -> Plan:
-    """Return what the ResourceQuota of a tenant's only namespace lacks; the tenant controller creates it.
-
-    Raises:
-        InputError: The tenant's quota is wrong in a way that the CRD's schema did not catch.
-    """
+    """Return what the ResourceQuota of a tenant's only namespace lacks; the tenant controller creates it."""
     wanted = core_quota(tenant)
     if found is None or (wanted is not None and not differences(wanted, found, equivalent)):
         return Plan()
-    return Plan(writes=(_update(wanted, cast("ObservedQuota", found)) if wanted is not None else deletion(found),))
-
-
-def deletion(found: Observed) -> DirectWrite:
-    """Return the deletion of a ResourceQuota as it was seen."""
-    asked = request.delete(ResourceQuota.resource, found.namespace, found.name, uid=found.uid)
-    return DirectWrite(request=asked)
-
-
-def _update(wanted: ResourceQuota, found: ObservedQuota) -> DirectWrite:
+    seen = cast("ObservedQuota", found)
+    if wanted is None or seen.is_scoped:
+        return Plan(writes=(_deletion(found),))
     # At the resourceVersion that was seen: a division over children that began meanwhile must not be undone.
     meta = wanted.metadata
     patch: dict[str, Any] = {
@@ -103,27 +108,135 @@ def _update(wanted: ResourceQuota, found: ObservedQuota) -> DirectWrite:
             "labels": {**dict.fromkeys(found.labels), **meta.labels},
             "annotations": {**dict.fromkeys(found.annotations), **meta.annotations},
         },
-        "spec": {"hard": {**dict.fromkeys(found.hard), **wanted.spec.hard}, "scopes": None, "scopeSelector": None},
+        "spec": {"hard": {**dict.fromkeys(seen.hard), **wanted.spec.hard}},
     }
     asked = request.patch(ResourceQuota.resource, found.namespace, found.name, patch)
-    return DirectWrite(request=asked, quiet=True, ignores=())
+    return Plan(writes=(DirectWrite(request=asked, quiet=True, ignores=()),))
+
+
+def _deletion(found: Observed) -> DirectWrite:
+    """Return the deletion of a ResourceQuota as it was seen."""
+    asked = request.delete(ResourceQuota.resource, found.namespace, found.name, uid=found.uid)
+    return DirectWrite(request=asked, version=found.version, ignores=(Conflict, NotFound))
 
 
 # -- a tree ---------------------------------------------------------------------------------------
 
 
-def _request(tenant: Tenant, tenant_quota: TenantResourceQuota, step: BatchStep) -> ApiRequest | None:
+def _tree(inputs: QuotaInputs, planner: BatchPlanner) -> Plan:
+    """Return the next writes of a tree: first its TenantResourceQuota, which batches are written ahead in."""
+    tenant, found = inputs.tenant, inputs.tenant_quota
+    name = tenant.metadata.name
+    if found is None:
+        if not planner.tree.keys:
+            return Plan()  # nothing is limited
+        again = (Read(resource=TenantResourceQuota.resource, name=name),)
+        create = request.create(new_tenant_quota(tenant))
+        return Plan(writes=(DirectWrite(request=create, quiet=True, ignores=(AlreadyExists,), rereads=again),))
+    owners = [owner.uid for owner in found.metadata.owner_references]
+    if not owners:
+        return Plan(writes=(_adoption(tenant, found),))
+    if tenant.metadata.uid not in owners:
+        message = f"TenantResourceQuota {name!r} belongs to an earlier tenant of that name; waiting until it is gone"
+        return Plan(blocked=(Blocked(reason=reasons.OBJECT_EXISTS, message=message, passing=True),))
+    return _batch(inputs, found, planner.steps(observed_tenant_quota(found)))
+
+
+def _batch(inputs: QuotaInputs, tenant_quota: TenantResourceQuota, steps: Sequence[BatchStep]) -> Plan:
+    """Return the writes that are safe now, and the reads without which the others would not be."""
+    ours = {"labelSelector": ",".join(f"{key}={value}" for key, value in labels(inputs.tenant).items())}
+    match steps:
+        case [RereadTenantQuota()]:
+            return Plan(reads=(Read(resource=TenantResourceQuota.resource, name=inputs.tenant.metadata.name),))
+        case [RelistTree()]:
+            kinds = (Namespace, ResourceQuota)
+            return Plan(reads=tuple(Read(resource=kind.resource, selectors=ours) for kind in kinds))
+        case _:
+            pass
+    # A name may belong to a later namespace than the one that the batch means, a uid never does.
+    unverified = {
+        step.namespace
+        for step in steps
+        if isinstance(step, UpdateQuota) and step.grows and inputs.verified.get(step.quota.uid) != step.uid
+    }
+    reads = [Read(resource=Namespace.resource, name=namespace) for namespace in sorted(unverified)]
+    if len(reads) >= MANY:
+        reads = [Read(resource=Namespace.resource, selectors=ours)]
+    writes = [
+        _tenant_quota_write(tenant_quota, step)
+        if isinstance(step, UpdateTenantQuota)
+        else _quota_write(inputs, tenant_quota, step)
+        for step in steps
+        if not isinstance(step, RereadTenantQuota | RelistTree)
+        and (isinstance(step, UpdateTenantQuota) or step.namespace not in unverified)
+    ]
+    return Plan(reads=tuple(reads), writes=tuple(writes))
+
+
+def relists(found: Plan) -> bool:
+    """Return whether a plan lists all objects of the tree, so that a new tree is to be built from them."""
+    return any(read.resource == ResourceQuota.resource and not read.name for read in found.reads)
+
+
+def _tenant_quota_write(found: TenantResourceQuota, step: UpdateTenantQuota) -> DirectWrite:
+    asked = request.replace(written_ahead(found, step), subresource="status")
+    return DirectWrite(request=asked, quiet=True, ignores=(Conflict, NotFound), rereads=(_again(found),))
+
+
+def _quota_write(
+    inputs: QuotaInputs, tenant_quota: TenantResourceQuota, step: CreateQuota | UpdateQuota | EnforceQuota
+) -> DirectWrite:
+    then = None
     match step:
         case CreateQuota():
-            return creation(tenant, step)
+            asked = creation(inputs.tenant, step)
         case UpdateQuota():
-            return update(tenant, step)
+            seen = inputs.lookup(ResourceQuota.resource, object_key(step.namespace, QUOTA))
+            if isinstance(seen, ObservedQuota) and seen.is_scoped:
+                # The API server never changes scopes: the next plan creates the ResourceQuota anew.
+                return _deletion(seen)
+            asked, then = update(inputs.tenant, step), _unenforced
         case EnforceQuota():
-            return enforcement(step)
-        case UpdateTenantQuota():
-            return request.replace(written_ahead(tenant_quota, step), subresource="status")
-        case RereadTenantQuota() | RelistTree():
-            return None
+            asked = enforcement(step.namespace, step.quota)
+    return DirectWrite(
+        request=asked,
+        quiet=True,
+        # A ResourceQuota that lost its labels is there, although no cache shows it.
+        once=isinstance(step, CreateQuota),
+        ignores=(Conflict, NotFound),
+        rereads=(*_place(inputs, step.namespace), _again(tenant_quota)),
+        then=then,
+    )
+
+
+def _again(found: TenantResourceQuota) -> Read:
+    """Return the read that shows whether another replica has written a batch since."""
+    return Read(resource=found.resource, name=found.metadata.name, version=found.version)
+
+
+def _place(inputs: QuotaInputs, namespace: str) -> tuple[Read, ...]:
+    """Return the reads that show why a write in a namespace is refused."""
+    places = ((Namespace.resource, "", namespace), (ResourceQuota.resource, namespace, QUOTA))
+    seen = [inputs.lookup(resource, object_key(inside, name)) for resource, inside, name in places]
+    return tuple(
+        Read(resource=resource, namespace=inside, name=name, version=found.version if found is not None else 0)
+        for (resource, inside, name), found in zip(places, seen, strict=True)
+    )
+
+
+def _unenforced(found: ObservedQuota) -> ApiRequest | None:
+    """Return the request that enforces a share which was just written; None if it is enforced already."""
+    quota = share_quota(found)
+    return None if quota.is_enforced else enforcement(found.namespace, quota)
+
+
+def _adoption(tenant: Tenant, found: TenantResourceQuota) -> DirectWrite:
+    """Return the write that makes the tenant the owner of a TenantResourceQuota that another client created."""
+    whole = msgspec.to_builtins(new_tenant_quota(tenant))["metadata"]
+    body = {"metadata": {key: whole[key] for key in ("labels", "ownerReferences")}}
+    body["metadata"]["resourceVersion"] = found.metadata.resource_version
+    asked = request.patch(TenantResourceQuota.resource, "", tenant.metadata.name, body)
+    return DirectWrite(request=asked, quiet=True, ignores=(Conflict, NotFound), rereads=(_again(found),))
 
 
 def labels(tenant: Tenant) -> dict[str, str]:
@@ -156,16 +269,15 @@ def update(tenant: Tenant, step: UpdateQuota) -> ApiRequest:
     return request.patch(ResourceQuota.resource, step.namespace, QUOTA, patch)
 
 
-def enforcement(step: EnforceQuota) -> ApiRequest:
+def enforcement(namespace: str, quota: ShareQuota) -> ApiRequest:
     """Return the request that copies the spec into the status, which Kubernetes' quota controller does later."""
-    quota = step.quota
     gone = {key: None for key in quota.in_force.keys() | quota.used.keys() if key not in quota.hard}
     status = {
         "hard": {**spelled(quota.hard), **{key: None for key in quota.in_force if key not in quota.hard}},
         "used": {key: None for key in gone if key in quota.used},
     }
     patch: dict[str, Any] = {"metadata": {"resourceVersion": str(quota.version)}, "status": status}
-    return request.patch(ResourceQuota.resource, step.namespace, QUOTA, patch, subresource="status")
+    return request.patch(ResourceQuota.resource, namespace, QUOTA, patch, subresource="status")
 
 
 def written_ahead(tenant_quota: TenantResourceQuota, step: UpdateTenantQuota) -> TenantResourceQuota:
@@ -180,7 +292,7 @@ def written_ahead(tenant_quota: TenantResourceQuota, step: UpdateTenantQuota) ->
 
 
 def new_tenant_quota(tenant: Tenant) -> TenantResourceQuota:
-    """Return a tenant's TenantResourceQuota as it is made: it goes with the tenant."""
+    """Return a tenant's TenantResourceQuota as it is created; Kubernetes deletes it with the tenant."""
     meta = tenant.metadata
     owner = OwnerReference(
         api_version=tenant.resource.api_version,

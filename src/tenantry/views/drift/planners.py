@@ -18,6 +18,7 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import suspension, tenantnamespace
 from tenantry.controllers.quota import index as quota_index
+from tenantry.controllers.quota import objects as quota_objects
 from tenantry.controllers.quota import status as quota_status
 from tenantry.controllers.quota.effective import effective_quota
 from tenantry.controllers.quota.verdicts import ShareVerdict
@@ -123,7 +124,7 @@ def _divided(state: DriftInputs, tenant: Tenant) -> Tree:
         quotas=state.observed[ResourceQuota.resource],
     )
     whole = effective_quota(tenant, tenant_quota, state.now).hard
-    known = quota_index.observed_tenant_quota(tenant_quota) if tenant_quota is not None else None
+    known = quota_objects.observed_tenant_quota(tenant_quota) if tenant_quota is not None else None
     index = quota_index.Index(tenant, whole, caches, tenant_quota=known)
     index.follow()
     Division(index.tree).divide()

@@ -117,7 +117,8 @@ class BatchPlanner:
 
     Args:
         tree: What was observed.
-        number: The last batch that the tree is known to include: read with it, or written from it; None for none.
+        number: The last batch that the tree is known to include: read with it, or written from it; None for none. The
+            caller sets it when its write of a batch succeeds.
     """
 
     def __init__(self, tree: Tree, number: int | None = None) -> None:
@@ -126,10 +127,6 @@ class BatchPlanner:
         self._division = Division(tree)
         # ResourceQuotas of a lower batch may still be written by a replica that knew an earlier `status.hard`.
         self._fence: int | None = None
-
-    def wrote(self, write: UpdateTenantQuota) -> None:
-        """Record that a write of the TenantResourceQuota succeeded."""
-        self.number = write.number
 
     def steps(self, tenant_quota: ObservedTenantQuota) -> Sequence[BatchStep]:
         """Return the steps that can be taken now, in any order; [] if nothing is to be done but wait.

@@ -1,0 +1,104 @@
+"""The Kubernetes objects of a tenant's tree as the division counts them: pure."""
+
+from __future__ import annotations
+
+from tenantry.api import reasons
+from tenantry.api.errors import InputError
+from tenantry.api.marks import KIND, KIND_CORE, PARENT, PART, QUOTA_BATCH, SLICE, SUBNAMESPACE_UID, TENANT_UID
+from tenantry.api.slice import Slice
+from tenantry.api.subnamespace import Mode, Subnamespace
+from tenantry.api.tenant import Tenant
+from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.engine.observed import Observed, ObservedQuota
+from tenantry.world import quota
+from tenantry.world.shares.amounts import Amounts, ObservedTenantQuota, ShareQuota, ShareTarget, read, read_mark
+from tenantry.world.shares.share import CLAIM, ROOT, ShareRequest, TreeNamespace
+from tenantry.world.shares.shortage import Shortage
+
+
+def tree_namespace(found: Observed, tenant: Tenant) -> TreeNamespace | None:
+    """Return a namespace as a part of the tenant's tree, None if it is not one."""
+    labels = found.labels
+    if labels.get(TENANT_UID) != tenant.metadata.uid:
+        return None
+    if labels.get(KIND) == KIND_CORE or found.name == tenant.metadata.name:
+        key, parent = ROOT, ""
+        if found.owner_uid != tenant.metadata.uid:
+            return None
+    else:
+        key, parent = labels.get(SUBNAMESPACE_UID, ""), labels.get(PARENT, "")
+        if not key or not parent:
+            return None
+    return TreeNamespace(
+        name=found.name,
+        uid=found.uid,
+        key=key,
+        parent=parent,
+        terminating=found.deleting,
+        slice=labels.get(SLICE) or labels.get(PART, ""),
+    )
+
+
+def share_quota(found: ObservedQuota) -> ShareQuota:
+    """Return a ResourceQuota in numbers."""
+    number, final = read_mark(found.annotations.get(QUOTA_BATCH, ""))
+    return ShareQuota(
+        uid=found.uid,
+        version=found.version,
+        hard=read(found.hard),
+        in_force=read(found.in_force),
+        used=read(found.used),
+        number=number,
+        final=final,
+    )
+
+
+def share_request(found: Subnamespace) -> ShareRequest:
+    """Return the share that a Subnamespace requests."""
+    meta = found.metadata
+    hard: Amounts = {}
+    problem = None
+    try:
+        hard = read(quota.normal(found.spec.quota.hard))
+    except InputError as error:
+        problem = Shortage(reasons.INVALID_SPEC, f"spec.quota.hard: {error}")
+    return ShareRequest(
+        uid=meta.uid,
+        name=meta.name,
+        parent=meta.namespace,
+        created=meta.creation_timestamp,
+        generation=meta.generation,
+        hard=hard,
+        deleting=bool(meta.deletion_timestamp),
+        problem=problem,
+        blind=found.spec.mode is Mode.SUBTENANT,
+    )
+
+
+def claim_request(found: Slice) -> ShareRequest:
+    """Return the share of its tenant's quota that a claim of nodes holds, or will hold."""
+    meta, claim = found.metadata, found.spec.claim
+    return ShareRequest(
+        uid=meta.uid,
+        name=f"{CLAIM}{claim.name}",
+        parent=claim.namespace,
+        created=meta.creation_timestamp,
+        generation=meta.generation,
+        hard=read(found.spec.charge),
+        slice=meta.name,
+        charged=read(found.status.charged),
+    )
+
+
+def observed_tenant_quota(found: TenantResourceQuota) -> ObservedTenantQuota:
+    """Return a TenantResourceQuota in numbers."""
+    status = found.status
+    return ObservedTenantQuota(
+        version=found.version,
+        hard=read(status.hard) if status.batch.counted else None,
+        number=status.batch.number,
+        targets=tuple(
+            ShareTarget(namespace=target.namespace, uid=target.uid, hard=read(target.hard))
+            for target in status.batch.targets
+        ),
+    )
