@@ -61,6 +61,21 @@ def test_a_child_is_rendered_with_all_that_is_inside() -> None:
     assert (labels[marks.PARENT], labels["acme.tree.tenantry.dev/depth"]) == ("acme", "1")
 
 
+def test_the_quota_is_divided_over_the_tree() -> None:
+    """E09: each ResourceQuota is the namespace's own share, as the operator would write it."""
+    found = rendered(child("acme", "web"), child("acme", "old", adopt="legacy"))
+    shares = {each.metadata.namespace: each.spec.hard for each in found if isinstance(each, ResourceQuota)}
+    assert shares["acme"] == {"pods": "9", "requests.cpu": "3"}
+    assert shares["legacy"] == {"pods": "0", "requests.cpu": "500m"}
+
+
+def test_a_child_that_the_quota_does_not_cover_is_refused() -> None:
+    """E09: the operator would not create its namespace."""
+    tight = [child("acme", f"web-{number}") for number in range(9)]
+    with pytest.raises(InputError, match=r"'acme/web-8': .*requests.cpu"):
+        rendered(*tight)
+
+
 def test_a_child_is_called_as_those_in_it_say() -> None:
     """E04: a file that has what is in a child knows what the child is called; a file with an adoption, too."""
     found = namespaces(rendered(child(REAL, "app"), child("acme", "web"), child("acme", "old", adopt="legacy")))

@@ -28,8 +28,8 @@ def render(*, files: tuple[str, ...], form: str) -> None:
     r"""Print the objects that the operator would create for tenants and their subnamespaces.
 
     Only a cluster knows the uids of tenants: labels and selectors with a uid are empty, and the digits in the name of a
-    child's namespace are x, unless a Subnamespace in the files is in it. Quotas are as requested, without the shares of
-    children. Inherited objects are not shown. The output is for review; apply the Tenant instead.
+    child's namespace are x, unless a Subnamespace in the files is in it. Quotas are divided over the
+    tree. Inherited objects are not shown. The output is for review; apply the Tenant instead.
 
     \b
       tenantry render -f tenants.yaml

@@ -71,13 +71,13 @@ def test_a_file_of_subnamespaces_is_compared(cli: Cli, site: Site) -> None:
     text = CHILD % ("web", name, 5) + CHILD % ("app", web, 2)
     said = cli.run("diff", "-f", "-", stdin=text, code=1).stdout
     assert titles(said) == [
-        f"ResourceQuota/{name}/tenantry-quota",
-        f"ResourceQuota/{web}/tenantry-quota",
         f"Subnamespace/{name}/web",
         f"Subnamespace/{web}/app",
         f"Namespace/{app}",
         f"LimitRange/{app}/tenantry-limits",
         f"NetworkPolicy/{app}/tenantry-isolation",
+        f"ResourceQuota/{name}/tenantry-quota",
+        f"ResourceQuota/{web}/tenantry-quota",
         f"ResourceQuota/{app}/tenantry-quota",
         f"RoleBinding/{app}/tenantry-owner",
     ]
@@ -127,15 +127,15 @@ async def test_what_is_missing_or_asked_for_is_told(cli: Cli, cli_admin: Client,
     async with held_operator(cli_admin):
         said = await asyncio.to_thread(ask)
     assert titles(said) == [
-        f"ResourceQuota/{name}/tenantry-quota",
-        f"ResourceQuota/{web}/tenantry-quota",
         f"Namespace/{new}",
         f"LimitRange/{new}/tenantry-limits",
         f"NetworkPolicy/{new}/tenantry-isolation",
-        f"ResourceQuota/{new}/tenantry-quota",
-        f"RoleBinding/{new}/tenantry-owner",
         f"Namespace/{web}",
         f"NetworkPolicy/{web}/tenantry-isolation",
+        f"ResourceQuota/{name}/tenantry-quota",
+        f"ResourceQuota/{new}/tenantry-quota",
+        f"ResourceQuota/{web}/tenantry-quota",
+        f"RoleBinding/{new}/tenantry-owner",
     ]
     assert "-    requests.cpu: '6'\n+    requests.cpu: '4'" in said
     assert "+    requests.cpu: '1'" in said

@@ -20,15 +20,12 @@ from tenantry.engine.plan import Blocked, Edit, Plan, Step, StepAction
 from tenantry.engine.preview import Preview, preview_edit, preview_step, shown
 from tenantry.engine.tasks import all_of
 from tenantry.kube import wire
-from tenantry.views.drift.planners import PLANNERS
-from tenantry.views.drift.state import DriftInputs, read
+from tenantry.views.drift.planners import plans
+from tenantry.views.drift.state import UNKNOWN_UID, DriftInputs, read
 from tenantry.views.manifests import Manifests
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
-
-UNKNOWN_UID = "(known when it is created)"
-"""Stands for the uid of a tenant that the cluster does not have yet: like a real one, it is unique."""
 
 AT_ONCE = 16
 
@@ -172,15 +169,17 @@ async def _drift(client: Client, state: DriftInputs, tenant: Tenant, before: Bef
         later = []
     changes = [change for each in own for change in _own_change(*each)]
     blocked: list[Blocked] = []
-    for planner in PLANNERS:
-        for planned in planner(state, tenant) if not blocked else ():
-            subject = planned.subnamespace
-            if subject is not None and subject.key in before:
-                changes += _own_change(subject, before[subject.key])
-            found, trouble = await _previews(client, planned.plan)
-            changes += found
-            where = f"Subnamespace {subject.key!r}: " if subject is not None else ""
-            blocked += [msgspec.structs.replace(each, message=f"{where}{each.message}") for each in trouble]
+    shown_keys: set[str] = set()
+    for planned in plans(state, tenant):
+        subject = planned.subnamespace
+        if subject is not None and subject.key in before and subject.key not in shown_keys:
+            # A Subnamespace has two plans; its own change comes before the first.
+            shown_keys.add(subject.key)
+            changes += _own_change(subject, before[subject.key])
+        found, trouble = await _previews(client, planned.plan)
+        changes += found
+        where = f"Subnamespace {subject.key!r}: " if subject is not None else ""
+        blocked += [msgspec.structs.replace(each, message=f"{where}{each.message}") for each in trouble]
     return TenantDrift(tenant=name, changes=(*changes, *later), blocked=tuple(blocked))
 
 

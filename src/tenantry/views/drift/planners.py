@@ -1,86 +1,111 @@
-"""The plans of the controllers for one tenant, in the order in which the operator would carry them out.
+"""The plans of the controllers for one tenant, one after the other, each computed from what the earlier ones leave.
 
-Objects that children inherit from their parents are not planned.
+    tenant ─► each Subnamespace: namespace, limits, isolation ─► ResourceQuotas ─► each Subnamespace: its users
+
+The plans are those that reconciles apply. Here they change the caches in memory only (`DriftInputs.take`). Objects that
+children inherit from their parents are not planned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.errors import InputError, TerminalError
-from tenantry.api.kubernetes import ResourceQuota, ResourceQuotaSpec
-from tenantry.api.marks import INHERITED_FROM, MANAGED_BY, MANAGER, TENANT
-from tenantry.api.model import ObjectMeta, object_key
+from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
-from tenantry.controllers import suspension, tenantnamespace
-from tenantry.controllers.quota import index as quota_index
-from tenantry.controllers.quota import objects as quota_objects
+from tenantry.controllers.inheritance.desired import Inherited
+from tenantry.controllers.quota import desired as quota_desired
 from tenantry.controllers.quota import status as quota_status
 from tenantry.controllers.quota.effective import effective_quota
-from tenantry.controllers.quota.verdicts import ShareVerdict
-from tenantry.controllers.subnamespace import checks
+from tenantry.controllers.quota.gather import gather as gather_quota
+from tenantry.controllers.quota.index import Index, QuotaCaches
+from tenantry.controllers.quota.objects import observed_tenant_quota
 from tenantry.controllers.subnamespace import desired as subnamespace_desired
-from tenantry.controllers.subnamespace.gather import (
-    SubnamespaceCaches,
-    SubnamespaceInputs,
-    made_inside,
-    rules_of_all,
-)
+from tenantry.controllers.subnamespace.gather import SubnamespaceCaches, SubnamespaceInputs, rules_of_all
 from tenantry.controllers.subnamespace.gather import gather as gather_subnamespace
 from tenantry.controllers.tenant import desired as tenant_desired
 from tenantry.controllers.tenant.gather import TenantInputs
 from tenantry.controllers.tenant.gather import gather as gather_tenant
-from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Blocked, Child, Lookup, Plan, compare
-from tenantry.views.drift.state import DriftInputs
+from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
+from tenantry.engine.plan import Blocked, Plan
 from tenantry.world.leases import with_lease
-from tenantry.world.shares.amounts import spelled
 from tenantry.world.shares.division import Division
-from tenantry.world.shares.tree import Tree
+
+if TYPE_CHECKING:
+    from tenantry.views.drift.state import DriftInputs
 
 
-class Planned(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan, and the Subnamespace that it is about; None for the tenant itself."""
+class Planned(Struct, frozen=True, kw_only=True):
+    """A plan, and the Subnamespace that it is about; None for the tenant and its quota."""
 
     plan: Plan
     subnamespace: Subnamespace | None = None
 
 
-Planner = Callable[[DriftInputs, Tenant], Iterator[Planned]]
+def plans(state: DriftInputs, tenant: Tenant, names: Mapping[str, str] | None = None) -> Iterator[Planned]:
+    """Yield what the controllers would write for a tenant and its tree, in the order in which they would write it.
 
-
-def lookup_in(state: DriftInputs) -> Lookup:
-    """Return the observed object of a kind and key."""
-    return lambda resource, key: state.observed[resource].get(key)
-
-
-# -- the tenant -----------------------------------------------------------------------------------
-
-
-def plan_tenant(state: DriftInputs, tenant: Tenant) -> Iterator[Planned]:
-    """Yield the plan of the tenant controller.
+    Args:
+        state: The objects that the plans are computed from; it takes in what they change.
+        tenant: The tenant as it would be.
+        names: The names of the children's namespaces, by the Subnamespace's key; None to compute them from uids.
 
     Raises:
-        InputError: The spec is wrong in a way that the schema of the CRD did not catch.
+        InputError: The tenant's spec is wrong in a way that the schema of the CRD did not catch.
     """
-    inputs = tenant_inputs(state, tenant)
-    # The quota controller keeps the ResourceQuota: of a tenant with a tree as a share, of another one as it is here.
-    plan = tenant_desired.plan(inputs) if inputs.is_divided else tenant_desired.whole(inputs)
-    yield Planned(plan=plan)
+    name = tenant.metadata.name
+    found = tenant_desired.plan(_tenant_inputs(state, tenant))
+    yield Planned(plan=found)
+    if found.blocked or (names is None and state.namespaces.get(name) is None):
+        return  # before the tenant has a uid, the names of the namespaces below it are unknown
+    state.take(found)
+    caches = _quota_caches(state)
+    if not state.has_tree(name):
+        yield Planned(plan=quota_desired.plan(replace(gather_quota(tenant, caches), is_preview=True)))
+        return
+    index = _index(state, tenant, caches)
+    made: list[str] = []
+    waiting = deque(sorted({name, *(each.name for each in state.namespaces.by_index(BY_TENANT, name))}))
+    while waiting:
+        for subnamespace in state.subnamespaces.by_index(BY_NAMESPACE, waiting.popleft()):
+            if subnamespace.metadata.deletion_timestamp:
+                continue
+            inputs = _subnamespace_inputs(state, subnamespace, index, names)
+            planned = _plan_subnamespace(inputs)
+            yield planned
+            if planned.plan.blocked:
+                continue
+            created = state.take(planned.plan)
+            waiting.extend(created)
+            index.changes.namespaces.update(created)
+            made.append(state.named(subnamespace, inputs.namespace).key)
+    index.follow()
+    quotas = quota_desired.plan(replace(gather_quota(tenant, caches, index), is_preview=True))
+    yield Planned(plan=quotas)
+    state.take(quotas)
+    for key in made:
+        current = state.subnamespaces.get(key)
+        if current is not None:
+            inputs = _subnamespace_inputs(state, current, index, names)
+            # By then the moves are done, and the child has what it inherits.
+            verdict = replace(inputs.verdict, in_force=True) if inputs.verdict is not None else None
+            yield _plan_subnamespace(replace(inputs, verdict=verdict, inherited=Inherited()))
 
 
-def tenant_inputs(state: DriftInputs, tenant: Tenant) -> TenantInputs:
-    """Return the inputs of the tenant controller."""
+def _tenant_inputs(state: DriftInputs, tenant: Tenant) -> TenantInputs:
     namespace = state.namespaces.get(tenant.metadata.name)
     owns = namespace is not None and namespace.owner_uid == tenant.metadata.uid
     inputs = gather_tenant(
         with_lease(tenant, state.now), state.observed, cluster_uid=state.cluster_uid, owns_namespace=owns
     )
-    return msgspec.structs.replace(
+    return replace(
         inputs,
         is_divided=namespace is not None and state.has_tree(tenant.metadata.name),
         defaults=rules_of_all(state.defaults),
@@ -89,33 +114,8 @@ def tenant_inputs(state: DriftInputs, tenant: Tenant) -> TenantInputs:
     )
 
 
-# -- its tree -------------------------------------------------------------------------------------
-
-
-def plan_tree(state: DriftInputs, tenant: Tenant) -> Iterator[Planned]:
-    """Yield the plan of a tenant's ResourceQuotas, then the plan of each Subnamespace of its tree.
-
-    Raises:
-        InputError: The tenant's quota is wrong in a way that the schema of the CRD did not catch.
-    """
-    # Before the core namespace exists, nothing is known about the namespaces below it.
-    if not state.has_tree(tenant.metadata.name) or state.namespaces.get(tenant.metadata.name) is None:
-        return
-    tree = _divided(state, tenant)
-    yield Planned(plan=_plan_shares(state, tenant, tree))
-    for subnamespace in sorted(state.subnamespaces, key=lambda each: each.key):
-        parent = state.namespaces.get(subnamespace.metadata.namespace)
-        is_ours = parent is not None and parent.labels.get(TENANT) == tenant.metadata.name
-        if is_ours and not subnamespace.metadata.deletion_timestamp:
-            share = tree.shares.get(subnamespace.metadata.uid)
-            verdict = quota_status.verdict(tree, share) if share is not None else None
-            inputs = subnamespace_inputs(state, subnamespace, verdict)
-            yield Planned(plan=plan_subnamespace(state, inputs), subnamespace=subnamespace)
-
-
-def _divided(state: DriftInputs, tenant: Tenant) -> Tree:
-    tenant_quota = state.tenant_quotas.get(tenant.metadata.name)
-    caches = quota_index.QuotaCaches(
+def _quota_caches(state: DriftInputs) -> QuotaCaches:
+    return QuotaCaches(
         tenants=state.tenants,
         tenant_quotas=state.tenant_quotas,
         slices=state.slices,
@@ -123,73 +123,34 @@ def _divided(state: DriftInputs, tenant: Tenant) -> Tree:
         namespaces=state.namespaces,
         quotas=state.observed[ResourceQuota.resource],
     )
-    whole = effective_quota(tenant, tenant_quota, state.now).hard
-    known = quota_objects.observed_tenant_quota(tenant_quota) if tenant_quota is not None else None
-    index = quota_index.Index(tenant, whole, caches, tenant_quota=known)
+
+
+def _index(state: DriftInputs, tenant: Tenant, caches: QuotaCaches) -> Index:
+    tenant_quota = caches.tenant_quotas.get(tenant.metadata.name)
+    known = observed_tenant_quota(tenant_quota) if tenant_quota is not None else None
+    return Index(tenant, effective_quota(tenant, tenant_quota, state.now).hard, caches, tenant_quota=known)
+
+
+def _subnamespace_inputs(
+    state: DriftInputs, subnamespace: Subnamespace, index: Index, names: Mapping[str, str] | None
+) -> SubnamespaceInputs:
     index.follow()
     Division(index.tree).divide()
-    return index.tree
-
-
-def _plan_shares(state: DriftInputs, tenant: Tenant, tree: Tree) -> Plan:
-    """Return the plan of the ResourceQuotas as one step; the operator moves shares in batches."""
-    children: list[Child] = []
-    for share in tree.shares.values():
-        if tree.keys and share.namespace is not None and not share.namespace.terminating:
-            # As it will be once all new namespaces exist: the reserve for them is given away then.
-            hard = {key: max(0, share.own[key] - share.reserved[key]) for key in tree.keys}
-            children.append(_share(state, tenant, share.namespace.name, spelled(hard)))
-    return compare(children, lookup_in(state))
-
-
-def _share(state: DriftInputs, tenant: Tenant, namespace: str, hard: Mapping[str, str]) -> Child:
-    name = tenant_desired.QUOTA
-    found = state.observed[ResourceQuota.resource].get(object_key(namespace, name))
-    meta = ObjectMeta(
-        name=name,
-        namespace=namespace,
-        labels=found.labels if found is not None else {MANAGED_BY: MANAGER, TENANT: tenant.metadata.name},
-        annotations=found.annotations if found is not None else {},
+    share = index.tree.shares.get(subnamespace.metadata.uid)
+    inputs = gather_subnamespace(
+        subnamespace,
+        SubnamespaceCaches(state.tenants, state.subnamespaces, state.observed, {}, state.defaults, state.sandbox),
+        quota_status.verdict(index.tree, share) if share is not None else None,
+        cluster_uid=state.cluster_uid,
+        now=state.now,
+        around=state.around,
     )
-    quota = ResourceQuota(metadata=meta, spec=ResourceQuotaSpec(hard=dict(hard)))
-    return Child(object=quota, wave=tenantnamespace.WAVE_LIMITS)
+    return inputs if names is None else replace(inputs, namespace=names[subnamespace.key])
 
 
-# -- a Subnamespace -------------------------------------------------------------------------------
-
-
-def subnamespace_inputs(
-    state: DriftInputs, subnamespace: Subnamespace, verdict: ShareVerdict | None
-) -> SubnamespaceInputs:
-    """Return the inputs of the Subnamespace controller."""
-    caches = SubnamespaceCaches(state.tenants, state.subnamespaces, state.observed, {}, state.defaults, state.sandbox)
-    return gather_subnamespace(
-        subnamespace, caches, verdict, cluster_uid=state.cluster_uid, now=state.now, around=state.around
-    )
-
-
-def plan_subnamespace(state: DriftInputs, inputs: SubnamespaceInputs) -> Plan:
-    """Return the plan of the Subnamespace controller, with the first share of a new child."""
-    tenant = inputs.tenant
+def _plan_subnamespace(inputs: SubnamespaceInputs) -> Planned:
     try:
-        blocked = checks.blocked(inputs)
-        children = subnamespace_desired.children(inputs, tenant) if tenant is not None else []
+        found = subnamespace_desired.plan(inputs)
     except (InputError, TerminalError) as error:
-        blocked, children = Blocked(reason=reasons.INVALID_SPEC, message=str(error)), []
-    if blocked is not None:
-        return Plan(blocked=(blocked,))
-    if tenant is None:
-        return Plan()
-    assigned = inputs.verdict.totals.assigned if inputs.verdict is not None else {}
-    if inputs.bound is None and inputs.adoptee is None and assigned:
-        children.append(_share(state, tenant, inputs.namespace, assigned))
-    wanted = {(child.object.resource, child.object.key) for child in children}
-    inside = made_inside(inputs, state.observed)
-    stale = [(resource, found) for resource, found in inside if (resource, found.key) not in wanted]
-    others: list[Observed] = [binding for binding in inputs.bindings if INHERITED_FROM not in binding.labels]
-    edits = suspension.edits(others, suspended=tenant.spec.suspended, ours=tenantnamespace.OWNER_BINDING)
-    return msgspec.structs.replace(compare(children, lookup_in(state), stale=stale), edits=edits)
-
-
-PLANNERS: tuple[Planner, ...] = (plan_tenant, plan_tree)
-"""If the first one is blocked, the others are not asked."""
+        found = Plan(blocked=(Blocked(reason=reasons.INVALID_SPEC, message=str(error)),))
+    return Planned(plan=found, subnamespace=inputs.subnamespace)

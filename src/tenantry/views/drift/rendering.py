@@ -3,78 +3,85 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from tenantry.api.errors import InputError
-from tenantry.api.kubernetes import Namespace, ResourceQuota, ResourceQuotaSpec
-from tenantry.api.model import KubernetesObject
+from tenantry.api.kubernetes import Namespace, ResourceQuota
+from tenantry.api.marks import TENANT
+from tenantry.api.model import KubernetesObject, Resource
 from tenantry.api.subnamespace import Adoption, Subnamespace
-from tenantry.api.tenant import Tenant
-from tenantry.controllers import tenantnamespace, watched
-from tenantry.controllers.subnamespace.gather import SubnamespaceInputs
-from tenantry.controllers.tenant import desired
-from tenantry.controllers.tenantnamespace import TenantNamespace
-from tenantry.engine.plan import Plan
-from tenantry.views.drift.planners import plan_subnamespace, subnamespace_inputs, tenant_inputs
-from tenantry.views.drift.state import DriftInputs, empty
+from tenantry.views.drift.planners import Planned, plans
+from tenantry.views.drift.state import UNKNOWN_UID, empty
 from tenantry.views.manifests import Manifests
-from tenantry.world import quota
 from tenantry.world.naming import DIGITS
+
+K = TypeVar("K", bound=KubernetesObject)
+
+_ANY_UID = re.compile(re.escape(UNKNOWN_UID.encode()) + rb'[^"]*')
 
 UNKNOWN_DIGITS = "x" * DIGITS
 """Stands for the digits of a child's name, which depend on the tenant's uid."""
 
 
 def render(manifests: Manifests) -> list[KubernetesObject]:
-    """Return the objects of each tenant, then those of its children.
+    """Return the objects of each tenant, then those of its children, with the labels that hold uids empty.
 
     Raises:
         InputError: One of them cannot be created, or the files do not have its parent.
     """
-    state = empty(manifests.tenants, manifests.subnamespaces)
+    subnamespaces = [_with_uid(_without_adoption(each)) for each in manifests.subnamespaces]
+    state = empty([_with_uid(tenant) for tenant in manifests.tenants], subnamespaces)
     names = _names(manifests.subnamespaces)
-    found: list[KubernetesObject] = []
-    for tenant in manifests.tenants:
+    found: dict[tuple[Resource, str], KubernetesObject] = {}
+    for tenant in state.tenants:
         try:
-            plan = desired.whole(tenant_inputs(state, tenant))
+            planned = list(plans(state, tenant, names))
         except InputError as error:
             raise InputError(f"Tenant {tenant.metadata.name!r}: {error}") from error
-        found += [*_created(state, plan), *_below(state, tenant.metadata.name, names)]
+        for each in planned:
+            found.update(_created(each))
     lost = next((each for each in state.subnamespaces if state.namespaces.get(each.metadata.namespace) is None), None)
     if lost is not None:
         raise InputError(
             f"Subnamespace {lost.key!r}: its parent {lost.metadata.namespace!r} is neither a Tenant nor the namespace"
             " of a Subnamespace in these files: add that, or ask the cluster with `tenantry diff -f`"
         )
-    return found
+    order = {each.metadata.name: at for at, each in enumerate(found.values()) if isinstance(each, Namespace)}
+    return [_without_uids(each) for each in sorted(found.values(), key=lambda each: _place(each, order))]
 
 
-def _created(state: DriftInputs, plan: Plan) -> list[KubernetesObject]:
-    """Return the objects that a plan creates, and add its namespaces to the cluster."""
-    steps = [step for wave in plan.waves for step in wave]
-    found = [step.child.object for step in steps if step.child is not None]
-    for each in found:
-        if isinstance(each, Namespace):
-            state.observe(Namespace.resource, msgspec.json.encode(each))
-    return found
+def _created(planned: Planned) -> dict[tuple[Resource, str], KubernetesObject]:
+    """Return the objects of a plan by kind and key.
+
+    Raises:
+        InputError: The Subnamespace cannot be created.
+    """
+    if planned.plan.blocked:
+        key = planned.subnamespace.key if planned.subnamespace is not None else ""
+        raise InputError(f"Subnamespace {key!r}: {planned.plan.blocked[0].message}")
+    steps = [step for wave in planned.plan.waves for step in wave]
+    return {(step.resource, step.key): step.child.object for step in steps if step.child is not None}
 
 
-def _below(state: DriftInputs, namespace: str, names: dict[str, str]) -> list[KubernetesObject]:
-    """Return the objects of the children of a namespace, and of the children below them."""
-    found: list[KubernetesObject] = []
-    for subnamespace in state.subnamespaces.by_index(watched.BY_NAMESPACE, namespace):
-        inputs = subnamespace_inputs(state, _without_adoption(subnamespace), None)
-        inputs = msgspec.structs.replace(inputs, namespace=names[subnamespace.key])
-        plan = plan_subnamespace(state, inputs)
-        if plan.blocked or inputs.tenant is None:
-            problem = plan.blocked[0].message if plan.blocked else "has no tenant"
-            raise InputError(f"Subnamespace {subnamespace.key!r}: {problem}")
-        created = _created(state, plan)
-        created[1:1] = _share(inputs, inputs.tenant)
-        found += [*created, *_below(state, inputs.namespace, names)]
-    return found
+def _place(value: KubernetesObject, order: Mapping[str, int]) -> tuple[int, int]:
+    """Return the place of an object in the output: by namespace, there the namespace and its quota first."""
+    meta = value.metadata
+    own = meta.name if isinstance(value, Namespace) else meta.labels.get(TENANT, "")
+    rank = 0 if isinstance(value, Namespace) else 1 if isinstance(value, ResourceQuota) else 2
+    return order.get(meta.namespace or own, 0), rank
+
+
+def _with_uid(value: K) -> K:
+    """Return an object with a uid: the division and the namespaces below find each other by uid."""
+    metadata = msgspec.structs.replace(value.metadata, uid=f"{UNKNOWN_UID}: {value.resource.kind} {value.key}")
+    return msgspec.structs.replace(value, metadata=metadata)
+
+
+def _without_uids(value: K) -> K:
+    return msgspec.json.decode(_ANY_UID.sub(b"", msgspec.json.encode(value)), type=type(value))
 
 
 def _without_adoption(subnamespace: Subnamespace) -> Subnamespace:
@@ -95,14 +102,3 @@ def _names(subnamespaces: Sequence[Subnamespace]) -> dict[str, str]:
         known = matching[0] if len(matching) == 1 and names.count(name) == 1 else ""
         found[each.key] = each.spec.adopt.namespace or known or f"{name}-{UNKNOWN_DIGITS}"
     return found
-
-
-def _share(inputs: SubnamespaceInputs, tenant: Tenant) -> list[KubernetesObject]:
-    """Return the ResourceQuota that a child requests, before shares are given to its own children."""
-    whole = quota.normal(tenant.spec.quota.hard)
-    if not whole:
-        return []
-    wanted = quota.normal(inputs.subnamespace.spec.quota.hard)
-    namespace = TenantNamespace(tenant=tenant, name=inputs.namespace, owners=(), hard=whole, suspended=False)
-    spec = ResourceQuotaSpec(hard={key: wanted.get(key, "0") for key in whole})
-    return [ResourceQuota(metadata=tenantnamespace.meta(namespace, desired.QUOTA), spec=spec)]

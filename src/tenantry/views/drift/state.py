@@ -28,11 +28,16 @@ from tenantry.controllers.tenant.gather import CHILD_KINDS
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, OURS
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed, observe
+from tenantry.engine.plan import Plan
 from tenantry.engine.tasks import all_of
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
+
+
+UNKNOWN_UID = "(known when it is created)"
+"""Stands for the uid of an object that the cluster does not have yet: like a real one, it is unique."""
 
 
 class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +82,33 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
     def observe(self, resource: Resource, data: bytes | msgspec.Raw) -> None:
         """Add an object that belongs to a tenant."""
         self.observed[resource].put(observe(resource, data), listed=0)
+
+    def take(self, plan: Plan) -> list[str]:
+        """Change the objects as a plan does, and return the names of the namespaces that it creates."""
+        created: list[str] = []
+        for step in (step for wave in plan.waves for step in wave):
+            found = step.observed
+            if step.child is None:
+                self.observed[step.resource].remove(step.key, found.version if found is not None else 0)
+                continue
+            uid = found.uid if found is not None else f"{UNKNOWN_UID}: {step.resource.kind} {step.key}"
+            version = found.version + 1 if found is not None else 1
+            meta = msgspec.structs.replace(step.child.object.metadata, uid=uid, resource_version=str(version))
+            self.observe(step.resource, msgspec.json.encode(msgspec.structs.replace(step.child.object, metadata=meta)))
+            if found is None and step.resource == Namespace.resource:
+                created.append(step.name)
+        return created
+
+    def named(self, subnamespace: Subnamespace, namespace: str) -> Subnamespace:
+        """Record in the status of a Subnamespace that it has its namespace, and return it."""
+        meta, status = subnamespace.metadata, subnamespace.status
+        changed = msgspec.structs.replace(
+            subnamespace,
+            metadata=msgspec.structs.replace(meta, resource_version=str(subnamespace.version + 1)),
+            status=msgspec.structs.replace(status, namespace=namespace),
+        )
+        self.subnamespaces.put(changed, listed=0)
+        return changed
 
 
 def empty(tenants: Iterable[Tenant], subnamespaces: Iterable[Subnamespace]) -> DriftInputs:
