@@ -26,6 +26,7 @@ def checks() -> list[tuple[str, list[str | Path]]]:
     generate = ROOT / "tools" / "generate.py"
     if generate.exists():
         found.append(("generated files", [BIN / "python", generate, "--check"]))
+    found.append(("conventions", [BIN / "python", ROOT / "tools" / "conventions.py"]))
     found.append(("words", [BIN / "python", ROOT / "tools" / "words.py"]))
     return found
 

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 SUGGESTIONS = {
     "somebody": "name the actor (a user, an administrator, another client), or the owner of the thing",
+    "anybody": 'write "any user", "another client" or "other tenants"',
     "nobody": 'write "no user", "no tenant" or "only administrators"',
     "everybody": 'write "every tenant", "all users" or "any client"',
     "whoever": 'name the actor: "the caller", "the creator", "a user who …"',
@@ -26,8 +27,14 @@ ALLOWED = {
 }
 """A file (or a folder that ends with "/") and a fragment of the line: why the word may stand there."""
 
-_API = re.compile(r"(?i:for.everybody)|EVERYBODY|\"Everybody\"|users: Everybody|- Everybody$|Everybody: this namespace")
-"""The value of SliceClaim.spec.users and its flag: another name would make the API server reject stored claims."""
+_API = re.compile(
+    r"for[-_]everybody|Users\.EVERYBODY|EVERYBODY = \"Everybody\"|\"Everybody\"|users: Everybody|- Everybody$"
+    r"|Everybody: this namespace"
+)
+"""The value of SliceClaim.spec.users and its flag: another name would make the API server reject stored claims.
+
+Each alternative is one spelling in code, YAML or help, so that a message such as "kept for everybody" is still found.
+"""
 
 _WORD = re.compile("|".join(SUGGESTIONS), re.IGNORECASE)
 _QUOTED = re.compile(r"`[^`\n]*`")

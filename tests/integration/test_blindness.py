@@ -237,7 +237,7 @@ async def test_nothing_can_be_done_from_the_cluster(world: World, user: str) -> 
     ],
 )
 async def test_a_parent_cannot_impersonate_another_user(world: World, who: str, groups: tuple[str, ...]) -> None:
-    """E05: no impersonation of anybody but the parent's own service accounts."""
+    """E05: no impersonation except of the parent's own service accounts."""
     alice = world.people["alice"].client.connection
     as_other = msgspec.structs.replace(
         alice, impersonate=who.format(customer=world.customer), impersonate_groups=groups

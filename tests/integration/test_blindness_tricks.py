@@ -229,7 +229,7 @@ async def test_the_owner_of_a_grandparent_is_no_owner(
     async with as_person(tenancy, tmp_path, "olga") as olga:
         await olga.create(SUBS, subnamespace_json("customer", subtenant("alice")), team)
     await _refused(trees, team, "customer", reasons.NOT_ALLOWED, "must not have 'alice'")
-    # carl's own customer may be anybody but carl.
+    # carl's own customer may be any user but carl.
     await trees.make(customer, "partner", subtenant("alice"))
 
 

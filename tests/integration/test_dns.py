@@ -318,7 +318,7 @@ async def test_pods_of_no_tenant_see_everything(world: World) -> None:
 
 
 async def test_who_is_not_known_sees_no_tenants_names(world: World) -> None:
-    """H06: nor do nodes, behind whose address anybody's pods may be."""
+    """H06: nor do nodes, behind whose address pods of any tenant may be."""
     node = next(world.addresses)
     await add_pod(world.api, world.system.namespace, "on-node", host=True)
     await set_pod(world.api, world.system.namespace, "on-node", node)

@@ -322,7 +322,7 @@ async def test_single_failures_of_corrections_are_not_told(
         await api.delete(NetworkPolicy.resource, "tenantry-isolation", name)
         await api.condition(name, reasons.READY, holds=False, reason=reasons.API_ERROR)
         assert rule.hits > 2
-        # Only now, or the failures could end before anybody has looked.
+        # Only now, or the failures could end before the operator has looked.
         rule.times = 0
         await api.ready(name)
 
@@ -364,7 +364,7 @@ async def _cut(proxy: FaultyProxy) -> int:
 # -- the lease ------------------------------------------------------------------------------------
 
 
-async def test_a_holder_that_cannot_renew_stops_before_anybody_else_may_begin(
+async def test_a_holder_that_cannot_renew_stops_before_another_may_begin(
     api: Api, proxy: FaultyProxy, client: Client, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """E01: refusals first, then no answer at all: both together count from the last renewal."""

@@ -162,14 +162,14 @@ async def test_manual_changes_are_reverted(api: Api) -> None:
 @pytest.mark.parametrize(
     "fairness",
     [
-        pytest.param({"shares": 0}, id="no seats for anybody"),
+        pytest.param({"shares": 0}, id="no seats for any tenant"),
         pytest.param({"reserved": [{"tenant": f"t{number}"} for number in range(5)]}, id="a fifth level"),
         pytest.param({"reserved": [{"tenant": "a"}, {"tenant": "a"}]}, id="the same twice"),
         pytest.param({"trusted": [{"kind": "Pod", "name": "a"}]}, id="a kind that is none"),
     ],
 )
 async def test_what_cannot_be_is_refused(api: Api, fairness: Json) -> None:
-    """H06: a level for everybody would starve the system's own."""
+    """H06: a level for all users would starve the system's own."""
     value = {"metadata": {"name": "default"}, "spec": {"fairness": fairness}}
     with pytest.raises(ApiError, match=r"spec\.fairness"):
         await api.create(TenancyDefaults.resource, value)

@@ -68,7 +68,7 @@ async def test_no_host_has_two_tenants(
 ) -> None:
     """E15, H06: who has a host first keeps it, and what lies below a wildcard; also while the operator is down."""
     ours, theirs = names
-    # All below a domain of this test's alone: who asks for a wildcard above is refused for anybody's hosts there.
+    # All below a domain of this test's alone: a wildcard above it is refused because of any tenant's hosts there.
     web, domain = f"web.{ours}.example", f"{ours}-wild.example"
     wild = f"*.a.{domain}"
     await alice.create(INGRESSES, ingress(web, wild), ours)

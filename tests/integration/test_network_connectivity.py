@@ -114,7 +114,7 @@ async def test_a_parent_does_not_open_its_subtenant_nor_the_other_way_round(
 
 
 async def test_whatever_an_owner_may_write_opens_nothing(api: Api, people: People, trees: Trees, name: str) -> None:
-    """H06: policies drawn at random: no accepted one has anybody reach what they did not reach before."""
+    """H06: policies drawn at random: no accepted one lets a pod reach what it did not reach before."""
     await api.make_tenant(f"{name}-b")
     uid = (await api.make_tenant(name)).metadata.uid
     base = (await api.make_tenant(f"{name}-c", isolation={"network": "Baseline"})).metadata.uid

@@ -75,7 +75,7 @@ async def test_two_claims_race_for_one_node(api: Api, pool: Pool, name: str) -> 
         if states != ["Bound", "Pending"]:
             return None
         won, waits = sorted(found, key=lambda each: each["status"]["state"])
-        # Pending is what it is before anybody has looked at it, too.
+        # Pending is what it is before the operator has looked at it, too.
         return [won, waits] if waits["status"].get("conditions") else None
 
     won, waits = await until(decided, "one of the two has the node")
@@ -170,7 +170,7 @@ async def _cordon(api: Api, nodes: Iterable[str], *, value: bool | None) -> None
 async def _last_two(api: Api, pool: Pool, name: str) -> None:
     await claim(api, name, "all", count=2, selector=pool.selector)
     waits = await state(api, name, "all", "Pending", reasons.NODES_INSUFFICIENT)
-    assert "1 kept for everybody, by spec.slices.sharedNodes of TenancyDefaults: 1" in message(waits)
+    assert "1 kept for all tenants, by spec.slices.sharedNodes of TenancyDefaults: 1" in message(waits)
     spec = {"slices": {"sharedNodes": 0}}
     await api.create(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": spec})
     try:

@@ -86,7 +86,7 @@ async def state(api: Api, namespace: str, called: str, wanted: str, *, seconds: 
         nonlocal status
         found = await api.get(SliceClaim.resource, called, namespace)
         status = found.get("status", {})
-        # Pending is what it is before anybody has looked at it, too.
+        # Pending is what it is before the operator has looked at it, too.
         return found if status.get("conditions") and status["state"] == wanted else None
 
     try:

@@ -77,7 +77,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS)
     def another_client_deletes(self, key: str) -> None:
-        """Anybody deletes."""
+        """Any client deletes."""
         if self.truth.pop(key, None) is not None:
             self.revision += 1
             self.log.append((self.revision, None, key))

@@ -120,7 +120,7 @@ def test_the_configured_number_of_nodes_stays_shared(nodes: list[NodeFacts], spe
     before = {node.name for node in nodes if node.is_shared}
     after = before.difference(choice.nodes)
     assert len(after) >= min(shared, len(before))
-    kept = {name for name, why in choice.refused.items() if why.startswith("kept for everybody, by")}
+    kept = {name for name, why in choice.refused.items() if why.startswith("kept for all tenants, by")}
     assert kept <= before
     assert len(kept) <= shared
     without = select(spec, [node for node in nodes if node.name not in kept])
@@ -142,9 +142,9 @@ def test_contributed_nodes_do_not_count_as_shared() -> None:
     assert select(SliceClaimSpec(), [own, one], tenant="lab", shared=1).nodes == ("own",)
     choice = select(SliceClaimSpec(count=2), [one, two], tenant="lab", shared=1)
     assert choice.nodes == ()
-    assert choice.refused == {"two": "kept for everybody, by spec.slices.sharedNodes of TenancyDefaults: 1"}
+    assert choice.refused == {"two": "kept for all tenants, by spec.slices.sharedNodes of TenancyDefaults: 1"}
     assert "spec.count 1 would fit" in choice.short
-    assert "1 kept for everybody, by spec.slices.sharedNodes of TenancyDefaults: 1" in choice.short
+    assert "1 kept for all tenants, by spec.slices.sharedNodes of TenancyDefaults: 1" in choice.short
 
 
 def test_a_claim_on_500_nodes_takes_no_more_than_it_needs() -> None:

@@ -255,7 +255,7 @@ STORAGE = [
     ),
 ]
 
-_EVERYBODYS: Json = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}, "namespaceSelector": {}}
+_ANY_POD: Json = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}, "namespaceSelector": {}}
 
 NODE = [
     _pod(
@@ -287,8 +287,8 @@ NODE = [
         {"target": {"kind": "Node", "name": "node-0"}},
     ),
     _pod(
-        *("NOD-12", "a node without anybody else", "scheduling.otherTenants"),
-        affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_EVERYBODYS]}},
+        *("NOD-12", "a node without other tenants", "scheduling.otherTenants"),
+        affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_ANY_POD]}},
     ),
 ]
 

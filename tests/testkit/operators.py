@@ -155,7 +155,7 @@ class Operator:
             since = self.log.stat().st_size
             return not self.asked(begin, *names) and not self.looks(begin, *names)
 
-        await until(so, f"nothing is left to do for {names or 'anybody'}")
+        await until(so, f"nothing is left to do for {names or 'any controller'}")
         return since
 
     async def _answers(self, path: str) -> bool:

@@ -77,7 +77,10 @@ def test_the_map_says_whose_each_node_is_what_is_used_and_who_is_next() -> None:
     """E12: free and taken, in text that a script can cut; what is not known is a question mark."""
     assert shown(MIXED) == [
         "NODE   STATE                     TENANT   CLAIM          ENDS    NEXT        CPU    MEMORY   PODS OF",
-        "n1     Free                      -        -              -       -           25%    0%       a 3, c 2, 2 more",
+        (
+            "n1     Free                      -        -              -       -           25%    0%       "
+            "a 3, c 2, and 2 more"
+        ),
         "n2     Bound,NotReady,Cordoned   acme     fast           in 2h   globex/ml   100%   50%      acme 2",
         "n3     Reserved                  acme     acme-web/own   -       -           ?      ?        ?",
         "",

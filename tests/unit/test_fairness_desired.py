@@ -48,7 +48,7 @@ def test_the_more_particular_is_asked_first_and_kubernetes_own_before_all() -> N
     first, second, last = (each.spec.rules[0].subjects for each in schemas)
     assert [each.kind for each in first] == ["ServiceAccount", "Group"]
     assert list(second) == GOLD
-    assert list(last) == [desired.EVERYBODY]
+    assert list(last) == [desired.AUTHENTICATED]
 
 
 def test_a_tenant_that_is_not_there_has_no_level() -> None:

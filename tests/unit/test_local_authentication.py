@@ -161,7 +161,7 @@ def test_an_authority_is_kept_by_content(tmp_path: Path) -> None:
 
 
 def test_what_is_unwise_is_said() -> None:
-    """E17: prefixes keep the provider from naming those who have rights; some claims anybody may set."""
+    """E17: prefixes keep the provider from naming those who have rights; some claims any user may set."""
     assert authentication.warnings(OIDC) == []
     unwise = changed(username_prefix="", groups_prefix="", username_claim="preferred_username")
     assert len(authentication.warnings(unwise)) == 3

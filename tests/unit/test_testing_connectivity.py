@@ -81,7 +81,7 @@ def test_peers_are_who_they_say(peer: Json, who: set[Pod | Outside]) -> None:
 
 
 def test_ports_are_numbers_ranges_and_protocols() -> None:
-    """H06: a rule of ports alone is for everybody; TCP where nothing is said."""
+    """H06: a rule of ports alone is for every peer; the protocol is TCP by default."""
     ports = [{"port": 53, "protocol": "UDP"}, {"port": 8000, "endPort": 8010}]
     fabric = _fabric({"podSelector": {}, "ingress": [{"ports": ports}]})
     assert fabric.allows(OTHER, WEB, 53, "UDP")

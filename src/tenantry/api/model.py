@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta
+
+Json = dict[str, Any]
+"""An object as decoded JSON, or a part of one, whose kind the code at hand does not know.
+
+A kind that the code knows has a model instead. `tools/conventions.py` lists the folders that may use it, and why.
+"""
 
 JsonValue = msgspec.Raw
 """A part of an object that is passed on unchanged."""

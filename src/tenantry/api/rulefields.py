@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 from msgspec import inspect
 
+from tenantry.api.model import Json
 from tenantry.api.rules import DECLARED_LEVELS, DECLARED_PATTERNS, DECLARED_STANDARD, PodSecurityLevel, Rules
 
 
@@ -40,7 +41,7 @@ def fields() -> Iterator[RuleField]:
             if each.name == "action":
                 continue
             info = each.type if isinstance(each.type, inspect.Metadata) else inspect.Metadata(type=each.type)
-            declared, schema = cast("dict[str, Any]", info.extra or {}), cast("dict[str, Any]", info.extra_json_schema)
+            declared, schema = cast("Json", info.extra or {}), cast("Json", info.extra_json_schema)
             yield RuleField(
                 path=f"{family.encode_name}.{each.encode_name}",
                 family=family.name,

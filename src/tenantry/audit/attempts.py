@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from tenantry.api.model import Resource
+from tenantry.api.model import Json, Resource
 from tenantry.audit.check import MERGE_PATCH, Attempt, AttemptResponse, WhenNotFound
 from tenantry.audit.context import AuditContext
 from tenantry.kube import wire
 
-Json = dict[str, Any]
 Judge = Callable[[AttemptResponse], str]
 
 DRY_RUN = {"dryRun": "All"}

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from tenantry.api.model import Json
 from tenantry.audit.context import AuditContext
 
 if TYPE_CHECKING:
     from tenantry.audit.probe.findings import ProbeFindings
-
-Json = dict[str, Any]
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"

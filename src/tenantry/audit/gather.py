@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
-from typing import Any
 
 from tenantry.api import marks
 from tenantry.api.errors import ApiError, Forbidden, NotFound
 from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding
-from tenantry.api.model import Resource
+from tenantry.api.model import Json, Resource
 from tenantry.api.owner import OwnerKind
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
@@ -21,8 +20,6 @@ from tenantry.engine.tasks import first_error
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.world.sandbox import is_sandbox
-
-Json = dict[str, Any]
 
 SYSTEM = ("kube-system", "default", "kube-public", "kube-node-lease", marks.SYSTEM_NAMESPACE)
 """Namespaces that every cluster has, tried even if the namespaces may not be listed."""
@@ -124,7 +121,7 @@ async def _all(
 ) -> list[Json] | None:
     """Return all objects of a kind; None if they may not be read."""
     try:
-        pages = client.pages(resource, dict[str, Any], namespace=namespace, selectors=selectors)
+        pages = client.pages(resource, Json, namespace=namespace, selectors=selectors)
         return [item async for page in pages for item in page.items]
     except (Forbidden, NotFound):
         return None
@@ -149,7 +146,7 @@ async def _corefile(client: Client) -> str | None:
         return ""
     except Forbidden:
         return None
-    return str(table(client.decode(dict[str, Any], data), "data").get("Corefile", ""))
+    return str(table(client.decode(Json, data), "data").get("Corefile", ""))
 
 
 async def _managed(client: Client, namespace: str) -> tuple[ManagedObject, ...] | None:
@@ -166,7 +163,7 @@ async def _managed(client: Client, namespace: str) -> tuple[ManagedObject, ...] 
             continue
         except ApiError:
             return None
-        for each in rows(client.decode(dict[str, Any], page), "items"):
+        for each in rows(client.decode(Json, page), "items"):
             path = wire.path(kind.resource, namespace, _name(each))
             found.append(ManagedObject(path=path, told=f"{kind.resource.kind} {_name(each)!r}"))
     return tuple(found)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import cast
 
+from tenantry.api.model import Json
 from tenantry.audit.attempts import rows, table
 from tenantry.audit.context import OtherNamespace
 
-Json = dict[str, Any]
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 DNS_PORT = 53

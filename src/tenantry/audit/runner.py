@@ -6,12 +6,11 @@ import asyncio
 import datetime as dt
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 
 from tenantry.api.errors import ApiError, Forbidden, InputError, NotFound, TooManyRequests, Unauthorized
-from tenantry.api.model import Resource
+from tenantry.api.model import Json, Resource
 from tenantry.audit import verdict
 from tenantry.audit.attempts import may, table
 from tenantry.audit.check import (
@@ -55,7 +54,7 @@ async def require(client: Client, user: str = "") -> tuple[str, tuple[str, ...]]
         InputError: It is another user, or it is an administrator although no user was named.
     """
     body = wire.encode_json({"apiVersion": REVIEWS.api_version, "kind": REVIEWS.kind})
-    answer = client.decode(dict[str, Any], await client.request("POST", wire.path(REVIEWS), body=body))
+    answer = client.decode(Json, await client.request("POST", wire.path(REVIEWS), body=body))
     info = table(answer, "status", "userInfo")
     found, groups = str(info.get("username", "")), tuple(info.get("groups") or ())
     if user and found != user:

@@ -6,13 +6,11 @@ Source: OASIS, "Static Analysis Results Interchange Format (SARIF) Version 2.1.0
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tenantry import __version__
+from tenantry.api.model import Json
 from tenantry.audit.check import AuditCheck, CheckResult, Severity, Verdict
 from tenantry.audit.verdict import Audit
-
-Json = dict[str, Any]
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 REFERENCE = "https://tenantry.dev/reference/checks"

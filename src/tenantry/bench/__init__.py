@@ -1,1 +1,1 @@
-"""Benchmarks that anyone can run against their own cluster."""
+"""Benchmarks of any cluster that a kubeconfig reaches."""

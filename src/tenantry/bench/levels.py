@@ -11,9 +11,9 @@ import msgspec
 
 from tenantry.api.errors import Forbidden, NotFound, RetryableError
 from tenantry.api.flowcontrol import FlowSchema
-from tenantry.api.model import Resource
+from tenantry.api.model import Json, Resource
 from tenantry.api.tenant import Tenant
-from tenantry.bench.load import POLL_SECONDS, RUN_LABEL, Json, deadline, delete, post
+from tenantry.bench.load import POLL_SECONDS, RUN_LABEL, deadline, delete, post
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 

@@ -7,14 +7,14 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from tenantry.api import marks, reasons
 from tenantry.api.errors import Gone, NotFound, RetryableError, Unreachable
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.model import KubernetesObject, ObjectMeta, Resource
+from tenantry.api.model import Json, KubernetesObject, ObjectMeta, Resource
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.quota import Quantity
 from tenantry.api.tenant import Tenant, TenantQuota, TenantSpec
@@ -24,7 +24,6 @@ from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.kube.watch import EventType, watch
 
-Json = dict[str, Any]
 T = TypeVar("T")
 K = TypeVar("K", bound=KubernetesObject)
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import msgspec
 
 from tenantry.api.kubernetes import RBAC_GROUP, LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding
-from tenantry.api.model import Resource
+from tenantry.api.model import Json, Resource
 from tenantry.api.subnamespace import Subnamespace
-from tenantry.bench.load import Json, of_run, of_tenant
+from tenantry.bench.load import of_run, of_tenant
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 

@@ -293,7 +293,7 @@ async def _require_room(client: Client, count: int) -> None:
         room -= len(page.items)
     if room < count:
         raise InputError(
-            f"--pods {count} are more than fit: {nodes} nodes have room for {max(room, 0)} more; on a local cluster"
+            f"--pods {count} are more than fit: {nodes} nodes have room for {max(room, 0)}; on a local cluster"
             f" `tenantry up --nodes {-(-count // 100)}` makes enough"
         )
 

@@ -12,16 +12,15 @@ import asyncio
 import copy
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 import msgspec
 
 from tenantry.api import marks
 from tenantry.api.errors import ApiError
-from tenantry.api.model import Resource
+from tenantry.api.model import Json, Resource
 from tenantry.api.tenant import Tenant
 from tenantry.bench.levels import uid
-from tenantry.bench.load import POLL_SECONDS, Json, Progress, deadline, delete, post, saturate
+from tenantry.bench.load import POLL_SECONDS, Progress, deadline, delete, post, saturate
 from tenantry.kube.client import Client
 
 GROUP = "admissionregistration.k8s.io"
@@ -119,7 +118,7 @@ def is_about_pods(policy: Json) -> bool:
 
 async def _ours(client: Client, resource: Resource) -> list[Json]:
     selectors = {"labelSelector": f"{marks.MANAGED_BY}={marks.MANAGER}"}
-    return [item async for page in client.pages(resource, dict[str, Any], selectors=selectors) for item in page.items]
+    return [item async for page in client.pages(resource, Json, selectors=selectors) for item in page.items]
 
 
 async def _slice(author: Client, requests: Sequence[tuple[str, bytes]], count: int) -> float:

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from tenantry.api.errors import InputError
-from tenantry.api.model import KubernetesObject
+from tenantry.api.model import Json, KubernetesObject
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
@@ -22,8 +22,6 @@ from tenantry.world.validation import Problem
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
-
-Json = dict[str, Any]
 F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K", Tenant, Subnamespace)
 

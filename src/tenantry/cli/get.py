@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from tenantry.api.errors import Forbidden, Gone, InputError, NotFound
-from tenantry.api.model import object_key
+from tenantry.api.model import Json, object_key
 from tenantry.cli import kinds, output, place, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.kinds import Kind, ObjectSelection
@@ -17,8 +17,6 @@ from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
-
-Json = dict[str, Any]
 
 
 @click.command()
@@ -251,7 +249,7 @@ async def _changes(client: Client, asked: ObjectSelection, reading: _Reading, pa
 
 
 def _row_of(kind: Kind, raw: msgspec.Raw) -> _Row:
-    value: Json = msgspec.json.decode(raw, type=dict[str, Any])
+    value: Json = msgspec.json.decode(raw, type=Json)
     # Items of a list do not say what they are.
     whole: Json = {"apiVersion": kind.resource.api_version, "kind": kind.resource.kind, **value}
     meta = whole["metadata"]

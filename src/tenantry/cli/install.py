@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import click
 import msgspec
@@ -10,14 +10,13 @@ from typing_extensions import override
 
 from tenantry.api.errors import InputError, NotFound
 from tenantry.api.marks import SYSTEM_NAMESPACE
+from tenantry.api.model import Json
 from tenantry.cli import output, session
 from tenantry.cli.target import Target, takes_target
 from tenantry.install import manifests
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
-
-Json = dict[str, Any]
 
 
 class _Install(click.Command):
@@ -108,7 +107,7 @@ async def _read(client: Client, value: Json) -> Json | None:
         answer = await client.request("GET", wire.path(resource_of(value), meta.get("namespace", ""), meta["name"]))
     except NotFound:
         return None
-    return msgspec.json.decode(answer, type=dict[str, Any])
+    return msgspec.json.decode(answer, type=Json)
 
 
 def _only(value: object, like: object) -> object:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 import msgspec
 
-from tenantry.api.model import KubernetesObject
+from tenantry.api.model import Json, KubernetesObject
 from tenantry.cli import output
-
-Json = dict[str, Any]
 
 
 @click.command()

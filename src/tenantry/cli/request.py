@@ -7,13 +7,13 @@ import re
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from tenantry.api.errors import Forbidden, InputError
-from tenantry.api.model import ObjectMeta
+from tenantry.api.model import Json, ObjectMeta
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.owner import OwnerKind
 from tenantry.api.quota import Quota
@@ -41,8 +41,6 @@ from tenantry.local.progress import StreamProgress
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
-
-Json = dict[str, Any]
 
 PROGRESS_SECONDS = 0.25
 """How often the progress of a long wait is shown."""

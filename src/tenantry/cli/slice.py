@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from tenantry.api.errors import InputError
-from tenantry.api.model import ObjectMeta
+from tenantry.api.model import Json, ObjectMeta
 from tenantry.api.slice import (
     ClaimMode,
     ClaimReference,
@@ -31,8 +31,6 @@ from tenantry.cli.wait import wait_for_all
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
     from tenantry.views.claims import ClaimView
-
-Json = dict[str, Any]
 
 _called = click.argument("called", metavar="NAME")
 _in_tenant = place.takes_namespace("Namespace of the tenant (default: the namespace of the context).")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from tenantry.api import marks
 from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.model import ObjectMeta
+from tenantry.api.model import Json, ObjectMeta
 from tenantry.api.quota import Quota
 from tenantry.api.subnamespace import (
     Adoption,
@@ -35,8 +35,6 @@ from tenantry.world.validation import validate_subnamespace
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
-
-Json = dict[str, Any]
 
 FIELDS = {
     "roles": "roles",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -13,7 +13,7 @@ from msgspec import UNSET
 from tenantry.api import reasons
 from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.model import ConditionStatus, ObjectMeta
+from tenantry.api.model import ConditionStatus, Json, ObjectMeta
 from tenantry.api.runtime import RuntimeChoice
 from tenantry.api.tenant import Isolation, NamespaceRules, NetworkIsolation, Tenant, TenantQuota, TenantSpec
 from tenantry.cli import flags, kinds, output, session
@@ -25,8 +25,6 @@ from tenantry.world.validation import validate_tenant
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
-
-Json = dict[str, Any]
 
 
 @click.group()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from tenantry.api.errors import InputError, NotFound, RetryableError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import SYSTEM_NAMESPACE
+from tenantry.api.model import Json
 from tenantry.api.tenant import Tenant
 from tenantry.api.wording import shortened
 from tenantry.cli import durations, output, session
@@ -21,8 +22,6 @@ from tenantry.install import manifests
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
-
-Json = dict[str, Any]
 
 
 @click.command()

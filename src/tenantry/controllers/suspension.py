@@ -15,10 +15,9 @@ from tenantry.api import reasons
 from tenantry.api.errors import TerminalError
 from tenantry.api.kubernetes import RoleBinding
 from tenantry.api.marks import SUSPENDED_SUBJECTS
+from tenantry.api.model import Json
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Edit
-
-Json = dict[str, Any]
 
 
 def edits(bindings: list[Observed], *, suspended: bool, ours: str) -> tuple[Edit, ...]:

@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from tenantry.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, TenantryError
-from tenantry.api.model import KubernetesObject, Resource, object_key
+from tenantry.api.model import Json, KubernetesObject, Resource, object_key
 from tenantry.engine import request
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.observed import Observed, fingerprint, observe
@@ -39,7 +39,7 @@ from tenantry.engine.request import ApiRequest, Together, Verb, Work
 ATTEMPTS = 5
 """How often an amendment is tried: kubelet may write the same node at the same time."""
 
-_json: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
+_json: msgspec.json.Decoder[Json] = msgspec.json.Decoder(Json)
 
 
 class _Items(msgspec.Struct, frozen=True):
@@ -434,7 +434,7 @@ def first_failure(results: Iterable[object]) -> ApiError | None:
     return next((result for result in results if isinstance(result, ApiError)), None)
 
 
-def _at_version(patch: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
+def _at_version(patch: Mapping[str, Any], live: Mapping[str, Any]) -> Json:
     """Return a patch that holds only at the resourceVersion that was read."""
     metadata = {**patch.get("metadata", {}), "resourceVersion": live["metadata"]["resourceVersion"]}
     return {**patch, "metadata": metadata}

@@ -1,8 +1,8 @@
 """The objects of one kind as last seen, with indexes: pure.
 
-Writes of our own are no news: between `expect` and `settle` the watch's word on that key is only kept, and the server's
-answer settles whether anybody else wrote as well. Order is told by resourceVersion, so that lost, repeated and late
-events do no harm.
+Own writes are no news: between `expect` and `settle`, the watch's events of that key are only stored, and the
+API server's response shows whether another client wrote as well. Events are ordered by resourceVersion, so that lost,
+repeated and late ones do no harm.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from tenantry.kube.client import Client
 DURATION_SECONDS = 15
 RENEW_SECONDS = 2.0
 DEADLINE_SECONDS = 10.0
-"""A holder that could not renew for so long stops acting, before anybody else may begin."""
+"""A holder that could not renew for so long stops acting, before another replica may begin."""
 
 PREFERRED_HOLDER = "tenantry.dev/preferred-holder"
 NAME = "tenantry-operator"

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
 
 import msgspec
 
 from tenantry.api.hostregister import HOSTS_MARK
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.marks import GIVEN_ANNOTATIONS, GIVEN_LABELS, GROUP, INHERITED_FROM, MANAGED_BY, MANAGER, PART, SLICE
-from tenantry.api.model import KubernetesObject, Resource, object_key
+from tenantry.api.model import Json, KubernetesObject, Resource, object_key
 from tenantry.api.tenancyrules import OWN_MARK
 from tenantry.world import inheritance
 
@@ -243,9 +242,9 @@ def _digest(parts: list[msgspec.Raw]) -> bytes:
     return blake2b(text, digest_size=16).digest()
 
 
-def owned_fields(value: KubernetesObject) -> dict[str, Any]:
+def owned_fields(value: KubernetesObject) -> Json:
     """Return the top-level fields of an object that are ours, as JSON values; those left out are absent."""
-    whole: dict[str, Any] = msgspec.to_builtins(value)
+    whole: Json = msgspec.to_builtins(value)
     return {field: whole[field] for field in value.resource.owned if field in whole}
 
 

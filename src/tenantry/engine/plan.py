@@ -15,7 +15,7 @@ import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, NotFound
-from tenantry.api.model import KubernetesObject, Resource, object_key
+from tenantry.api.model import Json, KubernetesObject, Resource, object_key
 from tenantry.engine.observed import Observed, fingerprint, given, is_ours
 from tenantry.engine.request import ApiRequest
 
@@ -92,7 +92,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     observed: Observed
-    change: Callable[[Mapping[str, Any]], dict[str, Any]]
+    change: Callable[[Mapping[str, Any]], Json]
 
 
 class Blocked(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,7 +164,7 @@ class Amendment(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     seen: KubernetesObject
-    change: Callable[[Any], dict[str, Any]]
+    change: Callable[[Any], Json]
     quiet: bool = False
 
 
@@ -329,29 +329,29 @@ def _marks(where: str, wanted: Mapping[str, str], found: Mapping[str, str], ours
 # -- the content of an update ---------------------------------------------------------------------
 
 
-def merge_patch(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+def merge_patch(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
     """Return the JSON merge patch (RFC 7396) that makes `live` exactly `wanted`; {} where it is."""
-    patch: dict[str, Any] = {key: None for key in live if key not in wanted}
+    patch: Json = {key: None for key in live if key not in wanted}
     for key, value in wanted.items():
         if key in live and live[key] == value:
             continue
         before = live.get(key)
         if isinstance(value, dict) and isinstance(before, dict):
-            patch[key] = merge_patch(cast("dict[str, Any]", before), cast("dict[str, Any]", value))
+            patch[key] = merge_patch(cast("Json", before), cast("Json", value))
         else:
             patch[key] = value
     return patch
 
 
-def update_patch(wanted: KubernetesObject, live: Mapping[str, Any]) -> dict[str, Any]:
+def update_patch(wanted: KubernetesObject, live: Mapping[str, Any]) -> Json:
     """Return the merge patch that brings our fields of a live object to what they should be; {} where they are.
 
     Labels and annotations of others are left alone, but for those that we have put there.
     """
-    whole: dict[str, Any] = msgspec.to_builtins(wanted)
+    whole: Json = msgspec.to_builtins(wanted)
     owned = wanted.resource.owned
     fields = merge_patch({f: live[f] for f in owned if f in live}, {f: whole[f] for f in owned if f in whole})
-    metadata: dict[str, Any] = {}
+    metadata: Json = {}
     for marks, keys in given(live["metadata"].get("annotations")).items():
         before: dict[str, str] = live["metadata"].get(marks) or {}
         ours = {key: value for key, value in before.items() if is_ours(key) or key in keys}

@@ -8,10 +8,8 @@ from typing import Any, cast
 
 import msgspec
 
-from tenantry.api.model import Resource, object_key
+from tenantry.api.model import Json, Resource, object_key
 from tenantry.engine.plan import Child, Edit, Step, StepAction, update_patch
-
-Json = dict[str, Any]
 
 _NOISE = ("managedFields", "resourceVersion", "generation", "creationTimestamp", "selfLink", "uid")
 """Metadata that the server keeps for itself."""

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from tenantry.api.model import KubernetesObject, Resource
+from tenantry.api.model import Json, KubernetesObject, Resource
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
     resource: Resource
     namespace: str = ""
     name: str = ""
-    body: KubernetesObject | bytes | dict[str, Any] | None = None
+    body: KubernetesObject | bytes | Json | None = None
     subresource: str = ""
     patch_type: PatchType = PatchType.MERGE
     is_repeated: bool = True
@@ -112,7 +112,7 @@ def patch(
     resource: Resource,
     namespace: str,
     name: str,
-    body: dict[str, Any],
+    body: Json,
     *,
     subresource: str = "",
     patch_type: PatchType = PatchType.MERGE,
@@ -149,7 +149,7 @@ def delete(
         grace_period_seconds: For pods; None for the pod's own.
     """
     preconditions = ({"uid": uid} if uid else {}) | ({"resourceVersion": str(version)} if version else {})
-    body: dict[str, Any] = {"propagationPolicy": "Background"}
+    body: Json = {"propagationPolicy": "Background"}
     if preconditions:
         body["preconditions"] = preconditions
     if grace_period_seconds is not None:
@@ -159,7 +159,7 @@ def delete(
 
 def evict(pod: Resource, namespace: str, name: str, uid: str) -> ApiRequest:
     """Return the request that asks for a pod's eviction; `TooManyRequests` means that a disruption budget refuses."""
-    body: dict[str, Any] = {
+    body: Json = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
         "metadata": {"name": name, "namespace": namespace},

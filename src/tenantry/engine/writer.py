@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from typing import Any, TypeVar
 
 from tenantry.api.errors import ApiError, NotFound, TenantryError
-from tenantry.api.model import KubernetesObject, Resource
+from tenantry.api.model import Json, KubernetesObject, Resource
 from tenantry.engine import request
 from tenantry.engine.apply import Applier, Caches, NoCaches, Outcome
 from tenantry.engine.plan import Edit, Plan
@@ -95,7 +95,7 @@ class Writer:
         resource: Resource,
         namespace: str,
         name: str,
-        body: dict[str, Any],
+        body: Json,
         *,
         subresource: str = "",
         patch_type: PatchType = PatchType.MERGE,
@@ -205,5 +205,5 @@ class Writer:
 _SIGNED = frozenset({request.Verb.CREATE, request.Verb.REPLACE, request.Verb.PATCH})
 
 
-def _encoded(body: bytes | dict[str, Any] | None) -> bytes | None:
+def _encoded(body: bytes | Json | None) -> bytes | None:
     return body if body is None or isinstance(body, bytes) else wire.encode_json(body)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
 from tenantry.api import marks
 from tenantry.api.errors import ApiError, Forbidden, Invalid, NotFound, RetryableError
-from tenantry.api.model import Resource
+from tenantry.api.model import Json, Resource
 from tenantry.engine.crds import observe_crd
 from tenantry.engine.tasks import all_of
 from tenantry.install import approval, canary
@@ -19,8 +19,6 @@ from tenantry.install.waves import CRDS, Wave, founding, guarding, resource_of
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.kube.watch import WatchEvent, watch
-
-Json = dict[str, Any]
 
 ESTABLISHED_SECONDS = 45.0
 FIRST_PAUSE_SECONDS = 0.05

@@ -9,11 +9,9 @@ and "Using RBAC Authorization" (the verb `bind`).
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
-from tenantry.api.model import Resource
+from tenantry.api.model import Json, Resource
 from tenantry.api.requests import (
     APPROVALS,
     APPROVALS_MARK,
@@ -38,8 +36,6 @@ from tenantry.install.policy import (
 )
 from tenantry.install.rights import KEEP, READ, allow, cluster_role, given
 from tenantry.policy.users import CONTROL_PLANE
-
-Json = dict[str, Any]
 
 STAMPS = ("tenantry-requester", "tenantry-decider")
 OPERATOR_ROLE = "tenantry-operator-requests"

@@ -9,12 +9,9 @@ Source: Kubernetes, "Mutating Admission Policy", "Network Plugins" (traffic shap
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenantry.api import marks
+from tenantry.api.model import Json
 from tenantry.install.policy import IN_TENANTS, NEW_PODS, bound, mutating
-
-Json = dict[str, Any]
 
 NAME = "tenantry-bandwidth"
 ANNOTATIONS = {

@@ -9,13 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from tenantry.api import marks
-from tenantry.api.model import Resource
+from tenantry.api.model import Json, Resource
 from tenantry.install.policy import bound, rule, says, validating
-
-Json = dict[str, Any]
 
 NAME = "tenantry-canary"
 PROBED = Resource("", "v1", "configmaps", "ConfigMap")

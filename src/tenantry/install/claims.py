@@ -6,8 +6,7 @@ Source: Kubernetes, "Mutating Admission Policy", "Validating Admission Policy" (
 
 from __future__ import annotations
 
-from typing import Any
-
+from tenantry.api.model import Json
 from tenantry.api.tenancyrules import EXISTING_VOLUMES_MARK, RECLAIMED, reclaim_mark
 from tenantry.install.policy import IN_TENANTS, PARAM_KIND, bound, exists, mutating, rule, says, validating
 from tenantry.install.rules import ACTIONS, bindings
@@ -17,8 +16,6 @@ from tenantry.policy.rules.storageclasses import EXISTING_VOLUMES, kept_message
 from tenantry.policy.targets.claims import CLASSES, CONDITIONS, OLD_NAME
 from tenantry.policy.users import CONTROL_PLANE
 from tenantry.world.rules import DEFAULT_CLASS as DEFAULT
-
-Json = dict[str, Any]
 
 DEFAULT_CLASS = "tenantry-default-storage-class"
 RECLAIM = "tenantry-reclaim-policies"

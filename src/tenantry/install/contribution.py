@@ -5,14 +5,11 @@ Source: Kubernetes, "TLS bootstrapping", "Authenticating with Bootstrap Tokens".
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenantry.api import contribution, marks
 from tenantry.api.kubernetes import RBAC_GROUP
+from tenantry.api.model import Json
 from tenantry.install.policy import ADMINISTER, NODES, by, refusing
 from tenantry.install.rights import given
-
-Json = dict[str, Any]
 
 JOIN = "tenantry-contributed-nodes-join"
 RENEW = "tenantry-nodes-renew"

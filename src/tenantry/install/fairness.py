@@ -5,14 +5,11 @@ The levels are explained in `controllers/fairness/desired.py`; the operator keep
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from tenantry.api.flowcontrol import FlowSubject, Named
+from tenantry.api.model import Json
 from tenantry.controllers.fairness import desired
-
-Json = dict[str, Any]
 
 COMPONENTS = "tenantry-components"
 COMPONENTS_PRECEDENCE = 790

@@ -5,15 +5,12 @@ Source: Kubernetes, "Validating Admission Policy".
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenantry.api.isolationreport import IsolationReport
 from tenantry.api.kubernetes import RBAC_GROUP
+from tenantry.api.model import Json
 from tenantry.api.requests import REQUEST, REQUEST_UID
 from tenantry.install.marks import protection
 from tenantry.install.policy import ADMINISTER, IN_TENANTS, KUBERNETES, by, refusing, rule
-
-Json = dict[str, Any]
 
 MADE = "tenantry-made"
 REPORTS = IsolationReport.resource

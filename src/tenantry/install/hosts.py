@@ -6,10 +6,9 @@ a wildcard above it, or a host below it if it is a wildcard. Source: Kubernetes,
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenantry.api import marks
 from tenantry.api.hostregister import FIELD, HOSTS_MARK, LINE, PREFIX, SEPARATOR, WILDCARDS
+from tenantry.api.model import Json
 from tenantry.api.tenancyrules import OWN_MARK
 from tenantry.install.policy import IN_TENANTS, PARAM_KIND, binding, rule, says, validating
 from tenantry.policy.targets.hosts import (
@@ -21,8 +20,6 @@ from tenantry.policy.targets.hosts import (
     IS_NEW,
     NETWORKING,
 )
-
-Json = dict[str, Any]
 
 HOSTS = "tenantry-hosts"
 

@@ -5,18 +5,14 @@ Source: Kubernetes, "Validating Admission Policy" and "Using RBAC Authorization"
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP, LimitRange, NetworkPolicy, RoleBinding
-from tenantry.api.model import Resource
+from tenantry.api.model import Json, Resource
 from tenantry.api.subnamespace import MAX_OTHERS, Subnamespace
 from tenantry.install.policy import IN_TENANTS, binding, bound, exists, not_administrator, rule, says, validating
 from tenantry.install.rights import READ, allow, cluster_role, given
 from tenantry.policy.users import CONTROL_PLANE
 from tenantry.world import inheritance
-
-Json = dict[str, Any]
 
 INHERITED = "tenantry-inherited"
 SCALES = "tenantry-inherited-scale"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenantry import __version__
 from tenantry.api import marks
 from tenantry.api.crd import custom_resource_definition
 from tenantry.api.kinds import KINDS
 from tenantry.api.kubernetes import RBAC_GROUP
+from tenantry.api.model import Json
 from tenantry.install import (
     approval,
     bandwidth,
@@ -30,8 +29,6 @@ from tenantry.install import (
     subnamespaces,
 )
 from tenantry.install.rights import LABELS, OPERATOR
-
-Json = dict[str, Any]
 
 METRICS_PORT = 8080
 DEFAULT_IMAGE = f"tenantry:{__version__}"

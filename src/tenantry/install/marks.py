@@ -9,14 +9,11 @@ Source: Kubernetes, "Validating Admission Policy"; DESIGN section 4 (protected m
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenantry.api import marks
+from tenantry.api.model import Json
 from tenantry.api.requests import REQUESTS, ROLE_BINDING_PREFIX
 from tenantry.install.bandwidth import ANNOTATIONS as BANDWIDTH
 from tenantry.install.policy import ADMINISTER, IN_TENANTS, KUBERNETES, bound, by, rule, says, validating
-
-Json = dict[str, Any]
 
 MARKS = "tenantry-marks"
 NAMESPACES = "tenantry-namespaces"

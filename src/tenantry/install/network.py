@@ -5,12 +5,9 @@ NetworkPolicies add up: one that opens is enough, so each is checked by itself. 
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenantry.api import marks
+from tenantry.api.model import Json
 from tenantry.install.policy import Named, bound, not_administrator, refusing, rule, says, validating
-
-Json = dict[str, Any]
 
 POLICIES = "tenantry-networkpolicies"
 PLUGINS = "tenantry-network-plugins"

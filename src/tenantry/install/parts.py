@@ -8,9 +8,8 @@ Source: Kubernetes, "Mutating Admission Policy", "Extended Resources", "Taints a
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenantry.api.marks import CPU_MILLI, MEMORY_MIB, PART, PART_OPEN, PART_SUFFIX, PARTS
+from tenantry.api.model import Json
 from tenantry.install.policy import (
     ADMINISTER,
     NEW_PODS,
@@ -26,8 +25,6 @@ from tenantry.install.policy import (
     validating,
 )
 from tenantry.policy.users import NOT_MIRRORED
-
-Json = dict[str, Any]
 
 PODS = "tenantry-part-pods"
 RESIZES = "tenantry-part-resizes"

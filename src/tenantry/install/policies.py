@@ -5,13 +5,10 @@ Source: Kubernetes, "Validating Admission Policy".
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
+from tenantry.api.model import Json
 from tenantry.install.policy import IN_TENANTS, KUBERNETES, bound, not_administrator, refusing, rule, says, validating
-
-Json = dict[str, Any]
 
 SUSPENDED = "tenantry-suspended"
 CLOSABLE = "tenantry-closable"

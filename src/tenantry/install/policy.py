@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tenantry.api import marks
+from tenantry.api.model import Json
 from tenantry.api.tenancyrules import RulesMap
 from tenantry.policy.users import CONTROL_PLANE
 
-Json = dict[str, Any]
 Named = Mapping[str, str]
 """Name to CEL: conditions, or variables in the order in which they are used."""
 

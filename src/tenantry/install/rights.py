@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenantry.api import marks, tenancyrules
 from tenantry.api.kubernetes import RBAC_GROUP
-
-Json = dict[str, Any]
+from tenantry.api.model import Json
 
 OPERATOR = "tenantry-operator"
 ADMIN_ROLE = "tenantry-admin"

@@ -6,9 +6,9 @@ Source: Kubernetes, "Validating Admission Policy" (parameter resources).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tenantry.api import marks
+from tenantry.api.model import Json
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancyrules import AUDIT_MARK, MAPS, OWN_MARK, WARN_MARK, TenancyRules
 from tenantry.api.tenant import Tenant
@@ -18,8 +18,6 @@ from tenantry.policy.catalog import TARGETS
 from tenantry.policy.check import RuleTarget, quoted
 from tenantry.policy.compile import ENFORCED, PROBLEM, compiled, forms, only_validation
 from tenantry.world.rules import STANDARD_SOURCE
-
-Json = dict[str, Any]
 
 PREFIX = "tenantry-rules-"
 MADE = "tenantry-rules"

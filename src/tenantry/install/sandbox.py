@@ -6,9 +6,8 @@ Source: Kubernetes, "Mutating Admission Policy", "Runtime Class".
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenantry.api import marks
+from tenantry.api.model import Json
 from tenantry.api.runtime import RuntimeChoice
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.install.policy import NEW_PODS, PARAM_KIND, bound, exists, mutating, rule, says, validating
@@ -16,8 +15,6 @@ from tenantry.install.rules import bindings
 from tenantry.policy.compile import forms
 from tenantry.policy.rules.runtimeclasses import CHOSEN, IS_THERE
 from tenantry.policy.users import NOT_MIRRORED
-
-Json = dict[str, Any]
 
 SANDBOX = "tenantry-sandbox"
 LOOSER = "tenantry-looser-runtimes"

@@ -6,8 +6,6 @@ Source: Kubernetes, "Mutating Admission Policy", "Taints and Tolerations".
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenantry.api.marks import (
     CLEANED,
     CLEANING,
@@ -20,6 +18,7 @@ from tenantry.api.marks import (
     SYSTEM_NAMESPACE,
     TENANT_UID,
 )
+from tenantry.api.model import Json
 from tenantry.api.slice import LIMITS_MAP, MAX_GRACE, MAX_GRACE_SECONDS, SliceClaim
 from tenantry.install.policy import (
     ADMINISTER,
@@ -40,8 +39,6 @@ from tenantry.install.policy import (
     validating,
 )
 from tenantry.policy.users import NOT_MIRRORED
-
-Json = dict[str, Any]
 
 PODS = "tenantry-slice-pods"
 TOLERATIONS = "tenantry-node-tolerations"

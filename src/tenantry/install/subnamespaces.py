@@ -5,9 +5,8 @@ Source: Kubernetes, "Validating Admission Policy".
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenantry.api import marks
+from tenantry.api.model import Json
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.install.policy import (
     ADMINISTER,
@@ -21,8 +20,6 @@ from tenantry.install.policy import (
     says,
     validating,
 )
-
-Json = dict[str, Any]
 
 RULES = "tenantry-subnamespaces"
 SUBTENANTS = "tenantry-subtenants"

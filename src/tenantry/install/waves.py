@@ -10,14 +10,11 @@ parameters is not served, they stand still for seconds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
-from tenantry.api.model import Resource
+from tenantry.api.model import Json, Resource
 from tenantry.install import canary
-
-Json = dict[str, Any]
 
 _POLICIES = "admissionregistration.k8s.io"
 _RBAC = "rbac.authorization.k8s.io"

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
 from tenantry.api.errors import InputError
-
-Json = dict[str, Any]
+from tenantry.api.model import Json
 
 RESERVED = ("system:", "tenantry:")
 """Prefixes of names that have rights in Kubernetes or Tenantry."""

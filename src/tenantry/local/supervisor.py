@@ -21,7 +21,6 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from typing_extensions import override
 
@@ -229,7 +228,7 @@ class SupervisorLogFormat(logging.Formatter):
 
     @override
     def format(self, record: logging.LogRecord) -> str:
-        fields: dict[str, Any] = {k: v for k, v in vars(record).items() if k not in self._USUAL}
+        fields: dict[str, object] = {k: v for k, v in vars(record).items() if k not in self._USUAL}
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{record.msecs:03.0f}Z"
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)

@@ -21,7 +21,7 @@ import msgspec
 import re2 as untyped_re2
 
 from tenantry.api.tenancyrules import Bound, Listed, Section
-from tenantry.policy.request import Json, Request, Review
+from tenantry.policy.request import Item, Json, Request, Review
 
 _re2 = cast("Any", untyped_re2)
 
@@ -34,7 +34,7 @@ SHOWN = 200
 Problem = tuple[str, str, str]
 """What is wrong, the source of the rule, and what would pass."""
 
-Mend = Callable[[dict[str, Any], Section], None]
+Mend = Callable[[Item, Section], None]
 """Changes an object, or an item of it such as a container, so that the rules of a section accept it."""
 
 
@@ -54,8 +54,8 @@ class CheckScope(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     values: Callable[[Review], Iterable[tuple[str, Any]]]
     among: str = ""
-    held: Callable[[dict[str, Any]], Iterable[tuple[str, dict[str, Any]]]]
-    sample: Callable[[Json], dict[str, Any]]
+    held: Callable[[Item], Iterable[tuple[str, Item]]]
+    sample: Callable[[Json], Item]
 
 
 class RuleCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,7 +170,7 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
         """Return the text that the API server answers with; see `RuleCheck.message`."""
         return f"{self.path} {self.what} (rule {self.rule} of {self.source}): {self.fix}"
 
-    def mend(self, manifest: dict[str, Any], rules: Section) -> None:
+    def mend(self, manifest: Item, rules: Section) -> None:
         """Change the value in a manifest so that the rule accepts it, if the check knows how."""
         if self.check is not None and self.check.mend is not None:
             for path, held in self.check.scope.held(manifest):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
+from tenantry.api.model import Json
 from tenantry.policy import text
 from tenantry.policy.catalog import checks_of
 from tenantry.policy.check import FORMS, RuleCheck, RuleTarget
-
-Json = dict[str, Any]
 
 SECTIONS = ("enforce", "warn", "audit")
 ENFORCED = SECTIONS[0]

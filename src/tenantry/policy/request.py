@@ -10,6 +10,10 @@ import msgspec
 from tenantry.api.tenancyrules import Section
 
 Json = Mapping[str, Any]
+"""An object of any kind as decoded JSON, or a part of one, to be read."""
+
+Item = dict[str, Any]
+"""The same, to be changed by a fix."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +55,7 @@ class Review(msgspec.Struct, frozen=True):
     rules: Section
 
     @property
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> Item:
         """Return the object's spec."""
         return part(self.request.object, "spec")
 
@@ -68,7 +72,7 @@ def _at(value: Json, path: str) -> object:
     return part(value, *above).get(field)
 
 
-def part(value: Json, *path: str) -> dict[str, Any]:
+def part(value: Json, *path: str) -> Item:
     """Return the object at a path; {} if it is not there."""
     found: Any = value
     for field in path:
@@ -76,9 +80,9 @@ def part(value: Json, *path: str) -> dict[str, Any]:
     return found
 
 
-def parts(value: Json, *path: str) -> list[dict[str, Any]]:
+def parts(value: Json, *path: str) -> list[Item]:
     """Return the list of objects at a path; [] if it is not there."""
-    found: list[dict[str, Any]] | None = part(value, *path[:-1]).get(path[-1])
+    found: list[Item] | None = part(value, *path[:-1]).get(path[-1])
     return found or []
 
 

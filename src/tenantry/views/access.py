@@ -6,14 +6,14 @@ A role that may not be read is not guessed: the API server is asked whether each
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tenantry.api import marks
 from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding, RoleBinding, Subject
-from tenantry.api.model import Model, ObjectMeta, Resource
+from tenantry.api.model import Json, Model, ObjectMeta, Resource
 from tenantry.engine.reader import ObjectReader
 from tenantry.engine.tasks import all_of
 from tenantry.views.acting import post
@@ -35,8 +35,6 @@ from tenantry.world.explain.access import (
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
-
-Json = dict[str, Any]
 Roles = Mapping[Reference, Sequence[PolicyRule]]
 
 BINDINGS = RoleBinding.resource

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tenantry.api.errors import AlreadyExists, ApiError, Unauthorized, Unreachable
-from tenantry.api.model import Resource
+from tenantry.api.model import Json, Resource
 from tenantry.kube import wire
 from tenantry.policy.explain.refusal import Cause, of_refusal
 from tenantry.views.discovery import Discovery
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
-
-Json = dict[str, Any]
 
 SELF_REVIEW = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
 ACCESS_REVIEW = Resource(

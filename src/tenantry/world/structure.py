@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import msgspec
 from msgspec import inspect
@@ -210,7 +210,7 @@ def _below(path: str, key: object) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
-def _unknown(key: object, known: Mapping[str, Any]) -> str:
+def _unknown(key: object, known: Mapping[str, object]) -> str:
     close = _close(key, list(known))
     return f"must not be set: the field is unknown{close or '; fields are ' + ', '.join(known)}"
 

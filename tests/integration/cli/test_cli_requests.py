@@ -58,7 +58,7 @@ def test_a_role_is_asked_for_shown_and_approved(cli: Cli, acme: str, who: dict[s
 
 
 def test_a_tenant_is_asked_for_and_approved(cli: Cli, who: dict[str, Path]) -> None:
-    """E16: by anybody, and approved by an administrator; who may not list requests is told so."""
+    """E16: by any user, and approved by an administrator; who may not list requests is told so."""
     run_as(cli, who["bob"], "request", "tenant", "bobs", "--quota", "cpu=2", "--because", "a shop", "--as-name", "bobs")
     assert "treq/bobs" in cli.run("requests", "--pending").stdout
     cli.run("approve", "treq/bobs", "--wait")

@@ -47,7 +47,7 @@ def get(cli: Cli, parent: str, name: str) -> Json:
 
 
 def test_a_subnamespace_lives_and_goes(cli: Cli, uni: str) -> None:
-    """E04, E07: made under the name that anybody can compute, printed, deleted with its namespace."""
+    """E04, E07: made under the name that any client can compute, printed, deleted with its namespace."""
     made = cli.run("sub", "create", "law", "-n", uni, "--wait", "-o", "name")
     law = child(cli, uni, "law")
     assert made.stdout == "subnamespace.tenantry.dev/law\n"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tenantry.api import marks
 from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.model import Json
 from tenantry.api.wording import shortened
 from tenantry.audit import kinds
 from tenantry.audit.attempts import create, create_and_delete, delete, get, list_, may, review, rows
@@ -22,8 +22,6 @@ from tenantry.audit.check import (
 )
 from tenantry.audit.checks.table import check
 from tenantry.audit.context import AuditContext, OtherNamespace
-
-Json = dict[str, Any]
 
 ADMISSION_KINDS = (
     kinds.VALIDATING_WEBHOOKS,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenantry.api.kubernetes import NetworkPolicy
+from tenantry.api.model import Json
 from tenantry.audit import corefile, kinds, openings
 from tenantry.audit.attempts import Judge, create, delete, get, may, patch, rows
 from tenantry.audit.check import (
@@ -21,8 +22,6 @@ from tenantry.audit.check import (
 from tenantry.audit.checks.api import named
 from tenantry.audit.checks.table import RBAC_FIX, check
 from tenantry.audit.context import AuditContext
-
-Json = dict[str, Any]
 
 ALL: Json = {}
 """An empty rule or selector applies to everything."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from tenantry.api.model import Json
 from tenantry.audit import kinds
 from tenantry.audit.attempts import create, delete, get, list_, may, patch, pod
 from tenantry.audit.check import Attempt, AuditCheck, Severity, WithoutTenantry
@@ -12,8 +12,6 @@ from tenantry.audit.checks.api import named
 from tenantry.audit.checks.pods import both, honest, tried
 from tenantry.audit.checks.table import check
 from tenantry.audit.context import AuditContext
-
-Json = dict[str, Any]
 
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
 from tenantry.api import marks
 from tenantry.api.isolationreport import IsolationReport
 from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import Json
 from tenantry.api.requests import ClusterRoleRequest, RoleRequest, TenantRequest
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
@@ -31,8 +31,6 @@ from tenantry.audit.checks.api import in_each_other, named
 from tenantry.audit.checks.table import check
 from tenantry.audit.context import AuditContext, OtherNamespace
 from tenantry.kube import wire
-
-Json = dict[str, Any]
 
 NOT_INSTALLED = "the cluster does not have Tenantry's kinds"
 INSTALL = "Restore Tenantry's policies: `tenantry install`."

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tenantry.api import marks
+from tenantry.api.model import Json
 from tenantry.audit import kinds
 from tenantry.audit.attempts import DRY_RUN, create, pod, table
 from tenantry.audit.check import (
@@ -26,7 +27,6 @@ from tenantry.audit.checks.table import check
 from tenantry.audit.context import AuditContext
 from tenantry.policy.rules.priorityclasses import SYSTEM_PRIORITIES
 
-Json = dict[str, Any]
 Attempts = Callable[[AuditContext], list[Attempt]]
 
 UNKNOWN_IMAGE = "registry.invalid/tenantry/audit:latest"

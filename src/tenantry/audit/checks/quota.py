@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tenantry.api.kubernetes import LimitRange, ResourceQuota
 from tenantry.audit import kinds
@@ -12,8 +11,6 @@ from tenantry.audit.check import Attempt, AttemptResponse, AuditCheck, Severity,
 from tenantry.audit.checks.pods import honest, tried
 from tenantry.audit.checks.table import check
 from tenantry.audit.context import AuditContext
-
-Json = dict[str, Any]
 
 COUNTED = ("pods", "services", "secrets", "configmaps", "persistentvolumeclaims")
 """The kinds that kubectl-mtb wants to be limited in number and that fill the API server's storage."""

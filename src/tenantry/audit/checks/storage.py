@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tenantry.api.model import Json
 from tenantry.api.wording import shortened
 from tenantry.audit import kinds
 from tenantry.audit.attempts import create, delete, list_, patch, table
@@ -20,8 +21,6 @@ from tenantry.audit.check import (
 from tenantry.audit.checks.api import named
 from tenantry.audit.checks.table import check
 from tenantry.audit.context import AuditContext
-
-Json = dict[str, Any]
 
 DELETE = "Delete"
 CLAIM: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tenantry.audit.attempts import RESTRICTED_CONTAINER, RESTRICTED_POD, Json, merged
+from tenantry.api.model import Json
+from tenantry.audit.attempts import RESTRICTED_CONTAINER, RESTRICTED_POD, merged
 from tenantry.audit.context import AuditContext, AuditNode
 
 PORT = 8080

@@ -10,9 +10,9 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from tenantry.api.errors import AlreadyExists, ApiError, Forbidden, Invalid
-from tenantry.api.model import Resource
+from tenantry.api.model import Json, Resource
 from tenantry.audit import kinds
-from tenantry.audit.attempts import DRY_RUN, Json, rows, table
+from tenantry.audit.attempts import DRY_RUN, rows, table
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.kube.watch import EventType, watch
@@ -36,7 +36,7 @@ async def create(
     """Create an object, and return it as the server stored it."""
     body = wire.encode_json({"apiVersion": resource.api_version, "kind": resource.kind, **value})
     data = await client.request("POST", wire.path(resource, namespace), query=DRY_RUN if dry_run else None, body=body)
-    return client.decode(dict[str, Any], data)
+    return client.decode(Json, data)
 
 
 async def create_pod(client: Client, value: Json, namespace: str) -> None:
@@ -133,7 +133,7 @@ class Pods:
         query = {"fieldSelector": f"involvedObject.name={name},type=Warning"}
         with contextlib.suppress(ApiError):
             data = await self._admin.request("GET", wire.path(CORE_EVENTS, namespace), query=query)
-            found = rows(self._admin.decode(dict[str, Any], data), "items")
+            found = rows(self._admin.decode(Json, data), "items")
             if found:
                 return str(found[-1].get("message", ""))
         return ""

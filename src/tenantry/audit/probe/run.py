@@ -6,13 +6,12 @@ import asyncio
 import contextlib
 import datetime as dt
 from collections.abc import Sequence
-from typing import Any
 
 from tenantry.api.errors import ApiError, Forbidden, Invalid, NotFound
 from tenantry.api.kubernetes import Namespace, NetworkPolicy
-from tenantry.api.model import Resource
+from tenantry.api.model import Json, Resource
 from tenantry.audit import kinds
-from tenantry.audit.attempts import Json, rows, table
+from tenantry.audit.attempts import rows, table
 from tenantry.audit.context import AuditContext, AuditNode
 from tenantry.audit.probe import objects, volumes
 from tenantry.audit.probe.findings import (
@@ -222,7 +221,7 @@ class _Probe:
                 data = await self._admin.request("GET", f"/api/v1/nodes/{node.name}/proxy/configz")
             except ApiError as error:
                 return ProbeFailure(f"the kubelet of {node.name!r} does not show its configuration: {error}")
-            config = table(self._admin.decode(dict[str, Any], data), "kubeletconfig")
+            config = table(self._admin.decode(Json, data), "kubeletconfig")
             found[node.name] = int(config.get("podPidsLimit", -1))
         return found
 
@@ -264,7 +263,7 @@ class _Probe:
             *((each, self._own) for each in (kinds.PODS, kinds.SERVICES, kinds.CLAIMS)),
         ):
             data = await self._admin.request("GET", wire.path(resource, namespace), query=selectors)
-            for each in rows(self._admin.decode(dict[str, Any], data), "items"):
+            for each in rows(self._admin.decode(Json, data), "items"):
                 about = table(each, "metadata")
                 made = dt.datetime.fromisoformat(str(about["creationTimestamp"]))
                 if made < before and str(about["name"]).startswith("audit-"):

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 
 from tenantry.api.errors import ApiError, Forbidden, Invalid
+from tenantry.api.model import Json
 from tenantry.audit import kinds
-from tenantry.audit.attempts import Json, table
+from tenantry.audit.attempts import table
 from tenantry.audit.context import AuditContext
 from tenantry.audit.probe import objects
 from tenantry.audit.probe.findings import ProbeFailure, VolumeContent

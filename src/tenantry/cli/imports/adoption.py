@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 from tenantry.api import marks
 from tenantry.api.errors import AlreadyExists, InputError, NotFound
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.model import KubernetesObject, Model, OwnerReference, Resource
+from tenantry.api.model import Json, KubernetesObject, Model, OwnerReference, Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.cli import output
@@ -186,7 +185,7 @@ async def _adopt_root(client: Client, wanted: Tenant, cluster_uid: str, *, secon
     await wait_for_all(client, [ObjectSelection(Tenant, (name,))], seconds=seconds)
 
 
-async def _patch(client: Client, namespace: Namespace, metadata: dict[str, Any]) -> None:
+async def _patch(client: Client, namespace: Namespace, metadata: Json) -> None:
     meta = namespace.metadata
     guarded = {"metadata": {**metadata, "uid": meta.uid, "resourceVersion": meta.resource_version}}
     await client.merge_patch(Namespace.resource, "", meta.name, guarded)

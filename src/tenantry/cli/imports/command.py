@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from tenantry.api.errors import InputError
+from tenantry.api.model import Json
 from tenantry.api.tenant import NetworkIsolation
 from tenantry.api.wording import shortened
 from tenantry.cli import durations, output, session
 from tenantry.cli.delete import confirm
 from tenantry.cli.flags import choice_option, owner_option, parse_owner
-from tenantry.cli.render import Json, whole
+from tenantry.cli.render import whole
 from tenantry.cli.target import Target, may_take_target
 
 if TYPE_CHECKING:

@@ -81,7 +81,7 @@ async def _offer(client: Client, agreed: Contribution, token_id: str, secret: st
         except NotFound as error:
             raise InputError(f"--tenant {agreed.tenant!r}: there is no such tenant") from error
     node = contribution.node_of(token_id)
-    # Written down before anybody can come.
+    # Written down before the contributed node can connect.
     await client.create(contribution.write(token_id, marks.SYSTEM_NAMESPACE, agreed))
     for role in _ROLES:
         await client.apply(ClusterRoleBinding.resource, "", _binding_name(node, role), _binding(node, role))

@@ -8,6 +8,7 @@ from datetime import datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from tenantry.api.wording import more
 from tenantry.cli import durations, output
 from tenantry.views.nodes import FREE, SHARED, NodesView, NodeView, WaitingView
 from tenantry.world.quantity import parse
@@ -118,7 +119,7 @@ def _pods(pods: Mapping[str, int] | None) -> str:
     ordered = sorted(pods.items(), key=lambda item: (not item[0], -item[1], item[0]))
     texts = [f"{tenant or 'no tenant'} {number}" for tenant, number in ordered]
     if len(texts) > MOST_TENANTS + 1:
-        texts[MOST_TENANTS:] = [f"{sum(number for _, number in ordered[MOST_TENANTS:])} more"]
+        texts[MOST_TENANTS:] = [more(sum(number for _, number in ordered[MOST_TENANTS:]))]
     return ", ".join(texts) or NONE
 
 

@@ -72,14 +72,14 @@ TENANTS_PRECEDENCE = 8800
 TRUSTED_LEVEL = "workload-low"
 """Where Kubernetes has the ServiceAccounts of all namespaces but kube-system."""
 
-EVERYBODY = FlowSubject(kind="Group", group=Named(name="system:authenticated"))
+AUTHENTICATED = FlowSubject(kind="Group", group=Named(name="system:authenticated"))
 
 
 def common(shares: int = 1) -> list[PriorityLevelConfiguration | FlowSchema]:
     """Return the level of all tenants, and the FlowSchema for requests that match no other one."""
     return [
         level(TENANTS, shares),
-        flow_schema(TENANTS, level_name=TENANTS, precedence=TENANTS_PRECEDENCE, subjects=[EVERYBODY]),
+        flow_schema(TENANTS, level_name=TENANTS, precedence=TENANTS_PRECEDENCE, subjects=[AUTHENTICATED]),
     ]
 
 

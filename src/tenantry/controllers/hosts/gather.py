@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from tenantry.api.hostregister import HOSTS_MARK
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import SYSTEM_NAMESPACE, TENANT_UID
-from tenantry.api.model import Resource, object_key
+from tenantry.api.model import Json, Resource, object_key
 from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.controllers.hosts.desired import HostInputs
 from tenantry.controllers.watched import BY_NAMESPACE
@@ -56,7 +54,7 @@ class HostObject(msgspec.Struct, frozen=True, gc=False):
     offered: tuple[str, ...]
 
 
-_json = msgspec.json.Decoder(dict[str, Any])
+_json = msgspec.json.Decoder(Json)
 
 
 def observe(raw: msgspec.Raw) -> HostObject:

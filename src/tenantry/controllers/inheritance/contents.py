@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from tenantry.api.kubernetes import RoleBinding
-from tenantry.api.model import Resource
+from tenantry.api.model import Json, Resource
 from tenantry.controllers.inheritance.desired import ChildNamespace, CopyStep
 from tenantry.engine.clock import Clock
 from tenantry.engine.copies import Copier
@@ -62,7 +62,7 @@ class CopyContent(msgspec.Struct, frozen=True, kw_only=True):
             step: Whether it is kept the same, and what it replaces.
             live: The metadata of what it replaces, where more than that is to stay.
         """
-        metadata: dict[str, Any] = {"name": step.name, "namespace": child.name}
+        metadata: Json = {"name": step.name, "namespace": child.name}
         labels = {**self.labels, **child.own_marks()} if step.is_kept else self.labels
         if labels:
             metadata["labels"] = labels

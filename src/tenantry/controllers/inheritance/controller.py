@@ -160,7 +160,7 @@ def _no_keys(_: Change[Any]) -> Iterable[str]:
 
 
 def _is_news(change: Change[Observed]) -> bool:
-    """Tell whether a change can matter to anybody who inherits: not where only Tenantry's own things are about."""
+    """Return whether a change can matter to a namespace that inherits: not if it only concerns Tenantry's objects."""
     before, after = change.before, change.after
     if (
         before is not None

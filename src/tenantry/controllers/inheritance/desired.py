@@ -98,7 +98,7 @@ class CopyStep(msgspec.Struct, frozen=True, kw_only=True):
         source: The parent's; None where it has none.
         found: The child's; None where it has none.
         is_kept: The copy is kept the same later; otherwise it is the child's own.
-        is_closed: A binding of a suspended tenant gives nothing to anybody.
+        is_closed: It is a binding of a suspended tenant, which has no subjects.
     """
 
     act: CopyAction

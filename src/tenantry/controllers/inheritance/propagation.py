@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
 
 from tenantry.api import marks, reasons
 from tenantry.api.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from tenantry.api.kubernetes import Namespace, RoleBinding
-from tenantry.api.model import Resource, object_key
+from tenantry.api.model import Json, Resource, object_key
 from tenantry.api.subnamespace import Inheritance, InheritanceMode, Subnamespace
 from tenantry.api.wording import SHOWN, more
 from tenantry.controllers.inheritance.contents import CopyContent, CopyContents
@@ -53,7 +52,7 @@ WRITES = 64
 TRIES = 5
 """How often a copy is looked at again that others write, too, before the queue's back-off takes over."""
 
-_metadata = msgspec.json.Decoder(dict[str, Any])
+_metadata = msgspec.json.Decoder(Json)
 
 
 def inheritance_keys(found: Observed) -> list[str]:

@@ -10,13 +10,11 @@ Pods of others stay where they are: none has to leave for a part.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from tenantry.api.errors import Conflict
 from tenantry.api.marks import PART
-from tenantry.api.model import ObjectMeta
+from tenantry.api.model import Json, ObjectMeta
 from tenantry.api.node import Node, NodeStatus
 from tenantry.api.slice import SliceClaim
 from tenantry.controllers.parts import nodes as marking
@@ -31,8 +29,6 @@ from tenantry.world.parts import Size, size_of, why_not
 
 LEAVING_SECONDS = 1.0
 """When to look again whether pods have left: pods of shared nodes are not watched."""
-
-Json = dict[str, Any]
 
 
 def plan(inputs: SliceInputs, equivalent: Equivalent = same) -> Plan:  # noqa: ARG001 - no stage writes whole objects

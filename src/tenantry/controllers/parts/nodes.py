@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
 from tenantry.api.marks import PART_OPEN, PART_SUFFIX, PARTS
+from tenantry.api.model import Json
 from tenantry.api.node import Node, Taint
 from tenantry.controllers.slices.nodes import FOLLOWS_CONDITIONS, KEEPS_AWAY, slice_of
 from tenantry.engine import request
@@ -16,8 +16,6 @@ from tenantry.world.parts import PartNode, Size, is_open, is_shared, key, parts_
 from tenantry.world.quantity import parse
 
 _OURS = Taint(key=PARTS, effect="NoSchedule", value="true")
-
-Json = dict[str, Any]
 
 
 def facts(node: Node, others: Size = Size()) -> PartNode:  # noqa: B008 - frozen

@@ -10,7 +10,7 @@ reads that must come first; the next plan is computed from the API server's resp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
@@ -18,7 +18,7 @@ from tenantry.api import reasons
 from tenantry.api.errors import AlreadyExists, Conflict, NotFound
 from tenantry.api.kubernetes import Namespace, ResourceQuota, ResourceQuotaSpec
 from tenantry.api.marks import MANAGED_BY, MANAGER, QUOTA_BATCH, TENANT
-from tenantry.api.model import ObjectMeta, OwnerReference, object_key
+from tenantry.api.model import Json, ObjectMeta, OwnerReference, object_key
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import Batch, BatchTarget, TenantResourceQuota, TenantResourceQuotaSpec
 from tenantry.controllers import tenantnamespace
@@ -102,7 +102,7 @@ def _alone(tenant: Tenant, found: Observed | None, equivalent: Equivalent) -> Pl
         return Plan(writes=(_deletion(found),))
     # At the resourceVersion that was seen: a division over children that began meanwhile must not be undone.
     meta = wanted.metadata
-    patch: dict[str, Any] = {
+    patch: Json = {
         "metadata": {
             "resourceVersion": str(found.version),
             "labels": {**dict.fromkeys(found.labels), **meta.labels},
@@ -258,7 +258,7 @@ def creation(tenant: Tenant, step: CreateQuota) -> ApiRequest:
 def update(tenant: Tenant, step: UpdateQuota) -> ApiRequest:
     """Return the request that changes a share, at the resourceVersion that it was decided on."""
     gone = {key: None for key in step.quota.hard if key not in step.hard}
-    patch: dict[str, Any] = {
+    patch: Json = {
         "metadata": {
             "resourceVersion": str(step.quota.version),
             "labels": labels(tenant),
@@ -276,7 +276,7 @@ def enforcement(namespace: str, quota: ShareQuota) -> ApiRequest:
         "hard": {**spelled(quota.hard), **{key: None for key in quota.in_force if key not in quota.hard}},
         "used": {key: None for key in gone if key in quota.used},
     }
-    patch: dict[str, Any] = {"metadata": {"resourceVersion": str(quota.version)}, "status": status}
+    patch: Json = {"metadata": {"resourceVersion": str(quota.version)}, "status": status}
     return request.patch(ResourceQuota.resource, namespace, QUOTA, patch, subresource="status")
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
 
 import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.cleaning import BY_HAND, CleaningResult, asked_at, request_of, slice_of_request
 from tenantry.api.marks import CLEANED, CLEANING, NODE_AGENT, SLICE, TAKEN_BACK
+from tenantry.api.model import Json
 from tenantry.api.node import Node, NodeCondition
 from tenantry.api.tenancydefaults import CleaningPolicy
 from tenantry.controllers.slices.status import named
@@ -26,8 +26,6 @@ ANSWER_SECONDS = 60.0
 
 _BINDS = "NoExecute"
 """The effect of a slice's taint that a node has from the moment on at which the tenant's pods may come."""
-
-Json = dict[str, Any]
 _answer = msgspec.json.Decoder(CleaningResult)
 
 

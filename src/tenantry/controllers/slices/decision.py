@@ -10,12 +10,12 @@ restart goes on where the last process was.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 from tenantry.api.errors import Conflict, NotFound, TooManyRequests
 from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import Json
 from tenantry.api.node import Node
 from tenantry.controllers.slices.pods import Pod, PodFacts
 from tenantry.controllers.slices.status import SliceProgress
@@ -28,8 +28,6 @@ RETRY_SECONDS = 5.0
 
 LAST_SECONDS = 1
 """The grace period of a pod that is deleted at the end of the slice's grace period, whatever its spec says."""
-
-Json = dict[str, Any]
 
 
 class Departure(msgspec.Struct, frozen=True):

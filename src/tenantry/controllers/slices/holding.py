@@ -8,11 +8,11 @@ offer   namespaces are bound to the slice, or no longer
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 from tenantry.api import reasons
+from tenantry.api.model import Json
 from tenantry.api.node import Node
 from tenantry.api.quota import Quantity
 from tenantry.api.slice import SliceState
@@ -25,8 +25,6 @@ from tenantry.engine.plan import Plan
 
 LOOK_AGAIN_SECONDS = 5.0
 """When to look again at what no watch reports, such as pods that have left a node."""
-
-Json = dict[str, Any]
 Change = Callable[[Node], Json]
 """From a node to the merge patch that it needs, {} for none."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 from tenantry.api.errors import Conflict
 from tenantry.api.marks import CLEANED, CLEANING, PARTS, SLICE, SLICE_CLAIM, SLICE_RESERVED
+from tenantry.api.model import Json
 from tenantry.api.node import Node, Taint
 from tenantry.world.leases import instant
 from tenantry.world.slices.selection import NodeFacts
@@ -20,8 +20,6 @@ FOLLOWS_CONDITIONS = frozenset(f"node.kubernetes.io/{why}" for why in ("not-read
 
 _NO_REQUEST = {CLEANING: None, CLEANED: None}
 """The node's agent is asked for nothing."""
-
-Json = dict[str, Any]
 
 
 def facts(node: Node, disturbed: int, picked: str = "") -> NodeFacts:

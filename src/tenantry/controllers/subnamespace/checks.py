@@ -92,7 +92,7 @@ def _adoptable(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
         return None
     found = inputs.adoptee
     if not adopt.parent:
-        # Whether it is there is not for everybody to know.
+        # Only administrators learn whether it exists: its name may belong to another tenant.
         return _cannot(
             f"namespace {adopt.namespace!r}, if it is there, waits for an administrator's label"
             f" {marks.SUBNAMESPACE_UID}={inputs.subnamespace.metadata.uid}"

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 from tenantry.api.errors import LocalError
-from tenantry.api.model import Resource
+from tenantry.api.model import Json, Resource
 from tenantry.local import build, pki
 from tenantry.local.bootstrap import connected
 from tenantry.local.real import volumes
@@ -68,7 +67,7 @@ async def apply(kubeconfig: Path) -> None:
             group.create_task(client.apply(resource, namespace, name, kind | value))
 
 
-_Wanted = tuple[Resource, str, dict[str, Any]]
+_Wanted = tuple[Resource, str, Json]
 
 
 def _runtimes() -> list[_Wanted]:
@@ -109,7 +108,7 @@ def _storage() -> list[_Wanted]:
     ]
 
 
-def _bound(role: str, subject: dict[str, str]) -> dict[str, Any]:
+def _bound(role: str, subject: dict[str, str]) -> Json:
     return {"roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role}, "subjects": [subject]}
 
 

@@ -15,9 +15,9 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from tenantry.api.errors import InputError, LocalError
+from tenantry.api.model import Json
 
 _REFERENCE = re.compile(r"[a-z0-9.-]+\.[a-z0-9.-]+(/[a-z0-9]+([._-]+[a-z0-9]+)*)+:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _FOLDERS = ("dev", "etc", "proc", "run", "sys", "tmp", "var")
@@ -90,7 +90,7 @@ def reference_of(file: Path) -> str:
     try:
         with tarfile.open(file) as tar:
             member = tar.extractfile("index.json")
-            index: dict[str, Any] = json.loads(member.read()) if member else {}
+            index: Json = json.loads(member.read()) if member else {}
         names = [each.get("annotations", {}).get("io.containerd.image.name", "") for each in index["manifests"]]
     except (OSError, tarfile.TarError, KeyError, ValueError, AttributeError) as error:
         raise InputError(f'"{file}" must be an OCI image layout in a tar file: {error}') from error
@@ -137,7 +137,7 @@ def _add(tar: tarfile.TarFile, name: str, content: Path | bytes | None) -> None:
 def _layout(recipe: ImageRecipe, layer: bytes) -> bytes:
     blobs: dict[str, bytes] = {}
 
-    def blob(data: bytes, kind: str) -> dict[str, Any]:
+    def blob(data: bytes, kind: str) -> Json:
         digest = hashlib.sha256(data).hexdigest()
         blobs[digest] = data
         return {"mediaType": kind, "digest": f"sha256:{digest}", "size": len(data)}
@@ -172,7 +172,7 @@ def _layout(recipe: ImageRecipe, layer: bytes) -> bytes:
     return _tar([*files.items(), *((f"blobs/sha256/{digest}", data) for digest, data in blobs.items())])
 
 
-def _text(value: dict[str, Any]) -> bytes:
+def _text(value: Json) -> bytes:
     return json.dumps(value, sort_keys=True).encode()
 
 

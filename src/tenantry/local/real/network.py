@@ -21,9 +21,9 @@ import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tenantry.api.errors import LocalError
+from tenantry.api.model import Json
 from tenantry.local import paths
 from tenantry.local.locks import holding
 
@@ -164,7 +164,7 @@ def remove(name: str) -> None:
             _unplug(cable)
     if name not in links:
         return
-    listed: list[dict[str, Any]] = json.loads(_run("nft", "-j", "list", "tables"))["nftables"]
+    listed: list[Json] = json.loads(_run("nft", "-j", "list", "tables"))["nftables"]
     if any(each.get("table", {}).get("name") == name for each in listed):
         _run("nft", "delete", "table", "ip", name)
     # Last, so that no rules stay behind without their bridge.
@@ -215,7 +215,7 @@ def load(rules: str) -> None:
 
 
 def _routed() -> list[Network]:
-    listed: list[dict[str, Any]] = json.loads(_run("ip", "-4", "-j", "route", "show", "table", "all") or "[]")
+    listed: list[Json] = json.loads(_run("ip", "-4", "-j", "route", "show", "table", "all") or "[]")
     found: list[Network] = []
     for each in listed:
         text = str(each.get("dst", "default"))

@@ -6,10 +6,10 @@ Source: containerd, docs/cri/config.md; Kubernetes, kubelet.config.k8s.io/v1beta
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import msgspec
 
+from tenantry.api.model import Json
 from tenantry.local.real import volumes
 from tenantry.local.real.network import DNS_ADDRESS, NodeAddresses
 
@@ -134,7 +134,7 @@ ConfigPath = '{CONFIGURATION}/runsc.toml'
 """
 
 
-def _cni(settings: NodeSettings) -> dict[str, Any]:
+def _cni(settings: NodeSettings) -> Json:
     pods = settings.addresses.pods_of(settings.number)
     # Each pod has a veth pair of its own, not one bridge with all others: so the agent can compare the source of each
     # packet with the one address of its interface (tenantry.netpol.compile), and no pod can answer for another.
@@ -160,7 +160,7 @@ def _cni(settings: NodeSettings) -> dict[str, Any]:
     }
 
 
-def _kubelet(settings: NodeSettings) -> dict[str, Any]:
+def _kubelet(settings: NodeSettings) -> Json:
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -195,7 +195,7 @@ def _kubelet(settings: NodeSettings) -> dict[str, Any]:
     }
 
 
-def _proxy(settings: NodeSettings) -> dict[str, Any]:
+def _proxy(settings: NodeSettings) -> Json:
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",

@@ -13,16 +13,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any
+
+from tenantry.api.model import Json
 
 SMALLEST_BITS = 2**20
 """A burst below two of the largest segments that the kernel sends would slow pods down more than requested."""
 _PART_OF_A_SECOND = 10
 
 
-def shaped(configuration: dict[str, Any]) -> dict[str, Any]:
+def shaped(configuration: Json) -> Json:
     """Return the plugin's configuration with bursts that fit the rates."""
-    runtime: dict[str, Any] = configuration.get("runtimeConfig", {})
+    runtime: Json = configuration.get("runtimeConfig", {})
     # containerd writes the keys with a capital letter; the plugin ignores case.
     given: dict[str, int] = runtime.get("bandwidth") or {}
     limits = {key[0].lower() + key[1:]: value for key, value in given.items()}

@@ -10,11 +10,11 @@ sigs.k8s.io/sig-storage-lib-external-provisioner reads.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
-from tenantry.api.model import KubernetesObject, Model, ObjectMeta, Resource
+from tenantry.api.model import Json, KubernetesObject, Model, ObjectMeta, Resource
 
 CLASS = "local"
 """The StorageClass."""
@@ -65,7 +65,7 @@ class PersistentVolumeSpec(Model, frozen=True, kw_only=True):
     storage_class_name: str = ""
     claim_ref: dict[str, str] = {}
     local: dict[str, str] = {}
-    node_affinity: dict[str, Any] = {}
+    node_affinity: Json = {}
 
 
 class PersistentVolume(KubernetesObject, frozen=True, kw_only=True):

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
 
+from tenantry.api.model import Json
 from tenantry.api.tenancyrules import Section
 from tenantry.policy.check import Violation
 from tenantry.policy.explain.parts import Part
 from tenantry.policy.mend import at
-
-Json = dict[str, Any]
 
 
 def mended(manifest: Json, found: Sequence[tuple[Part, Violation]], rules: Section) -> Json:

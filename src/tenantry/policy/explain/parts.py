@@ -9,17 +9,14 @@ import copy
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
 
 import msgspec
 
-from tenantry.api.model import Resource
+from tenantry.api.model import Json, Resource
 from tenantry.policy.mend import Path, at
 from tenantry.policy.request import part, parts
 from tenantry.policy.users import CONTROLLERS, DAEMON_SETS
 from tenantry.world import quantity
-
-Json = dict[str, Any]
 
 PODS = Resource("", "v1", "pods", "Pod")
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
 from tenantry.api.rules import Action
 from tenantry.policy.check import Violation
-from tenantry.policy.request import parts
-
-Json = Mapping[str, Any]
+from tenantry.policy.request import Json, parts
 
 _POLICY = re.compile(
     r"ValidatingAdmissionPolicy '(?P<policy>[^']*)' with binding '[^']*' denied request: (?P<message>.*)", re.DOTALL

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tenantry.api.tenancyrules import Section
 from tenantry.policy.check import Mend, Problem, RuleCheck, listed
 from tenantry.policy.mend import into
-from tenantry.policy.request import Json, Review, part
-from tenantry.policy.targets.pods import RESOURCED, Item
+from tenantry.policy.request import Item, Json, Review, part
+from tenantry.policy.targets.pods import RESOURCED
 from tenantry.world.quantity import parse
 
 UNBOUNDED = ("cpu", "memory", "ephemeral-storage")
@@ -32,7 +31,7 @@ _POD_LIMITS = (
 """CEL: the limits of all containers of the pod together."""
 
 
-def _limits(container: Json, review: Review) -> dict[str, Any]:
+def _limits(container: Json, review: Review) -> Item:
     return {**part(review.spec, "resources", "limits"), **part(container, "resources", "limits")}
 
 

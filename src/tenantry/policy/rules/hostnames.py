@@ -6,14 +6,13 @@ That no host has two tenants is more than the rules of one namespace can decide;
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from tenantry.api.marks import TENANT
 from tenantry.api.tenancyrules import Section
 from tenantry.policy.check import CheckScope, Mend, Problem, RuleCheck, listed, quoted
 from tenantry.policy.forms import allow, match, refuse
 from tenantry.policy.mend import into
-from tenantry.policy.request import Json, Review, part, parts
+from tenantry.policy.request import Item, Json, Review, part, parts
 from tenantry.policy.targets.hosts import GATEWAY_SCOPES, INGRESS, OLD_CLASS, ROUTE, classes_of_ingress, hosts_of
 from tenantry.policy.targets.objects import strings
 
@@ -91,7 +90,7 @@ def _in_domain(hosts: CheckScope, example: Json) -> RuleCheck:
 
 
 def _names_class(field: str, rule: str) -> Mend:
-    def mend(value: dict[str, Any], rules: Section) -> None:
+    def mend(value: Item, rules: Section) -> None:
         values = rules.allowed[rule].values
         if values:
             part(value, "metadata", "annotations").pop(OLD_CLASS, None)

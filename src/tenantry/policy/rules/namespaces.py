@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tenantry.api import marks
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancyrules import Section
 from tenantry.policy.check import RuleCheck, RuleTarget, matches, quoted
 from tenantry.policy.forms import match
-from tenantry.policy.request import Request, Review, part
+from tenantry.policy.request import Item, Request, Review, part
 from tenantry.policy.targets.objects import strings, whole
 
 FIELDS = ("labels", "annotations")
@@ -61,7 +60,7 @@ SUBNAMESPACE = whole(SUBNAMESPACES, "subnamespace", {"metadata": {"name": "n"}, 
 def _of(field: str) -> RuleCheck:
     rule = f"namespaces.{field}"
 
-    def mend(subnamespace: dict[str, Any], rules: Section) -> None:
+    def mend(subnamespace: Item, rules: Section) -> None:
         given, lists = part(subnamespace, "spec", field), rules.patterns[rule]
         for key in [key for key in given if f".{marks.GROUP}/" not in key]:
             if not all(any(matches(pattern, key) for pattern in each.values) for each in lists):

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from tenantry.api.tenancyrules import Section
 from tenantry.policy.check import Mend, RuleCheck, has, listed
 from tenantry.policy.forms import LIST, allow, refuse
 from tenantry.policy.mend import drops, into, sets
-from tenantry.policy.request import Json, Review, part, parts, texts
-from tenantry.policy.targets.pods import CONTAINERS, POD, SECURED, SPEC, SYSCTLS, VOLUMES, Item, context, context_of
+from tenantry.policy.request import Item, Json, Review, part, parts, texts
+from tenantry.policy.targets.pods import CONTAINERS, POD, SECURED, SPEC, SYSCTLS, VOLUMES, context, context_of
 
 CAPABILITIES = "podSecurity.capabilities"
 SYSCTLS_ALLOWED = "podSecurity.sysctls"
@@ -81,7 +80,7 @@ def _probes_name_host() -> str:
     return f"({there}) && [{handlers}].exists(h, {named})"
 
 
-def _targets_of_handlers(container: Json) -> list[dict[str, Any]]:
+def _targets_of_handlers(container: Json) -> list[Item]:
     return [part(container, *path.split("."), kind) for path in _HANDLERS for kind in ("httpGet", "tcpSocket")]
 
 

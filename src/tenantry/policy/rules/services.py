@@ -10,7 +10,7 @@ from tenantry.api.tenancyrules import Section
 from tenantry.policy.check import CheckScope, RuleCheck, RuleTarget
 from tenantry.policy.forms import LIST, allow, refuse
 from tenantry.policy.mend import drops, into
-from tenantry.policy.request import Json, Review, is_new, part, parts, texts
+from tenantry.policy.request import Item, Json, Review, is_new, part, parts, texts
 from tenantry.policy.targets.objects import strings, whole
 from tenantry.policy.users import CONTROL_PLANE, is_control_plane
 from tenantry.world.addresses import is_within
@@ -56,7 +56,7 @@ _TYPE = strings(SERVICE, "variables.types", _types_in)
 _RANGE = strings(SERVICE, "variables.ranges", lambda review: _ranges(review.request.object))
 
 
-def _type_as_allowed(service: dict[str, Any], rules: Section) -> None:
+def _type_as_allowed(service: Item, rules: Section) -> None:
     spec, values = into(service, "spec"), rules.allowed[TYPES].values
     if not values:
         return
@@ -69,7 +69,7 @@ def _type_as_allowed(service: dict[str, Any], rules: Section) -> None:
             port.pop("nodePort", None)
 
 
-def _narrow(service: dict[str, Any], rules: Section) -> None:
+def _narrow(service: Item, rules: Section) -> None:
     spec, allowed = into(service, "spec"), rules.allowed[SOURCE_RANGES].values
     kept = [each for each in texts(spec, "loadBalancerSourceRanges") if covers(allowed, each)]
     spec["loadBalancerSourceRanges"] = kept or list(allowed)

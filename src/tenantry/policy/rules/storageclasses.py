@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 from tenantry.api.tenancyrules import NAME, Section
 from tenantry.policy.check import Violation
 from tenantry.policy.forms import allow, refuse
 from tenantry.policy.mend import drops, into
-from tenantry.policy.request import Review, part
+from tenantry.policy.request import Item, Review, part
 from tenantry.policy.targets.claims import CLAIM, CLASS, NAMES_VOLUME, NOUN, classes_of, is_new_claim, names_volume
 from tenantry.policy.targets.objects import name_of, named
 from tenantry.world.rules import DEFAULT_CLASS
@@ -20,14 +19,14 @@ RECLAIM_POLICIES = "storageClasses.reclaimPolicies"
 EXISTING_VOLUMES = "storageClasses.existingVolumes"
 
 
-def _name_class(claim: dict[str, Any], rules: Section) -> None:
+def _name_class(claim: Item, rules: Section) -> None:
     values, default = rules.allowed[ALLOWED].values, rules.chosen.get(DEFAULT_CLASS)
     if values:
         is_allowed = default is not None and default.value in values
         into(claim, "spec")["storageClassName"] = default.value if default is not None and is_allowed else values[0]
 
 
-def _take_a_new_one(claim: dict[str, Any], _: Section) -> None:
+def _take_a_new_one(claim: Item, _: Section) -> None:
     spec = into(claim, "spec")
     drops("volumeName", "selector")(spec, _)
     if spec.get("storageClassName") == "":

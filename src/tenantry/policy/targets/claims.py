@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenantry.api.tenancyrules import Section
 from tenantry.policy.check import RuleTarget
-from tenantry.policy.request import Json, Request, Review, is_new, part
+from tenantry.policy.request import Item, Json, Request, Review, is_new, part
 from tenantry.policy.targets.objects import strings, whole
 from tenantry.policy.users import CONTROL_PLANE, is_control_plane
 
@@ -69,7 +67,7 @@ def names_node(request: Request) -> bool:
     return _is_changed(request, now, before)
 
 
-def drop_chosen_node(claim: dict[str, Any], _: Section) -> None:
+def drop_chosen_node(claim: Item, _: Section) -> None:
     """Remove the node from a claim."""
     part(claim, "metadata", "annotations").pop(CHOSEN_NODE, None)
 

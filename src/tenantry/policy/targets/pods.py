@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import msgspec
 
 from tenantry.api.marks import RUNTIME
 from tenantry.policy.check import CheckScope, RuleTarget, has
 from tenantry.policy.mend import into, merged
-from tenantry.policy.request import Json, Review, is_new, part, parts
+from tenantry.policy.request import Item, Json, Review, is_new, part, parts
 from tenantry.policy.users import CONTROL_PLANE, NOT_MIRRORED, is_mirrored
-
-Item = dict[str, Any]
 
 TEMPLATES = (
     ("apps", ("deployments", "statefulsets", "daemonsets", "replicasets")),

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tenantry.api.errors import InputError, NotFound, TerminalError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import TENANT
+from tenantry.api.model import Json
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.engine.clock import rfc3339
@@ -210,16 +211,16 @@ def _own_change(value: Tenant | Subnamespace, before: Tenant | Subnamespace | No
     return [Preview(action=action, kind=kind, namespace=meta.namespace, name=meta.name, before=was, after=after)]
 
 
-def _shown(value: Tenant | Subnamespace) -> dict[str, Any]:
-    whole: dict[str, Any] = msgspec.to_builtins(value)
+def _shown(value: Tenant | Subnamespace) -> Json:
+    whole: Json = msgspec.to_builtins(value)
     # The API server stores defaults: an empty map is the same as none.
     spec = {key: inner for key, inner in whole["spec"].items() if inner != {}}
     return shown(value.resource, {**whole, "spec": spec})
 
 
-async def _live(client: Client, about: Step | Edit) -> dict[str, Any] | None:
+async def _live(client: Client, about: Step | Edit) -> Json | None:
     try:
         data = await client.request("GET", wire.path(about.resource, about.namespace, about.name))
     except NotFound:
         return None
-    return msgspec.json.decode(data, type=dict[str, Any])
+    return msgspec.json.decode(data, type=Json)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tenantry.api import marks
 from tenantry.api.errors import ApiError, Forbidden, NotFound
 from tenantry.api.kubernetes import LimitRange, Namespace
-from tenantry.api.model import Resource
+from tenantry.api.model import Json, Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import NAME, TenancyRules, TenancyRulesSpec
@@ -22,8 +22,6 @@ from tenantry.views import acting
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
     from tenantry.views.acting import ActingUser
-
-Json = dict[str, Any]
 
 STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 RULE_SOURCES = {kind.resource.kind: kind.resource for kind in (TenancyDefaults, Tenant, Subnamespace)}

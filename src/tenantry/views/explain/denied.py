@@ -6,13 +6,13 @@ manifest ─► parts (it, its pods, its claims) ─► dry run + rules in Pytho
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from tenantry.api import marks
 from tenantry.api.errors import ApiError, InputError
-from tenantry.api.model import Resource
+from tenantry.api.model import Json, Resource
 from tenantry.api.rules import Action
 from tenantry.api.tenancyrules import Section
 from tenantry.policy.catalog import violations
@@ -28,8 +28,6 @@ from tenantry.world.rules import DEFAULT_CLASS
 
 if TYPE_CHECKING:
     from tenantry.views.acting import ActingUser, DryRun
-
-Json = dict[str, Any]
 
 ROUNDS = 5
 """How often a manifest is mended and tried again."""

@@ -136,7 +136,7 @@ def select(
     left = {key: value - held.sum.get(key, _NOTHING) for key, value in total.items()}
     count = max(0, spec.count - len(held.names))
     taken, back = _enough_but(fitting, shared - kept, count, left)
-    refused |= dict.fromkeys(back, f"kept for everybody, by spec.slices.sharedNodes of TenancyDefaults: {shared}")
+    refused |= dict.fromkeys(back, f"kept for all tenants, by spec.slices.sharedNodes of TenancyDefaults: {shared}")
     fitting = [node for node in fitting if node.name not in back]
     if taken is None:
         return Choice(nodes=(), refused=refused, short=_short(spec, fitting, refused, held))

@@ -1,0 +1,65 @@
+"""`tools/conventions.py` finds what it is for, and nothing in the project breaks a convention."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+TOOL = Path(__file__).resolve().parents[2] / "tools" / "conventions.py"
+
+
+@pytest.fixture(name="tool", scope="module")
+def load() -> ModuleType:
+    """Import the tool, which is not in a package."""
+    spec = importlib.util.spec_from_file_location("conventions", TOOL)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["conventions"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("asyncio.create_task(work())", "ask a TaskGroup"),
+        ("asyncio.get_running_loop().create_task(work())", "ask a TaskGroup"),
+        ("def start(loop): loop.create_task(work())", "ask a TaskGroup"),
+        ("start = asyncio.create_task", "ask a TaskGroup"),
+        ("text = f'{names} and {count} more'", "shorten the list"),
+        ("text = f'{names} and {count} more; ask for less'", "shorten the list"),
+        ("def f(value: dict[str, Any]) -> None: ...", "use the model"),
+        ("from tenantry.api.model import Json, Resource", "use the model"),
+    ],
+)
+def test_a_broken_convention_is_found(tool: ModuleType, text: str, problem: str) -> None:
+    """STYLE 4, 17, 21."""
+    (found,) = tool.findings("world/quota.py", text)
+    assert found.startswith("src/tenantry/world/quota.py:1: ")
+    assert problem in found
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("world/quota.py", "async def f():\n async with asyncio.TaskGroup() as group:\n  group.create_task(work())"),
+        ("world/quota.py", "def f(group: asyncio.TaskGroup): group.create_task(work())"),
+        ("world/quota.py", "self._group: asyncio.TaskGroup | None = None\nself._group.create_task(work())"),
+        ("world/quota.py", "text = f'{count} more than {limit}'"),
+        ("api/wording.py", "text = f'and {count} more'"),
+        ("kube/client.py", "def f(value: dict[str, Any]) -> None: ..."),
+    ],
+)
+def test_what_keeps_the_conventions_passes(tool: ModuleType, name: str, text: str) -> None:
+    """A lint that cries wolf is switched off."""
+    assert list(tool.findings(name, text)) == []
+
+
+def test_the_project_keeps_its_conventions(tool: ModuleType) -> None:
+    """STYLE 4, 17, 21."""
+    assert tool.main() == 0

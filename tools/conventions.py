@@ -1,0 +1,119 @@
+"""Check what no other linter knows of: tasks belong to TaskGroups, one function shortens lists, `Json` needs a reason.
+
+Each check reads the syntax tree of a module:
+
+    tasks   `create_task` is asked of a TaskGroup of the module: of `async with asyncio.TaskGroup() as group`, or of a
+            parameter or an attribute that is declared as one. A loop's own tasks outlive an error of their parent.
+    lists   only `api/wording.py` writes "and N more", so that all messages shorten a list at the same length.
+    Json    `Json` and `dict[str, Any]` stand only in the modules of `JSON`: objects of known kinds have models.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "tenantry"
+
+WORDING = "api/wording.py"
+USE_MODEL = "use the model of the kind, or add the module to JSON in tools/conventions.py"
+
+JSON = {
+    "kube/": "requests and responses of any kind",
+    "engine/": "plans, patches and previews of any kind",
+    "install/": "manifests of Kubernetes' own kinds, which are only sent to the API server",
+    "audit/": "attempts and listings of any kind; what another platform made has no model here",
+    "policy/": "the objects that rules check, and their repair: users write them in any shape",
+    "api/model.py": "the alias",
+    "api/crd.py": "OpenAPI schemas",
+    "api/rulefields.py": "OpenAPI schemas",
+    "bench/": "pods and policies that only put load on an API server",
+    "controllers/suspension.py": "a RoleBinding is changed in place: fields that no model knows must stay",
+    "controllers/inheritance/": "copies of objects of any kind",
+    "controllers/hosts/gather.py": "Ingresses, routes and Gateways in several versions",
+    "controllers/parts/": "a merge patch of a Node",
+    "controllers/quota/desired.py": "merge patches",
+    "controllers/slices/": "merge patches of Nodes and pods",
+    "views/": "objects of any kind that a user names or describes",
+    "cli/": "objects of any kind that are printed",
+    "local/authentication.py": "a configuration file of kube-apiserver",
+    "local/real/": "configuration files and output of programs on a node",
+}
+"""Where an object of unknown kind is the subject: a file, or a folder that ends with "/", and the reason."""
+
+
+def findings(name: str, text: str) -> Iterator[str]:
+    """Yield a line for each place of a module that breaks a convention: where, and what to do.
+
+    Args:
+        name: The path below src/tenantry.
+        text: The module.
+    """
+    tree = ast.parse(text)
+    found = [*_tasks(tree), *_lists(tree, name), *_json(tree, name)]
+    yield from (f"src/tenantry/{name}:{line}: {problem}" for line, problem in sorted(found))
+
+
+def _tasks(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    groups = set(_groups(tree))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr == "create_task" and ast.unparse(node.value) not in groups:
+            yield node.lineno, f"{ast.unparse(node)}: ask a TaskGroup for the task, or use engine.tasks.in_background"
+
+
+def _groups(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.withitem(context_expr=ast.Call(func=called), optional_vars=ast.Name(id=bound)):
+                if ast.unparse(called) == "asyncio.TaskGroup":
+                    yield bound
+            case ast.arg(arg=bound, annotation=ast.expr() as declared) if "asyncio.TaskGroup" in ast.unparse(declared):
+                yield bound
+            case ast.AnnAssign(target=target, annotation=declared) if "asyncio.TaskGroup" in ast.unparse(declared):
+                yield ast.unparse(target)
+            case _:
+                pass
+
+
+def _lists(tree: ast.Module, name: str) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr) and name != WORDING and any(map(_is_count, node.values, node.values[1:])):
+            yield node.lineno, "shorten the list with api.wording.shortened, or api.wording.more"
+
+
+def _is_count(before: ast.expr, after: ast.expr) -> bool:
+    """Return whether two parts of an f-string are a number and the word "more" at the end of a clause."""
+    text = after.value if isinstance(after, ast.Constant) else ""
+    return isinstance(before, ast.FormattedValue) and re.match(r" more(?:$|[^\w ])", str(text)) is not None
+
+
+def _json(tree: ast.Module, name: str) -> Iterator[tuple[int, str]]:
+    if any(name.startswith(place) if place.endswith("/") else name == place for place in JSON):
+        return
+    for node in ast.walk(tree):
+        is_alias = isinstance(node, ast.alias) and node.name == "Json"
+        is_dict = isinstance(node, ast.Subscript) and ast.unparse(node) == "dict[str, Any]"
+        if is_alias or is_dict:
+            yield getattr(node, "lineno", 0), USE_MODEL
+
+
+def unused(names: list[str]) -> list[str]:
+    """Return the places in `JSON` that no longer exist."""
+    return [place for place in JSON if not any(name.startswith(place) for name in names)]
+
+
+def main() -> int:
+    """Print all findings; return 1 if there are any."""
+    modules = {path.relative_to(SOURCE).as_posix(): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
+    found = [line for name, text in modules.items() for line in findings(name, text)]
+    found += [f"tools/conventions.py: {place}: no module is there; remove it" for place in unused([*modules])]
+    print("\n".join(found), end="\n" if found else "")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
