@@ -51,6 +51,10 @@ TERMINATING = "2026-01-01T00:00:00Z"
 """The deletionTimestamp of every object that is being deleted."""
 
 
+SERVER_FIELDS = ("uid", "generation", "resourceVersion", "creationTimestamp", "deletionTimestamp")
+"""Metadata that a PUT does not change."""
+
+
 def is_labelled(value: Json) -> bool:
     """Return whether an object has the label of objects that Tenantry manages."""
     labels: dict[str, str] = value["metadata"].get("labels") or {}
@@ -143,7 +147,8 @@ class World:
         """
         live = self._at(resource, key, value)
         kept, given = (_spec(live), {"status": value.get("status", {})}) if is_status else (_status(live), _spec(value))
-        metadata = live["metadata"] if is_status else {**live["metadata"], **value["metadata"]}
+        server = {field: part for field, part in live["metadata"].items() if field in SERVER_FIELDS}
+        metadata = live["metadata"] if is_status else {**value["metadata"], **server}
         return self._replace(resource, key, live, {**kept, **given, "metadata": metadata})
 
     def _at(self, resource: Resource, key: str, value: Json) -> Json:
@@ -350,6 +355,10 @@ class SeenThrough:
     def decode(self, resource: Resource, data: bytes) -> Observed:
         """Return the object in the cache."""
         return observe(resource, data)
+
+    def monotonic(self) -> float:
+        """Return a time that stands still."""
+        return 0.0
 
 
 def operate(plan: Plan, caches: Caches, world: World) -> Running:

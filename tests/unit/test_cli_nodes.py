@@ -179,7 +179,7 @@ SPECS: list[tuple[dict[str, Any], str]] = [
 def test_a_pod_asks_for_what_the_scheduler_counts(spec: dict[str, Any], cpu: str) -> None:
     """E12: init containers, sidecars, overhead and the pod's own requests, as Kubernetes sums them."""
     pod = msgspec.convert({"metadata": {"namespace": "acme"}, "spec": spec}, PodRequests)
-    assert pod.requested("cpu") == parse(cpu)
+    assert pod.spec.requested("cpu") == parse(cpu)
     assert total([pod, pod], "cpu") == 2 * parse(cpu)
 
 

@@ -26,6 +26,7 @@ from tenantry.controllers.fairness.controller import FairnessController
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.hosts.controller import HostController
 from tenantry.controllers.inheritance.controller import InheritanceController
+from tenantry.controllers.inheritance.propagation import Propagation
 from tenantry.controllers.nodes import bandwidth
 from tenantry.controllers.nodes.addresses import AddressCache, AddressController
 from tenantry.controllers.nodes.controller import NodeController
@@ -129,14 +130,14 @@ def controllers(cluster_uid: str) -> list[Controller]:
     verdicts = Verdicts()
     addresses = AddressCache()
     clashes = Clashes()
-    inheritance = InheritanceController()
+    propagation = Propagation()
     return [
         TenantController(cluster_uid, addresses, clashes),
         SubnamespaceController(
-            cluster_uid, verdicts=verdicts, addresses=addresses, clashes=clashes, inheritance=inheritance
+            cluster_uid, verdicts=verdicts, addresses=addresses, clashes=clashes, propagation=propagation
         ),
         QuotaController(verdicts),
-        inheritance,
+        InheritanceController(propagation),
         NodeController("nodes", bandwidth.plan),
         FairnessController(),
         RulesController(),

@@ -20,11 +20,13 @@ from tenantry.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, No
 from tenantry.api.model import Json, KubernetesObject, Resource, object_key
 from tenantry.engine import request
 from tenantry.engine.cache import Cache, Change
+from tenantry.engine.copies import Copier
 from tenantry.engine.observed import Observed, fingerprint, observe
 from tenantry.engine.plan import (
     Amendment,
     Blocked,
     Child,
+    CopyStep,
     DirectWrite,
     Edit,
     Plan,
@@ -59,11 +61,16 @@ IMMUTABLE = {
 """Paths of fields that the API server never changes: an object that differs there is deleted and created."""
 
 
+CopyResult = tuple[CopyStep, Blocked | ApiError | None]
+"""A copy that was tried, and what blocks it or the error that ended it; None if it is as it should be."""
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a plan.
 
     Args:
         done: The steps that were carried out.
+        copied: The copies that were tried.
         blocked: What stood in the way.
         error: The first refusal or failure; the waves after it were not tried.
         written: The direct writes and amendments that changed something.
@@ -71,6 +78,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     done: tuple[Step, ...] = ()
+    copied: tuple[CopyResult, ...] = ()
     blocked: tuple[Blocked, ...] = ()
     error: TenantryError | None = None
     written: tuple[DirectWrite | Amendment, ...] = ()
@@ -92,6 +100,10 @@ class Caches(Protocol):
         """Return an object in the form in which its kind is cached; None for one that the cache would not hold."""
         ...
 
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        ...
+
 
 class NoCaches:
     """No kind is watched: writes are carried out, and nothing needs to hear of them."""
@@ -106,6 +118,10 @@ class NoCaches:
         """Return what an object is seen as."""
         return observe(resource, data)
 
+    def monotonic(self) -> float:
+        """Return 0: without caches, no object is copied."""
+        return 0.0
+
 
 class Applier:
     """Apply plans and edits to one API server.
@@ -116,6 +132,8 @@ class Applier:
 
     def __init__(self, caches: Caches) -> None:
         self._caches = caches
+        self._copier = Copier(caches, self.own)
+        self.is_like = self._copier.is_like
         # Fingerprints of what we wanted, and the digest under which the server stored it if that differs: a newer
         # server may fill in defaults that our models do not know.
         self._stored_as: dict[bytes, bytes] = {}
@@ -147,14 +165,27 @@ class Applier:
             error = first_failure(results)
             if error is not None or blocked:
                 return Outcome(done=tuple(done), blocked=(*blocked, *plan.blocked), error=error)
-        if plan.blocked:
-            return Outcome(done=tuple(done), blocked=plan.blocked)
+        copied, error = yield from self._copy(plan.copies)
+        blocked = (*(result for _, result in copied if isinstance(result, Blocked)), *plan.blocked)
+        if error is not None or blocked:
+            return Outcome(done=tuple(done), copied=copied, blocked=blocked, error=error)
         results = (yield Together([self._write(write) for write in plan.writes])) if plan.writes else []
         written = tuple(write for write, result in zip(plan.writes, results, strict=True) if result is True)
         error = first_failure(results)
         if error is None and plan.edits:
             error = yield from self.edit(plan.edits)
-        return Outcome(done=tuple(done), error=error, written=written, found=found)
+        return Outcome(done=tuple(done), copied=copied, error=error, written=written, found=found)
+
+    def _copy(self, waves: Sequence[Sequence[CopyStep]]) -> Work[tuple[tuple[CopyResult, ...], ApiError | None]]:
+        """Carry out waves of copies, up to the end of the first one in which a copy fails."""
+        tried: list[CopyResult] = []
+        for wave in waves:
+            results: list[Any] = yield from self._copier.run(wave)
+            tried += zip(wave, results, strict=True)
+            error = first_failure(results)
+            if error is not None:
+                return tuple(tried), error
+        return tuple(tried), None
 
     def edit(self, edits: Sequence[Edit]) -> Work[ApiError | None]:
         """Change objects that others made, all together; return the first refusal or failure."""

@@ -159,6 +159,10 @@ class Cluster:
         informer = self._informers.get(resource)
         return informer.decode(msgspec.Raw(data)) if informer is not None else observe(resource, data)
 
+    def monotonic(self) -> float:
+        """Return seconds that never go back, for writes that remember for a time what they read."""
+        return self.clock.monotonic()
+
     def count(self) -> dict[Resource, int]:
         """Return how many objects the cache of each kind holds."""
         return {resource: len(informer.cache) for resource, informer in self._informers.items()}

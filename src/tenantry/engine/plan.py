@@ -16,7 +16,7 @@ import msgspec
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, NotFound
 from tenantry.api.model import Json, KubernetesObject, Resource, object_key
-from tenantry.engine.observed import Observed, fingerprint, given, is_ours
+from tenantry.engine.observed import Inheritable, Observed, fingerprint, given, is_ours
 from tenantry.engine.request import ApiRequest
 
 
@@ -168,6 +168,32 @@ class Amendment(msgspec.Struct, frozen=True, kw_only=True):
     quiet: bool = False
 
 
+class CopyStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One write of a copy that one namespace has of an object of another namespace.
+
+    Args:
+        action: What it does; an update replaces the whole object.
+        resource: The kind.
+        namespace: The namespace of the copy.
+        name: The name of the copy and of its source.
+        source: The source; None for a deletion.
+        observed: The object that has the name now; None for a creation.
+        labels: The labels of a copy that is kept in sync; {} for one that is made once and then left to its namespace.
+        is_closed: A RoleBinding is copied without subjects: the tenant is suspended.
+        again: From the object that has the name after another client has written it, to what is needed then.
+    """
+
+    action: StepAction
+    resource: Resource
+    namespace: str
+    name: str
+    source: Inheritable | None
+    observed: Observed | None
+    again: Callable[[Observed | None], CopyStep | Blocked | None]
+    labels: Mapping[str, str] = {}
+    is_closed: bool = False
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Waves of steps in order; deletions are the last. What is blocked ends the plan at its wave.
 
@@ -175,6 +201,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         reads: What is read before anything is written. A plan that depends on it is computed again afterwards.
         before: Writes before the waves, as of a finalizer. If one is ignored or fails, nothing else is written.
         waves: The steps of one wave are carried out together.
+        copies: Waves of copies, after the waves and whatever is blocked: each copy stands alone.
         blocked: What stands in the way.
         writes: Writes of objects that others own, together and after the waves, if nothing is blocked.
         edits: Changes of objects that others made, after everything else, if nothing is blocked.
@@ -183,6 +210,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     reads: tuple[Read, ...] = ()
     before: tuple[DirectWrite, ...] = ()
     waves: tuple[tuple[Step, ...], ...] = ()
+    copies: tuple[tuple[CopyStep, ...], ...] = ()
     blocked: tuple[Blocked, ...] = ()
     writes: tuple[DirectWrite | Amendment, ...] = ()
     edits: tuple[Edit, ...] = ()
@@ -190,12 +218,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_empty(self) -> bool:
         """Return whether the world is as desired, as far as it can be known without reading what edits concern."""
-        return not (self.reads or self.before or self.waves or self.blocked or self.writes)
+        return not (self.reads or self.before or self.waves or self.copies or self.blocked or self.writes)
 
 
 Lookup = Callable[[Resource, str], Observed | None]
 Equivalent = Callable[[bytes, bytes], bool]
 """Whether an object of our fingerprint (first) is stored with this digest (second)."""
+
+IsLike = Callable[[Resource, Inheritable, bytes], bool]
+"""Whether an object is a copy of an object of this likeness."""
 
 
 def same(wanted: bytes, found: bytes) -> bool:

@@ -46,6 +46,7 @@ class Writer:
         self._caches = caches or NoCaches()
         self._applier = Applier(self._caches)
         self.equivalent = self._applier.equivalent
+        self.is_like = self._applier.is_like
 
     # -- plans ----------------------------------------------------------------------------------
 

@@ -76,7 +76,12 @@ def size_of(resources: Mapping[str, str | int]) -> Size:
     Raises:
         InputError: One of them is not a quantity.
     """
-    return Size(ceil(parse(resources.get("cpu", "0")) * 1000), ceil(parse(resources.get("memory", "0")) / MIB))
+    return rounded_up(parse(resources.get("cpu", "0")), parse(resources.get("memory", "0")))
+
+
+def rounded_up(cpu: Fraction, memory: Fraction) -> Size:
+    """Return the size that holds amounts of CPUs and bytes, in whole thousandths and MiB."""
+    return Size(ceil(cpu * 1000), ceil(memory / MIB))
 
 
 def room_of(allocatable: Mapping[str, str]) -> Size:

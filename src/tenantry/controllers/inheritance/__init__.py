@@ -1,5 +1,6 @@
-"""Hands objects of a namespace down to its children: what a child should have of them, and keeping it so.
+"""Copies objects of a namespace into its children, and keeps the copies in sync.
 
-inherit_all   copies every object of the parent into one child, when the child is created and when its spec changes
-propagate     copies one changed object into all children of its namespace
+Subnamespace controller ─► Propagation.inherit_all   every object of the parent, into one child
+InheritanceController   ─► Propagation.propagate     one object that changed, into every child
+└─► gather ─► desired.plan ─► engine.copies ─► status
 """

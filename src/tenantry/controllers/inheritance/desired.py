@@ -1,40 +1,43 @@
-"""What is to be written so that one child has of one object what it should have: pure."""
+"""What one child should have of its parent's objects, and the plan of the writes: pure.
+
+InheritanceInputs ─► plan         every object of the parent, for one child: created, or with another spec
+SourceInputs      ─► plan_source  one object that changed, for every child of its namespace
+
+    acme/db-login (Secret), inherited by acme-dev as Sync:
+    absent in acme-dev              CREATE, with the labels of a copy
+    a copy that was edited there    UPDATE: the whole object is replaced
+    an object of acme-dev's own     blocked: InheritanceClash
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
 from tenantry.api import marks, reasons
-from tenantry.api.errors import ApiError
-from tenantry.api.kubernetes import RoleBinding
-from tenantry.api.model import Resource
+from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.model import Resource, object_key
 from tenantry.api.subnamespace import InheritanceMode, Mode, Subnamespace
 from tenantry.engine.observed import Inheritable, Observed
-from tenantry.engine.plan import Blocked
+from tenantry.engine.plan import Blocked, CopyStep, IsLike, Lookup, Plan, StepAction
 from tenantry.world import inheritance
 
 EXCEPTIONS = marks.INHERIT
 """In `status.copied`: the objects whose own annotation gives them to a child were copied."""
-
-IsLike = Callable[[Resource, Inheritable, bytes], bool]
-"""Whether a copy is what becomes of an object of this likeness."""
 
 
 class ChildNamespace(msgspec.Struct, frozen=True, kw_only=True):
     """A child that inherits.
 
     Args:
-        subnamespace: What it should be.
-        namespace: What it is.
-        copied: The kinds of which it had its copies, which are made once.
+        subnamespace: Its Subnamespace.
+        namespace: Its namespace.
     """
 
     subnamespace: Subnamespace
     namespace: Observed
-    copied: tuple[str, ...]
 
     @property
     def parent(self) -> str:
@@ -43,8 +46,13 @@ class ChildNamespace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Return its namespace."""
+        """Return the name of its namespace."""
         return self.namespace.name
+
+    @property
+    def copied(self) -> tuple[str, ...]:
+        """Return the kinds of which it received its copies that are made once."""
+        return self.subnamespace.status.copied
 
     @property
     def is_suspended(self) -> bool:
@@ -52,11 +60,11 @@ class ChildNamespace(msgspec.Struct, frozen=True, kw_only=True):
         return marks.SUSPENDED in self.namespace.labels
 
     def labels(self) -> Mapping[str, str]:
-        """Return what selectors are about."""
+        """Return the labels that the selectors of objects are compared with."""
         return self.namespace.labels
 
     def own_marks(self) -> dict[str, str]:
-        """Return the labels that make an object in it a copy that is kept the same."""
+        """Return the labels of a copy in it that is kept in sync."""
         return {
             marks.MANAGED_BY: marks.MANAGER,
             marks.TENANT: self.namespace.labels.get(marks.TENANT, ""),
@@ -64,54 +72,60 @@ class ChildNamespace(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-class Inherited(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of bringing everything of a parent into one child.
+class InheritanceInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides what one child inherits.
 
     Args:
-        copied: For the status: the kinds of which copies were made, which happens once.
-        blocked: What a person has to decide.
-        error: The first refusal or failure.
+        child: The child.
+        kinds: The kinds that can be inherited, in the order of copying.
+        sources: By kind, the objects of the parent that the child may inherit.
+        copies: By kind, the objects that the child has inherited.
+        problems: Why kinds that the child requests cannot be inherited.
+        lookup: What is there, by kind and key.
+        is_like: See `IsLike`.
     """
 
-    copied: tuple[str, ...] = ()
-    blocked: tuple[Blocked, ...] = ()
-    error: ApiError | None = None
+    child: ChildNamespace
+    kinds: tuple[Resource, ...]
+    sources: Mapping[Resource, Sequence[Observed]]
+    copies: Mapping[Resource, Sequence[Observed]]
+    problems: tuple[Blocked, ...]
+    lookup: Lookup
+    is_like: IsLike
+
+    def closed(self) -> list[tuple[Resource, Observed]]:
+        """Return the bindings that a suspension has emptied."""
+        return [(kind, source) for kind in self.kinds for source in self.sources[kind] if is_closed(source)]
+
+    def awaited(self) -> list[tuple[Resource, Observed]]:
+        """Return those of them that are to be copied once: a copy of an empty binding would be empty for good."""
+        return [
+            (kind, source)
+            for kind, source in self.closed()
+            if mode_of(kind, source, self.child) is InheritanceMode.COPY
+        ]
 
 
-class CopyAction(StrEnum):
-    """What a step does."""
-
-    CREATE = "create"
-    REPLACE = "replace"
-    DELETE = "delete"
-    CLASH = "clash"
-    """Nothing: an object that Tenantry does not manage has the name."""
-
-
-class CopyStep(msgspec.Struct, frozen=True, kw_only=True):
-    """What one child needs of one object.
+class SourceInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides what children have of one object of their parent.
 
     Args:
-        act: What is done.
-        resource: The kind.
-        name: The object's name.
-        source: The parent's; None where it has none.
-        found: The child's; None where it has none.
-        is_kept: The copy is kept the same later; otherwise it is the child's own.
-        is_closed: It is a binding of a suspended tenant, which has no subjects.
+        resource: The object's kind.
+        name: Its name.
+        children: The children.
+        lookup: What is there, by kind and key.
+        is_like: See `IsLike`.
     """
 
-    act: CopyAction
     resource: Resource
     name: str
-    source: Inheritable | None = None
-    found: Observed | None = None
-    is_kept: bool = True
-    is_closed: bool = False
+    children: Sequence[ChildNamespace]
+    lookup: Lookup
+    is_like: IsLike
 
 
 def is_copy(found: Observed) -> bool:
-    """Tell whether an object is kept the same as another one. A policy guards the label."""
+    """Return whether an object is kept in sync with one of the parent. A policy guards the label."""
     return marks.INHERITED_FROM in found.labels
 
 
@@ -121,18 +135,18 @@ def is_untouched(found: Observed) -> bool:
 
 
 def is_source(found: Observed) -> bool:
-    """Tell whether children can inherit an object: copies are passed on, what else Tenantry made is not."""
+    """Return whether children can inherit an object: copies are passed on, Tenantry's other objects are not."""
     ours = found.labels.get(marks.MANAGED_BY) == marks.MANAGER
     return isinstance(found, Inheritable) and (not ours or is_copy(found))
 
 
 def is_closed(found: Observed) -> bool:
-    """Tell whether a suspension took a binding's subjects away."""
+    """Return whether a suspension emptied a binding."""
     return marks.SUSPENDED_SUBJECTS in found.annotations
 
 
 def mode_of(resource: Resource, source: Observed | None, child: ChildNamespace) -> InheritanceMode:
-    """Return what becomes of an object in a child."""
+    """Return how a child inherits an object."""
     if source is None or not is_source(source):
         return InheritanceMode.NONE
     annotation = source.annotations.get(marks.INHERIT)
@@ -140,14 +154,14 @@ def mode_of(resource: Resource, source: Observed | None, child: ChildNamespace) 
 
 
 def is_done(resource: Resource, child: ChildNamespace) -> bool:
-    """Tell whether a child had its copies of a kind, or of what is given to it by annotations alone."""
+    """Return whether a child received its copies of a kind, or those that only annotations give to it."""
     kind = resource.full_name
     by_spec = inheritance.mode_for(child.subnamespace.spec, kind) is InheritanceMode.COPY
     return (kind if by_spec else EXCEPTIONS) in child.copied
 
 
 def due(kinds: Iterable[Resource], subnamespace: Subnamespace) -> list[Resource]:
-    """Return the kinds of which a child is to have copies that are made once, and has not had them yet."""
+    """Return the kinds of which a child still lacks the copies that are made once."""
     spec, copied = subnamespace.spec, subnamespace.status.copied
     by_annotation = spec.mode is Mode.SUBTENANT and EXCEPTIONS not in copied
 
@@ -159,7 +173,70 @@ def due(kinds: Iterable[Resource], subnamespace: Subnamespace) -> list[Resource]
     return [kind for kind in kinds if is_due(kind.full_name)]
 
 
-def decide(  # noqa: PLR0911 - a return for each thing that can be so
+# -- plans ----------------------------------------------------------------------------------------
+
+
+def plan(inputs: InheritanceInputs) -> Plan:
+    """Return the writes that bring every object of the parent into one child; bindings, which admit users, are last."""
+    child = inputs.child
+    awaited = {(resource, source.name) for resource, source in inputs.awaited()}
+    steps: list[CopyStep] = []
+    blocked = list(inputs.problems)
+    for resource in inputs.kinds:
+        for source in inputs.sources[resource]:
+            if not inheritance.is_valid(source.annotations.get(marks.INHERIT, inheritance.InheritAnnotation.ALL)):
+                blocked.append(invalid_annotation(resource, source))
+            if (resource, source.name) in awaited:
+                continue
+            step = step_in(resource, source.name, child, inputs.lookup, inputs.is_like)
+            if isinstance(step, Blocked):
+                blocked.append(step)
+            elif step is not None:
+                steps.append(step)
+        for found in inputs.copies[resource]:
+            step = step_in(resource, found.name, child, inputs.lookup, inputs.is_like)
+            if isinstance(step, CopyStep) and step.action is StepAction.DELETE:
+                steps.append(step)
+    admits = [step for step in steps if step.resource == RoleBinding.resource and step.action is not StepAction.DELETE]
+    waves = ([step for step in steps if step not in admits], admits)
+    return Plan(copies=tuple(tuple(wave) for wave in waves if wave), blocked=tuple(blocked))
+
+
+def plan_source(inputs: SourceInputs) -> Plan:
+    """Return the writes that keep the copies of one object in sync.
+
+    Copies that are made once, and clashes, are left to the plan of the child, whose status reports them.
+    """
+    steps = [
+        step
+        for child in inputs.children
+        if isinstance(
+            step := step_in(inputs.resource, inputs.name, child, inputs.lookup, inputs.is_like),
+            CopyStep,
+        )
+        and (step.labels or step.action is StepAction.DELETE)
+    ]
+    return Plan(copies=(tuple(steps),) if steps else ())
+
+
+def step_in(
+    resource: Resource, name: str, child: ChildNamespace, lookup: Lookup, is_like: IsLike
+) -> CopyStep | Blocked | None:
+    """Return the write that one child needs for one object, what blocks it, or None if it is as it should be."""
+
+    def again(found: Observed | None) -> CopyStep | Blocked | None:
+        # A suspension may have begun meanwhile: an earlier decision would open a binding that it has closed.
+        namespace = lookup(Namespace.resource, child.name) or child.namespace
+        current = msgspec.structs.replace(child, namespace=namespace)
+        source = lookup(resource, object_key(child.parent, name))
+        return _step(resource, name, source, found, current, is_like=is_like, again=again)
+
+    source = lookup(resource, object_key(child.parent, name))
+    found = lookup(resource, object_key(child.name, name))
+    return _step(resource, name, source, found, child, is_like=is_like, again=again)
+
+
+def _step(
     resource: Resource,
     name: str,
     source: Observed | None,
@@ -167,48 +244,26 @@ def decide(  # noqa: PLR0911 - a return for each thing that can be so
     child: ChildNamespace,
     *,
     is_like: IsLike,
-) -> CopyStep | None:
-    """Return what one child needs of one object, None where it is as it should be.
-
-    Args:
-        resource: The kind.
-        name: The object's name.
-        source: The parent's object.
-        found: The child's object of that name.
-        child: The child.
-        is_like: See `IsLike`.
-    """
+    again: Callable[[Observed | None], CopyStep | Blocked | None],
+) -> CopyStep | Blocked | None:
     if found is not None and found.deleting:
-        return None  # the watch tells when it is gone
+        return None  # the watch reports when it is gone
+    step = partial(CopyStep, resource=resource, namespace=child.name, name=name, observed=found, again=again)
+    action = StepAction.CREATE if found is None else StepAction.UPDATE
+    is_ours = found is not None and is_copy(found)
     mode = mode_of(resource, source, child)
-    if mode is InheritanceMode.NONE or not isinstance(source, Inheritable):
-        return _none(resource, name, found)
-    if mode is InheritanceMode.COPY:
-        if is_done(resource, child):
-            return _none(resource, name, found)
-        if found is None:
-            return CopyStep(act=CopyAction.CREATE, resource=resource, name=name, source=source, is_kept=False)
-        if is_copy(found):
-            return CopyStep(
-                act=CopyAction.REPLACE, resource=resource, name=name, source=source, found=found, is_kept=False
-            )
+    is_once = mode is InheritanceMode.COPY
+    if mode is InheritanceMode.NONE or not isinstance(source, Inheritable) or (is_once and is_done(resource, child)):
+        return step(action=StepAction.DELETE, source=None) if is_ours else None
+    if is_once:
+        # A copy that was kept in sync until now becomes the child's own; another object of the name is left alone.
+        return step(action=action, source=source) if found is None or is_ours else None
+    if found is not None and not is_ours and not is_untouched(found):
+        return clash(resource, name, child)
+    if found is not None and _is_right(resource, source, found, child, is_like):
         return None
-    is_closed = resource == RoleBinding.resource and child.is_suspended
-    if found is None:
-        return CopyStep(act=CopyAction.CREATE, resource=resource, name=name, source=source, is_closed=is_closed)
-    if not is_copy(found) and not is_untouched(found):
-        return CopyStep(act=CopyAction.CLASH, resource=resource, name=name, source=source, found=found)
-    if _is_right(resource, source, found, child, is_like):
-        return None
-    return CopyStep(
-        act=CopyAction.REPLACE, resource=resource, name=name, source=source, found=found, is_closed=is_closed
-    )
-
-
-def _none(resource: Resource, name: str, found: Observed | None) -> CopyStep | None:
-    if found is None or not is_copy(found):
-        return None
-    return CopyStep(act=CopyAction.DELETE, resource=resource, name=name, found=found)
+    is_empty = resource == RoleBinding.resource and child.is_suspended
+    return step(action=action, source=source, labels=child.own_marks(), is_closed=is_empty)
 
 
 def _is_right(resource: Resource, source: Inheritable, found: Observed, child: ChildNamespace, is_like: IsLike) -> bool:
@@ -221,29 +276,12 @@ def _is_right(resource: Resource, source: Inheritable, found: Observed, child: C
     return isinstance(found, Inheritable) and is_like(resource, found, source.likeness)
 
 
-def finished(kinds: Iterable[Resource], child: ChildNamespace, unfinished: set[str]) -> tuple[str, ...]:
-    """Return the kinds of which a child has its copies now, for its status; one that is no longer copied begins anew.
-
-    Args:
-        kinds: All that can be inherited.
-        child: The child.
-        unfinished: Those of which something is still missing.
-    """
-    spec = child.subnamespace.spec
-    names = {
-        kind.full_name
-        for kind in kinds
-        if inheritance.mode_for(spec, kind.full_name) is InheritanceMode.COPY
-        and (kind.full_name in child.copied or kind.full_name not in unfinished)
-    }
-    if spec.mode is Mode.SUBTENANT and (EXCEPTIONS in child.copied or not unfinished):
-        names.add(EXCEPTIONS)
-    return tuple(sorted(names))
+# -- what a person must resolve -------------------------------------------------------------------
 
 
-def clash(step: CopyStep, child: ChildNamespace) -> Blocked:
-    """Return what a person is told of a name that is taken."""
-    kind, name = step.resource.kind, step.name
+def clash(resource: Resource, name: str, child: ChildNamespace) -> Blocked:
+    """Return the problem of a name that another object of the child has."""
+    kind = resource.kind
     return Blocked(
         reason=reasons.INHERITANCE_CLASH,
         message=(
@@ -254,8 +292,8 @@ def clash(step: CopyStep, child: ChildNamespace) -> Blocked:
     )
 
 
-def not_understood(resource: Resource, source: Observed) -> Blocked:
-    """Return what a person is told of an annotation that means nothing."""
+def invalid_annotation(resource: Resource, source: Observed) -> Blocked:
+    """Return the problem of an annotation `tenantry.dev/inherit` that does not parse."""
     return Blocked(
         reason=reasons.INVALID_SPEC,
         message=(

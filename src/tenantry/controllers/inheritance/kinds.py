@@ -13,11 +13,9 @@ from tenantry.api import reasons
 from tenantry.api.errors import ApiError, Forbidden
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import InheritanceMode, Subnamespace
-from tenantry.api.tenancydefaults import NAME, InheritableKind, TenancyDefaults, TenancyDefaultsStatus
-from tenantry.api.wording import shortened
+from tenantry.api.tenancydefaults import NAME, InheritableKind, TenancyDefaults
 from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster, Watch
-from tenantry.engine.conditions import Wanted, replaced
 from tenantry.engine.plan import Blocked
 from tenantry.world import inheritance
 
@@ -47,6 +45,7 @@ class Kinds:
         self._allowed: tuple[Resource, ...] = ()
         self.served: tuple[Resource, ...] = ()
         self._by_name: dict[str, Resource] = {}
+        self._told = (self._allowed, self.missing)
 
     async def get(self) -> tuple[Resource, ...]:
         """Return the kinds, each watched and in step.
@@ -72,26 +71,10 @@ class Kinds:
         same = self.served == self._allowed
         return same and self._version() == self._seen and not overdue
 
-    @property
-    def told(self) -> object:
-        """Return what children can be told: it is another where they have to be told again."""
-        return self._allowed, self.missing
-
-    def status(self, defaults: TenancyDefaults, now: str) -> TenancyDefaultsStatus:
-        """Return what TenancyDefaults say of themselves."""
-        count = len(defaults.spec.inheritable_kinds)
-        problem = shortened(self.missing.values(), separator="; ")
-        ready = Wanted(
-            reasons.READY,
-            not problem,
-            reasons.KIND_NOT_INHERITABLE if problem else reasons.ESTABLISHED,
-            problem or f"{count} kind{'' if count == 1 else 's'} can be inherited beside the seven",
-        )
-        generation = defaults.metadata.generation
-        return TenancyDefaultsStatus(
-            observed_generation=generation,
-            conditions=replaced(defaults.status.conditions, [ready], generation=generation, now=now),
-        )
+    def take_news(self) -> bool:
+        """Return whether the statuses of children may differ from what they were at the last call."""
+        before, self._told = self._told, (self._allowed, self.missing)
+        return before != self._told
 
     @property
     def retry_seconds(self) -> float | None:

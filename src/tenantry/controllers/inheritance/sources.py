@@ -1,21 +1,24 @@
-"""Looks in the API server for what is copied once: by a cache that is a moment behind, it would be missing for good.
+"""Lists the sources of copies that are made once: a source that a lagging cache lacks would be missing for good.
 
-What is kept the same comes with its own event, whenever that is.
+Copies that are kept in sync need no list: the watch reports their sources, however late.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from weakref import WeakValueDictionary
 
+from tenantry.api.errors import ApiError
 from tenantry.api.model import Resource
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Inheritable, Observed, observe
+from tenantry.engine.tasks import all_of
 from tenantry.world import inheritance
 
 
 class _Turns:
-    """The lists of one kind in one namespace: one after the other, each for all who asked before it began."""
+    """The lists of one kind in one namespace, one after the other: each serves all callers that waited for it."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -24,38 +27,42 @@ class _Turns:
 
 
 class Sources:
-    """Lists with the cluster's client.
+    """The lists that are under way."""
 
-    Args:
-        cluster: Its caches take in what is found.
-    """
+    def __init__(self) -> None:
+        self._turns: WeakValueDictionary[tuple[str, Resource, str], _Turns] = WeakValueDictionary()
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        # Kept only while a lookup is under way.
-        self._turns: WeakValueDictionary[tuple[Resource, str], _Turns] = WeakValueDictionary()
+    async def look(self, cluster: Cluster, kinds: Iterable[Resource], namespace: str) -> ApiError | None:
+        """Bring caches up to date with the objects of a namespace, as they are when this is called or later.
 
-    async def look(self, resource: Resource, namespace: str) -> None:
-        """Have the cache hold whatever can be inherited of a kind, as it was when this was called or later.
-
-        Raises:
-            ApiError: The API server refuses or fails.
+        Returns:
+            The first refusal or failure.
         """
-        turns = self._turns.setdefault((resource, namespace), _Turns())
+        # Other reconciles wait for the same lists: the failure of one must not cancel the rest.
+        results = await all_of(self._try(cluster, kind, namespace) for kind in kinds)
+        return next((result for result in results if result is not None), None)
+
+    async def _try(self, cluster: Cluster, resource: Resource, namespace: str) -> ApiError | None:
+        turns = self._turns.setdefault((cluster.id, resource, namespace), _Turns())
         before = turns.begun
         async with turns.lock:
             if turns.done > before:
-                return  # a list that began after this was called
+                return None  # a list that began after this was called
             turns.begun += 1
             turn = turns.begun
-            await self._list(resource, namespace)
+            try:
+                await _list(cluster, resource, namespace)
+            except ApiError as error:
+                return error
             turns.done = turn
+            return None
 
-    async def _list(self, resource: Resource, namespace: str) -> None:
-        cache = self._cluster.cache(resource)
-        selectors = inheritance.selectors_of(resource)
-        async for raw in self._cluster.live.raw(resource, namespace=namespace, selectors=selectors):
-            found: Observed = observe(resource, raw)
-            change = cache.put(found) if isinstance(found, Inheritable) else None
-            if change is not None:
-                self._cluster.news(resource, change)
+
+async def _list(cluster: Cluster, resource: Resource, namespace: str) -> None:
+    cache = cluster.cache(resource)
+    selectors = inheritance.selectors_of(resource)
+    async for raw in cluster.live.raw(resource, namespace=namespace, selectors=selectors):
+        found: Observed = observe(resource, raw)
+        change = cache.put(found) if isinstance(found, Inheritable) else None
+        if change is not None:
+            cluster.news(resource, change)

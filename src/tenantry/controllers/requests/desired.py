@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from tenantry.api import marks
-from tenantry.api.errors import InputError
+from tenantry.api import marks, reasons
+from tenantry.api.errors import AlreadyExists, InputError
 from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding, RoleBinding, RoleRef, Subject
 from tenantry.api.model import KubernetesObject, ObjectMeta, OwnerReference
 from tenantry.api.owner import Owner, OwnerKind
@@ -31,7 +31,8 @@ from tenantry.api.requests import (
 from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.api.tenant import Tenant, TenantQuota, TenantSpec
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Blocked, Child, Equivalent, Lookup, Plan, compare, same
+from tenantry.engine.plan import Blocked, Child, DirectWrite, Equivalent, Lookup, Plan, compare, same
+from tenantry.engine.request import create as creation_of
 from tenantry.world import quantity, quota
 from tenantry.world.leases import LeaseState
 
@@ -166,6 +167,39 @@ def _meta(request: RoleRequest | ClusterRoleRequest, tenant: str) -> ObjectMeta:
     )
 
 
+class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides what becomes of a TenantRequest.
+
+    Args:
+        request: As it is.
+        tenant: The tenant of the requested name; None if there is none.
+    """
+
+    request: TenantRequest
+    tenant: Tenant | None
+
+    @property
+    def is_made(self) -> bool:
+        """Return whether the tenant was created for this request."""
+        found = self.tenant
+        return found is not None and found.metadata.labels.get(REQUEST_UID) == self.request.metadata.uid
+
+
+def plan_tenant(inputs: TenantInputs) -> Plan:
+    """Return the creation of a requested tenant, once: if it is deleted later, it is not created again."""
+    request = inputs.request
+    if request.status.granted or request.status.decision is Decision.DENIED or inputs.is_made:
+        return Plan()
+    if inputs.tenant is not None:
+        message = f"there is a tenant {request.spec.tenant!r} already: ask for another name"
+        return Plan(blocked=(Blocked(reason=reasons.TENANT_EXISTS, message=message),))
+    if request.status.decision is not Decision.APPROVED:
+        return Plan()
+    # A cache may lag behind a creation of the same name: the API server's 409 decides.
+    creation = creation_of(tenant(request, request.status.expires_at))
+    return Plan(writes=(DirectWrite(request=creation, ignores=(AlreadyExists,)),))
+
+
 def tenant(request: TenantRequest, expires_at: str) -> Tenant:
     """Return the tenant that an approved request becomes; from then on it is its administrators' to change.
 
@@ -174,7 +208,7 @@ def tenant(request: TenantRequest, expires_at: str) -> Tenant:
         expires_at: When it is suspended by itself; "" for never.
     """
     spec = request.spec
-    # No owner reference: who throws the paper away does not throw the customer out.
+    # No owner reference: to delete a request must not delete the tenant.
     return Tenant(
         metadata=ObjectMeta(name=spec.tenant, labels=labels_of(request)),
         spec=TenantSpec(

@@ -1,4 +1,4 @@
-"""What decides what a request becomes, read from the caches."""
+"""Reads from the caches what decides the result of a request."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import datetime as dt
 from tenantry.api import marks, reasons
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import object_key
-from tenantry.api.requests import REQUEST_UID, Decision, RoleGrant
+from tenantry.api.requests import REQUEST_UID, Decision, RoleGrant, TenantRequest
 from tenantry.api.tenant import Tenant
-from tenantry.controllers.requests.desired import GrantInputs, binding_kind, binding_name
+from tenantry.controllers.requests.desired import GrantInputs, TenantInputs, binding_kind, binding_name
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
@@ -17,7 +17,7 @@ from tenantry.world.leases import ENDLESS, lease, with_lease
 
 
 def gather(cluster: Cluster, request: RoleGrant, now: dt.datetime) -> GrantInputs:
-    """Read the caches."""
+    """Read what decides the binding of a RoleRequest or ClusterRoleRequest."""
     status = request.status
     tenant, closes_in, problem = _place(cluster, request, now)
     return GrantInputs(
@@ -31,8 +31,14 @@ def gather(cluster: Cluster, request: RoleGrant, now: dt.datetime) -> GrantInput
     )
 
 
+def gather_tenant(cluster: Cluster, request: TenantRequest) -> TenantInputs:
+    """Read the tenant of the name that a request asks for."""
+    tenant: Tenant | None = cluster.cache(Tenant.resource).get(request.spec.tenant)
+    return TenantInputs(request=request, tenant=tenant)
+
+
 def binding_of(cluster: Cluster, namespaced: bool, key: str) -> Observed | None:  # noqa: FBT001 - a property of the kind
-    """Return what a request has become, and no other object that has the name."""
+    """Return the binding of a request; None for another object of its name."""
     namespace, _, name = key.rpartition("/")
     place = object_key(namespace, binding_name(name, namespaced=namespaced))
     found = cluster.lookup(binding_kind(namespaced=namespaced).resource, place)
@@ -41,7 +47,7 @@ def binding_of(cluster: Cluster, namespaced: bool, key: str) -> Observed | None:
 
 
 def _place(cluster: Cluster, request: RoleGrant, now: dt.datetime) -> tuple[str, float | None, Blocked | None]:
-    """Return in which tenant's namespace a request is, in how many seconds that is closed, and what is in the way."""
+    """Return a request's tenant, in how many seconds the tenant's lease ends, and the obstacle to a grant."""
     if not request.resource.namespaced:
         return "", None, None
     namespace = request.metadata.namespace

@@ -1,4 +1,4 @@
-"""Makes tenants of approved TenantRequests, and approves those that an administrator has said beforehand."""
+"""Creates the tenants of approved TenantRequests, and approves those that match a rule of TenancyDefaults."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import datetime as dt
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-import msgspec
+from msgspec.structs import replace
 
 from tenantry.api import marks, reasons
-from tenantry.api.errors import AlreadyExists, ApiError
+from tenantry.api.errors import ApiError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.requests import APPROVALS, REQUEST_UID, AutoApproval, Decision, TenantRequest
+from tenantry.api.requests import APPROVALS, AutoApproval, Decision, TenantRequest
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import RulesMap
@@ -19,22 +19,21 @@ from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
 from tenantry.controllers.conclusion import PATIENCE, problem_of
 from tenantry.controllers.requests import desired, pending, status
-from tenantry.engine.apply import Outcome
+from tenantry.controllers.requests.gather import gather_tenant
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Blocked
 
 LOOK_AGAIN_SECONDS = 30.0
-"""When to look again whether what is in the way has gone."""
+"""When to look again whether an obstacle has gone."""
 
 BY_NAME = "tenant"
 """Requests, by the name of the tenant that they ask for."""
 
 RULES = "rules:"
-"""The key that means which rules there are, and every undecided request; no request has such a name."""
+"""The key that stands for the rules and every undecided request; the name of a request has no colon."""
 
 
 class TenantRequestController:
@@ -44,7 +43,7 @@ class TenantRequestController:
     kind = TenantRequest
 
     def __init__(self) -> None:
-        # Known from the first reconcile on; a tenant that is there before that is seen then.
+        # Known from the first reconcile on, which sees the tenants that existed before it.
         self._requests: Cache[TenantRequest] | None = None
 
     def watches(self) -> Sequence[Watch]:
@@ -59,27 +58,27 @@ class TenantRequestController:
             ),
             watched.defaults(lambda _: [RULES]),
             watched.watch(RulesMap.resource, _concerned),
-            # It is there in every cluster, and so are the approvals then, with or without TenancyDefaults.
+            # The system namespace exists in every cluster, so the approvals are kept even without TenancyDefaults.
             watched.watch(Namespace.resource, _concerned),
             watched.tenants(self._by_name),
         ]
 
     def _by_name(self, change: Change[Tenant]) -> Iterable[str]:
-        """Return the requests whose name is taken now, or free again."""
+        """Return the requests that ask for the name of a tenant that was created or deleted."""
         tenant = change.after or change.before
         if self._requests is None or tenant is None or (change.before and change.after):
             return ()
         return [request.key for request in self._requests.by_index(BY_NAME, tenant.metadata.name)]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:
-        """Bring one request to what was decided; return in how many seconds to look again, None for never.
+        """Carry out the decision on one request; return in how many seconds to look again, None for never.
 
         Raises:
             ApiError: Something failed; the status says what, and the queue tries again.
         """
         requests = self._requests = cluster.cache(TenantRequest.resource)
         if key == RULES:
-            await self._tell(cluster)
+            await self._publish_rules(cluster)
             for found in requests:
                 if found.status.decision is Decision.PENDING:
                     cluster.wake(TenantRequest, found.key)
@@ -94,71 +93,54 @@ class TenantRequestController:
         request = await self._decide(cluster, request, now)
         return await self._keep(cluster, request, now, attempt) if request is not None else None
 
-    async def _tell(self, cluster: Cluster) -> None:
-        """Bring what the API server lets the operator approve to what TenancyDefaults say."""
+    async def _publish_rules(self, cluster: Cluster) -> None:
+        """Write the rules of TenancyDefaults where the policy that limits the operator's approvals reads them."""
         plan = desired.plan_approvals(_rules(cluster), cluster.lookup, cluster.writer.equivalent)
         outcome = await cluster.writer.apply(plan)
         if outcome.error is not None:
             raise outcome.error
 
     async def _decide(self, cluster: Cluster, request: TenantRequest, now: dt.datetime) -> TenantRequest | None:
-        """Approve what approves itself, and write down when the tenant ends before it is made."""
+        """Approve a request that matches a rule, and record when the tenant ends before it is created.
+
+        The end is written first: a crash between the two writes must not give the tenant a later end.
+        """
         before = after = request.status
         if before.decision is Decision.PENDING:
             reason = desired.fitting(request, _rules(cluster))
             if reason:
-                after = msgspec.structs.replace(after, decision=Decision.APPROVED, reason=reason)
+                after = replace(after, decision=Decision.APPROVED, reason=reason)
         seconds = request.spec.duration_seconds
         if after.decision is Decision.APPROVED and seconds and not after.expires_at:
-            after = msgspec.structs.replace(after, expires_at=rfc3339(now + dt.timedelta(seconds=seconds)))
+            after = replace(after, expires_at=rfc3339(now + dt.timedelta(seconds=seconds)))
         if after == before:
             return request
-        await cluster.writer.status(msgspec.structs.replace(request, status=after))
+        await cluster.writer.status(replace(request, status=after))
         return cast("TenantRequest | None", cluster.cache(TenantRequest.resource).get(request.key))
 
     async def _keep(self, cluster: Cluster, request: TenantRequest, now: dt.datetime, attempt: int) -> float | None:
         before, name = request.status, request.spec.tenant
-        granted, outcome, problem = before.granted, Outcome(), None
-        if not granted and before.decision is not Decision.DENIED:
-            problem = self._in_the_way(cluster, request)
-            if problem is None and before.decision is Decision.APPROVED:
-                outcome = await self._make(cluster, request)
-                problem = problem_of(outcome)
-                granted = name if problem is None else ""
+        inputs = gather_tenant(cluster, request)
+        plan = desired.plan_tenant(inputs)
+        outcome = await cluster.writer.apply(plan)
+        if plan.writes and not outcome.written and outcome.error is None:
+            # The cache has not seen the tenant yet: it was created before the last status, or for another request.
+            inputs = replace(inputs, tenant=await cluster.live.get(Tenant, name))
+            outcome = await cluster.writer.apply(desired.plan_tenant(inputs))
+        problem = problem_of(outcome)
+        is_granted = before.decision is Decision.APPROVED and problem is None
+        granted = name if is_granted else before.granted
         written = status.compute(
             request, problem=problem, granted=granted, done=f"tenant {name!r} is made", now=rfc3339(now)
         )
         waits = problem is not None and problem.passing and attempt < PATIENCE
         if written != before and not waits:
-            await cluster.writer.status(msgspec.structs.replace(request, status=written))
+            await cluster.writer.status(replace(request, status=written))
         if granted and not before.granted:
             cluster.recorder.say(request, EventKind.NORMAL, reasons.GRANTED, f"made Tenant {name!r}")
         if isinstance(outcome.error, ApiError):
             raise outcome.error
         return LOOK_AGAIN_SECONDS if problem is not None else None
-
-    def _in_the_way(self, cluster: Cluster, request: TenantRequest) -> Blocked | None:
-        name = request.spec.tenant
-        tenant = cast("Tenant | None", cluster.cache(Tenant.resource).get(name))
-        if tenant is None or tenant.metadata.labels.get(REQUEST_UID) == request.metadata.uid:
-            return None
-        message = f"there is a tenant {name!r} already: ask for another name"
-        return Blocked(reason=reasons.TENANT_EXISTS, message=message)
-
-    async def _make(self, cluster: Cluster, request: TenantRequest) -> Outcome:
-        """Create the tenant, once: if it is deleted later, it is not created again."""
-        wanted = desired.tenant(request, request.status.expires_at)
-        try:
-            await cluster.writer.create(wanted)
-        except AlreadyExists:
-            # Before our status was written, or by another client a moment ago.
-            found = await cluster.live.get(Tenant, request.spec.tenant)
-            if found.metadata.labels.get(REQUEST_UID) != request.metadata.uid:
-                message = f"there is a tenant {request.spec.tenant!r} already: ask for another name"
-                return Outcome(blocked=(Blocked(reason=reasons.TENANT_EXISTS, message=message),))
-        except ApiError as error:
-            return Outcome(error=error)
-        return Outcome()
 
 
 def _rules(cluster: Cluster) -> Sequence[AutoApproval]:

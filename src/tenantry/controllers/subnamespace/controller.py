@@ -21,8 +21,8 @@ from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import watched
 from tenantry.controllers.announcement import announce, warn_of_end
 from tenantry.controllers.hosts.clashes import Clashes
-from tenantry.controllers.inheritance.controller import InheritanceController
-from tenantry.controllers.inheritance.desired import Inherited
+from tenantry.controllers.inheritance.propagation import Propagation
+from tenantry.controllers.inheritance.status import Inherited
 from tenantry.controllers.nodes.addresses import AddressCache
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.runtime import sandbox_of
@@ -68,7 +68,7 @@ class SubnamespaceController:
         verdicts: What the quota controller says.
         addresses: Where nodes and DNS are.
         clashes: Which hosts in children are others'.
-        inheritance: Brings what children inherit.
+        propagation: Copies inherited objects into children.
     """
 
     name = "subnamespace"
@@ -81,13 +81,13 @@ class SubnamespaceController:
         verdicts: Verdicts,
         addresses: AddressCache,
         clashes: Clashes,
-        inheritance: InheritanceController,
+        propagation: Propagation,
     ) -> None:
         self._cluster_uid = cluster_uid
         self._verdicts = verdicts
         self._addresses = addresses
         self._clashes = clashes
-        self._inheritance = inheritance
+        self._propagation = propagation
         # Known from the first reconcile on; what changes before that is looked at then anyway.
         self._caches: SubnamespaceCaches | None = None
         self._wanted: dict[str, str] = {}
@@ -232,7 +232,7 @@ class SubnamespaceController:
         namespace: Observed | None = cluster.cache(Namespace.resource).get(inputs.namespace)
         if namespace is None:  # it went as soon as it was made: the watch tells
             return Inherited(copied=inputs.subnamespace.status.copied)
-        return await self._inheritance.inherit_all(cluster, inputs.subnamespace, namespace)
+        return await self._propagation.inherit_all(cluster, inputs.subnamespace, namespace)
 
     def _tell(self, cluster: Cluster, inputs: SubnamespaceInputs, outcome: Outcome) -> None:
         """Wake those for whom a new or moved namespace is news."""

@@ -20,7 +20,7 @@ from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import network, suspension, tenancyrules, tenantnamespace
 from tenantry.controllers.conclusion import PASSING
-from tenantry.controllers.inheritance.desired import Inherited
+from tenantry.controllers.inheritance.status import Inherited
 from tenantry.controllers.subnamespace import checks, ending
 from tenantry.controllers.subnamespace.gather import SubnamespaceInputs
 from tenantry.controllers.tenantnamespace import TenantNamespace

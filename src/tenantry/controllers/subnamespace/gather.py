@@ -29,7 +29,7 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import RulesMap, TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import tenantnamespace
-from tenantry.controllers.inheritance.desired import Inherited
+from tenantry.controllers.inheritance.status import Inherited
 from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.quota.verdicts import ShareVerdict
 from tenantry.controllers.watched import BY_ADOPTION, BY_BINDING, BY_NAMESPACE, BY_TENANT, tenant_of

@@ -1,48 +1,80 @@
-"""Namespaces that were made for a Subnamespace that was gone by then, as an operator does that was paused meanwhile."""
+"""Namespaces that an operator created for a Subnamespace that was already gone, as after a pause of the process."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import PARENT, SUBNAMESPACE, SUBNAMESPACE_UID, TENANT_UID
+from tenantry.api.model import object_key
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.controllers.watched import BY_NAMESPACE, tenant_of
+from tenantry.engine import request
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed
+from tenantry.engine.plan import DirectWrite, Plan
 from tenantry.world.naming import child_name
+
+
+class OrphanInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Namespaces that may be orphans, and the Subnamespaces that could own them.
+
+    Args:
+        candidates: Namespaces of the names that a Subnamespace gives its child.
+        uids: The uids of all Subnamespaces, wherever they are: one may be about to move.
+    """
+
+    candidates: tuple[Observed, ...]
+    uids: frozenset[str]
+
+
+def plan(inputs: OrphanInputs) -> Plan:
+    """Return the deletions of the namespaces that are bound to a Subnamespace that is gone."""
+    return Plan(
+        writes=tuple(
+            # At this resourceVersion only: an administrator may have given it to another Subnamespace meanwhile.
+            DirectWrite(
+                request=request.delete(Namespace.resource, "", found.name, uid=found.uid, version=found.version),
+            )
+            for found in inputs.candidates
+            if found.labels.get(SUBNAMESPACE_UID) not in inputs.uids
+        )
+    )
 
 
 async def sweep(cluster: Cluster, key: str, cluster_uid: str) -> None:
     """Delete the namespace of a Subnamespace's name that is bound to an earlier one of that name, which is gone.
 
-    One with Subnamespaces inside stays: deleting those is not for us to decide.
+    A namespace that has Subnamespaces inside stays: only a person may decide to delete those.
 
     Raises:
-        ApiError: It could not be told whether it is gone, or not be deleted.
+        ApiError: The Subnamespaces could not be listed, or the namespace not be deleted.
     """
+    candidates = tuple(_candidates(cluster, key, cluster_uid))
+    cached: Iterable[Subnamespace] = cluster.cache(Subnamespace.resource)
+    inputs = OrphanInputs(candidates=candidates, uids=frozenset(each.metadata.uid for each in cached))
+    if not plan(inputs).writes:
+        return
+    # A cache may lag behind the creation of the Subnamespace, so the API server has the last word.
+    listed = await cluster.live.list(Subnamespace)
+    uids = inputs.uids | {each.metadata.uid for each in listed}
+    outcome = await cluster.writer.apply(plan(msgspec.structs.replace(inputs, uids=uids)))
+    if outcome.error is not None:
+        raise outcome.error
+
+
+def _candidates(cluster: Cluster, key: str, cluster_uid: str) -> Iterator[Observed]:
     parent, _, name = key.partition("/")
-    namespaces = cluster.cache(Namespace.resource)
-    above: Observed | None = namespaces.get(parent)
+    above = cluster.lookup(Namespace.resource, parent)
     tenant_uid = above.labels.get(TENANT_UID, "") if above is not None else ""
     if not tenant_uid:
         return
     for candidate in (child_name(tenant_uid, parent, name), child_name(tenant_uid, parent, name, cluster_uid)):
-        found: Observed | None = namespaces.get(candidate)
+        found = cluster.lookup(Namespace.resource, candidate)
         if found is None or found.deleting or not tenant_of(found):
             continue
-        if found.labels.get(PARENT) != parent or found.labels.get(SUBNAMESPACE) != name:
-            continue
-        inside = cluster.cache(Subnamespace.resource).by_index(BY_NAMESPACE, candidate)
-        if not inside and await _is_orphan(cluster, found):
-            # Not where it has changed since: an administrator may have given it to another Subnamespace.
-            await cluster.writer.remove(Namespace.resource, "", candidate, uid=found.uid, version=found.version)
-
-
-async def _is_orphan(cluster: Cluster, found: Observed) -> bool:
-    """Tell whether no Subnamespace is the one that a namespace is bound to, wherever it is: it may be about to move.
-
-    The API server is asked itself: a cache may be behind.
-    """
-    bound = found.labels.get(SUBNAMESPACE_UID)
-    if any(each.metadata.uid == bound for each in cluster.cache(Subnamespace.resource)):
-        return False
-    return all(each.metadata.uid != bound for each in await cluster.live.list(Subnamespace))
+        is_child = object_key(found.labels.get(PARENT, ""), found.labels.get(SUBNAMESPACE, "")) == key
+        if is_child and not cluster.cache(Subnamespace.resource).by_index(BY_NAMESPACE, candidate):
+            yield found

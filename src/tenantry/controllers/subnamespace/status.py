@@ -10,7 +10,7 @@ from tenantry.api.subnamespace import Inheritance, Mode, Subnamespace, Subnamesp
 from tenantry.controllers import tenancyrules
 from tenantry.controllers.conclusion import PATIENCE, expiring, problem_of, ready, trouble
 from tenantry.controllers.hosts import clashes as taken
-from tenantry.controllers.inheritance.desired import Inherited
+from tenantry.controllers.inheritance.status import Inherited
 from tenantry.controllers.runtime import sandboxed
 from tenantry.controllers.subnamespace.gather import SubnamespaceInputs
 from tenantry.engine.apply import Outcome

@@ -1,0 +1,123 @@
+"""What can be inherited, and which children inherit it, read from the caches of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tenantry.api import marks
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import Resource, object_key
+from tenantry.api.subnamespace import InheritanceMode, Subnamespace
+from tenantry.controllers.inheritance.desired import (
+    ChildNamespace,
+    InheritanceInputs,
+    SourceInputs,
+    is_copy,
+    is_source,
+)
+from tenantry.controllers.watched import BY_BINDING, BY_NAMESPACE
+from tenantry.engine.cache import Cache
+from tenantry.engine.cluster import Cluster
+from tenantry.engine.observed import Observed
+from tenantry.engine.plan import Blocked
+from tenantry.world import inheritance
+
+BY_INHERITANCE = "inheritance"
+"""Objects by the namespace whose children can inherit them; see also the suffixes."""
+
+ANNOTATED = "!"
+"""After a namespace in that index: only its objects with the annotation `tenantry.dev/inherit`."""
+
+COPIES = "<"
+"""After a namespace in that index: the objects that it inherited itself."""
+
+
+def inheritance_keys(found: Observed) -> list[str]:
+    """Return the keys of an object in the index BY_INHERITANCE."""
+    where: list[str] = []
+    if is_source(found):
+        where.append(found.namespace)
+        if marks.INHERIT in found.annotations:
+            where.append(found.namespace + ANNOTATED)
+    if is_copy(found):
+        where.append(found.namespace + COPIES)
+    return where
+
+
+def has_children(cluster: Cluster, namespace: str) -> bool:
+    """Return whether a namespace has Subnamespaces."""
+    subnamespaces: Cache[Subnamespace] = cluster.cache(Subnamespace.resource)
+    return subnamespaces.count(BY_NAMESPACE, namespace) > 0
+
+
+def concerns(cluster: Cluster, namespace: str) -> bool:
+    """Return whether a namespace has children, or is one."""
+    found = cluster.lookup(Namespace.resource, namespace)
+    is_child = found is not None and marks.SUBNAMESPACE_UID in found.labels
+    return is_child or has_children(cluster, namespace)
+
+
+def is_going(cluster: Cluster, namespace: str) -> bool:
+    """Return whether a namespace is gone or being deleted: its children must keep what it loses by that."""
+    found = cluster.lookup(Namespace.resource, namespace)
+    return found is None or found.deleting
+
+
+def children(cluster: Cluster, namespace: str) -> Iterator[ChildNamespace]:
+    """Yield the children of a namespace that exist."""
+    namespaces: Cache[Observed] = cluster.cache(Namespace.resource)
+    subnamespaces: Cache[Subnamespace] = cluster.cache(Subnamespace.resource)
+    for subnamespace in subnamespaces.by_index(BY_NAMESPACE, namespace):
+        for found in namespaces.by_index(BY_BINDING, subnamespace.metadata.uid):
+            if not found.deleting:
+                yield ChildNamespace(subnamespace=subnamespace, namespace=found)
+
+
+def child_of(cluster: Cluster, namespace: str) -> ChildNamespace | None:
+    """Return the child that a namespace is; None if it is no child."""
+    found = cluster.lookup(Namespace.resource, namespace)
+    if found is None or found.deleting:
+        return None
+    key = object_key(found.labels.get(marks.PARENT, ""), found.labels.get(marks.SUBNAMESPACE, ""))
+    subnamespace: Subnamespace | None = cluster.cache(Subnamespace.resource).get(key)
+    if subnamespace is None or subnamespace.metadata.uid != found.labels.get(marks.SUBNAMESPACE_UID):
+        return None
+    return ChildNamespace(subnamespace=subnamespace, namespace=found)
+
+
+def gather(
+    cluster: Cluster, child: ChildNamespace, kinds: tuple[Resource, ...], problems: Sequence[Blocked]
+) -> InheritanceInputs:
+    """Read what decides the inheritance of one child.
+
+    Args:
+        cluster: It watches the kinds.
+        child: The child.
+        kinds: The kinds that can be inherited.
+        problems: Why kinds that the child requests cannot be inherited.
+    """
+    caches = cluster.observed_caches(kinds)
+    return InheritanceInputs(
+        child=child,
+        kinds=kinds,
+        sources={kind: caches[kind].by_index(BY_INHERITANCE, _sources(kind, child)) for kind in kinds},
+        copies={kind: caches[kind].by_index(BY_INHERITANCE, child.name + COPIES) for kind in kinds},
+        problems=tuple(problems),
+        lookup=cluster.lookup,
+        is_like=cluster.writer.is_like,
+    )
+
+
+def _sources(resource: Resource, child: ChildNamespace) -> str:
+    """Return the index key of what a child may inherit: if its spec says None, only objects with the annotation."""
+    mode = inheritance.mode_for(child.subnamespace.spec, resource.full_name)
+    return child.parent if mode is not InheritanceMode.NONE else child.parent + ANNOTATED
+
+
+def gather_source(
+    cluster: Cluster, resource: Resource, name: str, inheriting: Sequence[ChildNamespace]
+) -> SourceInputs:
+    """Read what decides the copies of one object in some children of its namespace."""
+    return SourceInputs(
+        resource=resource, name=name, children=inheriting, lookup=cluster.lookup, is_like=cluster.writer.is_like
+    )
