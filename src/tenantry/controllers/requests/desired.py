@@ -167,7 +167,7 @@ def _meta(request: RoleRequest | ClusterRoleRequest, tenant: str) -> ObjectMeta:
     )
 
 
-class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
+class TenantRequestInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that decides what becomes of a TenantRequest.
 
     Args:
@@ -185,7 +185,7 @@ class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
         return found is not None and found.metadata.labels.get(REQUEST_UID) == self.request.metadata.uid
 
 
-def plan_tenant(inputs: TenantInputs) -> Plan:
+def plan_tenant(inputs: TenantRequestInputs) -> Plan:
     """Return the creation of a requested tenant, once: if it is deleted later, it is not created again."""
     request = inputs.request
     if request.status.granted or request.status.decision is Decision.DENIED or inputs.is_made:

@@ -9,7 +9,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import object_key
 from tenantry.api.requests import REQUEST_UID, Decision, RoleGrant, TenantRequest
 from tenantry.api.tenant import Tenant
-from tenantry.controllers.requests.desired import GrantInputs, TenantInputs, binding_kind, binding_name
+from tenantry.controllers.requests.desired import GrantInputs, TenantRequestInputs, binding_kind, binding_name
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
@@ -31,10 +31,10 @@ def gather(cluster: Cluster, request: RoleGrant, now: dt.datetime) -> GrantInput
     )
 
 
-def gather_tenant(cluster: Cluster, request: TenantRequest) -> TenantInputs:
+def gather_tenant(cluster: Cluster, request: TenantRequest) -> TenantRequestInputs:
     """Read the tenant of the name that a request asks for."""
     tenant: Tenant | None = cluster.cache(Tenant.resource).get(request.spec.tenant)
-    return TenantInputs(request=request, tenant=tenant)
+    return TenantRequestInputs(request=request, tenant=tenant)
 
 
 def binding_of(cluster: Cluster, namespaced: bool, key: str) -> Observed | None:  # noqa: FBT001 - a property of the kind
