@@ -33,7 +33,6 @@ JSON = {
     "api/rulefields.py": "OpenAPI schemas",
     "bench/": "pods and policies that only put load on an API server",
     "controllers/suspension.py": "a RoleBinding is changed in place: fields that no model knows must stay",
-    "controllers/inheritance/": "copies of objects of any kind",
     "controllers/hosts/gather.py": "Ingresses, routes and Gateways in several versions",
     "controllers/parts/": "a merge patch of a Node",
     "controllers/quota/desired.py": "merge patches",

@@ -20,7 +20,7 @@ from tenantry.api.errors import InputError, TerminalError
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
-from tenantry.controllers.inheritance.desired import Inherited
+from tenantry.controllers.inheritance.status import Inherited
 from tenantry.controllers.quota import desired as quota_desired
 from tenantry.controllers.quota import status as quota_status
 from tenantry.controllers.quota.effective import effective_quota
