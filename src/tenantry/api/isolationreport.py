@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from tenantry.api.crd import Column, Names, list_map
 from tenantry.api.marks import GROUP, VERSION
-from tenantry.api.model import KubernetesObject, Model, Resource
+from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.times import Instant
 
 LATEST = "latest"
@@ -60,6 +60,7 @@ class IsolationReport(KubernetesObject, frozen=True, kw_only=True):
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "isolationreports", "IsolationReport")
     names: ClassVar[Names] = Names(short=("isorep",))
+    access: ClassVar[KindAccess] = KindAccess(owners=READ)
     validations: ClassVar[tuple[()]] = ()
     columns: ClassVar[tuple[Column, ...]] = (
         Column("Score", "integer", ".status.score"),

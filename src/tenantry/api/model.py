@@ -52,6 +52,27 @@ class Resource(msgspec.Struct, frozen=True):
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
+READ = ("get", "list", "watch")
+KEEP = (*READ, "create", "patch", "delete")
+EDIT = (*READ, "create", "update", "patch", "delete")
+
+
+class KindAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """The rights on one of Tenantry's kinds that the installation grants (Kubernetes: "Using RBAC Authorization").
+
+    Administrators may do everything, and the roles of requests add what users may ask for.
+
+    Args:
+        operator: The operator's verbs in all namespaces; () for a kind that it does not read.
+        updates: The subresources that the operator updates.
+        owners: The verbs of owners in their namespaces.
+    """
+
+    operator: tuple[str, ...] = ()
+    updates: tuple[str, ...] = ()
+    owners: tuple[str, ...] = ()
+
+
 class OwnerReference(Model, frozen=True, kw_only=True):
     """The owner with which the garbage collector deletes an object (Kubernetes: "Owners and dependents")."""
 

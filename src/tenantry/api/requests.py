@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from tenantry.api.crd import AGE, MESSAGE, READY, Column, Conditions, Names, ObservedGeneration, Rule
 from tenantry.api.marks import GROUP, VERSION
-from tenantry.api.model import KubernetesObject, Model, Resource
+from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.owner import Owner
 from tenantry.api.quota import Quantities, Quota
@@ -240,11 +240,16 @@ def _columns(what: Column) -> tuple[Column, ...]:
     )
 
 
+_ACCESS = KindAccess(operator=(*READ, "delete"), updates=("status", "finalizers"))
+"""The operator deletes the newest of too many undecided requests."""
+
+
 class TenantRequest(KubernetesObject, frozen=True, kw_only=True):
     """A request for a tenant. When it is approved, the operator creates the tenant, which outlives the request."""
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "tenantrequests", "TenantRequest", namespaced=False)
     names: ClassVar[Names] = Names(short=("treq",))
+    access: ClassVar[KindAccess] = _ACCESS
     validations: ClassVar[tuple[Rule, ...]] = (_NAME,)
     columns: ClassVar[tuple[Column, ...]] = _columns(Column("Tenant", "string", ".spec.tenant"))
 
@@ -257,6 +262,7 @@ class RoleRequest(KubernetesObject, frozen=True, kw_only=True):
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "rolerequests", "RoleRequest")
     names: ClassVar[Names] = Names(short=("rreq",))
+    access: ClassVar[KindAccess] = _ACCESS
     validations: ClassVar[tuple[Rule, ...]] = (_NAME,)
     columns: ClassVar[tuple[Column, ...]] = _columns(Column("Role", "string", ".spec.roleRef.name"))
 
@@ -271,6 +277,7 @@ class ClusterRoleRequest(KubernetesObject, frozen=True, kw_only=True):
         GROUP, VERSION, "clusterrolerequests", "ClusterRoleRequest", namespaced=False
     )
     names: ClassVar[Names] = Names(short=("crreq",))
+    access: ClassVar[KindAccess] = _ACCESS
     validations: ClassVar[tuple[Rule, ...]] = (_NAME,)
     columns: ClassVar[tuple[Column, ...]] = _columns(Column("Role", "string", ".spec.roleRef.name"))
 

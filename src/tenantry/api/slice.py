@@ -21,7 +21,7 @@ from msgspec import Meta
 
 from tenantry.api.crd import AGE, MESSAGE, REASON, Column, Conditions, Names, ObservedGeneration, Rule
 from tenantry.api.marks import GROUP, VERSION
-from tenantry.api.model import KubernetesObject, Model, Resource
+from tenantry.api.model import EDIT, KEEP, READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.quota import ContainerResources, Quantities
 from tenantry.api.times import Instant
@@ -219,6 +219,7 @@ class SliceClaim(KubernetesObject, frozen=True, kw_only=True):
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "sliceclaims", "SliceClaim")
     names: ClassVar[Names] = Names(short=("slc",))
+    access: ClassVar[KindAccess] = KindAccess(operator=READ, updates=("status",), owners=EDIT)
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"self.metadata.name.matches('{DNS_LABEL}') && size(self.metadata.name) <= {MAX_NAME}",
@@ -304,6 +305,7 @@ class Slice(KubernetesObject, frozen=True, kw_only=True):
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "slices", "Slice", namespaced=False)
     names: ClassVar[Names] = Names()
+    access: ClassVar[KindAccess] = KindAccess(operator=KEEP, updates=("status",))
     columns: ClassVar[tuple[Column, ...]] = (
         Column("State", "string", ".status.state"),
         Column("Tenant", "string", ".spec.tenant"),

@@ -21,7 +21,7 @@ from tenantry.api.crd import (
     rules,
 )
 from tenantry.api.marks import GROUP, VERSION
-from tenantry.api.model import KubernetesObject, Model, Resource
+from tenantry.api.model import EDIT, READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.owner import Owner
 from tenantry.api.quota import Quota
@@ -266,6 +266,7 @@ class Subnamespace(KubernetesObject, frozen=True, kw_only=True):
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "subnamespaces", "Subnamespace")
     names: ClassVar[Names] = Names(short=("sub",))
+    access: ClassVar[KindAccess] = KindAccess(operator=(*READ, "patch", "delete"), updates=("status",), owners=EDIT)
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"self.metadata.name.matches('{DNS_LABEL}') && size(self.metadata.name) <= {MAX_NAME}",

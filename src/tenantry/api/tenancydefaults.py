@@ -10,7 +10,7 @@ from msgspec import Meta
 from tenantry.api.crd import AGE, MESSAGE, READY, Column, Conditions, Names, ObservedGeneration, Rule, list_map
 from tenantry.api.fairness import Fairness
 from tenantry.api.marks import GROUP, VERSION
-from tenantry.api.model import KubernetesObject, Model, Resource
+from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.requests import AutoApproval
 from tenantry.api.rules import Rules
 from tenantry.api.slice import MAX_GRACE_SECONDS
@@ -166,6 +166,7 @@ class TenancyDefaults(KubernetesObject, frozen=True, kw_only=True):
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "tenancydefaults", "TenancyDefaults", namespaced=False)
     names: ClassVar[Names] = Names(short=("tdef",))
+    access: ClassVar[KindAccess] = KindAccess(operator=READ, updates=("status",))
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(f"self.metadata.name == '{NAME}'", f"must be {NAME}", field="metadata.name"),
     )

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from tenantry.api.crd import AGE, Column, Names, Rule
 from tenantry.api.marks import GROUP, VERSION
-from tenantry.api.model import KubernetesObject, Model, Resource
+from tenantry.api.model import KEEP, READ, KindAccess, KubernetesObject, Model, Resource
 
 NAME = "tenantry"
 """The name of every object."""
@@ -108,6 +108,7 @@ class TenancyRules(KubernetesObject, frozen=True, kw_only=True):
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "tenancyrules", "TenancyRules")
     names: ClassVar[Names] = Names(short=("trules",), categories=())
+    access: ClassVar[KindAccess] = KindAccess(operator=KEEP, owners=READ)
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(f"self.metadata.name == '{NAME}'", f"must be {NAME}", field="metadata.name"),
     )

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule
 from tenantry.api.marks import GROUP, VERSION
-from tenantry.api.model import KubernetesObject, Model, Resource
+from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.owner import Owner
 from tenantry.api.quota import ContainerResources, Quota
@@ -183,6 +183,7 @@ class Tenant(KubernetesObject, frozen=True, kw_only=True):
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "tenants", "Tenant", namespaced=False)
     names: ClassVar[Names] = Names(short=("tnt",))
+    access: ClassVar[KindAccess] = KindAccess(operator=(*READ, "administer"), updates=("status", "finalizers"))
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"self.metadata.name.matches('{DNS_LABEL}') && size(self.metadata.name) <= 63",

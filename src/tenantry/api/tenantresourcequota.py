@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from tenantry.api.crd import AGE, MESSAGE, READY, Column, Conditions, Names, Rule, list_map, rules
 from tenantry.api.marks import GROUP, VERSION
-from tenantry.api.model import KubernetesObject, Model, Resource
+from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.quota import QUOTA_KEY
 from tenantry.api.times import Instant
@@ -134,6 +134,7 @@ class TenantResourceQuota(KubernetesObject, frozen=True, kw_only=True):
         GROUP, VERSION, "tenantresourcequotas", "TenantResourceQuota", namespaced=False
     )
     names: ClassVar[Names] = Names(short=("trq",))
+    access: ClassVar[KindAccess] = KindAccess(operator=(*READ, "create", "patch"), updates=("status",))
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"self.metadata.name.matches('{DNS_LABEL}') && size(self.metadata.name) <= 63",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
-from tenantry.api.model import Json, Resource
+from tenantry.api.model import KEEP, READ, Json, Resource
 from tenantry.api.requests import (
     APPROVALS,
     APPROVALS_MARK,
@@ -34,7 +34,7 @@ from tenantry.install.policy import (
     says,
     validating,
 )
-from tenantry.install.rights import KEEP, READ, allow, cluster_role, given
+from tenantry.install.rights import allow, cluster_role, given
 from tenantry.policy.users import CONTROL_PLANE
 
 STAMPS = ("tenantry-requester", "tenantry-decider")
@@ -292,15 +292,9 @@ def _automatic(operator: str) -> list[Json]:
 
 def _rights(subject: Json) -> list[Json]:
     """Return the rights of the operator, of users of tenants, and of all users on requests."""
-    plurals = [kind.resource.plural for kind in REQUESTS]
     tenants, roles, cluster = ([kind.resource.plural] for kind in (TenantRequest, RoleRequest, ClusterRoleRequest))
     operator = _role(
         OPERATOR_ROLE,
-        # The operator deletes the newest of too many undecided requests.
-        allow([marks.GROUP], plurals, [*READ, "delete"]),
-        allow([marks.GROUP], [f"{plural}/status" for plural in plurals], ["update"]),
-        # Owner references that block a request's deletion need this if OwnerReferencesPermissionEnforcement is on.
-        allow([marks.GROUP], [f"{plural}/finalizers" for plural in plurals], ["update"]),
         allow([marks.GROUP], ["tenants"], ["create"]),
         allow([RBAC_GROUP], ["clusterrolebindings"], KEEP),
         allow([RBAC_GROUP], ["roles", "clusterroles"], ["get", "bind"]),

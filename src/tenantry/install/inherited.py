@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP, LimitRange, NetworkPolicy, RoleBinding
-from tenantry.api.model import Json, Resource
+from tenantry.api.model import READ, Json, Resource
 from tenantry.api.subnamespace import MAX_OTHERS, Subnamespace
 from tenantry.install.policy import IN_TENANTS, binding, bound, exists, not_administrator, rule, says, validating
-from tenantry.install.rights import READ, allow, cluster_role, given
+from tenantry.install.rights import allow, cluster_role, given
 from tenantry.policy.users import CONTROL_PLANE
 from tenantry.world import inheritance
 
@@ -71,8 +71,6 @@ def _rights(subject: Json) -> list[Json]:
         # A copied Role grants what its source grants in the parent, which the operator does not hold itself.
         allow([RBAC_GROUP], ["roles"], [*_COPY, "escalate", "bind"]),
         allow([RBAC_GROUP], ["rolebindings"], _COPY),
-        allow([marks.GROUP], ["tenancydefaults"], READ),
-        allow([marks.GROUP], ["tenancydefaults/status"], ["update"]),
     ]
     selector = {"clusterRoleSelectors": [{"matchLabels": {AGGREGATED: "true"}}]}
     return [

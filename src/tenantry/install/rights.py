@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal, cast
+
 from tenantry.api import marks, tenancyrules
+from tenantry.api.kinds import KINDS
 from tenantry.api.kubernetes import RBAC_GROUP
-from tenantry.api.model import Json
+from tenantry.api.model import KEEP, READ, Json, KindAccess
 
 OPERATOR = "tenantry-operator"
 ADMIN_ROLE = "tenantry-admin"
 LABELS = {marks.MANAGED_BY: marks.MANAGER}
-READ = ["get", "list", "watch"]
-KEEP = [*READ, "create", "patch", "delete"]
+OWN = {kind.resource.plural: cast("KindAccess", vars(kind)["access"]) for kind in KINDS}
+"""Plural to the rights on one of Tenantry's kinds."""
 
 
-def allow(groups: list[str], resources: list[str], verbs: list[str]) -> Json:
+def allow(groups: list[str], resources: list[str], verbs: Sequence[str]) -> Json:
     """Return one rule of a role."""
-    return {"apiGroups": groups, "resources": resources, "verbs": verbs}
+    return {"apiGroups": groups, "resources": resources, "verbs": list(verbs)}
+
+
+def _on_own_kinds(who: Literal["operator", "owners"]) -> list[Json]:
+    """Return the rules of a role on Tenantry's kinds, one for each list of verbs."""
+    by_verbs: dict[tuple[str, ...], list[str]] = {}
+    for plural, access in OWN.items():
+        verbs: tuple[str, ...] = getattr(access, who)
+        by_verbs.setdefault(verbs, []).append(plural)
+    return [allow([marks.GROUP], plurals, verbs) for verbs, plurals in by_verbs.items() if verbs]
 
 
 def cluster_role(name: str, **content: object) -> Json:
@@ -42,16 +55,12 @@ def given(role: str, subject: Json, *, called: str = "") -> Json:
 def operator_role() -> Json:
     """Return the operator's cluster-wide rights."""
     rules = [
-        allow([marks.GROUP], ["tenants"], [*READ, "administer"]),
-        allow([marks.GROUP], ["subnamespaces"], [*READ, "patch", "delete"]),
-        allow([marks.GROUP], ["tenantresourcequotas"], [*READ, "create", "patch"]),
-        allow([marks.GROUP], ["tenants/status", "subnamespaces/status", "tenantresourcequotas/status"], ["update"]),
-        # Owner references that block the tenant's deletion need this where OwnerReferencesPermissionEnforcement is on.
-        allow([marks.GROUP], ["tenants/finalizers"], ["update"]),
+        *_on_own_kinds("operator"),
+        # Finalizers: if OwnerReferencesPermissionEnforcement is on, owner references that block a deletion need them.
+        allow([marks.GROUP], [f"{kind}/{part}" for kind, access in OWN.items() for part in access.updates], ["update"]),
         # A tenant's core namespace is deleted by Kubernetes' garbage collector, child namespaces by the operator.
         allow([""], ["namespaces"], KEEP),
         allow([""], ["resourcequotas", "limitranges", "configmaps"], KEEP),
-        allow([marks.GROUP], ["tenancyrules"], KEEP),
         allow(["networking.k8s.io"], ["ingresses"], READ),
         allow(
             ["gateway.networking.k8s.io"], ["gateways", "httproutes", "grpcroutes", "tlsroutes", "listenersets"], READ
@@ -64,9 +73,6 @@ def operator_role() -> Json:
         allow([RBAC_GROUP], ["rolebindings"], KEEP),
         # The end of a suspension restores the subjects of every binding in the namespace, whatever role it binds.
         allow([RBAC_GROUP], ["roles", "clusterroles"], ["bind"]),
-        allow([marks.GROUP], ["sliceclaims"], READ),
-        allow([marks.GROUP], ["slices"], KEEP),
-        allow([marks.GROUP], ["sliceclaims/status", "slices/status"], ["update"]),
         # Labels and taints make a node part of a slice, pods of others are evicted, withdrawn nodes are deleted.
         allow([""], ["nodes"], [*READ, "patch", "delete"]),
         allow([""], ["pods"], [*READ, "delete"]),
@@ -105,9 +111,7 @@ def people_roles() -> list[Json]:
         "tenantry-aggregate-to-owner",
         rules=[
             allow([""], ["namespaces"], ["get"]),
-            allow([marks.GROUP], ["subnamespaces"], [*READ, "create", "update", "patch", "delete"]),
-            allow([marks.GROUP], ["sliceclaims"], [*READ, "create", "update", "patch", "delete"]),
-            allow([marks.GROUP], ["tenancyrules", "isolationreports"], READ),
+            *_on_own_kinds("owners"),
         ],
     )
     own_namespace["metadata"]["labels"]["tenantry.dev/aggregate-to-owner"] = "true"
