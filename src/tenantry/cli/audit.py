@@ -142,11 +142,8 @@ async def _probe_image(target: Target, named: str) -> ProbeImage | str:
     cluster = LocalCluster(target.local_name) if target.local_name else None
     if cluster is None or cluster.spec().real is None:
         return NO_IMAGE
-    progress = StreamProgress()
-    try:
+    with StreamProgress() as progress:
         return ProbeImage(reference=await probe.provide(cluster, progress), is_there=True)
-    finally:
-        progress.clear()
 
 
 # -- printing -------------------------------------------------------------------------------------

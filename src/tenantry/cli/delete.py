@@ -15,7 +15,7 @@ from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.api.wording import shortened
-from tenantry.cli import durations, kinds, output, place, session
+from tenantry.cli import durations, flags, kinds, output, place, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     "words", nargs=-1, required=True, metavar="KIND NAME... | KIND/NAME...", shell_complete=candidates.objects
 )
 @place.namespace_option
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
-@click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until everything is gone.")
-@click.option("--timeout", default="2m", show_default=True, type=durations.DURATION, help="How long to wait.")
+@flags.yes_option
+@flags.gone_option
+@durations.timeout_option("2m", "Deadline of --wait, as in 30s or 5m.")
 def delete(target: Target, *, words: tuple[str, ...], namespace: str, yes: bool, waits: bool, timeout: int) -> None:
     r"""Delete tenants or subnamespaces, with their namespaces and everything in them.
 

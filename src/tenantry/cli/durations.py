@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
 
 import click
 from typing_extensions import override
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _FORM = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", re.ASCII)
@@ -100,10 +104,15 @@ class Duration(click.ParamType[int]):
 
 DURATION = Duration()
 
-patience_option = click.option(
-    "--timeout",
-    default="60s",
-    show_default=True,
-    type=DURATION,
-    help="Give up after this long without a step forward.",
-)
+
+def timeout_option(default: str, text: str) -> Callable[[F], F]:
+    """Return the option --timeout, in whole seconds.
+
+    Args:
+        default: Its default, as people write it.
+        text: The help.
+    """
+    return click.option("--timeout", default=default, show_default=True, type=DURATION, help=text)
+
+
+patience_option = timeout_option("60s", "Deadline without progress, as in 30s or 5m.")

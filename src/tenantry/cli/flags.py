@@ -8,7 +8,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-import msgspec
 
 from tenantry.api.errors import InputError
 from tenantry.api.model import Json, KubernetesObject
@@ -28,8 +27,10 @@ K = TypeVar("K", Tenant, Subnamespace)
 NEVER = "never"
 
 wait_option = click.option("--wait", "waits", is_flag=True, help="Wait until the change is complete.")
-timeout_option = click.option(
-    "--timeout", default="60s", show_default=True, type=durations.DURATION, help="Deadline of --wait, as in 30s or 5m."
+timeout_option = durations.timeout_option("60s", "Deadline of --wait, as in 30s or 5m.")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+gone_option = click.option(
+    "--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until everything is gone."
 )
 renewal_option = click.option(
     "--for",
@@ -58,6 +59,12 @@ def quota_option(text: str) -> Callable[[F], F]:
     """Return the option --quota of a verb, whose help says what it is a quota of."""
     said = f"{text} May be repeated."
     return click.option("--quota", "quotas", multiple=True, metavar="KEY=QUANTITY,...", help=said)
+
+
+def expiry_option(text: str) -> Callable[[F], F]:
+    """Return the option --expires of a verb, whose help begins with what happens then."""
+    said = f"{text} after this time or at this time: 72h, or 2027-01-31T18:00:00Z."
+    return click.option("--expires", default="", metavar="DURATION|TIME", help=said)
 
 
 def choice_option(flag: str, default: StrEnum, text: str) -> Callable[[F], F]:
@@ -204,17 +211,11 @@ def make(
     if wrong:
         raise InputError(refusals.summary(f"{wanted.resource.kind} {wanted.metadata.name!r}", wrong))
     if dry_run:
-        print_one(wanted, whole(wanted), form or "yaml")
+        print_one(wanted, output.whole(wanted), form or "yaml")
         return
     made = session.run(target, lambda client: create(client, wanted))
     if form:
         print_one(wanted, made, form)
-
-
-def whole(value: Tenant | Subnamespace) -> Json:
-    """Return an object as a person writes it, with its apiVersion and kind."""
-    resource = value.resource
-    return {"apiVersion": resource.api_version, "kind": resource.kind, **msgspec.to_builtins(value)}
 
 
 def print_one(wanted: KubernetesObject, value: Json, form: str) -> None:

@@ -29,11 +29,7 @@ class _Install(click.Command):
             raise InputError(f"--image {image!r} must be the name of an image, without spaces")
         form: str | None = ctx.params["form"]
         if ctx.params["dry_run"]:
-            objects = manifests.everything(image)
-            if form == "json":
-                output.print_objects(objects, "json", single=False)
-            else:
-                output.write(output.to_yaml(objects))
+            output.print_documents(manifests.everything(image), form or "yaml")
             return None
         if form:
             raise InputError("-o is about what --dry-run prints; add --dry-run, or leave it out")

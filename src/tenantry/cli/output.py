@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
+    from tenantry.api.model import KubernetesObject
+
     Part = str | Text | Table | Tree | Padding
     """What `show` prints: lines of text, a table or a tree."""
 
@@ -126,6 +128,20 @@ def to_yaml(values: Sequence[object]) -> str:
 
     documents = [msgspec.to_builtins(value) for value in values]
     return yaml.dump_all(documents, Dumper=Plain, sort_keys=False, allow_unicode=True, width=2**16)
+
+
+def whole(value: KubernetesObject) -> dict[str, Any]:
+    """Return an object as JSON values, with its apiVersion and kind, which the typed models leave to the resource."""
+    resource = value.resource
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **msgspec.to_builtins(value)}
+
+
+def print_documents(objects: Sequence[Json], form: str) -> None:
+    """Print whole objects as YAML documents, or as one JSON List."""
+    if form == "json":
+        print_objects(objects, form, single=False)
+    else:
+        write(to_yaml(objects))
 
 
 def print_objects(objects: Sequence[Json], form: str, *, single: bool) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
-from tenantry.api.model import Json, KubernetesObject
 from tenantry.cli import output
 
 
@@ -34,14 +32,4 @@ def render(*, files: tuple[str, ...], form: str) -> None:
     from tenantry.views.drift import rendering
 
     # All objects are rendered before the first is printed: half an answer would look complete.
-    objects = [whole(value) for value in rendering.render(read_manifests(files))]
-    if form == "json":
-        output.print_objects(objects, "json", single=False)
-    else:
-        output.write(output.to_yaml(objects))
-
-
-def whole(value: KubernetesObject) -> Json:
-    """Return an object with its apiVersion and kind, as JSON values."""
-    resource = value.resource
-    return {"apiVersion": resource.api_version, "kind": resource.kind, **msgspec.to_builtins(value)}
+    output.print_documents([output.whole(value) for value in rendering.render(read_manifests(files))], form)

@@ -217,14 +217,11 @@ async def _create(client: Client, wanted: Request) -> Json:
     from tenantry.engine.tasks import in_background
     from tenantry.install.apply import stamped
 
-    progress = StreamProgress()
-    try:
+    with StreamProgress() as progress:
         async with in_background(stamped(client, wanted.resource, msgspec.to_builtins(wanted))) as waiting:
             while not (await asyncio.wait((waiting,), timeout=PROGRESS_SECONDS))[0]:
                 progress.update("waiting until the API server accepts requests")
             await waiting
-    finally:
-        progress.clear()
     return msgspec.json.decode(await client.create(wanted))
 
 
@@ -252,7 +249,7 @@ def requests(target: Target, *, namespace: str, everywhere: bool, pending: bool,
     if form == "name":
         output.write_lines(kinds.full_name(type(each), each.metadata.name) for each in shown)
     elif form:
-        output.print_objects([_whole(each) for each in shown], form, single=False)
+        output.print_objects([output.whole(each) for each in shown], form, single=False)
     elif shown:
         now = datetime.now(UTC)
         output.show(output.table(HEADERS, [row(each, now) for each in shown]))
@@ -285,11 +282,6 @@ def row(each: Request, now: datetime) -> tuple[str, ...]:
         durations.age(meta.creation_timestamp, now),
         output.cell(because if len(because) <= SHOWN else f"{because[: SHOWN - 1]}…"),
     )
-
-
-def _whole(each: Request) -> Json:
-    resource = each.resource
-    return {"apiVersion": resource.api_version, "kind": resource.kind, **msgspec.to_builtins(each)}
 
 
 async def _read(client: Client, namespace: str) -> list[Request]:

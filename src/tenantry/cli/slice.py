@@ -86,16 +86,9 @@ def slice_() -> None:
     metavar="SECONDS",
     help="Seconds after which a node that is not ready is replaced; 0: never.",
 )
-@click.option(
-    "--expires",
-    default="",
-    metavar="DURATION|TIME",
-    help="Release the nodes after this time or at this time: 72h, or 2027-01-31T18:00:00Z.",
-)
+@flags.expiry_option("Release the nodes")
 @click.option("--wait", "waits", is_flag=True, help="Wait until the claim is ready.")
-@click.option(
-    "--timeout", default="5m", show_default=True, type=durations.DURATION, help="Deadline of --wait, as in 30s or 5m."
-)
+@durations.timeout_option("5m", "Deadline of --wait, as in 30s or 5m.")
 @flags.dry_run_option
 @output.output_option("json", "yaml", "name")
 def claim(
@@ -146,10 +139,8 @@ def claim(
         expires_at=flags.parse_expiry("--expires", expires),
     )
     wanted = SliceClaim(metadata=ObjectMeta(name=called, namespace=place.parent(target, namespace)), spec=spec)
-    resource = wanted.resource
-    whole: Json = {"apiVersion": resource.api_version, "kind": resource.kind, **msgspec.to_builtins(wanted)}
     if dry_run:
-        flags.print_one(wanted, whole, form or "yaml")
+        flags.print_one(wanted, output.whole(wanted), form or "yaml")
         return
     made = session.run(target, lambda client: _claim(client, wanted, seconds=timeout if waits else None))
     if form:
@@ -165,8 +156,7 @@ async def _claim(client: Client, wanted: SliceClaim, *, seconds: int | None) -> 
     output.talk(told)
     asked = ObjectSelection(SliceClaim, (wanted.metadata.name,), wanted.metadata.namespace)
     await wait_for_all(client, [asked], seconds=seconds)
-    found = await client.get(SliceClaim, wanted.metadata.name, wanted.metadata.namespace)
-    return {"apiVersion": made["apiVersion"], "kind": made["kind"], **msgspec.to_builtins(found)}
+    return output.whole(await client.get(SliceClaim, wanted.metadata.name, wanted.metadata.namespace))
 
 
 @slice_.command()
@@ -252,9 +242,7 @@ def list_(target: Target, *, namespace: str, form: str | None) -> None:
     own = place.context_namespace(target)
     found = session.run(target, lambda client: claims.read(client, namespace, own))
     if form:
-        resource = SliceClaim.resource
-        head = {"apiVersion": resource.api_version, "kind": resource.kind}
-        output.print_objects([{**head, **msgspec.to_builtins(each)} for each in found], form, single=False)
+        output.print_objects([output.whole(each) for each in found], form, single=False)
         return
     if not found:
         output.talk("no claims; `tenantry slice claim` creates one")

@@ -75,12 +75,7 @@ def sub() -> None:
 )
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE,...", help="Labels of the namespace.")
 @click.option("--annotation", "annotations", multiple=True, metavar="KEY=VALUE", help="Annotation of the namespace.")
-@click.option(
-    "--expires",
-    default="",
-    metavar="DURATION|TIME",
-    help="Delete it after this time or at this time: 72h, or 2027-01-31T18:00:00Z.",
-)
+@flags.expiry_option("Delete it")
 @click.option(
     "--allow-cascading-deletion",
     "cascades",
@@ -228,7 +223,7 @@ def inheritance(texts: Sequence[str], *, mode: Mode, owned: bool) -> Inheritance
     "--to", "goal", required=True, metavar="NAMESPACE", shell_complete=candidates.namespaces, help="The new parent."
 )
 @click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until the move is complete.")
-@click.option("--timeout", default="60s", show_default=True, type=durations.DURATION, help="How long to wait.")
+@flags.timeout_option
 def move(target: Target, *, child: str, source: str, goal: str, waits: bool, timeout: int) -> None:
     r"""Move a subnamespace to another parent of the same tenant; its namespace and everything in it stay unchanged.
 
@@ -313,9 +308,9 @@ def renew(target: Target, *, names: tuple[str, ...], namespace: str, until: str)
     is_flag=True,
     help="Also delete nested subnamespaces (sets spec.allowCascadingDeletion first).",
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
-@click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until everything is gone.")
-@click.option("--timeout", default="2m", show_default=True, type=durations.DURATION, help="How long to wait.")
+@flags.yes_option
+@flags.gone_option
+@durations.timeout_option("2m", "Deadline of --wait, as in 30s or 5m.")
 def delete(
     target: Target, *, names: tuple[str, ...], namespace: str, cascades: bool, yes: bool, waits: bool, timeout: int
 ) -> None:

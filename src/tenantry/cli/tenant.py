@@ -50,12 +50,7 @@ def tenant() -> None:
     help="Most subnamespaces in the whole tree; 0: no limit.",
 )
 @click.option("--max-depth", type=click.IntRange(min=0), default=0, help="Most levels of subnamespaces; 0: no limit.")
-@click.option(
-    "--expires",
-    default="",
-    metavar="DURATION|TIME",
-    help="Suspend the tenant after this time or at this time: 720h, or 2027-01-31T18:00:00Z.",
-)
+@flags.expiry_option("Suspend the tenant")
 @flags.dry_run_option
 @flags.wait_option
 @flags.timeout_option

@@ -14,7 +14,7 @@ from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.model import Json
 from tenantry.api.tenant import Tenant
 from tenantry.api.wording import shortened
-from tenantry.cli import durations, output, session
+from tenantry.cli import durations, flags, output, session
 from tenantry.cli.delete import confirm, remove
 from tenantry.cli.install import name_of
 from tenantry.cli.target import Target, takes_target
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @takes_target
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@flags.yes_option
 @click.option("--delete-tenants", is_flag=True, help="Delete all tenants first, with everything in them.")
-@click.option("--timeout", default="5m", show_default=True, type=durations.DURATION, help="As in 30s or 5m.")
+@durations.timeout_option("5m", "Deadline, as in 30s or 5m.")
 def uninstall(target: Target, *, yes: bool, delete_tenants: bool, timeout: int) -> None:
     """Take Tenantry's operator, policies, rights and kinds out of a cluster.
 

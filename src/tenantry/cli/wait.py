@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 @place.namespace_option
 @place.everywhere_option
 @click.option("--all", "everything", is_flag=True, help="Wait for all objects of the KIND that exist now.")
-@click.option(
-    "--timeout", default="60s", show_default=True, type=durations.DURATION, help="Deadline, as in 30s, 5m or 1h."
-)
+@durations.timeout_option("60s", "Deadline, as in 30s, 5m or 1h.")
 def wait(
     target: Target,
     *,

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from tenantry.api.errors import ConfigError
+from tenantry.kube import program
 from tenantry.kube.kubeconfig import Connection, ExecPlugin
 
 TOKEN_FILE_SECONDS = 60.0
@@ -116,29 +117,20 @@ async def _run_plugin(plugin: ExecPlugin, source: str) -> _ExecStatus:
     environment["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
     hint = f"; {plugin.install_hint}" if plugin.install_hint else ""
     try:
-        process = await asyncio.create_subprocess_exec(
-            plugin.command,
-            *(plugin.args or ()),
-            env=environment,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+        done = await program.run(
+            (plugin.command, *(plugin.args or ())), timeout_seconds=EXEC_TIMEOUT_SECONDS, environment=environment
         )
-    except OSError as error:
-        raise ConfigError(f"{source}: exec plugin {plugin.command!r} does not start: {error}{hint}") from error
-    try:
-        async with asyncio.timeout(EXEC_TIMEOUT_SECONDS):
-            out, complaint = await process.communicate()
     except TimeoutError as error:
-        process.kill()
-        await process.wait()
         raise ConfigError(
             f"{source}: exec plugin {plugin.command!r} gave no answer in {EXEC_TIMEOUT_SECONDS:.0f} s"
         ) from error
-    if process.returncode:
-        said = complaint.decode(errors="replace").strip()[-300:]
-        raise ConfigError(f"{source}: exec plugin {plugin.command!r} ended with {process.returncode}: {said}{hint}")
+    except OSError as error:
+        raise ConfigError(f"{source}: exec plugin {plugin.command!r} does not start: {error}{hint}") from error
+    if done.code:
+        said = done.err.decode(errors="replace").strip()[-300:]
+        raise ConfigError(f"{source}: exec plugin {plugin.command!r} ended with {done.code}: {said}{hint}")
     try:
-        return msgspec.json.decode(out, type=_ExecCredential).status
+        return msgspec.json.decode(done.out, type=_ExecCredential).status
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{source}: exec plugin {plugin.command!r} printed no ExecCredential: {error}") from error
 

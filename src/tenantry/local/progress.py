@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 if TYPE_CHECKING:
-    from typing import TextIO
+    from rich.live import Live
 
 
 class Progress(Protocol):
@@ -33,48 +33,57 @@ class SilentProgress:
 
 
 class StreamProgress:
-    """Progress on a stream (stderr by default).
+    """Progress on stderr, until the end of a `with` block.
 
-    Args:
-        stream: The stream to write to.
-        every_seconds: The time between two lines if the stream is not a terminal.
-        quiet_seconds: The time before the first line.
+    A terminal has one live line, drawn by rich. Anything else gets a line every few seconds.
     """
 
-    def __init__(
-        self, stream: TextIO | None = None, *, every_seconds: float = 10.0, quiet_seconds: float = 1.0
-    ) -> None:
-        self._stream = stream or sys.stderr
-        self._live = self._stream.isatty()
-        self._every = every_seconds
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
+        self._every = 0.1 if self._is_terminal else 10.0
         self._started = time.monotonic()
-        # The first line is due after the quiet time; the next ones at their pace.
-        self._last = self._started + quiet_seconds - (0.1 if self._live else every_seconds)
-        self._shown = False
+        # Work that takes less than this shows no progress at all.
+        self._due = self._started + 1.0
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the live line, and show the cursor again."""
+        self._clear()
 
     def update(self, text: str) -> None:
         """Show what is being done now, with the seconds since the start."""
         now = time.monotonic()
-        if now - self._last < (0.1 if self._live else self._every):
+        if now < self._due:
             return
-        self._last = now
+        self._due = now + self._every
         line = f"{text} ({now - self._started:.0f} s)"
-        if self._live:
-            self._stream.write(f"\r\x1b[K{line[:140]}")
-            self._shown = True
+        if self._is_terminal:
+            self._draw(line)
         else:
-            self._stream.write(line + "\n")
-        self._stream.flush()
+            self.say(line)
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
-        self.clear()
-        self._stream.write(text + "\n")
-        self._stream.flush()
+        self._clear()
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
 
-    def clear(self) -> None:
-        """Remove the live line."""
-        if self._shown:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-            self._shown = False
+    def _draw(self, line: str) -> None:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+
+        if self._live is None:
+            # Without auto_refresh, which needs a thread: the supervisor is forked from this process.
+            self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
+            self._live.start()
+        self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+
+    def _clear(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None

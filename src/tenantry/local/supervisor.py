@@ -13,18 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import signal
 import socket
 import sys
-import time
 from pathlib import Path
 
-from typing_extensions import override
-
 from tenantry.api.errors import LocalError, TenantryError
+from tenantry.engine.jsonlines import log_to
 from tenantry.local.components import CONTROL_PLANE, NAMES, Component, check_name, components, real_nodes
 from tenantry.local.control import SupervisorReply, SupervisorRequest, decode_order, encode_reply, short_path
 from tenantry.local.paths import ClusterPaths
@@ -221,20 +218,6 @@ class SupervisorStopped(Exception):
     """All components have been stopped."""
 
 
-class SupervisorLogFormat(logging.Formatter):
-    """Writes each record as one JSON object with its fields."""
-
-    _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-
-    @override
-    def format(self, record: logging.LogRecord) -> str:
-        fields: dict[str, object] = {k: v for k, v in vars(record).items() if k not in self._USUAL}
-        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{record.msecs:03.0f}Z"
-        if record.exc_info:
-            fields["traceback"] = self.formatException(record.exc_info)
-        return json.dumps({"at": at, "level": record.levelname, "message": record.getMessage(), **fields})
-
-
 def announce() -> None:
     """Report to the starting process that the daemon listens, and detach from its terminal."""
     with contextlib.suppress(OSError):
@@ -254,9 +237,7 @@ def main() -> None:
         os._exit(0)
     for log in paths.logs.glob("*.log"):
         rotate(log)
-    handler = logging.FileHandler(paths.log("supervisor"))
-    handler.setFormatter(SupervisorLogFormat())
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    log_to(logging.FileHandler(paths.log("supervisor")))
     try:
         asyncio.run(_supervise(paths))
     except Exception:

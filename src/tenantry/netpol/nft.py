@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from tenantry.api.errors import RetryableError
+from tenantry.kube import program
 
 SECONDS = 60.0
 """The time limit of one command; a table for a thousand pods takes a tenth of a second."""
@@ -57,34 +55,15 @@ class Nft:
         return [f"net.bridge.{name}" for name, value in zip(BRIDGE_SETTINGS, values, strict=True) if value != "1"]
 
     async def _run(self, command: Sequence[str], text: str = "") -> str:
-        # A file, not a pipe: writing to a pipe fails if the program ends without reading.
-        with tempfile.TemporaryFile() as commands:
-            commands.write(text.encode())
-            commands.seek(0)
-            try:
-                process = await asyncio.create_subprocess_exec(
-                    *self._inside,
-                    *command,
-                    stdin=commands,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=asyncio.subprocess.PIPE,
-                )
-            except OSError as error:
-                raise RetryableError(
-                    f"{command[0]!r} cannot be run ({error.strerror}); install the package nftables"
-                ) from error
         try:
-            async with asyncio.timeout(SECONDS):
-                out, err = await process.communicate()
+            done = await program.run((*self._inside, *command), timeout_seconds=SECONDS, stdin=text.encode())
         except TimeoutError as error:
             raise RetryableError(f"{command[0]!r} did not end within {SECONDS:.0f} s") from error
-        finally:
-            if process.returncode is None:
-                # It may have ended already, before asyncio noticed.
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-        if process.returncode:
-            first = err.decode(errors="replace").strip().split("\n")[0]
-            raise RetryableError(f"{command[0]!r} failed with exit code {process.returncode}: {first}")
-        return out.decode()
+        except OSError as error:
+            raise RetryableError(
+                f"{command[0]!r} cannot be run ({error.strerror}); install the package nftables"
+            ) from error
+        if done.code:
+            first = done.err.decode(errors="replace").strip().split("\n")[0]
+            raise RetryableError(f"{command[0]!r} failed with exit code {done.code}: {first}")
+        return done.out.decode()

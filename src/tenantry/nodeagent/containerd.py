@@ -5,13 +5,13 @@ The kubelet copes with such removals: it requests the same of the runtime, and a
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from tenantry.api.errors import RetryableError
+from tenantry.kube import program
 from tenantry.nodeagent.leftovers import NodeImage, PodContainer
 
 _SECONDS = 60.0
@@ -106,24 +106,13 @@ class Containerd:
 
     async def _try(self, *arguments: str) -> tuple[str, str]:
         """Run the command; return its output, and why it failed, "" if it did not."""
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            *arguments,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
         try:
-            async with asyncio.timeout(_SECONDS):
-                out, err = await process.communicate()
+            done = await program.run((*self._command, *arguments), timeout_seconds=_SECONDS)
         except TimeoutError:
             return "", f"no answer after {_SECONDS:.0f} s"
-        finally:
-            if process.returncode is None:
-                process.kill()
-        if process.returncode:
-            return "", _last(err) or f"exit code {process.returncode}"
-        return out.decode(errors="replace"), ""
+        if done.code:
+            return "", _last(done.err) or f"exit code {done.code}"
+        return done.out.decode(errors="replace"), ""
 
 
 def _last(text: bytes) -> str:

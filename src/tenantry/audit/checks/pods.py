@@ -25,10 +25,13 @@ from tenantry.audit.check import (
 )
 from tenantry.audit.checks.table import check
 from tenantry.audit.context import AuditContext
+from tenantry.policy.catalog import CHECKS as RULE_CHECKS
 from tenantry.policy.rules.priorityclasses import SYSTEM_PRIORITIES
+from tenantry.policy.targets.pods import PODS, SYSCTLS, VOLUMES
 
 Attempts = Callable[[AuditContext], list[Attempt]]
 
+SOCKET = "/run/containerd/containerd.sock"
 UNKNOWN_IMAGE = "registry.invalid/tenantry/audit:latest"
 
 
@@ -62,12 +65,34 @@ def both(*made: Attempts) -> Attempts:
     return lambda context: [attempt for each in made for attempt in each(context)]
 
 
+def example(rule: str, what: str, *, init: bool = True) -> Attempts:
+    """Return the creation of a pod for each example that a rule declares as refused; see `policy/rules/`.
+
+    Args:
+        rule: The path of the rule, as in podSecurity.hostPath.
+        what: What is special about the pod.
+        init: The example is valid in an init container.
+    """
+    found = [each for each in RULE_CHECKS if each.rule == rule and each.scope.target == PODS.name]
+    return both(*(_with(each.scope.among, dict(each.example), what, init=init) for each in found))
+
+
+def _with(among: str, fragment: Json, what: str, *, init: bool) -> Attempts:
+    """Return the creation of a pod with a fragment where the scope of a rule expects it."""
+    match among:
+        case "":
+            # A fragment without a spec is about annotations, which the API server itself turns into fields.
+            return tried(f"{what} (pod)", fragment["spec"]) if "spec" in fragment else lambda _: []
+        case VOLUMES.among:
+            return tried(what, {"volumes": [{"name": "v", **fragment}]})
+        case SYSCTLS.among:
+            return tried(what, {"securityContext": {"sysctls": [fragment]}})
+        case _:
+            return tried(what, container=fragment, init=init)
+
+
 def _secured(what: str, **context: object) -> Attempts:
     return tried(what, container={"securityContext": context})
-
-
-def _volume(what: str, **source: object) -> Attempts:
-    return tried(what, {"volumes": [{"name": "v", **source}]})
 
 
 def _ephemeral(context: AuditContext) -> list[Attempt]:
@@ -129,7 +154,6 @@ def _check(  # noqa: PLR0917 - a row of the table below
 
 BASELINE = "Set spec.rules.podSecurity.level of the Tenant to Baseline or Restricted."
 RESTRICTED = "Set spec.rules.podSecurity.level of the Tenant to Restricted."
-_PROBE: Json = {"livenessProbe": {"httpGet": {"host": "169.254.169.254", "port": 80}}}
 _WINDOWS: Json = {"windowsOptions": {"hostProcess": True, "runAsUserName": "NT AUTHORITY\\SYSTEM"}}
 
 CHECKS: Sequence[AuditCheck] = (
@@ -175,7 +199,7 @@ CHECKS: Sequence[AuditCheck] = (
         Severity.HIGH,
         "No pod takes a port of its node from others.",
         BASELINE,
-        tried("with a hostPort", container={"ports": [{"containerPort": 8080, "hostPort": 8080}]}),
+        example("podSecurity.hostPorts", "with a hostPort"),
         benchmark="block_use_of_host_networking_and_ports",
     ),
     _check(
@@ -185,8 +209,8 @@ CHECKS: Sequence[AuditCheck] = (
         "No container reads or writes files of its node or of other pods.",
         BASELINE,
         both(
-            _volume("with hostPath /", hostPath={"path": "/"}),
-            _volume("with the runtime's socket", hostPath={"path": "/run/containerd/containerd.sock"}),
+            example("podSecurity.hostPath", "with hostPath /"),
+            tried("with the runtime's socket", {"volumes": [{"name": "v", "hostPath": {"path": SOCKET}}]}),
         ),
         benchmark="block_use_of_host_path, block_use_of_bind_mounts",
     ),
@@ -222,7 +246,7 @@ CHECKS: Sequence[AuditCheck] = (
         Severity.HIGH,
         "The runtime's profile filters the system calls of every container.",
         BASELINE,
-        _secured("with seccomp Unconfined", seccompProfile={"type": "Unconfined"}),
+        example("podSecurity.seccompUnconfined", "with seccomp Unconfined"),
     ),
     _check(
         "010",
@@ -230,7 +254,7 @@ CHECKS: Sequence[AuditCheck] = (
         Severity.MEDIUM,
         "The runtime's AppArmor profile applies to every container.",
         BASELINE,
-        _secured("with AppArmor Unconfined", appArmorProfile={"type": "Unconfined"}),
+        example("podSecurity.appArmor", "with AppArmor Unconfined"),
     ),
     _check(
         "011",
@@ -238,7 +262,7 @@ CHECKS: Sequence[AuditCheck] = (
         Severity.MEDIUM,
         "No container chooses the label that separates it from others.",
         BASELINE,
-        _secured("with an SELinux type", seLinuxOptions={"type": "spc_t"}),
+        example("podSecurity.seLinux", "with an SELinux type"),
     ),
     _check(
         "012",
@@ -246,7 +270,7 @@ CHECKS: Sequence[AuditCheck] = (
         Severity.MEDIUM,
         "No pod changes its node's kernel.",
         BASELINE,
-        tried("with kernel.msgmax", {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "65536"}]}}),
+        example("podSecurity.sysctls", "with kernel.msgmax"),
     ),
     _check(
         "013",
@@ -262,7 +286,7 @@ CHECKS: Sequence[AuditCheck] = (
         Severity.MEDIUM,
         "No kubelet connects to addresses that the tenant chooses, such as the metadata service.",
         BASELINE,
-        tried("whose probe goes to 169.254.169.254", container=_PROBE, init=False),
+        example("podSecurity.hostProbes", "whose probe goes to 169.254.169.254", init=False),
     ),
     _check(
         "015",
@@ -309,8 +333,9 @@ CHECKS: Sequence[AuditCheck] = (
         "No node connects to storage servers that the tenant chooses.",
         RESTRICTED,
         both(
-            _volume("with an NFS volume", nfs={"server": "192.0.2.1", "path": "/"}),
-            _volume("with an iSCSI volume", iscsi={"targetPortal": "192.0.2.1", "iqn": "iqn.2026-01.t:a", "lun": 0}),
+            example("podSecurity.nfs", "with an NFS volume"),
+            example("podSecurity.iscsi", "with an iSCSI volume"),
+            example("podSecurity.flexVolume", "with a flexVolume"),
         ),
     ),
     _check(

@@ -73,22 +73,19 @@ async def _run(count: int, rounds: int, idle_seconds: float) -> ClustersResult:
     from tenantry.local.light import light_clusters
     from tenantry.local.progress import StreamProgress
 
-    progress = StreamProgress()
     async with light_clusters() as started:
         ready = 0
+        with StreamProgress() as progress:
 
-        async def add(name: str) -> None:
-            nonlocal ready
-            await started.add(name)
-            ready += 1
-            progress.update(f"starting API servers, {ready} of {count} are ready")
+            async def add(name: str) -> None:
+                nonlocal ready
+                await started.add(name)
+                ready += 1
+                progress.update(f"starting API servers, {ready} of {count} are ready")
 
-        try:
             async with asyncio.TaskGroup() as group:
                 for number in range(count):
                     group.create_task(add(f"c{number}"))
-        finally:
-            progress.clear()
         members = [
             benchmark.BenchCluster(
                 name=each.name, connection=each.connection, pid=each.pid, pause=each.pause, resume=each.resume

@@ -9,21 +9,17 @@ from typing import TYPE_CHECKING
 import click
 
 from tenantry.api.errors import InputError
-from tenantry.api.model import Json
 from tenantry.api.tenant import NetworkIsolation
 from tenantry.api.wording import shortened
 from tenantry.cli import durations, output, session
 from tenantry.cli.delete import confirm
 from tenantry.cli.flags import choice_option, owner_option, parse_owner
-from tenantry.cli.render import whole
 from tenantry.cli.target import Target, may_take_target
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
     from tenantry.world.hnc.objects import HncObjects, ImportFinding
     from tenantry.world.hnc.plan import ImportPlan
-
-"""How many places of a finding are named."""
 
 SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -46,13 +42,7 @@ def import_() -> None:
     "--apply", "applies", is_flag=True, help="Create the objects; the existing namespaces then belong to the tenants."
 )
 @click.option("-y", "--yes", is_flag=True, help="With --apply: do not ask for confirmation.")
-@click.option(
-    "--timeout",
-    default="2m",
-    show_default=True,
-    type=durations.DURATION,
-    help="With --apply: deadline for each level of a tree.",
-)
+@durations.timeout_option("2m", "With --apply: deadline for each level of a tree.")
 @output.output_option("yaml", "json", text="YAML documents, or one JSON List.")
 def hnc(
     target: Callable[[], Target],
@@ -171,11 +161,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _print(plan: ImportPlan, form: str) -> None:
-    objects: list[Json] = []
-    for tree in plan.trees:
-        objects.append(whole(tree.tenant))
-        objects += [whole(child.subnamespace) for child in tree.children]
-    if form == "json":
-        output.print_objects(objects, "json", single=False)
-    else:
-        output.write(output.to_yaml(objects))
+    objects = [
+        value for tree in plan.trees for value in (tree.tenant, *(child.subnamespace for child in tree.children))
+    ]
+    output.print_documents([output.whole(value) for value in objects], form)

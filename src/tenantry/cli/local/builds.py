@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from tenantry.cli import output
 from tenantry.local import build, paths
 from tenantry.local.cluster import list_clusters
 from tenantry.local.progress import StreamProgress
@@ -35,30 +36,23 @@ def local() -> None:
 @click.option("--with-nodes", is_flag=True, help="What runs on real nodes, too: containerd, runc, gVisor, kubelet.")
 def build_(*, again: bool, with_dns: bool, with_nodes: bool) -> None:
     """Build the control plane and kwok; nothing to do where the cache has them. Prints the folders."""
-    progress = StreamProgress()
-    try:
-        folders = [build.ensure(progress, again=again).folder]
-        if with_dns:
-            folders.append(build.ensure(progress, build.DNS, again=again).folder)
-        if with_nodes:
-            folders.append(build.ensure(progress, build.NODES, again=again).folder)
-    finally:
-        progress.clear()
-    for folder in folders:
-        click.echo(folder)
+    products = [build.CONTROL_PLANE, *([build.DNS] if with_dns else []), *([build.NODES] if with_nodes else [])]
+    with StreamProgress() as progress:
+        folders = [build.ensure(progress, product, again=again).folder for product in products]
+    output.write_lines(str(folder) for folder in folders)
 
 
 @local.command("list")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print.")
-def list_(*, output: str) -> None:
+@output.output_option("table", "json", default="table")
+def list_(*, form: str) -> None:
     """List the builds in the cache."""
     found = _cached()
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
+    if form == "json":
+        output.write(output.to_json(found))
         return
     for each in found:
         used = f"used by {', '.join(each.clusters)}" if each.clusters else "unused"
-        click.echo(f"{each.folder}  {each.mebibytes} MiB  {'current' if each.current else 'old'}, {used}")
+        output.write(f"{each.folder}  {each.mebibytes} MiB  {'current' if each.current else 'old'}, {used}")
 
 
 @local.command()
@@ -72,7 +66,7 @@ def clean(*, everything: bool) -> None:
             freed += build.remove(Path(each.folder))
     if everything:
         shutil.rmtree(paths.cache() / "go", ignore_errors=True)
-    click.echo(f"{freed // _MIB} MiB freed", err=True)
+    output.talk(f"{freed // _MIB} MiB freed")
 
 
 def _cached() -> list[CachedBuild]:

@@ -142,9 +142,7 @@ def join(*, name: str, token: str, timeout: int) -> None:
 @click.command("take-back")
 @takes_target
 @click.argument("node", metavar="NODE")
-@click.option(
-    "--timeout", default="5m", show_default=True, type=durations.DURATION, help="How long to wait for its pods."
-)
+@durations.timeout_option("5m", "Deadline for the eviction of its pods, as in 30s or 5m.")
 def take_back(target: Target, *, node: str, timeout: int) -> None:
     """Evict all pods from a contributed node, and wait until the cluster has removed it."""
     if not contribution.record_of(node):

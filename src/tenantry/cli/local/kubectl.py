@@ -34,4 +34,7 @@ def _binary() -> Path:
     if built:
         return built.kubectl
     installed = shutil.which("kubectl")
-    return Path(installed) if installed else build.ensure(StreamProgress()).kubectl
+    if installed:
+        return Path(installed)
+    with StreamProgress() as progress:
+        return build.ensure(progress).kubectl

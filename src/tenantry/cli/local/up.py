@@ -74,16 +74,14 @@ def up(
         raise InputError("--no-oidc may not be given together with flags of a provider")
     cluster = LocalCluster(name)
     real = None
+    products = [build.CONTROL_PLANE]
     if _is_real(runtime):
         if count is None or nodes_file is not None or node_cpu or node_memory or node_labels or zones:
             raise InputError("--runtime real needs --nodes, and takes no other flags of nodes")
         requirements.check()
-        build.ensure(StreamProgress(), build.NODES)
-        build.ensure(StreamProgress(), build.DNS)
+        products += [build.NODES, build.DNS]
         count, real = None, count
     plan = _plan(count, nodes_file, cpu=node_cpu, memory=node_memory, labels=node_labels, zones=zones)
-    build.ensure(StreamProgress())
-    progress = StreamProgress()
     options = UpOptions(
         nodes=plan,
         real_nodes=real,
@@ -96,10 +94,12 @@ def up(
         no_oidc=no_oidc,
         timeout_seconds=timeout,
     )
-    try:
+    for product in products:
+        # Building is not part of the time that the cluster takes to start.
+        with StreamProgress() as progress:
+            build.ensure(progress, product)
+    with StreamProgress() as progress:
         result = asyncio.run(cluster.up(options, progress))
-    finally:
-        progress.clear()
     what = "is running" if result.was_running else f"is up after {result.seconds:.1f} s"
     kept = cluster.spec().oidc
     if kept is not None:
@@ -108,7 +108,7 @@ def up(
 
 
 def _is_real(runtime: Runtime) -> bool:
-    """Tell whether nodes are to be real; "auto" builds nothing, and says what it chose."""
+    """Return whether nodes are to be real; "auto" builds nothing, and reports its choice."""
     if runtime != "auto":
         return runtime == "real"
     lacks = requirements.lacking()
@@ -119,7 +119,7 @@ def _is_real(runtime: Runtime) -> bool:
 
 
 def _warn(oidc: Oidc) -> None:
-    """Tell what keeps the API server from believing the provider; it tries again by itself."""
+    """Warn if the API server cannot use the OIDC provider yet; the API server tries again by itself."""
     from tenantry.local.issuer import trouble
 
     found = asyncio.run(trouble(oidc))

@@ -10,7 +10,7 @@ import click
 import uvloop
 
 from tenantry.api.errors import ConfigError, InputError
-from tenantry.cli.processes.jsonlines import JsonLines
+from tenantry.engine.jsonlines import log_to
 from tenantry.kube import kubeconfig
 from tenantry.netpol.agent import PolicyAgentOptions, guard
 from tenantry.netpol.compile import GuardedNode
@@ -46,9 +46,7 @@ def netpol_agent(  # noqa: PLR0917 - click gives them by name
     wrong = next((each for each in interfaces if not _INTERFACE.fullmatch(each)), None)
     if wrong is not None:
         raise InputError(f'--pod-interface {wrong!r} must be a name as in "cni0", or how names begin, as in "veth*"')
-    handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines())
-    logging.basicConfig(level="INFO", handlers=[handler])
+    log_to(logging.StreamHandler())
     connection = kubeconfig.in_cluster() if path is None else kubeconfig.load([path], context)
     if connection is None:
         raise ConfigError("this is no pod with a service account; name the cluster with --kubeconfig")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import uvloop
 
-from tenantry.cli.processes.jsonlines import JsonLines
+from tenantry.engine.jsonlines import log_to
 from tenantry.kube import kubeconfig
 from tenantry.nodeagent.agent import CleanerOptions, serve
 
@@ -29,8 +29,6 @@ def node_agent(  # noqa: PLR0917 - click gives them by name
     path: Path, node: str, ctr: Path, address: Path, kubelet_root: Path, logs: Path, state: Path
 ) -> None:
     """Clean a node whenever a slice gives it back, until told to stop."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines())
-    logging.basicConfig(level="INFO", handlers=[handler])
+    log_to(logging.StreamHandler())
     options = CleanerOptions(node=node, ctr=ctr, address=address, kubelet=kubelet_root, logs=logs, state=state)
     uvloop.run(serve(kubeconfig.load([path]), options))

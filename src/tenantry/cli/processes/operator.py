@@ -14,8 +14,8 @@ import uvloop
 
 from tenantry.api import marks
 from tenantry.api.errors import ConfigError
-from tenantry.cli.processes.jsonlines import JsonLines
 from tenantry.controllers.operator import OperatorOptions, operate
+from tenantry.engine.jsonlines import log_to
 from tenantry.kube import kubeconfig
 
 
@@ -29,9 +29,7 @@ from tenantry.kube import kubeconfig
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True)
 def operator(path: Path | None, context: str | None, metrics_address: str, namespace: str, log_level: str) -> None:
     """Run the operator until it is told to stop."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines())
-    logging.basicConfig(level=log_level.upper(), handlers=[handler])
+    log_to(logging.StreamHandler(), log_level.upper())
     connection = kubeconfig.in_cluster() if path is None else kubeconfig.load([path], context)
     if connection is None:
         raise ConfigError("this is no pod with a service account; name the cluster with --kubeconfig")

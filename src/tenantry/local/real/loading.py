@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tenantry.api.errors import LocalError
+from tenantry.kube import program
 from tenantry.local.files import explain
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.real import images
@@ -38,7 +39,7 @@ async def load(paths: ClusterPaths, binaries: str, nodes: Iterable[str], file: P
     except OSError as error:
         raise explain(error, kept) from error
     running = {name: pid for name in nodes if (pid := process_of(paths, name))}
-    async with asyncio.timeout(_SECONDS), asyncio.TaskGroup() as group:
+    async with asyncio.TaskGroup() as group:
         for name, pid in running.items():
             group.create_task(_import(binaries, name, pid, kept))
     return list(running)
@@ -47,13 +48,10 @@ async def load(paths: ClusterPaths, binaries: str, nodes: Iterable[str], file: P
 async def _import(binaries: str, name: str, pid: int, file: Path) -> None:
     # The node's files as this machine sees them, without entering its namespaces.
     address = f"/proc/{pid}/root{SOCKET}"
-    process = await asyncio.create_subprocess_exec(
-        *(f"{binaries}/ctr", "--address", address, "--namespace", "k8s.io"),
-        *("images", "import", "--local", PINNED, str(file)),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    output, _ = await process.communicate()
-    if process.returncode:
-        raise LocalError(f'the node "{name}" rejects the image: {output.decode(errors="replace").strip()}')
+    command = (f"{binaries}/ctr", "--address", address, "--namespace", "k8s.io")
+    try:
+        done = await program.run((*command, "images", "import", "--local", PINNED, file), timeout_seconds=_SECONDS)
+    except TimeoutError as error:
+        raise LocalError(f'the node "{name}" does not import the image within {_SECONDS:.0f} s') from error
+    if done.code:
+        raise LocalError(f'the node "{name}" rejects the image: {done.err.decode(errors="replace").strip()}')

@@ -19,6 +19,7 @@ import msgspec
 from tenantry.api.errors import AlreadyExists, ApiError, NotFound
 from tenantry.engine.cache import Change
 from tenantry.engine.informer import Informer
+from tenantry.engine.jsonlines import log_to
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.paths import ClusterPaths
@@ -119,5 +120,5 @@ async def serve(paths: ClusterPaths) -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level="INFO")
+    log_to(logging.StreamHandler())
     asyncio.run(serve(ClusterPaths(Path(sys.argv[1]))))

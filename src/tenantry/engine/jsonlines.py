@@ -1,9 +1,11 @@
-"""The log of what runs for ever: a JSON object a line."""
+"""The log of processes that run until they are stopped: one JSON object for each record."""
 
 from __future__ import annotations
 
 import json
 import logging
+import time
+from typing import Any
 
 from typing_extensions import override
 
@@ -11,12 +13,13 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, and the fields given as `extra`."""
+    """Formats a record as one line: time (UTC), level, logger, message, and the fields given as `extra`."""
 
     @override
     def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, object] = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, Any] = {
+            "time": f"{at}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
@@ -25,3 +28,9 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
+
+
+def log_to(handler: logging.Handler, level: str = "INFO") -> None:
+    """Send all records of this process from a level on to a handler, as JSON lines."""
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=level, handlers=[handler])
