@@ -25,7 +25,7 @@ def create(
         resource: The object's kind.
         value: The object, without apiVersion and kind.
         namespace: "" for a cluster-scoped object.
-        what: What is special about it, as in "with hostPID".
+        what: Its special property, as in "with hostPID".
         judge: See `Attempt`.
     """
     return Attempt(

@@ -1,4 +1,4 @@
-"""All checks, in the order in which they are told. Pure."""
+"""All checks, in the order of the report. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Corefile says of who gets which names. Pure.
+"""Which server blocks of a Corefile show names of all tenants to every pod. Pure.
 
 Source: CoreDNS, "Corefile Explained" (server blocks, snippets, import).
 """

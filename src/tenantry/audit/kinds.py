@@ -1,4 +1,4 @@
-"""The kinds of Kubernetes' own that checks try something with."""
+"""The kinds of Kubernetes that attempts use."""
 
 from __future__ import annotations
 

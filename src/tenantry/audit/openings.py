@@ -1,7 +1,7 @@
-"""What NetworkPolicies leave open to others. Pure.
+"""Which peers of other namespaces NetworkPolicies admit. Pure.
 
-A pod that no policy selects is open; policies add up, so one that opens is enough. Source: Kubernetes, "Network
-Policies".
+A pod that no policy selects is open. Policies add up: one policy that admits a peer is enough.
+Source: Kubernetes, "Network Policies".
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 DNS_PORT = 53
 WIDE = {4: 16, 6: 64}
-"""An ipBlock of fewer bits of prefix, by IP version, is more than some hosts, and may hold pods of others."""
+"""IP version to prefix length: a shorter prefix is more than a few hosts, and may contain pods of others."""
 
 
 def ingress(policies: Sequence[Json], others: Iterable[OtherNamespace], pods: Iterable[str] = ()) -> str:
@@ -27,13 +27,13 @@ def ingress(policies: Sequence[Json], others: Iterable[OtherNamespace], pods: It
     Args:
         policies: The NetworkPolicies of the namespace.
         others: Namespaces of others.
-        pods: Where pods have their addresses, as CIDRs.
+        pods: The CIDRs of all pods.
     """
     return _open(policies, tuple(others), _networks(pods), "Ingress", "from")
 
 
 def egress(policies: Sequence[Json], others: Iterable[OtherNamespace], pods: Iterable[str] = ()) -> str:
-    """Return how pods of this namespace may connect to others'; "" where they may not. DNS is not counted."""
+    """Return how pods of this namespace may connect to pods of others, except by DNS; "" if they may not."""
     return _open(policies, tuple(others), _networks(pods), "Egress", "to")
 
 
@@ -51,14 +51,14 @@ def _open(
         for rule in rows(policy, "spec", direction.lower()):
             if direction == "Egress" and _is_dns(rule):
                 continue
-            who = _who(rule, side, others, pods)
-            if who:
-                return f"NetworkPolicy {table(policy, 'metadata').get('name')!r} opens {direction} of {who}"
+            peer = _open_peer(rule, side, others, pods)
+            if peer:
+                return f"NetworkPolicy {table(policy, 'metadata').get('name')!r} opens {direction} of {peer}"
     return ""
 
 
 def _is_of_all(selector: Json) -> bool:
-    # What is asked of labels, some pod can be without, or have.
+    # A selector with requirements misses pods: the tenant chooses the labels of its pods.
     return not selector.get("matchLabels") and not selector.get("matchExpressions")
 
 
@@ -67,6 +67,7 @@ def _types(policy: Json) -> list[str]:
     types = spec.get("policyTypes")
     if isinstance(types, list):
         return cast("list[str]", types)
+    # The API server fills in policyTypes by the same rule.
     return ["Ingress", "Egress"] if "egress" in spec else ["Ingress"]
 
 
@@ -75,7 +76,7 @@ def _is_dns(rule: Json) -> bool:
     return bool(ports) and all(port.get("port") == DNS_PORT and "endPort" not in port for port in ports)
 
 
-def _who(rule: Json, side: str, others: Sequence[OtherNamespace], pods: Sequence[Network]) -> str:
+def _open_peer(rule: Json, side: str, others: Sequence[OtherNamespace], pods: Sequence[Network]) -> str:
     peers = rows(rule, side)
     if not peers:
         return "any peer"
@@ -107,7 +108,7 @@ def _holds_pods(block: Json, pods: Sequence[Network]) -> bool:
 
 
 def selects(selector: Json, labels: dict[str, str]) -> bool:
-    """Tell whether a LabelSelector selects these labels. An empty one selects everything."""
+    """Return whether a LabelSelector selects these labels. An empty selector selects everything."""
     if any(labels.get(key) != value for key, value in table(selector, "matchLabels").items()):
         return False
     return all(_holds(each, labels) for each in rows(selector, "matchExpressions"))

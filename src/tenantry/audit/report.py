@@ -1,4 +1,4 @@
-"""Writes what an audit found into the IsolationReport of its namespace."""
+"""Writes the results of an audit into the IsolationReport of its namespace."""
 
 from __future__ import annotations
 
@@ -46,16 +46,17 @@ def _failed(result: CheckResult) -> FailedCheck:
 
 
 async def write(client: Client, audit: Audit) -> None:
-    """Write the report, over the one before.
+    """Write the report, and replace the previous one.
 
     Args:
-        client: An administrator's.
-        audit: What was found.
+        client: The client of an administrator.
+        audit: The audit.
     """
     wanted = report(audit)
     whole = wire.encode(wanted)
     resource = IsolationReport.resource
     path = wire.path(resource, audit.namespace, LATEST)
     query = {"fieldManager": f"{marks.MANAGER}-audit", "force": "true"}
+    # The status is a subresource: a write to the object itself ignores it.
     for url in (path, f"{path}/status"):
         await client.request("PATCH", url, query=query, body=whole, content_type="application/apply-patch+yaml")

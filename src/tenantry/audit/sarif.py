@@ -1,4 +1,4 @@
-"""An audit as SARIF, for tools that gather findings. Pure.
+"""An audit in the format SARIF, for tools that collect findings. Pure.
 
 Source: OASIS, "Static Analysis Results Interchange Format (SARIF) Version 2.1.0".
 """
@@ -17,7 +17,7 @@ REFERENCE = "https://tenantry.dev/reference/checks"
 
 _LEVELS = {Severity.CRITICAL: "error", Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "note"}
 _SCORES = {Severity.CRITICAL: "9.5", Severity.HIGH: "8.0", Severity.MEDIUM: "5.5", Severity.LOW: "2.0"}
-"""As `security-severity`, by which viewers sort: the middle of the ranges of CVSS."""
+"""Values of `security-severity`, by which viewers sort: the middle of the ranges of CVSS."""
 
 _KINDS = {
     Verdict.FAILED: "fail",
@@ -73,6 +73,6 @@ def _result(audit: Audit, result: CheckResult, index: int) -> Json:
         "level": level,
         "message": {"text": f"{result.title}: {result.message}"},
         "locations": [{"logicalLocations": [{"fullyQualifiedName": name, "kind": "namespace"}]}],
-        # Over audits it is the same finding, whatever the server's words are.
+        # The same finding in the next audit, even if the API server words its message differently.
         "partialFingerprints": {"tenantry/v1": f"{audit.namespace}/{result.id}"},
     }

@@ -1,4 +1,4 @@
-"""`tenantry approve` and `tenantry deny`: deciding what others have asked for."""
+"""`tenantry approve` and `tenantry deny`: decide requests of others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _words = click.argument(
     "words", nargs=-1, required=True, metavar="NAME... | KIND/NAME...", shell_complete=candidates.objects
 )
-_namespace = place.takes_namespace("Of RoleRequests: the namespace that they are in.")
+_namespace = place.takes_namespace("Namespace of RoleRequests.")
 _reason = click.option("--reason", default="", metavar="TEXT", help="Reason, for the requester.")
 
 

@@ -56,7 +56,7 @@ async def delete_objects(
     """Print what the deletion removes, ask for confirmation, and delete the selected objects.
 
     Args:
-        client: Of the cluster.
+        client: The client of the cluster.
         asked: The objects.
         yes: Do not ask for confirmation.
         seconds: How long to wait until they are gone; None does not wait.
@@ -88,7 +88,7 @@ async def remove(client: Client, deleted: Sequence[KubernetesObject], *, seconds
     """Delete objects with everything that they own.
 
     Args:
-        client: Of the cluster.
+        client: The client of the cluster.
         deleted: The objects that were shown and confirmed: newer objects of the same names stay.
         seconds: How long to wait until they are gone; None does not wait.
 

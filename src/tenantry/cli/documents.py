@@ -1,4 +1,4 @@
-"""Tenants and Subnamespaces from YAML or JSON files, read strictly: every document is right, or none is used."""
+"""Tenants and Subnamespaces from YAML or JSON files, read strictly: if one document is invalid, none is used."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LISTS = ("List", "TenantList", "SubnamespaceList")
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it: a key must not stand twice, and a date is a string."""
+    """YAML as Kubernetes reads it: no key occurs twice, and a date is a string."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - the base's
         """Return a map."""
@@ -48,7 +48,7 @@ _Loader.yaml_implicit_resolvers = {
 
 
 class Document(msgspec.Struct, frozen=True):
-    """A document and where it stands, as in `tenants.yaml, document 2`."""
+    """A document and its place, as in `tenants.yaml, document 2`."""
 
     where: str
     value: object
@@ -58,7 +58,7 @@ def read_manifests(files: Sequence[str]) -> Manifests:
     """Return the tenants and Subnamespaces of files; "-" is stdin.
 
     Raises:
-        InputError: Something in them is wrong; names each place and field.
+        InputError: A document is invalid; the message names each place and field.
     """
     documents = [document for file in files for document in documents_in(file)]
     problems: list[str] = []
@@ -79,7 +79,7 @@ def _kind(value: object) -> object:
 
 
 def _take(document: Document, found: dict[str, K], kind: type[K]) -> list[Problem]:
-    """Add the object of a document to those found before, and return what is wrong with it."""
+    """Add the object of a document to the earlier ones, and return its problems."""
     value, wrong = read(document.value, kind)
     if value is None or wrong:
         return wrong
@@ -106,7 +106,7 @@ def documents_in(file: str, holds: str = "Tenants") -> list[Document]:
     """Return the documents of a YAML or JSON file, those of a List one by one; "-" is stdin.
 
     Raises:
-        InputError: It cannot be read, is not YAML, or has none.
+        InputError: The file cannot be read, is not YAML, or has no documents.
     """
     source = "stdin" if file == "-" else file
     text = _text(file, source)
@@ -131,10 +131,10 @@ def documents_in(file: str, holds: str = "Tenants") -> list[Document]:
 
 
 def _check_size(values: list[Any], source: str) -> None:
-    """Refuse what a few aliases blow up to more than fits, or to something without end.
+    """Reject documents that aliases expand to more than fits into memory, or without end.
 
     Raises:
-        InputError: It holds more than `MOST_VALUES`.
+        InputError: The documents hold more than `MOST_VALUES`.
     """
     stack: list[Any] = [values]
     left = MOST_VALUES

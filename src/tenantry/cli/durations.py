@@ -1,4 +1,4 @@
-"""Durations as people write them: 90s, 5m, 1h30m, 2d. Pure."""
+"""Durations in the form 90s, 5m, 1h30m, 2d. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LARGEST_PARTS = 2
 
 
 def parse(given: str) -> int | None:
-    """Return whole seconds; None where the text is no duration. A bare number is seconds."""
+    """Return whole seconds; None if the text is not a duration. A number without a unit is seconds."""
     if given.isascii() and given.isdigit() and len(given) <= 6:  # noqa: PLR2004 - eleven days
         return int(given)
     found = _FORM.fullmatch(given)
@@ -28,7 +28,7 @@ def parse(given: str) -> int | None:
 
 
 def text(seconds: int) -> str:
-    """Return seconds in the two largest units that say something, as kubectl writes ages."""
+    """Return seconds in the two largest units that are not 0, as kubectl writes ages."""
     parts: list[str] = []
     rest = max(seconds, 0)
     for unit, size in _UNITS.items():
@@ -41,7 +41,7 @@ def text(seconds: int) -> str:
 
 
 def age(since: str, now: datetime) -> str:
-    """Return how long ago an RFC 3339 time was, "unknown" for one that does not read."""
+    """Return how long ago an RFC 3339 time was; "unknown" if it does not parse."""
     try:
         then = datetime.fromisoformat(since)
     except ValueError:
@@ -50,7 +50,7 @@ def age(since: str, now: datetime) -> str:
 
 
 def left(until: str, now: datetime) -> int:
-    """Return the seconds until an RFC 3339 time; negative where it is past, 0 where it does not read."""
+    """Return the seconds until an RFC 3339 time; negative for a past time, 0 if it does not parse."""
     try:
         then = datetime.fromisoformat(until)
     except ValueError:
@@ -59,7 +59,7 @@ def left(until: str, now: datetime) -> int:
 
 
 def expiry(at: str, now: datetime) -> str:
-    """Return when something expires, and in how long; "never" for ""."""
+    """Return when an object expires, and in how long; "never" for ""."""
     if not at:
         return "never"
     rest = left(at, now)
@@ -67,13 +67,13 @@ def expiry(at: str, now: datetime) -> str:
 
 
 def remaining(at: str, now: datetime) -> str:
-    """Return in how long something expires: `in 2h`, `now`, or "-" for never."""
+    """Return in how long an object expires: `in 2h`, `now`, or "-" for never."""
     rest = left(at, now)
     return "-" if not at else f"in {text(rest)}" if rest > 0 else "now"
 
 
 def instant(given: str, now: datetime) -> str:
-    """Return the RFC 3339 time that a duration from now, or a time, means; "" where the text is neither."""
+    """Return the RFC 3339 time that a duration from now, or a time, means; "" if the text is neither."""
     seconds = parse(given)
     if seconds is not None:
         then = now + timedelta(seconds=seconds)

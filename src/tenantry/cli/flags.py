@@ -1,4 +1,4 @@
-"""Flags that several verbs take, and what they mean: owners, quotas, labels, ends of leases, waiting."""
+"""Flags that several verbs take, and their values: owners, quotas, labels, expiry times, waiting."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ def owner_option(text: str, *, required: bool = False) -> Callable[[F], F]:
     """Return the option --owner of a verb.
 
     Args:
-        text: Whom it names.
-        required: It must be given.
+        text: The help, without "May be repeated.".
+        required: The verb needs it.
     """
     said = f"{text} May be repeated."
     return click.option("--owner", "owners", multiple=True, required=required, metavar="[KIND:]NAME", help=said)
 
 
 def quota_option(text: str) -> Callable[[F], F]:
-    """Return the option --quota of a verb, whose help says what it is a quota of."""
+    """Return the option --quota of a verb; the help names the object that the quota is for."""
     said = f"{text} May be repeated."
     return click.option("--quota", "quotas", multiple=True, metavar="KEY=QUANTITY,...", help=said)
 
@@ -71,18 +71,18 @@ def choice_option(flag: str, default: StrEnum, text: str) -> Callable[[F], F]:
     """Return an option that takes one of an enumeration's values.
 
     Args:
-        flag: As in --mode.
+        flag: The flag, as in --mode.
         default: The default, of the enumeration.
-        text: For the help.
+        text: The help.
     """
     values = click.Choice([each.value for each in type(default)], case_sensitive=False)
     return click.option(flag, type=values, default=default.value, show_default=True, help=text)
 
 
 def parse_owner(text: str, flag: str = "--owner") -> Owner:
-    """Return the owner that `--owner` names: a User where it says no kind.
+    """Return the owner that `--owner` names: a User if it has no kind.
 
-    A prefix that is no kind belongs to the name: identity providers give names such as oidc:ada.
+    A prefix that is not a kind belongs to the name: identity providers give names such as oidc:ada.
 
     Raises:
         InputError: The kind has no name after it, or a ServiceAccount no namespace.
@@ -102,7 +102,7 @@ def parse_owner(text: str, flag: str = "--owner") -> Owner:
 
 
 def parse_quota(texts: Sequence[str], flag: str = "--quota") -> dict[str, int | str]:
-    """Return the quantities of `--quota`; what keys and quantities must be is told by the validation of the object.
+    """Return the quantities of `--quota`; the validation of the object checks keys and quantities.
 
     Raises:
         InputError: A part is not KEY=QUANTITY, or a key is given twice.
@@ -120,7 +120,7 @@ def parse_quota(texts: Sequence[str], flag: str = "--quota") -> dict[str, int | 
 
 
 def parse_pairs(flag: str, parts: Sequence[str]) -> dict[str, str]:
-    """Return what KEY=VALUE parts say; a value may be empty.
+    """Return the map of KEY=VALUE parts; a value may be empty.
 
     Raises:
         InputError: A part has no = or no key, or a key is given twice.
@@ -140,7 +140,7 @@ def parse_expiry(flag: str, text: str) -> str:
     """Return the RFC 3339 time that a duration from now, or a time, means; "" for "".
 
     Raises:
-        InputError: It is neither, or past.
+        InputError: The text is neither, or the time is past.
     """
     if not text:
         return ""
@@ -154,10 +154,10 @@ def parse_expiry(flag: str, text: str) -> str:
 
 
 def parse_renewal(text: str) -> str | None:
-    """Return the time that `--for` means, None for never.
+    """Return the time that `--for` names; None for never.
 
     Raises:
-        InputError: It means none.
+        InputError: The text is not a time, a duration or "never".
     """
     if text.lower() == NEVER:
         return None
@@ -167,15 +167,15 @@ def parse_renewal(text: str) -> str | None:
 
 
 async def renew(client: Client, asked: ObjectSelection, expires_at: str | None) -> None:
-    """Give objects another end; all of them are there, or none is touched.
+    """Change when objects expire; if one of them does not exist, none is changed.
 
     Args:
-        client: Of the cluster.
-        asked: Tenants or Subnamespaces, by name.
-        expires_at: RFC 3339; None for no end.
+        client: The client of the cluster.
+        asked: Tenants, Subnamespaces or SliceClaims, by name.
+        expires_at: The new time, RFC 3339; None for never.
 
     Raises:
-        NotFound: One of them is not there.
+        NotFound: One of them does not exist.
     """
     for name in asked.names:
         await client.get(asked.kind, name, asked.namespace)
@@ -195,18 +195,18 @@ def make(
     dry_run: bool,
     form: str | None,
 ) -> None:
-    """Make an object, or only print it, and print it in the form of -o.
+    """Create an object, or only print it, and print the result in the format of -o.
 
     Args:
         target: The cluster.
         wanted: The object.
-        wrong: What is wrong with it.
-        create: Makes it and returns what the server answers.
-        dry_run: Only print what would be made.
-        form: As -o says; None for nothing on stdout.
+        wrong: The problems of the object.
+        create: Creates it, and returns the server's answer.
+        dry_run: Only print the object.
+        form: The format of -o; None for nothing on stdout.
 
     Raises:
-        InputError: Something is wrong with it.
+        InputError: The object has problems.
     """
     if wrong:
         raise InputError(refusals.summary(f"{wanted.resource.kind} {wanted.metadata.name!r}", wrong))
@@ -219,7 +219,7 @@ def make(
 
 
 def print_one(wanted: KubernetesObject, value: Json, form: str) -> None:
-    """Print an object that was made, or would be, in the form of -o."""
+    """Print an object that was created, or would be, in the format of -o."""
     if form == "name":
         output.write(kinds.full_name(type(wanted), wanted.metadata.name))
     else:

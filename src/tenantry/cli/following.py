@@ -1,4 +1,4 @@
-"""The objects of one kind now, and again after each change: how verbs wait, by watching."""
+"""The objects of one kind, now and after each change. Verbs that wait use this instead of polling."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ K = TypeVar("K", bound=KubernetesObject)
 async def follow(
     client: Client, kind: type[K], *, selectors: Mapping[str, str] | None = None, namespace: str = ""
 ) -> AsyncGenerator[dict[str, K]]:
-    """Yield the objects by key: as they are, then after each batch of changes, for ever.
+    """Yield the objects by key: now, and after each batch of changes.
 
-    The mapping is the same one each time, changed in place. Stop under a deadline of your own, and use `aclosing`: a
-    generator that is merely left keeps its connection.
+    The mapping is the same one each time, changed in place. The caller sets the deadline and uses `aclosing`: a
+    generator that is not closed keeps its connection.
 
     Raises:
-        ApiError: The server refuses or is gone.
+        ApiError: The API server refuses the request, or cannot be reached.
     """
     while True:
         try:
@@ -43,7 +43,7 @@ async def follow(
                     if told:
                         yield found
         except Gone:
-            continue  # the server forgot so old a version: list again
+            continue  # the API server has compacted this resourceVersion: list again
 
 
 @asynccontextmanager
@@ -55,14 +55,14 @@ async def changes(
     selectors: Mapping[str, str] | None = None,
     namespace: str = "",
 ) -> AsyncGenerator[AsyncIterator[list[WatchEvent]]]:
-    """Watch, and give the connection back when the block is left, however it is left."""
+    """Watch, and release the connection at the end of the block, also after an error."""
     batches = watch(client, resource, resource_version=version, selectors=selectors, namespace=namespace)
     async with aclosing(cast("AsyncGenerator[list[WatchEvent]]", batches)):
         yield batches
 
 
 def only(names: tuple[str, ...]) -> dict[str, str]:
-    """Return the selectors that fit best: one name can be selected, several cannot."""
+    """Return selectors for objects of these names: a field selector can name one object, not several."""
     return {"fieldSelector": f"metadata.name={names[0]}"} if len(names) == 1 else {}
 
 

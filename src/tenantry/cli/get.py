@@ -77,12 +77,12 @@ class _Reading(msgspec.Struct, frozen=True):
 
     @property
     def is_table(self) -> bool:
-        """Tell whether the server prints them."""
+        """Return whether the API server formats them as Tables."""
         return self.form in {"table", "wide"}
 
 
 class _Row(msgspec.Struct, frozen=True):
-    """An object as it came: its name and version, and its cells or its JSON."""
+    """An object: its name and version, and its cells or its JSON."""
 
     name: str
     namespace: str
@@ -92,12 +92,12 @@ class _Row(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Return what tells it from all others of its kind."""
+        """Return the key that is unique within its kind."""
         return object_key(self.namespace, self.name)
 
 
 class _Page(msgspec.Struct, frozen=True):
-    """What a list said."""
+    """A list: the headers of a table, the objects, and the resourceVersion to watch from."""
 
     headers: tuple[str, ...]
     rows: list[_Row]
@@ -105,13 +105,13 @@ class _Page(msgspec.Struct, frozen=True):
 
 
 async def _get(client: Client, asked: list[ObjectSelection], reading: _Reading, *, lenient: bool) -> list[str]:
-    """Print what was asked for and return the full names of what is not there.
+    """Print objects, and return the full names of those that do not exist.
 
     Args:
-        client: Of the cluster.
-        asked: What.
-        reading: How.
-        lenient: No kind was named: one that may not be read is left out, and said to be.
+        client: The client of the cluster.
+        asked: The objects.
+        reading: How to read and print them.
+        lenient: No kind was named: a kind that the user may not read is reported and left out.
     """
     missing: list[str] = []
     objects: list[Json] = []
@@ -139,7 +139,7 @@ async def _get(client: Client, asked: list[ObjectSelection], reading: _Reading, 
 
 
 async def _watch(client: Client, asked: ObjectSelection, reading: _Reading, page: _Page) -> None:
-    """Print the objects of a page, then each change, for ever."""
+    """Print the objects of a page, and then each change, until interrupted."""
     kind = asked.kind
     _print_rows(kind, reading, page, page.rows)
     seen = {row.key: row.version for row in page.rows}
@@ -148,7 +148,7 @@ async def _watch(client: Client, asked: ObjectSelection, reading: _Reading, page
             if row.version > seen.get(row.key, 0):
                 seen[row.key] = row.version
                 _print_rows(kind, reading, page, [row])
-        # The server ended the watch, as it does every few minutes: what changed meanwhile is in a new list.
+        # The API server ends each watch after some minutes. A new list has the changes in between.
         page = await _list(client, asked, reading)
         for row in page.rows:
             if row.version > seen.get(row.key, 0):
@@ -222,7 +222,7 @@ def _is_everywhere(asked: ObjectSelection) -> bool:
 
 
 async def _changes(client: Client, asked: ObjectSelection, reading: _Reading, page: _Page) -> AsyncIterator[_Row]:
-    """Yield what changes after a page, until the server ends the watch."""
+    """Yield the objects that change after a page, until the API server ends the watch."""
     from tenantry.cli import following
     from tenantry.kube import tables
     from tenantry.kube.watch import EventType
@@ -250,7 +250,7 @@ async def _changes(client: Client, asked: ObjectSelection, reading: _Reading, pa
 
 def _row_of(kind: Kind, raw: msgspec.Raw) -> _Row:
     value: Json = msgspec.json.decode(raw, type=Json)
-    # Items of a list do not say what they are.
+    # The items of a list have no apiVersion and kind.
     whole: Json = {"apiVersion": kind.resource.api_version, "kind": kind.resource.kind, **value}
     meta = whole["metadata"]
     meta.pop("managedFields", None)

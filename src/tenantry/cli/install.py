@@ -1,4 +1,4 @@
-"""`tenantry install`: prints or applies what a cluster needs, and says what that changed."""
+"""`tenantry install`: prints or applies the manifests of Tenantry, and reports what changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Install(click.Command):
-    """With --dry-run no cluster is looked for: the manifests are the same for all."""
+    """Needs no cluster for --dry-run: the manifests are the same for all clusters."""
 
     @override
     def invoke(self, ctx: click.Context) -> object:
@@ -43,21 +43,21 @@ class _Install(click.Command):
     default=manifests.DEFAULT_IMAGE,
     show_default=True,
     metavar="IMAGE",
-    help="The operator's; see Containerfile.",
+    help="Image of the operator; see Containerfile.",
 )
-@click.option("--dry-run", is_flag=True, help="Only print the manifests; no cluster is needed.")
+@click.option("--dry-run", is_flag=True, help="Print the manifests without applying them; no cluster is needed.")
 @output.output_option("yaml", "json", text="With --dry-run: YAML documents (the default), or one JSON List.")
 def install(target: Target, *, image: str, dry_run: bool, form: str | None) -> None:
-    r"""Put Tenantry into a cluster, or bring what is there up to date.
+    r"""Install Tenantry in a cluster, or update it.
 
-    Kinds, rights, policies, and the operator with two replicas in the namespace tenantry-system. It needs an
-    administrator's rights, and can be repeated.
+    The command applies kinds, rights, policies, and the operator with two replicas in the namespace tenantry-system. It
+    needs an administrator's rights, and can be repeated.
 
     \b
       tenantry install --context prod --image registry.example/tenantry:1
       tenantry install --dry-run > tenantry.yaml
     """
-    del dry_run, form  # dealt with before a cluster is looked for
+    del dry_run, form  # handled by _Install.invoke
     if target.local_name is not None:
         # The Deployment's ServiceAccount would take the rights away from the operator that runs beside the cluster.
         objects = manifests.foundation(manifests.LOCAL_USER)
@@ -82,7 +82,7 @@ async def _apply(client: Client, objects: list[Json]) -> dict[str, int]:
 
     def applied(value: Json) -> None:
         was = before[_key(value)]
-        # Not by resourceVersion: others write statuses, annotations and aggregated rules in between.
+        # Not by resourceVersion: controllers write statuses, annotations and aggregated rules in between.
         same = was is not None and _only(was, wanted[_key(value)]) == _only(value, wanted[_key(value)])
         word = "created" if was is None else "unchanged" if same else "changed"
         counts[word] += 1
@@ -94,7 +94,7 @@ async def _apply(client: Client, objects: list[Json]) -> dict[str, int]:
 
 
 async def _read(client: Client, value: Json) -> Json | None:
-    """Return a manifest's object as it is, None where it is not there."""
+    """Return the live object of a manifest; None if it does not exist."""
     from tenantry.install.waves import resource_of
     from tenantry.kube import wire
 
@@ -107,7 +107,7 @@ async def _read(client: Client, value: Json) -> Json | None:
 
 
 def _only(value: object, like: object) -> object:
-    """Return the part of a value that a manifest says anything about."""
+    """Return the part of a value that a manifest has fields for."""
     if isinstance(value, dict) and isinstance(like, dict):
         given, wanted = cast("Json", value), cast("Json", like)
         return {key: _only(given.get(key), inner) for key, inner in wanted.items()}
@@ -123,6 +123,6 @@ def _key(value: Json) -> tuple[str, str, str]:
 
 
 def name_of(value: Json) -> str:
-    """Return how an object is named in messages, as in `ClusterRole tenantry-admin`."""
+    """Return the name of an object in messages, as in `ClusterRole tenantry-admin`."""
     kind, namespace, name = _key(value)
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"

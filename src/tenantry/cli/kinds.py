@@ -1,4 +1,4 @@
-"""Tenantry's kinds as people name them on the command line: `tenants`, `tnt`, `tenant/acme`, `sub/web -n acme`."""
+"""Tenantry's kinds and objects in the words of the command line: `tenants`, `tnt`, `tenant/acme`, `sub/web -n acme`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Kind = type[KubernetesObject]
 
 
 class ObjectSelection(NamedTuple):
-    """Objects of one kind that were asked for.
+    """Objects of one kind that the command line selects.
 
     Args:
-        kind: Of all of them.
-        names: None means every one.
-        namespace: Where they are; "" for a cluster-scoped kind, and for all namespaces.
+        kind: Their kind.
+        names: Their names; () for all.
+        namespace: Their namespace; "" for a cluster-scoped kind, and for all namespaces.
     """
 
     kind: Kind
@@ -28,18 +28,18 @@ class ObjectSelection(NamedTuple):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Return the keys of those that are named."""
+        """Return the keys of the named objects."""
         return tuple(object_key(self.namespace, name) for name in self.names)
 
     @property
     def listing(self) -> str:
-        """Return the command that lists what is there."""
+        """Return the command that lists the existing objects."""
         place = f" -n {self.namespace}" if self.namespace else " -A" if self.kind.resource.namespaced else ""
         return f"tenantry get {self.kind.resource.plural}{place}"
 
 
 def names_of(kind: Kind) -> Names:
-    """Return what a kind is called."""
+    """Return the names of a kind."""
     return cast("Names", vars(kind)["names"])
 
 
@@ -54,12 +54,12 @@ def full_name(kind: Kind, name: str) -> str:
 
 
 def told(kind: Kind, name: str, namespace: str = "") -> str:
-    """Return the name of an object in a sentence: with its namespace, where it is in one."""
+    """Return the name of an object in a sentence, with its namespace if it has one."""
     return f"{full_name(kind, name)} in {namespace!r}" if namespace else full_name(kind, name)
 
 
 def told_key(kind: Kind, key: str) -> str:
-    """Return the same of the object that has a key."""
+    """Return the same for the object with a key."""
     namespace, _, name = key.rpartition("/")
     return told(kind, name, namespace)
 
@@ -68,7 +68,7 @@ def find_kind(word: str) -> Kind:
     """Return the kind that a word means.
 
     Raises:
-        InputError: It means none.
+        InputError: It means no kind.
     """
     for kind in KINDS:
         singular = f"{kind.resource.kind.lower()}.{kind.resource.group}"
@@ -81,7 +81,7 @@ def find_kind(word: str) -> Kind:
 
 
 def parse(words: Sequence[str]) -> list[ObjectSelection]:
-    """Return what `KIND NAME…` or `KIND/NAME…` asks for, kinds in the order in which they come.
+    """Return the objects that `KIND NAME…` or `KIND/NAME…` selects, kinds in the order of the words.
 
     Raises:
         InputError: A kind is unknown, a name is empty, or the two forms are mixed.

@@ -1,4 +1,4 @@
-"""`tenantry kubeconfig`: credentials for other tools, an administrator's or a tenant's user's."""
+"""`tenantry kubeconfig`: kubeconfigs for other tools, of an administrator or of a tenant's user."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ if TYPE_CHECKING:
 
 @click.command()
 @takes_target
-@click.option("--tenant", metavar="TENANT", shell_complete=candidates.tenants, help="For a user of this tenant.")
-@place.takes_namespace("For a user of this namespace of a tenant's tree.")
+@click.option("--tenant", metavar="TENANT", shell_complete=candidates.tenants, help="Tenant of the user.")
+@place.takes_namespace("Namespace of the user, in a tenant's tree.")
 @click.option(
-    "--user", metavar="USER", help="With --tenant or -n: who to be.  [default: the first owner there that is a User]"
+    "--user", metavar="USER", help="With --tenant or -n: name of the user (default: the first owner of kind User)."
 )
 @click.option(
-    "--expires", type=durations.DURATION, metavar="DURATION", help="With --tenant or -n: from 10m to 7d.  [default: 1h]"
+    "--expires",
+    type=durations.DURATION,
+    metavar="DURATION",
+    help="With --tenant or -n: lifetime from 10m to 7d (default: 1h).",
 )
 def kubeconfig(target: Target, *, tenant: str | None, namespace: str, user: str | None, expires: int | None) -> None:
     r"""Print a kubeconfig: the administrator's of a local cluster, or with --tenant or -n that of a tenant's user.
 
-    A user's holds a client certificate that the cluster signs, with your own rights to ask for it and to approve it. It
-    cannot be taken back before it expires.
+    The kubeconfig of a user has a client certificate that the cluster signs. You need the rights to request and to
+    approve it. It cannot be revoked before it expires.
 
     \b
       tenantry kubeconfig --tenant acme > acme.kubeconfig
@@ -84,7 +87,7 @@ async def _namespace(client: Client, name: str) -> certificates.CertificateScope
     """Return a namespace of a tree with the users that own it: its own, and those that it inherits.
 
     Raises:
-        InputError: It is no tenant's.
+        InputError: The namespace does not belong to a tenant.
     """
     from tenantry.api import marks
     from tenantry.api.kubernetes import Namespace, RoleBinding

@@ -75,7 +75,7 @@ HIDDEN = {
     "netpol-agent": ("processes.netpol_agent", "netpol_agent", "Enforce NetworkPolicies on a node."),
     "node-agent": ("processes.node_agent", "node_agent", "Clean a node."),
 }
-"""What components call, in the form of VERBS."""
+"""Commands that components run, in the form of VERBS."""
 
 
 class LazyVerbs(click.Group):
@@ -116,6 +116,7 @@ def load(verb: str) -> click.Command:
 
 def keep_examples(command: click.Command) -> None:
     r"""Let examples in help keep their lines: docstrings are raw, and have click's mark "\b" as two characters."""
+    # Docstrings are raw: an escape sequence in an example must not become a control character.
     command.help = (command.help or "").replace("\\b\n", "\b\n")
     for inner in command.commands.values() if isinstance(command, click.Group) else ():
         keep_examples(inner)
@@ -142,12 +143,12 @@ def main() -> None:
     except TenantryError as error:
         _end_with([error])
     except ExceptionGroup as group:
-        told = told_by(group)
+        told = reportable(group)
         if not told:
             raise
         _end_with(told)
     except BrokenPipeError:
-        # The reader went away (`tenantry … | head`): leave without the interpreter's complaint about stdout.
+        # The reader has ended (`tenantry … | head`). The interpreter would print an error when it flushes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
 
@@ -160,8 +161,8 @@ def _command() -> click.Group:
     return with_rich_help(tenantry)
 
 
-def told_by(group: ExceptionGroup[Exception]) -> list[TenantryError]:
-    """Return what a person should hear of errors that came together, each message once; [] where one is a bug."""
+def reportable(group: ExceptionGroup[Exception]) -> list[TenantryError]:
+    """Return the errors of a group to report, each message once; [] if one of them is a bug."""
     ours, others = group.split(TenantryError)
     found: dict[str, TenantryError] = {}
     for error in _leaves(ours) if ours is not None and others is None else ():

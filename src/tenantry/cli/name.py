@@ -1,4 +1,4 @@
-"""`tenantry name`: what the namespace of a Subnamespace is called, computed as the operator computes it."""
+"""`tenantry name`: the name of a Subnamespace's namespace, computed as the operator computes it."""
 
 from __future__ import annotations
 
@@ -27,23 +27,21 @@ if TYPE_CHECKING:
 @may_take_target
 @click.argument("parent", metavar="PARENT", shell_complete=candidates.namespaces)
 @click.argument("child", metavar="NAME")
-@click.option(
-    "--tenant", default="", metavar="TENANT", help="Whose the parent is; the cluster knows where it is not given."
-)
-@click.option("--tenant-uid", default="", metavar="UID", help="The tenant's uid; then no cluster is asked.")
+@click.option("--tenant", default="", metavar="TENANT", help="Tenant of the parent (default: read from the cluster).")
+@click.option("--tenant-uid", default="", metavar="UID", help="Uid of the tenant; then no cluster is needed.")
 @click.option(
     "--cluster-uid",
     default="",
     metavar="UID",
-    help="For a federated one: the uid of the namespace kube-system of its home cluster.",
+    help="For a federated Subnamespace: uid of the namespace kube-system of its home cluster.",
 )
 def name(
     find: Callable[[], Target], *, parent: str, child: str, tenant: str, tenant_uid: str, cluster_uid: str
 ) -> None:
-    r"""Print what the namespace of the Subnamespace NAME in the namespace PARENT is called, whether it is there or not.
+    r"""Print the name of the namespace of the Subnamespace NAME in the namespace PARENT; neither needs to exist.
 
     It is NAME-DIGITS. The digits are the first 16 of the SHA-256 of TENANT-UID/PARENT/NAME, with CLUSTER-UID/ before
-    that for a federated one.
+    that for a federated Subnamespace.
 
     \b
       tenantry name acme web

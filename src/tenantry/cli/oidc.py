@@ -1,4 +1,4 @@
-"""`tenantry oidc`: what a cluster and its people need for logins at an OIDC provider; and the flags that name one."""
+"""`tenantry oidc`: the configuration of a cluster and of its users for logins at an OIDC provider, and its flags."""
 
 from __future__ import annotations
 
@@ -33,21 +33,30 @@ _FLAGS = (
 
 
 def takes_oidc(command: Callable[Concatenate[Oidc | None, P], R]) -> Callable[P, R]:
-    """Give a command the flags --oidc-…, and the provider that they describe as its first argument, None for none."""
+    """Give a command the flags --oidc-…, and the provider that they describe as its first argument; None for none."""
 
-    @click.option("--oidc-issuer", metavar="URL", help="Believe the tokens of this OIDC provider (https).")
-    @click.option("--oidc-client-id", metavar="ID", help="Tokens must be for this client (aud).")
-    @click.option("--oidc-username-claim", metavar="CLAIM", help="sub, or email where it is verified.  [default: sub]")
-    @click.option("--oidc-username-prefix", metavar="TEXT", help="Put before users' names.  [default: oidc:]")
-    @click.option("--oidc-groups-claim", metavar="CLAIM", help="Which claim lists the groups.  [default: groups]")
-    @click.option("--oidc-groups-prefix", metavar="TEXT", help="Put before groups' names.  [default: oidc:]")
     @click.option(
-        "--oidc-required-claim", multiple=True, metavar="CLAIM=VALUE", help="What tokens must say; may be repeated."
+        "--oidc-issuer", metavar="URL", help="URL of the OIDC provider (https); the API server trusts its tokens."
+    )
+    @click.option("--oidc-client-id", metavar="ID", help="Client id that tokens must be issued for (aud).")
+    @click.option(
+        "--oidc-username-claim",
+        metavar="CLAIM",
+        help="Claim with the user name: sub, or email if it is verified (default: sub).",
+    )
+    @click.option("--oidc-username-prefix", metavar="TEXT", help="Prefix of user names (default: oidc:).")
+    @click.option("--oidc-groups-claim", metavar="CLAIM", help="Claim with the list of groups (default: groups).")
+    @click.option("--oidc-groups-prefix", metavar="TEXT", help="Prefix of group names (default: oidc:).")
+    @click.option(
+        "--oidc-required-claim",
+        multiple=True,
+        metavar="CLAIM=VALUE",
+        help="Claim that tokens must have. May be repeated.",
     )
     @click.option(
         "--oidc-ca",
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        help="Trust the provider by these authorities, PEM, instead of the machine's.",
+        help="File with the certificate authorities of the provider, PEM (default: those of the machine).",
     )
     @functools.wraps(command)
     def reading(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -61,14 +70,14 @@ def takes_oidc(command: Callable[Concatenate[Oidc | None, P], R]) -> Callable[P,
 
 
 def read(given: dict[str, object], required: dict[str, str]) -> Oidc | None:
-    """Return the provider that flags describe; None where there are none.
+    """Return the provider that flags describe; None without flags.
 
     Args:
-        given: Flags and their values, but for --oidc-required-claim, by the names that Python has for them.
-        required: Claims that are required.
+        given: The values of the flags except --oidc-required-claim, by their names in Python.
+        required: The values of --oidc-required-claim.
 
     Raises:
-        InputError: They describe none that can be used.
+        InputError: A flag is missing or invalid.
     """
     if not given and not required:
         return None
@@ -103,7 +112,7 @@ def _text(file: Path) -> str:
 
 @click.group()
 def oidc() -> None:
-    """Print what a cluster and its people need for logins at an OIDC provider."""
+    """Print the configuration of a cluster and of its users for logins at an OIDC provider."""
 
 
 @oidc.command()
@@ -111,10 +120,10 @@ def oidc() -> None:
 @takes_oidc
 @output.output_option("yaml", "json", default="yaml", text="YAML or JSON.")
 def config(oidc: Oidc | None, *, name: str, form: str) -> None:
-    r"""Print the configuration with which any cluster believes a provider: an AuthenticationConfiguration.
+    r"""Print the AuthenticationConfiguration by which any cluster trusts a provider.
 
-    Give its file to the API server as --authentication-config. Without flags of a provider it is that of the local
-    cluster.
+    Pass its file to the API server as --authentication-config. Without flags of a provider, this is the configuration
+    of the local cluster.
 
     \b
       tenantry oidc config --oidc-issuer https://login.example.com --oidc-client-id kubernetes > authentication.yaml
@@ -126,13 +135,21 @@ def config(oidc: Oidc | None, *, name: str, form: str) -> None:
 @oidc.command()
 @takes_target
 @takes_oidc
-@click.option("-n", "--namespace", default="default", show_default=True, metavar="NAMESPACE", help="Begin there.")
-@click.option("--scope", "scopes", multiple=True, metavar="SCOPE", help="Ask the provider for more; may be repeated.")
+@click.option(
+    "-n", "--namespace", default="default", show_default=True, metavar="NAMESPACE", help="Namespace of the context."
+)
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    metavar="SCOPE",
+    help="Further scope to request from the provider. May be repeated.",
+)
 def kubeconfig(oidc: Oidc | None, target: Target, *, namespace: str, scopes: tuple[str, ...]) -> None:
     r"""Print a kubeconfig for all users of the provider: kubectl opens the provider's login in a browser.
 
-    There is no secret in it. It needs the kubectl plugin oidc-login (kubelogin). On a local cluster the provider is the
-    one that it has.
+    It has no secret. It needs the kubectl plugin oidc-login (kubelogin). The default is the provider of the local
+    cluster.
 
     \b
       tenantry oidc kubeconfig -n acme > acme.kubeconfig
@@ -149,11 +166,11 @@ def kubeconfig(oidc: Oidc | None, target: Target, *, namespace: str, scopes: tup
 
 
 def plugin(oidc: Oidc, scopes: Sequence[str] = ()) -> dict[str, object]:
-    """Return the `exec` of a kubeconfig's user who logs in with kubelogin.
+    """Return the `exec` of a user in a kubeconfig that logs in with kubelogin.
 
     Args:
         oidc: The provider.
-        scopes: What to ask for beside `openid`, and `email` where that is the user's name.
+        scopes: Scopes to request in addition to `openid`, and to `email` if that claim is the user name.
     """
     wanted = dict.fromkeys(("email", *scopes) if oidc.username_claim == "email" else scopes)
     arguments = [

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tenantry.api.model import KubernetesObject
 
     Part = str | Text | Table | Tree | Padding
-    """What `show` prints: lines of text, a table or a tree."""
+    """A part of the output of `show`: lines of text, a table or a tree."""
 
 Json = Mapping[str, Any]
 F = TypeVar("F", bound=Callable[..., object])
@@ -148,7 +148,7 @@ def print_objects(objects: Sequence[Json], form: str, *, single: bool) -> None:
     """Print whole objects.
 
     Args:
-        objects: As the server returned them.
+        objects: The objects, as the API server returned them.
         form: "json" or "yaml".
         single: One object was requested by name, and is printed without a List around it.
     """

@@ -1,4 +1,4 @@
-"""Which namespace a verb means: -n and -A, as kubectl has them, and refused where they say nothing."""
+"""The namespace that a verb acts on: -n and -A as in kubectl, rejected for kinds that are in no namespace."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tenantry.cli.target import Target
 F = TypeVar("F", bound=Callable[..., Any])
 
 NOWHERE = "default"
-"""The namespace of a context that names none; no tenant's."""
+"""The namespace of a context that names none; it does not belong to a tenant."""
 
 
 def takes_namespace(text: str, *, metavar: str = "NAMESPACE") -> Callable[[F], F]:
     """Return the option -n of a verb.
 
     Args:
-        text: The namespace of what.
-        metavar: What stands for it in the help.
+        text: The help.
+        metavar: The placeholder in the help.
     """
     return click.option(
         "-n", "--namespace", default="", metavar=metavar, shell_complete=candidates.namespaces, help=text
@@ -45,17 +45,17 @@ def settle(
     everywhere: bool = False,
     may_be_everywhere: bool = False,
 ) -> list[ObjectSelection]:
-    """Return what is asked for with its namespaces.
+    """Return selections of objects with their namespaces.
 
     Args:
-        target: The cluster, whose context may name a namespace.
+        target: The cluster; its context may name a namespace.
         asked: Kinds and names.
-        namespace: -n; "" where it was not given.
+        namespace: -n; "" if it was not given.
         everywhere: -A.
         may_be_everywhere: The verb has -A.
 
     Raises:
-        InputError: A flag says nothing about what is asked for, or a namespace is missing.
+        InputError: A flag does not apply to the kinds, or a namespace is missing.
         ConfigError: The context cannot be read.
     """
     if namespace and everywhere:
@@ -80,7 +80,7 @@ def parent(target: Target, namespace: str) -> str:
     """Return the namespace that -n, or else the context, names.
 
     Raises:
-        InputError: Neither does.
+        InputError: Neither names one.
     """
     chosen = namespace or context_namespace(target)
     if not chosen:
@@ -89,7 +89,7 @@ def parent(target: Target, namespace: str) -> str:
 
 
 def context_namespace(target: Target) -> str:
-    """Return the namespace that the context names; "" where it names none.
+    """Return the namespace that the context names; "" for none.
 
     Raises:
         ConfigError: The credentials are missing or cannot be read.

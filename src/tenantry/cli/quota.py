@@ -1,4 +1,4 @@
-"""`tenantry quota`: how the quota of a tenant is divided over its tree, and changes of it for a while."""
+"""`tenantry quota`: the division of a tenant's quota over its tree, and temporary adjustments of it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Group(click.Group):
     @override
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         is_ours = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
-        # While the shell completes, no word yet may become a command or a tenant.
+        # During completion, an empty line may still become a command or a tenant.
         if not is_ours and (args or not ctx.resilient_parsing):
             args = [SHOW, *args]
         return super().parse_args(ctx, args)
@@ -56,9 +56,9 @@ class _Group(click.Group):
 
 @click.group(cls=_Group, subcommand_metavar="[TENANT]... | COMMAND [ARGS]...")
 def quota() -> None:
-    r"""Show how the quotas of tenants are divided over their namespaces, and change them for a while.
+    r"""Show how the quotas of tenants are divided over their namespaces, and adjust them for a limited time.
 
-    Without a COMMAND it is `show`; every change that is to stay is made in the spec of the Tenant or the Subnamespace.
+    The default COMMAND is `show`. For a permanent change, edit the spec of the Tenant or the Subnamespace.
 
     \b
       tenantry quota
@@ -77,8 +77,8 @@ def quota() -> None:
 def show(target: Target, *, names: tuple[str, ...], form: str | None) -> None:
     """Print what each namespace with all below it is assigned and uses, and what is free.
 
-    OWN FREE is what can be used in the namespace itself, or given to another child. What a claim of nodes is
-    assigned, the namespaces hold in its stead whose pods run there.
+    OWN FREE can be used in the namespace itself, or granted to another child. The share of a claim of nodes is used by
+    the namespaces whose pods run on these nodes.
     """
 
     async def read(client: Client) -> list[QuotaView]:
@@ -100,7 +100,7 @@ def show(target: Target, *, names: tuple[str, ...], form: str | None) -> None:
 
 
 def lines(views: Sequence[QuotaView], now: datetime) -> list[Part]:
-    """Return the table of the shares, and that of the adjustments where there are any."""
+    """Return the table of the shares, and the table of the adjustments if there are any."""
     rows: list[tuple[str, ...]] = []
     for view in views:
         for share in view.tree:
@@ -147,21 +147,21 @@ def _signed(resources: Mapping[str, str | int]) -> str:
     multiple=True,
     required=True,
     metavar="KEY=±QUANTITY,...",
-    help="How much more or, with -, less, as in cpu=+2,memory=-1Gi. May be repeated.",
+    help="Difference, as in cpu=+2,memory=-1Gi. May be repeated.",
 )
 @click.option(
     "--for",
     "until",
     required=True,
     metavar="DURATION|TIME|never",
-    help="Until when: 24h, 2027-01-31T18:00:00Z, or never.",
+    help="End: a duration from now such as 24h, a time such as 2027-01-31T18:00:00Z, or never.",
 )
 @flags.wait_option
 @flags.timeout_option
 def adjust(
     target: Target, *, tenant: str, adjustment: str, amounts: tuple[str, ...], until: str, waits: bool, timeout: int
 ) -> None:
-    r"""Change a tenant's quota for a while, under a NAME; the same NAME again replaces what it was.
+    r"""Adjust a tenant's quota for a limited time; an adjustment of the same NAME is replaced.
 
     \b
       tenantry quota adjust acme sale --by cpu=+2,memory=-1Gi --for 24h
@@ -193,7 +193,7 @@ def adjust(
 @flags.wait_option
 @flags.timeout_option
 def unadjust(target: Target, *, tenant: str, adjustment: str, waits: bool, timeout: int) -> None:
-    """Take a change of a tenant's quota back before it ends."""
+    """Remove an adjustment of a tenant's quota before it ends."""
 
     async def work(client: Client) -> None:
         await _edit(client, tenant, adjustment, None)
@@ -210,7 +210,7 @@ async def _wait(client: Client, tenant: str, seconds: int) -> None:
 
 
 async def _check_keys(client: Client, tenant: str, resources: Mapping[str, int | str]) -> None:
-    """Refuse keys that the tenant's quota does not have.
+    """Reject keys that the tenant's quota does not have.
 
     Raises:
         NotFound: There is no such tenant.
@@ -227,11 +227,11 @@ async def _check_keys(client: Client, tenant: str, resources: Mapping[str, int |
 
 
 async def _edit(client: Client, tenant: str, name: str, wanted: Adjustment | None) -> Adjustment | None:
-    """Put an adjustment in the place of the one of its name, or take that away; return what was there.
+    """Replace or remove the adjustment of a name, and return the one before.
 
     Raises:
-        InputError: There is none to take away.
-        Conflict: Others kept writing in between.
+        InputError: There is no adjustment to remove.
+        Conflict: Other clients kept writing in between.
     """
     for _ in range(ATTEMPTS):
         try:

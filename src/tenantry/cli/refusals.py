@@ -1,4 +1,4 @@
-"""What the API server says of a wrong object, in lines that name the field and what it must be. Pure.
+"""The API server's message about an invalid object, reworded to lines that begin with the field. Pure.
 
 Tenant.tenantry.dev "x" is invalid: [spec.owners[0].name: Invalid value: "system:a": must not …, …]
     ─► Tenant "x" is wrong:
@@ -27,7 +27,7 @@ _CAUSE = re.compile(rf"(?P<field>[^\s:,]+(?:\[[^\]]*\][^\s:,]*)*): (?P<type>{_TY
 
 
 def problems(message: str) -> list[Problem]:
-    """Return what a 422's message says, cause by cause; [] where it is not of that form."""
+    """Return the causes in the message of a 422; [] if it has another form."""
     head = _HEAD.fullmatch(message)
     if head is None:
         return []
@@ -40,7 +40,7 @@ def problems(message: str) -> list[Problem]:
         end = starts[index + 1].start() if index + 1 < len(starts) else len(causes)
         detail = causes[start.end() : end].removesuffix(", ").removeprefix(": ")
         found.append(_problem(start["field"], start["type"], detail))
-    # The server validates no rules where the schema itself is broken, and says so in a cause of its own.
+    # If the schema itself is violated, the API server evaluates no rules, and adds a cause that says so.
     return [problem for problem in found if "some validation rules were not checked" not in problem.message]
 
 
@@ -50,10 +50,10 @@ def _problem(field: str, type_: str, detail: str) -> Problem:
         case "Required value":
             return Problem(path, "must be given" + (f": {detail}" if detail else ""))
         case "Invalid value":
-            # "VALUE: message": the value is what the person wrote, or only its type; of an object there is none.
+            # "VALUE: message": the value is the one in the manifest, or only its type; an object has no value.
             said = re.sub(r'^(?:"(?:[^"\\]|\\.)*"|(?!must )[^:]*): ', "", detail, count=1, flags=re.DOTALL)
             if not path and said.startswith("metadata."):
-                # A rule cannot name metadata's fields as its path: its message does.
+                # The fieldPath of a rule cannot name fields of metadata, so our messages begin with them.
                 path, _, said = said.partition(" ")
             return Problem(path, _reworded(said or detail, path))
         case "Unsupported value":
@@ -64,14 +64,14 @@ def _problem(field: str, type_: str, detail: str) -> Problem:
 
 
 def _reworded(said: str, path: str) -> str:
-    """Return a schema's or a name's complaint in the words of ours: what the field must be."""
+    """Return a message of a schema or of a name's validation in our wording: "must …"."""
     said = re.sub(r"\bshould (be|have|match)\b", r"must \1", said.removeprefix(f"{path} in body "))
     said = re.sub(r'^(must be of type [a-z,]+): "[a-z]+"$', r"\1", said)
     return f"must be {said}" if said.startswith(("a ", "an ")) else said
 
 
 def explained(error: Invalid) -> Invalid | InputError:
-    """Return the error with a message for people: the field first, then what it must be."""
+    """Return the error with a message that begins with the field, then states what it must be."""
     found = problems(str(error))
     head = _HEAD.fullmatch(str(error))
     if not found or head is None:
@@ -80,7 +80,7 @@ def explained(error: Invalid) -> Invalid | InputError:
 
 
 def denied(error: Forbidden) -> Forbidden:
-    """Return the refusal of a policy of the API server in its own words: whose object, and what it must be."""
+    """Return the refusal of a policy with the name of the object and the policy's own message."""
     said = _DENIED.fullmatch(str(error))
     if said is None:
         return error

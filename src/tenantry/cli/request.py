@@ -1,4 +1,4 @@
-"""`tenantry request` and `tenantry requests`: asking for tenants and roles, and what has been asked for."""
+"""`tenantry request` and `tenantry requests`: requests tenants and roles, and lists the requests."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def request() -> None:
 @takes_target
 @click.argument("tenant_name", metavar="TENANT")
 @flags.owner_option("Owner: ada, User:ada or Group:devs (default: you).")
-@flags.quota_option("What it is to use in all, as in cpu=4,memory=8Gi,pods=50.")
+@flags.quota_option("Quota of the whole tenant, as in cpu=4,memory=8Gi,pods=50.")
 @_because
 @_duration
 @_named
@@ -90,7 +90,7 @@ def tenant(
     own_name: str,
     form: str | None,
 ) -> None:
-    r"""Ask for a tenant.
+    r"""Request a tenant.
 
     \b
       tenantry request tenant acme --quota cpu=4,memory=8Gi --because "our web shop"
@@ -127,7 +127,7 @@ def role(
     own_name: str,
     form: str | None,
 ) -> None:
-    r"""Ask for a role in a namespace of a tenant.
+    r"""Request a role in a namespace of a tenant.
 
     \b
       tenantry request role edit --kind ClusterRole -n acme --for 8h --because "the incident of tonight"
@@ -160,7 +160,7 @@ def clusterrole(
     own_name: str,
     form: str | None,
 ) -> None:
-    r"""Ask for a role in the whole cluster.
+    r"""Request a role in the whole cluster.
 
     \b
       tenantry request clusterrole view --for 2h --because "looking for the leak"
@@ -175,10 +175,10 @@ def clusterrole(
 
 
 def parse_subjects(texts: Sequence[str]) -> tuple[RequestedSubject, ...]:
-    """Return what `--subject` names.
+    """Return the subjects that `--subject` names.
 
     Raises:
-        InputError: It is a ServiceAccount, or the kind has no name after it.
+        InputError: A subject is a ServiceAccount, or has a kind without a name.
     """
     found: list[RequestedSubject] = []
     for text in texts:
@@ -225,17 +225,17 @@ async def _create(client: Client, wanted: Request) -> Json:
     return msgspec.json.decode(await client.create(wanted))
 
 
-# -- what has been asked for ----------------------------------------------------------------------
+# -- listing --------------------------------------------------------------------------------------
 
 
 @click.command()
 @takes_target
 @_namespace
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Those in all namespaces.")
-@click.option("--pending", is_flag=True, help="Only requests without a decision.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="List requests in all namespaces.")
+@click.option("--pending", is_flag=True, help="List only requests without a decision.")
 @output.output_option("json", "yaml", "name")
 def requests(target: Target, *, namespace: str, everywhere: bool, pending: bool, form: str | None) -> None:
-    r"""Print what people ask for, the oldest first; without -n, in all namespaces that you may read.
+    r"""Print requests, the oldest first; without -n, in all namespaces that you may read.
 
     \b
       tenantry requests --pending
@@ -285,10 +285,10 @@ def row(each: Request, now: datetime) -> tuple[str, ...]:
 
 
 async def _read(client: Client, namespace: str) -> list[Request]:
-    """Return the requests that may be read, the oldest first.
+    """Return the requests that the user may read, the oldest first.
 
     Raises:
-        Forbidden: None may.
+        Forbidden: The user may read no kind of request.
     """
     found: list[Request] = []
     refused: list[str] = []

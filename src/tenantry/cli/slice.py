@@ -1,4 +1,4 @@
-"""`tenantry slice`: claims nodes for a tenant, releases them, and lists the claims."""
+"""`tenantry slice`: creates, renews, approves, releases and lists claims of nodes."""
 
 from __future__ import annotations
 

@@ -173,9 +173,9 @@ def inheritance(texts: Sequence[str], *, mode: Mode, owned: bool) -> Inheritance
     """Return the inheritance of `--inherit`, or the default of a Workspace.
 
     Args:
-        texts: As given.
-        mode: Of the Subnamespace.
-        owned: Owners are given.
+        texts: The values of --inherit.
+        mode: The mode of the Subnamespace.
+        owned: The Subnamespace has owners of its own.
 
     Raises:
         InputError: A part is not KIND=MODE, or a kind is unknown or given twice.
@@ -217,10 +217,10 @@ def inheritance(texts: Sequence[str], *, mode: Mode, owned: bool) -> Inheritance
     required=True,
     metavar="NAMESPACE",
     shell_complete=candidates.namespaces,
-    help="The present parent.",
+    help="Present parent.",
 )
 @click.option(
-    "--to", "goal", required=True, metavar="NAMESPACE", shell_complete=candidates.namespaces, help="The new parent."
+    "--to", "goal", required=True, metavar="NAMESPACE", shell_complete=candidates.namespaces, help="New parent."
 )
 @click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until the move is complete.")
 @flags.timeout_option

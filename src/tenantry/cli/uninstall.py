@@ -1,4 +1,4 @@
-"""`tenantry uninstall`: takes Tenantry out of a cluster; never tenants by accident."""
+"""`tenantry uninstall`: removes Tenantry from a cluster, and never removes tenants unless asked."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 @click.option("--delete-tenants", is_flag=True, help="Delete all tenants first, with everything in them.")
 @durations.timeout_option("5m", "Deadline, as in 30s or 5m.")
 def uninstall(target: Target, *, yes: bool, delete_tenants: bool, timeout: int) -> None:
-    """Take Tenantry's operator, policies, rights and kinds out of a cluster.
+    """Remove Tenantry's operator, policies, rights and kinds from a cluster.
 
-    While there are tenants this is refused: without its kind a tenant is gone, and its namespace with everything in it
-    goes with it. --delete-tenants says that this is what you want.
+    The command is refused while tenants exist: with the kind, Kubernetes deletes every Tenant and its namespace with
+    everything in it. --delete-tenants confirms that you want this.
     """
     session.run(target, lambda client: _uninstall(client, yes=yes, delete_tenants=delete_tenants, seconds=timeout))
 
@@ -55,7 +55,7 @@ async def _uninstall(client: Client, *, yes: bool, delete_tenants: bool, seconds
         async with asyncio.timeout(seconds):
             if tenants:
                 await remove(client, tenants, seconds=seconds)
-            # The operator before its rights, the kinds and the namespace last.
+            # The operator goes before its rights, and the kinds and the namespace go last.
             backwards = manifests.everything()[::-1]
             for value in sorted(backwards, key=_is_foundation):
                 await _delete(client, value)
@@ -70,7 +70,7 @@ async def _tenants(client: Client) -> list[Tenant]:
     try:
         return await client.list(Tenant)
     except NotFound:
-        return []  # the kind is not there
+        return []  # the kind does not exist
 
 
 def _is_foundation(value: Json) -> int:
@@ -89,7 +89,7 @@ async def _delete(client: Client, value: Json) -> None:
 
 
 async def _gone(client: Client) -> None:
-    """Wait until the namespace is gone, the last of what takes time."""
+    """Wait until the namespace is gone: Kubernetes deletes it last."""
     from tenantry.cli.following import follow, only
 
     async with aclosing(follow(client, Namespace, selectors=only((SYSTEM_NAMESPACE,)))) as namespaces:

@@ -92,7 +92,7 @@ class WaitCondition:
 
     @property
     def met(self) -> str:
-        """Return words that stand behind the name of an object that meets it."""
+        """Return words that follow the name of an object that meets it."""
         return f"is {self}" if str(self) in {"gone", "ready"} else f"condition met: {self}"
 
     def __str__(self) -> str:
@@ -112,7 +112,7 @@ def parse_condition(text: str) -> WaitCondition:
     """Return the condition of `--for`.
 
     Raises:
-        InputError: It is none.
+        InputError: The text is not a condition.
     """
     word, _, rest = text.partition("=")
     match word:
@@ -143,9 +143,9 @@ async def wait_for_all(
     """Wait until every selected object meets a condition; a selection without names means all that exist now.
 
     Args:
-        client: Of the cluster.
+        client: The client of the cluster.
         asked: The objects.
-        condition: What each must meet.
+        condition: The condition that each must meet.
         seconds: The deadline.
         quiet: Do not print the objects that meet it.
 

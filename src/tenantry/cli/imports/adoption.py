@@ -1,8 +1,9 @@
-"""Makes existing namespaces a tenant's, as they are: what `tenantry import … --apply` does.
+"""Adopts existing namespaces into a tenant unchanged: the part of `tenantry import … --apply` that writes.
 
-For each tree: exceptions from inheritance are marked, the Tenant is made and given its namespace, then level by level
-the Subnamespaces are made and given theirs. A namespace is given away by an administrator's mark on it, which the
-operator waits for: until then nothing of it is touched. Every step looks first, so that running it again goes on.
+For each tree, this module marks exceptions from inheritance, creates the Tenant and gives it its namespace, and then,
+level by level, creates the Subnamespaces and gives them theirs. The mark of an administrator on a namespace gives it
+away. The operator waits for this mark, and changes nothing in the namespace before. Every step reads first, so that a
+repeated run continues.
 """
 
 from __future__ import annotations
@@ -57,18 +58,18 @@ async def adopt(client: Client, plan: ImportPlan, *, seconds: float) -> None:
     """Carry out a plan.
 
     Args:
-        client: An administrator's.
-        plan: What is to be made.
+        client: The client of an administrator.
+        plan: The plan.
         seconds: How long to wait for each tenant, and for each level of its tree.
 
     Raises:
         InputError: HNC still runs, or a namespace belongs to another tenant.
-        TenantryError: Something is not ready in time; says what it waits for.
+        TenantryError: An object is not ready in time; the message says what it waits for.
     """
     await _check_hnc_is_stopped(client)
     cluster_uid = (await client.get(Namespace, "kube-system")).metadata.uid
     for tree in plan.trees:
-        # All of them are there and may be taken, or the tree is not touched.
+        # All namespaces of a tree are checked before the first is changed.
         await _check(client, tree)
     for exempt in plan.exceptions:
         await _mark(client, exempt)
@@ -79,10 +80,10 @@ async def adopt(client: Client, plan: ImportPlan, *, seconds: float) -> None:
 
 
 async def _check_hnc_is_stopped(client: Client) -> None:
-    """See that HNC does not work against us: it would copy our bindings down, and forbid ours below.
+    """Check that HNC is stopped: it would propagate our bindings, and its webhooks would reject those below.
 
     Raises:
-        InputError: It runs, or its webhooks are there.
+        InputError: HNC runs, or its webhooks exist.
     """
     running = [found for found in await client.list(_Deployment, namespace=HNC_NAMESPACE) if found.spec.replicas]
     try:
@@ -117,7 +118,7 @@ async def _check(client: Client, tree: ImportedTree) -> None:
 
 
 async def _mark(client: Client, exempt: InheritException) -> None:
-    """Write the exception on an object before anything below it is made, unless it has one already."""
+    """Write the exception on an object, unless it has one already, before objects below can inherit it."""
     source = exempt.source
     if marks.INHERIT in source.metadata.annotations:
         return
@@ -159,7 +160,7 @@ async def _adopt_root(client: Client, wanted: Tenant, cluster_uid: str, *, secon
         tenant = msgspec.json.decode(await client.create(wanted), type=Tenant)
         output.talk(f"tenant {name!r}: created")
     except AlreadyExists:
-        tenant = await client.get(Tenant, name)  # by the run before this one, or by a person who knows better
+        tenant = await client.get(Tenant, name)  # created by an earlier run, or by an administrator
     owner = OwnerReference(
         api_version=tenant.resource.api_version,
         kind=tenant.resource.kind,
@@ -169,7 +170,7 @@ async def _adopt_root(client: Client, wanted: Tenant, cluster_uid: str, *, secon
         block_owner_deletion=True,
     )
     namespace = await client.get(Namespace, name)
-    # A tenant that was there before and is gone leaves a reference that leads nowhere.
+    # A deleted tenant of the same name may have left a reference to its uid.
     others = [each for each in namespace.metadata.owner_references if each.kind != Tenant.resource.kind]
     if owner not in namespace.metadata.owner_references:
         labels = {

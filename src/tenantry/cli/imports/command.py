@@ -1,4 +1,4 @@
-"""`tenantry import`: what other tools have made, as Tenantry's objects; printed, or carried out."""
+"""`tenantry import`: converts the objects of other tools to Tenantry's, and prints or creates them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,19 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 @click.group("import")
 def import_() -> None:
-    """Take over what other tools have made."""
+    """Adopt the namespaces that another tool has created."""
 
 
 @import_.command()
 @may_take_target
 @click.argument("roots", nargs=-1, metavar="[ROOT]...")
 @click.option(
-    "-f", "--filename", "files", multiple=True, metavar="FILE|DIR|-", help="Read this, not a cluster. Repeatable."
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    metavar="FILE|DIR|-",
+    help="Read HNC's objects from files instead of a cluster. May be repeated.",
 )
 @owner_option("An owner of the tenants (default: the admins according to the RoleBindings in the root).")
 @choice_option("--network", NetworkIsolation.OPEN, "Network isolation of the tenants from other tenants.")
@@ -59,9 +64,9 @@ def hnc(
 ) -> None:
     r"""Turn the trees of the Hierarchical Namespace Controller into tenants.
 
-    Each root becomes a Tenant, each namespace below it a Subnamespace that takes the namespace as it is. What would be
-    made is printed on stdout; on stderr, what is not carried over, why, and what to do. With --apply it is done:
-    nothing is deleted or made anew, what HNC has left is not touched, and running it again goes on where it ended.
+    Each root becomes a Tenant, and each namespace below it a Subnamespace that adopts the namespace unchanged. The
+    command prints the objects on stdout, and on stderr what it does not convert, why, and what to do. --apply creates
+    the objects: it deletes and recreates nothing, leaves HNC's objects alone, and can be repeated to continue.
 
     \b
       tenantry import hnc
@@ -79,7 +84,7 @@ def hnc(
     )
     world = _from_files(files) if files else _from_cluster(target())
     plan = hnc_plan.plan(world, wishes)
-    _tell(plan)
+    _report(plan)
     if not applies:
         _print(plan, form or "yaml")
         return
@@ -117,10 +122,10 @@ def _from_files(files: Sequence[str]) -> HncObjects:
 
 
 def _expanded(file: str) -> list[str]:
-    """Return a file as it is, and of a folder the files in it and below that are YAML or JSON.
+    """Return a file itself, or the YAML and JSON files in a folder and below.
 
     Raises:
-        InputError: A folder has none.
+        InputError: A folder has no such files.
     """
     folder = Path(file)
     if file == "-" or not folder.is_dir():
@@ -137,10 +142,10 @@ def _from_cluster(target: Target) -> HncObjects:
     return session.run(target, hnc.read)
 
 
-# -- telling --------------------------------------------------------------------------------------
+# -- printing -------------------------------------------------------------------------------------
 
 
-def _tell(plan: ImportPlan) -> None:
+def _report(plan: ImportPlan) -> None:
     for finding in plan.findings:
         output.talk(told(finding))
     for exempt in plan.exceptions:

@@ -1,4 +1,4 @@
-"""What the Hierarchical Namespace Controller has in a cluster, read from its API server."""
+"""The objects of the Hierarchical Namespace Controller (HNC), read from an API server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tenantry.world.hnc.objects import (
 )
 
 ALWAYS = (Resource(RBAC_GROUP, "v1", "roles", "Role"), RoleBinding.resource)
-"""What HNC propagates, whatever it is told."""
+"""Kinds that HNC always propagates."""
 
 KNOWN = (
     *ALWAYS,
@@ -33,16 +33,16 @@ KNOWN = (
 
 
 class _Listed(Model, frozen=True, kw_only=True):
-    """An object, for its metadata: data of Secrets is not even decoded."""
+    """The metadata of an object: the data of Secrets is not decoded."""
 
     metadata: ObjectMeta
 
 
 async def read(client: Client) -> HncObjects:
-    """Return everything of HNC's.
+    """Return all objects of HNC.
 
     Raises:
-        ConfigError: The cluster has none of HNC's kinds.
+        ConfigError: The cluster does not have HNC's kinds.
     """
     try:
         hierarchies = await client.list(HierarchyConfiguration)
@@ -70,7 +70,7 @@ async def read(client: Client) -> HncObjects:
 
 
 async def _some(client: Client, kind: type[hnc.K]) -> AsyncIterator[hnc.K]:
-    """Yield the objects of a kind that may not be there."""
+    """Yield the objects of a kind that the cluster may not have."""
     try:
         for found in await client.list(kind):
             yield found
@@ -79,13 +79,13 @@ async def _some(client: Client, kind: type[hnc.K]) -> AsyncIterator[hnc.K]:
 
 
 async def _marked(client: Client, configuration: HncConfiguration | None) -> AsyncIterator[MarkedObject]:
-    """Yield the exceptions from propagation among everything that is propagated."""
+    """Yield the objects with an exception from propagation, of all kinds that HNC propagates."""
     known = {(kind.group, kind.plural): kind for kind in KNOWN}
     asked = {(kind.group, kind.plural): kind for kind in ALWAYS}
     for part in (configuration.spec, configuration.status) if configuration is not None else ():
         for each in part.resources:
             name = (each.group, each.resource)
-            # Only the status knows versions.
+            # The spec names resources without their versions; the status has both.
             found = known.get(name) or Resource(each.group, each.version, each.resource, each.resource)
             if found.version and each.mode in {"", "Propagate", "AllowPropagate"}:
                 asked[name] = found

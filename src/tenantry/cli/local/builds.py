@@ -1,4 +1,4 @@
-"""`tenantry local`: the programs of local clusters and where they are kept."""
+"""`tenantry local`: builds the programs of local clusters, and manages their cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MIB = 2**20
 
 
 class CachedBuild(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A folder of binaries: whether this version of Tenantry would use it, and which clusters were started from it."""
+    """A folder of binaries: whether this version of Tenantry uses it, and the clusters that were started from it."""
 
     folder: str
     mebibytes: int
@@ -31,11 +31,13 @@ def local() -> None:
 
 
 @local.command("build")
-@click.option("--again", is_flag=True, help="Build even though the cache has them.")
-@click.option("--with-dns", is_flag=True, help="CoreDNS, too, by which tenants resolve no other tenant's names.")
-@click.option("--with-nodes", is_flag=True, help="What runs on real nodes, too: containerd, runc, gVisor, kubelet.")
+@click.option("--again", is_flag=True, help="Build even if the cache has the programs.")
+@click.option("--with-dns", is_flag=True, help="Build CoreDNS, too, which hides the names of other tenants.")
+@click.option(
+    "--with-nodes", is_flag=True, help="Build the programs of real nodes, too: containerd, runc, gVisor, kubelet."
+)
 def build_(*, again: bool, with_dns: bool, with_nodes: bool) -> None:
-    """Build the control plane and kwok; nothing to do where the cache has them. Prints the folders."""
+    """Build the control plane and kwok, unless the cache has them. Prints the folders."""
     products = [build.CONTROL_PLANE, *([build.DNS] if with_dns else []), *([build.NODES] if with_nodes else [])]
     with StreamProgress() as progress:
         folders = [build.ensure(progress, product, again=again).folder for product in products]
@@ -56,7 +58,9 @@ def list_(*, form: str) -> None:
 
 
 @local.command()
-@click.option("--all", "everything", is_flag=True, help="The current build and the downloaded Go toolchain, too.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Remove the current build and the downloaded Go toolchain, too."
+)
 def clean(*, everything: bool) -> None:
     """Remove builds that are not current and that no running cluster uses."""
     running = {used for cluster in list_clusters() if cluster.is_running() for used in cluster.spec().programs}

@@ -1,4 +1,4 @@
-"""`tenantry node contribute`, `join`, `cleaned`: nodes that people bring, and what administrators say of nodes."""
+"""`tenantry node contribute`, `join`, `take-back` and `cleaned`: contributed nodes, and their removal."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ _LONGEST_SECONDS = 86_400
 _SECRETS = Resource("", "v1", "secrets", "Secret")
 _NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 _SYSTEM = "kube-system"
-# What kube-proxy and the NetworkPolicy agent of a local cluster's node read; elsewhere they are pods.
+# kube-proxy and the NetworkPolicy agent are processes of a local node with its identity; elsewhere they are pods.
 _ROLES = ("system:node-proxier", "tenantry:netpol-agent")
 
 
 @click.command()
 @takes_target
-@click.option("--tenant", default="", help="The tenant that has the first claim on the node.")
-@click.option("--owner", default="", help="Whose it is; becomes the label tenantry.dev/owner.")
-@click.option("--location", default="", help="Where it stands; becomes the label tenantry.dev/location.")
-@click.option("--device", default="", help="What it is; becomes the label tenantry.dev/device.")
+@click.option("--tenant", default="", help="Tenant that gets the node first.")
+@click.option("--owner", default="", help="Owner of the node, for the label tenantry.dev/owner.")
+@click.option("--location", default="", help="Location of the node, for the label tenantry.dev/location.")
+@click.option("--device", default="", help="Type of the device, for the label tenantry.dev/device.")
 @click.option(
-    "--valid", default="1h", show_default=True, type=durations.DURATION, help="How long the token is good, at most 24h."
+    "--valid", default="1h", show_default=True, type=durations.DURATION, help="Lifetime of the token, at most 24h."
 )
 def contribute(target: Target, *, tenant: str, owner: str, location: str, device: str, valid: int) -> None:
-    """Print the command by which one node joins the cluster, with a token that ends soon."""
+    """Print the command by which one node joins the cluster, with a short-lived token."""
     if not 0 < valid <= _LONGEST_SECONDS:
         raise InputError(f"--valid {durations.text(valid)} must be from 1s to 24h")
     agreed = _checked(tenant=tenant, owner=owner, location=location, device=device)
@@ -81,7 +81,7 @@ async def _offer(client: Client, agreed: Contribution, token_id: str, secret: st
         except NotFound as error:
             raise InputError(f"--tenant {agreed.tenant!r}: there is no such tenant") from error
     node = contribution.node_of(token_id)
-    # Written down before the contributed node can connect.
+    # The record comes first: the operator approves certificates of recorded names only.
     await client.create(contribution.write(token_id, marks.SYSTEM_NAMESPACE, agreed))
     for role in _ROLES:
         await client.apply(ClusterRoleBinding.resource, "", _binding_name(node, role), _binding(node, role))
@@ -120,10 +120,10 @@ def _binding(node: str, role: str) -> dict[str, object]:
 
 @click.command()
 @name_option
-@click.option("--token", required=True, envvar="TENANTRY_JOIN_TOKEN", help="As `tenantry node contribute` prints it.")
+@click.option("--token", required=True, envvar="TENANTRY_JOIN_TOKEN", help="Token of `tenantry node contribute`.")
 @durations.patience_option
 def join(*, name: str, token: str, timeout: int) -> None:
-    """Run a real node on this machine that joins a cluster with a token alone. Prints its name."""
+    """Run a real node on this machine that joins a cluster with nothing but a token. Prints its name."""
     found = re.fullmatch(contribution.TOKEN, token)
     if found is None:
         raise InputError("--token must be what `tenantry node contribute` prints, as in abcdef.0123456789abcdef")
@@ -168,7 +168,7 @@ async def _take_back(client: Client, node: str, timeout_seconds: int) -> None:
             f'node "{node}" is still there after {durations.text(timeout_seconds)}: `tenantry nodes` shows whose it is,'
             " and its condition TenantryClean what is left on it; then run this again"
         ) from error
-    # Its programs needed them until now.
+    # Last, because the programs of the node need these rights until it is gone.
     for role in _ROLES:
         with suppress(NotFound):
             await client.delete(ClusterRoleBinding.resource, "", _binding_name(node, role))

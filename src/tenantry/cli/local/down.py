@@ -1,4 +1,4 @@
-"""`tenantry down`: ends the processes of a local cluster, and drops its data when asked to."""
+"""`tenantry down`: stops a local cluster, and deletes its data on request."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tenantry.local.cluster import LocalCluster, list_clusters
 
 @click.command()
 @name_option
-@click.option("--all", "everything", is_flag=True, help="Every local cluster.")
-@click.option("--purge", is_flag=True, help="Drop the data, too.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--all", "everything", is_flag=True, help="Stop every local cluster.")
+@click.option("--purge", is_flag=True, help="Delete the data, too.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def down(*, name: str, everything: bool, purge: bool, yes: bool) -> None:
-    """Stop a local cluster; its data stays unless --purge says otherwise."""
+    """Stop a local cluster; its data stays without --purge."""
     clusters = list_clusters() if everything else [LocalCluster(name)]
     for cluster in clusters:
         if purge and not yes:

@@ -1,4 +1,4 @@
-"""`tenantry image`: OCI images from local files, and their way to the real nodes of a local cluster."""
+"""`tenantry image`: builds OCI images from local files, and loads them into the real nodes of a local cluster."""
 
 from __future__ import annotations
 
@@ -17,16 +17,23 @@ from tenantry.local.real.images import ImageRecipe
 
 @click.group()
 def image() -> None:
-    """Make container images from local files, and load them into real nodes: no registry, no daemon."""
+    """Build container images from local files, and load them into real nodes, without registry or daemon."""
 
 
 @image.command()
 @click.argument("reference", metavar="REFERENCE")
 @click.argument("files", nargs=-1, required=True, metavar="FILE:PATH...")
-@click.option("--entrypoint", "-e", multiple=True, metavar="WORD", help="A word of the command; may be repeated.")
-@click.option("--argument", "-a", multiple=True, metavar="WORD", help="An argument that pods may replace; the same.")
-@click.option("--user", default="", metavar="UID[:GID]", help="Who runs it.  [default: root]")
-@click.option("--to", "target", type=click.Path(path_type=Path, dir_okay=False), help="Write it there.")
+@click.option("--entrypoint", "-e", multiple=True, metavar="WORD", help="Word of the entrypoint. May be repeated.")
+@click.option(
+    "--argument", "-a", multiple=True, metavar="WORD", help="Argument that pods may replace. May be repeated."
+)
+@click.option("--user", default="", metavar="UID[:GID]", help="User that the program runs as (default: root).")
+@click.option(
+    "--to",
+    "target",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File to write (default: the reference with .tar).",
+)
 def build(
     reference: str,
     files: tuple[str, ...],
@@ -66,7 +73,7 @@ def _placed(text: str) -> tuple[str, Path]:
 @name_option
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 def load(*, name: str, file: Path) -> None:
-    """Load an image of a tar file into every real node of a cluster, and into those that come. Prints its reference."""
+    """Load an image from a tar file into every real node of a cluster, also into later ones. Prints its reference."""
     cluster = LocalCluster(name)
     nodes = [each.name for each in cluster.real().nodes]
     reference = images.reference_of(file)

@@ -18,9 +18,9 @@ from tenantry.local.progress import StreamProgress
 @takes_target
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def kubectl(target: Target, arguments: tuple[str, ...]) -> None:
-    """Run kubectl against the chosen cluster; its exit code is passed on.
+    """Run kubectl against the chosen cluster, and return its exit code.
 
-    Everything from the first word that is no flag of this command goes to kubectl: `tenantry kubectl get pods -A`.
+    Everything from the first word that is not a flag of this command goes to kubectl: `tenantry kubectl get pods -A`.
     """
     if target.kubeconfig:
         os.environ["KUBECONFIG"] = str(target.kubeconfig)

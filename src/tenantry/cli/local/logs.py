@@ -1,4 +1,4 @@
-"""`tenantry logs`: what the components of a local cluster wrote."""
+"""`tenantry logs`: the logs of a local cluster's components."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _SUPERVISOR = "supervisor"
 @click.command()
 @name_option
 @click.argument("component", required=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on printing what comes.")
+@click.option("-f", "--follow", is_flag=True, help="Print new lines until interrupted.")
 @click.option(
-    "--tail", "lines", type=click.IntRange(min=0), default=200, show_default=True, help="Begin that far back."
+    "--tail", "lines", type=click.IntRange(min=0), default=200, show_default=True, help="Number of lines to begin with."
 )
-@click.option("-p", "--previous", is_flag=True, help="The log of the run before.")
+@click.option("-p", "--previous", is_flag=True, help="Print the log of the previous run.")
 def logs(*, name: str, component: str | None, follow: bool, lines: int, previous: bool) -> None:
     """Print the log of one component, of a real node, or of all."""
     cluster = LocalCluster(name)
@@ -36,5 +36,5 @@ def logs(*, name: str, component: str | None, follow: bool, lines: int, previous
     if not there:
         raise LocalError(f'there is no log of {component or "any component"} in "{cluster.paths.logs}"')
     sys.stdout.flush()
-    # coreutils' tail waits by inotify and knows rotated files: nothing to gain from another one.
+    # tail(1) waits by inotify and follows rotated files.
     os.execvp("tail", ["tail", "-n", str(lines), *(["-F"] if follow else []), *there])  # noqa: S607 - found on PATH

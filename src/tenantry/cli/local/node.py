@@ -17,7 +17,7 @@ from tenantry.local.spec import RealNodes
 
 @click.group()
 def node() -> None:
-    """Add, remove, crash and restart the real nodes of a local cluster; let those of others join."""
+    """Add, remove, crash and restart the real nodes of a local cluster, and let contributed nodes join."""
 
 
 for _command in (contribution.contribute, contribution.join, contribution.take_back, contribution.cleaned):
@@ -47,7 +47,7 @@ def add(*, name: str, timeout: int) -> None:
 @durations.patience_option
 @click.argument("node_name", metavar="NODE")
 def remove(*, name: str, node_name: str, timeout: int) -> None:
-    """End a node and delete it, its files included. Its pods go with it."""
+    """Stop a node, and delete it with its pods and its files."""
     asyncio.run(LocalCluster(name).change_nodes(lambda real: fleet.without(real, node_name), timeout))
     output.talk(f'node "{node_name}" removed')
 
@@ -56,7 +56,7 @@ def remove(*, name: str, node_name: str, timeout: int) -> None:
 @name_option
 @click.argument("node_name", metavar="NODE")
 def crash(*, name: str, node_name: str) -> None:
-    """End a node as a power failure does: at once, with everything on it. It stays so until `restart`."""
+    """Stop a node and everything on it at once, like a power failure, until `restart`."""
     cluster = LocalCluster(name)
     asyncio.run(cluster.stop_component(fleet.check_name(cluster.real(), node_name)))
     output.talk(f'node "{node_name}" is dead; `tenantry node restart {node_name}` starts it again')
@@ -67,7 +67,7 @@ def crash(*, name: str, node_name: str) -> None:
 @durations.patience_option
 @click.argument("node_name", metavar="NODE")
 def restart(*, name: str, node_name: str, timeout: int) -> None:
-    """End a node if it runs, start it, and wait until it is Ready. Its pods start again."""
+    """Stop a node if it runs, start it, and wait until it is Ready. Its pods start again."""
     cluster = LocalCluster(name)
     asyncio.run(cluster.restart_node(fleet.check_name(cluster.real(), node_name), timeout))
     output.talk(f'node "{node_name}" is Ready')

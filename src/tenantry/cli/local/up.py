@@ -1,4 +1,4 @@
-"""`tenantry up`: a real control plane on this machine, with Tenantry in it."""
+"""`tenantry up`: starts a real control plane on this machine, with Tenantry in it."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ Runtime = Literal["kwok", "real", "auto"]
 
 @click.command()
 @name_option
-@click.option("--nodes", "count", type=int, help="Have exactly this many nodes.")
+@click.option("--nodes", "count", type=int, help="Number of nodes.")
 @click.option(
     "--runtime",
     type=click.Choice(["kwok", "real", "auto"]),
     default="kwok",
     show_default=True,
-    help="What nodes are: simulated, real (root on Linux), or real where this machine can.",
+    help="Kind of nodes: simulated (kwok), real (needs root on Linux), or real if this machine can run them (auto).",
 )
-@click.option("--node-cpu", default="", metavar="QUANTITY", help="CPUs of each node.  [default: 8]")
-@click.option("--node-memory", default="", metavar="QUANTITY", help="Memory of each node.  [default: 32Gi]")
-@click.option("--node-labels", multiple=True, metavar="KEY=VALUE", help="Labels of each node; may be repeated.")
-@click.option("--zones", default="", metavar="A,B,...", help="Zones that the nodes are in, in turn.")
+@click.option("--node-cpu", default="", metavar="QUANTITY", help="CPUs of each node (default: 8).")
+@click.option("--node-memory", default="", metavar="QUANTITY", help="Memory of each node (default: 32Gi).")
+@click.option("--node-labels", multiple=True, metavar="KEY=VALUE", help="Labels of each node. May be repeated.")
+@click.option("--zones", default="", metavar="A,B,...", help="Zones of the nodes, in turn.")
 @click.option(
     "--nodes-file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Simulated nodes in groups: a YAML list of {name, count, zone, labels, capacity, taints}.",
 )
-@click.option("--data", type=click.Path(path_type=Path), help="Keep the cluster's files in this folder.")
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of the cluster's files.")
 @click.option("--throwaway", is_flag=True, help="Faster: data may be lost when the machine dies (no fsync).")
 @click.option("--no-operator", is_flag=True, help="Install Tenantry's kinds and rights, but do not run its operator.")
 @takes_oidc
-@click.option("--no-oidc", is_flag=True, help="Believe no OIDC provider any more.")
+@click.option("--no-oidc", is_flag=True, help="Trust no OIDC provider any more.")
 @durations.patience_option
 def up(
     oidc: Oidc | None,
@@ -66,9 +66,9 @@ def up(
 ) -> None:
     """Start a local cluster: etcd, API server, controller manager, scheduler, and Tenantry in it.
 
-    A cluster that runs already is made what the flags say: nodes come and go, the operator starts or stops,
-    or another OIDC provider is believed. Without its flags a cluster keeps the provider that it has.
-    The first start on a machine builds the programs, which takes some minutes.
+    If the cluster runs already, the command applies the flags: it adds and removes nodes, starts or stops the operator,
+    or changes the OIDC provider. Without flags of a provider, a cluster keeps its provider. The first start on a
+    machine builds the programs, which takes some minutes.
     """
     if oidc is not None and no_oidc:
         raise InputError("--no-oidc may not be given together with flags of a provider")
@@ -128,7 +128,7 @@ def _warn(oidc: Oidc) -> None:
 
 
 async def _install(kubeconfig: Path) -> None:
-    # Imported here: the CRDs' schemas are made when it is needed, after the API server has begun to start.
+    # Imported here: building the schemas of the CRDs takes time, which overlaps with the start of the API server.
     from tenantry.install import apply, manifests
     from tenantry.local.bootstrap import connected
 
@@ -141,7 +141,7 @@ async def _guard(kubeconfig: Path) -> None:
     from tenantry.local.bootstrap import connected
 
     async with connected(kubeconfig) as client:
-        # Not `in_force`: only requests and Ingresses would have to wait, and who makes one then is told so.
+        # Without `in_force`, which waits for policies of requests and Ingresses: an early one gets a clear error.
         await apply.guard(client, manifests.foundation(manifests.LOCAL_USER))
 
 

@@ -1,1 +1,1 @@
-"""The commands that run for ever: the operator, and the agents of real nodes."""
+"""The commands that run until they are stopped: the operator, and the agents of real nodes."""

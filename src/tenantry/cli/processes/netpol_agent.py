@@ -1,4 +1,4 @@
-"""`tenantry netpol-agent`: what each real node runs, so that NetworkPolicies hold on it."""
+"""`tenantry netpol-agent`: runs on each real node, and enforces NetworkPolicies there."""
 
 from __future__ import annotations
 
@@ -19,20 +19,29 @@ _INTERFACE = re.compile(r"[A-Za-z0-9_.-]{1,15}\*?")
 
 
 @click.command("netpol-agent", hidden=True)
-@click.option("--kubeconfig", "path", type=click.Path(path_type=Path), help="Instead of the pod's service account.")
-@click.option("--context", help="A context of the kubeconfig.")
-@click.option("--node", required=True, help="The node whose pods are guarded.")
+@click.option(
+    "--kubeconfig",
+    "path",
+    type=click.Path(path_type=Path),
+    help="Path to the kubeconfig (default: the pod's service account).",
+)
+@click.option("--context", help="Context of the kubeconfig.")
+@click.option("--node", required=True, help="Name of the node.")
 @click.option(
     "--pod-interface",
     "interfaces",
     multiple=True,
     default=("cni0",),
     show_default=True,
-    help='Where the node\'s pods are: the bridge, or "veth*"; can be given several times.',
+    help='Interface of the node\'s pods: the bridge, or "veth*". May be repeated.',
 )
 @click.option("--routed", is_flag=True, help="The pods have no bridge in common (CNI plugin ptp).")
-@click.option("--netns", type=click.Path(path_type=Path), help="The node's network namespace; by default our own.")
-@click.option("--ready-file", type=click.Path(path_type=Path), help="Is there while the rules are in force.")
+@click.option(
+    "--netns",
+    type=click.Path(path_type=Path),
+    help="File of the node's network namespace (default: that of this process).",
+)
+@click.option("--ready-file", type=click.Path(path_type=Path), help="File that exists while the rules are in force.")
 def netpol_agent(  # noqa: PLR0917 - click gives them by name
     path: Path | None,
     context: str | None,
@@ -42,7 +51,7 @@ def netpol_agent(  # noqa: PLR0917 - click gives them by name
     netns: Path | None,
     ready_file: Path | None,
 ) -> None:
-    """Keep NetworkPolicies in force on a node, by nftables, until told to stop."""
+    """Enforce NetworkPolicies on a node with nftables, until SIGTERM."""
     wrong = next((each for each in interfaces if not _INTERFACE.fullmatch(each)), None)
     if wrong is not None:
         raise InputError(f'--pod-interface {wrong!r} must be a name as in "cni0", or how names begin, as in "veth*"')

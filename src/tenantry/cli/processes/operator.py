@@ -1,4 +1,4 @@
-"""`tenantry operator`: what the Deployment and local clusters run."""
+"""`tenantry operator`: the process that the Deployment and local clusters run."""
 
 from __future__ import annotations
 
@@ -20,15 +20,23 @@ from tenantry.kube import kubeconfig
 
 
 @click.command()
-@click.option("--kubeconfig", "path", type=click.Path(path_type=Path), help="Instead of the pod's service account.")
-@click.option("--context", help="A context of the kubeconfig.")
 @click.option(
-    "--metrics-address", default="127.0.0.1:8080", show_default=True, help="HOST:PORT of /metrics, /healthz, /readyz."
+    "--kubeconfig",
+    "path",
+    type=click.Path(path_type=Path),
+    help="Path to the kubeconfig (default: the pod's service account).",
 )
-@click.option("--namespace", default=marks.SYSTEM_NAMESPACE, show_default=True, help="Where the lease is.")
+@click.option("--context", help="Context of the kubeconfig.")
+@click.option(
+    "--metrics-address",
+    default="127.0.0.1:8080",
+    show_default=True,
+    help="HOST:PORT of /metrics, /healthz and /readyz.",
+)
+@click.option("--namespace", default=marks.SYSTEM_NAMESPACE, show_default=True, help="Namespace of the Lease.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True)
 def operator(path: Path | None, context: str | None, metrics_address: str, namespace: str, log_level: str) -> None:
-    """Run the operator until it is told to stop."""
+    """Run the operator until SIGTERM."""
     log_to(logging.StreamHandler(), log_level.upper())
     connection = kubeconfig.in_cluster() if path is None else kubeconfig.load([path], context)
     if connection is None:
@@ -41,10 +49,10 @@ def operator(path: Path | None, context: str | None, metrics_address: str, names
 
 
 def _collect_seldom() -> None:
-    """Let the cyclic garbage collector look less often, and never at what was imported.
+    """Run the cyclic garbage collector less often, and never over imported modules.
 
-    What the caches hold is untracked or acyclic and freed by reference counts; looking for cycles in it at the default
-    pace cost an eighth of the operator's CPU while 512 tenants were made.
+    The objects in the caches are untracked or acyclic, and freed by reference counts. Searching them for cycles at the
+    default pace took an eighth of the operator's CPU while 512 tenants were created.
     """
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
