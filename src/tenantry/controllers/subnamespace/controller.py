@@ -184,14 +184,17 @@ class SubnamespaceController:
 
     async def _bring(self, cluster: Cluster, inputs: SubnamespaceInputs) -> ReconcileResult:
         """Write what the child lacks: it and its limits, what it inherits, and last what admits its users."""
-        outcome = await self._apply(cluster, inputs)
+        outcome, has_written = await self._apply(cluster, inputs)
         self._tell(cluster, inputs, outcome)
         if outcome.error is not None or outcome.blocked:
             return ReconcileResult(inputs=inputs, outcome=outcome)
         if inputs.awaits_verdict:
             return ReconcileResult(inputs=inputs, outcome=outcome, waits=True)
-        # What was written is in the caches by now.
-        uid, latest = inputs.subnamespace.metadata.uid, self._inputs(cluster, inputs.subnamespace.key)
+        uid = inputs.subnamespace.metadata.uid
+        latest: SubnamespaceInputs | None = inputs
+        if has_written:
+            # The caches have the new namespace by now. An empty plan suspends nothing, so nothing can have changed.
+            latest = self._inputs(cluster, inputs.subnamespace.key)
         if latest is None or latest.subnamespace.metadata.uid != uid or latest.subnamespace.metadata.deletion_timestamp:
             return ReconcileResult(inputs=inputs, outcome=outcome, waits=True)
         if not latest.is_in_force:
@@ -211,7 +214,7 @@ class SubnamespaceController:
         inputs = msgspec.structs.replace(inputs, inherited=inherited)
         if desired.lacks(inherited, inputs):
             return ReconcileResult(inputs=inputs, outcome=msgspec.structs.replace(outcome, error=inherited.error))
-        people = await self._apply(cluster, inputs)
+        people, _ = await self._apply(cluster, inputs)
         error = people.error if people.blocked else people.error or inherited.error
         outcome = msgspec.structs.replace(people, done=(*outcome.done, *people.done), error=error)
         tenant, verdict = inputs.tenant, inputs.verdict
@@ -222,11 +225,13 @@ class SubnamespaceController:
         # A changed share is on the way: the status of the last one stands until the new one is in force.
         return ReconcileResult(inputs=inputs, outcome=outcome, waits=inputs.is_limited and is_done and is_moving)
 
-    async def _apply(self, cluster: Cluster, inputs: SubnamespaceInputs) -> Outcome:
+    async def _apply(self, cluster: Cluster, inputs: SubnamespaceInputs) -> tuple[Outcome, bool]:
+        """Apply the plan, and return its outcome and whether it had anything to write."""
         try:
-            return await cluster.writer.apply(desired.plan(inputs, cluster.writer.equivalent))
+            needed = desired.plan(inputs, cluster.writer.equivalent)
+            return await cluster.writer.apply(needed), not needed.is_empty
         except (InputError, TerminalError) as error:
-            return Outcome(error=error)
+            return Outcome(error=error), True
 
     async def _inherit(self, cluster: Cluster, inputs: SubnamespaceInputs) -> Inherited:
         namespace: Observed | None = cluster.cache(Namespace.resource).get(inputs.namespace)

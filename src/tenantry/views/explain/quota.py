@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 import msgspec
 
 from tenantry.api import marks
 from tenantry.api.errors import Forbidden, InputError, NotFound
-from tenantry.api.kubernetes import Namespace, ResourceQuota
-from tenantry.api.model import KubernetesObject, Model, Resource
+from tenantry.api.kubernetes import Namespace
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.api.wording import shortened
 from tenantry.engine.reader import ObjectReader
 from tenantry.engine.tasks import all_of
+from tenantry.views.objects import ResourceQuotaWithUsage
 from tenantry.world.explain.quota import PathNamespace, QuotaAnswer, QuotaRaise
 from tenantry.world.explain.quota import explain as compute
 
 MAX_DEPTH = 1000
 """No tree is deeper: more levels mean that the parent labels form a cycle."""
-
-
-class _QuotaStatus(Model, frozen=True, kw_only=True):
-    hard: dict[str, str] = {}
-    used: dict[str, str] = {}
-
-
-class _QuotaUse(KubernetesObject, frozen=True, kw_only=True):
-    resource: ClassVar[Resource] = ResourceQuota.resource
-
-    status: _QuotaStatus = _QuotaStatus()
 
 
 class QuotaExplanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,7 +152,7 @@ async def _place(
     name, labels = namespace.metadata.name, namespace.metadata.labels
     subnamespace, parent = labels.get(marks.SUBNAMESPACE, ""), labels.get(marks.PARENT, "")
     ours = {"labelSelector": f"{marks.MANAGED_BY}={marks.MANAGER}"}
-    quotas = await reader.list(_QuotaUse, namespace=name, selectors=ours)
+    quotas = await reader.list(ResourceQuotaWithUsage, namespace=name, selectors=ours)
     asked = tenant.spec.quota.hard if tenant is not None else None
     if subnamespace:
         try:
