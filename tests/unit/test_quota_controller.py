@@ -9,9 +9,8 @@ import pytest
 
 from tenantry.api import marks, reasons
 from tenantry.api.kubernetes import Namespace, ResourceQuota
-from tenantry.api.model import ObjectMeta
 from tenantry.api.quota import Quota
-from tenantry.api.subnamespace import Inheritance, InheritanceMode, Mode, Subnamespace, SubnamespaceSpec
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers.operator import controllers
@@ -23,6 +22,7 @@ from tenantry.engine.request import Verb
 from tenantry.world.naming import child_name
 from testkit.model import Json, World
 from testkit.runs import FAULTS
+from testkit.treeworld import add_subnamespace, settle, world_of
 from testkit.worldclient import Crash
 from testkit.worldcluster import WorldCluster
 from testkit.worlds import CLUSTER_UID, tenant
@@ -32,31 +32,11 @@ CORE = f"acme/{QUOTA}"
 
 
 def _world(cpu: int = 8) -> World:
-    world = World()
-    world.create(tenant("acme", quota={"requests.cpu": cpu}))
-    _settle(world)
-    return world
-
-
-def _settle(world: World) -> WorldCluster:
-    cluster = WorldCluster(world, controllers(CLUSTER_UID))
-    for _ in range(4):
-        cluster.settle(30)
-        world.count_quotas()
-        world.finish_deletions()
-    cluster.settle(30)
-    return cluster
+    return world_of(quota={"requests.cpu": cpu})
 
 
 def _sub(world: World, name: str, namespace: str, cpu: int) -> str:
-    spec = SubnamespaceSpec(
-        mode=Mode.WORKSPACE,
-        quota=Quota(hard={"requests.cpu": cpu}),
-        inheritance=Inheritance(role_bindings=InheritanceMode.SYNC),
-    )
-    meta = ObjectMeta(name=name, namespace=namespace, creation_timestamp="2026-01-01T00:00:00Z")
-    world.create(Subnamespace(metadata=meta, spec=spec))
-    return child_name("acme-uid", namespace, name)
+    return add_subnamespace(world, name, namespace, quota=Quota(hard={"requests.cpu": cpu}))
 
 
 def _shares(world: World) -> dict[str, int]:
@@ -76,14 +56,14 @@ def test_a_tenant_of_one_namespace_has_its_whole_quota_in_one_object() -> None:
     assert _shares(world) == {"acme": 8}
     assert (TenantResourceQuota.resource, "acme") not in world.objects
     world.patch(Tenant.resource, "acme", {"spec": {"quota": {"hard": {"requests.cpu": 3}}}})
-    _settle(world)
+    settle(world)
     assert _shares(world) == {"acme": 3}
 
 
 def test_a_quota_that_was_changed_by_hand_is_put_back_and_an_event_says_so() -> None:
     world = _world()
     world.patch(ResourceQuota.resource, CORE, {"spec": {"hard": {"requests.cpu": "99", "pods": "1"}}})
-    cluster = _settle(world)
+    cluster = settle(world)
     assert world.get(ResourceQuota.resource, CORE)["spec"]["hard"] == {"requests.cpu": "8"}
     assert any(reason == reasons.CORRECTED and "spec of ResourceQuota" in note for _, _, reason, note in cluster.said)
 
@@ -91,43 +71,43 @@ def test_a_quota_that_was_changed_by_hand_is_put_back_and_an_event_says_so() -> 
 def test_a_quota_that_is_no_longer_asked_for_is_deleted() -> None:
     world = _world()
     world.patch(Tenant.resource, "acme", {"spec": {"quota": {"hard": {"requests.cpu": None}}}})
-    _settle(world)
+    settle(world)
     assert (ResourceQuota.resource, CORE) not in world.objects
 
 
 def test_children_get_their_share_and_give_it_back() -> None:
     world = _world()
     child = _sub(world, "team", "acme", 3)
-    _settle(world)
+    settle(world)
     assert _shares(world) == {"acme": 5, child: 3}
     assert _status(world)["hard"] == {"requests.cpu": "8"}
     assert {row["namespace"] for row in _status(world)["tree"]} == {"acme", child}
     world.patch(Subnamespace.resource, "acme/team", {"spec": {"quota": {"hard": {"requests.cpu": 6}}}})
-    _settle(world)
+    settle(world)
     assert _shares(world) == {"acme": 2, child: 6}
     world.delete(Subnamespace.resource, "acme/team")
-    _settle(world)
+    settle(world)
     assert _shares(world) == {"acme": 8}
 
 
 def test_a_share_that_was_changed_by_hand_is_put_back() -> None:
     world = _world()
     child = _sub(world, "team", "acme", 3)
-    _settle(world)
+    settle(world)
     world.patch(ResourceQuota.resource, f"{child}/{QUOTA}", {"spec": {"hard": {"requests.cpu": "50"}}})
     world.delete(ResourceQuota.resource, CORE)
-    _settle(world)
+    settle(world)
     assert _shares(world) == {"acme": 5, child: 3}
 
 
 def test_a_lost_status_and_a_foreign_register_are_made_good() -> None:
     world = _world()
     child = _sub(world, "team", "acme", 3)
-    _settle(world)
+    settle(world)
     found = world.get(TenantResourceQuota.resource, "acme")
     world.delete(TenantResourceQuota.resource, "acme")
     world.put_in(TenantResourceQuota.resource, {"metadata": {"name": "acme"}, "spec": {}})
-    _settle(world)
+    settle(world)
     again = world.get(TenantResourceQuota.resource, "acme")
     assert again["metadata"]["ownerReferences"] == found["metadata"]["ownerReferences"]
     assert again["status"]["hard"] == {"requests.cpu": "8"}
@@ -137,16 +117,32 @@ def test_a_lost_status_and_a_foreign_register_are_made_good() -> None:
 def test_an_adjustment_is_divided_too_and_one_that_makes_no_sense_is_told() -> None:
     world = _world()
     _sub(world, "team", "acme", 3)
-    _settle(world)
+    settle(world)
     adjustments = [
         {"name": "more", "resources": {"requests.cpu": 4}},
         {"name": "odd", "resources": {"requests.memory": 4}},
     ]
     world.patch(TenantResourceQuota.resource, "acme", {"spec": {"adjustments": adjustments}})
-    _settle(world)
+    settle(world)
     assert _shares(world)["acme"] == 9
     ready = next(each for each in _status(world)["conditions"] if each["type"] == "Ready")
     assert (ready["reason"], "'odd' is left out" in ready["message"]) == (reasons.INVALID_SPEC, True)
+
+
+def test_totals_that_go_on_changing_are_reported_now_and_then() -> None:
+    """E09: the first changes at once, then one in a while, and the last one for certain."""
+    world = _world()
+    child = _sub(world, "team", "acme", 6)
+    cluster = settle(world)
+    for used in range(1, 6):
+        for part in range(4):
+            status = {"hard": {"requests.cpu": "6"}, "used": {"requests.cpu": f"{used}{part}00m"}}
+            world.patch(ResourceQuota.resource, f"{child}/{QUOTA}", {"status": status})
+            cluster.settle(0.1)
+    assert _status(world)["used"]["requests.cpu"] != "5300m", "twenty changes in two seconds are too many"
+    cluster.settle(10)
+    assert _status(world)["used"]["requests.cpu"] == "5300m"
+    assert world.get(Subnamespace.resource, "acme/team")["status"]["quota"]["used"]["requests.cpu"] == "5300m"
 
 
 def test_the_plan_of_a_tenant_without_children_is_one_write_and_then_none() -> None:
@@ -171,7 +167,7 @@ def test_faults_and_crashes_at_any_request_end_in_the_same_shares(seed: int) -> 
     chance = random.Random(seed)
     world = _world()
     child = _sub(world, "team", "acme", 4)
-    _settle(world)
+    settle(world)
     _sub(world, "inner", child, 1)
     world.patch(Subnamespace.resource, "acme/team", {"spec": {"quota": {"hard": {"requests.cpu": 6}}}})
 
@@ -186,7 +182,7 @@ def test_faults_and_crashes_at_any_request_end_in_the_same_shares(seed: int) -> 
             continue
         finally:
             world.count_quotas()
-    _settle(world)
+    settle(world)
     inner = child_name("acme-uid", child, "inner")
     assert _shares(world) == {"acme": 2, child: 5, inner: 1}
     assert world.get(Namespace.resource, inner)["metadata"]["labels"][marks.PARENT] == child

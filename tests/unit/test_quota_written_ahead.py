@@ -6,15 +6,19 @@ from typing import cast
 
 import msgspec
 
-from tenantry.api.kubernetes import ResourceQuota
+from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.controllers.quota.desired import plan
+from tenantry.controllers.quota.gather import QuotaInputs
 from tenantry.controllers.quota.objects import observed_tenant_quota, share_quota
 from tenantry.engine.observed import ObservedQuota, observe
+from tenantry.engine.plan import DirectWrite, Read
 from tenantry.world.shares.amounts import ObservedTenantQuota, ShareQuota, ShareTarget
 from tenantry.world.shares.batches import BatchPlanner, UpdateQuota
 from tenantry.world.shares.division import Division
 from tenantry.world.shares.share import ShareRequest, TreeNamespace
 from tenantry.world.shares.tree import Tree
+from testkit.worlds import tenant
 
 TENANT_QUOTA = b"""
 {
@@ -121,3 +125,54 @@ def test_a_status_without_a_batch_says_that_the_sums_are_unknown() -> None:
     bare = b'{"metadata": {"name": "acme", "resourceVersion": "7"}, "spec": {}}'
     read = observed_tenant_quota(msgspec.json.decode(bare, type=TenantResourceQuota))
     assert read == ObservedTenantQuota(version=7, hard=None)
+
+
+def inputs(verified: dict[str, str], *names: str) -> QuotaInputs:
+    """Return what an operator knows when the parent has shrunk and the named children are to grow."""
+    written = msgspec.json.decode(TENANT_QUOTA, type=TenantResourceQuota)
+    (core, lab) = written.status.batch.targets
+    each = {"requests.cpu": "1", "requests.memory": "1Gi"}
+    targets = [msgspec.structs.replace(lab, namespace=name, uid=f"ns-{name}", hard=each) for name in names]
+    batch = msgspec.structs.replace(written.status.batch, targets=(core, *targets))
+    status = msgspec.structs.replace(written.status, batch=batch)
+    written = msgspec.structs.replace(written, status=status)
+    tree = Tree({"requests.cpu": 16_000, "requests.memory": 32 * 1024**3 * 1000})
+    tree.put_namespace(TreeNamespace(name="acme", uid="core"))
+    tree.put_quota("acme", quota("acme", mark="790", cpu="6", memory="12Gi", version=801))
+    for name in names:
+        tree.put_quota(name, quota(name, mark="790/shrink", cpu="0", memory="0", version=803))
+        tree.put_namespace(TreeNamespace(name=name, uid=f"ns-{name}", key=name, parent="acme"))
+        hard = {"requests.cpu": 1000, "requests.memory": 1024**3 * 1000}
+        tree.put_request(ShareRequest(uid=name, name=name, parent="acme", hard=hard))
+    Division(tree).start(observed_tenant_quota(written).targets)
+    owner = tenant("acme", uid="t1", quota={"requests.cpu": 16, "requests.memory": "32Gi"})
+    return QuotaInputs(
+        tenant=owner,
+        lookup=lambda _, __: None,
+        tenant_quota=written,
+        planner=BatchPlanner(tree, 790),
+        verified=verified,
+    )
+
+
+def test_a_share_grows_after_its_namespace_was_read_and_not_before() -> None:
+    """E09: the name may belong to a later namespace by now, which would get the share of the earlier one."""
+    found = plan(inputs({}, "lab-1"))
+    assert (found.reads, found.writes) == ((Read(resource=Namespace.resource, name="lab-1"),), ())
+    (write,) = plan(inputs({"q-lab-1": "ns-lab-1"}, "lab-1")).writes
+    assert isinstance(write, DirectWrite)
+    assert isinstance(write.request.body, dict)
+    assert write.request.body["metadata"]["resourceVersion"] == "803"
+    assert write.request.body["spec"]["hard"] == {"requests.cpu": "1", "requests.memory": "1Gi"}
+    assert plan(inputs({"q-lab-1": "ns-earlier"}, "lab-1")).writes == ()
+
+
+def test_many_namespaces_are_read_in_one_request() -> None:
+    """E09: and a share that is known to be in its namespace waits for none of them."""
+    names = [f"lab-{number}" for number in range(10)]
+    found = plan(inputs({"q-lab-0": "ns-lab-0"}, *names))
+    (read,) = found.reads
+    assert (read.name, read.resource, bool(read.selectors)) == ("", Namespace.resource, True)
+    (write,) = found.writes
+    assert isinstance(write, DirectWrite)
+    assert write.request.namespace == "lab-0"

@@ -1,15 +1,18 @@
-"""How often something is told while it keeps changing: at once for a while, then every few seconds. Pure."""
+"""How often totals may be reported while they keep changing: a few at once, then one every few seconds. Pure."""
 
 from __future__ import annotations
 
 BURST = 6.0
 
+_ALMOST = 1e-9
+"""Rounding may leave a token short of whole by less than any clock can wait for."""
+
 
 class TokenBucket:
-    """A bucket of words: each takes one, and they come back by and by.
+    """A token bucket: each report takes one token, and tokens come back at a steady rate.
 
     Args:
-        seconds: How long until one comes back.
+        seconds: The time until one token comes back.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -18,12 +21,12 @@ class TokenBucket:
         self._since = float("-inf")
 
     def left(self, now: float) -> float:
-        """Return in how many seconds something may be told; 0 for now."""
+        """Return in how many seconds the next report may be written; 0 for now."""
         tokens = self._at(now)
-        return 0.0 if tokens >= 1.0 else (1.0 - tokens) * self._seconds
+        return 0.0 if tokens >= 1.0 - _ALMOST else (1.0 - tokens) * self._seconds
 
     def take(self, now: float) -> None:
-        """Take note that something was told."""
+        """Record a report."""
         self._tokens, self._since = max(0.0, self._at(now) - 1.0), now
 
     def _at(self, now: float) -> float:
