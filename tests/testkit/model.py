@@ -12,9 +12,10 @@ lose its response, or never go on. `testkit.worldcluster` runs whole controllers
 from __future__ import annotations
 
 import copy
+from collections import UserDict
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -61,6 +62,29 @@ def is_labelled(value: Json) -> bool:
     return labels.get(MANAGED_BY) == MANAGER
 
 
+class _Objects(UserDict[tuple[Resource, str], Json]):
+    """Objects by kind and key; two resources that differ only in the fields that Tenantry owns name one kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kinds: dict[str, Resource] = {}
+
+    def _known(self, key: tuple[Resource, str]) -> tuple[Resource, str]:
+        return self._kinds.setdefault(key[0].full_name, key[0]), key[1]
+
+    def __getitem__(self, key: tuple[Resource, str]) -> Json:
+        return super().__getitem__(self._known(key))
+
+    def __setitem__(self, key: tuple[Resource, str], value: Json) -> None:
+        super().__setitem__(self._known(key), value)
+
+    def __delitem__(self, key: tuple[Resource, str]) -> None:
+        super().__delitem__(self._known(key))
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, tuple) and super().__contains__(self._known(cast("tuple[Resource, str]", key)))
+
+
 class World:
     """The objects of a cluster.
 
@@ -70,7 +94,7 @@ class World:
     """
 
     def __init__(self) -> None:
-        self.objects: dict[tuple[Resource, str], Json] = {}
+        self.objects = _Objects()
         self.protected: set[str] = set()
         self.revision = 1
         self._uids = 0
@@ -100,7 +124,7 @@ class World:
         return [
             copy.deepcopy(value)
             for (kind, _), value in self.objects.items()
-            if kind == resource
+            if kind.full_name == resource.full_name
             and namespace in ("", value["metadata"].get("namespace"))
             and is_selected(value, selectors)
         ]
