@@ -6,7 +6,10 @@ from tenantry.api.contribution import Record, record_of
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.node import Node
+from tenantry.controllers.contributions.apiserver import EndpointSlice, Service
+from tenantry.controllers.contributions.signing import SERVING, SigningRequest
 from tenantry.controllers.slices.pods import Pod
+from testkit.certificates import request
 from testkit.sliceworld import SliceWorld
 
 NODE = "contributed-abc123"
@@ -60,3 +63,41 @@ def test_a_withdrawn_node_leaves_its_slice_then_its_pods_leave_then_it_is_delete
     assert not there.has(Pod.resource, own)
     assert not there.has(Node.resource, NODE)
     assert there.has(Pod.resource, system)
+
+
+def _serving(there: SliceWorld, name: str, *addresses: str) -> bool:
+    """Return whether a node's request for a certificate for these addresses was approved."""
+    user = f"system:node:{NODE}"
+    asked = request(SERVING, user, user, *addresses)
+    spec = {"request": asked.spec.request, "signerName": SERVING, "username": user}
+    there.world.put_in(SigningRequest.resource, {"metadata": {"name": name}, "spec": spec})
+    there.settle()
+    conditions = there.world.get(SigningRequest.resource, name).get("status", {}).get("conditions", [])
+    return [each["type"] for each in conditions] == ["Approved"]
+
+
+def test_a_serving_certificate_is_for_the_nodes_own_address_and_never_for_the_api_servers() -> None:
+    """E19: which the node may report as its own; with and without endpoints that Kubernetes keeps."""
+    there = _scene(AGREED)
+    there.world.put_in(Namespace.resource, {"metadata": {"name": "default"}})
+    service = {"metadata": {"name": "kubernetes", "namespace": "default"}, "spec": {"clusterIPs": ["10.96.0.1"]}}
+    there.world.put_in(Service.resource, service)
+    reported = [{"type": "InternalIP", "address": each} for each in ("10.0.0.5", "10.96.0.1", "10.0.0.1")]
+    there.world.patch(Node.resource, NODE, {"status": {"addresses": reported}})
+    assert _serving(there, "own", "10.0.0.5")
+    assert not _serving(there, "service", "10.96.0.1")
+    endpoints = {"metadata": {"name": "kubernetes", "namespace": "default"}, "endpoints": [{"addresses": ["10.0.0.1"]}]}
+    there.world.put_in(EndpointSlice.resource, endpoints)
+    assert not _serving(there, "endpoint", "10.0.0.1")
+
+
+def test_a_node_without_an_agreement_gets_no_certificate() -> None:
+    there = _scene(None)
+    there.world.put_in(Namespace.resource, {"metadata": {"name": "default"}})
+    service = {"metadata": {"name": "kubernetes", "namespace": "default"}, "spec": {"clusterIPs": ["10.96.0.1"]}}
+    there.world.put_in(Service.resource, service)
+    reported = [{"type": "InternalIP", "address": "10.0.0.5"}]
+    there.world.patch(Node.resource, NODE, {"status": {"addresses": reported}})
+    assert not _serving(there, "own", "10.0.0.5")
+    there.world.delete(SigningRequest.resource, "own")
+    there.settle()

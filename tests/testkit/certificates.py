@@ -1,0 +1,30 @@
+"""Certificate signing requests as kubelets make them."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+from tenantry.api.model import ObjectMeta
+from tenantry.controllers.contributions.signing import SigningRequest, SigningSpec
+
+
+def request(signer: str, user: str, name: str, *hosts: str, group: str = "system:nodes") -> SigningRequest:
+    """Return what a kubelet asks for."""
+    subject = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group), x509.NameAttribute(NameOID.COMMON_NAME, name)]
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(subject))
+    if hosts:
+        names = [
+            x509.DNSName(each) if each[0].isalpha() else x509.IPAddress(ipaddress.ip_address(each)) for each in hosts
+        ]
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    pem = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    spec = SigningSpec(request=base64.b64encode(pem).decode(), signer_name=signer, username=user)
+    return SigningRequest(metadata=ObjectMeta(name="csr"), spec=spec)
