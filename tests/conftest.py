@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# `--hypothesis-profile=release` tries ten times as many examples; see testkit.examples.
-for profile, examples in (("tenantry", 100), ("release", 1000)):
+# `--hypothesis-profile=release` tries five times as many examples; see testkit.examples.
+for profile, examples in (("tenantry", 100), ("release", 500)):
     settings.register_profile(
         profile, deadline=None, max_examples=examples, suppress_health_check=[HealthCheck.too_slow]
     )

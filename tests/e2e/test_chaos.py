@@ -30,7 +30,7 @@ from tenantry.local.cluster import LocalCluster
 from testkit.api import tenant_json, until
 
 SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
-SECONDS = 35.0
+SECONDS = float(os.environ.get("CHAOS_SECONDS", "15"))
 WRITERS = 6
 NAMES = [f"chaos-{number}" for number in range(24)]
 FOREIGN = ["chaos-3", "chaos-11"]
@@ -193,7 +193,7 @@ async def test_the_world_is_right_after_everything_was_killed_at_random() -> Non
         }
         for name in FOREIGN:
             assert [found.key for found in await client.list(RoleBinding, namespace=name)] == []
-        assert len(killed) >= 5, killed
-        assert sum(writer.done for writer in writers) >= len(NAMES), "the writers got nothing done"
+        assert len(killed) >= SECONDS / 6, killed
+        assert sum(writer.done for writer in writers) >= SECONDS / 2, "the writers got nothing done"
         good = sorted({tenant.metadata.name for tenant in await client.list(Tenant)} - set(FOREIGN))
         assert command("diff", "--name", "chaos", *good) == ""

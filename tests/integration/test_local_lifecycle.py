@@ -71,6 +71,17 @@ async def answers(cluster: LocalCluster) -> None:
     await until(so, f"the API server of {cluster.name} is ready")
 
 
+def ended_without(component: ComponentState, victim: str) -> bool:
+    """Return whether a component is the victim, or ended by itself because the victim was away.
+
+    kube-controller-manager is healthy before it has reached the API server, and exits with code 1 if that takes more
+    than ten seconds. On a busy machine, the killed API server or etcd may need longer to start.
+    """
+    needs = {components.CONTROLLER_MANAGER: {components.ETCD, components.APISERVER}}.get(component.name, set())
+    exit_ = component.last_exit
+    return component.name == victim or (victim in needs and exit_ is not None and exit_.code == 1)
+
+
 @pytest.mark.parametrize("victim", [*components.CONTROL_PLANE, components.KWOK])
 async def test_a_crashed_component_is_reported_and_started_again(own: LocalCluster, victim: str) -> None:
     """Noticed, reported with the end of its log, restarted; the others stay."""
@@ -86,8 +97,8 @@ async def test_a_crashed_component_is_reported_and_started_again(own: LocalClust
     assert found.last_exit is not None
     assert found.last_exit.signal == "SIGKILL"
     assert found.last_exit.lines
-    others = {each.name: each.pid for each in before.components if each.name != victim}
-    assert {each.name: each.pid for each in after.components if each.name != victim} == others
+    pids = {each.name: each.pid for each in before.components}
+    assert [each for each in after.components if each.pid != pids[each.name] and not ended_without(each, victim)] == []
     said = subprocess.run(
         [*TENANTRY, "status", "--name", own.name], capture_output=True, text=True, check=False, timeout=SECONDS
     )
