@@ -168,12 +168,13 @@ async def until(check: Callable[[], Awaitable[T | None]], what: str, *, seconds:
     Raises:
         AssertionError: The time is up.
     """
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    start = time.monotonic()
+    while (waited := time.monotonic() - start) < seconds:
         found = await check()
         if found:
             return found
-        await asyncio.sleep(0.03)
+        # Long waits ask less often: thirty requests a second would slow down the server that is waited for.
+        await asyncio.sleep(min(0.03 + waited / 20, 0.25))
     raise AssertionError(f"not so after {seconds:.0f} s: {what}")
 
 
