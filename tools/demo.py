@@ -1,4 +1,4 @@
-"""The way from nothing to tenants: `make demo`. It shows each command that it runs; a person could type them."""
+"""Start a local cluster with tenants: `make demo`. Each command is printed before it runs, as a user would type it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAME = "default"
 
 
 def tenantry(*arguments: str, show: bool = True) -> str:
-    """Run one command of Tenantry and return what it printed, printing it too; the demo ends with it if it fails."""
+    """Run one command of Tenantry, print its output and return it; if it fails, the demo ends."""
     command = [str(TENANTRY), *arguments]
     if show:
         print(f"\n$ {shlex.join(command)}", flush=True)
@@ -30,7 +30,7 @@ def tenantry(*arguments: str, show: bool = True) -> str:
 
 
 def main() -> None:
-    """Start a cluster, make the tenants of examples/quickstart, show them, and say what to try next."""
+    """Start a cluster, create the tenants of examples/quickstart, show them, and suggest further commands."""
     started = time.monotonic()
     tenantry("up", "--name", NAME, "--nodes", "3")
     tenantry("kubectl", "--name", NAME, "--", "apply", "-f", "examples/quickstart/")

@@ -106,6 +106,7 @@ def _rows(path: str, schema: Schema, *, required: bool) -> list[str]:
     text = " ".join([schema.get("description", ""), *_bounds(schema)]).strip()
     meaning = "<br>".join([text, *_messages(schema)])
     rows = [f"| `{path}` | {_type(schema)} | {default} | {meaning} |".replace("|  |", "| |")]
+    # The rules have a page of their own, with examples.
     if path == "spec.rules":
         return [row.removesuffix(" |") + "<br>See [Rules](rules.md). |" for row in rows]
     inner: Schema = schema.get("items", schema)
@@ -201,6 +202,7 @@ def rules_page() -> str:
 
 
 def _paths_of(path: str) -> tuple[str, ...]:
+    # One field, two rules: a profile that is Unconfined, and one that is not set.
     seccomp = ("podSecurity.seccompUnconfined", "podSecurity.seccompUnset")
     return seccomp if path == "podSecurity.seccomp" else (path,)
 
@@ -219,6 +221,7 @@ def _value(value: object) -> str:
 
 def _refuses(checks: Sequence[RuleCheck]) -> str:
     said: dict[str, None] = {}
+    # The message comes from the check and its own example, so that the page cannot differ from the API server.
     for check in checks:
         target = next(each for each in TARGETS if each.name == check.scope.target)
         request = Request(
@@ -246,6 +249,7 @@ def reasons_page() -> str:
         "",
         "They are part of the API: their names do not change within a version.",
     ]
+    # Comments at the left margin are the titles of the groups.
     source = REASONS.read_text()
     comments = [(number, line.lstrip("# ")) for number, line in enumerate(source.splitlines(), 1) if line[:1] == "#"]
     constants = _constants(source)
@@ -264,6 +268,7 @@ def _constants(source: str) -> list[tuple[int, str, str]]:
     """
     found: list[tuple[int, str, str]] = []
     body = ast.parse(source).body
+    # Python keeps no docstrings of constants: the syntax tree has them as strings below the assignments.
     for node, below in itertools.pairwise([*body, ast.Pass()]):
         if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)):
             continue
@@ -311,7 +316,9 @@ def cli_page() -> str:
 
 
 def _help(command: click.Command, path: str) -> list[str]:
+    # A fixed width, because the page must not depend on the terminal of its author.
     context = click.Context(command, info_name=path, terminal_width=WIDTH, max_content_width=WIDTH)
+    # A context without a parent does not inherit the settings of the root command.
     context.help_option_names = list(tenantry.context_settings["help_option_names"])
     lines = [f"## `{path}`", "", "```text", command.get_help(context).rstrip(), "```", ""]
     if isinstance(command, click.Group):

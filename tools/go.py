@@ -1,4 +1,4 @@
-"""Runs go or gofmt as the local control plane's build does: `python tools/go.py vet ./...` in each module of go/.
+"""Run go or gofmt as the local control plane's build does: `python tools/go.py vet ./...` in each module of go/.
 
 "gofmt" as the only argument runs that instead, once for all of go/, and fails if any file would be changed;
 "staticcheck" runs the one that go/staticcheck locks.
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> int:
-    """Run it everywhere; the first exit code that is not 0 is returned."""
+    """Run it in every module; return the first exit code that is not 0."""
     go = toolchain.find(StreamProgress())
     # The flags of the build (local/build.py): with others Go would compile all of Kubernetes a second time.
     environment = go.environment | {"GOFLAGS": "-mod=readonly -trimpath -buildvcs=false -tags=providerless"}
@@ -31,6 +31,7 @@ def main() -> int:
         return 1 if found else 0
     if arguments[:1] == ["staticcheck"]:
         arguments = ["tool", f"-modfile={ROOT / 'go' / 'staticcheck' / 'go.mod'}", "staticcheck", "./..."]
+    # All modules are checked before the first failure is returned.
     codes = [
         subprocess.run([go.binary, *arguments], cwd=module.parent, env=environment, check=False).returncode
         for module in sorted(ROOT.glob("go/*/go.mod"))

@@ -46,6 +46,7 @@ def say(text: str) -> None:
 def stamp(kind: str) -> str:
     """Return the digest of the inputs of the virtual environment."""
     digest = hashlib.sha256(f"{sys.version_info[:2]} {kind}".encode())
+    # __init__.py has the version, which the metadata of the editable installation repeats.
     for file in (f"requirements/{REQUIREMENTS[kind]}", "pyproject.toml", "tools/setup.py", "src/tenantry/__init__.py"):
         digest.update(b"\0" + (ROOT / file).read_bytes())
     return digest.hexdigest()
@@ -75,6 +76,7 @@ def run(what: str, command: list[str | Path], advice: str, venv: Path) -> None:
                     process.wait(timeout=_HEARTBEAT_SECONDS)
                 except subprocess.TimeoutExpired:
                     say(f"{what} ({time.monotonic() - started:.0f} s)")
+    # pip reports a missing network as if the package did not exist: the log decides which advice is given.
     if process.returncode:
         text = journal.read_text(errors="replace")
         if _NETWORK.search(text[-20000:]):
@@ -99,6 +101,7 @@ def make_environment(kind: str) -> None:
             )
         shutil.rmtree(venv, ignore_errors=True)
         venv.mkdir()
+        # Without this, an environment made from within another one would need that other one.
         base = getattr(sys, "_base_executable", sys.executable)
         advice = "see above; on Debian and Ubuntu it may need: apt install python3-venv"
         run(f"making {venv.name}", [base, "-m", "venv", venv], advice, venv)
@@ -116,6 +119,7 @@ def make_environment(kind: str) -> None:
     if kind != "docs":
         editable = [*pip, "--no-build-isolation", "--no-deps", "--editable", ROOT]
         run("installing Tenantry", editable, "see below", venv)
+    # The requirements of another kind may have replaced packages, so its stamp does not hold any more.
     for old in venv.glob(".stamp-*"):
         old.unlink()
     (venv / f".stamp-{kind}").write_text(stamp(kind))
@@ -139,6 +143,7 @@ def works(venv: Path) -> bool:
 @contextlib.contextmanager
 def alone() -> Generator[None]:
     """Wait until no other set-up of this checkout runs."""
+    # A lock on the folder leaves no file behind, and the kernel releases it with the process.
     descriptor = os.open(ROOT, os.O_RDONLY)
     try:
         try:

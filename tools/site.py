@@ -63,6 +63,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     def rewrite(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link["path"]))
+        # Both roots agree below docs/; the few pages outside have an entry of their own.
         in_site = PAGES.get(target, target.removeprefix("docs/"))
         return posixpath.relpath(in_site, posixpath.dirname(here) or ".")
 
