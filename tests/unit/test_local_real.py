@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,3 +100,22 @@ def test_buckets_fit_the_rates_that_they_are_for() -> None:
     }
     assert found == {"type": "shaping", "runtimeConfig": {"bandwidth": limits, "ips": []}}
     assert shaping.shaped({"type": "shaping"}) == {"type": "shaping"}
+
+
+def test_the_plugin_runs_without_the_package(tmp_path: Path) -> None:
+    """E09: it is a script on the node, which loads neither site-packages nor Tenantry."""
+    bandwidth = tmp_path / "bandwidth"
+    bandwidth.write_text("#!/bin/sh\ncat\n")
+    bandwidth.chmod(0o700)
+    configuration = {"type": "shaping", "runtimeConfig": {"bandwidth": {"ingressRate": 10_000_000}}}
+    done = subprocess.run(
+        [sys.executable, "-IS", str(shaping.__file__)],
+        input=json.dumps(configuration),
+        env={"CNI_PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == shaping.shaped(configuration)

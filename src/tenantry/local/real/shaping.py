@@ -13,8 +13,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+from typing import Any
 
-from tenantry.api.model import Json
+# Not the alias of tenantry.api.model: the script runs without site-packages.
+Json = dict[str, Any]
 
 SMALLEST_BITS = 2**20
 """A burst below two of the largest segments that the kernel sends would slow pods down more than requested."""
