@@ -1,4 +1,4 @@
-"""Events of what a reconcile did and what stands in its way: the same words for every kind."""
+"""Events about the corrections and obstacles of a reconcile, the same for every kind."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tenantry.engine.plan import Blocked, Step, StepAction
 def announce(
     recorder: Recorder, about: Tenant | Subnamespace, outcome: Outcome, clashes: Iterable[Blocked] = ()
 ) -> None:
-    """Say what was put back, and what newly stands in the way.
+    """Write an event for each correction, and for each new obstacle.
 
     Args:
-        recorder: Writes events.
-        about: As it was before the reconcile, with the conditions of that time.
-        outcome: What came of it.
-        clashes: What else stands in the way.
+        recorder: It writes the events.
+        about: The object before the reconcile, with the conditions of that time.
+        outcome: The outcome of the plan.
+        clashes: Other obstacles.
     """
     # Conditions report what a changed spec asked for; events report corrections of what others changed. A write that
     # follows a failure that passed is usually part of the request, and no correction.
@@ -44,12 +44,12 @@ def warn_of_end(
     about: Tenant | Subnamespace | RoleRequest | ClusterRoleRequest,
     conditions: Iterable[Condition],
 ) -> None:
-    """Say that a lease ends, where the conditions say it in new words.
+    """Write an event about the end of a lease, if the condition's message has changed.
 
     Args:
-        recorder: Writes events.
-        about: As it was before the reconcile, with the conditions of that time.
-        conditions: Those of now.
+        recorder: It writes the event.
+        about: The object before the reconcile, with the conditions of that time.
+        conditions: The conditions after it.
     """
     warning = warned_of(conditions)
     if warning and warning != warned_of(about.status.conditions):
@@ -57,7 +57,7 @@ def warn_of_end(
 
 
 def told(step: Step) -> str:
-    """Return what a step did, for people."""
+    """Return the text of an event about a step."""
     name = f"{step.resource.kind} {step.name!r}"
     if step.action is StepAction.UPDATE:
         return f"put back {shortened(step.differs)} of {name}"

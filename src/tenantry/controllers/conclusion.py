@@ -1,4 +1,4 @@
-"""What came of a reconcile, as conditions say it: the same for every kind. Pure."""
+"""The conditions that report the outcome of a reconcile, the same for every kind. Pure."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tenantry.engine.plan import Blocked
 from tenantry.world.leases import LeaseState, warning
 
 PATIENCE = 3
-"""How many tries in a row may fail for a passing reason before the status says so."""
+"""The number of tries in a row that may fail for a passing reason before the status reports it."""
 
-# NotFound: the namespace went away under our hands, or the API server does not serve a new kind yet.
+# NotFound: the namespace was deleted during the reconcile, or the API server does not serve a new kind yet.
 PASSING = (Conflict, NotFound, TooManyRequests, ServerError, Unreachable)
 
 
 def problem_of(outcome: Outcome) -> Blocked | None:
-    """Return the one thing that a person should know."""
+    """Return the one obstacle that a person should know."""
     if outcome.blocked:
         return outcome.blocked[0]
     error = outcome.error
@@ -49,8 +49,8 @@ def ready(problem: Blocked | None, done: str) -> Wanted:
     """Return the condition Ready.
 
     Args:
-        problem: What stands in the way.
-        done: What is in place where nothing does.
+        problem: The obstacle; None if there is none.
+        done: The message if there is none.
     """
     if problem is None:
         return Wanted(reasons.READY, True, reasons.ESTABLISHED, done)
@@ -58,7 +58,7 @@ def ready(problem: Blocked | None, done: str) -> Wanted:
 
 
 def trouble(problem: Blocked | None) -> list[Wanted]:
-    """Return Stalled or Reconciling, where there is a problem."""
+    """Return Stalled or Reconciling, if there is an obstacle."""
     if problem is None:
         return []
     type_ = reasons.RECONCILING if problem.passing else reasons.STALLED
@@ -70,9 +70,9 @@ def expiring(expires_at: str, state: LeaseState, *, then: str, ended: str) -> li
 
     Args:
         expires_at: `spec.expiresAt`.
-        state: How the lease stands.
+        state: The state of the lease.
         then: What happens at its end, as in "is deleted".
-        ended: What a person should know once it has ended.
+        ended: The end of the message after the lease has ended.
     """
     if state.is_expired:
         message = f"it ended at {expires_at}{ended}"
@@ -82,11 +82,11 @@ def expiring(expires_at: str, state: LeaseState, *, then: str, ended: str) -> li
 
 
 def warned_of(conditions: Iterable[Condition]) -> str:
-    """Return what was last said of the end of a lease, "" where nothing was."""
+    """Return the last message about the end of a lease; "" for none."""
     found = find(conditions, reasons.EXPIRING)
     return found.message if found is not None else ""
 
 
 def was_said(conditions: Iterable[Condition], blocked: Blocked) -> bool:
-    """Tell whether a condition says already what stands in the way: an event is for what is new."""
+    """Return whether a condition already reports an obstacle: only a new one gets an event."""
     return any(each.reason == blocked.reason and blocked.message in each.message for each in conditions)

@@ -3,7 +3,7 @@
     Isolated   tenantry-isolation   in from and out to the same zone, and out to the cluster's DNS
     Baseline   this, and
                tenantry-outside     out to any address but nodes', link-local and metadata ones; not for pods that have
-                                    the label tenantry.dev/egress, which say it themselves
+                                    the label tenantry.dev/egress, whose own policies decide
     Open       none
 
 A zone is a tenant without its Subtenants, or a Subtenant without the Subtenants below it. Policies add up: one zone
@@ -45,7 +45,7 @@ EVERYWHERE = ("0.0.0.0/0", "::/0")
 
 
 class ClusterAddresses(msgspec.Struct, frozen=True, kw_only=True):
-    """What is around all tenants.
+    """The addresses that the policies of all tenants name.
 
     Args:
         dns: Addresses of the cluster's DNS beside its pods.
@@ -59,18 +59,18 @@ class ClusterAddresses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cluster_addresses(nodes: Iterable[str], defaults: NetworkDefaults) -> ClusterAddresses:
-    """Return what is around all tenants.
+    """Return the addresses that the policies of all tenants name.
 
     Args:
         nodes: The addresses of all nodes.
-        defaults: What an administrator says of the cluster.
+        defaults: The network section of TenancyDefaults.
     """
     kept = blocks((*METADATA, *defaults.kept_cidrs, *nodes))
     return ClusterAddresses(dns=defaults.dns_addresses, kept=kept.cidrs, is_widened=kept.is_widened)
 
 
 ALONE = ClusterAddresses()
-"""What is around a tenant in a cluster of which nothing is known."""
+"""The addresses for a cluster that was not read."""
 
 
 def core_zone(tenant: Tenant) -> str:
@@ -80,23 +80,23 @@ def core_zone(tenant: Tenant) -> str:
 
 
 def labels(tenant: Tenant, zone: str) -> dict[str, str]:
-    """Return the labels by which policies know a namespace of a tenant."""
+    """Return the labels that policies select a namespace of a tenant by."""
     return {marks.NETWORK: tenant.spec.isolation.network, marks.ZONE: zone}
 
 
 def allowances(tenant: Tenant) -> dict[str, str]:
-    """Return the annotations of a namespace by which the API server knows what the tenant's own policies may say."""
+    """Return the annotations from which admission knows the CIDRs that the tenant's own policies may name."""
     cidrs = tenant.spec.isolation.allowed_cidrs
     return {marks.CIDRS: ",".join(cidrs)} if cidrs else {}
 
 
 def policies(namespace: TenantNamespace, zone: str, around: ClusterAddresses) -> list[Child]:
-    """Return the network policies that the tenant's isolation asks for.
+    """Return the NetworkPolicies that the tenant's isolation requires.
 
     Args:
         namespace: The namespace.
         zone: The value of its label `tenantry.dev/zone`.
-        around: What is around all tenants.
+        around: The addresses of nodes and DNS.
     """
     mode = namespace.tenant.spec.isolation.network
     if mode is NetworkIsolation.OPEN:

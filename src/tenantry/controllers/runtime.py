@@ -1,4 +1,4 @@
-"""What the controllers know of the cluster's sandbox, and what they say of it: pure."""
+"""The cluster's sandbox, and the condition that reports it: pure."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from tenantry.world.sandbox import Sandbox, choose
 
 
 def asked_of(defaults: TenancyDefaults | None) -> str:
-    """Return the RuntimeClass that an administrator has named; "" for none."""
+    """Return the RuntimeClass that TenancyDefaults name; "" for none."""
     return defaults.spec.sandbox.runtime_class_name if defaults is not None else ""
 
 
 def sandbox_of(defaults: TenancyDefaults | None, classes: Iterable[RuntimeClass]) -> Sandbox:
-    """Return what the cluster has of sandboxes.
+    """Return the cluster's sandbox.
 
     Args:
-        defaults: What holds for all tenants; None where nothing does.
-        classes: All of the cluster's.
+        defaults: The TenancyDefaults; None if there are none.
+        classes: The RuntimeClasses of the cluster.
     """
     return choose(asked_of(defaults), classes)
 
 
 def is_news(change: Change[RuntimeClass]) -> bool:
-    """Tell whether another class may be the sandbox now."""
+    """Return whether another class may be the sandbox now."""
     before, after = change.before, change.after
     return before is None or after is None or _decides(before) != _decides(after)
 
@@ -41,12 +41,12 @@ def _decides(found: RuntimeClass) -> object:
 
 
 def sandboxed(runtime: RuntimeChoice | UnsetType, sandbox: Sandbox, refuser: str) -> Wanted | None:
-    """Return the condition that tells whether pods run in a sandbox; None where none is asked for.
+    """Return the condition that reports whether pods run in a sandbox; None if `runtime` is Shared.
 
     Args:
-        runtime: What the object says about it.
-        sandbox: What the cluster has.
-        refuser: Who has set the rule that refuses pods where there is none; "" where they may run.
+        runtime: The runtime that the object sets.
+        sandbox: The cluster's sandbox.
+        refuser: The level whose rule refuses pods if there is no sandbox; "" if they may run.
     """
     if runtime is RuntimeChoice.SHARED:
         return None

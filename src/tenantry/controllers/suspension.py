@@ -21,7 +21,7 @@ from tenantry.engine.plan import Edit
 
 
 def edits(bindings: list[Observed], *, suspended: bool, ours: str) -> tuple[Edit, ...]:
-    """Return what is to be changed in the bindings of a tenant's namespace.
+    """Return the edits of the RoleBindings in a tenant's namespace.
 
     Args:
         bindings: Every RoleBinding of the namespace.

@@ -1,4 +1,4 @@
-"""The TenancyRules of a namespace, and the marks that go with them: of which levels they are merged. Pure."""
+"""The TenancyRules of a namespace, merged from all levels, and the labels from which policies find them. Pure."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ NO_RULES = Rules()
 def rules_of(
     defaults: Rules, tenant: Tenant, lineage: Sequence[Subnamespace] = (), sandbox: Sandbox = NO_SANDBOX
 ) -> TenancyRulesSpec:
-    """Return what is in force in a namespace.
+    """Return the rules in force in a namespace.
 
     Args:
-        defaults: The cluster's.
-        tenant: Whose namespace it is.
+        defaults: The rules of TenancyDefaults.
+        tenant: The tenant of the namespace.
         lineage: The Subnamespaces from the top of the tree down to the namespace's own; none for a core namespace.
-        sandbox: What the cluster has.
+        sandbox: The cluster's sandbox.
 
     Raises:
         InputError: A quantity in them is wrong in a way that the CRD's schema did not catch.
@@ -66,24 +66,24 @@ def rules_of(
 
 
 def has_own(tenant: Tenant, lineage: Sequence[Subnamespace] = ()) -> bool:
-    """Tell whether a namespace has rules of its own, beside what holds for all tenants.
+    """Return whether a namespace has rules of its own, besides those of all tenants.
 
     Args:
-        tenant: Whose namespace it is.
+        tenant: The tenant of the namespace.
         lineage: As in `rules_of`.
     """
-    # One below that is sandboxed by itself tells so in words of its own.
+    # A Subnamespace that sets Sandboxed itself is named as the source of that rule, so it cannot share an object.
     return tenant.spec.rules != NO_RULES or any(
         each.spec.rules != NO_RULES or each.spec.isolation.runtime is RuntimeChoice.SANDBOXED for each in lineage
     )
 
 
 class RenderedRules(msgspec.Struct, frozen=True):
-    """What a namespace has for its rules.
+    """The objects and labels of a namespace's rules.
 
     Args:
-        labels: Its labels, by which policies find the rules, and by which those that warn and note are about it.
-        children: Its rules; none where it shares those of all.
+        labels: The labels from which policies find the rules, and by which those that warn and audit select it.
+        children: The rules; none if the namespace shares those of all.
     """
 
     labels: dict[str, str]
@@ -93,13 +93,13 @@ class RenderedRules(msgspec.Struct, frozen=True):
 def render(
     namespace: TenantNamespace, defaults: Rules, lineage: Sequence[Subnamespace] = (), sandbox: Sandbox = NO_SANDBOX
 ) -> RenderedRules:
-    """Return what a namespace has for its rules.
+    """Return the objects and labels of a namespace's rules.
 
     Args:
         namespace: The namespace.
         defaults: The cluster's rules.
         lineage: As in `rules_of`.
-        sandbox: What the cluster has.
+        sandbox: The cluster's sandbox.
 
     Raises:
         InputError: As `rules_of`.
@@ -123,10 +123,10 @@ def _children(rules: TenancyRulesSpec, meta: ObjectMeta) -> tuple[Child, ...]:
 
 
 def objects(rules: TenancyRulesSpec, meta: ObjectMeta) -> list[KubernetesObject]:
-    """Return rules as people read them, and as the policies do: what enforces always, the other sections if any.
+    """Return rules in the form for people and in the form for policies; warn and audit only if they have rules.
 
     Args:
-        rules: What is in force.
+        rules: The rules in force.
         meta: The metadata of the TenancyRules.
     """
     found: list[KubernetesObject] = [TenancyRules(metadata=meta, spec=rules)]
@@ -139,7 +139,7 @@ def objects(rules: TenancyRulesSpec, meta: ObjectMeta) -> list[KubernetesObject]
 
 
 def _reclaim_labels(rules: TenancyRulesSpec) -> dict[str, str]:
-    """Return what a namespace says of the reclaim policies of its volumes, where that is not the usual."""
+    """Return the labels that list the allowed reclaim policies of volumes, if these are not the usual ones."""
     labels: dict[str, str] = {}
     for section in SECTIONS:
         listed = getattr(rules, section).allowed.get(RECLAIM_POLICIES)
@@ -152,8 +152,8 @@ def shared(defaults: Rules, sandbox: Sandbox = NO_SANDBOX) -> tuple[Child, ...]:
     """Return the rules of all namespaces that have none of their own.
 
     Args:
-        defaults: The cluster's.
-        sandbox: What the cluster has; who is to run in it says a label of each namespace.
+        defaults: The rules of TenancyDefaults.
+        sandbox: The cluster's sandbox; a label of each namespace selects the pods that must run in it.
 
     Raises:
         InputError: As `rules_of`.
@@ -163,7 +163,7 @@ def shared(defaults: Rules, sandbox: Sandbox = NO_SANDBOX) -> tuple[Child, ...]:
 
 
 def of_slices(defaults: SliceDefaults) -> Child:
-    """Return what policies know of what may be asked of slices."""
+    """Return the limits of slice claims as policies read them."""
     labels = {marks.MANAGED_BY: marks.MANAGER, OWN_MARK: "slices"}
     meta = ObjectMeta(name=LIMITS_MAP, namespace=marks.SYSTEM_NAMESPACE, labels=labels)
     data = {MAX_GRACE: str(defaults.max_grace_period_seconds)}
@@ -171,20 +171,20 @@ def of_slices(defaults: SliceDefaults) -> Child:
 
 
 def refuser(defaults: Rules, tenant: Tenant, lineage: Sequence[Subnamespace] = ()) -> str:
-    """Return who has set the rule that refuses pods where there is no sandbox; "" where they may run.
+    """Return the level whose rule refuses pods if there is no sandbox; "" if they may run.
 
     Args:
-        defaults: The cluster's.
-        tenant: Whose namespace it is.
+        defaults: The rules of TenancyDefaults.
+        tenant: The tenant of the namespace.
         lineage: As in `rules_of`.
     """
     asks = lineage[-1].spec.isolation.runtime if lineage else tenant.spec.isolation.runtime
     if asks is not RuntimeChoice.SANDBOXED:
-        return ""  # it is not told
+        return ""  # only an explicit Sandboxed is reported
     try:
         return rules_of(defaults, tenant, lineage).enforce.refused.get(MISSING, "")
     except InputError:
-        return ""  # the condition Ready says so
+        return ""  # the condition Ready reports the error
 
 
 # -- the sandbox ----------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def _with_sandbox(rules: TenancyRulesSpec, sandbox: Sandbox, source: str) -> Ten
     def told(section: Section) -> Section:
         return msgspec.structs.replace(section, chosen=dict(sorted({**section.chosen, **chosen}.items())))
 
-    # What only warns, or notes, has to know it as well, and it costs nothing if no rule does.
+    # The sections that warn and audit need it as well; an empty section stays empty, and needs no object.
     return TenancyRulesSpec(
         enforce=told(rules.enforce),
         warn=rules.warn if rules.warn.is_empty else told(rules.warn),
@@ -208,7 +208,7 @@ def _with_sandbox(rules: TenancyRulesSpec, sandbox: Sandbox, source: str) -> Ten
 
 
 def _sandboxer(tenant: Tenant, lineage: Sequence[Subnamespace]) -> str:
-    """Return who it is, of the Tenant and the Subnamespaces below it, that wants pods sandboxed."""
+    """Return the level that requests the sandbox: the Tenant, or the first Subnamespace below."""
     below = next((each for each in lineage if each.spec.isolation.runtime is RuntimeChoice.SANDBOXED), None)
     if below is None or tenant.spec.isolation.runtime is RuntimeChoice.SANDBOXED:
         return f"Tenant {tenant.metadata.name!r}"

@@ -1,4 +1,4 @@
-"""What every namespace of a tenant's tree has inside: limits, and the binding of its owners. Pure."""
+"""The objects in every namespace of a tenant's tree: limits, and the binding of its owners. Pure."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ WAVE_NAMESPACE, WAVE_LIMITS, WAVE_PEOPLE = 0, 1, 2
 
 DEFAULT_REQUESTS = {"cpu": "100m", "ephemeral-storage": "256Mi", "memory": "128Mi"}
 DEFAULT_LIMITS = {"cpu": "500m", "ephemeral-storage": "1Gi", "memory": "256Mi"}
-"""What a container gets that names nothing, where the tenant's quota covers the resource (B03)."""
+"""The defaults of containers for resources that the tenant's quota covers (B03)."""
 
 
 class TenantNamespace(msgspec.Struct, frozen=True, kw_only=True):
     """One namespace of a tenant.
 
     Args:
-        tenant: Whose it is; its spec says how hard it is isolated.
-        name: Its name.
-        owners: Who has an owner's rights in it.
+        tenant: The tenant; its spec sets the isolation.
+        name: The namespace's name.
+        owners: The subjects of the owner binding.
         hard: The quota that the defaults of containers must fit in: normal key to canonical quantity.
         suspended: No owner has access.
     """
@@ -52,7 +52,7 @@ class TenantNamespace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def has_our_name(found: Observed) -> bool:
-    """Tell whether an object in a tenant's namespace has a name that only what Tenantry makes has."""
+    """Return whether an object in a tenant's namespace has a name that is reserved for Tenantry."""
     return found.name == RULES or found.name.startswith("tenantry-")
 
 
@@ -63,7 +63,7 @@ def meta(namespace: TenantNamespace, name: str) -> ObjectMeta:
 
 
 def limits(namespace: TenantNamespace) -> list[Child]:
-    """Return the LimitRange, where the quota covers compute or the tenant names defaults (B03).
+    """Return the LimitRange, if the quota covers compute or the tenant names defaults (B03).
 
     Raises:
         InputError: The tenant's container defaults are wrong in a way that the CRD's schema did not catch.
@@ -74,11 +74,11 @@ def limits(namespace: TenantNamespace) -> list[Child]:
     if not requests and not upper:
         return []
     for name, limit in upper.items():
-        # The server fills in a missing request itself: what we write has to be what is stored.
+        # The API server fills in a missing request: without it, every comparison would find a difference.
         request = requests.setdefault(name, limit)
         if quantity.parse(request) <= quantity.parse(limit):
             continue
-        # It refuses a request above its limit: what was given stands, what is only our standard gives way.
+        # The API server refuses a request above its limit: a default of ours yields to the tenant's own value.
         if name not in given.requests:
             requests[name] = limit
         elif name not in given.limits:

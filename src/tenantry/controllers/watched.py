@@ -1,4 +1,4 @@
-"""How the kinds are watched that several controllers share: one cache each, read in one way."""
+"""The watches of kinds that several controllers share: one cache each, with one decoding and one selection."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from tenantry.engine.observed import Observed, observe
 BY_TENANT = "tenant"
 BY_NAMESPACE = "namespace"
 BY_BINDING = "binding"
-"""Child namespaces by the uid of the Subnamespace that they are bound to."""
+"""Index of child namespaces by the uid of the Subnamespace that they are bound to."""
 
 BY_ADOPTION = "adoption"
-"""Subnamespaces that take over a namespace, by its name and by the key of the Subnamespace that had it."""
+"""Index of Subnamespaces that adopt a namespace, by its name and by the key of the Subnamespace that had it."""
 
 OURS = {"labelSelector": f"{MANAGED_BY}={MANAGER}"}
-"""What is read of kinds of which only our own objects matter; others may be inherited, closed, or in the way."""
+"""Selector for kinds of which only our own objects matter."""
 
 
 _SELECTORS = {
     ResourceQuota.resource: OURS,
-    # Of all the ConfigMaps of a cluster.
+    # A cluster may have many large ConfigMaps: the API server sends only those with rules.
     RulesMap.resource: {"labelSelector": OWN_MARK},
 }
 
 
 def selectors_of(resource: Resource) -> dict[str, str] | None:
-    """Return which objects of a kind are read; None for all of them."""
+    """Return the selectors of the objects of a kind that are read; None for all of them."""
     return _SELECTORS.get(resource)
 
 
 def watch(resource: Resource, keys: Callable[[Change[Observed]], Iterable[str]], *, optional: bool = False) -> Watch:
-    """Return how a controller watches a kind of which the cache keeps what it observes."""
+    """Return the watch of a kind that is cached as `Observed`."""
     indexes: dict[str, Callable[[Any], Iterable[str]]] = {BY_TENANT: tenant_of}
     if resource.namespaced:
         indexes[BY_NAMESPACE] = namespace_of
@@ -71,34 +71,34 @@ def decoder(kind: type[KubernetesObject]) -> Callable[[msgspec.Raw], Any]:
 
 @cache
 def _observer(resource: Resource) -> Callable[[msgspec.Raw], Observed]:
-    """Return one function for each kind: controllers that share a cache name the same one."""
+    """Return one function for each kind: watches that share a cache must have the same decoder."""
     return partial(observe, resource)
 
 
 def tenants(keys: Callable[[Change[Tenant]], Iterable[str]]) -> Watch:
-    """Return how a controller watches tenants."""
+    """Return the watch of tenants."""
     return Watch(resource=Tenant.resource, decode=decoder(Tenant), keys=keys)
 
 
 def defaults(keys: Callable[[Change[TenancyDefaults]], Iterable[str]]) -> Watch:
-    """Return how a controller watches what holds for all tenants."""
+    """Return the watch of TenancyDefaults."""
     return Watch(resource=TenancyDefaults.resource, decode=decoder(TenancyDefaults), keys=keys)
 
 
 def nodes(
     keys: Callable[[Change[Node]], Iterable[str]], indexes: Mapping[str, Callable[[Node], Iterable[str]]] | None = None
 ) -> Watch:
-    """Return how a controller watches nodes."""
+    """Return the watch of nodes."""
     return Watch(resource=Node.resource, decode=decoder(Node), keys=keys, indexes=indexes)
 
 
 def runtime_classes(keys: Callable[[Change[RuntimeClass]], Iterable[str]]) -> Watch:
-    """Return how a controller watches the runtimes of nodes."""
+    """Return the watch of RuntimeClasses."""
     return Watch(resource=RuntimeClass.resource, decode=decoder(RuntimeClass), keys=keys)
 
 
 def subnamespaces(keys: Callable[[Change[Subnamespace]], Iterable[str]]) -> Watch:
-    """Return how a controller watches Subnamespaces, found by the namespace that they are in."""
+    """Return the watch of Subnamespaces, indexed by namespace."""
     return Watch(
         resource=Subnamespace.resource,
         decode=decoder(Subnamespace),
@@ -108,7 +108,7 @@ def subnamespaces(keys: Callable[[Change[Subnamespace]], Iterable[str]]) -> Watc
 
 
 def slices(keys: Callable[[Change[Slice]], Iterable[str]]) -> Watch:
-    """Return how a controller watches Slices, found by their tenant."""
+    """Return the watch of Slices, indexed by tenant."""
     return Watch(resource=Slice.resource, decode=decoder(Slice), keys=keys, indexes={BY_TENANT: _slice_tenant})
 
 
@@ -133,7 +133,7 @@ def own_key(change: Change[Any]) -> Iterable[str]:
 
 
 def tenant_of(found: Observed) -> list[str]:
-    """Return the tenant that an object of ours says it belongs to."""
+    """Return the tenant that the label of an object of ours names."""
     name = found.labels.get(TENANT)
     return [name] if name and found.labels.get(MANAGED_BY) == MANAGER else []
 
@@ -150,7 +150,7 @@ def binding_of(found: Observed) -> list[str]:
 
 
 def is_same(before: Observed, after: Observed) -> bool:
-    """Tell whether nothing has changed that we decide, or that decides about others."""
+    """Return whether an object has the same marks, digest, owner and subjects as before."""
     return (
         is_marked_same(before, after)
         and before.digest == after.digest
@@ -160,7 +160,7 @@ def is_same(before: Observed, after: Observed) -> bool:
 
 
 def is_marked_same(before: Observed, after: Observed) -> bool:
-    """Tell whether an object is the same one as before, with the same marks: its content may have changed."""
+    """Return whether an object has the same uid and marks as before; its content may differ."""
     return (
         before.uid == after.uid
         and before.labels == after.labels

@@ -1,4 +1,4 @@
-"""What a tenant may use at a moment: its quota and the adjustments that are in force (E10). Pure."""
+"""The amounts that a tenant may use at a moment: its quota and the adjustments in force (E10). Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tenantry.world.shares.amounts import Amounts, read, thousandths
 
 
 class EffectiveQuota(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tenant may use now.
+    """The amounts that a tenant may use now.
 
     Args:
-        hard: By normal key.
+        hard: The amounts by normal key.
         problems: Adjustments that are not in force, and why.
         warnings: Adjustments that end soon.
-        next_seconds: In how many seconds that changes; None for never.
+        next_seconds: The seconds until one of these changes; None for never.
     """
 
     hard: Amounts
@@ -31,7 +31,7 @@ class EffectiveQuota(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def effective_quota(tenant: Tenant, tenant_quota: TenantResourceQuota | None, now: dt.datetime) -> EffectiveQuota:
-    """Return what a tenant may use now.
+    """Return the amounts that a tenant may use now.
 
     Args:
         tenant: Its quota.
@@ -61,6 +61,7 @@ def effective_quota(tenant: Tenant, tenant_quota: TenantResourceQuota | None, no
             warnings.append(f"adjustment {adjustment.name!r} ends at {adjustment.expires_at}")
         for key, value in amounts.items():
             changed[key] += value
+    # Adjustments may be negative, and several may take more than there is.
     return EffectiveQuota(
         hard={key: max(0, value) for key, value in changed.items()},
         problems=tuple(problems),

@@ -1,4 +1,4 @@
-"""What a TenantResourceQuota's status and a Subnamespace's verdict say: pure."""
+"""Compute the status of a TenantResourceQuota and the verdict on a Subnamespace or claim: pure."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ from tenantry.world.shares.shortage import Shortage, exceeded
 from tenantry.world.shares.tree import Tree
 
 MAX_SHARES = 500
+"""A larger tree shows its upper levels, and the number of the other namespaces."""
 
 
 def totals(tree: Tree, share: Share) -> SubnamespaceQuota:
-    """Return what a node and everything below has together."""
+    """Return the totals of a share and of everything below it."""
     assigned, used, free = _sums(tree, share)
     return SubnamespaceQuota(assigned=spelled(assigned), used=spelled(used), free=spelled(free))
 
@@ -42,7 +43,7 @@ def _sums(tree: Tree, share: Share) -> tuple[Amounts, Amounts, Amounts]:
 
 
 def verdict(tree: Tree, share: Share) -> ShareVerdict:
-    """Return what is said of a Subnamespace, or of a claim."""
+    """Return the verdict on a Subnamespace, or on a claim."""
     found = trouble_of(share)
     if share.is_claim:
         is_given = share.request is not None and fits(share.request.hard, share.granted)
@@ -64,7 +65,7 @@ def verdict(tree: Tree, share: Share) -> ShareVerdict:
 
 
 def is_in_force(tree: Tree, share: Share) -> bool:
-    """Tell whether a namespace's own share is what Kubernetes counts against; once it was, a change is no news."""
+    """Return whether Kubernetes enforces a namespace's own share, or did before the share last changed."""
     quota = tree.quotas.get(share.namespace.name) if share.namespace is not None else None
     if not tree.keys:
         return True
@@ -76,13 +77,13 @@ def is_in_force(tree: Tree, share: Share) -> bool:
 
 
 def is_settled(tree: Tree, share: Share) -> bool:
-    """Tell whether a namespace's own share is as it should be now, and Kubernetes counts against it."""
+    """Return whether a namespace's own share is as divided, and Kubernetes enforces it."""
     quota = tree.quotas.get(share.namespace.name) if share.namespace is not None else None
     return not tree.keys or (quota is not None and quota.is_enforced and quota.hard == share.own)
 
 
 def trouble_of(share: Share) -> Shortage | None:
-    """Return what a person should know about a node."""
+    """Return the shortage that the status of a share reports."""
     if share.blocked is not None or share.namespace is None:
         return share.blocked
     return exceeded(share.over, share.own, share.namespace.name)
@@ -94,10 +95,10 @@ def compute(
     """Return the status to write.
 
     Args:
-        tenant_quota: As it is; a batch that is under way stays.
+        tenant_quota: The TenantResourceQuota; a batch that is under way stays in its status.
         tree: The division.
-        effective: What there is to divide.
-        moving: Shares are on their way.
+        effective: The amounts to divide.
+        moving: A batch is under way.
         now: RFC 3339.
     """
     rows, omitted = _rows(tree)
@@ -135,7 +136,7 @@ def _expiring(effective: EffectiveQuota) -> list[Wanted]:
 
 
 def _rows(tree: Tree) -> tuple[tuple[ShareStatus, ...], int]:
-    """Return the tree from the top, breadth first, and how many namespaces are left out."""
+    """Return the tree from the top, breadth first, and the number of namespaces that are left out."""
     rows: list[ShareStatus] = []
     waiting = deque([(tree.root, 0)])
     while waiting and len(rows) < MAX_SHARES:
@@ -169,6 +170,6 @@ def _claims(share: Share) -> tuple[ClaimShareStatus, ...]:
 
 
 def is_news(before: ShareVerdict, after: ShareVerdict) -> bool:
-    """Tell whether a verdict has changed in more than its totals."""
+    """Return whether a verdict has changed in more than its totals."""
     one, other = (msgspec.structs.replace(each, totals=SubnamespaceQuota()) for each in (before, after))
     return one != other or before.totals.assigned != after.totals.assigned

@@ -1,4 +1,4 @@
-"""What the division of quota says of Subnamespaces and claims: the word of the quota controller to theirs."""
+"""The verdicts of the quota controller on Subnamespaces and claims, which their controllers read."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from tenantry.engine.plan import Blocked
 
 
 class ShareVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the share of one Subnamespace, or one claim.
+    """The state of the share of one Subnamespace, or of one claim.
 
     Args:
-        generation: The generation of its spec that this is about.
-        blocked: Why it may not be made or grown; None where it may.
-        in_force: Its namespace's ResourceQuota is in force for every key that the tenant limits; of a claim:
-            it is reserved.
-        settled: Its own share is what it should be, and in force: nothing of it is on the way.
-        totals: Of it and everything below.
+        generation: The generation of the spec that was judged.
+        blocked: The reason why it may not be created or grow; None if it may.
+        in_force: Kubernetes enforces its ResourceQuota for every key that the tenant limits. For a claim: it is
+            reserved.
+        settled: Its own share is as divided and enforced, so that no batch changes it.
+        totals: The totals of the share and everything below it.
     """
 
     generation: int
@@ -34,11 +34,11 @@ class Verdicts:
         self._by_uid: dict[str, ShareVerdict] = {}
 
     def get(self, uid: str) -> ShareVerdict | None:
-        """Return the verdict on a Subnamespace, None where none was given yet."""
+        """Return the verdict on a Subnamespace; None before the first one."""
         return self._by_uid.get(uid)
 
     def set(self, uid: str, verdict: ShareVerdict) -> None:
-        """Give a verdict."""
+        """Set the verdict."""
         self._by_uid[uid] = verdict
 
     def drop(self, uid: str) -> None:

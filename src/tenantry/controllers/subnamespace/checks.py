@@ -1,7 +1,7 @@
-"""What stands in the way of a Subnamespace's child: named checks over one gathered input, the first that fails counts.
+"""Check whether a Subnamespace may have its namespace: named checks of one input, of which the first failure counts.
 
-Most of it was refused at admission already; what came in behind admission's back, or became wrong later, is said here.
-Pure.
+Admission refuses most of these cases. The reconciler checks them again, because an object can be created while a policy
+is not in force yet, and can become invalid later. Pure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Check = Callable[[SubnamespaceInputs, Tenant], Blocked | None]
 
 
 def blocked(inputs: SubnamespaceInputs) -> Blocked | None:
-    """Return what stands in the way, None where nothing does."""
+    """Return the first obstacle; None if there is none."""
     if inputs.lease_problem:
         return Blocked(reason=reasons.INVALID_SPEC, message=f"spec.expiresAt: {inputs.lease_problem}")
     where = inputs.subnamespace.metadata.namespace
@@ -56,7 +56,7 @@ def _owned(inputs: SubnamespaceInputs, _: Tenant) -> Blocked | None:
 def _blind(inputs: SubnamespaceInputs, _: Tenant) -> Blocked | None:
     """Check that no owner of a namespace above becomes the owner of a Subtenant (DESIGN section 4, Blindness).
 
-    Admission asks the binding of the parent's owners alone, and that may be away for a moment.
+    Admission reads only the owner binding of the parent, which may be missing for a moment.
     """
     spec = inputs.subnamespace.spec
     if inputs.bound is not None or spec.mode is not Mode.SUBTENANT:
@@ -72,12 +72,12 @@ def _blind(inputs: SubnamespaceInputs, _: Tenant) -> Blocked | None:
 
 
 def _not_taken(inputs: SubnamespaceInputs, _: Tenant) -> Blocked | None:
-    """Say that the namespace has moved on: making another one of the name would undo the move."""
+    """Check that the namespace has not moved away: creating another one of its name would undo the move."""
     other = inputs.adopted_by
     if inputs.bound is not None or other is None or not other.status.namespace:
         return None
     if not _is_older(inputs.subnamespace, other):
-        return None  # this one came after the move, and what was moved was another's
+        return None  # this one was created after the move of another Subnamespace's namespace
     return Blocked(
         reason=reasons.CANNOT_ADOPT,
         message=f"its namespace has moved to {other.key!r}; this Subnamespace is being deleted",
@@ -86,7 +86,7 @@ def _not_taken(inputs: SubnamespaceInputs, _: Tenant) -> Blocked | None:
 
 
 def _adoptable(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
-    """Check that a namespace may be taken: given by an administrator, or moved within the tenant by who may."""
+    """Check that a namespace may be adopted: an administrator has labelled it, or it moves within its tenant."""
     adopt = inputs.subnamespace.spec.adopt
     if not adopt.namespace or inputs.bound is not None:
         return None
@@ -102,14 +102,14 @@ def _adoptable(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
         key = object_key(adopt.parent, inputs.subnamespace.metadata.name)
         return _cannot(f"namespace {adopt.namespace!r} is not the child of Subnamespace {key!r}")
     if not _is_older(old, inputs.subnamespace):
-        # Admission asks whether the mover may take it away: that was not about what others made there since.
+        # Admission checked the mover's right to an object of this name: a younger object was not checked.
         return _cannot(f"Subnamespace {old.key!r} was made after this one: delete this one and move it again")
     why = _immovable(inputs, tenant, found)
     return _cannot(why) if why else None
 
 
 def _immovable(inputs: SubnamespaceInputs, tenant: Tenant, found: Observed) -> str:
-    """Return why a namespace cannot be moved here; "" where it can."""
+    """Return why a namespace cannot be moved here; "" if it can."""
     subnamespace = inputs.subnamespace
     if found.labels.get(marks.TENANT_UID) != tenant.metadata.uid:
         return (
@@ -130,12 +130,12 @@ def _immovable(inputs: SubnamespaceInputs, tenant: Tenant, found: Observed) -> s
 
 
 def _is_older(one: Subnamespace, other: Subnamespace) -> bool:
-    """Tell whether one was made before the other, or in the same second."""
+    """Return whether one was created before the other, or in the same second."""
     return one.metadata.creation_timestamp <= other.metadata.creation_timestamp
 
 
 def _subtenants(inputs: SubnamespaceInputs, namespace: str) -> list[str]:
-    """Return the Subtenants' namespaces that one is in, the lowest first."""
+    """Return the Subtenants' namespaces that a namespace is in, the lowest first."""
     found: list[str] = []
     for _ in range(DEEPEST):
         at = inputs.lookup(Namespace.resource, namespace)
@@ -179,7 +179,7 @@ def _marks(path: str, given: dict[str, str], rules: MarkRules, tenant: Tenant) -
 
 
 def _ruled(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
-    """Check what a new namespace is given by the rules above it, as admission does; what is there stays as it is."""
+    """Check a new namespace against the rules above it, as admission does; an existing namespace stays as it is."""
     if inputs.bound is not None:
         return None
     resource, made = Subnamespace.resource, inputs.subnamespace
@@ -193,7 +193,7 @@ def _ruled(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
     try:
         rules = rules_of(inputs.defaults, tenant, inputs.above[:-1])
     except InputError:
-        return None  # said where the rules themselves are made
+        return None  # the controller that renders the rules reports it
     found = violations(request, rules.enforce)
     return Blocked(reason=reasons.NOT_ALLOWED, message=str(found[0])) if found else None
 
@@ -222,7 +222,7 @@ def _named(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
 
 
 def _limited(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
-    """Check the limits of the tree; what is there already may stay when they become tighter."""
+    """Check the limits of the tree; an existing namespace stays when the limits become tighter."""
     if inputs.bound is not None:
         return None
     rules, name = tenant.spec.namespaces, tenant.metadata.name
@@ -232,7 +232,7 @@ def _limited(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
             message=f"it would be {len(inputs.ancestors)} deep; tenant {name!r} allows {rules.max_depth}",
         )
     if rules.max_count and inputs.count >= rules.max_count:
-        # How many others there are is not a customer's to know.
+        # A Subtenant must not learn how many namespaces the rest of the tree has.
         inside = _subtenants(inputs, inputs.subnamespace.metadata.namespace)
         has = "" if inside else f" has {inputs.count} subnamespaces and"
         most = "no more subnamespaces" if inside else str(rules.max_count)
@@ -244,6 +244,6 @@ def _limited(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
 
 
 def _given(inputs: SubnamespaceInputs, _: Tenant) -> Blocked | None:
-    """Say what the quota controller says, of a child that is not there yet."""
+    """Return what the quota controller has decided about a namespace that does not exist yet."""
     verdict = inputs.verdict
     return verdict.blocked if verdict is not None and inputs.bound is None else None

@@ -1,4 +1,7 @@
-"""Keeps the child of every Subnamespace as its spec says: the glue between gather, desired, plan, apply and status."""
+"""Keep the child of every Subnamespace as specified: the glue between gather, desired, plan, apply and status.
+
+gather ─► plan ─► apply: namespace, limits ─► share in force ─► inherit ─► plan ─► apply: users ─► status
+"""
 
 from __future__ import annotations
 
@@ -65,9 +68,9 @@ class SubnamespaceController:
 
     Args:
         cluster_uid: The uid of the namespace kube-system.
-        verdicts: What the quota controller says.
-        addresses: Where nodes and DNS are.
-        clashes: Which hosts in children are others'.
+        verdicts: Shared with the quota controller, which sets them.
+        addresses: The addresses of nodes and DNS.
+        clashes: The hosts in children that other namespaces hold.
         propagation: Copies inherited objects into children.
     """
 
@@ -88,7 +91,7 @@ class SubnamespaceController:
         self._addresses = addresses
         self._clashes = clashes
         self._propagation = propagation
-        # Known from the first reconcile on; what changes before that is looked at then anyway.
+        # None until the first reconcile, which reads everything that changed before it.
         self._caches: SubnamespaceCaches | None = None
         self._wanted: dict[str, str] = {}
 
@@ -116,10 +119,10 @@ class SubnamespaceController:
         return self._waker(lambda change, caches: wakes.by_child(resource, change, caches))
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:
-        """Bring one child to what its Subnamespace says; return in how many seconds to look again, None for never.
+        """Bring one child to its desired state; return in how many seconds to look again, None for never.
 
         Raises:
-            ApiError: Something failed; the status says what, and the queue tries again.
+            ApiError: Something failed; the status reports it, and the queue tries again.
         """
         inputs = self._inputs(cluster, key)
         if inputs is None:
@@ -180,10 +183,10 @@ class SubnamespaceController:
             if written != subnamespace.status:
                 await cluster.writer.status(msgspec.structs.replace(subnamespace, status=written))
 
-    # -- making ---------------------------------------------------------------------------------
+    # -- children -------------------------------------------------------------------------------
 
     async def _bring(self, cluster: Cluster, inputs: SubnamespaceInputs) -> ReconcileResult:
-        """Write what the child lacks: it and its limits, what it inherits, and last what admits its users."""
+        """Write what the child lacks: the namespace and its limits, what it inherits, and last the users' binding."""
         outcome, has_written = await self._apply(cluster, inputs)
         self._tell(cluster, inputs, outcome)
         if outcome.error is not None or outcome.blocked:
@@ -204,7 +207,7 @@ class SubnamespaceController:
             outcome = outcome if latest.verdict is None else _waiting(outcome)
             return ReconcileResult(inputs=latest, outcome=outcome, waits=True)
         if latest.is_early:
-            # What is copied once, and is not in the parent yet, would be missing for good.
+            # Some kinds are copied only once: a copy made before the parent has its own would lack these for good.
             return ReconcileResult(inputs=latest, outcome=outcome, waits=True)
         return await self._admit(cluster, latest, outcome)
 
@@ -235,25 +238,25 @@ class SubnamespaceController:
 
     async def _inherit(self, cluster: Cluster, inputs: SubnamespaceInputs) -> Inherited:
         namespace: Observed | None = cluster.cache(Namespace.resource).get(inputs.namespace)
-        if namespace is None:  # it went as soon as it was made: the watch tells
+        if namespace is None:  # deleted as soon as it was created: the watch brings the event
             return Inherited(copied=inputs.subnamespace.status.copied)
         return await self._propagation.inherit_all(cluster, inputs.subnamespace, namespace)
 
     def _tell(self, cluster: Cluster, inputs: SubnamespaceInputs, outcome: Outcome) -> None:
-        """Wake those for whom a new or moved namespace is news."""
+        """Wake the controllers that a new or moved namespace concerns: own writes cause no event."""
         tenant = inputs.tenant
         if tenant is None or not any(step.resource == Namespace.resource for step in outcome.done):
             return
         cluster.wake(TenantResourceQuota, tenant.metadata.name)
         if inputs.subnamespace.spec.mode is Mode.SUBTENANT and clusternetworkpolicy.has_zones(tenant):
             cluster.wake(Tenant, tenant.metadata.name)
-        # One that an administrator has given is bound already when it comes here.
+        # A namespace that an administrator has labelled is bound before its first reconcile.
         taken = inputs.bound is None and inputs.adoptee is not None
         if taken or any(TREE_SUFFIX in path for step in outcome.done for path in step.differs):
             for key in wakes.below(self._caches, inputs.namespace) if self._caches is not None else ():
                 cluster.wake(Subnamespace, key)
 
-    # -- saying ---------------------------------------------------------------------------------
+    # -- status ---------------------------------------------------------------------------------
 
     async def _conclude(self, cluster: Cluster, result: ReconcileResult, attempt: int) -> None:
         inputs, outcome = result.inputs, result.outcome

@@ -1,4 +1,4 @@
-"""What a Subnamespace's child is made of, and what to write next for it: pure.
+"""The objects of a Subnamespace's child, and the next writes for it: pure.
 
 The order of writing is the order of safety, as for a tenant, in two stages:
 
@@ -95,10 +95,10 @@ def _deletion(found: Subnamespace) -> DirectWrite:
 
 
 def children(inputs: SubnamespaceInputs, tenant: Tenant) -> list[Child]:
-    """Return everything that the child should have, whole; its quota and what it inherits are others' work.
+    """Return everything that the child should have, whole, except its quota and what it inherits.
 
     Args:
-        inputs: What is known.
+        inputs: The inputs.
         tenant: The tenant of the tree.
 
     Raises:
@@ -122,7 +122,7 @@ def children(inputs: SubnamespaceInputs, tenant: Tenant) -> list[Child]:
 
 
 def _limits_of(inputs: SubnamespaceInputs, tenant: Tenant) -> dict[str, str]:
-    """Return what the containers' defaults must fit in: the child's own quota, else the tenant's."""
+    """Return the quota that the containers' defaults must fit in: the child's own quota, else the tenant's."""
     asked = quota.normal(inputs.subnamespace.spec.quota.hard)
     return {key: asked.get(key, whole) for key, whole in quota.normal(tenant.spec.quota.hard).items()}
 
@@ -130,6 +130,7 @@ def _limits_of(inputs: SubnamespaceInputs, tenant: Tenant) -> dict[str, str]:
 def _namespace(inputs: SubnamespaceInputs, tenant: Tenant, marked: dict[str, str]) -> Child:
     subnamespace = inputs.subnamespace
     spec, meta = subnamespace.spec, subnamespace.metadata
+    # A moved namespace keeps the old Subnamespace's uid until this write.
     accepted = {meta.uid}
     if inputs.adopted_from is not None:
         accepted.add(inputs.adopted_from.metadata.uid)
@@ -164,6 +165,6 @@ def _namespace(inputs: SubnamespaceInputs, tenant: Tenant, marked: dict[str, str
 
 
 def _given(mark: str, keys: Iterable[str]) -> dict[str, str]:
-    """Return the annotation that tells of keys without our prefix that they are the Subnamespace's."""
+    """Return the annotation that lists the keys that the Subnamespace sets, so that they can be removed again."""
     others = sorted(key for key in keys if not is_ours(key))
     return {mark: ",".join(others)} if others else {}

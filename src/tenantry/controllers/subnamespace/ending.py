@@ -1,4 +1,4 @@
-"""The end of a Subnamespace: its namespace goes first, and with it what is inside, if that is allowed. Pure."""
+"""The end of a Subnamespace: first its namespace is deleted, with the Subnamespaces inside if that is allowed. Pure."""
 
 from __future__ import annotations
 
@@ -45,10 +45,9 @@ def finalizers(subnamespace: Subnamespace, names: Sequence[str]) -> DirectWrite:
 
 
 def may_cascade(inputs: SubnamespaceInputs) -> bool:
-    """Return whether the namespace may be deleted with what is in it.
+    """Return whether the namespace may be deleted with the Subnamespaces inside.
 
-    It may if the parent itself is being deleted: to refuse then would only stop Kubernetes' namespace controller
-    half-way.
+    It may if the parent itself is being deleted: a refusal would only stop Kubernetes' namespace controller half-way.
     """
     return (
         not inputs.children
@@ -59,7 +58,7 @@ def may_cascade(inputs: SubnamespaceInputs) -> bool:
 
 
 def inside(subnamespace: Subnamespace, children: list[Subnamespace]) -> str:
-    """Return why a Subnamespace is not deleted, and what is inside; of a Subtenant's, how many only."""
+    """Return why a Subnamespace is not deleted, with the names inside; for a Subtenant, only their number."""
     names = shortened(repr(child.metadata.name) for child in children)
     listed = f": {names}" if subnamespace.spec.mode is Mode.WORKSPACE else ""
     return (

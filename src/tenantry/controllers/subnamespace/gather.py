@@ -1,4 +1,4 @@
-"""What is known about a Subnamespace, read from the caches in one go."""
+"""What decides about a Subnamespace's child, read from the caches at one moment."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ from tenantry.world.naming import child_name
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
 CHILD_KINDS = (Namespace, LimitRange, NetworkPolicy, TenancyRules, RulesMap, RoleBinding)
-"""What this controller makes in and of a child namespace; its ResourceQuota is the quota controller's."""
+"""The kinds that this controller creates for a child; the quota controller creates its ResourceQuota."""
 
 DEEPEST = 64
 """No tree goes deeper; a chain of parents that is longer has a loop in it."""
 
 
 class SubnamespaceCaches(msgspec.Struct, frozen=True):
-    """Where everything is read from.
+    """The caches that a Subnamespace is gathered from.
 
     Args:
         tenants: All tenants.
         subnamespaces: All Subnamespaces.
-        observed: What else is watched, by kind.
+        observed: The caches of the other kinds.
         wanted: Names of namespaces that Tenantry does not manage, and the key of the Subnamespace that waits for each.
-        defaults: What holds for all tenants; None where nothing does.
-        sandbox: What the cluster has.
+        defaults: The TenancyDefaults; None if the cluster does not serve them.
+        sandbox: The cluster's sandbox.
     """
 
     tenants: Cache[Tenant]
@@ -73,31 +73,32 @@ class SubnamespaceCaches(msgspec.Struct, frozen=True):
 
 
 class SubnamespaceInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that decides what a Subnamespace's child should be and what its status says.
+    """Everything that decides about a Subnamespace's child and status.
 
     Args:
-        subnamespace: As it is.
+        subnamespace: The Subnamespace.
         cluster_uid: The uid of the namespace kube-system.
-        tenant: Whose namespace it is in; None for none's.
+        tenant: The tenant of its namespace; None if the namespace is in no tree.
         parent: The namespace that it is in.
         ancestors: The names of the namespaces above the child, the core namespace first and the parent last.
-        owners: Who owns the child: its own, and the parent's where they are inherited.
-        owners_above: Of a child that is not there yet: who owns a namespace above, up to the next Subtenant's.
+        owners: The child's owners: its own, and the parent's if they are inherited.
+        owners_above: For a child that does not exist yet: the owners of the namespaces above, up to the next
+            Subtenant's.
         bound: The namespace that is bound to it by uid.
-        namespace: The child's name, as it is or as it will be.
+        namespace: The name of the child's namespace, existing or not.
         adoptee: The namespace that `spec.adopt` names.
         adopted_from: The Subnamespace that it is to be taken from.
         adopted_by: The Subnamespace that takes this one's namespace.
         zone: The child's network zone.
-        around: What is around all tenants' networks.
+        around: The addresses of nodes and DNS.
         children: The Subnamespaces in the child namespace.
         count: How many namespaces the tenant has below its core namespace.
         bindings: Every RoleBinding of the child namespace.
-        verdict: What the quota controller says.
-        lookup: What is there, by kind and key.
+        verdict: The verdict of the quota controller; None before the first one.
+        lookup: The observed objects, by kind and key.
         above: The Subnamespaces from the top of the tree down to this one.
         defaults: The rules of all tenants.
-        sandbox: What the cluster has.
+        sandbox: The cluster's sandbox.
         made: What Tenantry created in the child.
         lease: The state of its lease.
         lease_problem: Why `spec.expiresAt` has no meaning; "" if it has.
@@ -153,7 +154,7 @@ class SubnamespaceInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_early(self) -> bool:
-        """Tell whether the child is made while its parent, a child itself, does not have yet what it inherits."""
+        """Return whether the parent, a child itself, still lacks what it inherits."""
         above = self.above[-2] if len(self.above) > 1 else None
         if above is None or above.metadata.deletion_timestamp or self.subnamespace.status.namespace:
             return False
@@ -172,12 +173,12 @@ def gather(
     """Read the caches.
 
     Args:
-        subnamespace: As it is.
-        caches: Where everything is read from.
-        verdict: What the quota controller says of it.
+        subnamespace: The Subnamespace.
+        caches: The caches.
+        verdict: The verdict of the quota controller.
         cluster_uid: The uid of the namespace kube-system.
         now: The time, at which the tenant's lease may have ended.
-        around: What is around all tenants' networks.
+        around: The addresses of nodes and DNS.
 
     Raises:
         InputError: The end of the tenant's lease is not a time.
@@ -236,11 +237,11 @@ def gather(
 def made_inside(
     inputs: SubnamespaceInputs, observed: Mapping[Resource, Cache[Observed]]
 ) -> list[tuple[Resource, Observed]]:
-    """Return what was made for a child inside it, by our names; its ResourceQuota is the quota controller's.
+    """Return the objects in a child that have our names; the quota controller keeps the ResourceQuota.
 
     Args:
-        inputs: What is known of the child.
-        observed: What there is of `CHILD_KINDS`.
+        inputs: The inputs so far.
+        observed: The caches of `CHILD_KINDS`.
     """
     if inputs.bound is None:
         return []
@@ -283,7 +284,7 @@ def tenant_above(namespace: Observed | None, tenants: Cache[Tenant]) -> Tenant |
 
 
 def lineage(namespaces: Cache[Observed], name: str) -> tuple[str, ...]:
-    """Return the names from the core namespace down to this one; () where the chain of parents does not end at one."""
+    """Return the names from the core namespace down to this one; () if the chain of parents does not end there."""
     names = [name]
     while len(names) <= DEEPEST:
         found = namespaces.get(names[-1])
@@ -296,9 +297,9 @@ def lineage(namespaces: Cache[Observed], name: str) -> tuple[str, ...]:
 
 
 def zone_of(namespaces: Cache[Observed], name: str) -> str:
-    """Return the network zone of a namespace; "" where the chain of its parents does not end at a core namespace.
+    """Return the network zone of a namespace; "" if the chain of its parents does not end at a core namespace.
 
-    It is told by what the namespaces are, not by their own labels of it: those may be about to change.
+    The zone follows from the kinds of the namespaces above. Their zone labels may be about to change.
     """
     for above in reversed(lineage(namespaces, name)):
         found = namespaces.get(above)
@@ -308,7 +309,7 @@ def zone_of(namespaces: Cache[Observed], name: str) -> str:
 
 
 def subnamespace_key(namespace: Observed) -> str:
-    """Return the key of the Subnamespace that a namespace says it is the child of; "" for none."""
+    """Return the key of the Subnamespace that a namespace's labels name; "" for none."""
     name = namespace.labels.get(SUBNAMESPACE, "")
     return object_key(namespace.labels.get(PARENT, ""), name) if name else ""
 
@@ -342,7 +343,7 @@ def subnamespace_of(namespace: Observed, caches: SubnamespaceCaches) -> Subnames
 def owners_above(subnamespace: Subnamespace, tenant: Tenant | None, caches: SubnamespaceCaches) -> frozenset[Owner]:
     """Return the owners of every namespace above a child, up to and including the first that is a Subtenant's.
 
-    Who owns what is above that one does not see into it, and so not below it either.
+    The owners above a Subtenant do not see into it, so they do not see what is below it either.
     """
     owners: set[Owner] = set()
     at = subnamespace
@@ -364,6 +365,6 @@ def owners_above(subnamespace: Subnamespace, tenant: Tenant | None, caches: Subn
 
 
 def inherits_people(subnamespace: Subnamespace) -> bool:
-    """Tell whether the parent's owners are the child's, too."""
+    """Return whether the child inherits its parent's owners."""
     spec = subnamespace.spec
     return spec.mode is Mode.WORKSPACE and spec.inheritance.role_bindings is not InheritanceMode.NONE

@@ -1,4 +1,4 @@
-"""What a Subnamespace's status says: pure."""
+"""Compute the status of a Subnamespace: pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tenantry.engine.plan import Blocked
 from tenantry.world.hosts import HostClash
 
 FIRST = 3
-"""How many children are named."""
+"""The number of children that the status names."""
 
 
 def compute(
@@ -33,20 +33,20 @@ def compute(
     """Return the status to write.
 
     Args:
-        inputs: What was known.
-        outcome: What came of it.
-        attempt: How many tries failed before this one.
+        inputs: What the plan was computed from.
+        outcome: The outcome of the plan.
+        attempt: The number of tries that failed before this one.
         now: RFC 3339.
-        clashes: Which hosts in the child are others'; None before the first comparison.
+        clashes: The hosts in the child that other namespaces hold; None before the first comparison.
     """
     subnamespace = inputs.subnamespace
     before, inherited = subnamespace.status, inputs.inherited
     problem = problem_of(outcome)
     if problem is not None and problem.passing and not outcome.blocked and attempt < PATIENCE and before.conditions:
-        return before  # what was said before still stands; the next try is under way
+        return before  # conditions must not flap; the next try is under way
     verdict = inputs.verdict
     if problem is None and verdict is not None:
-        problem = verdict.blocked  # it is there, and may not grow
+        problem = verdict.blocked  # the child exists, and may not grow
     done = problem is None
     # The parent sees totals, not names, below a Subtenant.
     blind = subnamespace.spec.mode is Mode.SUBTENANT
@@ -89,13 +89,13 @@ def refused(subnamespace: Subnamespace, problem: Blocked, *, now: str) -> Subnam
 
 
 def _before(inputs: SubnamespaceInputs) -> SubnamespaceQuota:
-    """Return the totals as they were told last, where this process has not looked at them yet."""
+    """Return the totals of the last status, until this process has computed them."""
     limited = inputs.tenant is not None and bool(inputs.tenant.spec.quota.hard)
     return inputs.subnamespace.status.quota if limited else SubnamespaceQuota()
 
 
 def _sandboxed(inputs: SubnamespaceInputs) -> list[Wanted]:
-    """Return the condition Sandboxed, where the Subnamespace itself asks for it (E14)."""
+    """Return the condition Sandboxed, if the Subnamespace itself sets the runtime (E14)."""
     runtime = inputs.subnamespace.spec.isolation.runtime
     if runtime is UNSET or inputs.tenant is None:
         return []
@@ -105,7 +105,7 @@ def _sandboxed(inputs: SubnamespaceInputs) -> list[Wanted]:
 
 
 def _inherited(subnamespace: Subnamespace, inherited: Inherited | None) -> list[Wanted]:
-    """Return the condition Inherited, where something is inherited or stands in the way of it."""
+    """Return the condition Inherited, if the child inherits anything or an object is in the way."""
     if inherited is None:
         before = subnamespace.status.conditions
         known = find(before, reasons.INHERITED)

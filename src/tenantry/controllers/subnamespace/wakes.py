@@ -1,4 +1,4 @@
-"""Which Subnamespaces a change concerns: those whose child it is about, and those below where rights come down."""
+"""The Subnamespaces that a change concerns: the one of the child, and those below that inherit from it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def below(caches: SubnamespaceCaches, namespace: str) -> Iterator[str]:
 
 
 def by_subnamespace(change: Change[Subnamespace], caches: SubnamespaceCaches) -> Iterable[str]:
-    """Return whom a change of a Subnamespace concerns: itself, the one that counts it, those that get its people."""
+    """Return the Subnamespaces that a change of one concerns: itself, its parent, and those that inherit its owners."""
     before, after = change.before, change.after
     value = after or before
     if value is None:
@@ -43,7 +43,7 @@ def by_subnamespace(change: Change[Subnamespace], caches: SubnamespaceCaches) ->
     elif after.status.namespace and _handed_down(before) != _handed_down(after):
         keys.update(below(caches, after.status.namespace))
     elif after.status.namespace != before.status.namespace:
-        # Those that were made early wait for it.
+        # Children that were created before it had its namespace wait for this.
         keys.update(found.key for found in caches.subnamespaces.by_index(BY_NAMESPACE, after.status.namespace))
     return keys
 
@@ -73,7 +73,7 @@ def by_runtime_class(change: Change[RuntimeClass], caches: SubnamespaceCaches) -
 
 
 def by_child(resource: Resource, change: Change[Observed], caches: SubnamespaceCaches) -> Iterable[str]:
-    """Return whom a change of a namespace, or of something in one, concerns."""
+    """Return the Subnamespaces that a change of a namespace, or of an object in one, concerns."""
     before, after = change.before, change.after
     keys: set[str] = set()
     for value in (before, after):

@@ -1,4 +1,4 @@
-"""ClusterNetworkPolicies: what keeps others away from a tenant above everything that is written in namespaces. Pure.
+"""ClusterNetworkPolicies, which keep other tenants away whatever the NetworkPolicies in namespaces allow. Pure.
 
     tenantry-TENANT            Pass its own tree, Deny other tenants
     tenantry-TENANT.zone-UID   of each zone of an Open tenant with Subtenants: Pass itself, Deny the rest of the tree
@@ -38,7 +38,7 @@ def name_of(tenant: str) -> str:
 
 
 def has_zones(tenant: Tenant) -> bool:
-    """Tell whether a tenant's zones have policies of their own: then a new Subtenant is news to it."""
+    """Return whether a tenant's zones have policies of their own, so that a new Subtenant adds one."""
     is_asked_for = tenant.spec.cluster_network_policy is ClusterNetworkPolicyMode.ENABLED
     return is_asked_for and tenant.spec.isolation.network is NetworkIsolation.OPEN
 
@@ -47,8 +47,8 @@ def policies(tenant: Tenant, zones: Sequence[str]) -> dict[str, ClusterNetworkPo
     """Return the policies of a tenant, by name.
 
     Args:
-        tenant: Whose they are.
-        zones: Those of its Subtenants.
+        tenant: The tenant.
+        zones: The zones of its Subtenants.
     """
     # By uid, not by name: a later tenant of the same name is another one.
     tree = LabelSelector(match_labels={TENANT_UID: tenant.metadata.uid})

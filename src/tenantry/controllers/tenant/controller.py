@@ -1,4 +1,4 @@
-"""Keeps every Tenant as its spec says: the glue between gather, desired, plan, apply and status."""
+"""Keep the core namespace of every Tenant: the glue between gather, desired, plan, apply and status."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class TenantController:
 
     Args:
         cluster_uid: The uid of the namespace kube-system.
-        addresses: Where nodes and DNS are.
-        clashes: Which of its hosts are others'.
+        addresses: The addresses of nodes and DNS.
+        clashes: The hosts in core namespaces that other namespaces hold.
     """
 
     name = "tenant"
@@ -54,7 +54,7 @@ class TenantController:
         self._cluster_uid = cluster_uid
         self._clashes = clashes
         self._addresses = addresses
-        # Known from the first reconcile on; what changes before that is looked at then anyway.
+        # None until the first reconcile, which reads everything that changed before it.
         self._tenants: Cache[Tenant] | None = None
 
     def watches(self) -> Sequence[Watch]:
@@ -76,10 +76,10 @@ class TenantController:
         return [tenant.key for tenant in self._tenants] if self._tenants is not None else []
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:
-        """Bring one tenant to what its spec says; return in how many seconds to look again, None for never.
+        """Bring one tenant to its desired state; return in how many seconds to look again, None for never.
 
         Raises:
-            ApiError: Something failed; the status says what, and the queue tries again.
+            ApiError: Something failed; the status reports it, and the queue tries again.
         """
         self._tenants = cluster.cache(Tenant.resource)
         tenant = self._tenants.get(key)
@@ -119,7 +119,7 @@ class TenantController:
         return term.next_seconds if is_settled else SETTLE_SECONDS
 
     def _is_settled(self, cluster: Cluster, tenant: Tenant) -> bool:
-        """Tell whether the namespaces below are closed, or open again, as the tenant is; have the others looked at."""
+        """Return whether all namespaces of the tree are suspended, or resumed, like the tenant; wake the others."""
         suspended = tenant.spec.suspended
         if not suspended and find(tenant.status.conditions, reasons.SUSPENDED) is None:
             return True
@@ -132,7 +132,7 @@ class TenantController:
             or (suspended and any(each.has_subjects for each in bindings.by_index(BY_NAMESPACE, namespace.name)))
         ]
         for namespace in left:
-            # No watch reports the end of a lease.
+            # The suspension may be the end of a lease, which no watch reports.
             parent, name = namespace.labels.get(PARENT, ""), namespace.labels.get(SUBNAMESPACE, "")
             if name:
                 cluster.wake(Subnamespace, object_key(parent, name))
@@ -181,7 +181,7 @@ def _child_keys(change: Change[Observed]) -> Iterable[str]:
         if value is None:
             continue
         if value.namespace:
-            keys.add(value.namespace)  # the core namespace; what is in the others is not this controller's
+            keys.add(value.namespace)  # the core namespace; other controllers keep the namespaces below
             continue
         keys.add(value.name.removeprefix(clusternetworkpolicy.PREFIX))
         if PARENT not in value.labels or value.labels.get(KIND) == KIND_SUBTENANT:

@@ -1,7 +1,7 @@
-"""What a tenant is made of: pure.
+"""The objects of a tenant: pure.
 
-The order of writing is the order of safety: the namespace, then what limits and isolates, and last the binding that
-lets people in.
+The order of writing is the order of safety: first the namespace, then limits and isolation, and last the binding that
+admits users.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def plan(inputs: TenantInputs, equivalent: Equivalent = same) -> Plan:
 
 
 def whole(inputs: TenantInputs, equivalent: Equivalent = same) -> Plan:
-    """Return what a tenant lacks, its ResourceQuota included, which the quota controller keeps once it is there.
+    """Return what a tenant lacks, its ResourceQuota included, which the quota controller keeps once it exists.
 
     Raises:
         InputError: As `plan`.
@@ -61,7 +61,7 @@ def whole(inputs: TenantInputs, equivalent: Equivalent = same) -> Plan:
         sandbox=inputs.sandbox,
     )
     keys = {(child.object.resource, child.object.key) for child in wanted}
-    # Only what is in the tenant's own namespace, or owned by it, is ours to delete, whatever its labels say.
+    # Labels alone justify no deletion: only what is in the tenant's own namespace, or owned by it, is ours.
     stale = [
         (resource, found)
         for resource, found in inputs.made
@@ -96,13 +96,13 @@ def children(
     """Return everything that a tenant should have, whole.
 
     Args:
-        tenant: Its uid names the owner; without one (`tenantry render`) the labels that hold it are empty.
+        tenant: The tenant; its uid is in labels and owner references.
         cluster_uid: The uid of the namespace kube-system.
         has_cluster_policies: The cluster has the kind ClusterNetworkPolicy.
         defaults: The rules of all tenants.
-        around: What is around all tenants.
+        around: The addresses of nodes and DNS.
         zones: The network zones of its Subtenants.
-        sandbox: What the cluster has.
+        sandbox: The cluster's sandbox.
 
     Raises:
         InputError: A quantity of the tenant's is wrong in a way that the CRD's schema did not catch.
@@ -112,7 +112,7 @@ def children(
     found = [_namespace(tenant, cluster_uid, rules.labels), *rules.children]
     own = core_quota(tenant)
     if own is not None:
-        # Once it is there, it is the quota controller's: a share of it may have been given to children.
+        # The quota controller keeps it from then on, because children may have shares of it.
         found.append(Child(object=own, wave=tenantnamespace.WAVE_LIMITS, once=True))
     found += [*tenantnamespace.limits(namespace), *network.policies(namespace, network.core_zone(tenant), around)]
     if has_cluster_policies and tenant.spec.cluster_network_policy is ClusterNetworkPolicyMode.ENABLED:
@@ -171,7 +171,7 @@ def _namespace(tenant: Tenant, cluster_uid: str, marked: dict[str, str]) -> Chil
 
 
 def core_quota(tenant: Tenant) -> ResourceQuota | None:
-    """Return the ResourceQuota of a tenant that has only its core namespace; None where nothing is limited.
+    """Return the ResourceQuota of a tenant that has only its core namespace; None if nothing is limited.
 
     Raises:
         InputError: The quota is wrong in a way that the CRD's schema did not catch.

@@ -1,4 +1,4 @@
-"""What is known about a tenant, read from the caches in one go."""
+"""What decides about a tenant, read from the caches at one moment."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ CHILD_KINDS = (
 
 
 class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that decides what a tenant should be and what its status says.
+    """Everything that decides about a tenant's objects.
 
     Args:
-        tenant: As it is.
+        tenant: The tenant.
         cluster_uid: The uid of the namespace kube-system.
         has_cluster_policies: The cluster has the kind ClusterNetworkPolicy.
-        bindings: Every RoleBinding of the tenant's namespace, ours and others'.
-        made: What carries the tenant's label and ours, by kind.
-        lookup: What is there, by kind and key.
+        bindings: Every RoleBinding of the tenant's namespace.
+        made: The objects with the tenant's label and ours, by kind.
+        lookup: The observed objects, by kind and key.
         defaults: The rules of all tenants.
-        around: What is around all tenants' networks.
+        around: The addresses of nodes and DNS.
         zones: The network zones of its Subtenants.
-        sandbox: What the cluster has.
-        is_divided: The tenant has a TenantResourceQuota: its ResourceQuota is the quota controller's.
+        sandbox: The cluster's sandbox.
+        is_divided: The tenant has a TenantResourceQuota, so that the quota controller keeps its ResourceQuota.
     """
 
     tenant: Tenant
@@ -73,10 +73,10 @@ def gather(
     """Read the caches.
 
     Args:
-        tenant: As it is.
-        caches: By kind; ClusterNetworkPolicy is there only where the cluster has it.
+        tenant: The tenant.
+        caches: By kind; ClusterNetworkPolicy is missing if the cluster does not serve it.
         cluster_uid: The uid of the namespace kube-system.
-        owns_namespace: The namespace of that name is the tenant's; the bindings of a foreign one are not looked at.
+        owns_namespace: The namespace of that name is the tenant's; the bindings of a foreign one are not read.
     """
     name = tenant.metadata.name
 
@@ -103,14 +103,14 @@ def _zones(namespaces: Cache[Observed], tenant: Tenant) -> tuple[str, ...]:
 
 
 def _made(caches: dict[Resource, Cache[Observed]], name: str) -> list[tuple[Resource, Observed]]:
-    """Return what was made for the tenant itself: in its core namespace, and its own cluster-scoped objects."""
+    """Return the objects of the tenant itself: in its core namespace, and its own cluster-scoped objects."""
     found: list[tuple[Resource, Observed]] = []
     for resource, cache in caches.items():
         if resource.namespaced:
             inside = cache.by_index(BY_NAMESPACE, name)
             found += [(resource, each) for each in inside if tenant_of(each) == [name]]
         elif resource == Namespace.resource:
-            core = cache.get(name)  # the tree's others are their Subnamespaces'
+            core = cache.get(name)  # the subnamespace controller keeps the others of the tree
             found += [(resource, core)] if core is not None and tenant_of(core) == [name] else []
         else:
             found += [(resource, each) for each in cache.by_index(BY_TENANT, name)]

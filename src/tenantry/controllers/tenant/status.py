@@ -1,4 +1,4 @@
-"""What a tenant's status says: pure."""
+"""Compute the status of a tenant: pure."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ def compute(
 
     Args:
         tenant: Its spec, generation and conditions so far.
-        outcome: What came of the plan.
+        outcome: The outcome of the plan.
         has_cluster_policies: The cluster has the kind ClusterNetworkPolicy.
-        attempt: How many tries failed before this one.
+        attempt: The number of tries that failed before this one.
         now: RFC 3339.
-        lease: How its lease stands.
-        is_settled: The whole tree is closed, or open again.
-        is_widened: Policies keep pods from more than nodes, of which there are too many to name.
-        sandbox: What the cluster has.
+        lease: The state of its lease.
+        is_settled: The whole tree is suspended, or resumed.
+        is_widened: Policies block more addresses than the nodes', because the nodes have too many to list.
+        sandbox: The cluster's sandbox.
         refuser: The level whose rule refuses pods if a sandbox is missing; "" for none.
-        clashes: Which hosts in its core namespace are others'; None before the first comparison.
+        clashes: The hosts in its core namespace that other namespaces hold; None before the first comparison.
     """
     problem = problem_of(outcome)
     failed = problem is not None and problem.passing and not outcome.blocked
     if failed and attempt < PATIENCE and find(tenant.status.conditions, reasons.READY):
-        return tenant.status  # what was said before still stands; the next try is under way
+        return tenant.status  # conditions must not flap; the next try is under way
     wanted = [ready(problem, "namespace, rights, limits and isolation are in place"), *trouble(problem)]
     done = problem is None
     wanted.append(_suspended(tenant, lease, done=done and is_settled))
