@@ -1,6 +1,6 @@
 """The operator: elects a leader among its replicas and runs every controller on the one that leads.
 
-    acquire the lease ─► cluster ─► lease lost, preferred elsewhere, or told to stop ─► acquire again, or end
+    acquire the lease ─► cluster ─► lease lost, another holder preferred, or SIGTERM ─► acquire again, or end
 
 A replica that does not lead keeps no caches: it costs the API server one request every two seconds.
 """
@@ -66,8 +66,8 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         metrics_address: `host:port` of /metrics, /healthz and /readyz.
-        namespace: Where its lease is.
-        identity: Which replica this is; unique.
+        namespace: The namespace of its Lease.
+        identity: The name of this replica; unique.
     """
 
     metrics_address: str
@@ -102,7 +102,7 @@ async def operate(connection: Connection, options: OperatorOptions) -> None:
 
 
 async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Work until an event is set, and then give the work time to end.
+    """Run work until an event is set, and then give it `STOP_SECONDS` to end.
 
     Raises:
         TenantryError: The work fails.
@@ -115,14 +115,14 @@ async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
             deadline.reschedule(asyncio.get_running_loop().time() + STOP_SECONDS)
             working.cancel()
     except TimeoutError:
-        log.warning("not everything under way ended in time", extra={"seconds": STOP_SECONDS})
+        log.warning("work under way did not end in time", extra={"seconds": STOP_SECONDS})
     except ExceptionGroup as failed:
         known = failed.subgroup(TenantryError)
         raise known.exceptions[0] if known is not None else failed from failed
 
 
 def controllers(cluster_uid: str) -> list[Controller]:
-    """Return everything that the leader runs.
+    """Return the controllers that the leader runs, with the state that they share.
 
     Args:
         cluster_uid: The uid of the namespace kube-system.
@@ -162,7 +162,7 @@ class _Operator:
         self._leads = False
 
     def is_ready(self) -> bool:
-        """Tell whether this replica does its part: it leads and is in step, or it stands by."""
+        """Return whether this replica is ready: it leads and its caches are in step, or it stands by."""
         return not self._leads or (self._runtime is not None and self._runtime.is_synced)
 
     def refresh(self) -> None:
@@ -172,7 +172,7 @@ class _Operator:
             self._runtime.count()
 
     async def run(self, client: Client, election_client: Client) -> None:
-        """Lead and stand by in turns, for ever."""
+        """Lead and stand by in turns, until cancelled."""
         cluster_uid = await self._wait_for_cluster(client)
         election = Election(
             election_client, self._clock, namespace=self._options.namespace, identity=self._options.identity
@@ -198,7 +198,7 @@ class _Operator:
             try:
                 await asyncio.wait({running, holding}, return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError:
-                # Told to stop, while the lease is still ours: what is under way may finish.
+                # The process must stop while it holds the lease: writes under way may finish.
                 runtime.stop()
                 if runtime.is_synced:
                     await asyncio.wait({running}, timeout=FINISH_SECONDS)

@@ -1,1 +1,1 @@
-"""Lets nodes in that their owners contribute, and says whose they are."""
+"""Admits contributed nodes, labels them as agreed, and removes them when their contributors withdraw them."""

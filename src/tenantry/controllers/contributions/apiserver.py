@@ -1,4 +1,4 @@
-"""Where the API server is reached, which no node may say of itself."""
+"""The addresses of the API server, for which no node gets a certificate."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tenantry.api.model import KubernetesObject, Model, Resource
 from tenantry.engine.reader import Reader
 
 NAME, NAMESPACE = "kubernetes", "default"
-"""Of its Service and of the EndpointSlice behind, which the API server makes itself."""
+"""The name of its Service and of the EndpointSlice behind it, which the API server creates itself."""
 
 
 class ServiceSpec(Model, frozen=True, kw_only=True):
-    """Where pods reach it."""
+    """The addresses that pods use."""
 
     cluster_ips: tuple[str, ...] = msgspec.field(default=(), name="clusterIPs")
 
@@ -29,13 +29,13 @@ class Service(KubernetesObject, frozen=True, kw_only=True):
 
 
 class Endpoint(Model, frozen=True, kw_only=True):
-    """One of those that serve."""
+    """A replica of the API server."""
 
     addresses: tuple[str, ...] = ()
 
 
 class EndpointSlice(KubernetesObject, frozen=True, kw_only=True):
-    """Those that serve."""
+    """The replicas of the API server."""
 
     resource: ClassVar[Resource] = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 
@@ -46,12 +46,12 @@ async def addresses(live: Reader) -> frozenset[str]:
     """Return the addresses of the API server, for pods and behind its Service.
 
     Raises:
-        ApiError: It does not say so.
+        ApiError: They cannot be read.
     """
     service = await live.get(Service, NAME, NAMESPACE)
     found = {*service.spec.cluster_ips}
     try:
         slice_ = await live.get(EndpointSlice, NAME, NAMESPACE)
     except NotFound:
-        return frozenset(found)  # endpoints that something else keeps
+        return frozenset(found)  # a managed control plane, whose endpoints are not published
     return frozenset(found.union(*(each.addresses for each in slice_.endpoints)))

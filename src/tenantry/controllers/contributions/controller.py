@@ -1,4 +1,4 @@
-"""Approves the certificates of contributed nodes, labels the nodes with what was agreed on, and takes them back.
+"""Approves the certificates of contributed nodes, labels the nodes as agreed, and removes withdrawn ones.
 
 The key is "csr/NAME" or "node/NAME".
 """
@@ -30,7 +30,7 @@ _CSR, _NODE = "csr/", "node/"
 
 
 class ContributionController:
-    """Reconciles contributed nodes and what they ask for."""
+    """Reconciles contributed nodes and their certificate requests."""
 
     name = "contributions"
     kind = SigningRequest
@@ -88,7 +88,7 @@ class ContributionController:
 
 
 async def _agreed(cluster: Cluster, node: str) -> Contribution | None:
-    """Return what was agreed on for a contributed node; None if no readable record says."""
+    """Return the agreement on a contributed node; None if there is no readable record."""
     try:
         record = await cluster.live.get(Record, record_of(node), marks.SYSTEM_NAMESPACE)
         return read(record.data)
@@ -97,7 +97,7 @@ async def _agreed(cluster: Cluster, node: str) -> Contribution | None:
 
 
 async def _pods(cluster: Cluster, node: Node) -> tuple[PodFacts, ...]:
-    """Return the pods that have to leave a node; listed, since only slices index pods by their node."""
+    """Return the pods that must leave a node; listed, because only the cache of slices indexes pods by node."""
     selectors = {"fieldSelector": f"spec.nodeName={node.metadata.name}"}
     found = [observe(raw) async for raw in cluster.live.raw(Pod.resource, selectors=selectors)]
     return tuple(pod for pod in found if leaving_of(pod))

@@ -23,7 +23,7 @@ from tenantry.engine.plan import DirectWrite, Plan
 from tenantry.world.leases import instant
 
 LOOK_AGAIN_SECONDS = 1.0
-"""When to look whether its slice has given a node back: a write of this process itself is no news to it."""
+"""When to check whether the slice has released a node: own writes wake no reconciler."""
 
 
 class ContributionInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,9 +31,9 @@ class ContributionInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         node: As last seen.
-        agreed: What was agreed on; None if no readable record says.
+        agreed: The agreement; None if there is no readable record.
         now: The time.
-        pods: That would have to leave it.
+        pods: The pods that would have to leave it.
     """
 
     node: Node
@@ -43,7 +43,7 @@ class ContributionInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan(inputs: ContributionInputs) -> Plan:
-    """Return what the contribution controller has to write next for a node."""
+    """Return the next writes for a node."""
     return decide(inputs).plan
 
 

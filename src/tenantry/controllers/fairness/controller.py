@@ -1,4 +1,4 @@
-"""Keeps the priority levels as TenancyDefaults say: one for all tenants, and those of at most four named ones."""
+"""Keeps the priority levels of TenancyDefaults: one for all tenants, and one for each of at most four named ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
 
 ALL = "levels"
-"""The one key: everything is looked at together."""
+"""The one key: all levels are planned together."""
 
 LOOK_AGAIN_SECONDS = 15.0
 """How often to look for new namespaces of tenants that have a level of their own: our own writes wake no controller."""
@@ -51,7 +51,7 @@ class FairnessController:
         return [ALL] if found is not None and found.metadata.name in self._reserved else ()
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - there is one key
-        """Bring the levels to what they should be; return in how many seconds to look again, None for never.
+        """Apply the plan of the levels; return in how many seconds to look again, None for never.
 
         Raises:
             ApiError: Something failed; the queue tries again.

@@ -1,9 +1,9 @@
-"""The level that all tenants share at the API server, and who is served elsewhere (H06): pure.
+"""The priority level that all tenants share at the API server, and the exceptions (H06): pure.
 
-    the masters, nodes, Kubernetes' controllers, the operator ─► their own levels, as without Tenantry
-    whom TenancyDefaults trust                               ─► workload-low, as without Tenantry
-    at most four tenants that have a level of their own      ─► that
-    every other authenticated user                           ─► tenantry-tenants, in turns by user
+    system:masters, nodes, Kubernetes' controllers, the operator ─► their own levels, as without Tenantry
+    users and groups that TenancyDefaults trust                  ─► workload-low, as without Tenantry
+    at most four tenants that have a level of their own          ─► that level
+    every other authenticated user                               ─► tenantry-tenants, in turns by user
 
 Source: Kubernetes, "API Priority and Fairness".
 """
@@ -44,22 +44,22 @@ TRUSTED = "tenantry-trusted"
 RESERVED_PREFIX = "tenantry-reserved-"
 
 # The default of `Fairness.shares` is 1: 3 seats of the API server's usual 600. A request with a seat is executed, so
-# seats are how many processors tenants can keep busy at the same time. Fair queues share seats out, but take none
-# away from a request that has one: with more seats than there are processors to spare, the next request waits for a
-# processor behind those who flood, and no queue helps [measured: docs/benchmarks.md].
+# seats limit how many processors tenants keep busy at the same time. Fair queues divide free seats, but never preempt
+# a request that has one: with more seats than spare processors, a request waits for a processor behind the requests
+# of a flooding user, and no queue helps [measured: docs/benchmarks.md].
 
 QUEUES = 2048
 HAND_SIZE = 2
-"""A user's requests wait in the shorter of so many queues, drawn by its name.
+"""A user's requests wait in the shortest of this many queues, chosen by a hash of the user name.
 
-Turns are the queues', not the users': one who floods has as many as the hand has queues, so a hand of 6, as Kubernetes'
-own levels have, makes others wait longer [measured: docs/benchmarks.md]. It takes many queues instead to keep users
-apart. That both of a user's are among those of sixteen who flood has a chance of 1 in 4,150, of one who floods 1 in two
-million. A queue costs a few hundred bytes.
+Queues take turns, not users: a flooding user has as many turns as the hand has queues, so a hand of 6, as Kubernetes'
+own levels have, makes other users wait longer [measured: docs/benchmarks.md]. Many queues keep users apart instead.
+The probability that sixteen flooding users occupy both queues of another user is 1 in 4,150; for one flooding user it
+is 1 in two million. A queue costs a few hundred bytes.
 """
 
 QUEUE_LENGTH = 150
-"""Of one queue: a user may have 300 requests waiting, and is told to come again (429) after that.
+"""The length of one queue: a user may have 300 requests waiting; further ones are refused (429, try again later).
 
 Waiting costs nearly nothing. A shorter queue would cost more: refusals are quick, and a client that floods comes back.
 """
@@ -67,10 +67,10 @@ Waiting costs nearly nothing. A shorter queue would cost more: refusals are quic
 TRUSTED_PRECEDENCE = 8600
 RESERVED_PRECEDENCE = 8700
 TENANTS_PRECEDENCE = 8800
-"""After what is Kubernetes' own or an administrator's, ahead of service-accounts (9000) and global-default (9900)."""
+"""After the schemas of Kubernetes and of administrators, before service-accounts (9000) and global-default (9900)."""
 
 TRUSTED_LEVEL = "workload-low"
-"""Where Kubernetes has the ServiceAccounts of all namespaces but kube-system."""
+"""The level of ServiceAccounts outside of kube-system in Kubernetes' own configuration."""
 
 AUTHENTICATED = FlowSubject(kind="Group", group=Named(name="system:authenticated"))
 
@@ -114,12 +114,12 @@ class FairnessInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fairness(self) -> Fairness:
-        """Return what an administrator says of levels."""
+        """Return the administrator's settings."""
         return self.defaults.spec.fairness if self.defaults is not None else Fairness()
 
 
 def plan(inputs: FairnessInputs, equivalent: Equivalent = same) -> Plan:
-    """Return what has to be written."""
+    """Return the writes that bring levels and FlowSchemas up to date."""
     members = {
         name: members_of(tenant.owners, tenant.namespaces)
         for name, tenant in inputs.reserved.items()
@@ -154,12 +154,12 @@ def _is_made(found: Observed) -> bool:
 def children(
     fairness: Fairness, members: Mapping[str, Sequence[FlowSubject]], owner: OwnerReference | None
 ) -> list[Child]:
-    """Return everything that the operator keeps.
+    """Return every priority level and FlowSchema that should exist.
 
     Args:
-        fairness: As the administrator has it.
-        members: From each tenant that is there to whom its own level is for; see `members_of`.
-        owner: The TenancyDefaults; None where there are none.
+        fairness: The administrator's settings.
+        members: By tenant with a level of its own, the subjects of that level; see `members_of`.
+        owner: The TenancyDefaults; None if there are none.
     """
     ours = {marks.MANAGED_BY: frozenset({marks.MANAGER})}
     found = [Child(object=each, wave=0, marks=ours) for each in common(fairness.shares)]
@@ -184,7 +184,7 @@ def children(
 
 
 def members_of(owners: Sequence[Owner], namespaces: Sequence[str]) -> list[FlowSubject]:
-    """Return whom a tenant's own level is for: its owners, and the ServiceAccounts of its namespaces."""
+    """Return the subjects of a tenant's own level: its owners, and the ServiceAccounts of its namespaces."""
     people = [_owner(owner) for owner in sorted(set(owners), key=lambda each: (each.kind, each.namespace, each.name))]
     return [*people, *(_all_of(namespace) for namespace in sorted(namespaces))]
 
@@ -210,10 +210,10 @@ def _all_of(namespace: str) -> FlowSubject:
 
 
 def level(name: str, shares: int, *, owner: OwnerReference | None = None) -> PriorityLevelConfiguration:
-    """Return a level whose seats are its own: it lends none, and borrows none when others have some to spare.
+    """Return a level with seats of its own: it neither lends nor borrows any.
 
     Args:
-        name: Of the level.
+        name: The name of the level.
         shares: Of the API server's seats, in proportion to the shares of all levels.
         owner: The object that it is deleted with; None for no object.
     """
@@ -236,13 +236,13 @@ def flow_schema(
     subjects: Sequence[FlowSubject],
     owner: OwnerReference | None = None,
 ) -> FlowSchema:
-    """Return what sends every request of some people to a level, in turns by user.
+    """Return the FlowSchema that sends every request of some subjects to a level, in turns by user.
 
     Args:
-        name: Of the FlowSchema.
-        level_name: Where to.
-        precedence: The lower, the earlier it is asked.
-        subjects: Whose requests, at least one.
+        name: The name of the FlowSchema.
+        level_name: The name of the level.
+        precedence: A lower one is matched earlier.
+        subjects: At least one.
         owner: The object that it is deleted with; None for no object.
     """
     anything = ("*",)

@@ -1,4 +1,4 @@
-"""What decides the priority levels, read from the caches."""
+"""Reads what decides the priority levels from the caches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = (PriorityLevelConfiguration.resource, FlowSchema.resource)
 
 
 def gather(cluster: Cluster) -> FairnessInputs:
-    """Read the caches."""
+    """Read what decides the priority levels."""
     defaults: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
     reserved = defaults.spec.fairness.reserved if defaults is not None else ()
     names = sorted({each.tenant for each in reserved})

@@ -1,4 +1,4 @@
-"""What TenancyDefaults say of the levels that they reserve: pure."""
+"""The status of TenancyDefaults about the levels that they reserve: pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tenantry.api.tenancydefaults import TenancyDefaults, TenancyDefaultsStatus
 from tenantry.api.wording import shortened
 from tenantry.engine.conditions import Wanted, replaced
 
-"""How many are named in a message."""
+"""How many tenants a message names."""
 
 
 def compute(defaults: TenancyDefaults, missing: Collection[str], now: str) -> TenancyDefaultsStatus:
-    """Return the status to write; what others say there stays.
+    """Return the status to write; the conditions of other controllers stay.
 
     Args:
         defaults: As an administrator has it.

@@ -1,1 +1,1 @@
-"""Keeps the register of whose hosts are."""
+"""Records which tenant owns each hostname, and reports objects that use a host of another tenant."""

@@ -1,4 +1,4 @@
-"""Hosts that objects have though they are another tenant's: the word of the host controller to those who say it."""
+"""Objects that use a host of another tenant: from the host controller to the controllers that report them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from tenantry.api.wording import shortened
 from tenantry.engine.conditions import Wanted, find
 from tenantry.world.hosts import HostClash
 
-"""How many hosts a condition names, and an event."""
-
 
 class Clashes:
-    """What stands in each namespace; nothing is known before the first look."""
+    """The clashes in each namespace; unknown before the first comparison."""
 
     def __init__(self) -> None:
         self._by_namespace: dict[str, tuple[HostClash, ...]] | None = None
@@ -25,11 +23,11 @@ class Clashes:
         return self._by_namespace is not None
 
     def inside(self, namespace: str) -> tuple[HostClash, ...] | None:
-        """Return those in a namespace; None before the first look."""
+        """Return the clashes in a namespace; None before the first comparison."""
         return self._by_namespace.get(namespace, ()) if self._by_namespace is not None else None
 
     def set(self, found: Iterable[HostClash]) -> set[str]:
-        """Take in all there are, and return the namespaces in which they are others than before."""
+        """Replace all clashes, and return the namespaces whose clashes differ from before."""
         groups: dict[str, list[HostClash]] = {}
         for clash in found:
             groups.setdefault(clash.use.namespace, []).append(clash)
@@ -39,7 +37,7 @@ class Clashes:
 
 
 def told(clash: HostClash) -> str:
-    """Return what is wrong and what to do, without a word on whose the host is: that is not the loser's to know."""
+    """Return the problem and the remedy, without the name of the tenant that owns the host: that name is private."""
     return (
         f"{clash.use.kind} {clash.use.name!r} has the host {clash.host!r}, which another tenant, or the cluster itself,"
         " had first, or one that overlaps it: choose another one"
@@ -47,19 +45,19 @@ def told(clash: HostClash) -> str:
 
 
 def summary(found: Sequence[HostClash]) -> str:
-    """Return what is wrong with several hosts, shortened."""
+    """Return the problems of several hosts, shortened."""
     return shortened(map(told, found), separator="; ")
 
 
 def condition(
     found: Sequence[HostClash] | None, before: Iterable[Condition], *, is_blind: bool = False
 ) -> list[Wanted]:
-    """Return the condition HostsTaken of whom a namespace belongs to, where something in it has others' hosts (E15).
+    """Return the condition HostsTaken of the Tenant or Subnamespace of a namespace in which hosts clash (E15).
 
     Args:
-        found: What is in the namespace; None before the first comparison.
+        found: The clashes in the namespace; None before the first comparison.
         before: The conditions so far.
-        is_blind: Who reads it is told no names of what is inside: events there say them.
+        is_blind: Its readers may not see the names of objects inside, as for a Subtenant; events there have them.
     """
     if found is None:
         known = find(before, reasons.HOSTS_TAKEN)

@@ -1,4 +1,4 @@
-"""Keeps the register of whose the hosts of Ingresses, Gateways and routes are, and says who has one of another's."""
+"""Keeps the register of the hosts of Ingresses, Gateways and routes, and reports clashes: the glue."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ from tenantry.world import hosts
 from tenantry.world.hosts import HostClash, HostUse
 
 ALL = "hosts"
-"""The one key: everything is looked at together, since hosts overlap."""
+"""The one key: all hosts are compared together, because wildcards overlap with others."""
 
 RECHECK_SECONDS = 1.0
 """When to look again at an object whose namespace the cache has not seen yet."""
 
 REST = 9
-"""How many times as long as a look takes the next one waits: a flood of Ingresses takes a tenth of the operator."""
+"""How many times as long as a comparison takes the next one waits: a flood of Ingresses costs a tenth of a CPU."""
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class HostController:
     """Reconciles the register; the key is always `ALL`.
 
     Args:
-        clashes: Where it says what it has found to those who write the status of tenants and Subnamespaces.
+        clashes: Shared with the controllers that write the statuses of tenants and Subnamespaces.
     """
 
     name = "hosts"
@@ -81,7 +81,7 @@ class HostController:
         ]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - one key
-        """Bring the register to what the objects say; return in how many seconds to look again, None for never.
+        """Bring the register up to date with the objects; return in how many seconds to look again, None for never.
 
         Raises:
             ApiError: Something failed; the queue tries again.
@@ -95,7 +95,7 @@ class HostController:
         plan = desired.plan_of(parts, inputs, cluster.writer.equivalent)
         missing = desired.unregistered(division, parts)
         if missing:
-            log.warning("the register of hosts is full: others may ask for these, too", extra={"hosts": missing})
+            log.warning("the register of hosts is full: other tenants may use these, too", extra={"hosts": missing})
         now = cluster.clock.monotonic()
         self._not_before = now + REST * (now - began)
         outcome = await cluster.writer.apply(plan)
@@ -105,7 +105,7 @@ class HostController:
         return None if inputs.is_whole else RECHECK_SECONDS
 
     def _say(self, cluster: Cluster, clashes: tuple[HostClash, ...]) -> None:
-        """Say of each object that has another's host so, once, and have the status of its namespace's owner say it."""
+        """Write one event for each object with a host of another tenant, and reconcile the owner of its namespace."""
         by_object: dict[str, list[HostClash]] = {}
         for clash in clashes:
             by_object.setdefault(clash.use.uid, []).append(clash)
@@ -125,7 +125,7 @@ class HostController:
 
 
 def _wake_owner(cluster: Cluster, namespace: Observed) -> None:
-    """Have a look taken at whom a namespace belongs to: parents are told nothing of their Subtenants' hosts."""
+    """Reconcile the Tenant or Subnamespace of a namespace. Parents do not see the hosts of their Subtenants."""
     labels = namespace.labels
     if labels.get(KIND) == KIND_CORE:
         cluster.wake(Tenant, labels.get(TENANT, ""))
@@ -155,7 +155,7 @@ _MODELS: dict[str, type[KubernetesObject]] = {kind: _kind_of(resource) for kind,
 
 
 def _about(use: HostUse) -> KubernetesObject:
-    """Return what an event is about."""
+    """Return the object of an event."""
     return _MODELS[use.kind](metadata=ObjectMeta(name=use.name, namespace=use.namespace, uid=use.uid))
 
 

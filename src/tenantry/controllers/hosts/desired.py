@@ -48,12 +48,12 @@ def divided(inputs: HostInputs) -> HostAssignment:
 
 
 def plan(inputs: HostInputs, equivalent: Equivalent = same) -> Plan:
-    """Return what has to be written."""
+    """Return the writes that bring the register up to date."""
     return plan_of(hosts.register(divided(inputs).holders), inputs, equivalent)
 
 
 def plan_of(parts: Parts, inputs: HostInputs, equivalent: Equivalent = same) -> Plan:
-    """Return what has to be written for a register that is computed already: with many hosts that takes long."""
+    """Return the writes for a register that is computed already: with many hosts, computing it takes long."""
     children = [Child(object=_map(part, data), wave=0) for part, data in parts.items()]
     wanted = {child.object.key for child in children}
     stale = [(RulesMap.resource, each) for each in inputs.registers if each.key not in wanted]

@@ -39,9 +39,9 @@ class HostObject(msgspec.Struct, frozen=True, gc=False):
         name: Of the object.
         version: The resourceVersion.
         uid: Of the object.
-        created: As Kubernetes writes times.
-        hosts: Normal ones.
-        offered: Those of them that routes of other namespaces may have.
+        created: The creation timestamp, as Kubernetes writes it.
+        hosts: Its hosts, normalised.
+        offered: Those of them that routes of other namespaces may use.
     """
 
     key: str
@@ -74,7 +74,7 @@ def observe(raw: msgspec.Raw) -> HostObject:
 
 
 def gather(cluster: Cluster) -> HostInputs:
-    """Read the caches."""
+    """Read what decides the register from the caches."""
     namespaces: Cache[Observed] = cluster.cache(Namespace.resource)
     maps: Cache[Observed] = cluster.cache(RulesMap.resource)
     uses: list[HostUse] = []

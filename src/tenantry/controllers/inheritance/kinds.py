@@ -1,6 +1,6 @@
-"""Which kinds can be inherited: the seven, and those that an administrator allows and the cluster serves.
+"""The kinds that can be inherited: the seven, and those that an administrator allows and the cluster serves.
 
-They are watched from the first time that a child asks; a cluster without Subnamespaces does not pay for them.
+They are watched from the first child on: a cluster without Subnamespaces does not pay for them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tenantry.world import inheritance
 
 AGGREGATED = "tenantry.dev/aggregate-to-operator"
 RETRY_SECONDS = 20.0
-"""How long a kind that is not served, or not to be read, is left alone."""
+"""When to look again for a kind that is not served, or that the operator may not read."""
 
 
 class Kinds:
@@ -30,7 +30,7 @@ class Kinds:
     Args:
         cluster: Watches them.
         watch: How a kind is watched.
-        controller: The name of the controller that hears of their changes.
+        controller: The name of the controller that is woken by their changes.
     """
 
     def __init__(self, cluster: Cluster, watch: Callable[[Resource], Watch], controller: str) -> None:
@@ -62,7 +62,7 @@ class Kinds:
         return self.served
 
     async def look(self) -> None:
-        """Find out which kinds are allowed and served, and watch only those that a namespace inherits."""
+        """Find the kinds that are allowed and served; `get` watches them."""
         async with self._begun:
             await self._look()
 
@@ -78,7 +78,7 @@ class Kinds:
 
     @property
     def retry_seconds(self) -> float | None:
-        """Return when to look for what is missing; None where nothing is."""
+        """Return when to look again for missing kinds; None if none is missing."""
         return RETRY_SECONDS if self.missing else None
 
     def find(self, full_name: str) -> Resource | None:
@@ -86,7 +86,7 @@ class Kinds:
         return self._by_name.get(full_name)
 
     def problems(self, subnamespace: Subnamespace) -> list[Blocked]:
-        """Return what is to be said of the kinds that a child wants and cannot have."""
+        """Return the problems of the kinds that a child requests and cannot inherit."""
         return [
             Blocked(reason=reasons.KIND_NOT_INHERITABLE, message=self._why_not(other.resource))
             for other in subnamespace.spec.inheritance.others
@@ -101,7 +101,7 @@ class Kinds:
 
     def _version(self) -> tuple[str, int]:
         found = self._defaults.get(NAME)
-        # Made again, it begins with the same generation.
+        # A deleted object that is created again begins with the same generation, so the uid counts, too.
         return (found.metadata.uid, found.metadata.generation) if found is not None else ("", 0)
 
     async def _look(self) -> None:
@@ -118,14 +118,14 @@ class Kinds:
             if problem:
                 missing[resource.full_name] = problem
             elif resource not in kinds:
-                # Before the bindings, which come last because they let people in.
+                # Before the RoleBindings, which are last because they admit users.
                 kinds.insert(-1, resource)
         self._allowed, self._by_name = tuple(kinds), {kind.full_name: kind for kind in kinds}
         self.missing, self._seen = missing, version
         self._retry_at = self._cluster.clock.monotonic() + RETRY_SECONDS
 
     async def _probe(self, resource: Resource) -> str:
-        """Return why a kind cannot be watched; "" where it can."""
+        """Return why a kind cannot be watched; "" if it can."""
         kind = resource.full_name
         if not inheritance.may_be_allowed(kind):
             return (

@@ -1,1 +1,1 @@
-"""Has nodes say how much bandwidth they have to give, and knows where they are."""
+"""Advertises the bandwidth of nodes, and keeps their addresses out of the tenants' reach."""

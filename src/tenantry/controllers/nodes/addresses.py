@@ -1,7 +1,10 @@
-"""Keeps in mind where nodes and the cluster's DNS are, for the network policies of all tenants.
+"""Tracks the addresses of nodes and of the cluster's DNS, for the network policies of all tenants.
 
-Every tenant that a change concerns is reconciled a moment later, once for all changes until then: a cluster that grows
-by a hundred nodes rewrites policies a few times, not a hundred times.
+The tenants that a change concerns are reconciled once for all changes within `WINDOW_SECONDS`: a cluster that grows by
+a hundred nodes rewrites policies a few times, not a hundred times. This controller writes nothing itself, so it has no
+plan: the plans of the reconciled tenants have the new addresses among their inputs.
+
+    gather   read(cluster) ─► ClusterAddresses        desired   concerned(before, after) ─► isolations to reconcile
 """
 
 from __future__ import annotations
@@ -23,50 +26,56 @@ from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import Observed
 
 WINDOW_SECONDS = 2.0
-"""How long changes are gathered."""
+"""How long changes are collected."""
 
 _ALL = "all"
 _TYPES = frozenset({"InternalIP", "ExternalIP"})
 
 
 def addresses_of(node: Node) -> frozenset[str]:
-    """Return where a node is reached."""
+    """Return the addresses of a node; its host name is none, because a policy cannot name it."""
     return frozenset(each.address for each in node.status.addresses if each.type in _TYPES)
 
 
 class AddressCache:
-    """What is known of the cluster; read when it is needed first."""
+    """The addresses that the plans of tenants use now. The address controller and those of namespaces share it."""
 
     def __init__(self) -> None:
         self._known: ClusterAddresses | None = None
 
     def current(self, cluster: Cluster) -> ClusterAddresses:
-        """Return what policies are to be made of now: it changes only by `renew`."""
+        """Return the addresses, which change only by `renew`: two plans at the same time must agree."""
         if self._known is None:
-            self._known = _read(cluster)
+            self._known = read(cluster)
         return self._known
 
     def renew(self, cluster: Cluster) -> frozenset[NetworkIsolation]:
-        """Read it anew, and return the isolations of those whose policies are others now."""
-        before, after = self.current(cluster), _read(cluster)
-        self._known = after
-        if before.dns != after.dns:
-            return frozenset({NetworkIsolation.ISOLATED, NetworkIsolation.BASELINE})
-        return frozenset({NetworkIsolation.BASELINE}) if before != after else frozenset()
+        """Read the addresses again, and return the isolations of the namespaces whose policies differ now."""
+        before, self._known = self.current(cluster), read(cluster)
+        return concerned(before, self._known)
 
 
-def _read(cluster: Cluster) -> ClusterAddresses:
+def concerned(before: ClusterAddresses, after: ClusterAddresses) -> frozenset[NetworkIsolation]:
+    """Return the isolations of the namespaces whose policies differ after a change of addresses."""
+    if before.dns != after.dns:
+        return frozenset({NetworkIsolation.ISOLATED, NetworkIsolation.BASELINE})
+    # Isolated namespaces reach no address outside of their zone, so nodes and kept CIDRs do not concern them.
+    return frozenset({NetworkIsolation.BASELINE}) if before != after else frozenset()
+
+
+def read(cluster: Cluster) -> ClusterAddresses:
+    """Read the addresses from the caches."""
     nodes: Iterable[Node] = cluster.cache(Node.resource)
     found: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(NAME)
     return around(nodes, found)
 
 
 def around(nodes: Iterable[Node], found: TenancyDefaults | None) -> ClusterAddresses:
-    """Return what is around all tenants.
+    """Return the addresses of the cluster that network policies name.
 
     Args:
         nodes: All nodes.
-        found: TenancyDefaults; None where there are none.
+        found: The TenancyDefaults; None if there are none.
     """
     return cluster_addresses((address for node in nodes for address in addresses_of(node)), _network(found))
 
@@ -76,10 +85,10 @@ def _network(found: TenancyDefaults | None) -> NetworkDefaults:
 
 
 class AddressController:
-    """Tells tenants and Subnamespaces of new addresses; there is one key.
+    """Reconciles tenants and Subnamespaces after a change of addresses; there is one key.
 
     Args:
-        addresses: What the others go by.
+        addresses: Shared with the controllers of namespaces.
     """
 
     name = "addresses"
@@ -87,7 +96,7 @@ class AddressController:
 
     def __init__(self, addresses: AddressCache) -> None:
         self._addresses = addresses
-        # When what has changed is told; None while nothing has.
+        # The end of the delay, by the monotonic clock; None while no change is waiting.
         self._due: float | None = None
 
     def watches(self) -> Sequence[Watch]:

@@ -1,7 +1,7 @@
 """The bandwidth of a node among its extended resources, so that the scheduler divides it (E09): pure.
 
-The labels `tenantry.dev/ingress-mbps` and `tenantry.dev/egress-mbps` say how much a node has; without them it has
-`DEFAULT_MBPS`. Source: Kubernetes, "Advertise Extended Resources for a Node".
+The labels `tenantry.dev/ingress-mbps` and `tenantry.dev/egress-mbps` set the bandwidth of a node (default:
+`DEFAULT_MBPS`). Source: Kubernetes, "Advertise Extended Resources for a Node".
 """
 
 from __future__ import annotations

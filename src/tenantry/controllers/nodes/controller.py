@@ -1,4 +1,4 @@
-"""Keeps a part of every node as a plan says, such as its bandwidth, and puts back what kubelet has reset."""
+"""Keeps a part of every node as planned, such as its bandwidth, also after kubelet has reset it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class NodeController:
 
     Args:
         name: In logs and metrics.
-        plan: Returns what a node lacks. Pure.
+        plan: Returns the write that a node needs. Pure.
     """
 
     kind = Node
@@ -30,7 +30,7 @@ class NodeController:
         return [watched.nodes(self._lacking)]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
-        """Write what a node lacks.
+        """Write the resources that a node lacks.
 
         Raises:
             ApiError: Something failed, or the node has changed since; the queue tries again.

@@ -1,1 +1,1 @@
-"""Gives tenants parts of nodes, each as large as was asked for, beside the parts of others."""
+"""Allocates parts of shared nodes to tenants, each of the requested size."""

@@ -1,4 +1,4 @@
-"""Reconciles slices that have parts of nodes: the key is the slice's name, whatever is left of it."""
+"""Reconciles slices of parts of nodes; the key is the slice's name, even if only marks on nodes are left of it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PartController:
 
     def __init__(self, verdicts: Verdicts) -> None:
         self._verdicts = verdicts
-        # Claims are served one after the other: each sees what the one before it has got.
+        # Claims are served one after the other: two that chose at the same time would choose the same capacity.
         self._giving = asyncio.Lock()
         self._claims = ClaimIndex(part_of_namespace)
         self._stages = StageRunner(type(self), desired.decide)
@@ -94,7 +94,7 @@ class PartController:
         return gather(cluster, key, cluster.clock.now(), self._verdicts)
 
     async def _gather(self, cluster: Cluster, first: SliceInputs) -> SliceInputs:
-        """Return what is known now, with the choice that was made at first."""
+        """Return the current inputs, with the choice that was made at first."""
         inputs = with_choice_of(cluster, self._inputs(cluster, first.name), first)
         if preconditions.ends(inputs):
             inputs = await with_own_pods(cluster, inputs)

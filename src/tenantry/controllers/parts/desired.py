@@ -5,7 +5,7 @@
     open      its namespaces' pods are bound to it at admission
     release   namespaces first, then no pods come any more, then its pods leave, and the parts end last
 
-Pods of others stay where they are: none has to leave for a part.
+Pods of other tenants stay: none has to leave for a part.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LEAVING_SECONDS = 1.0
 
 
 def plan(inputs: SliceInputs, equivalent: Equivalent = same) -> Plan:  # noqa: ARG001 - no stage writes whole objects
-    """Return what the part controller has to write next for a slice."""
+    """Return the next writes for a slice."""
     return decide(inputs).plan
 
 

@@ -1,4 +1,4 @@
-"""Reads what decides about the parts of one slice: from the caches, and pods of shared nodes from the API server."""
+"""Reads the inputs of a slice of parts: from the caches, and the pods of shared nodes from the API server."""
 
 from __future__ import annotations
 

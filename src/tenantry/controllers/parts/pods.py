@@ -1,4 +1,4 @@
-"""Pods on a node that is given out in parts: whose part each is in, and what it has."""
+"""Pods on a node that is allocated in parts: the part of each, and its requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenantry.world.podrequests import PodSpecRequests
 
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 RUNNING = {"fieldSelector": f"spec.nodeName!=,{_NOT_ENDED}"}
-"""Selects the pods that have something of a node: those that have ended have nothing."""
+"""Selects the pods that use capacity of a node: finished ones use none."""
 
 
 class _Spec(PodSpecRequests, frozen=True, rename="camel"):
@@ -33,7 +33,7 @@ class PodOnNode(msgspec.Struct, frozen=True):
 
     Args:
         facts: As slices see it.
-        part: The slice whose part it was bound to at admission; "" for none.
+        part: The slice of the part that it was bound to at admission; "" for none.
         size: What the scheduler counts for it.
     """
 
@@ -55,11 +55,11 @@ def read(data: msgspec.Raw) -> PodOnNode:
 
 
 async def pods_on(cluster: Cluster, node: str) -> list[PodOnNode]:
-    """Return the pods that have something of a node."""
+    """Return the pods that use capacity of a node."""
     selectors = {"fieldSelector": f"spec.nodeName={node},{_NOT_ENDED}"}
     return [read(raw) async for raw in cluster.live.raw(Pod.resource, selectors=selectors)]
 
 
 def of_others(pods: Iterable[PodOnNode]) -> Size:
-    """Return what pods that are in no part have together."""
+    """Return the total of the pods that are in no part."""
     return sum((pod.size for pod in pods if not pod.part), Size())

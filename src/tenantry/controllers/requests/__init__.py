@@ -1,1 +1,1 @@
-"""Requests that people approve: a Tenant, a RoleBinding or a ClusterRoleBinding is made of an approved one (E16)."""
+"""Requests with approval: an approved one becomes a Tenant, a RoleBinding or a ClusterRoleBinding (E16)."""

@@ -1,4 +1,4 @@
-"""What approved requests become, and which approve themselves: pure."""
+"""The objects that approved requests become, and automatic approval: pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ACCOUNTS = "system:serviceaccount:"
 
 
 def asker(request: Request) -> str:
-    """Return whose a request counts as: a user's, or that of all ServiceAccounts of a namespace.
+    """Return the requester that a request is counted for: a user, or all ServiceAccounts of a namespace together.
 
     A user who may create one ServiceAccount there may create a hundred.
     """
@@ -56,7 +56,7 @@ def asker(request: Request) -> str:
 
 
 def requester_of(request: Request) -> list[str]:
-    """Return who waits for a decision on a request: an index of what is pending."""
+    """Return the requester of an undecided request, for an index."""
     return [asker(request)] if request.status.decision is Decision.PENDING else []
 
 
@@ -70,15 +70,15 @@ def surplus(pending: Iterable[Request]) -> list[Request]:
 
 
 class GrantInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that decides what becomes of a RoleRequest or ClusterRoleRequest.
+    """Everything that decides the binding of a RoleRequest or ClusterRoleRequest.
 
     Args:
         request: As it is.
-        binding: What the request has become; None if it has become nothing.
-        tenant: In whose namespace the request is; "" for a ClusterRoleRequest.
+        binding: The binding of the request; None if there is none.
+        tenant: The tenant of the request's namespace; "" for a ClusterRoleRequest.
         closes_in: In how many seconds the tenant's lease ends; None for never.
         term: How the grant's own lease stands.
-        problem: What stands in the way of the grant.
+        problem: The obstacle to the grant.
         lookup: What is there, by kind and key.
     """
 
@@ -108,7 +108,7 @@ def binding_kind(*, namespaced: bool) -> type[KubernetesObject]:
 
 
 def plan(inputs: GrantInputs, equivalent: Equivalent = same) -> Plan:
-    """Return what has to be written for a RoleRequest or ClusterRoleRequest."""
+    """Return the writes for a RoleRequest or ClusterRoleRequest."""
     request, found = inputs.request, inputs.binding
     if inputs.is_given:
         return compare([binding(request, inputs.tenant)], inputs.lookup, equivalent=equivalent)
@@ -125,7 +125,7 @@ def binding(request: RoleRequest | ClusterRoleRequest, tenant: str = "") -> Chil
 
     Args:
         request: Approved, and not ended.
-        tenant: In whose namespace a RoleRequest is.
+        tenant: The tenant of a RoleRequest's namespace.
     """
     spec = request.spec
     ref = RoleRef(kind=spec.role_ref.kind, name=spec.role_ref.name, api_group=RBAC_GROUP)
@@ -144,7 +144,7 @@ def binding(request: RoleRequest | ClusterRoleRequest, tenant: str = "") -> Chil
 
 
 def labels_of(request: Request) -> dict[str, str]:
-    """Return the labels by which is known what has become of a request."""
+    """Return the labels of the object that a request has become."""
     return {REQUEST: request.metadata.name, REQUEST_UID: request.metadata.uid}
 
 
@@ -168,7 +168,7 @@ def _meta(request: RoleRequest | ClusterRoleRequest, tenant: str) -> ObjectMeta:
 
 
 class TenantRequestInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that decides what becomes of a TenantRequest.
+    """Everything that decides whether a TenantRequest creates a tenant.
 
     Args:
         request: As it is.
@@ -205,7 +205,7 @@ def tenant(request: TenantRequest, expires_at: str) -> Tenant:
 
     Args:
         request: Approved.
-        expires_at: When it is suspended by itself; "" for never.
+        expires_at: The time at which it is suspended automatically; "" for never.
     """
     spec = request.spec
     # No owner reference: to delete a request must not delete the tenant.
@@ -220,12 +220,12 @@ def tenant(request: TenantRequest, expires_at: str) -> Tenant:
 
 
 def plan_approvals(rules: Sequence[AutoApproval], lookup: Lookup, equivalent: Equivalent = same) -> Plan:
-    """Return what has to be written for the rules by which requests are approved without a person."""
+    """Return the writes that publish the rules by which requests are approved without a person."""
     return compare([approvals(rules)], lookup, equivalent=equivalent)
 
 
 def approvals(rules: Sequence[AutoApproval]) -> Child:
-    """Return what tells the API server's policy which rules there are; without them it refuses the operator."""
+    """Return the ConfigMap from which a policy reads the rules; without it, the policy refuses automatic approvals."""
     meta = ObjectMeta(
         name=APPROVALS,
         namespace=marks.SYSTEM_NAMESPACE,
@@ -236,23 +236,23 @@ def approvals(rules: Sequence[AutoApproval]) -> Child:
 
 
 def fitting(request: TenantRequest, rules: Sequence[AutoApproval]) -> str:
-    """Return the reason of the first rule that approves a request by itself; "" where none does."""
+    """Return the reason of the first rule that approves a request without a person; "" if none does."""
     spec = request.spec
     own = Owner(kind=OwnerKind.USER, name=spec.requester.name)
     if any(owner != own for owner in spec.owners):
-        return ""  # for others a person has to decide
+        return ""  # a person must approve that another user becomes an owner
     return next((_reason(rule) for rule in rules if _fits(request, rule)), "")
 
 
 def _reason(rule: AutoApproval) -> str:
-    """Return what the status of a request says that a rule approved: one line, whatever the rule's name."""
+    """Return the reason in the status of a request that a rule approved: one line, also for a name with line breaks."""
     return f"TenancyDefaults spec.autoApprove {rule.name!r}"
 
 
 def _fits(request: TenantRequest, rule: AutoApproval) -> bool:
     spec = request.spec
     _, at, domain = spec.requester.name.rpartition("@")
-    # Capitals of ASCII alone: the lower case of some other letters is an ASCII one (the Kelvin sign's is k).
+    # Only ASCII is lowered: some other letters have an ASCII lower case, such as the Kelvin sign, whose is "k".
     domains = {each.encode().lower() for each in rule.domains}
     if rule.groups and not set(rule.groups) & set(spec.requester.groups):
         return False

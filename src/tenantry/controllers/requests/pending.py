@@ -1,4 +1,4 @@
-"""Keeps what people ask for few enough to decide: the newest of too many pending requests are withdrawn."""
+"""Limits the undecided requests of each requester: the newest ones above the limit are withdrawn."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ INDEX = {BY_REQUESTER: desired.requester_of}
 
 
 async def withdraw(cluster: Cluster, request: Request) -> bool:
-    """Delete a request whose requester has too many older ones pending, and tell whether that was so.
+    """Delete a request whose requester has too many older ones pending, and return whether it was deleted.
 
     Admission cannot count: without this, any user who may ask could fill the API server's storage.
 
     Args:
-        cluster: Where requests are cached.
-        request: What is looked at.
+        cluster: Its cache has the requests.
+        request: The request.
 
     Raises:
         ApiError: The API server refuses or fails.
@@ -33,7 +33,7 @@ async def withdraw(cluster: Cluster, request: Request) -> bool:
         return False
     surplus = desired.surplus(cache.by_index(BY_REQUESTER, who))
     if all(each.metadata.uid != request.metadata.uid for each in surplus):
-        # Which was looked at before this one came may be too many only now: of one second the names decide.
+        # A request that was reconciled before this one arrived may be the surplus one: within one second, names decide.
         for each in surplus:
             cluster.wake(type(each), each.key)
         return False

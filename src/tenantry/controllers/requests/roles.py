@@ -1,4 +1,4 @@
-"""Keeps what approved RoleRequests and ClusterRoleRequests give, for as long as they give it."""
+"""Keeps the bindings of approved RoleRequests and ClusterRoleRequests until these end: the glue."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked, StepAction
 
 OF_TENANT = "tenant:"
-"""Before a tenant's name: a key that means every request in its namespaces."""
+"""Before a tenant's name: the key that stands for every request in its namespaces."""
 
 LOOK_AGAIN_SECONDS = 30.0
-"""When to look again for a role that is not there, each time twice as long: roles are not watched for this."""
+"""When to look again for a missing role, each time twice as long: roles are not watched for this."""
 
 LONGEST_SECONDS = 600.0
-"""A role that is made is found after this at the latest; a request for one that never comes costs no more."""
+"""The longest interval: a new role is found within it, and a request for a role that never exists costs little."""
 
 _ROLES = {
     "Role": Resource(RBAC_GROUP, "v1", "roles", "Role"),
@@ -55,7 +55,7 @@ class RoleRequestController:
         self.kind = kind
         self._namespaced = kind.resource.namespaced
         self._prefix = binding_name("", namespaced=self._namespaced)
-        # By key of a request whose role is not there: what was decided then, and how often it was looked for.
+        # By key of a request whose role is missing: the decision at that time, and how often the role was looked for.
         self._looked: dict[str, tuple[Decision, int]] = {}
 
     def watches(self) -> Sequence[Watch]:
@@ -70,7 +70,7 @@ class RoleRequestController:
         bindings = watched.watch(binding_kind(namespaced=self._namespaced).resource, self._binding_keys)
         if not self._namespaced:
             return [own, bindings]
-        # Namespaces are looked up; the tenant's own changes say when they are closed.
+        # Namespaces are only looked up: a suspension is a change of the tenant.
         namespaces = watched.watch(Namespace.resource, lambda _: ())
         return [own, bindings, namespaces, watched.tenants(_tenant_keys)]
 
@@ -81,10 +81,10 @@ class RoleRequestController:
         return [object_key(found.namespace, found.name.removeprefix(self._prefix))]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:
-        """Bring one request's binding to what it should be; return in how many seconds to look again, None for never.
+        """Apply the plan of one request's binding; return in how many seconds to look again, None for never.
 
         Raises:
-            ApiError: Something failed; the status says what, and the queue tries again.
+            ApiError: Something failed; the status reports it, and the queue tries again.
         """
         if key.startswith(OF_TENANT):
             return self._wake_all(cluster, key.removeprefix(OF_TENANT))
@@ -111,13 +111,13 @@ class RoleRequestController:
                 cluster.wake(self.kind, found.key)
 
     async def _take_back(self, cluster: Cluster, key: str) -> None:
-        """Delete the binding of a request that is gone: the garbage collector would, some time."""
+        """Delete the binding of a request that is gone, before the garbage collector does: access must end at once."""
         found = binding_of(cluster, self._namespaced, key)
         if found is not None:
             await cluster.writer.apply(desired.taken_back(found, namespaced=self._namespaced))
 
     async def _begin(self, cluster: Cluster, request: RoleGrant, now: dt.datetime) -> RoleGrant | None:
-        """Write down when a grant ends, before it begins: a crash between must not make it longer."""
+        """Record when a grant ends before it begins: a crash between the two writes must not make it longer."""
         seconds, before = request.spec.duration_seconds, request.status
         if before.decision is not Decision.APPROVED or not seconds or before.expires_at:
             return request
@@ -145,7 +145,7 @@ class RoleRequestController:
             now=rfc3339(now),
             lease=term,
         )
-        # The status stays while something fails that passes by itself.
+        # Conditions must not flap: a temporary failure is reported only after several tries.
         waits = outcome.error is not None and problem is not None and problem.passing and attempt < PATIENCE
         if written != before and not waits:
             await cluster.writer.status(replace(request, status=written))
@@ -158,7 +158,7 @@ class RoleRequestController:
         return min(turns, default=None)
 
     def _turns(self, request: RoleGrant, problem: Blocked | None) -> list[float]:
-        """Return in how many seconds to look again at what stands in the way; [] where that tells by itself."""
+        """Return in how many seconds to check an obstacle again; [] if a watch reports its end."""
         if problem is None or problem.reason != reasons.ROLE_NOT_FOUND:
             self._looked.pop(request.key, None)
             return [LOOK_AGAIN_SECONDS] if problem is not None and problem.passing else []
@@ -183,7 +183,7 @@ def _namespace_of(request: RoleGrant) -> list[str]:
 
 
 def _tenant_keys(change: Change[Tenant]) -> Iterable[str]:
-    """Return the tenant where it was closed, opened or renewed."""
+    """Return the key of a tenant whose suspension or end has changed."""
     before, after = change.before, change.after
     if before is None or after is None:
         return ()

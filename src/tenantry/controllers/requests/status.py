@@ -1,4 +1,4 @@
-"""What a request's status says: pure."""
+"""The status of a request: pure."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def compute(
     now: str,
     lease: LeaseState = ENDLESS,
 ) -> RequestStatus:
-    """Return the status to write; what was decided stays as it is.
+    """Return the status to write; the decision stays as it is.
 
     Args:
         request: With its decision and its conditions so far.
-        problem: What stands in the way of the grant, or would.
-        granted: The name of what was made; "" where nothing is there.
-        done: What was made, in words.
+        problem: The obstacle to the grant, also before an approval.
+        granted: The name of the object that was created; "" if there is none.
+        done: The message of the condition Ready once the request is granted.
         now: RFC 3339.
         lease: How the grant's lease stands.
     """

@@ -74,7 +74,7 @@ class TenantRequestController:
         """Carry out the decision on one request; return in how many seconds to look again, None for never.
 
         Raises:
-            ApiError: Something failed; the status says what, and the queue tries again.
+            ApiError: Something failed; the status reports it, and the queue tries again.
         """
         requests = self._requests = cluster.cache(TenantRequest.resource)
         if key == RULES:

@@ -37,7 +37,7 @@ class RulesController:
         ]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - there is one key
-        """Bring the shared rules to what TenancyDefaults say.
+        """Apply the plan of the shared rules.
 
         Raises:
             ApiError: Something failed; the queue tries again.
@@ -45,7 +45,7 @@ class RulesController:
         try:
             plan = desired.plan(gather(cluster), cluster.writer.equivalent)
         except InputError:
-            return None  # the condition of TenancyDefaults says so; the rules in force stay
+            return None  # the condition of TenancyDefaults reports it; the rules in force stay
         outcome = await cluster.writer.apply(plan)
         if outcome.error is not None:
             raise outcome.error

@@ -1,1 +1,1 @@
-"""Gives tenants nodes of their own: sets them aside, has others leave, and takes them back."""
+"""Allocates whole nodes to tenants: reserves, drains, binds, cleans and releases them."""

@@ -1,6 +1,6 @@
 """Charges Dynamic claims against their tenant's quota: no node is taken before the quota covers it (X03): pure.
 
-the Slice says what its nodes have, or will have  ─►  the quota controller makes room in the tree of shares
+the Slice records its nodes' resources            ─►  the quota controller makes room in the tree of shares
 ─►  its verdict: that quota is reserved           ─►  the Slice's status says so, and then nodes are taken
 """
 
@@ -28,7 +28,7 @@ from tenantry.world.quota import normal_key
 from tenantry.world.shares.amounts import Amounts, add, fits, read, spelled, thousandths
 
 UNCHARGED = frozenset({"pods"})
-"""How many pods a node can run is no resource of it: a tenant's quota of pods counts pods."""
+"""The number of pods that a node can run is not charged: a tenant's quota of pods counts pods."""
 
 
 class Charge(msgspec.Struct, frozen=True):

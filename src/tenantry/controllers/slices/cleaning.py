@@ -1,4 +1,4 @@
-"""Whether a node that a slice gives back is clean, and what is said of it where it is not: pure."""
+"""Whether a node that a slice gives back is clean, and the condition that reports it: pure."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from tenantry.engine.clock import rfc3339, rfc3339_micro
 from tenantry.world.leases import instant
 
 CONDITION = "TenantryClean"
-"""The condition of a node that says whether what its last tenant left there is gone."""
+"""The condition of a node that reports whether the leftovers of its last tenant are gone."""
 
 ANSWER_SECONDS = 60.0
-"""How long an agent may take to answer before people are told."""
+"""How long an agent may take to answer before a condition reports it."""
 
 _BINDS = "NoExecute"
-"""The effect of a slice's taint that a node has from the moment on at which the tenant's pods may come."""
+"""The effect of a slice's taint on a node from the moment at which the tenant's pods may be scheduled there."""
 _answer = msgspec.json.Decoder(CleaningResult)
 
 
 class CleaningStage(Enum):
     """How far the cleaning of one node is."""
 
-    NEEDLESS = "nothing of the tenant can be there, or no agent cleans such nodes"
+    NEEDLESS = "no pod of the tenant ran there, or no agent cleans such nodes"
     TO_ASK = "not requested yet"
-    ASKED = "the agent is at it"
-    STUCK = "it does not come to an end without a person"
-    CLEAN = "it is done"
+    ASKED = "the agent is cleaning"
+    STUCK = "a person must act"
+    CLEAN = "finished"
 
 
 class NodeCleaning(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the cleaning of one node.
+    """The cleaning of one node.
 
     Args:
         stage: How far it is.
-        message: What a person should know; "" for nothing.
+        message: For the condition; "" for none.
     """
 
     stage: CleaningStage
@@ -52,12 +52,12 @@ class NodeCleaning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find(node: Node, name: str, policy: CleaningPolicy, now: dt.datetime) -> NodeCleaning:
-    """Return how far the cleaning of a node is that has no pods of its slice any more.
+    """Return the state of the cleaning of a node after the pods of its slice have left.
 
     Args:
         node: As last seen.
-        name: Of the slice.
-        policy: Of TenancyDefaults.
+        name: The name of the slice.
+        policy: From TenancyDefaults.
         now: The time.
     """
     notes = node.metadata.annotations
@@ -92,20 +92,20 @@ def _answered(said: str, request: str) -> NodeCleaning | None:
 
 
 def word(node: Node) -> tuple[str, ...]:
-    """Return what a node, its owner and the operator say to each other: where it changes there is something to do."""
+    """Return the annotations with which agent, contributor and operator communicate: a change of one is work."""
     return tuple(node.metadata.annotations.get(key, "") for key in (CLEANING, CLEANED, NODE_AGENT, TAKEN_BACK))
 
 
 def ask(name: str, now: dt.datetime) -> Callable[[Node], Json]:
-    """Return the merge patch that asks for the cleaning of a node."""
+    """Return the merge patch that requests the cleaning of a node."""
     notes = {CLEANING: request_of(name, rfc3339_micro(now)), CLEANED: None}
     return lambda node: {"metadata": {"resourceVersion": node.metadata.resource_version, "annotations": notes}}
 
 
 def condition(node: Node, finding: NodeCleaning, now: dt.datetime) -> Json:
-    """Return the strategic merge patch of a node's status that says how its cleaning ended; {} where it says so.
+    """Return the strategic merge patch of a node's status that reports its cleaning; {} if it is reported already.
 
-    Source: Kubernetes, "Node Status": conditions are merged by their type, so that a kubelet's stay.
+    Source: Kubernetes, "Node Status": conditions are merged by their type, so that those of kubelet stay.
     """
     is_clean = finding.stage is CleaningStage.CLEAN
     wanted = NodeCondition(
@@ -125,7 +125,7 @@ def condition(node: Node, finding: NodeCleaning, now: dt.datetime) -> Json:
 
 
 def _is_older(said: NodeCondition, node: Node) -> bool:
-    """Return whether a condition is about a cleaning before the last request; it counts in whole seconds."""
+    """Return whether a condition is older than the last request; conditions have whole seconds."""
     request = node.metadata.annotations.get(CLEANING, "")
     if not request or not said.last_transition_time:
         return True
@@ -133,7 +133,7 @@ def _is_older(said: NodeCondition, node: Node) -> bool:
 
 
 def _read(said: str) -> CleaningResult | None:
-    """Return what an agent answered; None where it is no answer: what a node says is not to be trusted."""
+    """Return the answer of an agent; None if it does not decode: annotations of a node are not trusted."""
     try:
         return _answer.decode(said)
     except msgspec.MsgspecError:

@@ -119,7 +119,7 @@ class SliceController:
         return gather(cluster, key, cluster.clock.now(), self._verdicts)
 
     async def _gather(self, cluster: Cluster, first: SliceInputs, there: Cache[PodFacts]) -> SliceInputs:
-        """Return what is known now, with the choice that was made at first."""
+        """Return the current inputs, with the choice that was made at first."""
         nodes: Cache[Node] = cluster.cache(Node.resource)
         found = (nodes.get(name) for name in first.choice.nodes)
         inputs = msgspec.structs.replace(

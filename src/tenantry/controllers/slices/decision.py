@@ -4,7 +4,7 @@
 
 Stages are in the order of safety: what a slice takes is paid for first, its namespaces come last; at the end they go
 first and the nodes last. Each stage begins when the caches show that the stage before is done, by any client, so a
-restart goes on where the last process was.
+restart continues after the last stage.
 """
 
 from __future__ import annotations

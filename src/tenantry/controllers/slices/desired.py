@@ -25,7 +25,7 @@ from tenantry.world.slices.selection import counted
 
 
 def plan(inputs: SliceInputs, equivalent: Equivalent = same) -> Plan:  # noqa: ARG001 - no stage writes whole objects
-    """Return what the slice controller has to write next for a slice."""
+    """Return the next writes for a slice."""
     return decide(inputs).plan
 
 

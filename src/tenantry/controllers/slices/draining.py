@@ -14,18 +14,18 @@ from tenantry.controllers.slices.decision import SliceDecision
 from tenantry.controllers.slices.gather import SliceInputs
 
 SETTLE_SECONDS = 0.5
-"""How long after nodes are closed to pods every scheduler is taken to have seen it."""
+"""How long a scheduler may take to see that a node is closed to pods."""
 
 
 class DrainState:
-    """Closed nodes, grace periods and the nodes where the end of a pod is news."""
+    """Closed nodes, grace periods, and the nodes on which the end of a pod wakes a slice."""
 
     def __init__(self) -> None:
         # Slice to when nodes of it were closed, by the monotonic clock.
         self._closed_at: dict[str, float] = {}
         # Slice to since when pods have to leave its nodes, and the nodes that it goes on without.
         self._leaving: dict[str, tuple[str, str]] = {}
-        # Node to the slice whose work goes on when pods have gone from there.
+        # Node to the slice whose next stage begins when pods have left the node.
         self._watched: dict[str, str] = {}
 
     def closed(self, name: str, monotonic: float) -> None:

@@ -1,4 +1,4 @@
-"""Reads from the caches what decides about one slice."""
+"""Reads the inputs of one slice from the caches."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
         now: The time.
         claim: None if it is gone.
         slice: None if there is none.
-        tenant: Whose namespace the claim is in; None for a namespace that Tenantry does not manage.
+        tenant: The tenant of the claim's namespace; None for a namespace that Tenantry does not manage.
         lease: Of the claim.
         suspended: The tenant is suspended.
         nodes: Those that are set aside for it, or give it a part, by name.
@@ -119,7 +119,7 @@ class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def slice_of_claim(claim: SliceClaim) -> list[str]:
-    """Return what a claim's slice is called."""
+    """Return the name of a claim's slice."""
     return [slice_name(claim.metadata.name, claim.metadata.uid)]
 
 
@@ -136,7 +136,7 @@ def slice_of_namespace(found: Observed) -> list[str]:
 
 
 def gather(cluster: Cluster, name: str, now: dt.datetime, verdicts: Verdicts) -> SliceInputs:
-    """Return what the caches know of a slice."""
+    """Return the inputs of a slice, as far as the caches have them."""
     claims: list[SliceClaim] = cluster.cache(SliceClaim.resource).by_index(BY_SLICE, name)
     claim = next((each for each in claims if not each.metadata.deletion_timestamp), None)
     defaults: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)

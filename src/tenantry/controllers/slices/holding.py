@@ -102,8 +102,8 @@ def offer(inputs: SliceInputs, marks: NodeMarks, what: str, degraded: str) -> Sl
     Args:
         inputs: With its nodes.
         marks: How namespaces are labelled.
-        what: Of its nodes, with a verb, as in "2 nodes are".
-        degraded: What is wrong with its nodes.
+        what: Its nodes, with a verb, as in "2 nodes are".
+        degraded: The problem of its nodes; "" for none.
     """
     wanted = {each.name for each in inputs.users}
     leaving = relabelled((each for each in inputs.labelled if each.name not in wanted), marks.label, None)
@@ -126,5 +126,5 @@ def _unlabelled(namespaces: Sequence[Observed], label: str) -> list[Observed]:
 
 
 def degraded_by(inputs: SliceInputs, waits: SliceProgress | None) -> str:
-    """Return what is wrong with the nodes of a slice; "" if nothing is."""
+    """Return the problem of the nodes of a slice; "" if there is none."""
     return preconditions.degraded(inputs.nodes, inputs.choice.short or (waits.message if waits is not None else ""))

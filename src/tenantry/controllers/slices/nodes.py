@@ -50,7 +50,7 @@ def slice_of(node: Node) -> str:
 
 
 def is_bound(node: Node, name: str) -> bool:
-    """Return whether only pods of the slice may run on a node, and every mark says so."""
+    """Return whether a node has every mark by which only pods of the slice run there."""
     return node.metadata.labels.get(SLICE) == name and not patch_of(node, name, bound=True)
 
 

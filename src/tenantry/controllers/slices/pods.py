@@ -1,4 +1,4 @@
-"""Pods, as far as slices go: where they are, and whether they can be asked to leave."""
+"""Pods as slices see them: their nodes, and whether they can be evicted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FINISHED = ("Succeeded", "Failed")
 
 
 class Pod(KubernetesObject, frozen=True, kw_only=True):
-    """A pod, to say something of."""
+    """A pod, as the object of an event."""
 
     resource: ClassVar[Resource] = Resource("", "v1", "pods", "Pod")
 
@@ -29,15 +29,15 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False):
     """A pod as it was last seen.
 
     Args:
-        namespace: Where it is.
-        name: Of the pod.
-        uid: Of the pod.
+        namespace: The namespace of the pod.
+        name: The name of the pod.
+        uid: The uid of the pod.
         version: The resourceVersion.
-        node: Where it runs; "" for nowhere yet.
+        node: The node that it runs on; "" if it is not scheduled yet.
         slice: The slice that it was bound to at admission; "" for none.
-        controller: The kind of what would make another in its place; "" for nothing.
+        controller: The kind of the controller that would replace it; "" for none.
         stays: It is a DaemonSet's, a static pod's mirror, or finished: it is never evicted.
-        deleting: It is on its way out.
+        deleting: It has a deletionTimestamp.
     """
 
     namespace: str
@@ -57,7 +57,7 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def object(self) -> Pod:
-        """Return what events are about."""
+        """Return the object of an event."""
         return Pod(metadata=ObjectMeta(name=self.name, namespace=self.namespace, uid=self.uid))
 
 

@@ -27,7 +27,7 @@ def was_held(inputs: SliceInputs) -> bool:
 
 
 def unmet(inputs: SliceInputs) -> SliceProgress | None:
-    """Return why a claim without nodes gets none; None if nothing is in the way."""
+    """Return why a claim without nodes gets none; None if it may get some."""
     claim = inputs.claim
     if claim is None:
         return None
@@ -67,7 +67,7 @@ def idle(inputs: SliceInputs) -> SliceProgress:
 
 
 def degraded(nodes: Sequence[Node], lacks: str) -> str:
-    """Return what is wrong with the nodes of a slice; "" if nothing is.
+    """Return the problem of the nodes of a slice; "" if there is none.
 
     Args:
         nodes: Of the slice.

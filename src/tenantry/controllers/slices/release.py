@@ -63,7 +63,7 @@ class Leaving(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Return where they are."""
+        """Return the nodes of the pods."""
         return frozenset(pod.node for pod in self.pods)
 
 

@@ -1,4 +1,4 @@
-"""Carries out the stages of slices one after the other, and reports what came of them."""
+"""Carries out the stages of slices one after the other, and reports the results."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class StageRunner:
         """Carry out stages until one has to wait, write the statuses, and return when to look again.
 
         Args:
-            cluster: Where the slice is.
+            cluster: The cluster of the slice.
             gather: Returns everything that decides the next stage.
             look: Returns what the caches know of the slice, for its statuses.
 
@@ -81,7 +81,7 @@ class StageRunner:
         self.draining.forget(name)
 
     def free(self, cluster: Cluster) -> None:
-        """Wake the slices that wait for nodes: those that this process gives back are no news to the cache."""
+        """Wake the slices that wait for nodes: own writes, such as released nodes, wake no reconciler."""
         self.news += 1
         for name in self.waiting:
             cluster.wake(self._kind, name)
@@ -97,7 +97,7 @@ class StageRunner:
         report_departures(cluster, decision, outcome)
 
     async def _report_failure(self, cluster: Cluster, inputs: SliceInputs, outcome: Outcome) -> None:
-        """Write into the status what does not pass by itself."""
+        """Report a permanent failure in the status."""
         problem = problem_of(outcome)
         if problem is None or problem.passing or inputs.claim is None:
             return

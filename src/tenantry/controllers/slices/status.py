@@ -1,4 +1,4 @@
-"""What the status of a claim and of its Slice says: pure."""
+"""The statuses of a claim and of its Slice: pure."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tenantry.world.slices.selection import counted
 
 
 class SliceProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a slice is.
+    """The progress of a slice.
 
     Args:
         state: In one word.
-        reason: Of that state.
-        message: What a person should know.
+        reason: The reason of that state.
+        message: The message of the conditions.
         nodes: Its nodes, sorted.
-        namespaces: Whose pods run there, sorted.
+        namespaces: The namespaces whose pods run there, sorted.
         leaving_since: RFC 3339; "" while no pod has to leave.
-        degraded: What is wrong with its nodes; "" for nothing.
+        degraded: The problem of its nodes; "" for none.
         stalled: Nothing changes until a person changes something.
     """
 
@@ -47,8 +47,8 @@ def of_claim(claim: SliceClaim, progress: SliceProgress, lease: LeaseState, now:
 
     Args:
         claim: With its conditions so far.
-        progress: How far it is.
-        lease: How its lease stands.
+        progress: The progress of its slice.
+        lease: The state of its lease.
         now: RFC 3339.
     """
     ends = claim.spec.expires_at
@@ -100,10 +100,10 @@ def _conditions(progress: SliceProgress) -> list[Wanted]:
 
 
 def leaving(pods: Sequence[PodFacts], until: str) -> str:
-    """Return what a person should know of pods that have to leave.
+    """Return the message about pods that must leave.
 
     Args:
-        pods: Those that have to.
+        pods: Those pods.
         until: RFC 3339: the end of the grace period.
     """
     alone = sorted(pod.key for pod in pods if not pod.controller)
@@ -114,7 +114,7 @@ def leaving(pods: Sequence[PodFacts], until: str) -> str:
 
 
 def names(nodes: Iterable[Node]) -> tuple[str, ...]:
-    """Return what nodes are called, sorted."""
+    """Return the names of nodes, sorted."""
     return tuple(sorted(node.metadata.name for node in nodes))
 
 
