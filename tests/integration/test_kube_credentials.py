@@ -23,6 +23,7 @@ from tenantry.kube.kubeconfig import Connection
 from tenantry.kube.version import require_supported
 from tenantry.local import x509
 from tenantry.local.cluster import LocalCluster
+from tenantry.local.pki import LeafCertificate
 from testkit.api import SERVICE_ACCOUNTS, Api
 from testkit.faults import Fault, FaultyProxy, Rule
 
@@ -68,17 +69,7 @@ def _issued(tenancy: LocalCluster, folder: Path, *, days: int) -> tuple[bytes, b
     for file in ("ca.crt", "ca.key"):
         shutil.copy(tenancy.paths.pki / file, folder / file)
     end = dt.datetime.now(dt.UTC) + dt.timedelta(days=days)
-    x509.write_leaf(
-        *(folder, "me"),
-        authority="ca",
-        user="me",
-        group="",
-        client=True,
-        server=False,
-        names=(),
-        start=end - dt.timedelta(days=2),
-        end=end,
-    )
+    x509.write_leaf(folder, "me", LeafCertificate(ca="ca", user="me"), end - dt.timedelta(days=2), end)
     return (folder / "me.crt").read_bytes(), (folder / "me.key").read_bytes()
 
 

@@ -26,6 +26,7 @@ from joserfc.jwk import RSAKey
 from yarl import URL
 
 from tenantry.local import x509
+from tenantry.local.pki import CertificateUse, LeafCertificate
 
 Json = dict[str, Any]
 
@@ -179,17 +180,8 @@ async def provider(folder: Path) -> AsyncGenerator[Provider]:
     now = dt.datetime.now(dt.UTC)
     x509.write_authority(folder, "issuer-ca", now, now + dt.timedelta(days=1))
     names = ("localhost", "127.0.0.1")
-    x509.write_leaf(
-        *(folder, "issuer"),
-        authority="issuer-ca",
-        user="issuer",
-        group="",
-        client=False,
-        server=True,
-        names=names,
-        start=now,
-        end=now + dt.timedelta(days=1),
-    )
+    leaf = LeafCertificate(ca="issuer-ca", user="issuer", use=CertificateUse.SERVER, names=names)
+    x509.write_leaf(folder, "issuer", leaf, now, now + dt.timedelta(days=1))
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(folder / "issuer.crt", folder / "issuer.key")
     running = Provider("", folder / "issuer-ca.crt")

@@ -14,6 +14,7 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local import x509
 from tenantry.local.cluster import LocalCluster
+from tenantry.local.pki import LeafCertificate
 from testkit.api import Api
 
 
@@ -23,17 +24,8 @@ async def as_person(cluster: LocalCluster, folder: Path, user: str, group: str =
     for file in ("ca.crt", "ca.key"):
         shutil.copy(cluster.paths.pki / file, folder / file)
     now = dt.datetime.now(dt.UTC)
-    x509.write_leaf(
-        *(folder, user),
-        authority="ca",
-        user=user,
-        group=group,
-        client=True,
-        server=False,
-        names=(),
-        start=now,
-        end=now + dt.timedelta(hours=1),
-    )
+    leaf = LeafCertificate(ca="ca", user=user, group=group)
+    x509.write_leaf(folder, user, leaf, now, now + dt.timedelta(hours=1))
     connection = msgspec.structs.replace(
         kubeconfig.load([cluster.kubeconfig_path]),
         certificate=(folder / f"{user}.crt").read_bytes(),

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from tenantry.api.errors import Gone, NotFound
+from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.node import Node
 from tenantry.kube import kubeconfig
@@ -16,8 +17,11 @@ from tenantry.kube.watch import EventType, watch
 from tenantry.local import nodes, pki
 from tenantry.local.nodes import NodePlan, why_not_ready
 
-_ROLE = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
-_BINDING = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
+CLUSTER_ROLE = Resource(RBAC_GROUP, "v1", "clusterroles", "ClusterRole", namespaced=False)
+CLUSTER_ROLE_BINDING = ClusterRoleBinding.resource
+NamedObject = tuple[Resource, str, Mapping[str, object]]
+"""The kind of an object, its name, and its other fields."""
+
 _KWOK = "tenantry:kwok"
 ReportLate = Callable[[Mapping[str, str]], None]
 """Takes the nodes that are not Ready: from a name to the message of its condition."""
@@ -48,24 +52,29 @@ async def connected(path: Path) -> AsyncGenerator[Client]:
 async def apply_rights(path: Path) -> None:
     """Grant kwok, and the API server as a client of kubelets, exactly the rights that they need."""
     kubelets = "tenantry:kubelet-client"
-    role = {"metadata": {"name": _KWOK}, "rules": _KWOK_RULES}
-    wanted = (
-        (_ROLE, _KWOK, role),
-        (_BINDING, _KWOK, _binding(_KWOK, _KWOK, pki.KWOK_USER)),
-        (_BINDING, kubelets, _binding(kubelets, "system:kubelet-api-admin", pki.KUBELET_CLIENT_USER)),
+    wanted: tuple[NamedObject, ...] = (
+        (CLUSTER_ROLE, _KWOK, {"rules": _KWOK_RULES}),
+        (CLUSTER_ROLE_BINDING, _KWOK, bind(_KWOK, pki.KWOK_USER)),
+        (CLUSTER_ROLE_BINDING, kubelets, bind("system:kubelet-api-admin", pki.KUBELET_CLIENT_USER)),
     )
+    await apply_objects(path, wanted)
+
+
+async def apply_objects(path: Path, wanted: Iterable[NamedObject], namespace: str = "") -> None:
+    """Apply objects, the namespaced ones in a namespace."""
     async with connected(path) as client, asyncio.TaskGroup() as group:
         for resource, name, value in wanted:
-            kind = {"apiVersion": resource.api_version, "kind": resource.kind}
-            group.create_task(client.apply(resource, "", name, kind | value))
+            head = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
+            where = namespace if resource.namespaced else ""
+            group.create_task(client.apply(resource, where, name, {**head, **value}))
 
 
-def _binding(name: str, role: str, user: str) -> dict[str, object]:
-    return {
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
-    }
+def bind(role: str, user: str = "", *, account: str = "") -> dict[str, object]:
+    """Return the fields of a ClusterRoleBinding of one user, or of a ServiceAccount in kube-system."""
+    subject = {"apiGroup": RBAC_GROUP, "kind": "User", "name": user}
+    if account:
+        subject = {"kind": "ServiceAccount", "namespace": "kube-system", "name": account}
+    return {"roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role}, "subjects": [subject]}
 
 
 async def apply_nodes(path: Path, plan: NodePlan | None) -> int:

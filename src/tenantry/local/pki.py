@@ -36,7 +36,9 @@ STORAGE_USER = "tenantry:local-storage"
 KUBELET_CLIENT_USER = "kube-apiserver-kubelet-client"
 
 
-class _Use(enum.StrEnum):
+class CertificateUse(enum.StrEnum):
+    """The purpose of a certificate (extended key usage)."""
+
     CLIENT = "client"
     SERVER = "server"
     PEER = "peer"
@@ -44,12 +46,20 @@ class _Use(enum.StrEnum):
 
 
 class LeafCertificate(msgspec.Struct, frozen=True, kw_only=True):
-    """One certificate: its authority, its subject and its use."""
+    """One certificate.
+
+    Args:
+        ca: The name of its authority.
+        user: The common name, which Kubernetes reads as the user name.
+        group: The organization, which Kubernetes reads as the group; "" for none.
+        use: Its purpose.
+        names: DNS names and IP addresses of a server.
+    """
 
     ca: str
     user: str
     group: str = ""
-    use: _Use = _Use.CLIENT
+    use: CertificateUse = CertificateUse.CLIENT
     names: tuple[str, ...] = ()
 
 
@@ -77,7 +87,7 @@ def leaves(addresses: tuple[str, ...] = (), nodes: tuple[tuple[str, str], ...] =
     server = (*_SERVER_NAMES, "127.0.0.1", _SERVICE_IP, *addresses)
     local = ("localhost", "127.0.0.1")
     return {
-        "server": LeafCertificate(ca="ca", user="kube-apiserver", use=_Use.SERVER, names=server),
+        "server": LeafCertificate(ca="ca", user="kube-apiserver", use=CertificateUse.SERVER, names=server),
         "admin": LeafCertificate(ca="ca", user="admin", group="system:masters"),
         "operator": LeafCertificate(ca="ca", user=OPERATOR_USER, group=OPERATOR_GROUP),
         "kube-controller-manager": LeafCertificate(ca="ca", user="system:kube-controller-manager"),
@@ -85,7 +95,7 @@ def leaves(addresses: tuple[str, ...] = (), nodes: tuple[tuple[str, str], ...] =
         "kwok": LeafCertificate(ca="ca", user=KWOK_USER),
         "apiserver-kubelet-client": LeafCertificate(ca="ca", user=KUBELET_CLIENT_USER),
         "front-proxy-client": LeafCertificate(ca="front-proxy-ca", user="front-proxy-client"),
-        "etcd-server": LeafCertificate(ca="etcd-ca", user="etcd", use=_Use.PEER, names=local),
+        "etcd-server": LeafCertificate(ca="etcd-ca", user="etcd", use=CertificateUse.PEER, names=local),
         "apiserver-etcd-client": LeafCertificate(ca="etcd-ca", user="kube-apiserver"),
         **(_ON_NODES if nodes else {}),
         **{name: _kubelet(name, address) for name, address in nodes},
@@ -94,7 +104,7 @@ def leaves(addresses: tuple[str, ...] = (), nodes: tuple[tuple[str, str], ...] =
 
 def _kubelet(name: str, address: str) -> LeafCertificate:
     return LeafCertificate(
-        ca="ca", user=f"system:node:{name}", group="system:nodes", use=_Use.PEER, names=(name, address)
+        ca="ca", user=f"system:node:{name}", group="system:nodes", use=CertificateUse.PEER, names=(name, address)
     )
 
 
@@ -141,18 +151,7 @@ def ensure(folder: Path, wanted: Mapping[str, LeafCertificate], now: dt.datetime
             index[name] = _Issued(leaf=None, not_after=end)
     for name, leaf in stale.items():
         end = now + dt.timedelta(days=_LEAF_DAYS)
-        x509.write_leaf(
-            folder,
-            name,
-            authority=leaf.ca,
-            user=leaf.user,
-            group=leaf.group,
-            client=leaf.use is not _Use.SERVER,
-            server=leaf.use is not _Use.CLIENT,
-            names=leaf.names,
-            start=now,
-            end=end,
-        )
+        x509.write_leaf(folder, name, leaf, now, end)
         index[name] = _Issued(leaf=leaf, not_after=end)
     if not (folder / "service-account.key").exists():
         x509.write_key_pair(folder, "service-account")

@@ -20,6 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tenantry.api.errors import LocalError
 from tenantry.local.files import write_private
+from tenantry.local.pki import CertificateUse, LeafCertificate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,43 +55,26 @@ def write_authority(folder: Path, name: str, start: dt.datetime, end: dt.datetim
     write_private(folder / f"{name}.crt", builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
 
 
-def write_leaf(
-    folder: Path,
-    name: str,
-    *,
-    authority: str,
-    user: str,
-    group: str,
-    client: bool,
-    server: bool,
-    names: tuple[str, ...],
-    start: dt.datetime,
-    end: dt.datetime,
-) -> None:
+def write_leaf(folder: Path, name: str, leaf: LeafCertificate, start: dt.datetime, end: dt.datetime) -> None:
     """Write a certificate and its key.
 
     Args:
         folder: The folder of the new files and of the authority.
         name: The base name of the files.
-        authority: The signer's name.
-        user: The common name, which Kubernetes reads as the user name.
-        group: The organization, which Kubernetes reads as the group; "" for none.
-        client: Whether it is valid for clients.
-        server: Whether it is valid for servers.
-        names: DNS names and IP addresses.
+        leaf: The certificate.
         start: When it begins.
         end: When it ends.
     """
-    signer = x509.load_pem_x509_certificate((folder / f"{authority}.crt").read_bytes())
-    signer_key = load_pem_private_key((folder / f"{authority}.key").read_bytes(), None)
+    signer = x509.load_pem_x509_certificate((folder / f"{leaf.ca}.crt").read_bytes())
+    signer_key = load_pem_private_key((folder / f"{leaf.ca}.key").read_bytes(), None)
     if not isinstance(signer_key, _KEYS):
-        raise LocalError(f'"{folder / authority}.key" is no key that signs: `tenantry down --purge`')
+        raise LocalError(f'"{folder / leaf.ca}.key" is no key that signs: `tenantry down --purge`')
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group)] if group else []
-    subject.append(x509.NameAttribute(NameOID.COMMON_NAME, user))
+    subject = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, leaf.group)] if leaf.group else []
+    subject.append(x509.NameAttribute(NameOID.COMMON_NAME, leaf.user))
     purposes = [
-        *([ExtendedKeyUsageOID.CLIENT_AUTH] if client else []),
-        *([ExtendedKeyUsageOID.SERVER_AUTH] if server else []),
+        *([ExtendedKeyUsageOID.CLIENT_AUTH] if leaf.use is not CertificateUse.SERVER else []),
+        *([ExtendedKeyUsageOID.SERVER_AUTH] if leaf.use is not CertificateUse.CLIENT else []),
     ]
     builder = _builder(x509.Name(subject), signer.subject, key, start, end)
     builder = (
@@ -102,8 +86,8 @@ def write_leaf(
             critical=False,
         )
     )
-    if names:
-        alternatives = x509.SubjectAlternativeName([_general_name(each) for each in names])
+    if leaf.names:
+        alternatives = x509.SubjectAlternativeName([_general_name(each) for each in leaf.names])
         builder = builder.add_extension(alternatives, critical=False)
     _write_key(folder, name, key)
     write_private(folder / f"{name}.crt", builder.sign(signer_key, hashes.SHA256()).public_bytes(Encoding.PEM))

@@ -5,13 +5,12 @@ Source: docs/concepts/dns.md for the Corefile; kubernetes/kubernetes, cluster/ad
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from tenantry.api.errors import LocalError
-from tenantry.api.model import Json, Resource
+from tenantry.api.model import Resource
 from tenantry.local import build, pki
-from tenantry.local.bootstrap import connected
+from tenantry.local.bootstrap import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NamedObject, apply_objects, bind
 from tenantry.local.real import volumes
 from tenantry.local.real.network import DNS_ADDRESS
 from tenantry.local.real.settings import coredns_image
@@ -19,16 +18,12 @@ from tenantry.local.real.settings import coredns_image
 RUNTIMES = {"runc": "runc", "gvisor": "runsc"}
 """From the name of a RuntimeClass to its handler."""
 
-_RBAC = "rbac.authorization.k8s.io"
 _CLASS = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
-_ROLE = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
-_BINDING = Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
 _ACCOUNT = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 _CONFIG_MAP = Resource("", "v1", "configmaps", "ConfigMap")
 _SERVICE = Resource("", "v1", "services", "Service")
 _DEPLOYMENT = Resource("apps", "v1", "deployments", "Deployment")
 _STORAGE_CLASS = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
-_SYSTEM = "kube-system"
 _LABELS = {"k8s-app": "kube-dns"}
 _DNS = "system:coredns"
 _AGENT = "tenantry:netpol-agent"
@@ -60,36 +55,27 @@ async def apply(kubeconfig: Path) -> None:
     if dns is None:
         raise LocalError("CoreDNS is not built: `tenantry local build --with-dns` does it")
     image = coredns_image(dns.folder.name)
-    async with connected(kubeconfig) as client, asyncio.TaskGroup() as group:
-        for resource, name, value in (*_runtimes(), *_rights(), *_storage(), *_dns(image)):
-            kind = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
-            namespace = _SYSTEM if resource.namespaced else ""
-            group.create_task(client.apply(resource, namespace, name, kind | value))
+    await apply_objects(kubeconfig, (*_runtimes(), *_rights(), *_storage(), *_dns(image)), "kube-system")
 
 
-_Wanted = tuple[Resource, str, Json]
-
-
-def _runtimes() -> list[_Wanted]:
+def _runtimes() -> list[NamedObject]:
     return [(_CLASS, name, {"handler": handler}) for name, handler in RUNTIMES.items()]
 
 
-def _rights() -> list[_Wanted]:
+def _rights() -> list[NamedObject]:
     services = {"apiGroups": [""], "resources": ["services", "pods", "namespaces"], "verbs": _READ}
     slices = {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": _READ}
     pods = {"apiGroups": [""], "resources": ["pods", "namespaces"], "verbs": _READ}
     policies = {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": _READ}
-    account = {"kind": "ServiceAccount", "namespace": _SYSTEM, "name": "coredns"}
-    agent = {"apiGroup": _RBAC, "kind": "User", "name": pki.NETPOL_AGENT_USER}
     return [
-        (_ROLE, _DNS, {"rules": [services, slices]}),
-        (_BINDING, _DNS, _bound(_DNS, account)),
-        (_ROLE, _AGENT, {"rules": [pods, policies]}),
-        (_BINDING, _AGENT, _bound(_AGENT, agent)),
+        (CLUSTER_ROLE, _DNS, {"rules": [services, slices]}),
+        (CLUSTER_ROLE_BINDING, _DNS, bind(_DNS, account="coredns")),
+        (CLUSTER_ROLE, _AGENT, {"rules": [pods, policies]}),
+        (CLUSTER_ROLE_BINDING, _AGENT, bind(_AGENT, pki.NETPOL_AGENT_USER)),
     ]
 
 
-def _storage() -> list[_Wanted]:
+def _storage() -> list[NamedObject]:
     """Return the default StorageClass and its rights; volumes are created on the node of their pod."""
     default = {"storageclass.kubernetes.io/is-default-class": "true"}
     made = {
@@ -100,19 +86,14 @@ def _storage() -> list[_Wanted]:
     }
     claims = {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": _READ}
     folders = {"apiGroups": [""], "resources": ["persistentvolumes"], "verbs": [*_READ, "create", "delete"]}
-    user = {"apiGroup": _RBAC, "kind": "User", "name": pki.STORAGE_USER}
     return [
         (_STORAGE_CLASS, volumes.CLASS, made),
-        (_ROLE, _STORAGE, {"rules": [claims, folders]}),
-        (_BINDING, _STORAGE, _bound(_STORAGE, user)),
+        (CLUSTER_ROLE, _STORAGE, {"rules": [claims, folders]}),
+        (CLUSTER_ROLE_BINDING, _STORAGE, bind(_STORAGE, pki.STORAGE_USER)),
     ]
 
 
-def _bound(role: str, subject: dict[str, str]) -> Json:
-    return {"roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role}, "subjects": [subject]}
-
-
-def _dns(image: str) -> list[_Wanted]:
+def _dns(image: str) -> list[NamedObject]:
     container = {
         "name": "coredns",
         "image": image,
