@@ -167,10 +167,12 @@ def pod(context: AuditContext, spec: Json | None = None, container: Json | None 
         container: A merge patch of one container.
         init: That container is an init container beside the usual one.
     """
+    # With a quota of limits, Kubernetes refuses pods that set none, and every attempt would prove nothing.
     amounts = {"cpu": "10m", "memory": "16Mi", "ephemeral-storage": "16Mi"}
     usual: Json = {
         "name": "audit",
         "image": context.image,
+        # A rule may require it (images.pullPolicies).
         "imagePullPolicy": "Always",
         "resources": {"requests": amounts, "limits": amounts},
         "securityContext": RESTRICTED_CONTAINER,

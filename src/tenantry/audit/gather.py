@@ -73,6 +73,7 @@ async def gather(
         namespace=namespace,
         user=user,
         tenant=tenant,
+        # Random: a tenant that could guess the name could create the object, and change the results.
         suffix=secrets.token_hex(4),
         image=image,
         others=_others(read["namespaces"], read["rolebindings"] or [], namespace, {user, *groups}),
@@ -102,6 +103,7 @@ def _name(value: Json) -> str:
 def _node(value: Json) -> AuditNode:
     found = [str(each["address"]) for each in rows(value, "status", "addresses") if each.get("type") == "InternalIP"]
     ready = [each.get("status") for each in rows(value, "status", "conditions") if each.get("type") == "Ready"]
+    # The scheduler may ignore PreferNoSchedule.
     blocking = [each for each in rows(value, "spec", "taints") if each.get("effect") != "PreferNoSchedule"]
     return AuditNode(
         name=_name(value),
@@ -182,6 +184,7 @@ def _others(
     named = {_name(each): {**table(each, "metadata", "labels")} for each in found}
     zone = named.get(own, {}).get(marks.ZONE, "")
     system = [OtherNamespace(name=name, labels=named[name], is_system=True) for name in SYSTEM if name in named]
+    # Namespaces with a binding of the user are the likeliest to be open.
     about = [each for each in bindings if any(_username(subject) in people for subject in rows(each, "subjects"))]
     given = {str(table(each, "metadata")["namespace"]) for each in about}
     # An owner of several tenants may use the namespaces of each.

@@ -100,6 +100,7 @@ async def audit(
                 if check.control is None:
                     continue
                 attempt = check.control(context)
+                # Many checks share a control, which is attempted once.
                 if attempt.what not in controls:
                     controls[attempt.what] = group.create_task(attempted(client, attempt))
             tasks = [group.create_task(one(check)) for check in checks]
@@ -142,6 +143,7 @@ async def attempted(client: Client, attempt: Attempt) -> AttemptResult:
     body = msgspec.json.encode(attempt.body) if attempt.body is not None else None
     for left in reversed(range(ATTEMPTS)):
         try:
+            # Not `request`, which returns no headers: a judge may read them.
             async with client.open(
                 attempt.method, attempt.path, query=attempt.query, body=body, content_type=attempt.content_type
             ) as response:
@@ -163,6 +165,7 @@ async def attempted(client: Client, attempt: Attempt) -> AttemptResult:
 
 
 def _refused(attempt: Attempt, message: str) -> AttemptResult:
+    # The tenant may not read the object: its content is neither proved to be open nor closed.
     if attempt.judge is not None and attempt.method == "GET":
         return AttemptResult.skipped(attempt.what, _short(f"the object to inspect may not be read: {message}"))
     return AttemptResult(attempt.what, AttemptOutcome.REFUSED, verdict.refused_by(message), _short(message))

@@ -163,6 +163,7 @@ async def audit(
 
 
 async def _audit(client: Client, subject: AuditSubject, options: AuditOptions, progress: runner.Progress) -> Audit:
+    # A client of its own: impersonation is part of a connection, and the caller gathers as an administrator.
     connection = client.connection
     if subject.user:
         connection = replace(connection, impersonate=subject.user, impersonate_groups=impersonated_groups(subject))

@@ -82,9 +82,11 @@ def of_check(check: AuditCheck, results: Sequence[AttemptResult]) -> CheckResult
     def having(outcome: AttemptOutcome) -> list[AttemptResult]:
         return [each for each in results if each.outcome is outcome]
 
+    # One attempt that succeeds is enough to fail, whatever the other answers are.
     if through := having(AttemptOutcome.THROUGH):
         texts = [f"{each.what}: {each.message}" if each.message else each.what for each in through]
         return result(check, Verdict.FAILED, named(texts), results)
+    # An attempt without an answer may be the one that would have succeeded.
     if undecided := having(AttemptOutcome.UNDECIDED):
         return result(check, Verdict.ERROR, undecided[0].message, results)
     if refused := having(AttemptOutcome.REFUSED):

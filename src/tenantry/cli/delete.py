@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -23,6 +23,9 @@ from tenantry.cli.wait import GONE, wait_for_all
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
+
+
+K = TypeVar("K", bound=KubernetesObject)
 
 
 @click.command()
@@ -66,7 +69,7 @@ async def delete_objects(
         NotFound: One of them does not exist; then none is deleted.
         InputError: One has Subnamespaces inside, and may not be deleted with them.
     """
-    deleted = [await _read(client, each, name) for each in asked for name in each.names]
+    deleted = [await read_existing(client, each.kind, name, each.namespace) for each in asked for name in each.names]
     for value in deleted:
         if isinstance(value, Subnamespace) and not cascades:
             await _check_empty(client, value)
@@ -111,12 +114,17 @@ async def remove(client: Client, deleted: Sequence[KubernetesObject], *, seconds
         await wait_for_all(client, asked, GONE, seconds=seconds)
 
 
-async def _read(client: Client, asked: ObjectSelection, name: str) -> KubernetesObject:
+async def read_existing(client: Client, kind: type[K], name: str, namespace: str = "") -> K:
+    """Return an object that the command line names.
+
+    Raises:
+        NotFound: It does not exist; the message names the command that lists all.
+    """
     try:
-        return await client.get(asked.kind, name, asked.namespace)
+        return await client.get(kind, name, namespace)
     except NotFound as error:
-        told = kinds.told(asked.kind, name, asked.namespace)
-        raise NotFound(f"{told} does not exist; `{asked.listing}` lists all") from error
+        listing = ObjectSelection(kind, (), namespace).listing
+        raise NotFound(f"{kinds.told(kind, name, namespace)} does not exist; `{listing}` lists all") from error
 
 
 async def losses(client: Client, value: KubernetesObject) -> str:

@@ -142,6 +142,7 @@ async def _watch(client: Client, asked: ObjectSelection, reading: _Reading, page
     """Print the objects of a page, and then each change, until interrupted."""
     kind = asked.kind
     _print_rows(kind, reading, page, page.rows)
+    # A new list or watch repeats objects that are printed already.
     seen = {row.key: row.version for row in page.rows}
     while True:
         async for row in _changes(client, asked, reading, page):

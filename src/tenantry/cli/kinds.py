@@ -72,6 +72,7 @@ def find_kind(word: str) -> Kind:
     """
     for kind in KINDS:
         singular = f"{kind.resource.kind.lower()}.{kind.resource.group}"
+        # Without regard to case, as kubectl: Tenant and tenants.
         if word.lower() in {*words_of(kind), singular}:
             return kind
     known = ", ".join(f"{words_of(kind)[0]} ({', '.join(words_of(kind)[1:-1])})" for kind in KINDS)

@@ -133,6 +133,7 @@ def main() -> None:
     program = Path(sys.argv[0]).name
     prog_name = "kubectl tenantry" if program == "kubectl-tenantry" else "tenantry"
     try:
+        # Not standalone: errors become one line and an exit code here.
         sys.exit(_command().main(prog_name=prog_name, standalone_mode=False))
     except click.ClickException as error:
         error.show()
@@ -154,6 +155,7 @@ def main() -> None:
 
 
 def _command() -> click.Group:
+    # A pipe gets plain text, so the import of rich would be wasted.
     if not sys.stdout.isatty():
         return tenantry
     from tenantry.cli.help import with_rich_help

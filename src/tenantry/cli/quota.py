@@ -249,6 +249,7 @@ async def _edit(client: Client, tenant: str, name: str, wanted: Adjustment | Non
                 spec = TenantResourceQuotaSpec(adjustments=adjustments)
                 await client.create(TenantResourceQuota(metadata=ObjectMeta(name=tenant), spec=spec))
             else:
+                # A merge patch replaces the whole list: the version guards changes by other clients in between.
                 version = {"resourceVersion": live.metadata.resource_version}
                 patch = {"metadata": version, "spec": {"adjustments": msgspec.to_builtins(adjustments)}}
                 await client.merge_patch(TenantResourceQuota.resource, "", tenant, patch)

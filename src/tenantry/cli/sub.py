@@ -26,7 +26,7 @@ from tenantry.api.subnamespace import (
 )
 from tenantry.cli import durations, flags, kinds, output, place, session
 from tenantry.cli.completion import candidates
-from tenantry.cli.delete import delete_objects
+from tenantry.cli.delete import delete_objects, read_existing
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import GONE, wait_for_all
@@ -239,7 +239,7 @@ def move(target: Target, *, child: str, source: str, goal: str, waits: bool, tim
 
 
 async def _move(client: Client, name: str, source: str, goal: str, *, seconds: int | None) -> None:
-    before = await _read(client, name, source)
+    before = await read_existing(client, Subnamespace, name, source)
     namespace = before.status.namespace
     if not namespace:
         raise InputError(f"{kinds.told(Subnamespace, name, source)} has no namespace yet: nothing can be moved")
@@ -259,6 +259,7 @@ async def _move(client: Client, name: str, source: str, goal: str, *, seconds: i
         name=name,
         namespace=goal,
         labels=before.metadata.labels,
+        # kubectl's copy of the manifest is about the object in the old parent.
         annotations={key: value for key, value in before.metadata.annotations.items() if key != APPLIED},
     )
     adopt = Adoption(namespace=namespace, parent=source)
@@ -267,15 +268,6 @@ async def _move(client: Client, name: str, source: str, goal: str, *, seconds: i
     if seconds is not None:
         old = ObjectSelection(Subnamespace, (name,), source)
         await wait_for_all(client, [old], GONE, seconds=seconds)
-
-
-async def _read(client: Client, name: str, namespace: str) -> Subnamespace:
-    try:
-        return await client.get(Subnamespace, name, namespace)
-    except NotFound as error:
-        told = kinds.told(Subnamespace, name, namespace)
-        listing = ObjectSelection(Subnamespace, (), namespace).listing
-        raise NotFound(f"{told} does not exist; `{listing}` lists all") from error
 
 
 # -- renew and delete -----------------------------------------------------------------------------

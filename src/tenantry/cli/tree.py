@@ -169,11 +169,11 @@ def _title(namespace: NamespaceView) -> str:
 def _use(use: KeyUsage, widths: Sequence[int], *, blocks: bool) -> Text:
     share = _share(use)
     full = min(BAR, int(share * BAR))
-    # A little is not nothing.
+    # Any use shows at least one block.
     full = max(full, 1) if share > 0 else full
     block, space = ("█", "░") if blocks else ("#", "-")
     color = "red" if share >= _FULL else "yellow" if share >= _NEARLY else "green"
-    # Rounded down: 100 % is only of what is full.
+    # Rounded down: only a full quota shows 100 %.
     return output.styled(
         f"{use.key.ljust(widths[0])}  [",
         (block * full + space * (BAR - full), color),

@@ -234,6 +234,7 @@ def fingerprint(root: Path, product: Product = CONTROL_PLANE) -> str:
 
 
 def _is_source(file: Path) -> bool:
+    # Tests do not change the programs.
     return file.name in ("go.mod", "go.sum") or (file.suffix == ".go" and not file.stem.endswith("_test"))
 
 
@@ -269,6 +270,7 @@ def ensure(progress: Progress, product: Product = CONTROL_PLANE, *, again: bool 
     with holding(folder.parent / "build.lock", on_wait=lambda: progress.say(waiting)):
         if folder.is_dir() and not again:
             return Binaries(folder)
+        # On a full disk, only the linker would fail, after minutes of compilation.
         check_space(folder.parent, _NEEDED_MIB)
         if product.check:
             product.check()

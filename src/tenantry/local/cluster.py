@@ -158,12 +158,14 @@ class LocalCluster:
         """
         options = options or UpOptions()
         progress = progress or SilentProgress()
+        # Before the clock starts: a build takes minutes.
         binaries = build.built() or await asyncio.to_thread(build.ensure, progress)
         started = time.monotonic()
         folders.prepare(self.paths, self.name, options.data)
         async with self._changing_until(options.timeout_seconds):
             was_running = self.is_running()
             if was_running:
+                # A running cluster only gets what can change while it runs.
                 self._check_same(options)
                 await self._identify(options, progress)
                 if options.real_nodes is not None:
@@ -443,6 +445,7 @@ class LocalCluster:
 
     async def _shut_down(self) -> None:
         state = read_state(self.paths)
+        # A supervisor that does not answer is killed below.
         with contextlib.suppress(LocalError, TimeoutError):
             await self._order("shutdown")
         lock = locks.FileLock(self.paths.supervisor_lock)
@@ -462,6 +465,7 @@ class LocalCluster:
 
     async def _kill_components(self) -> None:
         state = read_state(self.paths)
+        # After a reboot, the recorded pids belong to other processes.
         if state is None or state.boot_id != process.boot_id():
             return
         for each in state.components:

@@ -96,6 +96,7 @@ async def watch(path: Path) -> AsyncGenerator[ClusterState]:
     async with _connected(path) as (reader, writer):
         writer.write(msgspec.json.encode(SupervisorRequest(verb="watch")) + b"\n")
         while True:
+            # Each line is the whole state, so a slow reader misses intermediate states but never the last one.
             state = _decode(await reader.readline(), path).state
             if state is not None:
                 yield state

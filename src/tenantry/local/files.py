@@ -17,6 +17,7 @@ def write_private(path: Path, data: bytes) -> None:
         LocalError: The folder cannot be written or the disk is full.
     """
     try:
+        # In the same folder: rename(2) is atomic only within a file system.
         descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -63,6 +64,7 @@ def check_space(folder: Path, needed_mib: int) -> None:
     """
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
+            # A quota or a read-only mount shows only when data is written.
             file.write(b"\0" * 65536)
         found = os.statvfs(folder)
     except OSError as error:

@@ -64,6 +64,7 @@ def run(compilation: Compilation, name: str, log: BinaryIO, progress: Progress) 
     def on_list(line: str) -> None:
         nonlocal fetched
         if line.startswith("# get ") and line.rstrip().endswith((".zip", "(200 OK)")) and ".zip" in line:
+            # Go prints two lines for each archive of a module: the request, and the response.
             fetched += 1
         progress.update(f"{name}: fetching modules, {fetched // 2} so far")
 

@@ -52,6 +52,7 @@ def write(paths: ClusterPaths, name: str, identity: str, port: int) -> None:
     """Write the kubeconfig of one identity, unless the file has this text already; arguments as `write_all`."""
     data = text(paths, name, identity, f"https://127.0.0.1:{port}").encode()
     file = paths.kubeconfig(identity)
+    # Clients read a kubeconfig again when the file changes: an unchanged text is not rewritten.
     if not file.exists() or file.read_bytes() != data:
         write_private(file, data)
 

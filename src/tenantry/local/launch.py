@@ -28,6 +28,7 @@ async def start_supervisor(paths: ClusterPaths, name: str) -> None:
     if not lock.try_acquire():
         raise LocalError(f'a supervisor of "{name}" runs already')
     try:
+        # The supervisor inherits the held lock: at no moment could a second one start.
         os.set_inheritable(lock.descriptor, True)
         launcher = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tenantry.local.supervisor", str(paths.folder)),

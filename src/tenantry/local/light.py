@@ -115,6 +115,7 @@ class LightCluster:
         """
         await self.kill()
         if empty:
+            # With another prefix, the API server finds none of its objects in etcd.
             self._generation += 1
         await self.start()
 

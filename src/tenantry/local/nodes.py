@@ -188,6 +188,7 @@ def _nodes(group: NodeGroup) -> list[Node]:
         zone = {ZONE: zones[(number - 1) % len(zones)]} if zones else {}
         labels = {
             "app.kubernetes.io/managed-by": "tenantry-local",
+            # Well-known labels that a kubelet would set.
             "kubernetes.io/arch": "amd64",
             "kubernetes.io/hostname": name,
             "kubernetes.io/os": "linux",
@@ -199,6 +200,7 @@ def _nodes(group: NodeGroup) -> list[Node]:
             spec=NodeSpec(taints=taints),
             status=NodeStatus(capacity=capacity, allocatable=capacity),
         )
+        # Digests are compared instead of nodes: the API server and kwok add fields.
         digest = hashlib.sha256(msgspec.json.encode(node, order="deterministic")).hexdigest()[:16]
         annotations = node.metadata.annotations | {_DIGEST: digest}
         metadata = msgspec.structs.replace(node.metadata, annotations=annotations)

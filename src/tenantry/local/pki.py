@@ -132,6 +132,7 @@ def ensure(folder: Path, wanted: Mapping[str, LeafCertificate], now: dt.datetime
         Whether anything was issued, after which kubeconfigs must be written again.
     """
     make_private_folder(folder)
+    # A new authority invalidates every certificate of the folder, so all are issued again.
     authorities = sorted({leaf.ca for leaf in wanted.values()})
     index = _read_index(folder)
     if all(_can_stay(folder, name, None, index, now) for name in authorities):

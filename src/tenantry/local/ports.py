@@ -103,8 +103,10 @@ def reserve_some(folder: Path, count: int, wanted: tuple[int, ...] = ()) -> tupl
     own = str(folder.resolve())
     book_file = book_folder() / "ports.json"
     with holding(book_folder() / "ports.lock"):
+        # A folder that was deleted without `down --purge` must not keep its ports.
         book = {name: ports for name, ports in _read(book_file).items() if name != own and Path(name).is_dir()}
         taken = frozenset(port for ports in book.values() for port in ports)
+        # The chosen ports are written before the lock is released: no other cluster can get them.
         chosen = choose(count, wanted, taken, min(_END, _first_ephemeral()))
         write_private(book_file, msgspec.json.encode(book | {own: chosen}))
     return chosen

@@ -107,6 +107,7 @@ class Runner:
             code = await self._run_once()
             if not self._wanted.is_set():
                 continue
+            # After a long run, the next crash has another cause.
             if loop.time() - started > _CALM_SECONDS:
                 back_off = _FIRST_BACK_OFF_SECONDS
             self._note_crash(code)
@@ -127,6 +128,7 @@ class Runner:
             except OSError as error:
                 with self._paths.log(self.component.name).open("a") as file:
                     file.write(f"cannot start {self.component.command[0]}: {error}\n")
+                # The exit code of a shell for a program that cannot be started.
                 return 127
             self._child = child
             self._set(phase=Phase.STARTING, pid=child.pid, start_ticks=child.ticks)
@@ -142,6 +144,7 @@ class Runner:
 
     async def _become_ready(self, notification: Notification) -> None:
         await wait_ready(self.component, notification, self._tls)
+        # A component that is being stopped may still answer its health check.
         if self.state.phase is Phase.STARTING:
             self.ready.set()
             self._set(phase=Phase.READY)

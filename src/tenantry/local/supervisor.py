@@ -133,6 +133,7 @@ class Supervisor:
         """Start real nodes that were added to the spec, and stop those that were removed from it."""
         spec = read_spec(self._paths)
         wanted = {each.name: each for each in real_nodes(spec, self._paths, sys.executable)} if spec else {}
+        # Only real nodes and their provisioner come and go while the cluster runs.
         gone = [name for name in self._runners if name not in NAMES and name not in wanted]
         for name in gone:
             await self._runners[name].stop()
@@ -161,6 +162,7 @@ class Supervisor:
         _LOG.info("stopped")
 
     async def _end_with(self, pid: int) -> None:
+        # The kernel's notification, not polling: the pid could be reused in between.
         await wait_gone(pid)
         self._stopping.set()
 
@@ -234,6 +236,7 @@ def main() -> None:
     os.umask(0o077)
     # The second of two forks (the caller did the first): init adopts and reaps the daemon.
     if os.fork():
+        # Without clean-up of the interpreter, which belongs to the daemon now.
         os._exit(0)
     for log in paths.logs.glob("*.log"):
         rotate(log)

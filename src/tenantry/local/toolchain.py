@@ -102,6 +102,7 @@ def _locked(why: str, progress: Progress) -> GoToolchain:
         digest = hashlib.sha256(requirements.read_bytes()).hexdigest()[:16]
     except OSError as error:
         raise LocalError(f'{why}, and "{requirements}" cannot be read; {_WHAT_TO_DO}') from error
+    # By digest: a new lock file installs a new toolchain beside the old one.
     target = paths.cache() / "go" / digest
     binary = target / "go" / "bin" / "go"
     target.parent.mkdir(parents=True, exist_ok=True)

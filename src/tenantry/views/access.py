@@ -185,6 +185,7 @@ async def _reviewed(
         return [], [each.role for each in bindings if each.subjects]
     found: list[Grant] = []
     for subject, reason in zip(subjects, reasons, strict=True):
+        # Another authorizer than RBAC gives a reason of its own; then the first binding of the subject stands in.
         if reason is not None:
             binding = next(each for each in bindings if subject in each.subjects)
             found.append(by_reason(reason, subject, known) or grant(binding, subject))

@@ -66,6 +66,7 @@ class ActingUser:
         try:
             return DryRun(await post(self.client, resource, value, namespace, query=query))
         except AlreadyExists:
+            # The taken name hides all other causes of a refusal.
             metadata = {key: each for key, each in value.get("metadata", {}).items() if key != "name"}
             again = {**value, "metadata": {**metadata, "generateName": f"{MANAGER}-"}}
             return msgspec.structs.replace(await self.dry_run(resource, namespace, again, about), existed=True)
@@ -85,6 +86,7 @@ async def acting_as(caller: Client, user: str, groups: Sequence[str]) -> AsyncGe
     if not user:
         yield await _identified(caller, caller)
         return
+    # Impersonation is part of a connection, so the user gets a client of its own.
     connection = msgspec.structs.replace(caller.connection, impersonate=user, impersonate_groups=tuple(groups))
     async with type(caller)(connection) as client:
         yield await _identified(client, caller)

@@ -78,6 +78,7 @@ class Discovery:
         if word == EVERYTHING:
             return Resource(EVERYTHING, "v1", EVERYTHING, EVERYTHING), subresource
         plural, _, group = word.lower().partition(".")
+        # The core group first, as kubectl does: `pods` never means pods.metrics.k8s.io.
         versions = [] if group else ["v1"]
         if group or not any(each.is_called(plural) for each in await self._list("v1")):
             answer = await self._client.request("GET", "/apis")
@@ -99,6 +100,7 @@ class Discovery:
                 self._lists[api_version] = ()
             else:
                 found = self._client.decode(_ApiResourceList, answer).resources
+                # A name with a slash is a subresource.
                 self._lists[api_version] = tuple(each for each in found if "/" not in each.name)
         return self._lists[api_version]
 

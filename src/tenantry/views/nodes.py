@@ -182,6 +182,7 @@ async def read_shared_nodes(reader: ObjectReader) -> tuple[int, tuple[str, ...]]
 
 async def _read_own(reader: ObjectReader, claims: Sequence[SliceClaim]) -> NodeInputs:
     """Read the namespaces and pods of claims, for a user who may not read nodes."""
+    # The pods of a claim run in the namespaces of its status, which the user may be able to read.
     places = sorted({name for each in claims for name in (each.metadata.namespace, *each.status.namespaces)})
     tenants = await all_of(_tenant(reader, name) for name in places)
     found = [pods for pods in await all_of(_pods(reader, name) for name in places) if pods is not None]
@@ -310,6 +311,7 @@ def _parts(labels: Mapping[str, str], slices: Mapping[str, Slice]) -> tuple[Part
 
 
 def _state(labels: Mapping[str, str], owner: Slice | None) -> str:
+    # The operator reserves a node first, and sets the label of the slice last, on a drained node.
     if not labels.get(SLICE_RESERVED):
         return FREE
     if SLICE in labels:
@@ -321,6 +323,7 @@ def _state(labels: Mapping[str, str], owner: Slice | None) -> str:
 
 def _next(nodes: Sequence[Node], waiting: Sequence[SliceClaim], shared: int) -> dict[str, str]:
     """Return the claim that would get each taken node: the oldest that fits it and that the cluster can satisfy."""
+    # As if no node were taken: a claim that even an empty cluster cannot satisfy is next for no node.
     empty = [msgspec.structs.replace(marking.facts(node, 0), taken_by="") for node in nodes]
     whole = [each for each in waiting if each.spec.sharing is Sharing.WHOLE]
     hopeful = [each for each in whole if not select(each.spec, empty, shared=shared).short]

@@ -85,6 +85,7 @@ def quota(
             omitted=status.omitted,
             adjustments=adjustments,
         )
+    # Without a tree, the whole quota of the tenant is the ResourceQuota of the core namespace.
     core = by_namespace.get(tenant)
     usage = core.usage() if core is not None else ()
     top = ShareStatus(

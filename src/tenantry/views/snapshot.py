@@ -44,6 +44,7 @@ async def read(reader: ObjectReader, names: Sequence[str] = ()) -> Snapshot:
         NotFound: No tenant has one of the names.
         Forbidden: The user may not list one of the kinds.
     """
+    # The lists are from different moments: views accept objects whose owner is missing.
     with first_error():
         async with asyncio.TaskGroup() as group:
             tenants = group.create_task(_tenants(reader, names))

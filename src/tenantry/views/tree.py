@@ -70,6 +70,7 @@ def tenants(snapshot: Snapshot) -> list[TenantView]:
     """Return the trees of the snapshot's tenants."""
     by_tenant: dict[str, list[NamespaceWithPhase]] = defaultdict(list)
     for namespace in snapshot.namespaces:
+        # By uid: an earlier tenant of the same name may have left a namespace.
         by_tenant[namespace.metadata.labels.get(marks.TENANT_UID, "")].append(namespace)
     quotas, subnamespaces = _by_namespace(snapshot)
     return [
@@ -128,6 +129,7 @@ class _Tree:
         self._quotas = quotas
         self._subnamespaces = subnamespaces
         self._is_partial = is_partial
+        # Each namespace is drawn once, also if the parent labels form a cycle.
         self._left = {each.metadata.name: each for each in sorted(namespaces, key=lambda each: each.key)}
         self._below: dict[str, list[NamespaceWithPhase]] = defaultdict(list)
         for each in self._left.values():
@@ -161,6 +163,7 @@ class _Tree:
             phase=namespace.status.phase,
             kind=meta.labels.get(marks.KIND, marks.KIND_CORE),
             subnamespace=subnamespace,
+            # A user who may not read the parent sees no Subnamespace: that does not mean that it is gone.
             bound=bound is not None or not subnamespace or self._is_partial,
             expires_at=bound.spec.expires_at if bound is not None else "",
             quota=self._quotas.get(meta.name, ()),
@@ -170,6 +173,7 @@ class _Tree:
 
     def _unread(self, value: Subnamespace) -> NamespaceView:
         """Return the view of a Subnamespace whose namespace is not there, or is closed to the user."""
+        # The parent of a Subtenant sees only the totals in the status of the Subnamespace.
         name = value.status.namespace if self._is_partial else ""
         total = value.status.quota if self._is_partial else SubnamespaceQuota()
         return NamespaceView(

@@ -131,6 +131,7 @@ def named(context: AuditContext, **metadata: object) -> Json:
 
 def _binding(context: AuditContext, role: Json = CLUSTER_ADMIN) -> Json:
     """Return a binding of the tenant's user to a role."""
+    # A dry run grants nothing, so the binding may name the tenant's own user.
     user = {"kind": "User", "apiGroup": kinds.RBAC, "name": context.user}
     return {**named(context), "roleRef": role, "subjects": [user]}
 
@@ -147,6 +148,7 @@ def _escalation(context: AuditContext) -> list[Attempt]:
     return [
         create(kinds.ROLES, {**named(context), "rules": [EVERYTHING]}, context.namespace, what="with every right"),
         create(RoleBinding.resource, _binding(context), context.namespace, what="to cluster-admin"),
+        # RBAC lets a user grant rights that it does not have only with these two verbs.
         may("escalate", "roles", group=kinds.RBAC, namespace=context.namespace),
         may("bind", "clusterroles", group=kinds.RBAC),
     ]
@@ -172,6 +174,7 @@ def _certificates(_: AuditContext) -> list[Attempt]:
 def _internals(_: AuditContext) -> list[Attempt]:
     paths = ("/metrics", "/logs/", "/debug/pprof/", "/debug/api_priority_and_fairness/dump_requests", "/configz")
     metrics = "/apis/metrics.k8s.io/v1beta1/nodes"
+    # Not every API server serves all of these paths.
     return [get(path, missing=WhenNotFound.SKIPPED) for path in (*paths, metrics)]
 
 
@@ -181,6 +184,7 @@ def _level(context: AuditContext) -> list[Attempt] | NotApplicable:
         return NotApplicable("the administrator may not read PriorityLevelConfigurations")
 
     def judge(answer: AttemptResponse) -> str:
+        # The API server names the priority level of each request in this header (API Priority and Fairness).
         level = levels.get(answer.headers.get("x-kubernetes-pf-prioritylevel-uid", ""), "")
         is_shared = level in KUBERNETES_LEVELS
         return f"Kubernetes' level {level!r} serves the requests, beside the cluster's own" if is_shared else ""

@@ -96,6 +96,7 @@ def _honest_service(context: AuditContext) -> Attempt:
 
 def _external_name(context: AuditContext) -> list[Attempt]:
     other = context.neighbour
+    # Ingress controllers resolve this name with their own rights.
     wanted = {"type": "ExternalName", "externalName": f"x.{other}.svc.cluster.local"}
     value = {**named(context), "spec": wanted}
     return [create(kinds.SERVICES, value, context.namespace, what=f"of a name in {other!r}")]
@@ -105,6 +106,7 @@ def _endpoints(context: AuditContext) -> list[Attempt]:
     slice_ = {
         **named(context, labels={"kubernetes.io/service-name": context.name}),
         "addressType": "IPv4",
+        # TEST-NET-1 (RFC 5737): no server has this address.
         "endpoints": [{"addresses": ["192.0.2.1"]}],
         "ports": [{"port": 80}],
     }

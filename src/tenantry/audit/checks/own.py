@@ -46,6 +46,7 @@ def _namespace_labels(context: AuditContext) -> list[Attempt]:
         {"metadata": {"labels": {"audit": "x"}}},
     ]
     found = [patch(Namespace.resource, context.namespace, change) for change in changes]
+    # A policy that matches only the object itself does not see writes through subresources.
     found += [patch(Namespace.resource, context.namespace, changes[0], subresource="status")]
     return [*found, may("update", "namespaces", namespace=context.namespace, subresource="finalize")]
 

@@ -51,6 +51,7 @@ async def create_pod(client: Client, value: Json, namespace: str) -> None:
             with contextlib.suppress(AlreadyExists):
                 await create(client, kinds.PODS, value, namespace)
         except Forbidden as error:
+            # The controller manager creates the ServiceAccount of a new namespace some time after it.
             is_early = "error looking up service account" in str(error)
             if not is_early or asyncio.get_running_loop().time() > deadline:
                 raise
@@ -146,6 +147,7 @@ class Pods:
         """
         selectors = {"fieldSelector": f"metadata.name={name}"}
         while True:
+            # A watch without a version begins with the object as it is now.
             batches = watch(self._admin, resource, resource_version="", selectors=selectors, namespace=namespace)
             async with contextlib.aclosing(cast("AsyncGenerator[list[Any]]", batches)):
                 async for events in batches:

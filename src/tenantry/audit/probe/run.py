@@ -97,6 +97,7 @@ class _Probe:
                 volume = group.create_task(volumes.probe(self._admin, self._person, self._context, self._image))
                 opened = group.create_task(self._open_server())
                 closed = group.create_task(self._closed_servers())
+                # The tenant's own rules may refuse its pods; the administrator's servers start meanwhile.
                 peer = await self._peer()
                 servers = [await opened, *await closed, *([peer] if isinstance(peer, ServerAddress) else [])]
                 attempts = objects.attempts(self._context, servers, self._word)
@@ -178,6 +179,7 @@ class _Probe:
             return objects.pod(name, PROBER, self._image, arguments, bare=bare)
 
         try:
+            # The least restricted pod that the rules admit shows what a tenant's container can do at most.
             is_bare = await create_least_restricted(self._person, prober, self._own)
             return await self._report(name, self._own, is_bare=is_bare)
         except (ApiError, NotReady) as error:

@@ -91,6 +91,7 @@ def _local_url(target: Target) -> str:
     if not target.local_name:
         return ""
     try:
+        # The operator of a local cluster is a process beside it, without a Service.
         return f"http://127.0.0.1:{LocalCluster(target.local_name).spec().ports.operator}/metrics"
     except LocalError:
         return ""

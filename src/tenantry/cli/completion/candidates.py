@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import cast
 
 import click
-import msgspec
 from click.shell_completion import CompletionItem
 
 from tenantry.api import marks
@@ -22,15 +21,10 @@ from tenantry.cli.kinds import Kind
 from tenantry.cli.target import read_environment, resolve
 
 SECONDS = 1.0
-LIMIT = "500"
 
 
 class _Named(Model, frozen=True, kw_only=True):
     metadata: ObjectMeta
-
-
-class _Names(msgspec.Struct, frozen=True):
-    items: list[_Named]
 
 
 def names(context: click.Context, kind: Kind, prefix: str) -> list[str]:
@@ -42,7 +36,6 @@ def names(context: click.Context, kind: Kind, prefix: str) -> list[str]:
 
 
 async def _names(context: click.Context, kind: Kind, prefix: str) -> list[str]:
-    from tenantry.kube import wire
     from tenantry.kube.client import Client
 
     given = {name: context.params.get(name) for name in ("kubeconfig", "context", "name")}
@@ -52,8 +45,8 @@ async def _names(context: click.Context, kind: Kind, prefix: str) -> list[str]:
         # Only the namespaces of tenants: a Subnamespace in another one is an error.
         ours = {"labelSelector": marks.TENANT} if kind is Namespace else {}
         place = context.params.get("namespace") or ""
-        answer = await client.request("GET", wire.path(kind.resource, place), query={"limit": LIMIT, **ours})
-        found = client.decode(_Names, answer)
+        # One page is enough to choose from.
+        found = await anext(client.pages(kind.resource, _Named, namespace=place, selectors=ours))
     return [item.metadata.name for item in found.items if item.metadata.name.startswith(prefix)]
 
 

@@ -38,6 +38,7 @@ def describe(target: Target, *, words: tuple[str, ...], namespace: str) -> None:
             plural = each.kind.resource.plural
             raise InputError(f"name what to describe, as in `tenantry describe {plural} NAME`; see `{each.listing}`")
     asked = place.settle(target, asked, namespace)
+    # One time for all pages, so that equal ages are shown equal.
     now = datetime.now(UTC)
 
     async def work(client: Client) -> list[list[Part]]:

@@ -65,6 +65,7 @@ def denied(
         from tenantry.views.acting import acting_as
         from tenantry.views.explain.denied import DenialExplainer
 
+        # One explainer for all files: it reads each namespace and each source of rules once.
         async with acting_as(client, user, groups) as requester:
             explainer = DenialExplainer(requester)
             return [

@@ -23,6 +23,7 @@ from tenantry.cli import output
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.wait import wait_for_all
 from tenantry.kube.client import Client
+from tenantry.views.discovery import Discovery
 from tenantry.world.hnc.exceptions import InheritException
 from tenantry.world.hnc.plan import ImportedChild, ImportedTree, ImportPlan
 
@@ -123,32 +124,18 @@ async def _mark(client: Client, exempt: InheritException) -> None:
     if marks.INHERIT in source.metadata.annotations:
         return
     group, _, version = source.api_version.rpartition("/")
-    plural = source.plural or await _plural(client, source.api_version, source.kind)
-    resource = Resource(group, version, plural, source.kind)
+    # Objects of files have no plural.
+    resource = (
+        Resource(group, version, source.plural, source.kind)
+        if source.plural
+        else await Discovery(client).by_kind(source.api_version, source.kind)
+    )
     patch = {"metadata": {"annotations": {marks.INHERIT: exempt.inherit}}}
     try:
         await client.merge_patch(resource, source.metadata.namespace, source.metadata.name, patch)
     except NotFound:
         return
     output.talk(f"{source.told}: {marks.INHERIT}={exempt.inherit}")
-
-
-class _Served(Model, frozen=True, kw_only=True):
-    name: str = ""
-    kind: str = ""
-
-
-class _ServedList(Model, frozen=True, kw_only=True):
-    resources: tuple[_Served, ...] = ()
-
-
-async def _plural(client: Client, api_version: str, kind: str) -> str:
-    root = "apis" if "/" in api_version else "api"
-    served = msgspec.json.decode(await client.request("GET", f"/{root}/{api_version}"), type=_ServedList)
-    found = next((each.name for each in served.resources if each.kind == kind and "/" not in each.name), "")
-    if not found:
-        raise InputError(f"this cluster has no kind {kind} in {api_version}, and one is to be kept from inheritance")
-    return found
 
 
 # -- the root -------------------------------------------------------------------------------------

@@ -79,6 +79,7 @@ def up(
         if count is None or nodes_file is not None or node_cpu or node_memory or node_labels or zones:
             raise InputError("--runtime real needs --nodes, and takes no other flags of nodes")
         requirements.check()
+        # Real nodes resolve names by CoreDNS; simulated ones run nothing.
         products += [build.NODES, build.DNS]
         count, real = None, count
     plan = _plan(count, nodes_file, cpu=node_cpu, memory=node_memory, labels=node_labels, zones=zones)

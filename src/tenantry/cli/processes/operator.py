@@ -42,6 +42,7 @@ def operator(path: Path | None, context: str | None, metrics_address: str, names
     if connection is None:
         raise ConfigError("this is no pod with a service account; name the cluster with --kubeconfig")
     pod = os.environ.get("POD_NAME", socket.gethostname())
+    # Unique, as in client-go: a restarted container must not take the Lease of its predecessor for its own.
     identity = f"{pod}_{uuid.uuid4()}"
     options = OperatorOptions(metrics_address=metrics_address, namespace=namespace, identity=identity)
     _collect_seldom()

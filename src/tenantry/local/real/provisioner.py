@@ -98,6 +98,7 @@ class Provisioner:
             # The pod may run as any user. The folder above is private, so other users of the machine cannot get in.
             folder.chmod(0o777)
             try:
+                # A restarted provisioner may have created the volume before it was killed.
                 await self._client.create(volume)
             except AlreadyExists:
                 continue

@@ -16,6 +16,7 @@ from tenantry.api.wording import shortened
 from tenantry.engine.reader import ObjectReader
 from tenantry.engine.tasks import all_of
 from tenantry.views.objects import ResourceQuotaWithUsage
+from tenantry.views.snapshot import MANAGED
 from tenantry.world.explain.quota import PathNamespace, QuotaAnswer, QuotaRaise
 from tenantry.world.explain.quota import explain as compute
 
@@ -90,6 +91,7 @@ async def gather(reader: ObjectReader, tenant: str, name: str) -> list[PathNames
         owner = await reader.get(Tenant, tenant)
         chain = await _chain(reader, owner, name)
     except Forbidden:
+        # An owner may read neither the Tenant nor all namespaces, so only the readable part is explained.
         chain = await _readable_chain(reader, name)
     try:
         tree = (await reader.get(TenantResourceQuota, chain[0].metadata.labels.get(marks.TENANT, ""))).status.tree
@@ -151,8 +153,7 @@ async def _place(
 ) -> PathNamespace:
     name, labels = namespace.metadata.name, namespace.metadata.labels
     subnamespace, parent = labels.get(marks.SUBNAMESPACE, ""), labels.get(marks.PARENT, "")
-    ours = {"labelSelector": f"{marks.MANAGED_BY}={marks.MANAGER}"}
-    quotas = await reader.list(ResourceQuotaWithUsage, namespace=name, selectors=ours)
+    quotas = await reader.list(ResourceQuotaWithUsage, namespace=name, selectors=MANAGED)
     asked = tenant.spec.quota.hard if tenant is not None else None
     if subnamespace:
         try:
