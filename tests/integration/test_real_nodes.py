@@ -26,7 +26,7 @@ from tenantry.api.errors import InputError
 from tenantry.local import build, process
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.progress import SilentProgress
-from tenantry.local.real import cgroups, images, network, node
+from tenantry.local.real import cgroups, images, network, node, settings
 from tenantry.local.real.images import ImageRecipe
 from testkit.api import SECONDS, until
 from testkit.realpods import START_SECONDS, missing
@@ -80,9 +80,21 @@ async def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+@pytest.fixture(scope="module")
+def before() -> dict[str, str]:
+    """The settings of this machine's kernel before the first node."""
+    return kernel_settings(Path("/proc/sys"))
+
+
+def kernel_settings(folder: Path) -> dict[str, str]:
+    """Return the settings that a kubelet would change."""
+    return {name: (folder / name).read_text().strip() for name in settings.KERNEL}
+
+
 @pytest_asyncio.fixture(scope="module")
-async def real(tenantry_home: Path, image: Path) -> AsyncIterator[LocalCluster]:
+async def real(tenantry_home: Path, image: Path, before: dict[str, str]) -> AsyncIterator[LocalCluster]:
     """A cluster with two real nodes that have the image, and nothing of Tenantry in it."""
+    assert before, "the settings are read before the first node starts"
     cluster = LocalCluster("real", root=tenantry_home)
     await cluster.up(UpOptions(throwaway=True, real_nodes=2))
     assert await run("image", "load", "--name=real", str(image)) == f"{AGNHOST}\n"
@@ -182,6 +194,14 @@ async def test_pods_run_in_containers_and_sandboxes_and_reach_each_other(real: L
     assert "gvisor" in await kernel(real, boxed)
     assert os.uname().release in await kernel(real, plain)
     await kubectl(real, "delete", f"pod/{plain}", f"pod/{boxed}", f"service/{boxed}")
+
+
+async def test_a_kubelet_changes_no_setting_of_the_machine(real: LocalCluster, before: dict[str, str]) -> None:
+    """E14: it finds the values that it wants in files of its node."""
+    for name in ("real-1", "real-2"):
+        inside = Path(f"/proc/{node.process_of(real.paths, name)}/root/proc/sys")
+        assert kernel_settings(inside) == settings.KERNEL
+    assert kernel_settings(Path("/proc/sys")) == before
 
 
 async def test_names_resolve_and_network_policies_hold(real: LocalCluster) -> None:

@@ -25,6 +25,7 @@ from tenantry.local.real.settings import (
     CONFIGURATION,
     FOLDERS,
     HOME,
+    KERNEL,
     PINNED,
     POD_INTERFACES,
     NodeSettings,
@@ -164,6 +165,8 @@ def prepare(folder: Path, images: Path, binaries: Path, node: NodeSettings) -> N
         os.close(descriptor)
     for path in ("/run/lock", "/run/netns", "/var/lib/cni"):
         Path(path).mkdir(parents=True, exist_ok=True)
+    for name, value in KERNEL.items():
+        mounts.shadow(f"/proc/sys/{name}", f"{value}\n", Path("/run/kernel") / name)
     mounts.share()
     socket.sethostname(node.name)
     network.configure(node.addresses, node.number)

@@ -44,6 +44,13 @@ def bind(descriptor: int, path: str) -> None:
     _mount(f"/proc/self/fd/{descriptor}", path, "", _BIND)
 
 
+def shadow(path: str, text: str, copy: Path) -> None:
+    """Mount a copy with another text over a file, so that reads and writes of this node do not reach the original."""
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.write_text(text)
+    _mount(str(copy), path, "", _BIND)
+
+
 def cgroups(hierarchies: Iterable[CgroupHierarchy]) -> None:
     """Mount this process's cgroup namespace of each hierarchy at the usual place."""
     found = tuple(hierarchies)

@@ -34,6 +34,21 @@ PINNED = "--label=io.cri-containerd.pinned=pinned"
 """Marks the node's own images, which no registry has: neither the kubelet nor the cleaner removes them."""
 COVERED = ("/run", "/var/lib")
 """The folders that each node has for itself, in place of the machine's."""
+KERNEL = {
+    "vm/overcommit_memory": "1",
+    "vm/panic_on_oom": "0",
+    "kernel/panic": "10",
+    "kernel/panic_on_oops": "1",
+    "kernel/keys/root_maxkeys": "1000000",
+    "kernel/keys/root_maxbytes": "25000000",
+}
+"""From a file below /proc/sys to the value that a kubelet wants there.
+
+A kubelet writes these values, and they would hold for the whole machine, also after the node has ended. Therefore each
+node has files of its own there: the kubelet finds what it wants, and the machine keeps its values.
+
+Source: k8s.io/kubernetes, pkg/kubelet/cm, `setupKernelTunables`.
+"""
 FOLDERS = {
     "kubelet": "/var/lib/kubelet",
     "containerd": "/var/lib/containerd",
