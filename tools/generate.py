@@ -171,8 +171,9 @@ The fields of `spec.rules` in [TenancyDefaults](tenancydefaults.md), [Tenant](te
 [Subnamespace](subnamespace.md). How the levels are merged is in [Rules](../concepts/rules.md). Each family has an
 `action`, too: `Enforce` refuses (the default), `Warn` accepts with a warning, `Audit` writes to the audit log.
 
-*Standard* is the value while no administrator sets the rule; for `podSecurity` it depends on the level. *Refuses*
-quotes what the API server says about an example, and what would pass. *Fix* says whether
+*Standard* is the value while no administrator sets the rule; for `podSecurity` it depends on the level.
+`spec.rules.standard` chooses between `Baseline` (the default) and `Restricted`; without a name, the value belongs to
+both. *Refuses* quotes what the API server says about an example, and what would pass. *Fix* says whether
 `tenantry explain denied --fix` changes the manifest.
 """
 
@@ -185,6 +186,8 @@ def rules_page() -> str:
     declared = {field.path: field for field in fields()}
     lines = [RULES_HEAD.rstrip()]
     for family, inner in families.items():
+        if "properties" not in inner:
+            continue  # the standard
         lines += ["", f"## {family}", "", inner["description"], ""]
         lines += ["| rule | value | meaning | standard | refuses | fix |", "|---|---|---|---|---|---|"]
         notes: dict[str, None] = {}
@@ -210,12 +213,15 @@ def _paths_of(path: str) -> tuple[str, ...]:
 def _standard(field: RuleField) -> str:
     if field.levels:
         return ", ".join(f"{level}: {_value(value)}" for level, value in field.levels.items())
-    return _value(field.standard) if field.standard is not None else ""
+    values = {name: _value(value) for name, value in field.standards.items()}
+    if len(set(values.values())) == 1 and len(values) > 1:
+        return next(iter(values.values()))
+    return ", ".join(f"{name}: {value}" for name, value in values.items())
 
 
 def _value(value: object) -> str:
     if isinstance(value, tuple):
-        return ", ".join(f"`{each}`" for each in cast("tuple[object, ...]", value))
+        return ", ".join(f"`{each}`" for each in cast("tuple[object, ...]", value)) or "none"
     return f"`{value}`"
 
 

@@ -288,6 +288,41 @@ async def test_a_subnamespace_is_never_looser_than_its_parent(api: Api, alice: A
 
 
 @pytest.mark.usefixtures("operator")
+async def test_the_standard_restricted_holds_for_a_tenant_and_below(api: Api, alice: Api, name: str) -> None:
+    """E15: a complete set of rules for strangers by one field; a Subnamespace may name it too, and not loosen it."""
+    toleration = {"key": "example.com/gpu", "operator": "Exists"}
+
+    async def told(namespace: str) -> str:
+        return await refusal(alice, PODS, pod(tolerations=[toleration], nodeSelector={"disk": "a"}), namespace)
+
+    await api.make_tenant(name, rules={"standard": "Restricted"})
+    await in_force(alice, name)
+    refused = await told(name)
+    for rule in ("podSecurity.runAsRoot", "scheduling.tolerations", "scheduling.nodeSelectors"):
+        assert f"(rule {rule} of Tenantry's standard Restricted in Tenant '{name}')" in refused, refused
+    looser = subnamespace_json("web", {**WORKSPACE, "rules": {"standard": "Baseline"}})
+    assert (
+        f"spec.rules.standard must not be looser than what Tenantry's standard Restricted in Tenant '{name}' says: must"
+        " be Restricted or tighter"
+    ) in await refusal(alice, Subnamespace.resource, looser, name)
+
+    await api.patch(Tenant.resource, name, {"spec": {"rules": {"standard": "Baseline"}}})
+
+    async def opened() -> bool:
+        return not await told(name)
+
+    await until(opened, "an administrator has loosened the standard")
+    tighter = subnamespace_json("web", {**WORKSPACE, "rules": {"standard": "Restricted"}})
+    await alice.create(Subnamespace.resource, tighter, name)
+    child = (await Trees(api).ready(name, "web")).status.namespace
+    await in_force(alice, child)
+    assert (
+        f"(rule scheduling.tolerations of Tenantry's standard Restricted in Subnamespace '{name}/web')"
+        in await told(child)
+    )
+
+
+@pytest.mark.usefixtures("operator")
 async def test_a_list_of_classes_has_the_default_from_above(api: Api, alice: Api, name: str) -> None:
     """E15: otherwise each claim that names no class would get one that is refused; both places are named."""
     await api.make_tenant(name, rules={"storageClasses": {"default": "fast"}})

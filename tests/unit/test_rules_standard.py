@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tenantry.api.rules import Action, Hostnames, Permission, Rules, Services, ServiceType
+from tenantry.api.rules import Action, Hostnames, Permission, Rules, RuntimeClasses, Services, ServiceType, Standard
 from tenantry.world.addresses import is_within
 from tenantry.world.rules import STANDARD_SOURCE, Layer, effective
 
@@ -80,3 +80,46 @@ def test_what_is_no_cidr_to_the_api_server_is_in_none(text: str) -> None:
     """E15: Python reads CIDRs as strictly as CEL."""
     assert not is_within(text, "0.0.0.0/0")
     assert not is_within(text, "::/0")
+
+
+def test_the_standard_of_a_tenant_is_never_looser_below() -> None:
+    """E15: an administrator chooses it, on the cluster or on a Tenant; a Subnamespace may only tighten it."""
+
+    def chosen(*standards: Standard | None, below: Standard | None = None) -> tuple[str, bool]:
+        layers = [
+            Layer(source, Rules() if each is None else Rules(standard=each))
+            for source, each in zip(("TenancyDefaults 'default'", "Tenant 'x'"), standards, strict=True)
+        ]
+        lower = [] if below is None else [Layer("Subnamespace 'x/y'", Rules(standard=below))]
+        section = effective(layers, lower).enforce
+        return section.chosen["podSecurity.level"].value, section.allowed.get("scheduling.tolerations") is not None
+
+    baseline, restricted = ("Baseline", False), ("Restricted", True)
+    assert chosen(None, None) == chosen(Standard.BASELINE, None) == baseline
+    assert chosen(None, Standard.RESTRICTED) == chosen(Standard.RESTRICTED, None) == restricted
+    assert chosen(Standard.RESTRICTED, Standard.BASELINE) == baseline
+    assert chosen(None, None, below=Standard.RESTRICTED) == restricted
+    assert chosen(None, Standard.RESTRICTED, below=Standard.BASELINE) == restricted
+
+
+def test_a_standard_is_loosened_only_by_levels_that_know_it() -> None:
+    """E15: a field above the level that chose the standard does not open what the standard closes."""
+    opened = Rules(runtime_classes=RuntimeClasses(allowed=("gvisor",)))
+    restricted = Rules(standard=Standard.RESTRICTED)
+    both = Rules(standard=Standard.RESTRICTED, runtime_classes=RuntimeClasses(allowed=("gvisor",)))
+
+    def allowed(*layers: Rules) -> tuple[str, ...]:
+        named = [Layer(f"level {place}", each) for place, each in enumerate(layers)]
+        return effective(named).enforce.allowed["runtimeClasses.allowed"].values
+
+    assert allowed(restricted, opened) == allowed(both) == ("gvisor",)
+    assert allowed(opened, restricted) == ()
+
+
+def test_messages_name_the_standard() -> None:
+    """E15: a refusal shows which of the standards to change."""
+    spec = effective([Layer("Tenant 'x'", Rules(standard=Standard.RESTRICTED))])
+    assert spec.enforce.allowed["priorityClasses.allowed"].source == "Tenantry's standard Restricted in Tenant 'x'"
+    assert spec.enforce.refused["podSecurity.runAsRoot"] == "Tenantry's standard Restricted in Tenant 'x'"
+    assert spec.warn.is_empty
+    assert spec.audit.is_empty

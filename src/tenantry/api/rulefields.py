@@ -9,7 +9,7 @@ import msgspec
 from msgspec import inspect
 
 from tenantry.api.model import Json
-from tenantry.api.rules import DECLARED_LEVELS, DECLARED_PATTERNS, DECLARED_STANDARD, PodSecurityLevel, Rules
+from tenantry.api.rules import DECLARED_LEVELS, DECLARED_PATTERNS, DECLARED_STANDARDS, PodSecurityLevel, Rules, Standard
 
 
 class RuleField(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,7 +20,8 @@ class RuleField(msgspec.Struct, frozen=True, kw_only=True):
         family: The field of `Rules`.
         name: The field of the family.
         description: As in the CRD.
-        standard: Its value while no administrator sets it; None if nothing is limited then.
+        standards: Standard to the value of the rule while no administrator sets it; a standard that limits nothing is
+            missing.
         levels: PodSecurityLevel of the Pod Security Standards to the value of the rule from that level on.
         has_patterns: Whether its values are regular expressions.
     """
@@ -29,7 +30,7 @@ class RuleField(msgspec.Struct, frozen=True, kw_only=True):
     family: str
     name: str
     description: str
-    standard: object
+    standards: Mapping[Standard, object]
     levels: Mapping[PodSecurityLevel, object]
     has_patterns: bool
 
@@ -37,6 +38,8 @@ class RuleField(msgspec.Struct, frozen=True, kw_only=True):
 def fields() -> Iterator[RuleField]:
     """Yield every rule, in the order of the API."""
     for family in _fields(inspect.type_info(Rules)):
+        if family.name == "standard":
+            continue
         for each in _fields(family.type):
             if each.name == "action":
                 continue
@@ -47,7 +50,7 @@ def fields() -> Iterator[RuleField]:
                 family=family.name,
                 name=each.name,
                 description=(schema or {}).get("description", ""),
-                standard=declared.get(DECLARED_STANDARD),
+                standards=declared.get(DECLARED_STANDARDS, {}),
                 levels=declared.get(DECLARED_LEVELS, {}),
                 has_patterns=declared.get(DECLARED_PATTERNS, False),
             )

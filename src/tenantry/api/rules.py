@@ -28,6 +28,13 @@ class Action(StrEnum):
     AUDIT = "Audit"
 
 
+class Standard(StrEnum):
+    """A complete set of rules, which holds where no administrator sets a rule (decision 8)."""
+
+    BASELINE = "Baseline"
+    RESTRICTED = "Restricted"
+
+
 class Permission(StrEnum):
     """Whether something may be."""
 
@@ -74,7 +81,7 @@ class ReclaimPolicy(StrEnum):
     RETAIN = "Retain"
 
 
-DECLARED_STANDARD, DECLARED_LEVELS, DECLARED_PATTERNS = "standard", "levels", "patterns"
+DECLARED_STANDARDS, DECLARED_LEVELS, DECLARED_PATTERNS = "standards", "levels", "patterns"
 """The keys of what `about` and `control` declare; see rulefields.py."""
 
 _PARSES = Rule(
@@ -144,14 +151,26 @@ RESTRICTED_VOLUMES = (
 )
 
 
-def about(description: str, standard: object = None) -> Meta:
+SHARED_LABELS = (
+    "kubernetes.io/arch",
+    "kubernetes.io/os",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+)
+"""Labels that many nodes share: a pod that selects by them chooses no single node."""
+
+
+def about(description: str, standard: object = None, *, restricted: object = None) -> Meta:
     """Return the declaration of a rule.
 
     Args:
         description: Its documentation in the CRD.
-        standard: Its value while no administrator sets it (decision 8); None if nothing is limited then.
+        standard: Its value in both standards (decision 8); None if nothing is limited.
+        restricted: Its value in the standard Restricted, if it has another one there.
     """
-    return Meta(description=description, extra={DECLARED_STANDARD: standard})
+    values = {Standard.BASELINE: standard, Standard.RESTRICTED: standard if restricted is None else restricted}
+    declared = {name: value for name, value in values.items() if value is not None}
+    return Meta(description=description, extra={DECLARED_STANDARDS: declared})
 
 
 def control(description: str, levels: Mapping[PodSecurityLevel, object]) -> Meta:
@@ -180,7 +199,11 @@ class PodSecurity(RuleModel, frozen=True, kw_only=True):
     level: (
         Annotated[
             PodSecurityLevel,
-            about("Privileged (no limits), Baseline or Restricted: the switches below.", PodSecurityLevel.BASELINE),
+            about(
+                "Privileged (no limits), Baseline or Restricted: the switches below.",
+                PodSecurityLevel.BASELINE,
+                restricted=PodSecurityLevel.RESTRICTED,
+            ),
         ]
         | UnsetType
     ) = UNSET
@@ -269,7 +292,10 @@ class RuntimeClasses(RuleModel, frozen=True, kw_only=True):
     """Which RuntimeClasses pods may name."""
 
     allowed: (
-        Annotated[_Names, about("Names; a pod may always name none, and a sandboxed pod is always in the sandbox.")]
+        Annotated[
+            _Names,
+            about("Names; a pod may always name none, and a sandboxed pod is always in the sandbox.", restricted=()),
+        ]
         | UnsetType
     ) = UNSET
     on_missing_sandbox: (
@@ -286,7 +312,7 @@ class RuntimeClasses(RuleModel, frozen=True, kw_only=True):
 class PriorityClasses(RuleModel, frozen=True, kw_only=True):
     """Which PriorityClasses pods may have, the cluster's default among them."""
 
-    allowed: Annotated[_Names, about("Names; a pod may have none.")] | UnsetType = UNSET
+    allowed: Annotated[_Names, about("Names; a pod may have none.", restricted=())] | UnsetType = UNSET
     system: (
         Annotated[
             Permission,
@@ -322,11 +348,17 @@ class Scheduling(RuleModel, frozen=True, kw_only=True):
         | UnsetType
     ) = UNSET
     node_selectors: (
-        Annotated[_Pairs, about("Labels in nodeSelector and node affinity: KEY=VALUE, or KEY for any value.")]
+        Annotated[
+            _Pairs,
+            about(
+                "Labels in nodeSelector and node affinity: KEY=VALUE, or KEY for any value.", restricted=SHARED_LABELS
+            ),
+        ]
         | UnsetType
     ) = UNSET
     tolerations: (
-        Annotated[_Names, about("Keys of tolerations, beside those of not-ready and unreachable nodes.")] | UnsetType
+        Annotated[_Names, about("Keys of tolerations, beside those of not-ready and unreachable nodes.", restricted=())]
+        | UnsetType
     ) = UNSET
 
 
@@ -451,6 +483,16 @@ class Rules(Model, frozen=True, kw_only=True):
         ),
     )
 
+    standard: (
+        Annotated[
+            Standard,
+            Meta(
+                description="The set of rules that holds for what no administrator sets: Baseline (the default), or"
+                " Restricted for strangers. A Subnamespace may only name the tighter one."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     pod_security: PodSecurity | UnsetType = UNSET
     images: Images | UnsetType = UNSET
     runtime_classes: RuntimeClasses | UnsetType = UNSET

@@ -9,15 +9,20 @@ they are compared with. So its length depends on the ways to compare, and not on
 
 from __future__ import annotations
 
-from tenantry.api.rules import PodSecurityLevel
-from tenantry.policy.check import one_of, quoted
+from collections.abc import Iterator
+
+from tenantry.api.rules import PodSecurityLevel, Standard
+from tenantry.policy.check import listed, one_of, quoted
 
 LEVEL = "podSecurity.level"
+STANDARD = "standard"
 SECCOMP = "podSecurity.seccomp"
 UNSET, UNCONFINED = "podSecurity.seccompUnset", "podSecurity.seccompUnconfined"
 MAX = "containers.max"
 CLASSES, DEFAULT = "storageClasses.allowed", "storageClasses.default"
-_ORDER = f"[{', '.join(quoted(level.value) for level in PodSecurityLevel)}]"
+_ORDERS = {LEVEL: listed(tuple(PodSecurityLevel)), STANDARD: listed(tuple(Standard))}
+"""Path to CEL: its values, from the loosest to the tightest."""
+
 _GIVEN = "variables.given"
 
 
@@ -25,13 +30,13 @@ def variables(ignored: str) -> dict[str, str]:
     """Return the variables that `problem` uses beside the maps of a section: name to CEL.
 
     Args:
-        ignored: CEL: the source whose rules may be loosened; the empty string for none.
+        ignored: CEL: the start of the sources whose rules may be loosened; the empty string for none.
     """
     return {
         # Rules that only warn or audit loosen nothing.
         "given": (
-            "dyn(object.spec.rules).transformMapEntry(s, rules, rules.action == 'Enforce'"
-            " ? rules.transformMapEntry(f, v, {s + '.' + f: v}) : {})"
+            f"dyn(object.spec.rules).transformMapEntry(s, rules, s == {quoted(STANDARD)} ? {{s: rules}}"
+            " : rules.action == 'Enforce' ? rules.transformMapEntry(f, v, {s + '.' + f: v}) : {})"
         ),
         "ignored": ignored,
     }
@@ -39,14 +44,14 @@ def variables(ignored: str) -> dict[str, str]:
 
 def problem() -> str:
     """Return CEL: the message about a looser rule in `object.spec.rules`, '' for none."""
-    found = " + ".join((_level(), _permissions(), *_seccomp(), _lists(), _largest(), _default_class(), _texts()))
+    found = " + ".join((*_ordered(), _permissions(), *_seccomp(), _lists(), _largest(), _default_class(), _texts()))
     return f"({found} + [''])[0]"
 
 
 def _each(of: str, bad: str, fix: str) -> str:
     """Return CEL: the messages for all paths `p` of a map for which a condition holds."""
     source = f"variables.{of}[p]" if of == "refused" else f"variables.{of}[p].source"
-    offends = f"p in variables.{of} && {source} != variables.ignored && ({bad})"
+    offends = f"p in variables.{of} && !{_ignores(source)} && ({bad})"
     # Go's maps have no order.
     return f"{_GIVEN}.map(p, {offends}, string(p)).sort().map(p, {_told('p', source, fix)})"
 
@@ -56,21 +61,26 @@ def _one(path: str, key: str, of: str, bad: str, fix: str) -> str:
     above = f"variables.{of}[{quoted(key)}]"
     source = above if of == "refused" else f"{above}.source"
     offends = f"{quoted(path)} in {_GIVEN} && {quoted(key)} in variables.{of}"
-    return f"({offends} && {source} != variables.ignored && ({bad}) ? [{_told(quoted(path), source, fix)}] : [])"
+    return f"({offends} && !{_ignores(source)} && ({bad}) ? [{_told(quoted(path), source, fix)}] : [])"
 
 
 def _told(path: str, source: str, fix: str) -> str:
     return f"'spec.rules.' + {path} + ' must not be looser than what ' + {source} + ' says: ' + {fix}"
 
 
+def _ignores(source: str) -> str:
+    return f"(variables.ignored != '' && {source}.startsWith(variables.ignored))"
+
+
 def _permissions() -> str:
     return _each("refused", f"{_GIVEN}[p] == 'Allow'", "'must be Refuse'")
 
 
-def _level() -> str:
-    above = f"variables.chosen[{quoted(LEVEL)}].value"
-    bad = f"{_ORDER}.indexOf({_GIVEN}[{quoted(LEVEL)}]) < {_ORDER}.indexOf({above})"
-    return _one(LEVEL, LEVEL, "chosen", bad, f"'must be ' + {above} + ' or tighter'")
+def _ordered() -> Iterator[str]:
+    for path, order in _ORDERS.items():
+        above = f"variables.chosen[{quoted(path)}].value"
+        bad = f"{order}.indexOf({_GIVEN}[{quoted(path)}]) < {order}.indexOf({above})"
+        yield _one(path, path, "chosen", bad, f"'must be ' + {above} + ' or tighter'")
 
 
 def _seccomp() -> tuple[str, str]:
@@ -92,7 +102,7 @@ def _lists() -> str:
 
 def _largest() -> str:
     value = f"{_GIVEN}[{quoted(MAX)}]"
-    larger = f"{value}.map(r, r in variables.maxima && variables.maxima[r].source != variables.ignored"
+    larger = f"{value}.map(r, r in variables.maxima && !{_ignores('variables.maxima[r].source')}"
     larger += f" && quantity(string({value}[r])).isGreaterThan(quantity(variables.maxima[r].value)), string(r)).sort()"
     told = _told(quoted(MAX), "variables.maxima[r].source", "'must be at most ' + variables.maxima[r].value")
     return f"({quoted(MAX)} in {_GIVEN} ? {larger}.map(r, {told}) : [])"
@@ -113,5 +123,5 @@ def _default_class() -> str:
 
 
 def _texts() -> str:
-    bad = f"!(p in [{quoted(LEVEL)}, {quoted(DEFAULT)}]) && {_GIVEN}[p] != variables.chosen[p].value"
+    bad = f"!(p in {listed((*_ORDERS, DEFAULT))}) && {_GIVEN}[p] != variables.chosen[p].value"
     return _each("chosen", bad, "'must be ' + variables.chosen[p].value")

@@ -9,11 +9,11 @@ Pure. Levels are expanded to switches as the Pod Security Standards have them (K
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import TypeVar
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from tenantry.api.rulefields import RuleField, fields
 from tenantry.api.rules import (
@@ -24,13 +24,19 @@ from tenantry.api.rules import (
     RuleModel,
     Rules,
     Seccomp,
+    Standard,
 )
 from tenantry.api.tenancyrules import Bound, Listed, Section, TenancyRulesSpec
 from tenantry.world import quantity
 from tenantry.world.addresses import is_within
 
 LEVELS = tuple(PodSecurityLevel)
+STANDARDS = tuple(Standard)
 STANDARD_SOURCE = "Tenantry's standard"
+"""The start of the text by which messages name a standard; its name and the level that chose it follow, if any did."""
+
+STANDARD = "standard"
+"""The path of the standard in force, if it is not Baseline."""
 
 LEVEL = "podSecurity.level"
 RUNTIME_CLASS = "isolation.runtime"
@@ -61,16 +67,29 @@ def effective(administrators: Sequence[Layer], below: Sequence[Layer] = ()) -> T
     Raises:
         InputError: A quantity does not parse.
     """
+    # The last level that names a standard decides: the fields of levels above it loosen that standard no more.
+    named = [place for place, layer in enumerate(administrators) if layer.rules.standard is not UNSET]
+    top = administrators[named[-1] :] if named else administrators
     given = merged(flatten(layer) for layer in administrators)
-    return merged([_standard(administrators), given, *(flatten(layer) for layer in below)])
+    return merged([_standard(top), given, *(_with_standard(layer) for layer in below)])
+
+
+def _with_standard(layer: Layer) -> TenancyRulesSpec:
+    """Return the rules of a Subnamespace, and those of the standard that it names."""
+    own = flatten(layer)
+    return own if layer.rules.standard is UNSET else meet(_standard([layer]), own)
 
 
 def _standard(administrators: Sequence[Layer]) -> TenancyRulesSpec:
-    """Return the standard (decision 8), less the rules that an administrator sets.
+    """Return the standard that the first level names (decision 8), less the rules that these levels set.
 
     Each field is replaced by itself: an administrator who allows load balancers has not decided on external addresses.
     Only a level of podSecurity replaces every control.
     """
+    standard, source = Standard.BASELINE, STANDARD_SOURCE
+    if administrators and administrators[0].rules.standard is not UNSET:
+        standard = administrators[0].rules.standard
+        source = f"{STANDARD_SOURCE} {standard} in {administrators[0].source}"
     decided = {
         path
         for layer in administrators
@@ -85,8 +104,11 @@ def _standard(administrators: Sequence[Layer]) -> TenancyRulesSpec:
         whole = LEVEL in decided
         return {k: v for k, v in values.items() if k not in decided and not (whole and k.startswith("podSecurity."))}
 
-    section = _whole_standard()
-    kept = Section(refused=left(section.refused), allowed=left(section.allowed), chosen=left(section.chosen))
+    section = _whole_standard(standard, source)
+    chosen = left(section.chosen)
+    if standard is not Standard.BASELINE:
+        chosen[STANDARD] = Bound(source=source, value=standard)
+    kept = Section(refused=left(section.refused), allowed=left(section.allowed), chosen=chosen)
     return TenancyRulesSpec(enforce=kept)
 
 
@@ -96,14 +118,14 @@ def _declared() -> dict[str, RuleField]:
     return {each.path: each for each in fields()}
 
 
-@cache
-def _whole_standard() -> Section:
+@lru_cache(maxsize=64)
+def _whole_standard(standard: Standard, source: str) -> Section:
     """Return what holds while no administrator sets any rule."""
     families: dict[str, dict[str, object]] = {}
     for each in _declared().values():
-        if each.standard is not None:
-            families.setdefault(_camel(each.family), {})[each.path.partition(".")[2]] = each.standard
-    return flatten(Layer(STANDARD_SOURCE, msgspec.convert(families, Rules))).enforce
+        if standard in each.standards:
+            families.setdefault(_camel(each.family), {})[each.path.partition(".")[2]] = each.standards[standard]
+    return flatten(Layer(source, msgspec.convert(families, Rules))).enforce
 
 
 def _paths(path: str) -> tuple[str, ...]:
@@ -124,8 +146,8 @@ def merged(specs: Iterable[TenancyRulesSpec]) -> TenancyRulesSpec:
 
 def _given(rules: Rules) -> Iterator[tuple[str, RuleModel]]:
     for field in rules.__struct_fields__:
-        value: RuleModel | UnsetType = getattr(rules, field)
-        if value is not UNSET:
+        value = getattr(rules, field)
+        if isinstance(value, RuleModel):
             yield field, value
 
 
@@ -209,7 +231,7 @@ def meet_sections(above: Section, below: Section) -> Section:
     for key, bound in below.chosen.items():
         other = chosen.get(key)
         # A default class only has to be an allowed one. Two domains have no host in common: the upper one stays.
-        if other is None or key == DEFAULT_CLASS or (key == LEVEL and _rank(bound) > _rank(other)):
+        if other is None or key == DEFAULT_CLASS or (key in _ORDERS and _rank(key, bound) > _rank(key, other)):
             chosen[key] = bound
     return Section(
         refused=_sorted({**below.refused, **above.refused}),
@@ -221,8 +243,12 @@ def meet_sections(above: Section, below: Section) -> Section:
     )
 
 
-def _rank(bound: Bound) -> int:
-    return LEVELS.index(PodSecurityLevel(bound.value))
+_ORDERS: Mapping[str, Sequence[str]] = {LEVEL: LEVELS, STANDARD: STANDARDS}
+"""Path to its values, from the loosest to the tightest."""
+
+
+def _rank(path: str, bound: Bound) -> int:
+    return _ORDERS[path].index(bound.value)
 
 
 def _sorted(values: Mapping[str, T]) -> dict[str, T]:
