@@ -84,6 +84,7 @@ async def operate(connection: Connection, options: OperatorOptions) -> None:
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    # A stop gives the work time to end; asyncio's own handling of SIGINT ends in a KeyboardInterrupt.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     operator = _Operator(options)
@@ -116,6 +117,7 @@ async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
             working.cancel()
     except TimeoutError:
         log.warning("work under way did not end in time", extra={"seconds": STOP_SECONDS})
+    # The command line reports one error as one sentence.
     except ExceptionGroup as failed:
         known = failed.subgroup(TenantryError)
         raise known.exceptions[0] if known is not None else failed from failed
@@ -127,6 +129,7 @@ def controllers(cluster_uid: str) -> list[Controller]:
     Args:
         cluster_uid: The uid of the namespace kube-system.
     """
+    # Controllers never call each other: each of these objects is written by one and read by others.
     verdicts = Verdicts()
     addresses = AddressCache()
     clashes = Clashes()
@@ -185,9 +188,11 @@ class _Operator:
             finally:
                 self._leads = False
                 self._runtime = None
+                # Also when cancelled: the next leader would wait until the lease expires.
                 await asyncio.shield(election.release())
 
     async def _lead(self, client: Client, election: Election, cluster_uid: str) -> None:
+        # A new cluster for each term: caches of an earlier term may have missed deletions.
         home = Cluster(HOME, client, clock=self._clock, instance=self._options.identity)
         runtime = Runtime(clock=self._clock, metrics=self.metrics)
         runtime.add(home, controllers(cluster_uid))

@@ -66,6 +66,7 @@ class ContributionController:
         outcome = await cluster.writer.apply(decision.plan)
         if outcome.error is not None:
             raise outcome.error
+        # Events are written after the writes, about those that the API server accepted.
         report_departures(cluster, decision, outcome)
         return 0.0 if decision.goes_on else decision.again
 
@@ -77,6 +78,7 @@ class ContributionController:
         node = signing.concerned(request)
         nodes: Cache[Node] = cluster.cache(Node.resource)
         addresses = {each.metadata.name: frozenset(a.address for a in each.status.addresses) for each in nodes}
+        # Read for each request: they change when the control plane moves, which no watch of this operator reports.
         reserved = await apiserver.addresses(cluster.live)
         if await _agreed(cluster, node) is None or not signing.may_have(request, addresses, reserved):
             log.warning("certificate not approved", extra={"key": name, "node": node})
@@ -90,6 +92,7 @@ class ContributionController:
 async def _agreed(cluster: Cluster, node: str) -> Contribution | None:
     """Return the agreement on a contributed node; None if there is no readable record."""
     try:
+        # Not cached: the approval of a certificate must not rest on a record that was deleted a moment ago.
         record = await cluster.live.get(Record, record_of(node), marks.SYSTEM_NAMESPACE)
         return read(record.data)
     except (NotFound, msgspec.ValidationError):
@@ -116,6 +119,7 @@ def _of_node(change: Change[Node]) -> Iterable[str]:
     before, after = change.before, change.after
     if after is None or not after.metadata.name.startswith(PREFIX):
         return []
+    # Heartbeats change only the status, of every node, every few seconds.
     if before is not None and _seen(before) == _seen(after):
         return []
     return [_NODE + after.metadata.name]

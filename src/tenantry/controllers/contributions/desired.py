@@ -54,6 +54,7 @@ def decide(inputs: ContributionInputs) -> SliceDecision:
     lacking = _lacking(node, agreed) if agreed is not None else {}
     if lacking:
         return SliceDecision(plan=_patch(name, {"metadata": {"labels": lacking}}), goes_on=True)
+    # kubelet can write labels of its own node, so the agreed ones are restored before anything else is decided.
     if agreed is not None and not since:
         return SliceDecision()
     if not node.spec.unschedulable:
@@ -67,6 +68,7 @@ def _delete(inputs: ContributionInputs, since: str) -> SliceDecision:
     """Return the eviction of the pods of a vacant node, then its deletion."""
     meta = inputs.node.metadata
     if not inputs.pods:
+        # By uid: a machine that was contributed again in the meantime has a new Node of the same name.
         gone = request.delete(Node.resource, "", meta.name, uid=meta.uid)
         return SliceDecision(plan=Plan(writes=(DirectWrite(request=gone),)))
     left = (instant(since) - inputs.now).total_seconds() + DEFAULT_GRACE_SECONDS
@@ -83,6 +85,7 @@ def is_vacant(node: Node) -> bool:
 
 def _lacking(node: Node, agreed: Contribution) -> dict[str, str | None]:
     """Return the labels of a node that differ from what was agreed on: key to the value, None to remove it."""
+    # Labels that were not agreed on are removed: a node must not claim to be contributed by another tenant.
     wanted: dict[str, str | None] = {**dict.fromkeys(marks.OF_CONTRIBUTIONS), **agreed.labels}
     return {key: value for key, value in wanted.items() if node.metadata.labels.get(key) != value}
 

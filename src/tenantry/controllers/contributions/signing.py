@@ -97,6 +97,7 @@ def may_have(
     if found.spec.signer_name == CLIENT:
         # The owner of the token may ask again until the node exists.
         return not asked.hosts and node not in addresses
+    # A node reports its own addresses: one that another node has, too, proves nothing.
     others = frozenset(address for name, known in addresses.items() if name != node for address in known)
     own = {each for each in addresses.get(node, frozenset()) - others - reserved if _is_of_a_node(each)}
     return bool(asked.hosts) and asked.hosts <= own | {node}
@@ -111,6 +112,7 @@ def approval(found: SigningRequest, node: str) -> Plan:
         "message": f"the node {node!r} is contributed",
     }
     name = found.metadata.name
+    # The resourceVersion makes an approval and a denial at the same time exclude each other.
     body = {
         "metadata": {"resourceVersion": found.metadata.resource_version},
         "status": {"conditions": [condition]},
@@ -137,6 +139,7 @@ def _read(text: str) -> _CertificateRequest | None:
         return None
     names = [str(each.value) for each in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     groups = (str(each.value) for each in found.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))
+    # A request with several common names is ambiguous: approver and signer could read different ones.
     if len(names) != 1:
         return None
     try:

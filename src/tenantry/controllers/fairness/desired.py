@@ -161,6 +161,7 @@ def children(
         members: By tenant with a level of its own, the subjects of that level; see `members_of`.
         owner: The TenancyDefaults; None if there are none.
     """
+    # Without an owner: the shared level stays when TenancyDefaults are deleted, because tenants still need it.
     ours = {marks.MANAGED_BY: frozenset({marks.MANAGER})}
     found = [Child(object=each, wave=0, marks=ours) for each in common(fairness.shares)]
     if owner is None:
@@ -169,6 +170,7 @@ def children(
     for reserved in fairness.reserved:
         name = f"{RESERVED_PREFIX}{reserved.tenant}"
         subjects = members.get(reserved.tenant, ())
+        # A FlowSchema without subjects is invalid; the status reports the missing tenant.
         if subjects:
             more += [
                 level(name, reserved.shares, owner=owner),
@@ -220,6 +222,7 @@ def level(name: str, shares: int, *, owner: OwnerReference | None = None) -> Pri
     queuing = Queuing(queues=QUEUES, hand_size=HAND_SIZE, queue_length_limit=QUEUE_LENGTH)
     limited = Limited(
         nominal_concurrency_shares=shares,
+        # With borrowed seats, tenants would occupy more processors than their share, however fair their queues are.
         lendable_percent=0,
         borrowing_limit_percent=0,
         limit_response=LimitResponse(type="Queue", queuing=queuing),
@@ -245,6 +248,7 @@ def flow_schema(
         subjects: At least one.
         owner: The object that it is deleted with; None for no object.
     """
+    # Every request of the subjects, or a flood of one kind of request would bypass the level.
     anything = ("*",)
     every = ResourceRule(
         verbs=anything, api_groups=anything, resources=anything, cluster_scope=True, namespaces=anything

@@ -59,6 +59,7 @@ def condition(
         before: The conditions so far.
         is_blind: Its readers may not see the names of objects inside, as for a Subtenant; events there have them.
     """
+    # After a start, the last report stands until the first comparison: conditions must not flap.
     if found is None:
         known = find(before, reasons.HOSTS_TAKEN)
         return [Wanted(known.type, True, known.reason, known.message, only_true=True)] if known is not None else []

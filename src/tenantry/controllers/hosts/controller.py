@@ -87,10 +87,12 @@ class HostController:
             ApiError: Something failed; the queue tries again.
         """
         began = cluster.clock.monotonic()
+        # The time since the last comparison bounds the CPU: all hosts are compared, however few have changed.
         if began < self._not_before:
             return self._not_before - began
         inputs = gather(cluster)
         division = desired.divided(inputs)
+        # Computed once, for the plan and for the warning: with many hosts it takes long.
         parts = hosts.register(division.holders)
         plan = desired.plan_of(parts, inputs, cluster.writer.equivalent)
         missing = desired.unregistered(division, parts)
@@ -101,6 +103,7 @@ class HostController:
         outcome = await cluster.writer.apply(plan)
         if outcome.error is not None:
             raise outcome.error
+        # Reported after the register is written: policies refuse further clashes from then on.
         self._say(cluster, division.clashes)
         return None if inputs.is_whole else RECHECK_SECONDS
 
@@ -111,6 +114,7 @@ class HostController:
             by_object.setdefault(clash.use.uid, []).append(clash)
         said = {uid: frozenset(clash.host for clash in found) for uid, found in by_object.items()}
         for uid, found in by_object.items():
+            # An object that keeps its clash gets no second event, also when it is changed otherwise.
             if said[uid] - self._said.get(uid, frozenset()):
                 cluster.recorder.say(_about(found[0].use), EventKind.WARNING, reasons.HOST_TAKEN, summary(found))
         self._said = said
@@ -169,6 +173,7 @@ def _changed(change: Change[HostObject]) -> Iterable[str]:
 def _moved(change: Change[Observed]) -> Iterable[str]:
     """Return the key if a namespace has another tenant now: the hosts in it had another owner, or none."""
     before, after = change.before, change.after
+    # Created and deleted namespaces need no comparison: their objects cause one.
     is_same = before is None or after is None or before.labels.get(TENANT_UID) == after.labels.get(TENANT_UID)
     return () if is_same else [ALL]
 

@@ -83,6 +83,7 @@ def gather(cluster: Cluster) -> HostInputs:
         cache: Cache[HostObject] = cluster.cache(resource)
         for each in cache:
             namespace = namespaces.get(each.namespace)
+            # Watches of two kinds are not in step: an Ingress may be seen before its namespace.
             is_whole = is_whole and namespace is not None
             if namespace is None or not each.hosts:
                 continue

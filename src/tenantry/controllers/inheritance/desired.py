@@ -163,6 +163,7 @@ def is_done(resource: Resource, child: ChildNamespace) -> bool:
 def due(kinds: Iterable[Resource], subnamespace: Subnamespace) -> list[Resource]:
     """Return the kinds of which a child still lacks the copies that are made once."""
     spec, copied = subnamespace.spec, subnamespace.status.copied
+    # In a Workspace, an annotation means Sync, which needs no list; in a Subtenant it means Copy.
     by_annotation = spec.mode is Mode.SUBTENANT and EXCEPTIONS not in copied
 
     def is_due(kind: str) -> bool:
@@ -193,10 +194,12 @@ def plan(inputs: InheritanceInputs) -> Plan:
                 blocked.append(step)
             elif step is not None:
                 steps.append(step)
+        # Copies whose source is gone or no longer inherited are found by the child's own index, not by the parent's.
         for found in inputs.copies[resource]:
             step = step_in(resource, found.name, child, inputs.lookup, inputs.is_like)
             if isinstance(step, CopyStep) and step.action is StepAction.DELETE:
                 steps.append(step)
+    # A failed copy of a limit or a NetworkPolicy must keep users out, so bindings are a wave of their own.
     admits = [step for step in steps if step.resource == RoleBinding.resource and step.action is not StepAction.DELETE]
     waves = ([step for step in steps if step not in admits], admits)
     return Plan(copies=tuple(tuple(wave) for wave in waves if wave), blocked=tuple(blocked))
@@ -258,6 +261,7 @@ def _step(
     if is_once:
         # A copy that was kept in sync until now becomes the child's own; another object of the name is left alone.
         return step(action=action, source=source) if found is None or is_ours else None
+    # An unchanged copy that was made once is taken over, as when the spec changes from Copy to Sync.
     if found is not None and not is_ours and not is_untouched(found):
         return clash(resource, name, child)
     if found is not None and _is_right(resource, source, found, child, is_like):
@@ -269,6 +273,7 @@ def _step(
 def _is_right(resource: Resource, source: Inheritable, found: Observed, child: ChildNamespace, is_like: IsLike) -> bool:
     if found.labels != child.own_marks():
         return False
+    # Only Tenantry sets marks: a copy with one was edited, or was made by an older version.
     if any(marks.is_protected(key) and key != marks.SUSPENDED_SUBJECTS for key in found.annotations):
         return False
     if resource == RoleBinding.resource and child.is_suspended:

@@ -37,6 +37,7 @@ def inheritance_keys(found: Observed) -> list[str]:
     where: list[str] = []
     if is_source(found):
         where.append(found.namespace)
+        # Most objects have no annotation: children that inherit none of a kind must not scan all of them.
         if marks.INHERIT in found.annotations:
             where.append(found.namespace + ANNOTATED)
     if is_copy(found):
@@ -80,6 +81,7 @@ def child_of(cluster: Cluster, namespace: str) -> ChildNamespace | None:
         return None
     key = object_key(found.labels.get(marks.PARENT, ""), found.labels.get(marks.SUBNAMESPACE, ""))
     subnamespace: Subnamespace | None = cluster.cache(Subnamespace.resource).get(key)
+    # Bound by uid: a namespaced object cannot own a namespace, and a name can be used again.
     if subnamespace is None or subnamespace.metadata.uid != found.labels.get(marks.SUBNAMESPACE_UID):
         return None
     return ChildNamespace(subnamespace=subnamespace, namespace=found)

@@ -68,6 +68,7 @@ class Kinds:
 
     def _is_current(self) -> bool:
         overdue = bool(self.missing) and self._cluster.clock.monotonic() >= self._retry_at
+        # Probing costs requests, so it waits for a change of TenancyDefaults or for RETRY_SECONDS.
         same = self.served == self._allowed
         return same and self._version() == self._seen and not overdue
 
@@ -112,6 +113,7 @@ class Kinds:
         found = self._defaults.get(NAME)
         missing: dict[str, str] = {}
         kinds = list(inheritance.KINDS)
+        # Probed before they are watched: `get` would wait in vain for the list of a kind that is not served.
         for allowed in found.spec.inheritable_kinds if found is not None else ():
             resource = _resource(allowed)
             problem = await self._probe(resource)

@@ -106,8 +106,10 @@ class Propagation:
             cluster.wake(Inheritance, KINDS)
         missing = desired.due(served, subnamespace)
         error = await self._sources.look(cluster, missing, subnamespace.metadata.namespace)
+        # Without the list, a source could be missed, and the kind would be recorded as copied.
         if error is not None:
             return Inherited(copied=copied, error=error)
+        # The caller's namespace may be older than a suspension, which would be undone in the copies.
         current = cluster.lookup(Namespace.resource, namespace.name) or namespace
         child = ChildNamespace(subnamespace=subnamespace, namespace=current)
         if is_going(cluster, child.parent) or current.deleting:

@@ -46,6 +46,7 @@ class Inherited(msgspec.Struct, frozen=True, kw_only=True):
 
 def inherited(inputs: InheritanceInputs, plan: Plan, outcome: Outcome) -> Inherited:
     """Return what the status of a child reports after its plan was carried out."""
+    # A step of a later wave that was not tried has failed, too: what is copied once would be missing for good.
     tried = {id(step): result for step, result in outcome.copied}
     unfinished = {resource.full_name for resource, _ in inputs.awaited()}
     for wave in plan.copies:
@@ -83,6 +84,7 @@ def concerned(inputs: SourceInputs) -> list[ChildNamespace]:
 
 def _is_concerned(inputs: SourceInputs, child: ChildNamespace) -> bool:
     resource, name = inputs.resource, inputs.name
+    # A reported problem may have ended with this change, whatever it was about.
     reported = find(child.subnamespace.status.conditions, reasons.INHERITED)
     if reported is not None and reported.status != "True":
         return True

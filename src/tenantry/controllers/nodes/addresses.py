@@ -45,6 +45,7 @@ class AddressCache:
 
     def current(self, cluster: Cluster) -> ClusterAddresses:
         """Return the addresses, which change only by `renew`: two plans at the same time must agree."""
+        # Read late: the caches are empty when controllers are created.
         if self._known is None:
             self._known = read(cluster)
         return self._known
@@ -110,6 +111,8 @@ class AddressController:
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Requeue every namespace whose policies still list the old addresses, once the delay is over."""
         now = cluster.clock.monotonic()
+        # The delay begins with the first change and is not extended: a cluster that scales all the time must still
+        # converge.
         if self._due is None:
             self._due = now + WINDOW_SECONDS
         if now < self._due:

@@ -32,6 +32,7 @@ def plan(node: Node) -> Plan:
     lacks = missing(node)
     if not lacks:
         return Plan()
+    # kubelet derives allocatable from capacity some time later, and a simulated node never does.
     body = {"status": {"capacity": lacks, "allocatable": lacks}}
     asked = request.patch(Node.resource, "", node.metadata.name, body, subresource="status")
     return Plan(writes=(DirectWrite(request=asked),))

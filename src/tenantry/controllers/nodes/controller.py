@@ -48,4 +48,5 @@ class NodeController:
     def _lacking(self, change: Change[Node]) -> Iterable[str]:
         """Return the node if it lacks something: a heartbeat is no work."""
         after = change.after
+        # A deleted node is a key, too: the queue must forget it.
         return watched.own_key(change) if after is None or not self._plan(after).is_empty else ()

@@ -114,6 +114,7 @@ class PartController:
         before, after = change.before, change.after
         old = marking.facts(before) if before is not None else None
         new = marking.facts(after) if after is not None else None
+        # Labels, capacity and taints decide; a kubelet writes the status of its node every few seconds.
         if old == new:
             return ()  # a heartbeat
         held = {name for each in (before, after) if each is not None for name in parts_of_node(each)}

@@ -64,6 +64,7 @@ def marks_of(inputs: SliceInputs) -> NodeMarks:
 
     def give(node: Node) -> Json:
         patch = marking.give(node, name, size)
+        # Checked again on the live node, by the amendment: another claim may have taken the room since the choice.
         if patch and claim is not None and name not in parts_of_node(node):
             others = inputs.others.get(node.metadata.name, Size())
             why = why_not(marking.facts(node, others), claim.spec, size)
@@ -86,6 +87,7 @@ def marks_of(inputs: SliceInputs) -> NodeMarks:
 def _charged(claim: SliceClaim) -> list[Node]:
     """Return what a claim is charged with, as nodes of the size of its parts."""
     size = size_of(claim.spec.per_node)
+    # A part is charged as a node of its size, so that one code path serves both kinds of slices.
     has = {"cpu": f"{size.cpu}m", "memory": f"{size.memory}Mi"}
     part = Node(metadata=ObjectMeta(name=claim.metadata.name), status=NodeStatus(allocatable=has))
     return [part] * claim.spec.count

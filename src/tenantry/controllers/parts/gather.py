@@ -65,6 +65,7 @@ async def with_choice(cluster: Cluster, inputs: SliceInputs) -> SliceInputs:
     others: dict[str, Size] = {}
     while True:
         # Read anew after each list: a node may have changed meanwhile.
+        # Each turn lists the pods of newly chosen nodes, which may turn out to be too full: then others are chosen.
         nodes: list[Node] = list(cluster.cache(Node.resource))
         facts = (marking.facts(node, others.get(node.metadata.name, Size())) for node in nodes)
         choice: Choice = choose(inputs.claim.spec, facts, inputs.name)

@@ -55,6 +55,7 @@ def taints(node: Node) -> Json:
     aside for parts.
     """
     labels = node.metadata.labels
+    # Removing the taint below a part would let pods of other tenants take its capacity.
     wanted = bool(parts_of(labels)) or (is_shared(labels) and not slice_of(node))
     if wanted is is_set_aside(node):
         return {}
@@ -75,6 +76,7 @@ def resources(node: Node) -> Json:
     patch: dict[str, Mapping[str, str | None]] = {}
     for field, has in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable)):
         lacking = {each: value for each, value in wanted.items() if each not in has or parse(has[each]) != int(value)}
+        # Extended resources stay in the status of a node until they are removed explicitly.
         stale = dict.fromkeys(each for each in has if PART_SUFFIX in each and each not in wanted)
         if lacking or stale:
             patch[field] = {**lacking, **stale}
@@ -87,6 +89,7 @@ def plan(node: Node) -> Plan:
 
     The labels of the node alone decide, not their author.
     """
+    # The taint first: capacity that is advertised without it could be used up by pods of no part.
     for patch, subresource in ((taints(node), ""), (resources(node), "status")):
         if patch:
             asked = request.patch(Node.resource, "", node.metadata.name, patch, subresource=subresource)
@@ -102,6 +105,7 @@ def give(node: Node, name: str, size: Size) -> Json:
 
     Labels and resources are one write: a reader of one sees the other.
     """
+    # A status patch may change labels of a Node (kubernetes/pkg/registry/core/node/strategy.go).
     wanted = resources_of(name, size)
     labels = {**wanted, key(name, PART_OPEN): "true"}
     if all(node.metadata.labels.get(label) == value for label, value in labels.items()):

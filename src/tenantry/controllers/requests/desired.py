@@ -66,6 +66,7 @@ def surplus(pending: Iterable[Request]) -> list[Request]:
     Args:
         pending: All undecided requests of one kind and one requester.
     """
+    # Every reconcile, also of the next leader, must withdraw the same ones.
     return sorted(pending, key=lambda each: (each.metadata.creation_timestamp, each.key))[MOST_PENDING:]
 
 
@@ -239,6 +240,7 @@ def fitting(request: TenantRequest, rules: Sequence[AutoApproval]) -> str:
     """Return the reason of the first rule that approves a request without a person; "" if none does."""
     spec = request.spec
     own = Owner(kind=OwnerKind.USER, name=spec.requester.name)
+    # A rule must not make a user the owner of a tenant whom the requester has only named.
     if any(owner != own for owner in spec.owners):
         return ""  # a person must approve that another user becomes an owner
     return next((_reason(rule) for rule in rules if _fits(request, rule)), "")
@@ -258,12 +260,15 @@ def _fits(request: TenantRequest, rule: AutoApproval) -> bool:
         return False
     if domains and not (at and domain.encode().lower() in domains):
         return False
+    # A rule without a condition on the requester would approve every user.
     if not rule.groups and not rule.domains:
         return False
+    # 0 means forever, which is longer than any limit.
     if rule.max_duration_seconds and not 0 < spec.duration_seconds <= rule.max_duration_seconds:
         return False
     try:
         asked, most = quota.normal(spec.quota.hard), quota.normal(rule.max_quota)
     except InputError:
         return False
+    # A key that the request does not limit is unlimited in the tenant, so each key of the rule must be in the request.
     return all(key in asked and quantity.parse(asked[key]) <= quantity.parse(limit) for key, limit in most.items())

@@ -28,6 +28,7 @@ async def withdraw(cluster: Cluster, request: Request) -> bool:
         ApiError: The API server refuses or fails.
     """
     cache: Cache[Request] = cluster.cache(request.resource)
+    # Counted from the cache: a moment behind is enough to keep storage bounded.
     who = desired.asker(request)
     if request.status.decision is not Decision.PENDING or cache.count(BY_REQUESTER, who) <= desired.MOST_PENDING:
         return False

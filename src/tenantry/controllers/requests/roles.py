@@ -127,10 +127,12 @@ class RoleRequestController:
 
     async def _keep(self, cluster: Cluster, request: RoleGrant, now: dt.datetime, attempt: int) -> float | None:
         inputs = gather(cluster, request, now)
+        # The garbage collector deletes it too, but compare() would report it as a foreign object until then.
         if inputs.binding is not None and inputs.binding.owner_uid != request.metadata.uid:
             await self._take_back(cluster, request.key)  # of an earlier request of the same name
             inputs = replace(inputs, binding=None)
         before, term = request.status, inputs.term
+        # RBAC accepts a binding to a missing role, and it would grant whatever is created under that name later.
         waits_for_role = inputs.binding is None and not term.is_expired and before.decision is not Decision.DENIED
         if inputs.problem is None and waits_for_role:
             inputs = replace(inputs, problem=await self._missing_role(cluster, request))
@@ -187,6 +189,7 @@ def _tenant_keys(change: Change[Tenant]) -> Iterable[str]:
     before, after = change.before, change.after
     if before is None or after is None:
         return ()
+    # Other changes of a tenant do not concern its requests: each wake-up is one reconcile for each request.
     same = (before.spec.suspended, before.spec.expires_at) == (after.spec.suspended, after.spec.expires_at)
     return () if same else [f"{OF_TENANT}{after.metadata.name}"]
 

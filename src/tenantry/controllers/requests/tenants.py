@@ -105,6 +105,7 @@ class TenantRequestController:
 
         The end is written first: a crash between the two writes must not give the tenant a later end.
         """
+        # A decision of a person stands: rules only decide what is still pending.
         before = after = request.status
         if before.decision is Decision.PENDING:
             reason = desired.fitting(request, _rules(cluster))

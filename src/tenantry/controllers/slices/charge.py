@@ -53,15 +53,18 @@ def find(inputs: SliceInputs, wanted: Mapping[str, Quantity]) -> Charge:
     claim, tenant, slice_ = inputs.claim, inputs.tenant, inputs.slice
     if claim is None or tenant is None or claim.spec.mode is not ClaimMode.DYNAMIC:
         return Charge()
+    # The Slice exists before any node is marked: the quota controller divides the quota over Slices, not over nodes.
     if slice_ is None:
         new = slice_for(claim, tenant, inputs.name, inputs.grace_seconds, wanted)
         return Charge(write=DirectWrite(request=request.create(new), ignores=(AlreadyExists,)))
+    # Compared as amounts: "1" and "1000m" are the same charge.
     if read(slice_.spec.charge) != read(wanted):
         return Charge(write=_change(slice_, wanted))
     is_covered = fits(_limited(tenant, wanted), read(slice_.status.charged))
     waits = None if is_covered else _waits(slice_, inputs.verdict)
     if is_covered or waits is not None:
         return Charge(waits=waits)
+    # Recorded before a node is taken: from then on, the quota controller must not lower the share below it.
     status = msgspec.structs.replace(slice_.status, charged=spelled(read(wanted)))
     written = request.replace(msgspec.structs.replace(slice_, status=status), subresource="status")
     return Charge(write=DirectWrite(request=written, quiet=True))
@@ -104,6 +107,7 @@ def _key(resource: str) -> str:
 
 def _limited(tenant: Tenant, charge: Mapping[str, Quantity]) -> Amounts:
     """Return the part of a charge that the tenant's quota limits."""
+    # A key that the tenant's quota does not limit is free: the verdict covers only limited keys.
     keys: set[str] = set()
     for key in tenant.spec.quota.hard:
         with suppress(InputError):
@@ -112,6 +116,7 @@ def _limited(tenant: Tenant, charge: Mapping[str, Quantity]) -> Amounts:
 
 
 def _change(slice_: Slice, charge: Mapping[str, Quantity]) -> DirectWrite:
+    # A merge patch leaves out what it does not name: a key that is no longer charged needs a null.
     gone = dict.fromkeys(slice_.spec.charge.keys() - charge.keys())
     body = {
         "metadata": {"resourceVersion": slice_.metadata.resource_version},
@@ -122,6 +127,7 @@ def _change(slice_: Slice, charge: Mapping[str, Quantity]) -> DirectWrite:
 
 def _waits(slice_: Slice, verdict: ShareVerdict | None) -> SliceProgress | None:
     """Return what the quota controller still has to do, or refuses; None if the charge is in force."""
+    # A verdict on an earlier charge says nothing about this one.
     is_known = verdict is not None and verdict.generation == slice_.metadata.generation
     reason, message = reasons.PROGRESSING, "room is made for it in the tenant's quota"
     if verdict is not None and is_known and verdict.blocked is not None:
@@ -139,6 +145,7 @@ def slice_for(
     claim: SliceClaim, tenant: Tenant, name: str, grace_seconds: int, charge: Mapping[str, Quantity]
 ) -> Slice:
     """Return the Slice of a claim, charged with what its nodes have."""
+    # Owned by the Tenant, not by the claim: a cluster-scoped object cannot have a namespaced owner.
     owner = OwnerReference(
         api_version=Tenant.resource.api_version,
         kind=Tenant.resource.kind,

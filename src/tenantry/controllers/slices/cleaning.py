@@ -63,6 +63,7 @@ def find(node: Node, name: str, policy: CleaningPolicy, now: dt.datetime) -> Nod
     notes = node.metadata.annotations
     has_agent = bool(notes.get(NODE_AGENT))
     was_bound = any(taint.key == SLICE and taint.effect == _BINDS for taint in node.spec.taints)
+    # A node that was only reserved never ran a pod of the tenant.
     if not was_bound or not (has_agent or policy is CleaningPolicy.REQUIRED):
         return NodeCleaning(stage=CleaningStage.NEEDLESS)
     request = notes.get(CLEANING, "")
@@ -81,9 +82,11 @@ def find(node: Node, name: str, policy: CleaningPolicy, now: dt.datetime) -> Nod
 
 def _answered(said: str, request: str) -> NodeCleaning | None:
     """Return the result; None if the agent has not answered this request."""
+    # An administrator who cleaned the node overrides the agent, which may not answer at all.
     if said == BY_HAND:
         return NodeCleaning(stage=CleaningStage.CLEAN, message="an administrator has cleaned it")
     answer = _read(said)
+    # An answer to an earlier request is about the leftovers of an earlier tenant.
     if answer is None or answer.request != request:
         return None
     if answer.left:
@@ -99,6 +102,7 @@ def word(node: Node) -> tuple[str, ...]:
 def ask(name: str, now: dt.datetime) -> Callable[[Node], Json]:
     """Return the merge patch that requests the cleaning of a node."""
     notes = {CLEANING: request_of(name, rfc3339_micro(now)), CLEANED: None}
+    # The old answer goes with the request, so that it cannot be taken for the answer to the new one.
     return lambda node: {"metadata": {"resourceVersion": node.metadata.resource_version, "annotations": notes}}
 
 

@@ -87,6 +87,7 @@ class SliceController:
             self._claims.forget(key)
             cluster.forget(self.name, key)
             return None
+        # Both controllers are woken by claims; the one of parts reconciles this slice.
         if inputs.is_part:
             return None
         self._claims.note(inputs)
@@ -97,6 +98,7 @@ class SliceController:
         async with self._gate:
             # Between the choice and the note of it no other claim runs.
             chosen = self.choose(cluster, self._inputs(cluster, key), there)
+            # Two claims that choose before either has written its marks would choose the same nodes.
             picked = [name for name in chosen.choice.nodes if name not in self._picked]
             self._picked |= dict.fromkeys(picked, key)
             try:
@@ -162,5 +164,6 @@ class SliceController:
         before, after = change.before, change.after
         if before is None or (after is not None and after.stays == before.stays):
             return ()
+        # Pods end all the time: only those on a node that drains are news.
         waiting = self._stages.draining.waiting_for(before.node)
         return [waiting] if waiting else ()

@@ -119,6 +119,7 @@ def departures(pods: Sequence[PodFacts], left_seconds: float, why: Mapping[str, 
         left_seconds: Of the grace period; 0 or less once it is over.
         why: What their events report, by node or for all.
     """
+    # A pod that is being deleted is not evicted again, but its deletion may be shortened after the grace period.
     chosen = [pod for pod in pods if left_seconds <= 0 or (pod.controller and not pod.deleting)]
     return tuple(
         Departure(
@@ -136,6 +137,7 @@ def next_look(pods: Sequence[PodFacts], left_seconds: float) -> float | None:
 
 
 def _eviction(pod: PodFacts) -> DirectWrite:
+    # TooManyRequests: a disruption budget refuses, and the eviction is tried again until the grace period ends.
     asked = request.evict(Pod.resource, pod.namespace, pod.name, pod.uid)
     return DirectWrite(request=asked, ignores=(TooManyRequests, NotFound, Conflict))
 

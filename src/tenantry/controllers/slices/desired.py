@@ -43,6 +43,7 @@ def decide(inputs: SliceInputs) -> SliceDecision:
     found = _hold(kept, marks)
     if found.goes_on:
         return found
+    # Nodes that the slice goes on without are released beside it; only one of both changes nodes in a stage.
     beside = release.withdraw(inputs, marks, parted)
     return beside if beside.goes_on else _both(kept, found, beside)
 
@@ -112,6 +113,7 @@ def _bind(inputs: SliceInputs, marks: NodeMarks, degraded: str) -> SliceDecision
         node.metadata.name: [pod for pod in inputs.pods.get(node.metadata.name, ()) if pod.slice != inputs.name]
         for node in waiting
     }
+    # A node is bound only after every scheduler has seen that it is closed, or a pod of another tenant could remain.
     if inputs.settles <= 0:
         empty = [node for node in waiting if not foreign[node.metadata.name]]
         binding = stage(amendments(empty, marking.bind(inputs.name)))
@@ -119,6 +121,7 @@ def _bind(inputs: SliceInputs, marks: NodeMarks, degraded: str) -> SliceDecision
             return binding
     found = release.leaving(inputs, [pod for pods in foreign.values() for pod in pods], marks.noun)
     again = soonest(found.again, inputs.settles if inputs.settles > 0 and waiting else None)
+    # A bound slice that gets another node stays Bound: its state must not flap while the new node drains.
     was_bound = inputs.slice is not None and inputs.slice.status.state is SliceState.BOUND
     if not waiting or was_bound:
         decision = _offer(inputs, marks, degraded)

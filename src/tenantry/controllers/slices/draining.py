@@ -39,6 +39,7 @@ class DrainState:
         return replace(
             inputs,
             settles=self._closed_at.get(inputs.name, float("-inf")) + SETTLE_SECONDS - monotonic,
+            # The status survives a restart; this memory serves slices whose Slice object is gone.
             leaving_since=said or leaving_since,
             parted_since=parted_since,
         )

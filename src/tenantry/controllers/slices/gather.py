@@ -183,10 +183,12 @@ def choose(inputs: SliceInputs, facts: Callable[[], list[NodeFacts]]) -> SliceIn
 
     def chosen(without: set[str]) -> Choice:
         held = _held(node for node in kept if node.metadata.name not in without)
+        # A slice that has all of its nodes needs no scan of all nodes of the cluster.
         if not without and is_enough(claim.spec, held):
             return NOTHING
         return select(claim.spec, facts(), held, tenant.metadata.name, shared=inputs.defaults.shared_nodes)
 
+    # Lost nodes are replaced together: a claim for three nodes with two replacements would still lack one.
     if lost:
         choice = chosen(lost)
         if not choice.short:
@@ -226,6 +228,7 @@ def tenant_of(cluster: Cluster, namespace: str) -> Tenant | None:
         return None
     owner = next(iter(watched.tenant_of(found)), "")
     tenant: Tenant | None = cluster.cache(Tenant.resource).get(owner)
+    # A later tenant of the same name is another one: its namespaces have another uid.
     return tenant if tenant is not None and found.labels.get(TENANT_UID) == tenant.metadata.uid else None
 
 
@@ -277,6 +280,7 @@ class NodeFactsCache:
         for node in nodes:
             name, version = node.metadata.name, node.version
             entry = known.get(name)
+            # Thousands of nodes are compared for each claim: labels and taints are read again only after a change.
             if entry is None or entry[0] != version:
                 entry = version, marking.facts(node, 0)
             self._known[name] = entry

@@ -65,17 +65,21 @@ def take(
     """
     problem = preconditions.unmet(inputs)
     if problem is not None and not inputs.nodes:
+        # A claim that cannot have nodes must not hold quota that other claims of the tenant could use.
         return SliceDecision(plan=charge.given_up(inputs), progress=problem, again=LOOK_AGAIN_SECONDS), None
     nodes, waits = inputs.nodes, None
+    # A claim that gets no nodes at all is not charged: its quota would be reserved and released in a loop.
     if inputs.nodes or not inputs.choice.short:
         found = charge.find(inputs, wanted)
         if found.write is not None:
             return stage((found.write,)), None
         waits = found.waits
+    # While the quota does not cover the choice, marks of the nodes that it has are kept, and no node is added.
     if waits is None:
         nodes = inputs.wanted
     writes = amendments(nodes, marks.reserve, quiet=marks.quiet)
     chosen = {node.metadata.name for node in inputs.chosen}
+    # Only a node that is new to the slice had pods of other tenants, so only then must schedulers see the taint.
     is_new = any(write.seen.metadata.name in chosen for write in writes)
     return stage(writes, closes=is_new), waits
 
@@ -85,6 +89,7 @@ def refuse(inputs: SliceInputs, marks: NodeMarks, waits: SliceProgress | None) -
 
     What it got of them only stands in the way of other claims.
     """
+    # A slice in use that lost nodes keeps the rest: its pods run there.
     if preconditions.was_held(inputs):
         return None
     if not inputs.choice.short:

@@ -92,6 +92,7 @@ def patch_of(node: Node, name: str, *, bound: bool = False, claim: str = "", lea
         claim: NAMESPACE/NAME/UID; "" to leave that as it is.
         leaving: The slice's pods leave: no more of them come, and no others yet.
     """
+    # NoExecute would evict pods of other tenants at once, without their grace period: it waits until they have left.
     effects = KEEPS_AWAY if bound else KEEPS_AWAY[:1]
     ours = tuple(Taint(key=SLICE, value=name, effect=effect) for effect in effects)
     label = name if bound and not leaving else None
@@ -151,10 +152,12 @@ def _patch(
 ) -> Json:
     meta = node.metadata
     taints = (*(taint for taint in node.spec.taints if taint.key != SLICE), *ours)
+    # The API server sets timeAdded on NoExecute taints, so taints are compared without it.
     bare = [msgspec.structs.replace(taint, time_added="") for taint in node.spec.taints]
     same_marks = all(meta.labels.get(key) == value for key, value in labels.items())
     same_notes = all(meta.annotations.get(key) == value for key, value in annotations.items())
     if same_marks and same_notes and {*bare} == {msgspec.structs.replace(each, time_added="") for each in taints}:
         return {}
+    # The list of taints is replaced as a whole: at another version, taints of other controllers would be lost.
     metadata = {"resourceVersion": meta.resource_version, "labels": labels, "annotations": annotations}
     return {"metadata": metadata, "spec": {"taints": msgspec.to_builtins(taints) or None}}

@@ -112,6 +112,7 @@ def observe(data: bytes | msgspec.Raw) -> PodFacts:
         node=live.spec.node_name,
         slice=(live.spec.node_selector or {}).get(SLICE, ""),
         controller=controller,
+        # A DaemonSet would create an evicted pod again on the same node, and a mirror pod cannot be evicted.
         stays=controller == "DaemonSet" or is_mirror or live.status.phase in FINISHED,
         deleting=bool(meta.deletion_timestamp),
     )

@@ -79,8 +79,10 @@ def leaving(inputs: SliceInputs, pods: Sequence[PodFacts], noun: str) -> Leaving
         return Leaving()
     since = inputs.leaving_since or rfc3339(inputs.now)
     found = Leaving(pods=tuple(pods), since=since)
+    # The beginning is in the status before any pod is evicted: after a restart, the grace period must not begin anew.
     if inputs.slice is not None and not inputs.slice.status.leaving_since:
         return msgspec.structs.replace(found, again=0.0)
+    # 0 or less after the grace period: then pods are deleted, whatever a disruption budget allows.
     left = (instant(since) - inputs.now).total_seconds() + inputs.grace_seconds
     end = f"changes hands, slice {inputs.name!r}: the pod leaves at the latest at {found.until(inputs)}"
     why = {pod.node: f"{noun} {pod.node!r} {end}" for pod in pods}
@@ -96,6 +98,7 @@ def end(inputs: SliceInputs, marks: NodeMarks, *, cleans: bool) -> SliceDecision
         cleans: Nodes are cleaned before they are free.
     """
     nodes = (*inputs.nodes, *inputs.going)
+    # Namespaces first: a pod that is created after its node is closed would stay Pending on a slice that ends.
     first = stage(relabelled(inputs.labelled, marks.label, None)) or stage(
         amendments(nodes, marks.close, quiet=marks.quiet), closes=True
     )
@@ -111,6 +114,7 @@ def end(inputs: SliceInputs, marks: NodeMarks, *, cleans: bool) -> SliceDecision
     again, findings = found.again, dict[str, NodeCleaning]()
     if found.pods:
         again = soonest(again, marks.leaving_seconds)
+    # A scheduler that has not seen the taint may still bind a pod to a node that looks empty.
     if inputs.settles > 0:
         again = soonest(again, inputs.settles)
     else:
@@ -121,6 +125,7 @@ def end(inputs: SliceInputs, marks: NodeMarks, *, cleans: bool) -> SliceDecision
         if freeing is not None:
             return freeing
         again = soonest(again, _answered_in(findings))
+    # The Slice goes last: it holds the tenant's quota for as long as the nodes are taken.
     if not nodes:
         writes = (charge.deletion(inputs.slice),) if inputs.slice is not None else ()
         return SliceDecision(plan=Plan(writes=writes), progress=preconditions.idle(inputs), waits=False)
@@ -173,6 +178,7 @@ def withdraw(inputs: SliceInputs, marks: NodeMarks, parted: Sequence[Node]) -> S
         left = (instant(node.metadata.annotations[TAKEN_BACK]) - inputs.now).total_seconds() + inputs.grace_seconds
         sent += departures(own[name], left, f"the owner of node {name!r} takes it back: the pod leaves")
         turns.append(next_look(own[name], left))
+    # The grace period of nodes that the slice goes on without is not in its status, which is about the other nodes.
     rest = msgspec.structs.replace(inputs, slice=None, leaving_since=inputs.parted_since)
     found = leaving(rest, [pod for node in parted for pod in own[node.metadata.name]], marks.noun)
     sent += found.departures
@@ -205,6 +211,7 @@ def _clean(inputs: SliceInputs, empty: Sequence[Node], findings: Mapping[str, No
     def at(*stages: CleaningStage) -> list[Node]:
         return [node for node in empty if findings[node.metadata.name].stage in stages]
 
+    # The condition is written while the slice still has the node: afterwards another slice may take it.
     reports = [
         _report(node, patch)
         for node in at(CleaningStage.CLEAN, CleaningStage.STUCK)

@@ -62,6 +62,7 @@ class StageRunner:
             decision = self._decide(inputs)
             outcome = await cluster.writer.apply(decision.plan)
             self._note(cluster, inputs, decision, outcome)
+            # Writes before the failure stand: the next reconcile sees them in the caches and continues after them.
             if outcome.error is not None:
                 await self._report_failure(cluster, look(), outcome)
                 raise outcome.error
@@ -71,6 +72,7 @@ class StageRunner:
                 # Nodes that were given back since the choice woke only the claims that were waiting then.
                 is_late = decision.waits and not inputs.nodes and self.news != news
                 return soonest(0.0 if is_late else decision.again, inputs.lease.next_seconds)
+            # The stage wrote nothing although the decision was to go on: the caches lag behind earlier writes.
             if not outcome.written:
                 break
         return BEHIND_SECONDS
@@ -118,6 +120,7 @@ def report_departures(cluster: Cluster, decision: SliceDecision, outcome: Outcom
     """Record an event about each pod whose eviction or deletion the API server accepted."""
     accepted = {id(write) for write in outcome.written}
     for each in decision.departures:
+        # Only accepted evictions: a pod that a disruption budget protects would get an event every few seconds.
         if id(each.write) in accepted and not each.pod.deleting:
             cluster.recorder.say(each.pod.object, EventKind.WARNING, reasons.PODS_LEAVING, each.why)
 
@@ -144,5 +147,6 @@ async def _tell_claim(cluster: Cluster, claim: SliceClaim, inputs: SliceInputs, 
     if told == claim.status:
         return
     await cluster.writer.status(msgspec.structs.replace(claim, status=told))
+    # An event for each change of state; the conditions report the progress within a state.
     if claim.status.state is not progress.state:
         cluster.recorder.say(claim, EventKind.NORMAL, progress.state.value, progress.message)

@@ -122,6 +122,7 @@ def select(
     refused: dict[str, str] = {}
     fitting: list[NodeFacts] = []
     kept = 0
+    # A node that does not fit this claim still counts as shared if pods of any tenant can run there.
     for node in nodes:
         if node.name in held.names:
             continue
@@ -131,6 +132,7 @@ def select(
             kept += node.is_shared
         else:
             fitting.append(node)
+    # The name is last in the key: two replicas, and two runs, choose the same nodes.
     fitting.sort(key=lambda node: (_claimed_first_by(node, tenant), *_disturbance(node)))
     total = {key: parse(value) for key, value in spec.total.items()}
     left = {key: value - held.sum.get(key, _NOTHING) for key, value in total.items()}
@@ -173,6 +175,7 @@ def _enough_but(
     if kept <= 0 or not candidates:
         return _enough(fitting, count, left), frozenset()
     smallest = sorted(candidates, key=lambda node: [_has(node, key) for key in left])
+    # Keeping the last in order disturbs the fewest pods; keeping the smallest leaves the most capacity.
     last = frozenset(node.name for node in candidates[-kept:])
     for back in (last, frozenset(node.name for node in smallest[:kept])):
         taken = _enough([node for node in fitting if node.name not in back], count, left)
@@ -229,6 +232,7 @@ def _why_not(node: NodeFacts, selector: NodeSelector, names: frozenset[str], nee
     """Return why a node does not match; "" if it does. A permanent reason comes before a temporary one."""
     if names and node.name not in names:
         return "not among spec.nodeNames"
+    # A claim must not drain the pods of the control plane.
     if any(label in node.labels for label in CONTROL_PLANE):
         return "runs the control plane"
     if PARTS in node.labels:
