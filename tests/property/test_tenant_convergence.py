@@ -39,9 +39,7 @@ NOW = "2026-01-01T00:00:00Z"
 
 
 def _inputs(value: Tenant, caches: Caches) -> TenantInputs:
-    namespace = caches[Namespace.resource].get(value.metadata.name)
-    owns = namespace is not None and namespace.owner_uid == value.metadata.uid
-    return gather(value, caches, cluster_uid=CLUSTER_UID, owns_namespace=owns)
+    return gather(value, caches, cluster_uid=CLUSTER_UID)
 
 
 def _plan(world: World, value: Tenant) -> Plan:

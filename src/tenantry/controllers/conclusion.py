@@ -42,6 +42,7 @@ def problem_of(outcome: Outcome) -> Blocked | None:
         return Blocked(reason=reasons.INVALID_SPEC, message=str(error))
     if isinstance(error, Forbidden):
         return Blocked(reason=reasons.REFUSED, message=str(error))
+    # Other refusals need a person; these pass when the API server, or the other client, is done.
     return Blocked(reason=reasons.API_ERROR, message=str(error), passing=isinstance(error, PASSING))
 
 

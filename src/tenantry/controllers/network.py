@@ -99,6 +99,7 @@ def policies(namespace: TenantNamespace, zone: str, around: ClusterAddresses) ->
         around: The addresses of nodes and DNS.
     """
     mode = namespace.tenant.spec.isolation.network
+    # A namespace without any NetworkPolicy allows all traffic (Kubernetes, "Network Policies").
     if mode is NetworkIsolation.OPEN:
         return []
     own = NetworkPolicyPeer(namespace_selector=LabelSelector(match_labels={marks.ZONE: zone}))

@@ -37,6 +37,7 @@ def edits(bindings: list[Observed], *, suspended: bool, ours: str) -> tuple[Edit
     return tuple(
         Edit(resource=RoleBinding.resource, namespace=found.namespace, name=found.name, observed=found, change=change)
         for found in chosen
+        # The controller of the namespace writes our own binding, without subjects during a suspension.
         if found.name != ours and not found.deleting
     )
 

@@ -14,7 +14,7 @@ from tenantry.api.rules import Rules
 from tenantry.api.runtime import RuntimeChoice
 from tenantry.api.slice import LIMITS_MAP, MAX_GRACE
 from tenantry.api.subnamespace import Subnamespace
-from tenantry.api.tenancydefaults import SliceDefaults
+from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
 from tenantry.api.tenancyrules import (
     AUDIT_MARK,
     EXISTING_VOLUMES_MARK,
@@ -43,6 +43,11 @@ from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
 DEFAULTS_SOURCE = "TenancyDefaults 'default'"
 NO_RULES = Rules()
+
+
+def rules_of_all(defaults: TenancyDefaults | None) -> Rules:
+    """Return the rules that hold for all tenants."""
+    return defaults.spec.rules if defaults is not None else NO_RULES
 
 
 def rules_of(

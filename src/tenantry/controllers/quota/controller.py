@@ -101,6 +101,7 @@ class QuotaController:
             return ()
         found: set[str] = set()
         for value in (before, after):
+            # A Subnamespace names no tenant: the labels of its namespace do.
             parent = self._caches.namespaces.get(value.metadata.namespace) if value and self._caches else None
             tenant = parent.labels.get(TENANT) if parent is not None else None
             if value is None or tenant is None:
@@ -141,6 +142,7 @@ class QuotaController:
             if tenant in self._indexes:
                 self._indexes[tenant].changes.quotas.add(value.namespace)
                 found.add(tenant)
+            # Without a tree, only changes by other clients matter; the use changes with every pod.
             elif before is None or after is None or _differs(before, after):
                 found.add(tenant)
         return found
@@ -174,12 +176,14 @@ class QuotaController:
     def _is_tree(self, tenant: Tenant, caches: QuotaCaches) -> bool:
         """Return whether the quota is divided over more than one namespace, or ever was."""
         name = tenant.metadata.name
+        # A tenant that was divided once keeps its TenantResourceQuota, which bounds the sum of its shares.
         if name in self._indexes or caches.tenant_quotas.get(name) is not None:
             return True
         if any(found.spec.charge for found in caches.slices.by_index(BY_TENANT, name)):
             return True
         if caches.subnamespaces.count(BY_NAMESPACE, name) or caches.namespaces.count(BY_TENANT, name) > 1:
             return True
+        # The mark of a batch without a TenantResourceQuota: that was deleted, and has to be created again.
         own = caches.quotas.get(object_key(name, QUOTA))
         return own is not None and QUOTA_BATCH in own.annotations
 
@@ -196,6 +200,7 @@ class QuotaController:
         index = self._indexes.get(name)
         if index is not None:
             index.follow()
+        # Building a large tree takes far longer than taking in changes, so a tree is replaced only if it must be.
         if index is None or anew is not None or not index.fits(tenant, effective.hard):
             tenant_quota = caches.tenant_quotas.get(name)
             known = observed_tenant_quota(tenant_quota) if tenant_quota is not None else None
@@ -244,7 +249,9 @@ class QuotaController:
                 return TOTALS_SECONDS
             if needed.is_empty:
                 break
+            # One plan at a time: what may grow depends on the responses to what shrinks.
             outcome = await cluster.writer.apply(needed)
+            # Also after an error: other writes of the plan may have succeeded.
             index.wrote(needed, outcome)
             if outcome.error is not None:
                 raise outcome.error
@@ -333,6 +340,7 @@ class QuotaController:
         written = status.compute(tenant_quota, index.tree, effective, moving=moving, now=at)
         if written != tenant_quota.status:
             left = reports.totals.left(now)
+            # Conditions are written at once, because users wait for them; totals change with every pod.
             if left > 0 and written.conditions == tenant_quota.status.conditions:
                 again.append(left)
             else:
@@ -356,6 +364,7 @@ def _by_spec(change: Change[Any]) -> Iterable[str]:
 
 
 def _same_to_us(before: Any, after: Any) -> bool:  # noqa: ANN401 - any object with metadata
+    # The operator itself writes the status: only the spec and a deletion concern the division.
     one, other = before.metadata, after.metadata
     return (one.uid, one.generation, one.deletion_timestamp) == (other.uid, other.generation, other.deletion_timestamp)
 

@@ -68,6 +68,7 @@ def children(inputs: QuotaInputs) -> list[Child]:
         return [_child(own)] if own is not None else []
     tree = inputs.planner.tree
     return [
+        # The reserve is for namespaces that do not exist yet: it is given away when they do.
         _share(inputs, share.namespace.name, {key: max(0, share.own[key] - share.reserved[key]) for key in tree.keys})
         for share in tree.shares.values()
         if tree.keys and share.namespace is not None and not share.namespace.terminating
@@ -79,6 +80,7 @@ def _share(inputs: QuotaInputs, namespace: str, hard: Amounts) -> Child:
     meta = ObjectMeta(
         name=QUOTA,
         namespace=namespace,
+        # The mark of the last batch is no part of the desired state, so it is no difference either.
         labels=found.labels if found is not None else labels(inputs.tenant),
         annotations=found.annotations if found is not None else {},
     )
@@ -131,6 +133,7 @@ def _tree(inputs: QuotaInputs, planner: BatchPlanner) -> Plan:
         if not planner.tree.keys:
             return Plan()  # nothing is limited
         again = (Read(resource=TenantResourceQuota.resource, name=name),)
+        # A restored backup may bring one that no event has reported yet.
         create = request.create(new_tenant_quota(tenant))
         return Plan(writes=(DirectWrite(request=create, quiet=True, ignores=(AlreadyExists,), rereads=again),))
     owners = [owner.uid for owner in found.metadata.owner_references]
@@ -250,6 +253,7 @@ def creation(tenant: Tenant, step: CreateQuota) -> ApiRequest:
         name=QUOTA,
         namespace=step.namespace,
         labels=labels(tenant),
+        # Not final: a batch has yet to write the amounts.
         annotations={QUOTA_BATCH: mark(step.number, final=False)},
     )
     return request.create(ResourceQuota(metadata=meta, spec=ResourceQuotaSpec(hard=spelled(step.hard))))
@@ -257,6 +261,7 @@ def creation(tenant: Tenant, step: CreateQuota) -> ApiRequest:
 
 def update(tenant: Tenant, step: UpdateQuota) -> ApiRequest:
     """Return the request that changes a share, at the resourceVersion that it was decided on."""
+    # A merge patch removes a key only if it names it with null.
     gone = {key: None for key in step.quota.hard if key not in step.hard}
     patch: Json = {
         "metadata": {
@@ -271,6 +276,7 @@ def update(tenant: Tenant, step: UpdateQuota) -> ApiRequest:
 
 def enforcement(namespace: str, quota: ShareQuota) -> ApiRequest:
     """Return the request that copies the spec into the status, which Kubernetes' quota controller does later."""
+    # Keys of an earlier spec, which the quota controller of Kubernetes has not removed yet.
     gone = {key: None for key in quota.in_force.keys() | quota.used.keys() if key not in quota.hard}
     status = {
         "hard": {**spelled(quota.hard), **{key: None for key in quota.in_force if key not in quota.hard}},
@@ -299,6 +305,7 @@ def new_tenant_quota(tenant: Tenant) -> TenantResourceQuota:
         kind=tenant.resource.kind,
         name=meta.name,
         uid=meta.uid,
+        # The garbage collector deletes it with the tenant, also while the operator is down.
         controller=True,
     )
     return TenantResourceQuota(

@@ -115,6 +115,7 @@ class Index:
             found = self._caches.subnamespaces.get(key)
             if found is None or found.metadata.uid != uid:
                 self.tree.drop_request(uid)
+                # A share whose namespace still exists stays in the tree, and keeps its verdict.
                 if uid not in self.tree.shares:
                     self.gone.add(uid)
             if found is not None and self.tree.namespace(found.metadata.namespace) is not None:
@@ -168,6 +169,7 @@ class Index:
         namespace = tree_namespace(found, self._tenant)
         if namespace is None:
             return
+        # The tree has no place for what is in a namespace that it does not know: that is read now.
         is_new = self.tree.namespace(namespace.name) is None
         self.tree.put_namespace(namespace)
         if is_new:

@@ -23,6 +23,7 @@ def tree_namespace(found: Observed, tenant: Tenant) -> TreeNamespace | None:
         return None
     if labels.get(KIND) == KIND_CORE or found.name == tenant.metadata.name:
         key, parent = ROOT, ""
+        # Any client may have created a namespace of the tenant's name.
         if found.owner_uid != tenant.metadata.uid:
             return None
     else:
@@ -95,6 +96,7 @@ def observed_tenant_quota(found: TenantResourceQuota) -> ObservedTenantQuota:
     status = found.status
     return ObservedTenantQuota(
         version=found.version,
+        # Before the first count, an empty status.hard does not mean that the tree may use nothing.
         hard=read(status.hard) if status.batch.counted else None,
         number=status.batch.number,
         targets=tuple(

@@ -46,6 +46,7 @@ def verdict(tree: Tree, share: Share) -> ShareVerdict:
     """Return the verdict on a Subnamespace, or on a claim."""
     found = trouble_of(share)
     if share.is_claim:
+        # A claim has no ResourceQuota: it is in force when all shares that shrink for it are.
         is_given = share.request is not None and fits(share.request.hard, share.granted)
         free = is_given and tree.has_yielded
         return ShareVerdict(
@@ -110,6 +111,7 @@ def compute(
         tenant_quota.status,
         observed_generation=generation,
         used=spelled({key: tree.root.used_below.get(key, 0) for key in tree.keys}),
+        # A finished batch needs no targets. Its number stays: it distinguishes late writes.
         batch=batch if moving else Batch(number=batch.number, counted=batch.counted),
         tree=rows,
         omitted=omitted,

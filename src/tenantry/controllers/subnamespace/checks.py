@@ -30,6 +30,7 @@ def blocked(inputs: SubnamespaceInputs) -> Blocked | None:
     if inputs.lease_problem:
         return Blocked(reason=reasons.INVALID_SPEC, message=f"spec.expiresAt: {inputs.lease_problem}")
     where = inputs.subnamespace.metadata.namespace
+    # The API server creates nothing in a terminating namespace, and deletes the Subnamespace with it.
     if inputs.parent is not None and inputs.parent.deleting:
         return Blocked(
             reason=reasons.NAMESPACE_TERMINATING, message=f"namespace {where!r} is being deleted", passing=True
@@ -45,6 +46,7 @@ def blocked(inputs: SubnamespaceInputs) -> Blocked | None:
 
 
 def _owned(inputs: SubnamespaceInputs, _: Tenant) -> Blocked | None:
+    # Without an owner, only administrators could use the namespace.
     if inputs.owners:
         return None
     return Blocked(
@@ -162,6 +164,7 @@ def _marks(path: str, given: dict[str, str], rules: MarkRules, tenant: Tenant) -
     name = tenant.metadata.name
     own = f"{name}.{marks.GROUP}/"
     for key in sorted(given):
+        # The tenant's own prefix: no other controller gives these keys a meaning.
         if key.startswith(own):
             continue
         if marks.is_protected(key) or not any(_allows(rule, key) for rule in rules.allowed):
@@ -226,6 +229,7 @@ def _limited(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
     if inputs.bound is not None:
         return None
     rules, name = tenant.spec.namespaces, tenant.metadata.name
+    # The ancestors include the core namespace, which has depth 0.
     if rules.max_depth and len(inputs.ancestors) > rules.max_depth:
         return Blocked(
             reason=reasons.LIMIT_REACHED,

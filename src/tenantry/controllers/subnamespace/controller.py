@@ -135,7 +135,10 @@ class SubnamespaceController:
             return None
         result = await self._bring(cluster, inputs)
         if any(blocked.reason == reasons.NAMESPACE_EXISTS for blocked in result.outcome.blocked):
+            # Nothing links that namespace to this Subnamespace: without this entry, its deletion would wake no
+            # reconcile.
             self._wanted[inputs.namespace] = key
+            # It may belong to an earlier Subnamespace of this name, which is gone.
             await orphans.sweep(cluster, key, self._cluster_uid)
         if result.waits and not (result.outcome.blocked and subnamespace.status.conditions):
             return RECHECK_SECONDS  # there is nothing to report yet
@@ -221,6 +224,7 @@ class SubnamespaceController:
         error = people.error if people.blocked else people.error or inherited.error
         outcome = msgspec.structs.replace(people, done=(*outcome.done, *people.done), error=error)
         tenant, verdict = inputs.tenant, inputs.verdict
+        # The tenant reports Suspended only when no namespace of its tree admits users.
         if tenant is not None and tenant.spec.suspended:
             cluster.wake(Tenant, tenant.metadata.name)
         is_moving = not inputs.is_judged or (verdict is not None and verdict.blocked is None and not verdict.settled)
@@ -261,6 +265,7 @@ class SubnamespaceController:
     async def _conclude(self, cluster: Cluster, result: ReconcileResult, attempt: int) -> None:
         inputs, outcome = result.inputs, result.outcome
         subnamespace = inputs.subnamespace
+        # The finalizer, or a user, may have changed it since: the status is written at the latest resourceVersion.
         current = cluster.cache(Subnamespace.resource).get(subnamespace.key)
         if current is None or current.metadata.uid != subnamespace.metadata.uid:
             return
@@ -273,6 +278,7 @@ class SubnamespaceController:
             cluster.recorder, subnamespace, outcome, inputs.inherited.blocked if inputs.inherited is not None else ()
         )
         warn_of_end(cluster.recorder, subnamespace, written.conditions)
+        # After the status, which must not wait for the queue's back-off.
         if isinstance(outcome.error, ApiError):
             raise outcome.error
 

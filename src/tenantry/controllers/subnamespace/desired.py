@@ -51,8 +51,10 @@ def plan(inputs: SubnamespaceInputs, equivalent: Equivalent = same) -> Plan:
     keys = {(child.object.resource, child.object.key) for child in wanted}
     stale = [(resource, found) for resource, found in inputs.made if (resource, found.key) not in keys]
     found = compare(first, inputs.lookup, stale=stale, equivalent=equivalent)
+    # The old Subnamespace of a moved namespace has done its work, and finds nothing bound to it when it ends.
     old = inputs.adopted_from
     has_moved = old is not None and old.status.namespace == inputs.namespace and not old.metadata.deletion_timestamp
+    # The finalizer comes before the namespace: a Subnamespace deleted in between would leave it behind.
     found = replace(
         found,
         before=(ending.finalizers(subnamespace, [*subnamespace.metadata.finalizers, marks.FINALIZER]),)
@@ -146,6 +148,7 @@ def _namespace(inputs: SubnamespaceInputs, tenant: Tenant, marked: dict[str, str
         marks.PARENT: meta.namespace,
         marks.SUBNAMESPACE: meta.name,
         marks.SUBNAMESPACE_UID: meta.uid,
+        # One label for each ancestor with the distance to it: a selector can choose a whole subtree.
         **{f"{name}{marks.TREE_SUFFIX}": str(depth - level) for level, name in enumerate(inputs.ancestors)},
         f"{inputs.namespace}{marks.TREE_SUFFIX}": "0",
         **({marks.SUSPENDED: "true"} if tenant.spec.suspended else {}),

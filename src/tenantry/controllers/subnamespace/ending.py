@@ -22,6 +22,7 @@ def plan(inputs: SubnamespaceInputs) -> Plan:
     if bound is None:
         rest = [name for name in subnamespace.metadata.finalizers if name != FINALIZER]
         return Plan(writes=(finalizers(subnamespace, rest),))
+    # The finalizer stays until the namespace is gone; the event of its deletion brings the next step.
     if bound.deleting:
         return Plan()
     if not may_cascade(inputs):
@@ -40,6 +41,7 @@ def is_due(inputs: SubnamespaceInputs) -> bool:
 def finalizers(subnamespace: Subnamespace, names: Sequence[str]) -> DirectWrite:
     """Return the write that sets a Subnamespace's finalizers, at the resourceVersion that it was read at."""
     meta = subnamespace.metadata
+    # A merge patch replaces the whole list: without the resourceVersion, finalizers added since would be lost.
     body = {"metadata": {"finalizers": list(names), "resourceVersion": meta.resource_version}}
     return DirectWrite(request=request.patch(subnamespace.resource, meta.namespace, meta.name, body), quiet=True)
 

@@ -32,6 +32,7 @@ from tenantry.controllers import tenantnamespace
 from tenantry.controllers.inheritance.status import Inherited
 from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.quota.verdicts import ShareVerdict
+from tenantry.controllers.tenancyrules import rules_of_all
 from tenantry.controllers.watched import BY_ADOPTION, BY_BINDING, BY_NAMESPACE, BY_TENANT, tenant_of
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed
@@ -187,18 +188,21 @@ def gather(
     parent = caches.namespaces.get(meta.namespace)
     tenant = tenant_above(parent, caches.tenants)
     tenant = with_lease(tenant, now) if tenant is not None else None
+    # By uid: a namespace of the computed name may belong to an earlier Subnamespace.
     bound = next(iter(caches.namespaces.by_index(BY_BINDING, meta.uid)), None)
     if bound is not None:
         namespace = bound.name
     elif spec.adopt.namespace:
         namespace = spec.adopt.namespace
     else:
+        # A federated child has the same name in every cluster: the uid of its home cluster is part of the hash.
         home = cluster_uid if spec.scope is Scope.FEDERATED else ""
         namespace = child_name(tenant.metadata.uid if tenant is not None else "", meta.namespace, meta.name, home)
 
     def lookup(resource: Resource, key: str) -> Observed | None:
         return caches.observed[resource].get(key)
 
+    # A lease that cannot be read must not stop the reconcile: the status has to report it.
     old = spec.adopt.parent
     term, lease_problem = ENDLESS, ""
     try:
@@ -226,7 +230,7 @@ def gather(
         verdict=verdict,
         lookup=lookup,
         above=_above(subnamespace, caches),
-        defaults=rules_of_all(caches.defaults),
+        defaults=rules_of_all(caches.defaults.get(DEFAULTS) if caches.defaults is not None else None),
         sandbox=caches.sandbox,
         lease=term,
         lease_problem=lease_problem,
@@ -251,6 +255,7 @@ def made_inside(
         if kind.resource.namespaced
         if kind.resource in observed
         for found in observed[kind.resource].by_index(BY_NAMESPACE, inputs.namespace)
+        # Copies from the parent belong to the inheritance controller, whatever their names are.
         if tenantnamespace.has_our_name(found) and tenant_of(found) and INHERITED_FROM not in found.labels
     ]
 
@@ -267,17 +272,12 @@ def _above(subnamespace: Subnamespace, caches: SubnamespaceCaches) -> tuple[Subn
     return tuple(reversed(found))
 
 
-def rules_of_all(cache: Cache[TenancyDefaults] | None) -> Rules:
-    """Return the rules that hold for all tenants."""
-    defaults = cache.get(DEFAULTS) if cache is not None else None
-    return defaults.spec.rules if defaults is not None else Rules()
-
-
 def tenant_above(namespace: Observed | None, tenants: Cache[Tenant]) -> Tenant | None:
     """Return the tenant that a namespace belongs to: by uid, so that a later one of the same name is another."""
     if namespace is None:
         return None
     tenant = tenants.get(namespace.labels.get(TENANT, ""))
+    # A label with the name alone may be left from an earlier tenant.
     if tenant is None or tenant.metadata.uid != namespace.labels.get(TENANT_UID):
         return None
     return tenant

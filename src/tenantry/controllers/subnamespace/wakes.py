@@ -24,6 +24,7 @@ def below(caches: SubnamespaceCaches, namespace: str) -> Iterator[str]:
     while waiting:
         for found in caches.subnamespaces.by_index(BY_NAMESPACE, waiting.pop()):
             yield found.key
+            # A status is no proof: one that names its own namespace must not become an endless loop.
             if found.status.namespace and found.status.namespace != found.metadata.namespace:
                 waiting.append(found.status.namespace)
 
@@ -55,6 +56,7 @@ def _handed_down(value: Subnamespace) -> object:
 def by_tenant(change: Change[Tenant], caches: SubnamespaceCaches) -> Iterable[str]:
     """Return the Subnamespaces that a change of a tenant concerns: all of its own, if its spec has changed."""
     before, after = change.before, change.after
+    # The status of a tenant concerns no child.
     if after is None or (before is not None and before.metadata.generation == after.metadata.generation):
         return ()
     return below(caches, after.metadata.name)

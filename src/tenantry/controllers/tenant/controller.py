@@ -10,8 +10,7 @@ from tenantry.api import reasons
 from tenantry.api.errors import ApiError, InputError, TerminalError
 from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, RoleBinding
 from tenantry.api.marks import KIND, KIND_SUBTENANT, PARENT, SUBNAMESPACE, SUSPENDED
-from tenantry.api.model import Resource, object_key
-from tenantry.api.rules import Rules
+from tenantry.api.model import object_key
 from tenantry.api.runtime import RuntimeClass
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
@@ -23,6 +22,7 @@ from tenantry.controllers.announcement import announce, warn_of_end
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.nodes.addresses import AddressCache
 from tenantry.controllers.runtime import asked_of, is_news, sandbox_of
+from tenantry.controllers.tenancyrules import rules_of_all
 from tenantry.controllers.tenant import clusternetworkpolicy, desired, status
 from tenantry.controllers.tenant.gather import CHILD_KINDS, TenantInputs, gather
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, tenant_of
@@ -69,7 +69,7 @@ class TenantController:
     def _by_defaults(self, change: Change[TenancyDefaults]) -> Iterable[str]:
         """Return the tenants that a change of TenancyDefaults concerns: all, if the rules have changed."""
         before, after = change.before, change.after
-        same = before is not None and after is not None and _rules(before) == _rules(after)
+        same = before is not None and after is not None and rules_of_all(before) == rules_of_all(after)
         return () if same and asked_of(before) == asked_of(after) else self._all()
 
     def _all(self) -> list[str]:
@@ -107,7 +107,7 @@ class TenantController:
             is_settled=is_settled,
             is_widened=self._addresses.current(cluster).is_widened,
             sandbox=sandbox_of(_defaults(cluster), cluster.cache(RuntimeClass.resource)),
-            refuser=tenancyrules.refuser(_rules(_defaults(cluster)), counted),
+            refuser=tenancyrules.refuser(rules_of_all(_defaults(cluster)), counted),
             clashes=self._clashes.inside(key),
         )
         if written != tenant.status:
@@ -147,16 +147,15 @@ class TenantController:
         return outcome, inputs.has_cluster_policies
 
     def _gather(self, cluster: Cluster, tenant: Tenant) -> TenantInputs:
-        caches: dict[Resource, Cache[Observed]] = cluster.observed_caches(kind.resource for kind in CHILD_KINDS)
-        namespace = caches[Namespace.resource].get(tenant.metadata.name)
-        owns = namespace is not None and namespace.owner_uid == tenant.metadata.uid
-        inputs = gather(tenant, caches, cluster_uid=self._cluster_uid, owns_namespace=owns)
         defaults = _defaults(cluster)
+        # Another controller watches this kind: a runtime without it has no such cache.
         divided = cluster.cache_of(TenantResourceQuota.resource)
-        return msgspec.structs.replace(
-            inputs,
+        return gather(
+            tenant,
+            cluster.observed_caches(kind.resource for kind in CHILD_KINDS),
+            cluster_uid=self._cluster_uid,
             is_divided=divided is not None and divided.get(tenant.metadata.name) is not None,
-            defaults=_rules(defaults),
+            defaults=defaults,
             around=self._addresses.current(cluster),
             sandbox=sandbox_of(defaults, cluster.cache(RuntimeClass.resource)),
         )
@@ -165,10 +164,6 @@ class TenantController:
 def _defaults(cluster: Cluster) -> TenancyDefaults | None:
     found: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
     return found
-
-
-def _rules(defaults: TenancyDefaults | None) -> Rules:
-    return defaults.spec.rules if defaults is not None else Rules()
 
 
 def _child_keys(change: Change[Observed]) -> Iterable[str]:
@@ -183,6 +178,7 @@ def _child_keys(change: Change[Observed]) -> Iterable[str]:
         if value.namespace:
             keys.add(value.namespace)  # the core namespace; other controllers keep the namespaces below
             continue
+        # A ClusterNetworkPolicy that lost its labels is known by its name.
         keys.add(value.name.removeprefix(clusternetworkpolicy.PREFIX))
         if PARENT not in value.labels or value.labels.get(KIND) == KIND_SUBTENANT:
             keys.update(tenant_of(value))

@@ -15,9 +15,11 @@ from tenantry.api.kubernetes import (
 from tenantry.api.marks import KIND, KIND_SUBTENANT, SUBNAMESPACE_UID
 from tenantry.api.model import Resource
 from tenantry.api.rules import Rules
+from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import RulesMap, TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.network import ALONE, ClusterAddresses
+from tenantry.controllers.tenancyrules import rules_of_all
 from tenantry.controllers.tenant import clusternetworkpolicy
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, tenant_of
 from tenantry.engine.cache import Cache
@@ -68,7 +70,14 @@ class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gather(
-    tenant: Tenant, caches: dict[Resource, Cache[Observed]], *, cluster_uid: str, owns_namespace: bool
+    tenant: Tenant,
+    caches: dict[Resource, Cache[Observed]],
+    *,
+    cluster_uid: str,
+    is_divided: bool = False,
+    defaults: TenancyDefaults | None = None,
+    around: ClusterAddresses = ALONE,
+    sandbox: Sandbox = NO_SANDBOX,
 ) -> TenantInputs:
     """Read the caches.
 
@@ -76,9 +85,15 @@ def gather(
         tenant: The tenant.
         caches: By kind; ClusterNetworkPolicy is missing if the cluster does not serve it.
         cluster_uid: The uid of the namespace kube-system.
-        owns_namespace: The namespace of that name is the tenant's; the bindings of a foreign one are not read.
+        is_divided: As in `TenantInputs`.
+        defaults: The TenancyDefaults; None if there are none.
+        around: The addresses of nodes and DNS.
+        sandbox: The cluster's sandbox.
     """
     name = tenant.metadata.name
+    core = caches[Namespace.resource].get(name)
+    # Another client's namespace may have the tenant's name: its bindings are not ours to change.
+    is_ours = core is not None and core.owner_uid == tenant.metadata.uid
 
     def lookup(resource: Resource, key: str) -> Observed | None:
         cache = caches.get(resource)
@@ -89,9 +104,13 @@ def gather(
         tenant=tenant,
         cluster_uid=cluster_uid,
         has_cluster_policies=ClusterNetworkPolicy.resource in caches,
-        bindings=caches[RoleBinding.resource].by_index(BY_NAMESPACE, name) if owns_namespace else [],
+        bindings=caches[RoleBinding.resource].by_index(BY_NAMESPACE, name) if is_ours else [],
         made=_made(caches, name),
         zones=_zones(caches[Namespace.resource], tenant) if clusternetworkpolicy.has_zones(tenant) else (),
+        is_divided=is_divided,
+        defaults=rules_of_all(defaults),
+        around=around,
+        sandbox=sandbox,
     )
 
 

@@ -19,6 +19,7 @@ from tenantry.api import reasons
 from tenantry.api.errors import InputError, TerminalError
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.inheritance.status import Inherited
 from tenantry.controllers.quota import desired as quota_desired
@@ -28,7 +29,7 @@ from tenantry.controllers.quota.gather import gather as gather_quota
 from tenantry.controllers.quota.index import Index, QuotaCaches
 from tenantry.controllers.quota.objects import observed_tenant_quota
 from tenantry.controllers.subnamespace import desired as subnamespace_desired
-from tenantry.controllers.subnamespace.gather import SubnamespaceCaches, SubnamespaceInputs, rules_of_all
+from tenantry.controllers.subnamespace.gather import SubnamespaceCaches, SubnamespaceInputs
 from tenantry.controllers.subnamespace.gather import gather as gather_subnamespace
 from tenantry.controllers.tenant import desired as tenant_desired
 from tenantry.controllers.tenant.gather import TenantInputs
@@ -83,10 +84,12 @@ def plans(state: DriftInputs, tenant: Tenant, names: Mapping[str, str] | None = 
             if planned.plan.blocked:
                 continue
             created = state.take(planned.plan)
+            # The same files may have Subnamespaces inside a namespace that they create.
             waiting.extend(created)
             index.changes.namespaces.update(created)
             made.append(state.named(subnamespace, inputs.namespace).key)
     index.follow()
+    # After all namespaces: until they exist, the division keeps a reserve for them.
     quotas = quota_desired.plan(replace(gather_quota(tenant, caches, index), is_preview=True))
     yield Planned(plan=quotas)
     state.take(quotas)
@@ -100,15 +103,13 @@ def plans(state: DriftInputs, tenant: Tenant, names: Mapping[str, str] | None = 
 
 
 def _tenant_inputs(state: DriftInputs, tenant: Tenant) -> TenantInputs:
-    namespace = state.namespaces.get(tenant.metadata.name)
-    owns = namespace is not None and namespace.owner_uid == tenant.metadata.uid
-    inputs = gather_tenant(
-        with_lease(tenant, state.now), state.observed, cluster_uid=state.cluster_uid, owns_namespace=owns
-    )
-    return replace(
-        inputs,
-        is_divided=namespace is not None and state.has_tree(tenant.metadata.name),
-        defaults=rules_of_all(state.defaults),
+    name = tenant.metadata.name
+    return gather_tenant(
+        with_lease(tenant, state.now),
+        state.observed,
+        cluster_uid=state.cluster_uid,
+        is_divided=state.namespaces.get(name) is not None and state.has_tree(name),
+        defaults=state.defaults.get(DEFAULTS),
         around=state.around,
         sandbox=state.sandbox,
     )

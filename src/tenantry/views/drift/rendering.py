@@ -49,6 +49,7 @@ def render(manifests: Manifests) -> list[KubernetesObject]:
             f"Subnamespace {lost.key!r}: its parent {lost.metadata.namespace!r} is neither a Tenant nor the namespace"
             " of a Subnamespace in these files: add that, or ask the cluster with `tenantry diff -f`"
         )
+    # The plans of one namespace come in several steps; readers want its objects together.
     order = {each.metadata.name: at for at, each in enumerate(found.values()) if isinstance(each, Namespace)}
     return [_without_uids(each) for each in sorted(found.values(), key=lambda each: _place(each, order))]
 

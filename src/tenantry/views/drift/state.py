@@ -91,6 +91,7 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
             if step.child is None:
                 self.observed[step.resource].remove(step.key, found.version if found is not None else 0)
                 continue
+            # Later plans find objects by uid, so that each needs one that no other has.
             uid = found.uid if found is not None else f"{UNKNOWN_UID}: {step.resource.kind} {step.key}"
             version = found.version + 1 if found is not None else 1
             meta = msgspec.structs.replace(step.child.object.metadata, uid=uid, resource_version=str(version))
@@ -179,6 +180,7 @@ async def _read_kind(client: Client, state: DriftInputs, kind: type[KubernetesOb
             for raw in page.items:
                 state.observe(resource, raw)
     except NotFound:
+        # The kind is optional: a cluster without it has nothing to compare.
         if resource == ClusterNetworkPolicy.resource:
             return False
         raise
