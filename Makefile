@@ -24,7 +24,8 @@ demo: ## Start a local cluster with three tenants in it and show them.
 test: ## Run all tests: unit, property, integration on a real control plane, end to end, docs.
 	$(SETUP) dev
 	.venv/bin/python tools/go.py test -vet=off ./...
-	.venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=1 $(PYTEST_ARGS)
+	TENANTRY_TEST_REAL=$${TENANTRY_TEST_REAL:-0} \
+		.venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=1 $(PYTEST_ARGS)
 
 test-fast: ## Run the unit and property tests, in random order: no cluster, less than a minute.
 	$(SETUP) dev

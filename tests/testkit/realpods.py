@@ -52,7 +52,7 @@ CAREFUL: Json = {
 def missing() -> str:
     """Return why tests on real nodes are skipped; "" if they run."""
     if os.environ.get("TENANTRY_TEST_REAL") == "0":
-        return "TENANTRY_TEST_REAL=0 leaves out what needs real nodes"
+        return "TENANTRY_TEST_REAL=0: `make test-release` tests real nodes"
     lacks = requirements.lacking()
     if lacks:
         return lacks[0]
