@@ -6,11 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from tenantry.audit import verdict
-from tenantry.audit.attempts import get, may, merged
+from tenantry.audit.attempts import get, may
 from tenantry.audit.catalog import CHECKS
 from tenantry.audit.check import Area, AttemptResponse, AttemptResult, AuditCheck, CheckResult, Severity, Verdict
 from tenantry.audit.sarif import sarif
 from tenantry.audit.verdict import AttemptOutcome, Audit
+from tenantry.engine.preview import merged
 
 CHECK = AuditCheck(
     id="TNT-API-900",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from collections.abc import Callable
 
 from tenantry.api.model import Json, Resource
 from tenantry.audit.check import MERGE_PATCH, Attempt, AttemptResponse, WhenNotFound
 from tenantry.audit.context import AuditContext
+from tenantry.engine.preview import merged
 from tenantry.kube import wire
+from tenantry.policy.request import part
 
 Judge = Callable[[AttemptResponse], str]
 
@@ -111,43 +112,12 @@ def review(kind: str, spec: Json, what: str, judge: Judge) -> Attempt:
 
 
 def _is_allowed(answer: AttemptResponse) -> str:
-    status = table(answer.body, "status")
+    status = part(answer.body, "status")
     return f"yes: {status.get('reason', '') or 'allowed'}" if status.get("allowed") else ""
 
 
 def _words(verb: str, about: str, namespace: str, what: str = "") -> str:
     return f"{verb} {about}" + (f" {what}" if what else "") + (f" in {namespace!r}" if namespace else "")
-
-
-# -- JSON -----------------------------------------------------------------------------------------
-
-
-def table(value: Json, *path: str) -> Json:
-    """Return the object at a path, {} if there is none."""
-    for key in path:
-        found = value.get(key)
-        value = cast("Json", found) if isinstance(found, dict) else {}
-    return value
-
-
-def rows(value: Json, *path: str) -> list[Json]:
-    """Return the list of objects at a path, [] if there is none."""
-    found = table(value, *path[:-1]).get(path[-1])
-    return cast("list[Json]", found) if isinstance(found, list) else []
-
-
-def merged(value: Mapping[str, Any], change: Mapping[str, Any]) -> Json:
-    """Return a value with a JSON merge patch applied (RFC 7396)."""
-    out = dict(value)
-    for key, new in change.items():
-        old = out.get(key)
-        if new is None:
-            out.pop(key, None)
-        elif isinstance(new, dict):
-            out[key] = merged(cast("Json", old) if isinstance(old, dict) else {}, cast("Json", new))
-        else:
-            out[key] = new
-    return out
 
 
 # -- pods -----------------------------------------------------------------------------------------

@@ -14,11 +14,11 @@ from tenantry.api.owner import OwnerKind
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.audit import kinds
-from tenantry.audit.attempts import rows, table
 from tenantry.audit.context import AuditContext, AuditNode, ClaimedVolume, ManagedObject, OtherNamespace
 from tenantry.engine.tasks import first_error
 from tenantry.kube import wire
 from tenantry.kube.client import Client
+from tenantry.policy.request import part, parts
 from tenantry.world.sandbox import is_sandbox
 
 SYSTEM = ("kube-system", "default", "kube-public", "kube-node-lease", marks.SYSTEM_NAMESPACE)
@@ -81,14 +81,14 @@ async def gather(
         has_tenantry=others is not None,
         nodes=None if nodes is None else tuple(_name(each) for each in nodes),
         real_nodes=tuple(
-            _node(each) for each in nodes or () if SIMULATED_NODE not in table(each, "metadata", "annotations")
+            _node(each) for each in nodes or () if SIMULATED_NODE not in part(each, "metadata", "annotations")
         ),
-        pod_cidrs=tuple(cidr for each in nodes or () for cidr in table(each, "spec").get("podCIDRs") or ()),
+        pod_cidrs=tuple(cidr for each in nodes or () for cidr in part(each, "spec").get("podCIDRs") or ()),
         storage_classes=None if classes is None else {_name(each): each.get("reclaimPolicy", "") for each in classes},
         runtime_classes=None if runtimes is None else {_name(each): _is_sandbox(each) for each in runtimes},
         priority_classes=None if priorities is None else _own_priorities(priorities),
         hosts=None if ingresses is None else _hosts(ingresses, _of_same_tenant(read["namespaces"] or [], namespace)),
-        levels=None if levels is None else {table(each, "metadata")["uid"]: _name(each) for each in levels},
+        levels=None if levels is None else {part(each, "metadata")["uid"]: _name(each) for each in levels},
         pods=None if running is None else tuple(_name(each) for each in running),
         made=made.result(),
         volumes=None if volumes is None else tuple(_volume(each) for each in volumes),
@@ -97,25 +97,25 @@ async def gather(
 
 
 def _name(value: Json) -> str:
-    return str(table(value, "metadata").get("name", ""))
+    return str(part(value, "metadata").get("name", ""))
 
 
 def _node(value: Json) -> AuditNode:
-    found = [str(each["address"]) for each in rows(value, "status", "addresses") if each.get("type") == "InternalIP"]
-    ready = [each.get("status") for each in rows(value, "status", "conditions") if each.get("type") == "Ready"]
+    found = [str(each["address"]) for each in parts(value, "status", "addresses") if each.get("type") == "InternalIP"]
+    ready = [each.get("status") for each in parts(value, "status", "conditions") if each.get("type") == "Ready"]
     # The scheduler may ignore PreferNoSchedule.
-    blocking = [each for each in rows(value, "spec", "taints") if each.get("effect") != "PreferNoSchedule"]
+    blocking = [each for each in parts(value, "spec", "taints") if each.get("effect") != "PreferNoSchedule"]
     return AuditNode(
         name=_name(value),
         addresses=tuple(found),
-        boot_id=str(table(value, "status", "nodeInfo").get("bootID", "")),
-        kubelet_port=int(table(value, "status", "daemonEndpoints", "kubeletEndpoint").get("Port") or 10250),
-        is_open=ready == ["True"] and not blocking and not table(value, "spec").get("unschedulable"),
+        boot_id=str(part(value, "status", "nodeInfo").get("bootID", "")),
+        kubelet_port=int(part(value, "status", "daemonEndpoints", "kubeletEndpoint").get("Port") or 10250),
+        is_open=ready == ["True"] and not blocking and not part(value, "spec").get("unschedulable"),
     )
 
 
 def _is_sandbox(value: Json) -> bool:
-    return is_sandbox(str(value.get("handler", "")), table(value, "metadata", "labels"))
+    return is_sandbox(str(value.get("handler", "")), part(value, "metadata", "labels"))
 
 
 async def _all(
@@ -148,7 +148,7 @@ async def _corefile(client: Client) -> str | None:
         return ""
     except Forbidden:
         return None
-    return str(table(client.decode(Json, data), "data").get("Corefile", ""))
+    return str(part(client.decode(Json, data), "data").get("Corefile", ""))
 
 
 async def _managed(client: Client, namespace: str) -> tuple[ManagedObject, ...] | None:
@@ -165,7 +165,7 @@ async def _managed(client: Client, namespace: str) -> tuple[ManagedObject, ...] 
             continue
         except ApiError:
             return None
-        for each in rows(client.decode(Json, page), "items"):
+        for each in parts(client.decode(Json, page), "items"):
             path = wire.path(kind.resource, namespace, _name(each))
             found.append(ManagedObject(path=path, told=f"{kind.resource.kind} {_name(each)!r}"))
     return tuple(found)
@@ -181,14 +181,14 @@ def _others(
     """
     if found is None:
         return tuple(OtherNamespace(name=name, is_system=True) for name in SYSTEM)
-    named = {_name(each): {**table(each, "metadata", "labels")} for each in found}
+    named = {_name(each): {**part(each, "metadata", "labels")} for each in found}
     zone = named.get(own, {}).get(marks.ZONE, "")
     system = [OtherNamespace(name=name, labels=named[name], is_system=True) for name in SYSTEM if name in named]
     # Namespaces with a binding of the user are the likeliest to be open.
-    about = [each for each in bindings if any(_username(subject) in people for subject in rows(each, "subjects"))]
-    given = {str(table(each, "metadata")["namespace"]) for each in about}
+    about = [each for each in bindings if any(_username(subject) in people for subject in parts(each, "subjects"))]
+    given = {str(part(each, "metadata")["namespace"]) for each in about}
     # An owner of several tenants may use the namespaces of each.
-    owned = {str(table(each, "metadata")["namespace"]) for each in about if _name(each) == marks.OWNER_ROLE}
+    owned = {str(part(each, "metadata")["namespace"]) for each in about if _name(each) == marks.OWNER_ROLE}
     # Workspaces of one zone have the same owners, so they may see each other.
     others = [
         OtherNamespace(name=name, labels=labels)
@@ -221,7 +221,7 @@ def _own_priorities(found: Sequence[Json]) -> tuple[str, ...]:
 
 def _of_same_tenant(namespaces: Sequence[Json], own: str) -> set[str]:
     """Return the namespaces of the same tenant: all namespaces of a tenant share its hosts."""
-    uids = {_name(each): table(each, "metadata", "labels").get(marks.TENANT_UID) for each in namespaces}
+    uids = {_name(each): part(each, "metadata", "labels").get(marks.TENANT_UID) for each in namespaces}
     uid = uids.get(own)
     return {own, *(name for name, other in uids.items() if uid and other == uid)}
 
@@ -230,17 +230,17 @@ def _hosts(found: Sequence[Json], own: set[str]) -> tuple[str, ...]:
     hosts = {
         str(rule["host"])
         for each in found
-        if table(each, "metadata").get("namespace") not in own
-        for rule in rows(each, "spec", "rules")
+        if part(each, "metadata").get("namespace") not in own
+        for rule in parts(each, "spec", "rules")
         if rule.get("host")
     }
     return tuple(sorted(hosts))
 
 
 def _volume(value: Json) -> ClaimedVolume:
-    claim = table(value, "spec", "claimRef")
+    claim = part(value, "spec", "claimRef")
     return ClaimedVolume(
         name=_name(value),
-        reclaim_policy=str(table(value, "spec").get("persistentVolumeReclaimPolicy", "")),
+        reclaim_policy=str(part(value, "spec").get("persistentVolumeReclaimPolicy", "")),
         claim=f"{claim.get('namespace')}/{claim.get('name')}" if claim else "",
     )

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import cast
 
 from tenantry.api.model import Json
-from tenantry.audit.attempts import rows, table
 from tenantry.audit.context import OtherNamespace
+from tenantry.policy.request import part, parts
+from tenantry.world.selectors import meets
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -45,15 +46,15 @@ def _open(
     policies: Sequence[Json], others: Sequence[OtherNamespace], pods: Sequence[Network], direction: str, side: str
 ) -> str:
     concerned = [each for each in policies if direction in _types(each)]
-    if not any(_is_of_all(table(each, "spec", "podSelector")) for each in concerned):
+    if not any(_is_of_all(part(each, "spec", "podSelector")) for each in concerned):
         return f"no NetworkPolicy of {direction} selects all pods"
     for policy in concerned:
-        for rule in rows(policy, "spec", direction.lower()):
+        for rule in parts(policy, "spec", direction.lower()):
             if direction == "Egress" and _is_dns(rule):
                 continue
             peer = _open_peer(rule, side, others, pods)
             if peer:
-                return f"NetworkPolicy {table(policy, 'metadata').get('name')!r} opens {direction} of {peer}"
+                return f"NetworkPolicy {part(policy, 'metadata').get('name')!r} opens {direction} of {peer}"
     return ""
 
 
@@ -63,7 +64,7 @@ def _is_of_all(selector: Json) -> bool:
 
 
 def _types(policy: Json) -> list[str]:
-    spec = table(policy, "spec")
+    spec = part(policy, "spec")
     types = spec.get("policyTypes")
     if isinstance(types, list):
         return cast("list[str]", types)
@@ -72,21 +73,21 @@ def _types(policy: Json) -> list[str]:
 
 
 def _is_dns(rule: Json) -> bool:
-    ports = rows(rule, "ports")
+    ports = parts(rule, "ports")
     return bool(ports) and all(port.get("port") == DNS_PORT and "endPort" not in port for port in ports)
 
 
 def _open_peer(rule: Json, side: str, others: Sequence[OtherNamespace], pods: Sequence[Network]) -> str:
-    peers = rows(rule, side)
+    peers = parts(rule, side)
     if not peers:
         return "any peer"
     for peer in peers:
         if "ipBlock" in peer:
-            block = table(peer, "ipBlock")
+            block = part(peer, "ipBlock")
             if _holds_pods(block, pods):
                 return str(block.get("cidr"))
         elif "namespaceSelector" in peer:
-            selector = table(peer, "namespaceSelector")
+            selector = part(peer, "namespaceSelector")
             if not selector:
                 return "all namespaces"
             found = next((other.name for other in others if other.labels and selects(selector, other.labels)), "")
@@ -109,20 +110,8 @@ def _holds_pods(block: Json, pods: Sequence[Network]) -> bool:
 
 def selects(selector: Json, labels: dict[str, str]) -> bool:
     """Return whether a LabelSelector selects these labels. An empty selector selects everything."""
-    if any(labels.get(key) != value for key, value in table(selector, "matchLabels").items()):
-        return False
-    return all(_holds(each, labels) for each in rows(selector, "matchExpressions"))
-
-
-def _holds(requirement: Json, labels: dict[str, str]) -> bool:
-    key = str(requirement.get("key"))
-    values = cast("list[str]", requirement.get("values") or [])
-    match requirement.get("operator"):
-        case "In":
-            return key in labels and labels[key] in values
-        case "NotIn":
-            return key not in labels or labels[key] not in values
-        case "Exists":
-            return key in labels
-        case _:
-            return key not in labels
+    equal = all(labels.get(key) == value for key, value in part(selector, "matchLabels").items())
+    return equal and all(
+        meets(labels, each["key"], each["operator"], each.get("values", ()))
+        for each in parts(selector, "matchExpressions")
+    )

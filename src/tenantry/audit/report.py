@@ -10,7 +10,6 @@ from tenantry.api.isolationreport import (
     IsolationReport,
     IsolationReportSpec,
     IsolationReportStatus,
-    Summary,
 )
 from tenantry.api.model import ObjectMeta
 from tenantry.audit.check import CheckResult, Verdict
@@ -22,14 +21,13 @@ from tenantry.kube.client import Client
 def report(audit: Audit) -> IsolationReport:
     """Return the report of an audit."""
     labels = {marks.MANAGED_BY: marks.MANAGER, **({marks.TENANT: audit.tenant} if audit.tenant else {})}
-    found = audit.summary
     return IsolationReport(
         metadata=ObjectMeta(name=LATEST, namespace=audit.namespace, labels=labels),
         spec=IsolationReportSpec(user=audit.user, tenant=audit.tenant),
         status=IsolationReportStatus(
             time=audit.time,
             score=audit.score,
-            summary=Summary(passed=found.passed, failed=found.failed, skipped=found.skipped, errors=found.errors),
+            summary=audit.summary,
             failed=tuple(_failed(each) for each in audit.checks if each.verdict is Verdict.FAILED),
         ),
     )

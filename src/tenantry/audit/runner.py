@@ -12,7 +12,7 @@ import msgspec
 from tenantry.api.errors import ApiError, Forbidden, InputError, NotFound, TooManyRequests, Unauthorized
 from tenantry.api.model import Json, Resource
 from tenantry.audit import verdict
-from tenantry.audit.attempts import may, table
+from tenantry.audit.attempts import may
 from tenantry.audit.check import (
     Attempt,
     AttemptOutcome,
@@ -31,6 +31,7 @@ from tenantry.audit.verdict import Audit
 from tenantry.engine.tasks import first_error
 from tenantry.kube import wire
 from tenantry.kube.client import Client
+from tenantry.policy.request import part
 
 AT_ONCE = 16
 """How many checks are under way at the same time."""
@@ -55,7 +56,7 @@ async def require(client: Client, user: str = "") -> tuple[str, tuple[str, ...]]
     """
     body = wire.encode_json({"apiVersion": REVIEWS.api_version, "kind": REVIEWS.kind})
     answer = client.decode(Json, await client.request("POST", wire.path(REVIEWS), body=body))
-    info = table(answer, "status", "userInfo")
+    info = part(answer, "status", "userInfo")
     found, groups = str(info.get("username", "")), tuple(info.get("groups") or ())
     if user and found != user:
         raise InputError(f"the attempts would be made as {found!r}, not as {user!r}: the server ignores impersonation")

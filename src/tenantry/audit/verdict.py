@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from tenantry.api.isolationreport import Summary
 from tenantry.api.wording import shortened
 from tenantry.audit.check import AttemptOutcome, AttemptResult, AuditCheck, CheckResult, Observation, Severity, Verdict
 
@@ -31,15 +32,6 @@ _TERMINATING = "because it is being terminated"
 """Kubernetes refuses every new object in a namespace that is being deleted."""
 
 
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many checks have each verdict."""
-
-    passed: int = 0
-    failed: int = 0
-    skipped: int = 0
-    errors: int = 0
-
-
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
     """A whole audit of one namespace.
 
@@ -60,7 +52,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     time: str
     seconds: float
     score: int
-    summary: Counts
+    summary: Summary
     checks: tuple[CheckResult, ...]
 
 
@@ -163,10 +155,10 @@ def named(texts: Iterable[str]) -> str:
     return shortened(texts, separator="; ", in_order=True)
 
 
-def counts(results: Iterable[CheckResult]) -> Counts:
+def counts(results: Iterable[CheckResult]) -> Summary:
     """Return how many checks have each verdict."""
     verdicts = [each.verdict for each in results]
-    return Counts(
+    return Summary(
         passed=verdicts.count(Verdict.PASSED),
         failed=verdicts.count(Verdict.FAILED),
         skipped=verdicts.count(Verdict.SKIPPED),

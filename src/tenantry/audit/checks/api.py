@@ -9,7 +9,7 @@ from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import Json
 from tenantry.api.wording import shortened
 from tenantry.audit import kinds
-from tenantry.audit.attempts import create, create_and_delete, delete, get, list_, may, review, rows
+from tenantry.audit.attempts import create, create_and_delete, delete, get, list_, may, review
 from tenantry.audit.check import (
     Attempt,
     AttemptResponse,
@@ -22,6 +22,7 @@ from tenantry.audit.check import (
 )
 from tenantry.audit.checks.table import check
 from tenantry.audit.context import AuditContext, OtherNamespace
+from tenantry.policy.request import parts
 
 ADMISSION_KINDS = (
     kinds.VALIDATING_WEBHOOKS,
@@ -118,7 +119,7 @@ def surplus(answer: AttemptResponse, known: frozenset[str] = FOR_ALL) -> str:
     """
     found = [
         f"{'/'.join(rule.get('verbs', []))} {'/'.join(rule.get('resources', []))}"
-        for rule in rows(answer.body, "status", "resourceRules")
+        for rule in parts(answer.body, "status", "resourceRules")
         if not set(rule.get("resources", [])) <= known
     ]
     return f"may {shortened(found, in_order=True)}" if found else ""

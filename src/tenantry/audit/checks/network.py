@@ -8,7 +8,7 @@ from typing import Any
 from tenantry.api.kubernetes import NetworkPolicy
 from tenantry.api.model import Json
 from tenantry.audit import corefile, kinds, openings
-from tenantry.audit.attempts import Judge, create, delete, get, may, patch, rows
+from tenantry.audit.attempts import Judge, create, delete, get, may, patch
 from tenantry.audit.check import (
     Attempt,
     AttemptResponse,
@@ -22,6 +22,7 @@ from tenantry.audit.check import (
 from tenantry.audit.checks.api import named
 from tenantry.audit.checks.table import RBAC_FIX, check
 from tenantry.audit.context import AuditContext
+from tenantry.policy.request import parts
 
 ALL: Json = {}
 """An empty rule or selector applies to everything."""
@@ -37,14 +38,14 @@ def _read_policies(context: AuditContext, what: str, judge: Judge) -> list[Attem
 
 def _ingress_policies(context: AuditContext) -> list[Attempt]:
     def judge(answer: AttemptResponse) -> str:
-        return openings.ingress(rows(answer.body, "items"), context.others, context.pod_cidrs)
+        return openings.ingress(parts(answer.body, "items"), context.others, context.pod_cidrs)
 
     return _read_policies(context, "who may connect", judge)
 
 
 def _egress_policies(context: AuditContext) -> list[Attempt]:
     def judge(answer: AttemptResponse) -> str:
-        return openings.egress(rows(answer.body, "items"), context.neighbours, context.pod_cidrs)
+        return openings.egress(parts(answer.body, "items"), context.neighbours, context.pod_cidrs)
 
     return _read_policies(context, "where pods may connect", judge)
 

@@ -11,7 +11,7 @@ from typing import Any
 from tenantry.api import marks
 from tenantry.api.model import Json
 from tenantry.audit import kinds
-from tenantry.audit.attempts import DRY_RUN, create, pod, table
+from tenantry.audit.attempts import DRY_RUN, create, pod
 from tenantry.audit.check import (
     STRATEGIC_PATCH,
     Attempt,
@@ -26,6 +26,7 @@ from tenantry.audit.check import (
 from tenantry.audit.checks.table import check
 from tenantry.audit.context import AuditContext
 from tenantry.policy.catalog import CHECKS as RULE_CHECKS
+from tenantry.policy.request import part
 from tenantry.policy.rules.priorityclasses import SYSTEM_PRIORITIES
 from tenantry.policy.targets.pods import PODS, SYSCTLS, VOLUMES
 
@@ -126,8 +127,8 @@ def _sandboxed(context: AuditContext) -> list[Attempt] | NotApplicable:
         )
 
     def judge(answer: AttemptResponse) -> str:
-        name = str(table(answer.body, "spec").get("runtimeClassName", ""))
-        if marks.SLICE in table(answer.body, "spec", "nodeSelector"):
+        name = str(part(answer.body, "spec").get("runtimeClassName", ""))
+        if marks.SLICE in part(answer.body, "spec", "nodeSelector"):
             return ""  # on nodes of its own slice the tenant chooses the runtime
         return "" if classes.get(name) else f"it would run with the runtime {name or 'default'!r}"
 

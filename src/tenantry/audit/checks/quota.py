@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from tenantry.api.kubernetes import LimitRange, ResourceQuota
 from tenantry.audit import kinds
-from tenantry.audit.attempts import create, delete, get, may, patch, pod, rows, table
+from tenantry.audit.attempts import create, delete, get, may, patch, pod
 from tenantry.audit.check import Attempt, AttemptResponse, AuditCheck, Severity, WithoutTenantry
 from tenantry.audit.checks.pods import honest, tried
 from tenantry.audit.checks.table import check
 from tenantry.audit.context import AuditContext
+from tenantry.policy.request import part, parts
 
 COUNTED = ("pods", "services", "secrets", "configmaps", "persistentvolumeclaims")
 """The kinds that kubectl-mtb wants to be limited in number and that fill the API server's storage."""
@@ -19,7 +20,7 @@ FIX = "Give the Tenant a quota of {}, as in `tenantry tenant create --quota`, or
 
 
 def _uncounted(answer: AttemptResponse) -> str:
-    keys = {key for quota in rows(answer.body, "items") for key in table(quota, "spec", "hard")}
+    keys = {key for quota in parts(answer.body, "items") for key in part(quota, "spec", "hard")}
     missing = [kind for kind in COUNTED if kind not in keys and f"count/{kind}" not in keys]
     return f"no ResourceQuota limits the number of {', '.join(missing)}" if missing else ""
 
@@ -54,8 +55,8 @@ def _limit_writes(context: AuditContext) -> list[Attempt]:
 
 
 def _unlimited(answer: AttemptResponse) -> str:
-    (container, *_) = rows(answer.body, "spec", "containers")
-    limits = table(container, "resources", "limits")
+    (container, *_) = parts(answer.body, "spec", "containers")
+    limits = part(container, "resources", "limits")
     missing = [resource for resource in ("cpu", "memory") if resource not in limits]
     return f"a container without limits gets no limit of {', '.join(missing)}" if missing else ""
 

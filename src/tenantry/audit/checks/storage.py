@@ -8,7 +8,7 @@ from typing import Any
 from tenantry.api.model import Json
 from tenantry.api.wording import shortened
 from tenantry.audit import kinds
-from tenantry.audit.attempts import create, delete, list_, patch, table
+from tenantry.audit.attempts import create, delete, list_, patch
 from tenantry.audit.check import (
     Attempt,
     AttemptResponse,
@@ -21,6 +21,7 @@ from tenantry.audit.check import (
 from tenantry.audit.checks.api import named
 from tenantry.audit.checks.table import check
 from tenantry.audit.context import AuditContext
+from tenantry.policy.request import part
 
 DELETE = "Delete"
 CLAIM: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
@@ -83,7 +84,7 @@ def _other_source(context: AuditContext) -> list[Attempt]:
     other = context.neighbour
 
     def judge(answer: AttemptResponse) -> str:
-        reference = table(answer.body, "spec", "dataSourceRef")
+        reference = part(answer.body, "spec", "dataSourceRef")
         return f"the claim gets its data from the namespace {other!r}" if reference.get("namespace") else ""
 
     source = {"kind": "PersistentVolumeClaim", "name": "data", "namespace": other}

@@ -14,8 +14,9 @@ from collections.abc import Iterable
 import msgspec
 
 from tenantry.api.model import Json
-from tenantry.audit.attempts import RESTRICTED_CONTAINER, RESTRICTED_POD, merged
+from tenantry.audit.attempts import RESTRICTED_CONTAINER, RESTRICTED_POD
 from tenantry.audit.context import AuditContext, AuditNode
+from tenantry.engine.preview import merged
 
 PORT = 8080
 SECONDS = 300

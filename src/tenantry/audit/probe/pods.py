@@ -12,10 +12,11 @@ import msgspec
 from tenantry.api.errors import AlreadyExists, ApiError, Forbidden, Invalid
 from tenantry.api.model import Json, Resource
 from tenantry.audit import kinds
-from tenantry.audit.attempts import DRY_RUN, rows, table
+from tenantry.audit.attempts import DRY_RUN
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.kube.watch import EventType, watch
+from tenantry.policy.request import part, parts
 
 T = TypeVar("T")
 
@@ -102,7 +103,7 @@ class Pods:
             async with asyncio.timeout(seconds):
                 async for pod in self.versions(name, namespace):
                     last = pod
-                    node = str(table(pod, "spec").get("nodeName", ""))
+                    node = str(part(pod, "spec").get("nodeName", ""))
                     if node and node not in self._real:
                         raise NotReady(f"the pod {name!r} was scheduled to {node!r}, which runs no containers")
                     if holds(pod):
@@ -134,7 +135,7 @@ class Pods:
         query = {"fieldSelector": f"involvedObject.name={name},type=Warning"}
         with contextlib.suppress(ApiError):
             data = await self._admin.request("GET", wire.path(CORE_EVENTS, namespace), query=query)
-            found = rows(self._admin.decode(Json, data), "items")
+            found = parts(self._admin.decode(Json, data), "items")
             if found:
                 return str(found[-1].get("message", ""))
         return ""
@@ -160,18 +161,18 @@ class Pods:
 
 def has_ended(pod: Json) -> bool:
     """Return whether all containers of a pod have ended for good."""
-    return table(pod, "status").get("phase") in ENDED
+    return part(pod, "status").get("phase") in ENDED
 
 
 def why(pod: Json) -> str:
     """Return the reason in a pod's status why it does not run."""
-    status = table(pod, "status")
-    for container in rows(status, "containerStatuses"):
+    status = part(pod, "status")
+    for container in parts(status, "containerStatuses"):
         for state in ("waiting", "terminated"):
-            found = table(container, "state", state)
+            found = part(container, "state", state)
             if found:
                 return " ".join(str(found[key]) for key in ("reason", "message") if found.get(key))
-    for condition in rows(status, "conditions"):
+    for condition in parts(status, "conditions"):
         if condition.get("status") == "False" and condition.get("message"):
             return str(condition["message"])
     return str(status.get("message") or status.get("reason") or status.get("phase") or "its status gives no reason")
@@ -179,8 +180,8 @@ def why(pod: Json) -> str:
 
 def end(pod: Json) -> str:
     """Return how the container of a pod ended."""
-    for container in rows(pod, "status", "containerStatuses"):
-        found = table(container, "state", "terminated")
+    for container in parts(pod, "status", "containerStatuses"):
+        found = part(container, "state", "terminated")
         if found:
             return f"it was terminated: {found.get('reason', 'an error')} (exit code {found.get('exitCode')})"
     return why(pod)

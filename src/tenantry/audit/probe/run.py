@@ -11,7 +11,6 @@ from tenantry.api.errors import ApiError, Forbidden, Invalid, NotFound
 from tenantry.api.kubernetes import Namespace, NetworkPolicy
 from tenantry.api.model import Json, Resource
 from tenantry.audit import kinds
-from tenantry.audit.attempts import rows, table
 from tenantry.audit.context import AuditContext, AuditNode
 from tenantry.audit.probe import objects, volumes
 from tenantry.audit.probe.findings import (
@@ -30,6 +29,7 @@ from tenantry.audit.verdict import NO_NODES
 from tenantry.engine.tasks import all_of, first_error
 from tenantry.kube import wire
 from tenantry.kube.client import Client
+from tenantry.policy.request import part, parts
 
 READY_SECONDS = 120.0
 """How long pods may take until they answer; nodes may have to pull an image."""
@@ -163,10 +163,10 @@ class _Probe:
         pod = await self._pods.until(name, namespace, _is_running, READY_SECONDS)
         return ServerAddress(
             name=role,
-            pod=str(table(pod, "status")["podIP"]),
-            node=str(table(pod, "spec")["nodeName"]),
-            service=str(table(service, "spec")["clusterIP"]),
-            dns=f"{table(service, 'metadata')['name']}.{namespace}.svc.{objects.CLUSTER_DOMAIN}",
+            pod=str(part(pod, "status")["podIP"]),
+            node=str(part(pod, "spec")["nodeName"]),
+            service=str(part(service, "spec")["clusterIP"]),
+            dns=f"{part(service, 'metadata')['name']}.{namespace}.svc.{objects.CLUSTER_DOMAIN}",
         )
 
     # -- attempts ---------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class _Probe:
 
     async def _report(self, name: str, namespace: str, *, is_bare: bool) -> ProbeRun:
         pod, report = await self._pods.report(name, namespace, ProbeReport, DONE_SECONDS)
-        return ProbeRun(report=report, node=str(table(pod, "spec").get("nodeName", "")), is_bare=is_bare)
+        return ProbeRun(report=report, node=str(part(pod, "spec").get("nodeName", "")), is_bare=is_bare)
 
     async def _exceed_memory(self) -> MemoryTest | ProbeFailure:
         name = self._named(EATER)
@@ -223,7 +223,7 @@ class _Probe:
                 data = await self._admin.request("GET", f"/api/v1/nodes/{node.name}/proxy/configz")
             except ApiError as error:
                 return ProbeFailure(f"the kubelet of {node.name!r} does not show its configuration: {error}")
-            config = table(self._admin.decode(Json, data), "kubeletconfig")
+            config = part(self._admin.decode(Json, data), "kubeletconfig")
             found[node.name] = int(config.get("podPidsLimit", -1))
         return found
 
@@ -265,13 +265,13 @@ class _Probe:
             *((each, self._own) for each in (kinds.PODS, kinds.SERVICES, kinds.CLAIMS)),
         ):
             data = await self._admin.request("GET", wire.path(resource, namespace), query=selectors)
-            for each in rows(self._admin.decode(Json, data), "items"):
-                about = table(each, "metadata")
+            for each in parts(self._admin.decode(Json, data), "items"):
+                about = part(each, "metadata")
                 made = dt.datetime.fromisoformat(str(about["creationTimestamp"]))
                 if made < before and str(about["name"]).startswith("audit-"):
                     await self._delete(resource, namespace, str(about["name"]))
 
 
 def _is_running(pod: Json) -> bool:
-    status = table(pod, "status")
+    status = part(pod, "status")
     return status.get("phase") == "Running" and bool(status.get("podIP"))

@@ -8,7 +8,6 @@ import contextlib
 from tenantry.api.errors import ApiError, Forbidden, Invalid
 from tenantry.api.model import Json
 from tenantry.audit import kinds
-from tenantry.audit.attempts import table
 from tenantry.audit.context import AuditContext
 from tenantry.audit.probe import objects
 from tenantry.audit.probe.findings import ProbeFailure, VolumeContent
@@ -16,6 +15,7 @@ from tenantry.audit.probe.objects import ProbeImage
 from tenantry.audit.probe.pods import NotReady, Pods, create, create_least_restricted, create_pod, why
 from tenantry.kube import wire
 from tenantry.kube.client import Client
+from tenantry.policy.request import part
 
 DONE_SECONDS = 120.0
 """How long a pod may take, its volume included."""
@@ -65,7 +65,7 @@ async def _default_class(person: Client, name: str, namespace: str) -> str:
         made = await create(person, kinds.CLAIMS, objects.claim(name), namespace, dry_run=True)
     except (Forbidden, Invalid) as error:
         raise NotReady(f"a legitimate claim is refused: {error}") from error
-    return str(table(made, "spec").get("storageClassName") or "")
+    return str(part(made, "spec").get("storageClassName") or "")
 
 
 async def _write(admin: Client, pods: Pods, context: AuditContext, image: ProbeImage, class_name: str) -> None:
@@ -79,13 +79,13 @@ async def _write(admin: Client, pods: Pods, context: AuditContext, image: ProbeI
     if '"left"' not in log:
         raise NotReady(f"the pod {WRITER!r} could not write to its volume: {why(ended)}")
     found = await admin.request("GET", wire.path(kinds.CLAIMS, namespace, WRITER))
-    volume = str(table(admin.decode(dict[str, object], found), "spec").get("volumeName", ""))
+    volume = str(part(admin.decode(dict[str, object], found), "spec").get("volumeName", ""))
     with contextlib.suppress(NotReady, TimeoutError):
         async with asyncio.timeout(GONE_SECONDS), contextlib.aclosing(pods.versions(volume, "", kinds.VOLUMES)) as seen:
             await anext(seen)
             await admin.delete(kinds.PODS, namespace, WRITER)
             await admin.delete(kinds.CLAIMS, namespace, WRITER)
             async for each in seen:
-                is_retained = table(each, "spec").get("persistentVolumeReclaimPolicy") != "Delete"
-                if is_retained and table(each, "status").get("phase") in KEPT_PHASES:
+                is_retained = part(each, "spec").get("persistentVolumeReclaimPolicy") != "Delete"
+                if is_retained and part(each, "status").get("phase") in KEPT_PHASES:
                     return
