@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from tenantry.api.errors import Forbidden, InputError
+from tenantry.api.errors import InputError
 from tenantry.api.model import Json, ObjectMeta
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.owner import OwnerKind
 from tenantry.api.quota import Quota
 from tenantry.api.requests import (
     LONGEST_NAME,
-    REQUESTS,
     ClusterRoleRequest,
     ClusterRoleRequestSpec,
     Decision,
@@ -36,11 +35,11 @@ from tenantry.api.requests import (
 )
 from tenantry.cli import durations, flags, kinds, output, place, session
 from tenantry.cli.target import Target, takes_target
-from tenantry.engine.conditions import find
 from tenantry.local.progress import StreamProgress
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
+    from tenantry.views.requests import RequestView
 
 PROGRESS_SECONDS = 0.25
 """How often the progress of a long wait is shown."""
@@ -244,15 +243,19 @@ def requests(target: Target, *, namespace: str, everywhere: bool, pending: bool,
     if namespace and everywhere:
         raise InputError("give either --namespace or --all-namespaces, not both")
     chosen = namespace or ("" if everywhere else place.context_namespace(target))
-    found = session.run(target, lambda client: _read(client, chosen))
-    shown = [each for each in found if not pending or each.status.decision is Decision.PENDING]
+    from tenantry.views import requests as view
+
+    found = session.run(target, lambda client: view.read(client, chosen))
+    if found.unread:
+        output.talk(f"not shown, because you may not list them: {', '.join(found.unread)}")
+    shown = [each for each in found.requests if not pending or each.status.decision is Decision.PENDING]
     if form == "name":
         output.write_lines(kinds.full_name(type(each), each.metadata.name) for each in shown)
     elif form:
         output.print_objects([output.whole(each) for each in shown], form, single=False)
     elif shown:
         now = datetime.now(UTC)
-        output.show(output.table(HEADERS, [row(each, now) for each in shown]))
+        output.show(output.table(HEADERS, [row(view.view(each), now) for each in shown]))
     else:
         output.talk("no request waits for a decision" if pending else "no requests found")
 
@@ -262,46 +265,18 @@ SHOWN = 40
 """How many characters of a justification the table shows."""
 
 
-def row(each: Request, now: datetime) -> tuple[str, ...]:
+def row(view: RequestView, now: datetime) -> tuple[str, ...]:
     """Return a request's line in the table."""
-    spec, status, meta = each.spec, each.status, each.metadata
-    wants = (
-        f"tenant {spec.tenant}" if isinstance(spec, TenantRequestSpec) else f"{spec.role_ref.kind} {spec.role_ref.name}"
-    )
-    ready = find(status.conditions, "Ready")
-    because = " ".join(spec.justification.split())
+    because = " ".join(view.justification.split())
     return (
-        f"{kinds.names_of(type(each)).short[0]}/{meta.name}",
-        output.cell(meta.namespace),
-        wants,
-        durations.text(spec.duration_seconds) if spec.duration_seconds else "-",
-        output.cell(spec.requester.name),
-        status.decision.value,
-        output.cell(status.decided_by),
-        output.cell(ready.status.value if ready is not None else ""),
-        durations.age(meta.creation_timestamp, now),
+        f"{kinds.names_of(kinds.find_kind(view.kind)).short[0]}/{view.name}",
+        output.cell(view.namespace),
+        view.wants,
+        durations.text(view.duration_seconds) if view.duration_seconds else "-",
+        output.cell(view.requester),
+        view.decision,
+        output.cell(view.decided_by),
+        output.cell(view.ready),
+        durations.age(view.created, now),
         output.cell(because if len(because) <= SHOWN else f"{because[: SHOWN - 1]}…"),
     )
-
-
-async def _read(client: Client, namespace: str) -> list[Request]:
-    """Return the requests that the user may read, the oldest first.
-
-    Raises:
-        Forbidden: The user may read no kind of request.
-    """
-    found: list[Request] = []
-    refused: list[str] = []
-    asked = [kind for kind in REQUESTS if kind.resource.namespaced or not namespace]
-    last: Forbidden | None = None
-    for kind in asked:
-        try:
-            found += await client.list(kind, namespace=namespace if kind.resource.namespaced else "")
-        except Forbidden as error:
-            refused.append(kind.resource.plural)
-            last = error
-    if last is not None and len(refused) == len(asked):
-        raise last
-    if refused:
-        output.talk(f"not shown, because you may not list them: {', '.join(refused)}")
-    return sorted(found, key=lambda each: (each.metadata.creation_timestamp, each.key))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tenantry.api import reasons
-from tenantry.api.errors import Forbidden, InputError
+from tenantry.api.errors import InputError
 from tenantry.api.model import ConditionStatus
 from tenantry.api.wording import shortened
 from tenantry.cli import output, place, session
@@ -66,7 +66,13 @@ def tree(target: Target, *, names: tuple[str, ...], namespace: str, form: str | 
         raise InputError("give either names of tenants or --namespace, not both")
     # A tenant's core namespace has its name.
     start = namespace or (names[0] if len(names) == 1 else "" if names else place.context_namespace(target))
-    tenants, root = session.run(target, lambda client: _read(client, names, start, only=bool(namespace)))
+
+    async def read(client: Client) -> tuple[list[TenantView], NamespaceView | None]:
+        from tenantry.views import tree as view
+
+        return await view.read(client, names, start, only=bool(namespace))
+
+    tenants, root = session.run(target, read)
     if form:
         output.write(output.to_json({"tenants": tenants} if root is None else {"namespaces": [root]}))
         return
@@ -77,21 +83,6 @@ def tree(target: Target, *, names: tuple[str, ...], namespace: str, form: str | 
     if not tenants:
         output.talk("no tenants; create one with `tenantry tenant create`")
     output.show(*draw(tenants, blocks=blocks))
-
-
-async def _read(
-    client: Client, names: tuple[str, ...], start: str, *, only: bool
-) -> tuple[list[TenantView], NamespaceView | None]:
-    """Return the trees of tenants; if a namespace was requested, or nothing else may be read, the tree below it."""
-    from tenantry.views import snapshot, tree
-
-    if not only:
-        try:
-            return tree.tenants(await snapshot.read(client, names)), None
-        except Forbidden:
-            if not start:
-                raise
-    return [], tree.below(await snapshot.read_below(client, start), start)
 
 
 # -- drawing --------------------------------------------------------------------------------------

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from tenantry.api import marks, reasons
+from tenantry.api.errors import Forbidden
 from tenantry.api.model import Condition, ConditionStatus
 from tenantry.api.owner import Owner
 from tenantry.api.subnamespace import Subnamespace, SubnamespaceQuota
 from tenantry.api.tenant import Tenant
 from tenantry.engine.conditions import find
+from tenantry.engine.reader import ObjectReader
 from tenantry.views.objects import KeyUsage, NamespaceWithPhase
-from tenantry.views.snapshot import Snapshot
+from tenantry.views.snapshot import Snapshot, read_below
+from tenantry.views.snapshot import read as read_snapshot
 
 
 class ConditionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +67,30 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
     owners: tuple[str, ...]
     conditions: tuple[ConditionView, ...] = ()
     namespaces: tuple[NamespaceView, ...] = ()
+
+
+async def read(
+    reader: ObjectReader, names: Sequence[str], start: str, *, only: bool
+) -> tuple[list[TenantView], NamespaceView | None]:
+    """Return the trees of tenants, or the tree below a namespace.
+
+    Args:
+        reader: Reads with the user's rights.
+        names: The tenants; () for all.
+        start: The namespace to begin at if the user may not list tenants; "" for none.
+        only: Begin at the namespace in any case.
+
+    Raises:
+        NotFound: There is no such tenant or namespace.
+        Forbidden: The user may neither list tenants nor read the namespace.
+    """
+    if not only:
+        try:
+            return tenants(await read_snapshot(reader, names)), None
+        except Forbidden:
+            if not start:
+                raise
+    return [], below(await read_below(reader, start), start)
 
 
 def tenants(snapshot: Snapshot) -> list[TenantView]:

@@ -109,12 +109,13 @@ def _binding_name(node: str, role: str) -> str:
 
 
 def _binding(node: str, role: str) -> dict[str, object]:
+    from tenantry.local.bootstrap import bind
+
     return {
         "apiVersion": f"{RBAC_GROUP}/v1",
         "kind": "ClusterRoleBinding",
         "metadata": {"name": _binding_name(node, role), "labels": {marks.MANAGED_BY: marks.MANAGER}},
-        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": RBAC_GROUP, "kind": "User", "name": f"system:node:{node}"}],
+        **bind(role, f"system:node:{node}"),
     }
 
 
