@@ -6,12 +6,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-import msgspec
-
-from tenantry.api.kubernetes import Namespace
 from tenantry.api.node import Node
 from tenantry.api.slice import Sharing, SliceClaim
-from tenantry.controllers import watched
 from tenantry.controllers.parts import desired
 from tenantry.controllers.parts import nodes as marking
 from tenantry.controllers.parts.gather import (
@@ -25,8 +21,8 @@ from tenantry.controllers.parts.gather import (
 )
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.slices import preconditions
-from tenantry.controllers.slices.claimindex import ClaimIndex, claim_namespace
-from tenantry.controllers.slices.gather import BY_SLICE, SliceInputs, slice_of_claim
+from tenantry.controllers.slices.claimindex import ClaimIndex
+from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.stages import StageRunner
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
@@ -46,27 +42,12 @@ class PartController:
         self._verdicts = verdicts
         # Claims are served one after the other: two that chose at the same time would choose the same capacity.
         self._giving = asyncio.Lock()
-        self._claims = ClaimIndex(part_of_namespace)
+        self._claims = ClaimIndex(BY_PART, part_of_namespace, Sharing.PART)
         self._stages = StageRunner(type(self), desired.decide)
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
-        namespaces = watched.watch(Namespace.resource, self._claims.by_namespace)
-        indexes = {**(namespaces.indexes or {}), BY_PART: part_of_namespace}
-        return [
-            Watch(
-                resource=SliceClaim.resource,
-                decode=watched.decoder(SliceClaim),
-                keys=self._of_claim,
-                indexes={BY_SLICE: slice_of_claim, watched.BY_NAMESPACE: claim_namespace},
-            ),
-            watched.slices(watched.own_key),
-            watched.nodes(self._of_node, {BY_PART: parts_of_node}),
-            msgspec.structs.replace(namespaces, indexes=indexes),
-            watched.subnamespaces(self._claims.by_subnamespace),
-            watched.tenants(self._claims.by_tenant),
-            watched.defaults(lambda _: list(self._claims)),
-        ]
+        return self._claims.watches(self._of_node, parts_of_node)
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Carry out the next stages of one slice; return in how many seconds to look again, None for never.
@@ -101,13 +82,6 @@ class PartController:
         return self._stages.draining.known(inputs, cluster.clock.monotonic())
 
     # -- keys of changes ----------------------------------------------------------------------------
-
-    def _of_claim(self, change: Change[SliceClaim]) -> Iterable[str]:
-        """Return the slice of a claim, and those beside it: another of them may have a namespace now."""
-        found = [each for each in (change.before, change.after) if each is not None]
-        own = {name for each in found for name in slice_of_claim(each) if each.spec.sharing is Sharing.PART}
-        claims = {each.metadata.namespace for each in found}
-        return own | set(self._claims.claimed_in(claims))
 
     def _of_node(self, change: Change[Node]) -> Iterable[str]:
         """Return the slices of a node that changed, and those that wait for one."""

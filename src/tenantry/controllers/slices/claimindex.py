@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from tenantry.api.slice import SliceClaim
+import msgspec
+
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.node import Node
+from tenantry.api.slice import Sharing, SliceClaim
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
-from tenantry.controllers.slices.gather import SliceInputs
+from tenantry.controllers.slices.gather import BY_SLICE, SliceInputs, slice_of_claim
 from tenantry.engine.cache import Change
+from tenantry.engine.cluster import Watch
 from tenantry.engine.observed import Observed
 
 
@@ -17,11 +22,17 @@ class ClaimIndex:
     """The tenants and namespaces of the claims that a controller has reconciled.
 
     Args:
+        index: The name of the index that finds nodes and namespaces by slice.
         of_label: Returns the slices that a namespace's labels name.
+        sharing: The claims that the controller reconciles; None for all.
     """
 
-    def __init__(self, of_label: Callable[[Observed], Iterable[str]]) -> None:
+    def __init__(
+        self, index: str, of_label: Callable[[Observed], Iterable[str]], sharing: Sharing | None = None
+    ) -> None:
+        self._index = index
         self._of_label = of_label
+        self._sharing = sharing
         # Slice to the tenant and the namespace of its claim.
         self._claims: dict[str, tuple[str, str]] = {}
 
@@ -48,7 +59,40 @@ class ClaimIndex:
         wanted = set(tenants)
         return [key for key, (tenant, _) in self._claims.items() if tenant in wanted]
 
+    def watches(
+        self, of_node: Callable[[Change[Node]], Iterable[str]], slices_of: Callable[[Node], Iterable[str]]
+    ) -> list[Watch]:
+        """Return what wakes a controller of slices.
+
+        Args:
+            of_node: Returns the slices that a change of a node concerns.
+            slices_of: Returns the slices of a node, for an index.
+        """
+        namespaces = watched.watch(Namespace.resource, self.by_namespace)
+        indexes = {**(namespaces.indexes or {}), self._index: self._of_label}
+        return [
+            Watch(
+                resource=SliceClaim.resource,
+                decode=watched.decoder(SliceClaim),
+                keys=self.by_claim,
+                indexes={BY_SLICE: slice_of_claim, watched.BY_NAMESPACE: _namespace_of},
+            ),
+            watched.slices(watched.own_key),
+            watched.nodes(of_node, {self._index: slices_of}),
+            msgspec.structs.replace(namespaces, indexes=indexes),
+            watched.subnamespaces(self.by_subnamespace),
+            watched.tenants(self.by_tenant),
+            watched.defaults(lambda _: list(self)),
+        ]
+
     # -- keys of changes --------------------------------------------------------------------------
+
+    def by_claim(self, change: Change[SliceClaim]) -> Iterable[str]:
+        """Return the slice of a claim, and those beside it: another of them may have a namespace now."""
+        found = [each for each in (change.before, change.after) if each is not None]
+        ours = (each for each in found if self._sharing is None or each.spec.sharing is self._sharing)
+        own = {name for each in ours for name in slice_of_claim(each)}
+        return own | set(self.claimed_in({each.metadata.namespace for each in found}))
 
     def by_namespace(self, change: Change[Observed]) -> Iterable[str]:
         """Return the slices that a change of a namespace's labels concerns."""
@@ -76,7 +120,7 @@ class ClaimIndex:
         return self.of_tenants([value.metadata.name])
 
 
-def claim_namespace(claim: SliceClaim) -> list[str]:
+def _namespace_of(claim: SliceClaim) -> list[str]:
     """Return the namespace of a claim, for an index."""
     return [claim.metadata.namespace]
 

@@ -8,14 +8,12 @@ from functools import partial
 
 import msgspec
 
-from tenantry.api.kubernetes import Namespace
 from tenantry.api.node import Node
 from tenantry.api.slice import SliceClaim
-from tenantry.controllers import watched
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.slices import cleaning, desired, pods, preconditions
 from tenantry.controllers.slices import nodes as marking
-from tenantry.controllers.slices.claimindex import ClaimIndex, claim_namespace
+from tenantry.controllers.slices.claimindex import ClaimIndex
 from tenantry.controllers.slices.gather import (
     BY_SLICE,
     NodeFactsCache,
@@ -23,7 +21,6 @@ from tenantry.controllers.slices.gather import (
     choose,
     gather,
     lacks_nodes,
-    slice_of_claim,
     slice_of_namespace,
     slice_of_node,
     with_pods,
@@ -53,27 +50,12 @@ class SliceController:
         self._picked: dict[str, str] = {}
         self._node_facts = NodeFactsCache()
         self._gate = asyncio.Semaphore(AT_ONCE)
-        self._claims = ClaimIndex(slice_of_namespace)
+        self._claims = ClaimIndex(BY_SLICE, slice_of_namespace)
         self._stages = StageRunner(type(self), desired.decide)
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller; pods are watched from the first claim on."""
-        namespaces = watched.watch(Namespace.resource, self._claims.by_namespace)
-        indexes = {**(namespaces.indexes or {}), BY_SLICE: slice_of_namespace}
-        return [
-            Watch(
-                resource=SliceClaim.resource,
-                decode=watched.decoder(SliceClaim),
-                keys=self._of_claim,
-                indexes={BY_SLICE: slice_of_claim, watched.BY_NAMESPACE: claim_namespace},
-            ),
-            watched.slices(watched.own_key),
-            watched.nodes(self._of_node, {BY_SLICE: slice_of_node}),
-            msgspec.structs.replace(namespaces, indexes=indexes),
-            watched.subnamespaces(self._claims.by_subnamespace),
-            watched.tenants(self._claims.by_tenant),
-            watched.defaults(lambda _: list(self._claims)),
-        ]
+        return self._claims.watches(self._of_node, slice_of_node)
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Carry out the next stages of one slice; return in how many seconds to look again, None for never.
@@ -141,12 +123,6 @@ class SliceController:
         )
 
     # -- keys of changes ----------------------------------------------------------------------------
-
-    def _of_claim(self, change: Change[SliceClaim]) -> Iterable[str]:
-        """Return the slice of a claim, and those beside it: another of them may have a namespace now."""
-        found = [each for each in (change.before, change.after) if each is not None]
-        own = {name for each in found for name in slice_of_claim(each)}
-        return own | set(self._claims.claimed_in({each.metadata.namespace for each in found}))
 
     def _of_node(self, change: Change[Node]) -> Iterable[str]:
         """Return the slice of a node that changed, and those that wait for one."""
