@@ -1,4 +1,4 @@
-"""What all tests share: a temporary home of local clusters, the settings of properties, the order of files, and skips.
+"""Shared by all tests: a temporary home of local clusters, the settings of properties, the order of files, and skips.
 
 Properties have no deadline, wherever they stand, since the machine that runs them may be busy.
 """

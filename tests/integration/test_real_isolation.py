@@ -1,6 +1,6 @@
 """Who reaches whom on real nodes: two tenants, containers and sandboxes, on one node and across two.
 
-It needs what `test_real_nodes` needs, and is left out in the same way: TENANTRY_TEST_REAL=0.
+It needs what `test_real_nodes` needs, and is skipped in the same way (TENANTRY_TEST_REAL=0).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Nodes on which pods really run: containers, sandboxes, their network, and that nothing of them stays behind.
 
-They need root on Linux and what `tenantry local build --with-nodes` makes (and agnhost, which is made here in a minute
-then); elsewhere they are skipped, with what is missing. TENANTRY_TEST_REAL=0 leaves them out: each cluster of them
-takes half a minute, and memory that not every machine has beside all other tests.
+They need root on Linux and the programs of `tenantry local build --with-nodes` (and agnhost, which is built here in a
+minute). Otherwise they are skipped with the reason. `make test` skips them (TENANTRY_TEST_REAL=0): each cluster takes
+half a minute, and memory that not every machine has beside all other tests.
 """
 
 from __future__ import annotations

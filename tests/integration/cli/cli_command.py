@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tenantry.cli.main import main
+from tenantry.local import build
 from tenantry.local.cluster import LocalCluster
 
 NAME = "cli"
@@ -46,7 +47,7 @@ _POD = msgspec.json.encode(
 
 
 class Said(NamedTuple):
-    """What the command printed."""
+    """The output of a command."""
 
     stdout: str
     stderr: str
@@ -73,7 +74,7 @@ class Cli:
     def run(
         self, *arguments: str, code: int = 0, stdin: str = "", environment: Mapping[str, str] | None = None
     ) -> Said:
-        """Run the command in this process and return what it said; another exit code fails the test."""
+        """Run the command in this process and return its output; another exit code fails the test."""
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
         before = dict(os.environ), sys.argv, sys.stdin
         variables = self.environment(environment)
@@ -116,10 +117,12 @@ class Cli:
         self, *arguments: str, kubeconfig: Path | None = None, stdin: str = ""
     ) -> subprocess.CompletedProcess[str]:
         """Run the cluster's own kubectl, as an administrator or as the user of a kubeconfig."""
-        who = ("--kubeconfig", str(kubeconfig)) if kubeconfig else ()
+        # Not by `tenantry kubectl`: many tests poll with this, and each start of Python takes longer than kubectl.
+        binaries = build.built()
+        assert binaries is not None
         return subprocess.run(
-            [sys.executable, "-m", "tenantry", "kubectl", "--name", NAME, "--", *who, *arguments],
-            env=self.environment(),
+            [str(binaries.kubectl), *arguments],
+            env=self.environment({"KUBECONFIG": str(kubeconfig or self.admin_kubeconfig)}),
             input=stdin,
             capture_output=True,
             text=True,
@@ -146,13 +149,13 @@ class Cli:
             assert time.monotonic() < end, done.stderr
 
     def completed(self, words: str) -> list[str]:
-        """Return what the shell is offered for words, of which the last is being typed."""
+        """Return the shell's suggestions for words, of which the last one is incomplete."""
         count = str(len(words.split(" ")) - 1)
         asked = {_COMPLETE: "bash_complete", "COMP_WORDS": words, "COMP_CWORD": count}
         return self.run(environment=asked).stdout.split()
 
     def offered(self, words: str) -> list[str]:
-        """Return the same, once there is something: a cluster that does not answer in a second offers nothing."""
+        """Return the suggestions once there are any: a cluster that does not answer in a second yields none."""
         end = time.monotonic() + SECONDS
         while not (found := self.completed(words)):
             assert time.monotonic() < end, f"nothing is offered for {words!r}"
