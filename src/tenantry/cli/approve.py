@@ -30,9 +30,8 @@ _reason = click.option("--reason", default="", metavar="TEXT", help="Reason, for
 @_words
 @_namespace
 @_reason
-@flags.wait_option
-@flags.timeout_option
-def approve(target: Target, *, words: tuple[str, ...], namespace: str, reason: str, waits: bool, timeout: int) -> None:
+@flags.takes_wait()
+def approve(target: Target, *, words: tuple[str, ...], namespace: str, reason: str, seconds: int | None) -> None:
     r"""Approve requests: the operator grants what they ask for. A decision never changes.
 
     You need the rights to grant it yourself (to create tenants, or to bind the role), and must not be the requester.
@@ -41,7 +40,7 @@ def approve(target: Target, *, words: tuple[str, ...], namespace: str, reason: s
       tenantry approve acme-0f3a9c21
       tenantry approve rreq/edit-77b1d2e4 -n acme --reason "for tonight"
     """
-    _decide(target, words, namespace, Decision.APPROVED, reason, seconds=timeout if waits else None)
+    _decide(target, words, namespace, Decision.APPROVED, reason, seconds=seconds)
 
 
 @click.command()

@@ -15,7 +15,7 @@ from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.api.wording import shortened
-from tenantry.cli import durations, flags, kinds, output, place, session
+from tenantry.cli import flags, kinds, output, place, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
@@ -35,9 +35,8 @@ K = TypeVar("K", bound=KubernetesObject)
 )
 @place.namespace_option
 @flags.yes_option
-@flags.gone_option
-@durations.timeout_option("2m", "Deadline of --wait, as in 30s or 5m.")
-def delete(target: Target, *, words: tuple[str, ...], namespace: str, yes: bool, waits: bool, timeout: int) -> None:
+@flags.takes_wait("Wait until everything is gone.", default=True, timeout="2m")
+def delete(target: Target, *, words: tuple[str, ...], namespace: str, yes: bool, seconds: int | None) -> None:
     r"""Delete tenants or subnamespaces, with their namespaces and everything in them.
 
     \b
@@ -50,7 +49,7 @@ def delete(target: Target, *, words: tuple[str, ...], namespace: str, yes: bool,
         if not each.names:
             raise InputError(f"name the {each.kind.resource.plural} to delete; `{each.listing}` lists them")
     asked = place.settle(target, asked, namespace)
-    session.run(target, lambda client: delete_objects(client, asked, yes=yes, seconds=timeout if waits else None))
+    session.run(target, lambda client: delete_objects(client, asked, yes=yes, seconds=seconds))
 
 
 async def delete_objects(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -26,12 +27,7 @@ K = TypeVar("K", Tenant, Subnamespace)
 
 NEVER = "never"
 
-wait_option = click.option("--wait", "waits", is_flag=True, help="Wait until the change is complete.")
-timeout_option = durations.timeout_option("60s", "Deadline of --wait, as in 30s or 5m.")
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
-gone_option = click.option(
-    "--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until everything is gone."
-)
 renewal_option = click.option(
     "--for",
     "until",
@@ -42,6 +38,30 @@ renewal_option = click.option(
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Print the object without creating it (as YAML unless -o is given)."
 )
+
+
+def takes_wait(
+    text: str = "Wait until the change is complete.", *, default: bool = False, timeout: str = "60s"
+) -> Callable[[F], F]:
+    """Give a command --wait and --timeout, and the argument `seconds`: the deadline, or None without --wait.
+
+    Args:
+        text: The help of --wait.
+        default: The command waits unless --no-wait is given.
+        timeout: The default of --timeout.
+    """
+    flag = "--wait/--no-wait" if default else "--wait"
+
+    def decorate(command: F) -> F:
+        @click.option(flag, "waits", is_flag=True, default=default, show_default=default, help=text)
+        @durations.timeout_option(timeout, "Deadline of --wait, as in 30s or 5m.")
+        @functools.wraps(command)
+        def waiting(*args: object, waits: bool, timeout: int, **kwargs: object) -> object:
+            return command(*args, seconds=timeout if waits else None, **kwargs)
+
+        return cast("F", waiting)
+
+    return decorate
 
 
 def owner_option(text: str, *, required: bool = False) -> Callable[[F], F]:

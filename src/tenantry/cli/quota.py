@@ -156,10 +156,9 @@ def _signed(resources: Mapping[str, str | int]) -> str:
     metavar="DURATION|TIME|never",
     help="End: a duration from now such as 24h, a time such as 2027-01-31T18:00:00Z, or never.",
 )
-@flags.wait_option
-@flags.timeout_option
+@flags.takes_wait()
 def adjust(
-    target: Target, *, tenant: str, adjustment: str, amounts: tuple[str, ...], until: str, waits: bool, timeout: int
+    target: Target, *, tenant: str, adjustment: str, amounts: tuple[str, ...], until: str, seconds: int | None
 ) -> None:
     r"""Adjust a tenant's quota for a limited time; an adjustment of the same NAME is replaced.
 
@@ -180,8 +179,8 @@ def adjust(
         verb = "adjusted" if before is None else "adjusted anew"
         told = f"{kinds.full_name(TenantResourceQuota, tenant)} {verb} by {adjustment!r}: {_signed(resources)}"
         output.talk(f"{told} until {wanted.expires_at}" if wanted.expires_at else told)
-        if waits:
-            await _wait(client, tenant, timeout)
+        if seconds is not None:
+            await _wait(client, tenant, seconds)
 
     session.run(target, work)
 
@@ -190,17 +189,16 @@ def adjust(
 @takes_target
 @click.argument("tenant", metavar="TENANT", shell_complete=candidates.tenants)
 @click.argument("adjustment", metavar="NAME")
-@flags.wait_option
-@flags.timeout_option
-def unadjust(target: Target, *, tenant: str, adjustment: str, waits: bool, timeout: int) -> None:
+@flags.takes_wait()
+def unadjust(target: Target, *, tenant: str, adjustment: str, seconds: int | None) -> None:
     """Remove an adjustment of a tenant's quota before it ends."""
 
     async def work(client: Client) -> None:
         await _edit(client, tenant, adjustment, None)
         told = kinds.full_name(TenantResourceQuota, tenant)
         output.talk(f"{told} no longer adjusted by {adjustment!r}")
-        if waits:
-            await _wait(client, tenant, timeout)
+        if seconds is not None:
+            await _wait(client, tenant, seconds)
 
     session.run(target, work)
 

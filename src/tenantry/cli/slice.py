@@ -87,8 +87,7 @@ def slice_() -> None:
     help="Seconds after which a node that is not ready is replaced; 0: never.",
 )
 @flags.expiry_option("Release the nodes")
-@click.option("--wait", "waits", is_flag=True, help="Wait until the claim is ready.")
-@durations.timeout_option("5m", "Deadline of --wait, as in 30s or 5m.")
+@flags.takes_wait("Wait until the claim is ready.", timeout="5m")
 @flags.dry_run_option
 @output.output_option("json", "yaml", "name")
 def claim(
@@ -108,8 +107,7 @@ def claim(
     grace: int,
     replace_after: int,
     expires: str,
-    waits: bool,
-    timeout: int,
+    seconds: int | None,
     dry_run: bool,
     form: str | None,
 ) -> None:
@@ -142,7 +140,7 @@ def claim(
     if dry_run:
         flags.print_one(wanted, output.whole(wanted), form or "yaml")
         return
-    made = session.run(target, lambda client: _claim(client, wanted, seconds=timeout if waits else None))
+    made = session.run(target, lambda client: _claim(client, wanted, seconds=seconds))
     if form:
         flags.print_one(wanted, made, form)
 

@@ -24,7 +24,7 @@ from tenantry.api.subnamespace import (
     Subnamespace,
     SubnamespaceSpec,
 )
-from tenantry.cli import durations, flags, kinds, output, place, session
+from tenantry.cli import flags, kinds, output, place, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.delete import delete_objects, read_existing
 from tenantry.cli.kinds import ObjectSelection
@@ -86,8 +86,7 @@ def sub() -> None:
     "--scope", Scope.LOCAL, "Federated: the namespace has the same name on every cluster of a federation."
 )
 @flags.dry_run_option
-@flags.wait_option
-@flags.timeout_option
+@flags.takes_wait()
 @output.output_option("json", "yaml", "name")
 def create(
     target: Target,
@@ -104,8 +103,7 @@ def create(
     cascades: bool,
     scope: str,
     dry_run: bool,
-    waits: bool,
-    timeout: int,
+    seconds: int | None,
     form: str | None,
 ) -> None:
     r"""Create a subnamespace in a tenant's namespace.
@@ -128,7 +126,7 @@ def create(
     )
     parent = place.parent(target, namespace)
     wanted = Subnamespace(metadata=ObjectMeta(name=child, namespace=parent), spec=spec)
-    create = functools.partial(_create, seconds=timeout if waits else None)
+    create = functools.partial(_create, seconds=seconds)
     flags.make(target, wanted, validate_subnamespace(wanted), create, dry_run=dry_run, form=form)
 
 
@@ -222,9 +220,8 @@ def inheritance(texts: Sequence[str], *, mode: Mode, owned: bool) -> Inheritance
 @click.option(
     "--to", "goal", required=True, metavar="NAMESPACE", shell_complete=candidates.namespaces, help="New parent."
 )
-@click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until the move is complete.")
-@flags.timeout_option
-def move(target: Target, *, child: str, source: str, goal: str, waits: bool, timeout: int) -> None:
+@flags.takes_wait("Wait until the move is complete.", default=True)
+def move(target: Target, *, child: str, source: str, goal: str, seconds: int | None) -> None:
     r"""Move a subnamespace to another parent of the same tenant; its namespace and everything in it stay unchanged.
 
     The command creates a Subnamespace of the same name and spec in the new parent, which adopts the namespace; the
@@ -235,7 +232,7 @@ def move(target: Target, *, child: str, source: str, goal: str, waits: bool, tim
     """
     if source == goal:
         raise InputError(f"--from and --to are both {source!r}: it is there already")
-    session.run(target, lambda client: _move(client, child, source, goal, seconds=timeout if waits else None))
+    session.run(target, lambda client: _move(client, child, source, goal, seconds=seconds))
 
 
 async def _move(client: Client, name: str, source: str, goal: str, *, seconds: int | None) -> None:
@@ -301,10 +298,9 @@ def renew(target: Target, *, names: tuple[str, ...], namespace: str, until: str)
     help="Also delete nested subnamespaces (sets spec.allowCascadingDeletion first).",
 )
 @flags.yes_option
-@flags.gone_option
-@durations.timeout_option("2m", "Deadline of --wait, as in 30s or 5m.")
+@flags.takes_wait("Wait until everything is gone.", default=True, timeout="2m")
 def delete(
-    target: Target, *, names: tuple[str, ...], namespace: str, cascades: bool, yes: bool, waits: bool, timeout: int
+    target: Target, *, names: tuple[str, ...], namespace: str, cascades: bool, yes: bool, seconds: int | None
 ) -> None:
     r"""Delete subnamespaces, with their namespaces and everything in them.
 
@@ -315,5 +311,4 @@ def delete(
       tenantry sub delete web -n acme --cascade --yes
     """
     asked = ObjectSelection(Subnamespace, tuple(dict.fromkeys(names)), place.parent(target, namespace))
-    seconds = timeout if waits else None
     session.run(target, lambda client: delete_objects(client, [asked], yes=yes, seconds=seconds, cascades=cascades))

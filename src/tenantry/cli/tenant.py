@@ -52,8 +52,7 @@ def tenant() -> None:
 @click.option("--max-depth", type=click.IntRange(min=0), default=0, help="Most levels of subnamespaces; 0: no limit.")
 @flags.expiry_option("Suspend the tenant")
 @flags.dry_run_option
-@flags.wait_option
-@flags.timeout_option
+@flags.takes_wait()
 @output.output_option("json", "yaml", "name")
 def create(
     target: Target,
@@ -67,8 +66,7 @@ def create(
     max_depth: int,
     expires: str,
     dry_run: bool,
-    waits: bool,
-    timeout: int,
+    seconds: int | None,
     form: str | None,
 ) -> None:
     r"""Create a tenant.
@@ -87,7 +85,7 @@ def create(
         expires_at=flags.parse_expiry("--expires", expires),
     )
     wanted = Tenant(metadata=ObjectMeta(name=tenant_name), spec=spec)
-    create = functools.partial(_create, seconds=timeout if waits else None)
+    create = functools.partial(_create, seconds=seconds)
     flags.make(target, wanted, validate_tenant(wanted), create, dry_run=dry_run, form=form)
 
 
@@ -112,23 +110,21 @@ async def _create(client: Client, wanted: Tenant, *, seconds: int | None) -> Jso
 @tenant.command()
 @takes_target
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=candidates.tenants)
-@flags.wait_option
-@flags.timeout_option
-def suspend(target: Target, *, names: tuple[str, ...], waits: bool, timeout: int) -> None:
+@flags.takes_wait()
+def suspend(target: Target, *, names: tuple[str, ...], seconds: int | None) -> None:
     """Suspend tenants: only administrators have access, nothing new can be created, nothing is lost."""
     condition = WaitCondition(reasons.SUSPENDED)
-    _switch(target, names, suspended=True, condition=condition, seconds=timeout if waits else None)
+    _switch(target, names, suspended=True, condition=condition, seconds=seconds)
 
 
 @tenant.command()
 @takes_target
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=candidates.tenants)
-@flags.wait_option
-@flags.timeout_option
-def resume(target: Target, *, names: tuple[str, ...], waits: bool, timeout: int) -> None:
+@flags.takes_wait()
+def resume(target: Target, *, names: tuple[str, ...], seconds: int | None) -> None:
     """Resume suspended tenants as they were."""
     condition = WaitCondition(reasons.SUSPENDED, ConditionStatus.FALSE)
-    _switch(target, names, suspended=False, condition=condition, seconds=timeout if waits else None)
+    _switch(target, names, suspended=False, condition=condition, seconds=seconds)
 
 
 def _switch(
