@@ -78,7 +78,7 @@ class InheritanceController:
             self._awaited.pop(key, None)
             cluster.forget(self.name, key)
             return None
-        # The end of a suspension reaches parent and children in any order, and what it opens is no news.
+        # The end of a suspension reaches parent and children in any order, and the opened binding wakes no reconciler.
         is_open = resource != RoleBinding.resource or not is_closed(source)
         if is_open or all(child.is_suspended for child in children(cluster, namespace)):
             self._awaited.pop(key, None)
@@ -91,7 +91,7 @@ class InheritanceController:
         """Find the kinds that can be inherited, and reconcile all children if these have changed."""
         kinds = self._propagation.kinds(cluster)
         await kinds.look()
-        # Compared with what children were last told: one that was created meanwhile may have looked first. And before
+        # Compared with the last report to children: one that was created meanwhile may have looked first. And before
         # the status is written, which other clients write too: after a conflict, nothing would be new any more.
         if kinds.take_news():
             for subnamespace in cluster.cache(Subnamespace.resource):

@@ -111,7 +111,7 @@ def gather(
 
 
 def _sources(resource: Resource, child: ChildNamespace) -> str:
-    """Return the index key of what a child may inherit: if its spec says None, only objects with the annotation."""
+    """Return the index key of the objects that a child may inherit: those with the annotation if its spec has None."""
     mode = inheritance.mode_for(child.subnamespace.spec, resource.full_name)
     return child.parent if mode is not InheritanceMode.NONE else child.parent + ANNOTATED
 

@@ -192,7 +192,7 @@ def plan_tenant(inputs: TenantRequestInputs) -> Plan:
     if request.status.granted or request.status.decision is Decision.DENIED or inputs.is_made:
         return Plan()
     if inputs.tenant is not None:
-        message = f"there is a tenant {request.spec.tenant!r} already: ask for another name"
+        message = f"tenant {request.spec.tenant!r} exists already: request another name"
         return Plan(blocked=(Blocked(reason=reasons.TENANT_EXISTS, message=message),))
     if request.status.decision is not Decision.APPROVED:
         return Plan()

@@ -56,9 +56,9 @@ def _place(cluster: Cluster, request: RoleGrant, now: dt.datetime) -> tuple[str,
     name = labels.get(marks.TENANT, "")
     tenant: Tenant | None = cluster.cache(Tenant.resource).get(name)
     if tenant is None or labels.get(marks.TENANT_UID) != tenant.metadata.uid:
-        message = f"namespace {namespace!r} is no tenant's: ask in a namespace of a tenant"
+        message = f"namespace {namespace!r} does not belong to a tenant: request the role in a namespace of a tenant"
         return "", None, Blocked(reason=reasons.NOT_A_TENANTS_NAMESPACE, message=message)
     if with_lease(tenant, now).spec.suspended:
-        message = f"tenant {name!r} is suspended: what is approved is given when that ends"
+        message = f"tenant {name!r} is suspended: approved requests take effect when the suspension ends"
         return name, None, Blocked(reason=reasons.TENANT_SUSPENDED, message=message)
     return name, lease(tenant.spec.expires_at, now).next_seconds, None

@@ -175,7 +175,7 @@ class RoleRequestController:
         namespace = request.metadata.namespace if ref.kind == RoleKind.ROLE else ""
         if await cluster.live.find(_ROLES[ref.kind], namespace, ref.name) is None:
             where = f" in namespace {namespace!r}" if namespace else ""
-            message = f"there is no {ref.kind} {ref.name!r}{where}: make it, or ask for another one"
+            message = f"there is no {ref.kind} {ref.name!r}{where}: create it, or request another one"
             return Blocked(reason=reasons.ROLE_NOT_FOUND, message=message)
         return None
 
@@ -197,7 +197,7 @@ def _tenant_keys(change: Change[Tenant]) -> Iterable[str]:
 def _done(request: RoleGrant) -> str:
     ref = request.spec.role_ref
     end = f" until {request.status.expires_at}" if request.status.expires_at else ""
-    return f"{ref.kind} {ref.name!r} is given{end}"
+    return f"{ref.kind} {ref.name!r} is granted{end}"
 
 
 def _say(cluster: Cluster, request: RoleGrant, outcome: Outcome) -> None:

@@ -1,7 +1,7 @@
 """Charges Dynamic claims against their tenant's quota: no node is taken before the quota covers it (X03): pure.
 
 the Slice records its nodes' resources            ─►  the quota controller makes room in the tree of shares
-─►  its verdict: that quota is reserved           ─►  the Slice's status says so, and then nodes are taken
+─►  its verdict: that quota is reserved           ─►  the Slice's status records it, and then nodes are taken
 """
 
 from __future__ import annotations

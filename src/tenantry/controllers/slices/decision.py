@@ -56,7 +56,7 @@ class SliceDecision(msgspec.Struct, frozen=True, kw_only=True):
         frees: The plan gives nodes back.
         waits: Whether the claim waits for nodes from now on; None to leave that as it is.
         departures: Pods whose evictions and deletions are among the writes.
-        watched: Nodes where the end of a pod is news for the slice.
+        watched: Nodes on which the end of a pod wakes the slice.
         parted_since: Since when pods have to leave nodes that the slice goes on without, RFC 3339; "" for none.
         warning: The reason and message of an event about the claim.
     """

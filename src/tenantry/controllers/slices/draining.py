@@ -33,7 +33,7 @@ class DrainState:
         self._closed_at[name] = monotonic
 
     def known(self, inputs: SliceInputs, monotonic: float) -> SliceInputs:
-        """Return the inputs with what is remembered of their slice."""
+        """Return the inputs with the memory of their slice."""
         said = inputs.slice.status.leaving_since if inputs.slice is not None else ""
         leaving_since, parted_since = self._leaving.get(inputs.name, ("", ""))
         return replace(
@@ -55,7 +55,7 @@ class DrainState:
         return self._watched.get(node, "")
 
     def forget(self, name: str) -> None:
-        """Drop what is remembered of a slice."""
+        """Forget a slice."""
         self._closed_at.pop(name, None)
         self._leaving.pop(name, None)
         self._watch(name, ())

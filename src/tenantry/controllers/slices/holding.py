@@ -1,7 +1,7 @@
 """The stages by which a claim gets nodes, or parts of nodes, and its namespaces use them: pure.
 
 take    the quota is charged, then the nodes are marked
-refuse  what cannot be had as a whole is given back
+refuse  if the claim cannot be met as a whole, its nodes are given back
 offer   namespaces are bound to the slice, or no longer
 """
 
@@ -36,7 +36,7 @@ class NodeMarks(msgspec.Struct, frozen=True, kw_only=True):
         reserve: The node is set aside for the slice, or gives it a part.
         close: No more pods of the slice come to the node.
         free: The node, or its part, is given back.
-        label: Of the namespaces whose pods are bound to the slice.
+        label: The label of the namespaces whose pods are bound to the slice.
         noun: What changes hands, in events about pods.
         quiet: Changes of nodes do not wake the reconcilers that they concern.
         short_seconds: When to look again for nodes that are missing; None if a watch reports them.
@@ -87,7 +87,7 @@ def take(
 def refuse(inputs: SliceInputs, marks: NodeMarks, waits: SliceProgress | None) -> SliceDecision | None:
     """Return what to do for a claim that never had all of its nodes and does not get them now; None if it goes on.
 
-    What it got of them only stands in the way of other claims.
+    Other claims could use the nodes that it has.
     """
     # A slice in use that lost nodes keeps the rest: its pods run there.
     if preconditions.was_held(inputs):

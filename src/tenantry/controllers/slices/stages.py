@@ -78,7 +78,7 @@ class StageRunner:
         return BEHIND_SECONDS
 
     def forget(self, name: str) -> None:
-        """Drop what is remembered of a slice."""
+        """Forget a slice."""
         self.waiting.discard(name)
         self.draining.forget(name)
 

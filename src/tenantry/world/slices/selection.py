@@ -91,7 +91,7 @@ class Choice(msgspec.Struct, frozen=True):
     """The result of a selection.
 
     Args:
-        nodes: To take, in addition to what is held; () if there are too few.
+        nodes: The nodes to take, in addition to those that are held; () if there are too few.
         refused: Why each other node is not taken, by its name.
         short: What is missing, and the nearest claim that would fit; "" for nothing.
     """
