@@ -166,6 +166,7 @@ class _Operator:
 
     def is_ready(self) -> bool:
         """Return whether this replica is ready: it leads and its caches are in step, or it stands by."""
+        # A standby is ready, or a Deployment with two replicas would never become Available.
         return not self._leads or (self._runtime is not None and self._runtime.is_synced)
 
     def refresh(self) -> None:
@@ -229,6 +230,7 @@ class _Operator:
                 problem = "the cluster does not have the kind Tenant yet; run `tenantry install`"
             except ApiError as error:
                 problem = str(error)
+            # One line for each new problem: a missing CRD would fill the log.
             if problem != told:
                 log.warning("waiting for the cluster", extra={"problem": problem})
                 told = problem

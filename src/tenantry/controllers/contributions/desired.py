@@ -57,6 +57,7 @@ def decide(inputs: ContributionInputs) -> SliceDecision:
     # kubelet can write labels of its own node, so the agreed ones are restored before anything else is decided.
     if agreed is not None and not since:
         return SliceDecision()
+    # Cordoned before its pods leave, or a scheduler would place them there again.
     if not node.spec.unschedulable:
         return SliceDecision(plan=_patch(name, {"spec": {"unschedulable": True}}), goes_on=True)
     if not since:

@@ -73,6 +73,7 @@ def concerned(found: SigningRequest) -> str:
     spec = found.spec
     if found.status.conditions:
         return ""
+    # The bootstrap token's id names the node, so a token is worth one node and no other.
     if spec.signer_name == CLIENT and spec.username.startswith(BOOTSTRAP):
         return node_of(spec.username.removeprefix(BOOTSTRAP))
     if spec.signer_name == SERVING and spec.username.startswith(NODE + PREFIX):
@@ -99,6 +100,7 @@ def may_have(
         return not asked.hosts and node not in addresses
     # A node reports its own addresses: one that another node has, too, proves nothing.
     others = frozenset(address for name, known in addresses.items() if name != node for address in known)
+    # Addresses of the API server could be reported by a node that wants to impersonate it to pods.
     own = {each for each in addresses.get(node, frozenset()) - others - reserved if _is_of_a_node(each)}
     return bool(asked.hosts) and asked.hosts <= own | {node}
 

@@ -77,6 +77,7 @@ class HostController:
             watched.tenants(lambda _: ()),
             watched.subnamespaces(lambda _: ()),
             Watch(resource=INGRESSES, decode=observe, keys=_changed),
+            # The Gateway API is optional: its CRDs may be installed later.
             *(Watch(resource=each, decode=observe, keys=_changed, optional=True) for each in GATEWAY_KINDS),
         ]
 
@@ -124,6 +125,7 @@ class HostController:
             namespace = namespaces.get(name)
             if namespace is not None:
                 _wake_owner(cluster, namespace)
+        # Only once: afterwards `set` returns every namespace whose clashes change.
         if not was_known:
             _wake_told(cluster)
 

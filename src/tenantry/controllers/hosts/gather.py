@@ -94,6 +94,7 @@ def gather(cluster: Cluster) -> HostInputs:
     registers = tuple(
         each
         for each in maps.by_index(BY_NAMESPACE, SYSTEM_NAMESPACE)
+        # The same ConfigMap kind holds rules and approvals, which lie in the same namespace.
         if isinstance(each, ObservedRegister) and each.labels.get(OWN_MARK) == HOSTS_MARK
     )
     return HostInputs(uses=tuple(uses), is_whole=is_whole, registers=registers, lookup=cluster.lookup)

@@ -70,6 +70,7 @@ def children(cluster: Cluster, namespace: str) -> Iterator[ChildNamespace]:
     subnamespaces: Cache[Subnamespace] = cluster.cache(Subnamespace.resource)
     for subnamespace in subnamespaces.by_index(BY_NAMESPACE, namespace):
         for found in namespaces.by_index(BY_BINDING, subnamespace.metadata.uid):
+            # Kubernetes refuses to create objects in a terminating namespace.
             if not found.deleting:
                 yield ChildNamespace(subnamespace=subnamespace, namespace=found)
 

@@ -54,6 +54,7 @@ class Kinds:
             TimeoutError: The API server does not list one in time.
         """
         if not self.served or not self._is_current():
+            # One at a time: two children that ask first at the same time must not probe and watch twice.
             async with self._begun:
                 await self._look()
                 for resource in self._allowed:
@@ -136,6 +137,7 @@ class Kinds:
             )
         try:
             is_served = await self._cluster.live.is_served(resource)
+        # The operator's rights on further kinds come from aggregated ClusterRoles of an administrator.
         except Forbidden:
             return (
                 f"kind {kind!r} cannot be inherited before the operator may get, list, watch, create, update and delete"

@@ -149,6 +149,7 @@ async def _propagate(
     inputs = gather_source(cluster, resource, name, children)
     for child in status.concerned(inputs):
         cluster.wake(Subnamespace, child.subnamespace.key)
+    # Statuses first: the wake-ups are for problems that this plan does not solve.
     outcome = await cluster.writer.apply(desired.plan_source(inputs))
     _wake_below(cluster, outcome)
     keys = {child.name: child.subnamespace.key for child in children}

@@ -46,6 +46,7 @@ class Sources:
         turns = self._turns.setdefault((cluster.id, resource, namespace), _Turns())
         before = turns.begun
         async with turns.lock:
+            # A hundred children that are created at once share a few lists instead of a hundred.
             if turns.done > before:
                 return None  # a list that began after this was called
             turns.begun += 1

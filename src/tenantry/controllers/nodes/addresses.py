@@ -120,6 +120,7 @@ class AddressController:
         self._due = None
         concerned = self._addresses.renew(cluster)
         namespaces: Iterable[Observed] = cluster.cache(Namespace.resource)
+        # Only namespaces with a policy that names addresses: an Open tenant has none.
         for namespace in namespaces if concerned else ():
             if namespace.labels.get(NETWORK) in concerned and tenant_of(namespace):
                 _wake(cluster, namespace)

@@ -40,6 +40,7 @@ class NodeController:
             cluster.forget(self.name, key)
             return None
         # A node that needs one more write is reconciled again: the answer of this one is news.
+        # One write at a time: the plan of the next one needs the node as this write leaves it.
         outcome = await cluster.writer.apply(self._plan(node))
         if outcome.error is not None:
             raise outcome.error

@@ -62,6 +62,7 @@ class PartController:
             cluster.forget(self.name, key)
             return None
         self._claims.note(inputs)
+        # A part that ends needs no choice, and must not wait for claims that choose.
         if preconditions.ends(inputs):
             return await self._run(cluster, inputs)
         async with self._giving:

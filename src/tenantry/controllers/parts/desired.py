@@ -53,6 +53,7 @@ def decide(inputs: SliceInputs) -> SliceDecision:
     count = len(inputs.nodes)
     what = f"{size_of(claim.spec.per_node)} of {'one node is' if count == 1 else f'{count} nodes are'}"
     found = holding.offer(inputs, marks, what, holding.degraded_by(inputs, waits))
+    # Pods outside of parts are not watched, so room that they free is found by looking again.
     is_short = bool(inputs.choice.short)
     return msgspec.structs.replace(found, waits=is_short, again=holding.LOOK_AGAIN_SECONDS if is_short else None)
 

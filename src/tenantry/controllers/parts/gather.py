@@ -48,6 +48,7 @@ def gather(cluster: Cluster, name: str, now: dt.datetime, verdicts: Verdicts) ->
 
 async def with_own_pods(cluster: Cluster, inputs: SliceInputs) -> SliceInputs:
     """Return the inputs with the slice's own pods on its nodes."""
+    # The pods matter only after no new ones come: listing them earlier would cost a request at each look.
     if inputs.labelled or any(is_open(node.metadata.labels, inputs.name) for node in inputs.nodes):
         return inputs  # pods still come
     found = await _pods(cluster, [node.metadata.name for node in inputs.nodes])

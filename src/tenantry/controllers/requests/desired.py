@@ -128,6 +128,7 @@ def binding(request: RoleRequest | ClusterRoleRequest, tenant: str = "") -> Chil
         request: Approved, and not ended.
         tenant: The tenant of a RoleRequest's namespace.
     """
+    # With the API group, which the API server would fill in: a difference in roleRef deletes and creates the binding.
     spec = request.spec
     ref = RoleRef(kind=spec.role_ref.kind, name=spec.role_ref.name, api_group=RBAC_GROUP)
     asked = [(subject.kind.value, subject.name) for subject in spec.subjects]

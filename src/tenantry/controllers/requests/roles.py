@@ -98,6 +98,7 @@ class RoleRequestController:
         if await pending.withdraw(cluster, request):
             return None
         now = cluster.clock.now()
+        # From here on the request is the one in the cache: the status write has changed its resourceVersion.
         request = await self._begin(cluster, request, now)
         if request is None:
             return None
@@ -155,6 +156,7 @@ class RoleRequestController:
         warn_of_end(cluster.recorder, request, written.conditions)
         if isinstance(outcome.error, ApiError):
             raise outcome.error
+        # The nearest of all ends: of the grant, of the tenant's lease, and of the obstacle.
         turns = self._turns(request, problem)
         turns += [seconds for seconds in (term.next_seconds, inputs.closes_in) if seconds is not None]
         return min(turns, default=None)

@@ -38,6 +38,7 @@ def compute(
     before = request.status
     generation = request.metadata.generation
     wanted = [*_decided(before), _ready(before, problem, done, lease)]
+    # An obstacle to a grant that is over is none.
     if not lease.is_expired:
         wanted += trouble(problem) if before.decision is not Decision.DENIED else []
     if before.decision is Decision.APPROVED:

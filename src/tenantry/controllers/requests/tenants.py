@@ -79,6 +79,7 @@ class TenantRequestController:
         requests = self._requests = cluster.cache(TenantRequest.resource)
         if key == RULES:
             await self._publish_rules(cluster)
+            # A new rule may approve requests that were made before it.
             for found in requests:
                 if found.status.decision is Decision.PENDING:
                     cluster.wake(TenantRequest, found.key)
@@ -87,6 +88,7 @@ class TenantRequestController:
         if request is None:
             cluster.forget(self.name, key)
             return None
+        # Withdrawn before it is decided: a rule must not approve the request that exceeds the limit.
         if request.metadata.deletion_timestamp or await pending.withdraw(cluster, request):
             return None
         now = cluster.clock.now()
@@ -134,6 +136,7 @@ class TenantRequestController:
         written = status.compute(
             request, problem=problem, granted=granted, done=f"tenant {name!r} is made", now=rfc3339(now)
         )
+        # Conditions must not flap: a temporary failure is reported only after several tries.
         waits = problem is not None and problem.passing and attempt < PATIENCE
         if written != before and not waits:
             await cluster.writer.status(replace(request, status=written))
@@ -141,6 +144,7 @@ class TenantRequestController:
             cluster.recorder.say(request, EventKind.NORMAL, reasons.GRANTED, f"made Tenant {name!r}")
         if isinstance(outcome.error, ApiError):
             raise outcome.error
+        # A tenant of the name is watched; a refusal of the API server, as by a policy, ends without an event.
         return LOOK_AGAIN_SECONDS if problem is not None else None
 
 

@@ -30,6 +30,7 @@ class RulesController:
         """Return what wakes this controller."""
         return [
             watched.defaults(lambda _: [KEY]),
+            # The name of the sandbox stands in the shared rules, too.
             watched.runtime_classes(lambda _: [KEY]),
             *(watched.watch(kind.resource, _concerned) for kind in KINDS),
             # Every cluster has this namespace, and so it has these objects, with or without TenancyDefaults.

@@ -41,6 +41,7 @@ def plan(inputs: SharedRulesInputs, equivalent: Equivalent = same) -> Plan:
     defaults = inputs.defaults
     rules, slices = (defaults.spec.rules, defaults.spec.slices) if defaults is not None else (Rules(), SliceDefaults())
     wanted = (*tenancyrules.shared(rules, inputs.sandbox), tenancyrules.of_slices(slices))
+    # Only the maps of sections: the approvals and the register of hosts are other controllers' objects.
     keys = {child.object.key for child in wanted}
     stale = [(RulesMap.resource, each) for each in inputs.made if each.name in SECTIONS and each.key not in keys]
     return compare(wanted, inputs.lookup, stale=stale, equivalent=equivalent)

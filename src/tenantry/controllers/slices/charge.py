@@ -56,6 +56,7 @@ def find(inputs: SliceInputs, wanted: Mapping[str, Quantity]) -> Charge:
     # The Slice exists before any node is marked: the quota controller divides the quota over Slices, not over nodes.
     if slice_ is None:
         new = slice_for(claim, tenant, inputs.name, inputs.grace_seconds, wanted)
+        # AlreadyExists: the cache has not seen the Slice yet; the next look continues with it.
         return Charge(write=DirectWrite(request=request.create(new), ignores=(AlreadyExists,)))
     # Compared as amounts: "1" and "1000m" are the same charge.
     if read(slice_.spec.charge) != read(wanted):
@@ -92,11 +93,13 @@ def charge_of(nodes: Iterable[Node]) -> dict[str, Quantity]:
             key = _key(resource)
             if key:
                 add(sums, {key: thousandths(value)})
+    # A zero would be a key that the quota controller divides for nothing.
     return {key: value for key, value in spelled(sums).items() if value != "0"}
 
 
 def _key(resource: str) -> str:
     """Return the quota key of a node's resource; "" for one that no quota counts."""
+    # Extended resources are counted by quotas as requests.NAME only (Kubernetes, "Resource Quotas").
     if resource in UNCHARGED:
         return ""
     try:

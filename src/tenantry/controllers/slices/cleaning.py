@@ -72,6 +72,7 @@ def find(node: Node, name: str, policy: CleaningPolicy, now: dt.datetime) -> Nod
     answered = _answered(notes.get(CLEANED, ""), request)
     if answered is not None:
         return answered
+    # The policy Required keeps such a node out of use instead of passing leftovers on to the next tenant.
     if not has_agent:
         message = f"it has no agent: clean it, and then run `tenantry node cleaned {node.metadata.name}`"
         return NodeCleaning(stage=CleaningStage.STUCK, message=message)

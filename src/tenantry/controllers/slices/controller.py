@@ -73,8 +73,10 @@ class SliceController:
         if inputs.is_part:
             return None
         self._claims.note(inputs)
+        # Pods are the most numerous objects: a cluster without claims must not pay for watching them.
         there: Cache[PodFacts] = await cluster.require(self.name, self._pods())
         is_refused = preconditions.unmet(inputs) is not None and not inputs.nodes
+        # Stages that choose no nodes do not wait for the gate: releasing must not queue behind claims that wait.
         if preconditions.ends(inputs) or is_refused or not lacks_nodes(inputs):
             return await self._run(cluster, inputs, there)
         async with self._gate:
@@ -132,6 +134,7 @@ class SliceController:
         if old == new and before is not None and after is not None and before.spec == after.spec:
             # A heartbeat, unless the node's agent or its contributor wrote something.
             return slice_of_node(after) if cleaning.word(before) != cleaning.word(after) else ()
+        # Counted also while a claim is between its choice and its refusal, so that it looks again.
         self._stages.news += 1
         held = {facts.taken_by for facts in (old, new) if facts is not None and facts.taken_by}
         return [*held, *self._stages.waiting] if new is not None else held

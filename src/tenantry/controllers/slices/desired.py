@@ -77,7 +77,9 @@ def _both(inputs: SliceInputs, found: SliceDecision, beside: SliceDecision) -> S
 
 
 def _hold(inputs: SliceInputs, marks: NodeMarks) -> SliceDecision:
+    # The charge covers the nodes that it will have, before the first of them is marked.
     first, waits = holding.take(inputs, marks, charge_of(inputs.wanted))
+    # Lost nodes go only after their replacements are paid for and marked.
     if first is None and waits is None:
         first = _part(inputs, marks)
     if first is None:

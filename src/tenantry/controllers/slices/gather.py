@@ -141,6 +141,7 @@ def gather(cluster: Cluster, name: str, now: dt.datetime, verdicts: Verdicts) ->
     claim = next((each for each in claims if not each.metadata.deletion_timestamp), None)
     defaults: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
     tenant = tenant_of(cluster, claim.metadata.namespace) if claim is not None else None
+    # The labels of nodes are the record of the slice: they survive a Slice or claim that was deleted by force.
     nodes: list[Node] = cluster.cache(Node.resource).by_index(BY_SLICE, name)
     found: Slice | None = cluster.cache(Slice.resource).get(name)
     return SliceInputs(
@@ -255,6 +256,7 @@ def _roots(cluster: Cluster, claim: SliceClaim, zone: str) -> list[Root]:
     subnamespaces: list[Subnamespace] = cluster.cache(Subnamespace.resource).by_index(BY_NAMESPACE, here)
     for each in subnamespaces:
         uses = each.metadata.name in claim.spec.subnamespaces or each.spec.slice_claim_name == claim.metadata.name
+        # Before its namespace exists, a Subnamespace has no pods to bind.
         if uses and each.status.namespace:
             tops.append(each.status.namespace)
     return [Root(claim.metadata.creation_timestamp, name, top, zone) for top in tops]

@@ -94,6 +94,7 @@ def refuse(inputs: SliceInputs, marks: NodeMarks, waits: SliceProgress | None) -
         return None
     if not inputs.choice.short:
         return None if waits is None or inputs.nodes else SliceDecision(progress=waits, waits=False)
+    # All or nothing: two claims that each hold half of the last nodes would wait for each other forever.
     freeing = stage(amendments(inputs.nodes, marks.free, quiet=marks.quiet), frees=True)
     if freeing is not None:
         return freeing
@@ -113,6 +114,7 @@ def offer(inputs: SliceInputs, marks: NodeMarks, what: str, degraded: str) -> Sl
     wanted = {each.name for each in inputs.users}
     leaving = relabelled((each for each in inputs.labelled if each.name not in wanted), marks.label, None)
     coming = relabelled(_unlabelled(inputs.users, marks.label), marks.label, inputs.name)
+    # Without a namespace that uses the claim, no pod of the tenant could run on the nodes: Reserved, not Bound.
     in_use = bool(inputs.users)
     progress = SliceProgress(
         state=SliceState.BOUND if in_use else SliceState.RESERVED,

@@ -110,6 +110,7 @@ def end(inputs: SliceInputs, marks: NodeMarks, *, cleans: bool) -> SliceDecision
         if cleans
         else {node.metadata.name: [*inputs.pods[node.metadata.name]] for node in nodes}
     )
+    # Pods of DaemonSets and mirror pods are not among them: they stay on the node, which is free without them.
     found = leaving(inputs, [pod for pods in own.values() for pod in pods], marks.noun)
     again, findings = found.again, dict[str, NodeCleaning]()
     if found.pods:
@@ -121,6 +122,7 @@ def end(inputs: SliceInputs, marks: NodeMarks, *, cleans: bool) -> SliceDecision
         empty = [node for node in nodes if not own[node.metadata.name]]
         if cleans:
             findings = _findings(inputs, empty)
+        # Nodes are freed one by one: one that is stuck must not keep the others from other claims.
         freeing = _clean(inputs, empty, findings) if cleans else stage(amendments(empty, marks.free, quiet=False))
         if freeing is not None:
             return freeing
@@ -172,6 +174,7 @@ def withdraw(inputs: SliceInputs, marks: NodeMarks, parted: Sequence[Node]) -> S
     freeing = _clean(inputs, empty, findings)
     if freeing is not None:
         return freeing
+    # A contributor that withdraws a node sets the beginning of its grace period by an annotation.
     turns, sent = [_answered_in(findings)], list[Departure]()
     for node in inputs.going:
         name = node.metadata.name
@@ -219,6 +222,7 @@ def _clean(inputs: SliceInputs, empty: Sequence[Node], findings: Mapping[str, No
     ]
     if reports:
         return stage(reports)
+    # Both in one stage: agents clean while the nodes that need no cleaning are free already.
     free = amendments(at(CleaningStage.NEEDLESS, CleaningStage.CLEAN), marking.free(inputs.name))
     ask = amendments(at(CleaningStage.TO_ASK), marking.owned(inputs.name, cleaning.ask(inputs.name, inputs.now)))
     return stage((*free, *ask), frees=bool(free))

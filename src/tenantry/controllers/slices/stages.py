@@ -91,6 +91,7 @@ class StageRunner:
     def _note(self, cluster: Cluster, inputs: SliceInputs, decision: SliceDecision, outcome: Outcome) -> None:
         if decision.closes:
             self.draining.closed(inputs.name, cluster.clock.monotonic())
+        # Also after a failure: some of the nodes may be free.
         if decision.frees:
             self.free(cluster)
         self.waiting.note(inputs, waits=decision.waits)
@@ -101,6 +102,7 @@ class StageRunner:
     async def _report_failure(self, cluster: Cluster, inputs: SliceInputs, outcome: Outcome) -> None:
         """Report a permanent failure in the status."""
         problem = problem_of(outcome)
+        # Temporary failures are retried in silence: conditions must not flap.
         if problem is None or problem.passing or inputs.claim is None:
             return
         before = inputs.claim.status
