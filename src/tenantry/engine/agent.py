@@ -10,7 +10,7 @@ from tenantry.engine.tasks import first_error
 
 
 async def until_told_to_stop(work: Coroutine[object, object, object]) -> None:
-    """Run something until it ends, or SIGTERM or SIGINT comes."""
+    """Run a coroutine until it ends, or until the process gets SIGTERM or SIGINT."""
     loop = asyncio.get_running_loop()
     with first_error():
         async with asyncio.TaskGroup() as group:

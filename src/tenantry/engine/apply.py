@@ -1,6 +1,6 @@
 """Apply a plan, as work that yields requests: pure.
 
-The caches hear of every response, so that the watch's event of a write of our own wakes no reconciler. A worked
+The caches take in every response, so that the watch's event of an own write wakes no reconciler. A worked
 example, a RoleBinding that was deleted by hand while its cache is behind:
 
     plan: UPDATE acme/tenantry-owner      (the cache still has it)
@@ -71,7 +71,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         done: The steps that were carried out.
         copied: The copies that were tried.
-        blocked: What stood in the way.
+        blocked: The obstacles.
         error: The first refusal or failure; the waves after it were not tried.
         written: The direct writes and amendments that changed something.
         found: The objects that the plan's reads found, in the form in which their kinds are cached.
@@ -106,7 +106,7 @@ class Caches(Protocol):
 
 
 class NoCaches:
-    """No kind is watched: writes are carried out, and nothing needs to hear of them."""
+    """The caches of a client that watches no kind."""
 
     def cache_of(self, resource: Resource) -> Cache[Any] | None:
         """Return None."""
@@ -127,7 +127,7 @@ class Applier:
     """Apply plans and edits to one API server.
 
     Args:
-        caches: They hear of every response.
+        caches: They take in every response.
     """
 
     def __init__(self, caches: Caches) -> None:
@@ -418,7 +418,7 @@ class Applier:
 
     @contextmanager
     def _expected(self, resource: Resource, cache: Cache[Any], key: str) -> Generator[list[Any]]:
-        """Keep the watch's events of a key back while a write of ours is under way; the answer goes into the list."""
+        """Hold back the watch's events of a key during an own write; the caller appends the response to the list."""
         cache.expect(key)
         answer: list[Any] = []
         try:

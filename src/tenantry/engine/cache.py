@@ -31,14 +31,14 @@ C = TypeVar("C", bound=Cached)
 
 
 class Change(msgspec.Struct, Generic[C], frozen=True, gc=False):
-    """One object's passage from what it was to what it is; None where it is not there."""
+    """An object before and after a change; None if it does not exist."""
 
     before: C | None
     after: C | None
 
 
 class Cache(Generic[C]):
-    """Objects by key, and by whatever the indexes say.
+    """Objects by key, and by the values of indexes.
 
     Args:
         indexes: A name and a function from an object to the values that it is found under.
@@ -48,11 +48,11 @@ class Cache(Generic[C]):
         self._objects: dict[str, C] = {}
         self._index_functions = dict(indexes or {})
         self._indexes: dict[str, dict[str, set[str]]] = {name: {} for name in self._index_functions}
-        # Deletions that we know of before the watch tells: an older event must not bring the object back.
+        # Deletions that are known before the watch reports them: an older event must not bring the object back.
         self._gone: dict[str, int] = {}
-        # Everything up to this resourceVersion has been told: what is not here by then is not there.
+        # The watch has reported everything up to this resourceVersion: an object that is not here did not exist then.
         self._told = 0
-        # What was there before a write of ours began, by key.
+        # The object before an own write began, by key; None if there was none.
         self._expected: dict[str, C | None] = {}
 
     def __len__(self) -> int:
@@ -68,7 +68,7 @@ class Cache(Generic[C]):
         return name in self._index_functions
 
     def add_index(self, name: str, function: Callable[[C], Iterable[str]]) -> None:
-        """Find the objects by one more index, those that are there already too."""
+        """Add an index, and put the objects into it that are here already."""
         self._index_functions[name] = function
         index = self._indexes[name] = {}
         for value in self._objects.values():
@@ -76,7 +76,7 @@ class Cache(Generic[C]):
                 index.setdefault(found, set()).add(value.key)
 
     def get(self, key: str) -> C | None:
-        """Return an object, None where there is none."""
+        """Return an object, None if there is none."""
         return self._objects.get(key)
 
     def by_index(self, name: str, value: str) -> list[C]:
@@ -88,15 +88,15 @@ class Cache(Generic[C]):
         return len(self._indexes[name].get(value, ()))
 
     def expect(self, key: str) -> None:
-        """Say that a write of ours to this key is under way; `settle` must follow, whatever comes of it."""
+        """Mark the start of an own write to a key; `settle` must follow, even if the write fails."""
         self._expected.setdefault(key, self._objects.get(key))
 
     def settle(self, key: str, answer: C | None) -> Change[C] | None:
-        """End what `expect` began, and return what others did meanwhile; None when the write was all that happened.
+        """Mark the end of an own write, and return what other clients changed meanwhile; None if they changed nothing.
 
         Args:
             key: The key.
-            answer: The object as the server answered; None where the write failed or deleted it.
+            answer: The object as the server answered; None if the write failed or deleted it.
         """
         before = self._expected.pop(key, None)
         if answer is not None:
@@ -107,12 +107,11 @@ class Cache(Generic[C]):
         return None if same else Change(before, after)
 
     def put(self, value: C, *, listed: int = -1) -> Change[C] | None:
-        """Take in an object; None when it is no newer than what is known, or when a write of ours is expected.
+        """Store an object and return the change; None if it is not newer, or during an own write.
 
         Args:
             value: The object, from an event, a list, or an answer that may be late.
-            listed: The resourceVersion of the list that it is from, which knows better than whatever was told before;
-                -1 if it is from no list.
+            listed: The resourceVersion of the list with the object, which overrules earlier events; -1 for no list.
         """
         before = self._objects.get(value.key)
         # An older object in a list that is as new as what is known: the data was restored from a backup.
@@ -120,7 +119,7 @@ class Cache(Generic[C]):
         if before is not None and value.version <= before.version and not is_restored:
             return None
         if before is None and value.version <= self._told and listed < 0:
-            return None  # an answer that comes after the watch told of the object's deletion
+            return None  # a late response: the watch has already reported the deletion of the object
         if value.version <= self._gone.get(value.key, -1):
             return None
         self._gone.pop(value.key, None)
@@ -129,7 +128,7 @@ class Cache(Generic[C]):
         return None if value.key in self._expected else Change(before, value)
 
     def remove(self, key: str, version: int) -> Change[C] | None:
-        """Take an object out that was deleted at a resourceVersion; None as with `put`."""
+        """Remove an object that was deleted at a resourceVersion; None as with `put`."""
         before = self._objects.get(key)
         if before is None or before.version > version:
             return None
@@ -138,11 +137,11 @@ class Cache(Generic[C]):
         return None if key in self._expected else Change(before, None)
 
     def forget(self, key: str, version: int) -> None:
-        """Take an object out that the server says is not there; events that are older than it stay without effect.
+        """Remove an object that a response reported missing; older events of it have no effect.
 
         Args:
             key: The key.
-            version: The object as it was known when the server was asked; a newer one stays.
+            version: The version that was known when the request was sent; a newer object stays.
         """
         before = self._objects.get(key)
         if before is None or before.version > version:
@@ -152,11 +151,11 @@ class Cache(Generic[C]):
         self._reindex(key, before, None)
 
     def advance(self, version: int) -> None:
-        """Say that everything up to a resourceVersion has been told: by a bookmark, or since an event came after it."""
+        """Record that the watch has reported everything up to a resourceVersion, by a bookmark or by a later event."""
         self._told = max(self._told, version)
 
     def finish_list(self, listed: set[str], version: int) -> list[Change[C]]:
-        """Take out what a complete list of that resourceVersion did not have, and return what that changed."""
+        """Remove the objects that a complete list of that resourceVersion did not contain, and return the changes."""
         lost = [key for key, value in self._objects.items() if key not in listed and value.version <= version]
         self._gone.clear()
         self.advance(version)
@@ -164,12 +163,12 @@ class Cache(Generic[C]):
         return [change for change in changes if change is not None]
 
     def clear(self) -> list[Change[C]]:
-        """Take everything out, and return what that changed: the kind itself is gone."""
+        """Remove all objects, and return the changes: the kind itself is gone."""
         changes = [self.remove(value.key, value.version) for value in self]
         return [change for change in changes if change is not None]
 
     def restart(self, version: int) -> list[Change[C]]:
-        """Take everything out if a list is older than what was told, and return what that changed.
+        """Remove all objects if a list is older than earlier events, and return the changes.
 
         resourceVersions only grow, until the data of the API server is restored from a backup.
         """

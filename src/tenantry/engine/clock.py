@@ -1,4 +1,4 @@
-"""The time, behind a door that tests can turn."""
+"""The clock of the operator; tests replace it by one that they advance."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two clocks: one for the wall, one for durations."""
+    """Two clocks: the time of day, and a monotonic one for durations."""
 
     def now(self) -> dt.datetime:
         """Return the time of day, in UTC."""
@@ -21,7 +21,7 @@ class Clock(Protocol):
         ...
 
     def call_at(self, when: float, call: Callable[[], None]) -> Callable[[], None]:
-        """Have a function called once `monotonic` has come to a time; what is returned takes that back."""
+        """Call a function when `monotonic` reaches a time; the returned function cancels the call."""
         ...
 
 
@@ -37,7 +37,7 @@ class SystemClock:
         return time.monotonic()
 
     def call_at(self, when: float, call: Callable[[], None]) -> Callable[[], None]:
-        """Have a function called by the event loop at a time; what is returned takes that back."""
+        """Call a function from the event loop at a time; the returned function cancels the call."""
         return asyncio.get_running_loop().call_later(max(0.0, when - time.monotonic()), call).cancel
 
 

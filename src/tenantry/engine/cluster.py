@@ -4,7 +4,7 @@
     Cluster "peer1" ─► Informer ─► Cache ─► keys ─┴─► Runtime's queue ─► Controller.reconcile(cluster, key)
          ▲ writer ◄──────────────────────────────────────────────────────────┘
 
-A controller reads `cache`, or `live` where a cache may be behind, and writes through `writer`; it holds no client.
+A controller reads `cache`, or `live` if a cache may be behind, and writes through `writer`; it holds no client.
 Informers of one kind are shared: listeners that want one kind in different forms fail when they are added.
 """
 
@@ -36,7 +36,7 @@ HOME = ClusterId("home")
 """The cluster that the operator runs in."""
 
 REQUIRE_SECONDS = 20.0
-"""How long the first list of a kind may take that is watched on demand."""
+"""The limit for the first list of a kind that is watched on demand."""
 
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 
@@ -52,7 +52,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
         keys: From a change to the keys that it concerns.
         selectors: `labelSelector` and `fieldSelector`.
         indexes: See `Cache`.
-        optional: The cluster may not have the kind; it comes and goes with its CRD.
+        optional: The cluster may not have the kind: its CRD can be created and deleted at any time.
         cluster: The API server, if it is not the one whose keys the controller reconciles.
     """
 
@@ -69,11 +69,11 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     """A controller that listens to a kind.
 
     Args:
-        owner: The cluster whose keys it reconciles; it goes with that cluster.
+        owner: The cluster whose keys it reconciles; the listener is removed with that cluster.
         name: The controller's name, for messages.
-        watch: What it wants of the kind.
+        watch: The form in which it needs the kind.
         add: Called with each key that a change concerns.
-        add_all: Called when an optional kind comes or goes: any key may be concerned.
+        add_all: Called when the CRD of an optional kind is created or deleted: any key may be concerned.
     """
 
     owner: ClusterId
@@ -83,16 +83,16 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     add_all: Callable[[], None]
 
     def take(self, change: Change[Any]) -> None:
-        """Have the keys reconciled that a change concerns."""
+        """Queue the keys that a change concerns."""
         for key in self.watch.keys(change):
             self.add(key)
 
 
 class Lane(Protocol):
-    """The queue of a runtime, as far as the keys of one cluster are concerned."""
+    """The part of a runtime's queue that holds the keys of one cluster."""
 
     def listener(self, controller: str, watch: Watch) -> Listener:
-        """Return the listener through which a controller of this cluster hears of a kind."""
+        """Return the listener that queues the keys of a controller of this cluster when a kind changes."""
         ...
 
     def wake(self, kind: type, key: str) -> None:
@@ -144,12 +144,12 @@ class Cluster:
         return {resource: self._informers[resource].cache for resource in resources if resource in self._informers}
 
     def lookup(self, resource: Resource, key: str) -> Observed | None:
-        """Return what the cache has of an object, for plans; None if there is none, or the kind is not watched."""
+        """Return the cached form of an object, for plans; None if there is none, or the kind is not watched."""
         informer = self._informers.get(resource)
         return informer.cache.get(key) if informer is not None else None
 
     def news(self, resource: Resource, change: Change[Any]) -> None:
-        """Have the keys reconciled that a change concerns which came to light beside the watch."""
+        """Queue the keys that a change concerns which a response revealed before the watch."""
         informer = self._informers.get(resource)
         if informer is not None:
             informer.on_change(change)
@@ -170,7 +170,7 @@ class Cluster:
     # -- listening ------------------------------------------------------------------------------
 
     def listen(self, listener: Listener) -> None:
-        """Add a listener; one that comes late is told of everything that is there.
+        """Add a listener; if the kind is watched already, it gets every object of the cache as a change.
 
         Raises:
             ValueError: Another listener wants the kind in another form; both are named.
@@ -194,18 +194,18 @@ class Cluster:
             self._begin(watch.resource)
 
     def leave(self, owner: ClusterId) -> None:
-        """Take out the listeners of a cluster that goes away, and end the watches that no other listener needs."""
+        """Remove the listeners of a cluster that leaves the runtime, and end watches without listeners."""
         for resource, listeners in self._listeners.items():
             listeners[:] = [each for each in listeners if each.owner != owner]
             if not listeners and resource in self._informers:
                 self._end(resource)
 
     async def require(self, name: str, watch: Watch) -> Cache[Any]:
-        """Return the cache of a kind that is watched from the first time that it is needed, once it is in step.
+        """Return the synchronised cache of a kind, which is watched from the first call on.
 
         Args:
-            name: The controller that listens to it from now on.
-            watch: What it wants of the kind.
+            name: The controller that listens to the kind.
+            watch: The form in which it needs the kind.
 
         Raises:
             TimeoutError: The API server does not list the kind in time.
@@ -245,20 +245,20 @@ class Cluster:
     # -- the runtime's queue --------------------------------------------------------------------
 
     def join(self, lane: Lane | None) -> None:
-        """Have keys of this cluster reconciled by a runtime; None to end that."""
+        """Connect the cluster to the queue of a runtime; None disconnects it."""
         self._lane = lane
 
     def wake(self, kind: type, key: str) -> None:
-        """Have a key reconciled as soon as possible, for a reason that no watch reports.
+        """Queue a key at once, for a reason that no watch reports.
 
         Args:
-            kind: What is reconciled: every controller whose `kind` it is gets the key. Or a controller's class.
+            kind: A kind: every controller that reconciles it gets the key. Or the class of one controller.
             key: The key.
         """
         self._joined().wake(kind, key)
 
     def forget(self, controller: str, key: str) -> None:
-        """Drop what the queue remembers of a key whose object is gone."""
+        """Remove the back-off and rate of a key whose object is gone."""
         self._joined().forget(controller, key)
 
     def _joined(self) -> Lane:
@@ -269,7 +269,7 @@ class Cluster:
     # -- running --------------------------------------------------------------------------------
 
     async def run(self, synced: Callable[[], None]) -> None:
-        """Keep the caches in step until cancelled.
+        """Keep the caches synchronised until cancelled.
 
         Args:
             synced: Called once all of them are.
@@ -325,7 +325,7 @@ def _index(informer: Informer[Any], watch: Watch) -> None:
 
 
 def _difference(one: Watch, other: Watch) -> str:
-    """Return in what two watches of a kind cannot share an informer; "" if they can."""
+    """Return the property that keeps two watches of a kind from sharing an informer; "" if they can share one."""
     if one.decode != other.decode:
         return "decodings"
     if one.selectors != other.selectors:

@@ -70,11 +70,11 @@ def replaced(
 
 
 def find(conditions: Iterable[Condition], type_: str) -> Condition | None:
-    """Return the condition of a type, None where there is none."""
+    """Return the condition of a type, None if there is none."""
     return next((condition for condition in conditions if condition.type == type_), None)
 
 
 def is_true(conditions: Iterable[Condition], type_: str) -> bool:
-    """Tell whether a condition is there and holds."""
+    """Return whether a condition is there and holds."""
     found = find(conditions, type_)
     return found is not None and found.status is ConditionStatus.TRUE

@@ -1,4 +1,4 @@
-"""Keeps a cache in step with the API server: list, then watch, for ever."""
+"""An informer keeps a cache synchronised with the API server: it lists a kind once, then watches it."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Informer(Generic[C]):
         return change
 
     def _read(self, raw: msgspec.Raw) -> C | None:
-        """Return an object, None where it does not decode: one that another schema let in must not stop the rest."""
+        """Return an object, None if it does not decode: one that another schema let in must not stop the rest."""
         try:
             return self.decode(raw)
         except msgspec.MsgspecError as error:

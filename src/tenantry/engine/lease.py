@@ -103,7 +103,7 @@ class Election:
                 log.warning("lease not renewed", extra={"error": str(error)})
 
     async def release(self) -> None:
-        """Let another one begin at once."""
+        """Release the lease, so that another replica can acquire it at once."""
         try:
             lease = await self._reader.get(Lease, NAME, self._namespace)
             if lease.spec.holder_identity == self.identity:

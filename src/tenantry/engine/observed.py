@@ -119,7 +119,7 @@ class Inheritable(Observed, frozen=True, gc=False):
 
     Args:
         likeness: A digest of everything that source and copy have in common.
-        writer: The one field manager that ever wrote it, its status apart; "" where there are several.
+        writer: The one field manager that ever wrote it, its status apart; "" if there are several.
     """
 
     likeness: bytes
@@ -153,7 +153,7 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 @lru_cache(maxsize=4096)
 def is_ours(key: str) -> bool:
-    """Tell whether a label or annotation key is one that only what makes an object writes on it."""
+    """Return whether a label or annotation key is one that only what makes an object writes on it."""
     prefix, slash, _ = key.partition("/")
     if key in {SLICE, PART}:
         return False  # the controller that assigns nodes sets it, not the one that creates the namespace

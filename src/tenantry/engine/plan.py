@@ -85,7 +85,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
         namespace: "" for a cluster-scoped object.
         name: The object's name.
         observed: What is.
-        change: From the live object's JSON to the merge patch; {} where nothing is to be changed. Pure.
+        change: From the live object's JSON to the merge patch; {} if nothing is to be changed. Pure.
     """
 
     resource: Resource
@@ -296,7 +296,7 @@ def _is_namespace(resource: Resource) -> bool:
 
 
 def step_for(child: Child, found: Observed | None, equivalent: Equivalent = same) -> Step | Blocked | None:
-    """Return the write that one child needs, what stands in its way, or None where it is as it should be."""
+    """Return the write that one child needs, what stands in its way, or None if it is as it should be."""
     wanted = child.object
     resource, meta = wanted.resource, wanted.metadata
     if found is None:
@@ -361,7 +361,7 @@ def _marks(where: str, wanted: Mapping[str, str], found: Mapping[str, str], ours
 
 
 def merge_patch(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
-    """Return the JSON merge patch (RFC 7396) that makes `live` exactly `wanted`; {} where it is."""
+    """Return the JSON merge patch (RFC 7396) that makes `live` exactly `wanted`; {} if it is."""
     patch: Json = {key: None for key in live if key not in wanted}
     for key, value in wanted.items():
         if key in live and live[key] == value:
@@ -375,7 +375,7 @@ def merge_patch(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
 
 
 def update_patch(wanted: KubernetesObject, live: Mapping[str, Any]) -> Json:
-    """Return the merge patch that brings our fields of a live object to what they should be; {} where they are.
+    """Return the merge patch that brings our fields of a live object to what they should be; {} if they are.
 
     Labels and annotations of others are left alone, but for those that we have put there.
     """

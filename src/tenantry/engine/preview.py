@@ -23,8 +23,8 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
         kind: The object's kind.
         namespace: "" for a cluster-scoped object.
         name: Its name.
-        before: As it is; None where it is not there.
-        after: As it would be; None where it would be gone.
+        before: As it is; None if it is not there.
+        after: As it would be; None if it would be gone.
     """
 
     action: StepAction
@@ -41,11 +41,11 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def preview_step(step: Step, live: Mapping[str, Any] | None) -> Preview | None:
-    """Return what a step would change; None where it turns out that nothing differs.
+    """Return what a step would change; None if it turns out that nothing differs.
 
     Args:
         step: Of a plan.
-        live: The object as it is, None where it is not there.
+        live: The object as it is, None if it is not there.
     """
     if step.action is StepAction.DELETE:
         return None if live is None else _preview(step, StepAction.DELETE, shown(step.resource, live), None)
@@ -57,7 +57,7 @@ def preview_step(step: Step, live: Mapping[str, Any] | None) -> Preview | None:
 
 
 def preview_edit(edit: Edit, live: Mapping[str, Any] | None) -> Preview | None:
-    """Return what an edit would change; None where nothing differs, or the object is gone.
+    """Return what an edit would change; None if nothing differs, or the object is gone.
 
     Raises:
         TerminalError: The object is in a state that a person must fix first.

@@ -6,7 +6,7 @@ Each cluster has a lane with a limit of its own: one that hangs, refuses or answ
 no others, and its lane backs off while its API server cannot be reached. A lane opens once the caches of its cluster
 are in step. Clusters are added and removed while the runtime runs.
 
-Work ends when the runtime is told to stop: what is under way may finish, nothing new begins.
+`Runtime.stop` lets running reconciles finish, and starts no others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WORKERS = 128
 """How many keys of one cluster are reconciled at once, unless the cluster is added with another limit."""
 
 RECONCILE_SECONDS = 120.0
-"""A reconcile that takes longer is cancelled, so that it does not hold a worker for ever."""
+"""A reconcile that takes longer is cancelled, so that it does not occupy a worker indefinitely."""
 
 FIRST_PAUSE_SECONDS = 0.1
 LAST_PAUSE_SECONDS = 2.0
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class Controller(Protocol):
-    """What the runtime runs: one instance for each cluster."""
+    """A reconciler of one kind; each cluster has its own instance."""
 
     @property
     def name(self) -> str:
@@ -50,11 +50,11 @@ class Controller(Protocol):
         ...
 
     def watches(self) -> Sequence[Watch]:
-        """Return the kinds that wake it; the first is the one whose objects its keys name."""
+        """Return the kinds whose changes queue its keys; the keys name objects of the first one."""
         ...
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:
-        """Bring one key to what it should be.
+        """Reconcile one key.
 
         Args:
             cluster: The cluster whose key it is.
@@ -62,24 +62,24 @@ class Controller(Protocol):
             attempt: How many tries failed before this one.
 
         Returns:
-            In how many seconds to look again, None for never.
+            Seconds until the next reconcile; None if only a change starts one.
         """
         ...
 
 
 Item = tuple[str, str]
-"""A controller's name and a key. Which cluster is meant, its lane says."""
+"""The name of a controller, and a key; the lane that holds it determines the cluster."""
 
 
 class ClusterLane:
-    """The keys of one cluster that wait or are worked on.
+    """The waiting and running keys of one cluster.
 
     Args:
-        cluster: Whose keys.
-        controllers: What reconciles them.
-        workers: How many at once.
+        cluster: The cluster of the keys.
+        controllers: They reconcile the keys.
+        workers: The maximum of concurrent reconciles.
         clock: The time.
-        added: Called when there is something to do.
+        added: Called after a key was queued.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class ClusterLane:
     # -- what a Cluster asks for ----------------------------------------------------------------
 
     def listener(self, controller: str, watch: Watch) -> Listener:
-        """Return the listener through which a controller hears of a kind."""
+        """Return the listener that queues the keys of a controller when a kind changes."""
         return Listener(
             owner=self.cluster.id,
             name=controller,
@@ -116,10 +116,10 @@ class ClusterLane:
         )
 
     def wake(self, kind: type, key: str) -> None:
-        """Add a key for every controller of a kind, or for the one of a class.
+        """Queue a key for every controller of a kind, or for the controller of a class.
 
         Raises:
-            ValueError: There is none: the key would be lost.
+            ValueError: No controller matches: the key would be lost.
         """
         chosen = [each for each in self.controllers.values() if kind in (each.kind, type(each))]
         if not chosen:
@@ -128,16 +128,16 @@ class ClusterLane:
             self.add(controller.name, key)
 
     def forget(self, controller: str, key: str) -> None:
-        """Drop what is remembered of a key."""
+        """Remove the back-off and rate of a key."""
         self.queue.forget((controller, key))
 
     def add(self, controller: str, key: str) -> None:
-        """Have a key reconciled as soon as possible."""
+        """Queue a key."""
         self.queue.add((controller, key), self._clock.monotonic())
         self._added()
 
     def _add_all(self, controller: str) -> None:
-        """Have every key of a controller reconciled: the presence of a kind may decide about any of them."""
+        """Queue every key of a controller: the presence of a kind may matter for any of them."""
         primary = self.controllers[controller].watches()[0]
         for value in (primary.cluster or self.cluster).cache(primary.resource):
             self.add(controller, value.key)
@@ -145,13 +145,13 @@ class ClusterLane:
     # -- what the Runtime asks for --------------------------------------------------------------
 
     def take(self, now: float) -> Item | None:
-        """Return the next key; None while there is none, all workers are busy, or the lane waits."""
+        """Return the next key; None if there is none, all workers are busy, or the lane is paused."""
         if not self.is_open or now < self._paused_until or self.queue.working >= self.limit:
             return None
         return self.queue.take(now)
 
     def next_wake(self, now: float) -> float | None:
-        """Return when to look again, None for when something is added or ends."""
+        """Return the time of the next key; None if only a new key or the end of a reconcile matters."""
         if not self.is_open or self.queue.working >= self.limit:
             return None
         if now < self._paused_until:
@@ -159,11 +159,11 @@ class ClusterLane:
         return self.queue.next_wake()
 
     def reached(self) -> None:
-        """Say that the API server answers."""
+        """Record a response of the API server: the next pause is short again."""
         self._pause = 0.0
 
     def not_reached(self, now: float) -> None:
-        """Begin nothing for a while: the API server does not answer."""
+        """Pause the lane: the API server does not respond."""
         if now >= self._paused_until:
             self._pause = min(max(FIRST_PAUSE_SECONDS, 2 * self._pause), LAST_PAUSE_SECONDS)
             self._paused_until = now + self._pause
@@ -187,11 +187,11 @@ class Runtime:
 
     @property
     def is_synced(self) -> bool:
-        """Return whether the caches of every cluster are in step."""
+        """Return whether the caches of every cluster are synchronised."""
         return all(lane.is_open for lane in self._lanes.values())
 
     def add(self, cluster: Cluster, controllers: Sequence[Controller], *, workers: int = WORKERS) -> None:
-        """Run controllers on a cluster from now on, or from `run` on.
+        """Add a cluster with its controllers; they start at once, or with `run`.
 
         Args:
             cluster: Its client is open.
@@ -227,7 +227,7 @@ class Runtime:
         return self._lanes[cluster_id].cluster
 
     async def remove(self, cluster_id: ClusterId) -> None:
-        """End the work on a cluster: its reconciles are cancelled, its watches closed, its caches dropped."""
+        """Remove a cluster: cancel its reconciles, close its watches, drop its caches."""
         lane = self._lanes.pop(cluster_id)
         lane.is_open = False
         for each in self._lanes.values():
@@ -242,7 +242,7 @@ class Runtime:
         self._metrics.forget_cluster(cluster_id)
 
     async def run(self) -> None:
-        """Work until `stop`, when what is under way finishes first; a cancellation breaks it off."""
+        """Reconcile until `stop` is called and the running reconciles have ended; a cancellation cancels those, too."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             try:
@@ -261,12 +261,12 @@ class Runtime:
                         lane.serving.cancel()
 
     def stop(self) -> None:
-        """Begin nothing new; `run` returns when what is under way is done."""
+        """Start no more reconciles; `run` returns when the running ones have ended."""
         self._stopping = True
         self._wake.set()
 
     def count(self) -> None:
-        """Bring the gauges up to date."""
+        """Update the gauges."""
         for cluster_id, lane in self._lanes.items():
             for resource, number in lane.cluster.count().items():
                 self._metrics.cached.labels(cluster_id, resource.full_name).set(number)
@@ -276,7 +276,7 @@ class Runtime:
     # -- lanes ----------------------------------------------------------------------------------
 
     async def _serve(self, lane: ClusterLane) -> None:
-        """Keep the caches of a cluster in step, and open its lane once they are."""
+        """Keep the caches of a cluster synchronised, and open its lane after the first list."""
 
         def synced() -> None:
             lane.is_open = True
@@ -288,7 +288,7 @@ class Runtime:
             lane.is_open = False
 
     def _begin(self, group: asyncio.TaskGroup) -> None:
-        """Hand keys to workers, one of each lane in turn, as long as a lane has both."""
+        """Start reconciles, one of each lane in turn, until no lane has both a key and a free worker."""
         now = self.clock.monotonic()
         lanes = list(self._lanes.values())
         while lanes:
@@ -325,13 +325,13 @@ class Runtime:
             lane.reached()
             if again is not None:
                 result = "requeue_after"
-                # Counted from the time that the controller saw: the clock has gone on while it wrote.
+                # Counted from the start: the controller computed the delay from the time that it saw then.
                 lane.queue.add_at(item, began + again)
         except (TenantryError, TimeoutError) as error:
             result = "error"
             self._fail(lane, item, error)
         except Exception as error:
-            # The one place for this: a bug on one key must not end the work on all others.
+            # The only bare `except Exception`: a bug that one key triggers must not stop the reconciles of all others.
             result = "error"
             log.exception("reconcile failed unexpectedly", extra=fields)
             self._fail(lane, item, error)

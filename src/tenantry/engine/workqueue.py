@@ -1,8 +1,13 @@
-"""Which key is worked on next: pure, the clock is an argument.
+"""The order in which keys are reconciled: pure, the time is an argument.
 
-A key is worked on by one worker at a time; what comes in meanwhile is remembered and makes it run once more. Keys that
-fail wait longer each time, and what waited is taken in turn with what is new, so that one bad tenant never delays the
-others. A key that keeps coming back at once is slowed down to `BUSY_PER_SECOND`.
+One worker reconciles a key at a time; a key that is added meanwhile runs once more. A failed key waits longer each
+time. Keys that failed before take turns with fresh ones, so that one bad tenant never delays the others. A key that is
+added all the time is slowed down to `BUSY_PER_SECOND`. A worked example, with the key `a` failing:
+
+    t = 0.00  add a, add b        take ─► a, take ─► b
+    t = 0.10  failed(a)           a waits 0.05 s; done(b)
+    t = 0.12  add a               a is queued at once: an event may have removed the cause
+    t = 0.12  add c, add d …      take ─► c, d, e, f, then a: four fresh keys for each one that failed
 """
 
 from __future__ import annotations
@@ -44,12 +49,12 @@ class WorkQueue(Generic[K]):
 
     @property
     def ready(self) -> int:
-        """Return how many keys could be taken now."""
+        """Return how many keys are queued."""
         return len(self._queued)
 
     @property
     def working(self) -> int:
-        """Return how many keys are being worked on."""
+        """Return how many keys workers have."""
         return len(self._working)
 
     def failures(self, key: K) -> int:
@@ -57,7 +62,7 @@ class WorkQueue(Generic[K]):
         return self._failures.get(key, 0)
 
     def add(self, key: K, now: float) -> None:
-        """Ask for a key to be worked on as soon as possible."""
+        """Queue a key, now or when its rate allows."""
         if key in self._working:
             self._again.add(key)
             return
@@ -72,7 +77,7 @@ class WorkQueue(Generic[K]):
         (self._retry if key in self._failures else self._fresh).append(key)
 
     def add_at(self, key: K, when: float) -> None:
-        """Ask for a key to be worked on at a time; an earlier time that it waits for already stays."""
+        """Queue a key at a time; an earlier time stays."""
         if key in self._queued or self._waiting.get(key, float("inf")) <= when:
             return
         self._waiting[key] = when
@@ -80,7 +85,7 @@ class WorkQueue(Generic[K]):
         heapq.heappush(self._heap, (when, self._order, key))
 
     def take(self, now: float) -> K | None:
-        """Return the next key and mark it as being worked on; None when there is none now."""
+        """Return the next key for a worker; None if no key is due."""
         self._wake(now)
         lane = self._next_lane()
         if lane is None:
@@ -93,17 +98,17 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K, now: float) -> None:
-        """Say that a key's work ended well."""
+        """Record a successful reconcile of a key."""
         self._failures.pop(key, None)
         self._end(key, now)
 
     def failed(self, key: K, now: float, after_seconds: float | None = None) -> float:
-        """Say that a key's work failed, and return in how many seconds it is tried again.
+        """Record a failed reconcile of a key, and return the seconds until the next one.
 
         Args:
             key: The key.
             now: The time.
-            after_seconds: When to try again, never at once; None doubles the delay of the last time.
+            after_seconds: The wanted delay, at least `FIRST_DELAY_SECONDS`; None doubles the last delay.
         """
         count = self._failures[key] = self._failures.get(key, 0) + 1
         if after_seconds is None:
@@ -116,12 +121,12 @@ class WorkQueue(Generic[K]):
         return delay
 
     def forget(self, key: K) -> None:
-        """Drop what is remembered of a key whose object is gone."""
+        """Remove the back-off and rate of a key whose object is gone."""
         self._failures.pop(key, None)
         self._runs.pop(key, None)
 
     def next_wake(self) -> float | None:
-        """Return when the first waiting key's time comes; None when none waits."""
+        """Return the time of the first waiting key; None if no key waits."""
         while self._heap and self._waiting.get(self._heap[0][2]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
@@ -153,7 +158,7 @@ class WorkQueue(Generic[K]):
             return 0.0
         tokens = self._tokens(key, now)
         if tokens >= BUSY_BURST:
-            del self._runs[key]  # it has been quiet: nothing needs to be remembered
+            del self._runs[key]  # a full bucket equals no record: the memory stays bounded by the busy keys
         return 0.0 if tokens >= 1.0 else (1.0 - tokens) / BUSY_PER_SECOND
 
     def _tokens(self, key: K, now: float) -> float:

@@ -38,7 +38,7 @@ class Writer:
 
     Args:
         client: Its field manager signs every write, and it counts every request.
-        caches: They hear of what is written.
+        caches: They take in every response.
     """
 
     def __init__(self, client: Client, caches: Caches | None = None) -> None:
@@ -121,7 +121,7 @@ class Writer:
         return await self.do(self._applier.own(asked, quiet=quiet))
 
     async def delete(self, value: KubernetesObject) -> None:
-        """Delete an object as it was seen: another one of its name stays."""
+        """Delete an object by its uid: another object of its name stays."""
         meta = value.metadata
         await self.remove(value.resource, meta.namespace, meta.name, uid=meta.uid)
 

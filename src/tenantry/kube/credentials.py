@@ -44,7 +44,7 @@ class Credentials:
         self._lock = asyncio.Lock()
 
     async def header(self) -> str | None:
-        """Return the Authorization header's value, None where a certificate does it.
+        """Return the Authorization header's value, None if a certificate does it.
 
         Raises:
             ConfigError: The token file or the exec plugin fails.
@@ -154,7 +154,7 @@ def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes, source: 
 
 
 def expired_certificate(connection: Connection) -> str | None:
-    """Return when the client certificate expired, as a date; None where it did not or there is none."""
+    """Return when the client certificate expired, as a date; None if it did not or there is none."""
     if connection.certificate is None:
         return None
     from cryptography import x509  # noqa: PLC0415 - slow to import, and only needed to explain a refusal

@@ -96,7 +96,7 @@ def error_from(status: int, body: bytes, what: str, retry_after_seconds: float |
         status: The HTTP status.
         body: The answer's body, a Status where the API server itself answered.
         what: What was asked for, as in "create namespaces/acme", for a body that says nothing.
-        retry_after_seconds: The Retry-After header, None where there was none.
+        retry_after_seconds: The Retry-After header, None if there was none.
     """
     try:
         answer = _status_decoder.decode(body)
