@@ -61,6 +61,7 @@ class Cache(Generic[C]):
 
     def __iter__(self) -> Iterator[C]:
         """Iterate over the objects as they are now."""
+        # A copy: iterating over a dict that changes meanwhile would raise.
         return iter(list(self._objects.values()))
 
     def has_index(self, name: str) -> bool:
@@ -81,6 +82,7 @@ class Cache(Generic[C]):
 
     def by_index(self, name: str, value: str) -> list[C]:
         """Return the objects that an index finds under a value, sorted by key."""
+        # Sorted, so that no plan depends on the order of events.
         return [self._objects[key] for key in sorted(self._indexes[name].get(value, ()))]
 
     def count(self, name: str, value: str) -> int:
@@ -89,6 +91,7 @@ class Cache(Generic[C]):
 
     def expect(self, key: str) -> None:
         """Mark the start of an own write to a key; `settle` must follow, even if the write fails."""
+        # Two own writes to a key may overlap: the state before the first one counts.
         self._expected.setdefault(key, self._objects.get(key))
 
     def settle(self, key: str, answer: C | None) -> Change[C] | None:
@@ -103,6 +106,7 @@ class Cache(Generic[C]):
             self.put(answer)
             before = answer
         after = self._objects.get(key)
+        # By version: the watch may deliver the written object before the response arrives, as another Python object.
         same = before is after or (before is not None and after is not None and before.version == after.version)
         return None if same else Change(before, after)
 

@@ -223,6 +223,7 @@ class Cluster:
 
     def _begin(self, resource: Resource) -> None:
         """Watch a kind from now on."""
+        # Any listener will do: `listen` has rejected those that want another form.
         first = self._listeners[resource][0].watch
         changed = partial(self._changed, resource)
         informer: Informer[Any] = Informer(resource, first.decode, changed, selectors=first.selectors, cluster=self.id)

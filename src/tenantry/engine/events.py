@@ -20,7 +20,10 @@ from tenantry.engine.clock import Clock, rfc3339_micro
 from tenantry.engine.writer import Writer
 
 REMEMBERED = 1000
+"""Events whose repeats update the first one; a repeat of an older event is a new one."""
+
 WAITING = 1000
+"""Events that wait to be written. More are dropped: a reconcile must never wait for an event."""
 
 log = logging.getLogger(__name__)
 
@@ -138,6 +141,7 @@ class Recorder:
     def _event(self, said: _Said, now: str) -> Event:
         meta, resource = said.about.metadata, said.about.resource
         namespace = meta.namespace or "default"
+        # client-go also names an event by its object and the time, so that names do not collide.
         suffix = f"{int(self._clock.now().timestamp() * 1e6):x}"
         return Event(
             metadata=ObjectMeta(name=f"{meta.name}.{suffix}", namespace=namespace),
@@ -145,6 +149,7 @@ class Recorder:
             type=said.kind,
             reason=said.reason,
             action="Reconcile",
+            # The API server rejects an event with a longer note.
             note=said.note[:1024],
             regarding=ObjectReference(
                 api_version=resource.api_version,

@@ -88,6 +88,7 @@ class Informer(Generic[C]):
                 # The kind itself went away: nothing of it exists any more.
                 version = ""
                 self._emit(self.cache.clear())
+                # Only for kinds that are not optional: the CRD of an optional one ends its informer (`_crd_changed`).
                 await asyncio.sleep(LAST_DELAY_SECONDS)
             except (ApiError, msgspec.MsgspecError, ValueError) as error:
                 # A watch whose connection broke goes on where it was. One that cannot be opened begins with a list: the

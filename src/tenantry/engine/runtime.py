@@ -231,6 +231,7 @@ class Runtime:
         lane = self._lanes.pop(cluster_id)
         lane.is_open = False
         for each in self._lanes.values():
+            # Its controllers may listen to other clusters, whose watches continue.
             each.cluster.leave(cluster_id)
         tasks = [*lane.working, *([lane.serving] if lane.serving is not None else [])]
         for task in tasks:
@@ -345,10 +346,12 @@ class Runtime:
         after = error.after_seconds if isinstance(error, RetryableError) else None
         if isinstance(error, ApiError) and error.retry_after_seconds is not None:
             after = error.retry_after_seconds
+        # The back-off of the lane: otherwise each of thousands of keys would try the dead server by itself.
         if isinstance(error, Unreachable):
             lane.not_reached(now)
         delay = lane.queue.failed(item, now, after)
         self._metrics.queue_retries.labels(lane.cluster.id, "tenantry").inc()
+        # Most failures are conflicts that the second try resolves: only repeated ones deserve a warning.
         level = logging.DEBUG if lane.queue.failures(item) == 1 else logging.WARNING
         fields = {"cluster": lane.cluster.id, "key": item[1], "error": str(error), "seconds": delay}
         log.log(level, "reconcile will be tried again", extra=fields)

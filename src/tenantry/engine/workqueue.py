@@ -23,6 +23,8 @@ FIRST_DELAY_SECONDS = 0.05
 LAST_DELAY_SECONDS = 300.0
 BUSY_BURST = 20
 BUSY_PER_SECOND = 2.0
+"""A token bucket for each key: twenty reconciles in a row, then two a second."""
+
 FRESH_PER_RETRY = 4
 """How many fresh keys are taken for each one that failed before, while there are both."""
 
@@ -127,6 +129,7 @@ class WorkQueue(Generic[K]):
 
     def next_wake(self) -> float | None:
         """Return the time of the first waiting key; None if no key waits."""
+        # A heap has no removal: entries of keys that were queued or moved meanwhile are skipped here.
         while self._heap and self._waiting.get(self._heap[0][2]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None

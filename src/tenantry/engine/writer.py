@@ -171,6 +171,7 @@ class Writer:
             return await self.send(asked)
         if len(asked.work) == 1:
             return [await self._result(asked.work[0])]
+        # One gate for each `Together`: nested work has its own, or inner work could wait for its outer work forever.
         gate = asyncio.Semaphore(TOGETHER)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._result(work, gate)) for work in asked.work]
@@ -190,6 +191,7 @@ class Writer:
         Raises:
             ApiError: The API server refuses, or does not answer.
         """
+        # A creation is a POST to the collection; a POST to a subresource, such as an eviction, names the object.
         is_creation = asked.verb is request.Verb.CREATE and not asked.subresource
         path = wire.path(asked.resource, asked.namespace, "" if is_creation else asked.name, asked.subresource)
         body = asked.body

@@ -24,8 +24,11 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
 MAX_RETRY_AFTER_SECONDS = 30.0
+"""A longer Retry-After is cut to this, so that one header does not stop a caller for minutes."""
+
 ATTEMPTS = 5
 PAGE_SIZE = 500
+"""The page size of client-go."""
 
 
 class _CountMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -110,6 +113,7 @@ class Client:
                 async with self.transport.exchange(asked) as response:
                     return await response.read()
             except ApiError as error:
+                # Without Retry-After, the server may have carried out the write: only the caller can repeat it.
                 again = isinstance(error, TooManyRequests) or error.status >= 500  # noqa: PLR2004
                 if not again or error.retry_after_seconds is None or attempt == attempts:
                     raise

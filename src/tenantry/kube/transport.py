@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 JSON = "application/json"
 TIMEOUT = aiohttp.ClientTimeout(total=30.0)
+"""The deadline of every request except watches and uploads: a server that hangs must not hold a reconcile."""
 ROTATION_SECONDS = 10.0
 """How often the files that credentials come from are looked at, at the most."""
 
@@ -166,6 +167,7 @@ class Transport:
         try:
             response = await session.request(
                 asked.method,
+                # Escaped already: yarl would escape it a second time.
                 URL(self.connection.server + asked.target, encoded=True),
                 data=asked.body,
                 headers=headers,
@@ -185,6 +187,7 @@ class Transport:
             return response
         async with response:
             retry_after = response.headers.get("Retry-After", "")
+            # Retry-After may also be a date (RFC 9110, section 10.2.3); API servers send seconds.
             seconds = float(retry_after) if retry_after.isdigit() else None
             raise self._refused(status, await response.read(), f"{asked.method} {asked.path}", seconds)
 

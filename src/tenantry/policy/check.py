@@ -115,6 +115,7 @@ class RuleCheck(msgspec.Struct, frozen=True, kw_only=True):
         bound = self.bind.replace("{}", text)
         if not self.scope.among:
             return f"{self.is_set} && ({self.bad}) ? {bound} : ''"
+        # CEL has no `first`: the appended text makes [0] valid if no value is bad.
         return f"{self.is_set} ? ({self.scope.among}.map(c, {self.bad}, {bound}) + [''])[0] : ''"
 
     def violations(self, review: Review) -> list[Violation]:
@@ -271,6 +272,7 @@ def matches(pattern: str, value: str) -> bool:
     A pattern that does not parse matches nothing: the API server refuses the request then, too.
     """
     try:
+        # The group keeps an alternation from binding each anchor to one side only: ^a|b$ matches "ax".
         return bool(_re2.search(f"^(?:{pattern})$", value))
     except _re2.error:
         return False

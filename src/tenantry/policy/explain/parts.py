@@ -12,11 +12,13 @@ from fractions import Fraction
 
 import msgspec
 
+from tenantry.api.errors import InputError
 from tenantry.api.model import Json, Resource
 from tenantry.policy.mend import Path, at
 from tenantry.policy.request import part, parts
 from tenantry.policy.users import CONTROLLERS, DAEMON_SETS
 from tenantry.world import quantity
+from tenantry.world.podrequests import PodSpecRequests
 
 PODS = Resource("", "v1", "pods", "Pod")
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
@@ -163,7 +165,7 @@ def usage(each: Part, value: Json) -> dict[str, str]:
         value: One of them, filled in.
 
     Raises:
-        InputError: A quantity does not parse.
+        InputError: A quantity does not parse, or a field has another type.
     """
     resource = each.resource
     one: dict[str, Fraction] = {f"count/{resource.full_name}": Fraction(1)}
@@ -183,42 +185,13 @@ def usage(each: Part, value: Json) -> dict[str, str]:
 
 
 def _pod(spec: Json) -> dict[str, Fraction]:
+    try:
+        pod = msgspec.convert(spec, PodSpecRequests)
+    except msgspec.ValidationError as error:
+        raise InputError(f"spec: {error}") from error
     found: dict[str, Fraction] = {}
-    for kind in ("requests", "limits"):
-        for key, amount in _sum(spec, kind).items():
-            counted = key in _COMPUTE or (kind == "requests" and ("/" in key or key.startswith("hugepages-")))
-            if counted:
-                found[f"{kind}.{key}"] = amount
-    return found
-
-
-def _sum(spec: Json, kind: str) -> dict[str, Fraction]:
-    """Return the sum of a pod's containers: those that run together, or the largest init container."""
-
-    def asked(holder: Json) -> dict[str, Fraction]:
-        return {key: quantity.parse(amount) for key, amount in part(holder, "resources", kind).items()}
-
-    running = _added(*(asked(each) for each in parts(spec, "containers")))
-    beside: dict[str, Fraction] = {}
-    first: dict[str, Fraction] = {}
-    for each in parts(spec, "initContainers"):
-        if each.get("restartPolicy") == "Always":
-            beside = _added(beside, asked(each))
-            at_once = beside
-        else:
-            at_once = _added(beside, asked(each))
-        first = {key: max(first.get(key, Fraction(0)), at_once.get(key, Fraction(0))) for key in {*first, *at_once}}
-    running = _added(running, beside)
-    whole = {key: max(running.get(key, Fraction(0)), first.get(key, Fraction(0))) for key in {*running, *first}}
-    found = {**whole, **asked(spec)}
-    # Kubernetes adds the overhead of a sandbox to limits only of resources that have one.
-    added = {key: amount for key, amount in part(spec, "overhead").items() if kind == "requests" or key in found}
-    return _added(found, {key: quantity.parse(amount) for key, amount in added.items()})
-
-
-def _added(*maps: Mapping[str, Fraction]) -> dict[str, Fraction]:
-    found: dict[str, Fraction] = {}
-    for each in maps:
-        for key, amount in each.items():
-            found[key] = found.get(key, Fraction(0)) + amount
+    for bound in ("requests", "limits"):
+        for key in pod.named(bound):
+            if key in _COMPUTE or (bound == "requests" and ("/" in key or key.startswith("hugepages-"))):
+                found[f"{bound}.{key}"] = pod.counted(bound, key)
     return found

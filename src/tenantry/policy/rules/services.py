@@ -41,6 +41,7 @@ SERVICES = RuleTarget(
     name="services",
     group="",
     resources=("services",),
+    # Metadata of a Service that was allowed earlier may change, and lose finalizers, whatever the rules are now.
     conditions={"spec-is-new": f"request.operation == 'CREATE' || !({_OLD_SPEC})"},
     variables={
         # The type ExternalName has a rule of its own.

@@ -27,6 +27,7 @@ def thousandths(text: str | int) -> int:
         InputError: The text is not a quantity.
     """
     value = quantity.parse(text)
+    # The ceiling of the absolute value: the API server rounds away from zero.
     whole = -(-abs(value) * 1000 // 1)
     return int(whole if value >= 0 else -whole)
 
