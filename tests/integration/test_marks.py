@@ -40,7 +40,7 @@ BINDINGS = Resource("", "v1", "bindings", "Binding")
 DEVICES = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
 
 MARK = "must not be set, changed or removed"
-ALONE = "is written by the cluster alone"
+ALONE = "is written only by the cluster"
 
 
 @pytest_asyncio.fixture
@@ -104,7 +104,7 @@ async def test_a_namespaces_marks_are_not_written_by_its_owner(
         "no owner": merge(path, {"metadata": {"ownerReferences": None}}),
         "held": merge(path, {"metadata": {"finalizers": ["a.example/b"]}}),
     }
-    assert await attempts.succeeded(mallory, table, told="must not change: they decide when it ends") == []
+    assert await attempts.succeeded(mallory, table, told="must not change: they determine when it is deleted") == []
     assert await attempts.succeeded(mallory, {"deleted": Attempt("DELETE", path)}, told="delete its Subnamespace") == []
     assert await api.get(NAMESPACES, name) == before
     await mallory.patch(NAMESPACES, name, marked("example.com/team"))
@@ -357,7 +357,7 @@ async def test_nothing_of_a_tenants_holds_the_end_of_what_is_tenantrys(
         what: post(maps, CONFIG_MAPS, {"metadata": {"name": "holds", "ownerReferences": [_owner(*owner)]}})
         for what, owner in owners.items()
     }
-    assert await attempts.succeeded(mallory, table, told="blockOwnerDeletion for what is Tenantry's") == []
+    assert await attempts.succeeded(mallory, table, told="blockOwnerDeletion for objects of Tenantry") == []
     mine = await mallory.create(CONFIG_MAPS, {"metadata": {"name": "mine"}}, name)
     own = _owner(CONFIG_MAPS, "mine", mine["metadata"]["uid"])
     await mallory.create(CONFIG_MAPS, {"metadata": {"name": "below", "ownerReferences": [own]}}, name)

@@ -171,7 +171,7 @@ async def test_pods_of_a_part_take_their_limits_of_it_and_no_others(api: Api, sh
         await api.create(PODS, pod("bad", "100m", resources=whole), name)
     others = pod("bad", "100m")
     others["spec"]["containers"][0]["resources"]["limits"]["other-1.parts.tenantry.dev/cpu-milli"] = "1"
-    with pytest.raises(Forbidden, match=r"must keep what it was given"):
+    with pytest.raises(Forbidden, match=r"must keep the resources of its part"):
         await api.create(PODS, others, name)
     larger = (await api.get(PODS, "mine", name))["spec"]["containers"]
     larger[0]["resources"]["limits"]["cpu"] = "1"
@@ -340,7 +340,7 @@ async def test_a_kubelet_does_not_change_who_has_parts_of_its_node(
         {"spec": {"taints": None}},
     ]
     for patch in bad:
-        with pytest.raises(Forbidden, match=r"who has a part of a node .* must not be changed"):
+        with pytest.raises(Forbidden, match=r"assign parts of a node .* must not be changed"):
             await agent.patch(NODES, node, patch)
     with pytest.raises(Forbidden, match=r"must not be changed"):
         await agent.create(NODES, {"metadata": {"name": f"{name}-new", "labels": {marks.PARTS: "true"}}})

@@ -269,7 +269,7 @@ async def test_a_kubelet_does_not_change_whose_its_node_is(api: Api, people: Peo
     ]
     async with node_writer(api, people, f"{name}-agent", node) as agent:
         for patch in taken_away:
-            with pytest.raises(Forbidden, match=r"must not be changed: they come from a SliceClaim"):
+            with pytest.raises(Forbidden, match=r"must not be changed: the operator sets them"):
                 await agent.patch(Node.resource, node, patch)
         with pytest.raises(Forbidden, match=r"must not be changed"):
             await agent.create(Node.resource, {"metadata": {"name": f"{name}-new", "labels": {marks.SLICE: "web"}}})
@@ -325,7 +325,7 @@ async def _expiring(api: Api, namespace: str) -> Json | None:
 async def test_claims_are_looked_at_when_they_are_made(api: Api, name: str) -> None:
     """E12, X05: outside of tenants, in the past, selectors that mean nothing, and names that are too long."""
     await api.make_tenant(name)
-    with pytest.raises(Forbidden, match=r"is no tenant's"):
+    with pytest.raises(Forbidden, match=r"does not belong to a tenant"):
         await claim(api, "default", name)
     with pytest.raises(Forbidden, match=r"spec.expiresAt must be in the future"):
         await claim(api, name, "past", expiresAt="2020-01-01T00:00:00Z")

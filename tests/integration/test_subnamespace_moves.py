@@ -90,7 +90,7 @@ async def test_a_move_that_the_new_parent_cannot_pay_is_refused(api: Api, trees:
     right = await trees.make(name, "right", {**WORKSPACE, "quota": {"hard": {"cpu": "1"}}})
     team = await trees.make(left, "team", {**WORKSPACE, "quota": {"hard": {"cpu": "2"}}})
     moved = {**WORKSPACE, "quota": {"hard": {"cpu": "2"}}, "adopt": {"namespace": team, "parent": left}}
-    with pytest.raises(Forbidden, match=r"asks for more than .* can give"):
+    with pytest.raises(Forbidden, match=r"must not exceed what .* can give"):
         await trees.ask(right, "team", moved)
     assert (await trees.labels(team))["tenantry.dev/parent"] == left
 

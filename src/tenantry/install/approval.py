@@ -122,7 +122,7 @@ def _asking(resource: Resource, operator: str) -> list[Json]:
         says(
             f"request.operation != 'DELETE' || {mine} || {CONTROL_PLANE} || {_may_approve(resource)}"
             f" || ({operator}) && {_decision('oldObject')} == 'Pending'",
-            "only who asked, and who may decide, can delete a request: a grant ends with it",
+            "only the requester and users who may decide can delete a request: its grant ends with it",
         ),
         says(
             f"request.operation == 'DELETE' || !has(object.metadata.finalizers) || object.metadata.finalizers.all(f,"
@@ -131,7 +131,7 @@ def _asking(resource: Resource, operator: str) -> list[Json]:
         ),
     ]
     if resource.namespaced:
-        found.append(in_a_tenant("ask"))
+        found.append(in_a_tenant("the request"))
     return found
 
 
@@ -177,11 +177,11 @@ def _deciding(resource: Resource) -> list[Json]:
         ),
         says(
             f"{decides} ? variables.decider == request.userInfo.username : variables.decider == variables.oldDecider",
-            "status.decidedBy must be who decides, and is written by the API server",
+            "status.decidedBy must be the user who decides; the API server writes it",
         ),
         says(
             f"{operator} || variables.sameRest",
-            "only status.decision and status.reason can be written by people",
+            "users may only write status.decision and status.reason",
         ),
         says(f"{decides} || variables.sameReason", "status.reason must not change but with the decision"),
         says(
@@ -194,7 +194,7 @@ def _deciding(resource: Resource) -> list[Json]:
         ),
         says(
             f"!{decides} || {operator} || {_may_approve(resource)}",
-            f"'you may not decide this: it takes the verb approve on {resource.full_name}'"
+            f"'you may not decide this: it requires the verb approve on {resource.full_name}'"
             + (" + ' in ' + request.namespace" if resource.namespaced else ""),
             told=True,
         ),
@@ -220,7 +220,7 @@ def _giving(resource: Resource) -> list[Json]:
         owners = "(has(object.spec.owners) ? object.spec.owners : [])"
         may = f"authorizer.group('{marks.GROUP}').resource('tenants').check('create').allowed()"
         return [
-            says(f"{unless} || {may}", "you may not make tenants, and so not approve one"),
+            says(f"{unless} || {may}", "you may not create tenants, so you may not approve a request for one"),
             says(
                 f"{unless} || {_not_among(owners, programs=True)}",
                 "you would own the tenant: another user must decide",
@@ -235,7 +235,7 @@ def _giving(resource: Resource) -> list[Json]:
     message = (
         f"'you may not give ' + {kind} + ' ' + object.spec.roleRef.name + ' to other users"
         + (" in ' + request.namespace + '" if resource.namespaced else " in the whole cluster")
-        + ": it takes the verb bind on it'"
+        + ": that requires the verb bind on it'"
     )
     subjects = "(has(object.spec.subjects) ? object.spec.subjects : [])"
     return [

@@ -52,8 +52,8 @@ def _made(subject: Json) -> list[Json]:
     told = (
         f'"\'" + {which} + "\' is Tenantry\'s: " + ({reported}'
         f' ? "an administrator writes it by `tenantry audit --report`" : {granted}'
-        f' ? "what it says comes from {request}; to end it, delete the request"'
-        ' : "what it says comes from the Tenant or the Subnamespace; change it there, and give objects of your own'
+        f' ? "{request} determines its content; to end it, delete the request"'
+        ' : "the Tenant or the Subnamespace determines its content; change it there, or give your own object'
         ' another name")'
     )
     return refusing(MADE, rules, told, told=True, conditions=conditions, where=IN_TENANTS)

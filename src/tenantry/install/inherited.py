@@ -155,7 +155,7 @@ def _readers(subject: Json) -> Json:
     validations = [
         says(
             f"{inherits}.{field} == 'None' || {_may_list(repr(kind.group), repr(kind.plural))}",
-            f"spec.inheritance.{field} must be None for who may not list {kind.plural} here",
+            f"spec.inheritance.{field} must be None: you may not list {kind.plural} here",
         )
         for field, kind in FIELDS.items()
     ]
@@ -166,7 +166,7 @@ def _readers(subject: Json) -> Json:
             says(
                 f"!has({inherits}.others) || size({inherits}.others) <= {index}"
                 f" || {inherits}.others[{index}].mode == 'None' || {_may_list(group, f'{parts}[0]')}",
-                f"spec.inheritance.others[{index}] must be None for who may not list that kind here",
+                f"spec.inheritance.others[{index}] must be None: you may not list that kind here",
             )
         )
     new = f"request.operation == 'CREATE' || {inherits} != oldObject.spec.inheritance"

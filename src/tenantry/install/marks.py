@@ -153,17 +153,18 @@ def _inside(subject: Json) -> Json:
         says(
             f"!({_clusters_own()}) || {_may_anywhere()}",
             "request.resource.resource + (has(request.subResource) ? '/' + request.subResource : '')"
-            " + ' is written by the cluster alone: it takes the right to write it in kube-system'",
+            " + ' is written only by the cluster: a user needs the right to write it in kube-system'",
             told=True,
         ),
         *_untouched(
             _inherited(),
-            "(variables.in_use ? 'the bandwidth of a pod is counted when it is made; make another pod'"
-            f" : 'it is Tenantry\\'s; yours to set are {', '.join(sorted(marks.USER_MARKS))}')",
+            "(variables.in_use ? 'the bandwidth of a pod is counted when it is created; create another pod'"
+            f" : 'it is Tenantry\\'s; you may set {', '.join(sorted(marks.USER_MARKS))}')",
         ),
         says(
             f"!({_holds('object')}) || ({_holds('oldObject')})",
-            "metadata.ownerReferences must not have blockOwnerDeletion for what is Tenantry's: it would hold its end",
+            "metadata.ownerReferences must not have blockOwnerDeletion for objects of Tenantry: it would delay"
+            " their deletion",
         ),
     ]
     in_use = {"in_use": "size(variables.labels) == 0 && variables.annotations[0].startsWith('k')"}
@@ -264,13 +265,14 @@ def _namespaces(subject: Json) -> Json:
         ),
         *_untouched(
             "false",
-            "'it is Tenantry\\'s, and says whose a namespace is and how it is guarded; what it says comes from the"
-            " Tenant or the Subnamespace'",
+            "'only Tenantry sets it: it records the tenant of a namespace and its protection; change the Tenant or the"
+            " Subnamespace'",
         ),
         *(
             says(
                 f"request.operation != 'UPDATE' || {_list('object', field)} == {_list('oldObject', field)}",
-                f"metadata.{field} of a namespace that is Tenantry's must not change: they decide when it ends",
+                f"metadata.{field} of a namespace that Tenantry manages must not change: they determine"
+                " when it is deleted",
             )
             for field in ("ownerReferences", "finalizers")
         ),

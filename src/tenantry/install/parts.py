@@ -146,8 +146,8 @@ def _kept() -> list[Json]:
             ),
             says(
                 within,
-                "the pod must keep what it was given for its part of a node: something that changes pods after"
-                f" {PODS} took it away",
+                "the pod must keep the resources of its part of a node: a policy or webhook that runs"
+                f" after {PODS} removed them",
             ),
         ],
         conditions=_NOT_MIRROR,
@@ -157,7 +157,7 @@ def _kept() -> list[Json]:
     resizes = validating(
         RESIZES,
         [rule("", ["pods/resize"], "UPDATE")],
-        [says("false", "pods of a part of a node must not be resized: make the pod anew")],
+        [says("false", "pods of a part of a node must not be resized: create a new pod")],
         where=_IN_PARTS,
     )
     return [policy, binding(PODS), resizes, binding(RESIZES)]
@@ -178,7 +178,7 @@ def _nodes(subject: Json) -> list[Json]:
     unchanged = f"(request.operation == 'CREATE' ? {none} : {same})"
     changes = f"!({by(subject)}) && !{unchanged} && !{ADMINISTER}"
     message = (
-        f"labels and taints that say who has a part of a node ({PARTS}, *{PART_SUFFIX}*) must not be changed: they come"
-        " from administrators and SliceClaims"
+        f"labels and taints that assign parts of a node ({PARTS}, *{PART_SUFFIX}*) must not be changed: administrators"
+        " and the operator set them"
     )
     return refusing(MARKS, [NODES], message, conditions={"changes-marks-of-parts": changes})

@@ -97,9 +97,11 @@ def in_a_tenant(what: str) -> Json:
     """Return the validation that objects are only created in namespaces of tenants.
 
     Args:
-        what: What the user should do there, as in "make the SliceClaim".
+        what: The object, as in "the SliceClaim".
     """
-    message = f"'namespace ' + request.namespace + ' is no tenant\\'s: {what} in a namespace of a tenant'"
+    message = (
+        f"'namespace ' + request.namespace + ' does not belong to a tenant: create {what} in a tenant\\'s namespace'"
+    )
     return says(f"request.operation != 'CREATE' || {_IN_A_TENANTS_NAMESPACE}", message, told=True)
 
 

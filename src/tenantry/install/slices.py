@@ -113,14 +113,14 @@ def _tolerations() -> list[Json]:
         [
             says(
                 all_own,
-                f"spec.tolerations must not tolerate {SLICE}: those nodes are a tenant's alone, and its pods get the"
-                " toleration by themselves",
+                f"spec.tolerations must not tolerate {SLICE}: these nodes belong to one tenant, whose pods get"
+                " the toleration at admission",
             ),
             says(
                 f"'{PART}' in namespaceObject.?metadata.labels.orValue({{}})"
                 f" || !object.spec.tolerations.exists(t, {key} == '{PARTS}')",
-                f"spec.tolerations must not tolerate {PARTS}: those nodes are given out in parts, and pods of a part"
-                " get the toleration by themselves",
+                f"spec.tolerations must not tolerate {PARTS}: these nodes are divided into parts, and pods of a part"
+                " get the toleration at admission",
             ),
         ],
         conditions={"tolerates-some": f"has(object.spec.tolerations) && {NOT_MIRRORED} && {is_new} && {some}"},
@@ -143,8 +143,8 @@ def _nodes(subject: Json) -> list[Json]:
     none = "['', '', '', '']"
     same = f"({of('object')}) == (request.operation == 'CREATE' ? {none} : {of('oldObject')})"
     message = (
-        f"labels, annotations and taints that say whose slice a node is ({SLICE}) must not be changed: they"
-        " come from a SliceClaim"
+        f"labels, annotations and taints that assign a node to a slice ({SLICE}) must not be changed: the"
+        " operator sets them for a SliceClaim"
     )
     conditions = {"changes-marks-of-slices": f"!({by(subject)}) && !({same}) && !{ADMINISTER}"}
     return refusing(MARKS, [NODES], message, conditions=conditions)
@@ -170,7 +170,7 @@ def _claims(subject: Json) -> list[Json]:
     """Return the policy for all SliceClaims (E13, X05)."""
     resource = SliceClaim.resource
     validations = [
-        in_a_tenant("make the SliceClaim"),
+        in_a_tenant("the SliceClaim"),
         says(EXPIRES_LATER, "spec.expiresAt must be in the future"),
     ]
     about = [rule(resource.group, [resource.plural])]

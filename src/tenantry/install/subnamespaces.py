@@ -71,11 +71,11 @@ def _rules(other: Named) -> list[Json]:
             f"metadata.finalizers must keep {marks.FINALIZER}, without which the child namespace would be left"
             " behind; to end it, delete the Subnamespace",
         ),
-        in_a_tenant("make the Subnamespace"),
+        in_a_tenant("the Subnamespace"),
         says(f"{deleting} || {EXPIRES_LATER}", "spec.expiresAt must be in the future"),
         says(
             f"{deleting} || !({adopts}) || {may_take}",
-            "spec.adopt.parent must be a namespace in which you may delete Subnamespaces: moving takes it away there",
+            "spec.adopt.parent must be a namespace in which you may delete Subnamespaces: a move deletes it there",
         ),
         says(
             f"{deleting} || !({adopts})"
@@ -106,12 +106,12 @@ def _subtenants(ruled: Named) -> list[Json]:
         ),
         says(
             f"{created} || object.spec.inheritance == oldObject.spec.inheritance",
-            "spec.inheritance of a Subtenant must not change: what its parent gives is there before its people are",
+            "spec.inheritance of a Subtenant must not change: objects are copied before its owners are admitted",
         ),
         says(
             f"!({created}) || {_OWNERS}.all(o, !(o.kind == 'User' && o.name == request.userInfo.username)"
             " && !(o.kind == 'Group' && o.name in request.userInfo.groups))",
-            "spec.owners of a Subtenant must not name you, nor a group of yours: the parent does not see into it",
+            "spec.owners of a Subtenant must not name you or a group of yours: the parent must not see into it",
         ),
         says(
             f"!({created}) || {_OWNERS}.all(o, o.kind != 'ServiceAccount')",
@@ -135,7 +135,7 @@ def _owners(ruled: Named) -> list[Json]:
             # The other policy refuses users that name themselves.
             f" || {_OWNERS}.all(o, o.kind == 'User' && o.name == request.userInfo.username"
             " || !params.subjects.exists(s, s.kind == o.kind && s.name == o.name))",
-            "spec.owners of a Subtenant must not name an owner of the parent, which does not see into it",
+            "spec.owners of a Subtenant must not name an owner of the parent, which must not see into it",
         ),
     ]
     policy = validating(
@@ -188,10 +188,10 @@ def _quota(other: Named) -> list[Json]:
     )
     enough = says(
         "!variables.changed || size(variables.short) == 0",
-        "'spec.quota.hard asks for more than ' + request.namespace + ' can give: ' + variables.short.map(k,"
-        f" k + ': asked ' + string(variables.asked[k]) + ', of ' + string(variables.inForce[{normal}])"
-        f" + ' of its own ' + ({normal} in variables.used ? string(variables.used[{normal}]) : '0')"
-        " + ' are used').join('; ') + '; ask for less, free some, or see tenantry explain quota'",
+        "'spec.quota.hard must not exceed what ' + request.namespace + ' can give: ' + variables.short.map(k,"
+        f" k + ': ' + string(variables.asked[k]) + ' requested, ' + string(variables.inForce[{normal}])"
+        f" + ' assigned, ' + ({normal} in variables.used ? string(variables.used[{normal}]) : '0')"
+        " + ' used').join('; ') + '; request less, free some, or see tenantry explain quota'",
         told=True,
     )
     param = {"apiVersion": "v1", "kind": "ResourceQuota"}

@@ -34,7 +34,10 @@ def unmet(inputs: SliceInputs) -> SliceProgress | None:
     reason, message = "", ""
     if inputs.tenant is None:
         reason = reasons.NOT_A_TENANTS_NAMESPACE
-        message = f"namespace {claim.metadata.namespace!r} is no tenant's: claim in a namespace of a tenant"
+        message = (
+            f"namespace {claim.metadata.namespace!r} does not belong to a tenant;"
+            " create the claim in a tenant's namespace"
+        )
     elif inputs.suspended:
         reason = reasons.TENANT_SUSPENDED
         message = f"tenant {inputs.tenant.metadata.name!r} is suspended: nodes are given when that ends"

@@ -39,7 +39,7 @@ def blocked(inputs: SubnamespaceInputs) -> Blocked | None:
     if tenant is None or not inputs.ancestors:
         return Blocked(
             reason=reasons.NOT_A_TENANTS_NAMESPACE,
-            message=f"namespace {where!r} is no tenant's; make the Subnamespace in a namespace of a tenant's tree",
+            message=f"namespace {where!r} does not belong to a tenant; create the Subnamespace in a tenant's namespace",
         )
     checks: Iterable[Check] = (_owned, _blind, _not_taken, _adoptable, _marked, _ruled, _named, _limited, _given)
     return next((found for check in checks if (found := check(inputs, tenant)) is not None), None)
