@@ -64,6 +64,7 @@ def _rule(check: AuditCheck) -> Json:
 
 
 def _result(audit: Audit, result: CheckResult, index: int) -> Json:
+    # Only results of the kind fail may have another level (section 3.27.10).
     level = _LEVELS[result.severity] if result.verdict is Verdict.FAILED else "none"
     name = f"namespaces/{audit.namespace}"
     return {

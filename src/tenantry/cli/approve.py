@@ -137,6 +137,7 @@ async def _write(
             told = kinds.told(each.kind, name, each.namespace)
             await _refuse_decided(client, each, name)
             try:
+                # Only the status: the spec stays as the requester wrote it.
                 await client.merge_patch(each.kind.resource, each.namespace, name, patch, subresource="status")
             except NotFound as error:
                 raise NotFound(f"{told} is not there; `tenantry requests` lists them") from error

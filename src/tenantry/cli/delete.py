@@ -73,6 +73,7 @@ async def delete_objects(
         if isinstance(value, Subnamespace) and not cascades:
             await _check_empty(client, value)
     for value in deleted:
+        # All losses are shown before the one question.
         output.talk(await losses(client, value))
     if not yes:
         confirm(f"Delete {'it' if len(deleted) == 1 else f'all {len(deleted)}'}? This cannot be undone.")

@@ -48,6 +48,7 @@ def get(
     asked = _asked(target, words, namespace, everywhere=everywhere)
     if selector and any(each.names for each in asked):
         raise InputError("--selector may not be given together with names; leave one of them out")
+    # Rows of different kinds have different columns.
     if watches and len(asked) > 1:
         raise InputError("--watch must be about one kind; name it, as in `tenantry get tenants -w`")
     reading = _Reading(selector=selector, form=form or "table", watches=watches)

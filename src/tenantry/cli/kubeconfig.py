@@ -67,6 +67,7 @@ def _print_user(target: Target, tenant: str, namespace: str, given: str | None, 
             output.talk(f"warning: {warning}")
         return await certificates.issue(client, place.tenant, user, seconds=seconds)
 
+    # Before a cluster is asked: a wrong name or lifetime needs none.
     if given is not None:
         certificates.check_request(given, seconds)
     issued = session.run(target, work)

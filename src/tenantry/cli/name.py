@@ -49,6 +49,7 @@ def name(
     """
     if tenant and tenant_uid:
         raise InputError("give either --tenant or --tenant-uid, not both")
+    # Any valid spec: only the name is checked.
     inherits = Inheritance(role_bindings=InheritanceMode.SYNC)
     wanted = Subnamespace(
         metadata=ObjectMeta(name=child), spec=SubnamespaceSpec(mode=Mode.WORKSPACE, inheritance=inherits)

@@ -170,6 +170,7 @@ def adjust(
     problems = validate_adjustment(wanted, "adjustment")
     if problems:
         raise InputError(refusals.summary(f"Adjustment {adjustment!r}", problems))
+    # In the spelling of the quota itself, so that keys and amounts compare equal.
     resources: dict[str, int | str] = {keys.normal_key(key): quantity.canonical(by) for key, by in given.items()}
     wanted = msgspec.structs.replace(wanted, resources=resources)
 

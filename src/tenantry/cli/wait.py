@@ -182,6 +182,7 @@ class _Waiting:
         async with aclosing(follow(client, self._kind, selectors=only(names), namespace=namespace)) as changes:
             async for found in changes:
                 if first and not names:
+                    # Objects that are created later do not count.
                     self._left = dict.fromkeys(found)
                     if not found:
                         output.talk(f"there are no {self._kind.resource.plural}: nothing to wait for")

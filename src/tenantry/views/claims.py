@@ -56,6 +56,7 @@ async def read(reader: ObjectReader, namespace: str, own: str) -> list[SliceClai
         Forbidden: The user may not list claims there either.
     """
     found = await list_permitted(reader, SliceClaim, namespace=namespace)
+    # An owner may list claims only in namespaces of its own.
     if found is None and not namespace:
         if not own:
             raise InputError("you may not list all claims; name a namespace with -n, as in `-n acme`")

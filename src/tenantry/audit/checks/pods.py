@@ -107,6 +107,7 @@ def _ephemeral(context: AuditContext) -> list[Attempt]:
             body={"spec": {"ephemeralContainers": [container]}},
             content_type=STRATEGIC_PATCH,
             query=DRY_RUN,
+            # Without such a pod, the answer is 404 before any rule looks at the container.
             missing=WhenNotFound.SKIPPED,
         )
     ]

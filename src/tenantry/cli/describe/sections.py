@@ -71,6 +71,7 @@ def conditions(meta: ObjectMeta, observed: int, given: Sequence[Condition], now:
         (each.type, each.status.value, durations.age(each.last_transition_time, now), each.reason, each.message)
         for each in given
     ]
+    # The generation changes with each change of the spec.
     stale = bool(found) and observed < meta.generation
     note = ["these are about an older spec: the operator has not processed the newest yet"] if stale else []
     none = "none yet: the operator has not processed it; is the operator running?"

@@ -54,6 +54,7 @@ def quota(target: Target, *, place: str, wants: tuple[str, ...], form: str | Non
     async def work(client: Client) -> QuotaExplanation:
         from tenantry.views.explain import quota as view
 
+        # A tenant's core namespace has the tenant's name.
         return await view.explain(client, tenant, namespace or tenant, want)
 
     found = session.run(target, work)

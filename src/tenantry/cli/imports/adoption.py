@@ -207,6 +207,7 @@ async def _adopt_level(client: Client, level: Sequence[ImportedChild], *, second
                     f"there is a Subnamespace {made.key!r} already, for another namespace than {child.namespace!r}"
                 ) from None
         namespace = await client.get(Namespace, child.namespace)
+        # The mark of an administrator: owners may not set labels of Tenantry.
         if namespace.metadata.labels.get(marks.SUBNAMESPACE_UID) != made.metadata.uid:
             await _patch(client, namespace, {"labels": {marks.SUBNAMESPACE_UID: made.metadata.uid}})
     names: dict[str, list[str]] = defaultdict(list)

@@ -26,6 +26,7 @@ def kubectl(target: Target, arguments: tuple[str, ...]) -> None:
         os.environ["KUBECONFIG"] = str(target.kubeconfig)
     context = (f"--context={target.context}",) if target.context else ()
     sys.stdout.flush()
+    # kubectl replaces this process: signals reach it, and its exit code is the command's.
     os.execv(_binary(), ["kubectl", *context, *arguments])
 
 

@@ -81,6 +81,7 @@ def up(
         requirements.check()
         # Real nodes resolve names by CoreDNS; simulated ones run nothing.
         products += [build.NODES, build.DNS]
+        # The plan below is for simulated nodes only.
         count, real = None, count
     plan = _plan(count, nodes_file, cpu=node_cpu, memory=node_memory, labels=node_labels, zones=zones)
     options = UpOptions(

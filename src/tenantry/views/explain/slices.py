@@ -83,6 +83,7 @@ async def gather(reader: ObjectReader, name: str, namespace: str) -> ClaimInputs
     claim = await reader.get(SliceClaim, name, namespace)
     nodes = await reader.list(Node)
     if claim.spec.sharing is Sharing.PART:
+        # A claim of parts evicts nothing: only what other pods request on the nodes counts.
         on: defaultdict[str, list[part_pods.PodOnNode]] = defaultdict(list)
         async for raw in reader.items(slice_pods.Pod.resource, msgspec.Raw, selectors=part_pods.RUNNING):
             pod = part_pods.read(raw)
