@@ -11,7 +11,6 @@ from tenantry.api.errors import Forbidden
 from tenantry.api.requests import REQUESTS, Request, TenantRequestSpec
 from tenantry.engine.conditions import find
 from tenantry.engine.reader import ObjectReader
-from tenantry.views.permitted import list_permitted
 
 
 class ReadRequests(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,13 +60,13 @@ async def read(reader: ObjectReader, namespace: str) -> ReadRequests:
     unread: list[str] = []
     kinds = [kind for kind in REQUESTS if kind.resource.namespaced or not namespace]
     for kind in kinds:
-        listed = await list_permitted(reader, kind, namespace=namespace if kind.resource.namespaced else "")
-        if listed is None:
+        try:
+            found += await reader.list(kind, namespace=namespace if kind.resource.namespaced else "")
+        except Forbidden:
             unread.append(kind.resource.plural)
-        else:
-            found += listed
-    if len(unread) == len(kinds):
-        raise Forbidden(f"you may not list {', '.join(unread)}", status=403)
+            if len(unread) == len(kinds):
+                # The API server's own message names the user and the missing right.
+                raise
     found.sort(key=lambda each: (each.metadata.creation_timestamp, each.key))
     return ReadRequests(requests=found, unread=tuple(unread))
 
