@@ -104,6 +104,7 @@ def custom_resource_definition(kind: type[KubernetesObject]) -> Schema:
         "served": True,
         "storage": True,
         "schema": {"openAPIV3Schema": root},
+        # As a subresource, the status needs a right of its own: users who may write the spec cannot write it.
         "subresources": {"status": {}},
         "additionalPrinterColumns": [_column(column) for column in columns],
     }

@@ -235,6 +235,7 @@ async def _until_gone(client: Client, selectors: Mapping[str, str], names: Colle
             found = {each.metadata.name for each in page.items}
             left |= found if names is None else found & set(names)
             version = page.metadata.resource_version
+        # After a watch that ended, a new list shows the deletions that happened meanwhile.
         with contextlib.suppress(Gone, Unreachable):
             if not left:
                 return

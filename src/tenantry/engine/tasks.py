@@ -16,6 +16,7 @@ def first_error() -> Generator[None]:
     try:
         yield
     except BaseExceptionGroup as group:
+        # The others are consequences: the group cancels its tasks after the first error.
         raise group.exceptions[0] from None
 
 

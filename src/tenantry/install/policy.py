@@ -174,6 +174,7 @@ def _policy(  # noqa: PLR0917 - the parts of one object
     more: Json,
 ) -> Json:
     spec: Json = {
+        # Admission fails closed: the API server refuses a request if the policy cannot be evaluated.
         "failurePolicy": "Fail",
         "matchConstraints": {
             **({"namespaceSelector": where} if where is not None else {}),

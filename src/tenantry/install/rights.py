@@ -134,6 +134,7 @@ def bindings(subject: Json) -> list[Json]:
     rules = {**allow([marks.GROUP], ["tenancyrules"], ["get"]), "resourceNames": [tenancyrules.NAME]}
     all_users = {"kind": "Group", "name": "system:authenticated", "apiGroup": RBAC_GROUP}
     return [
+        # Two rules: RBAC cannot limit `create` to names, because the name is not known when a creation is authorized.
         *_given_here(OPERATOR, subject, allow(["coordination.k8s.io"], ["leases"], ["create"]), lease),
         *_given_here("tenantry-shared-rules", all_users, rules),
         given(OPERATOR, subject),

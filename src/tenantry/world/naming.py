@@ -23,6 +23,7 @@ def child_name(tenant_uid: str, parent: str, name: str, cluster_uid: str = "") -
         name: The Subnamespace's name.
         cluster_uid: For a federated one, the uid of the namespace kube-system of its home cluster; "" for a local one.
     """
+    # None of the parts can contain the separator, so different parts never join to the same text.
     parts = [tenant_uid, parent, name]
     if cluster_uid:
         parts.insert(0, cluster_uid)

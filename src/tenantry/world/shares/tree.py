@@ -137,6 +137,7 @@ class Tree:
             return
         parent = self.parent_of(share)
         if parent is not None:
+            # The child has its namespace now: the promise becomes a grant.
             add(parent.reserved, share.granted, -1)
         share.namespace = namespace
         self.pending.discard(share)
@@ -173,6 +174,7 @@ class Tree:
             self.set_overhang(parent, share, {})
             add(parent.given, share.granted, -1)
             self.revisit(parent)
+        # The Subnamespace may still exist: its share is then pending again, with nothing granted.
         share.namespace, share.was_in_force, share.revoked = None, False, False
         if share is not self.root:
             share.granted = self.zero()
@@ -214,6 +216,7 @@ class Tree:
             return
         self._count_use(share, after, 1)
         self.recompute(share)
+        # What the namespace no longer uses may be enough for a child that waits.
         if (share.waiting or share.unsettled) and (before.used if before else {}) != (after.used if after else {}):
             self.allocate(share)
 
