@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -209,27 +209,32 @@ def gather(
         term = lease(spec.expires_at, now)
     except InputError as error:
         lease_problem = str(error)
+    ancestors, above = lineage(caches.namespaces, meta.namespace), _above(subnamespace, caches)
+    highest = caches.namespaces.get(above[0].metadata.namespace)
+    is_in_core = highest is not None and highest.labels.get(KIND) == KIND_CORE
+    # A chain of Subnamespaces that does not reach the core namespace inherits nothing from the tenant.
+    top = tenant.spec.owners if tenant is not None and is_in_core else ()
     inputs = SubnamespaceInputs(
         subnamespace=subnamespace,
         cluster_uid=cluster_uid,
         tenant=tenant,
         parent=parent,
-        ancestors=lineage(caches.namespaces, meta.namespace),
-        owners=effective_owners(subnamespace, tenant, caches),
-        owners_above=owners_above(subnamespace, tenant, caches) if bound is None else frozenset(),
+        ancestors=ancestors,
+        owners=effective_owners(above, top),
+        owners_above=owners_above(above, top) if bound is None else frozenset(),
         bound=bound,
         namespace=namespace,
         adoptee=caches.namespaces.get(spec.adopt.namespace) if spec.adopt.namespace else None,
         adopted_from=caches.subnamespaces.get(object_key(old, meta.name)) if old else None,
         adopted_by=next(iter(caches.subnamespaces.by_index(BY_ADOPTION, subnamespace.key)), None),
-        zone=meta.uid if spec.mode is Mode.SUBTENANT else zone_of(caches.namespaces, meta.namespace),
+        zone=meta.uid if spec.mode is Mode.SUBTENANT else zone_of(caches.namespaces, ancestors),
         around=around,
         children=caches.subnamespaces.by_index(BY_NAMESPACE, namespace) if bound is not None else [],
         count=max(0, caches.namespaces.count(BY_TENANT, tenant.metadata.name) - 1) if tenant is not None else 0,
         bindings=caches.observed[RoleBinding.resource].by_index(BY_NAMESPACE, namespace) if bound is not None else [],
         verdict=verdict,
         lookup=lookup,
-        above=_above(subnamespace, caches),
+        above=above,
         defaults=rules_of_all(caches.defaults.get(DEFAULTS) if caches.defaults is not None else None),
         sandbox=caches.sandbox,
         lease=term,
@@ -296,12 +301,12 @@ def lineage(namespaces: Cache[Observed], name: str) -> tuple[str, ...]:
     return ()
 
 
-def zone_of(namespaces: Cache[Observed], name: str) -> str:
-    """Return the network zone of a namespace; "" if the chain of its parents does not end at a core namespace.
+def zone_of(namespaces: Cache[Observed], ancestors: Sequence[str]) -> str:
+    """Return the network zone of the last of the namespaces from the core namespace down; "" if there are none.
 
     The zone follows from the kinds of the namespaces above. Their zone labels may be about to change.
     """
-    for above in reversed(lineage(namespaces, name)):
+    for above in reversed(ancestors):
         found = namespaces.get(above)
         if found is not None and found.labels.get(KIND) in {KIND_CORE, KIND_SUBTENANT}:
             return found.labels.get(TENANT_UID if found.labels[KIND] == KIND_CORE else SUBNAMESPACE_UID, "")
@@ -314,24 +319,19 @@ def subnamespace_key(namespace: Observed) -> str:
     return object_key(namespace.labels.get(PARENT, ""), name) if name else ""
 
 
-def effective_owners(
-    subnamespace: Subnamespace, tenant: Tenant | None, caches: SubnamespaceCaches
-) -> tuple[Owner, ...]:
-    """Return a child's owners: its own, then those of each parent from which it inherits role bindings."""
-    owners = list(subnamespace.spec.owners)
-    at: Subnamespace | None = subnamespace
-    for _ in range(DEEPEST):
-        if at is None or not inherits_people(at):
-            break
-        parent = caches.namespaces.get(at.metadata.namespace)
-        if parent is None:
-            break
-        if parent.labels.get(KIND) == KIND_CORE:
-            owners += tenant.spec.owners if tenant is not None else ()
-            break
-        at = subnamespace_of(parent, caches)
-        owners += at.spec.owners if at is not None else ()
-    return tuple(dict.fromkeys(owners))
+def effective_owners(above: Sequence[Subnamespace], top: Sequence[Owner]) -> tuple[Owner, ...]:
+    """Return a child's owners: its own, then those of each parent from which it inherits role bindings.
+
+    Args:
+        above: The Subnamespaces from the top of the tree down to the child's.
+        top: The tenant's owners, if the topmost Subnamespace is in the core namespace.
+    """
+    owners: list[Owner] = []
+    for each in reversed(above):
+        owners += each.spec.owners
+        if not inherits_people(each):
+            return tuple(dict.fromkeys(owners))
+    return tuple(dict.fromkeys([*owners, *top]))
 
 
 def subnamespace_of(namespace: Observed, caches: SubnamespaceCaches) -> Subnamespace | None:
@@ -340,28 +340,21 @@ def subnamespace_of(namespace: Observed, caches: SubnamespaceCaches) -> Subnames
     return found if found is not None and found.metadata.uid == namespace.labels.get(SUBNAMESPACE_UID) else None
 
 
-def owners_above(subnamespace: Subnamespace, tenant: Tenant | None, caches: SubnamespaceCaches) -> frozenset[Owner]:
+def owners_above(above: Sequence[Subnamespace], top: Sequence[Owner]) -> frozenset[Owner]:
     """Return the owners of every namespace above a child, up to and including the first that is a Subtenant's.
 
     The owners above a Subtenant do not see into it, so they do not see what is below it either.
+
+    Args:
+        above: The Subnamespaces from the top of the tree down to the child's.
+        top: As in `effective_owners`.
     """
     owners: set[Owner] = set()
-    at = subnamespace
-    for _ in range(DEEPEST):
-        parent = caches.namespaces.get(at.metadata.namespace)
-        if parent is None:
-            break
-        if parent.labels.get(KIND) == KIND_CORE:
-            owners.update(tenant.spec.owners if tenant is not None else ())
-            break
-        above = subnamespace_of(parent, caches)
-        if above is None:
-            break
-        owners.update(above.spec.owners)
-        if above.spec.mode is Mode.SUBTENANT:
-            break
-        at = above
-    return frozenset(owners)
+    for each in reversed(above[:-1]):
+        owners.update(each.spec.owners)
+        if each.spec.mode is Mode.SUBTENANT:
+            return frozenset(owners)
+    return frozenset({*owners, *top})
 
 
 def inherits_people(subnamespace: Subnamespace) -> bool:
