@@ -322,7 +322,7 @@ async def test_who_may_take_something_away_may_not_take_what_is_made_later(
     await until(a_second_later, "times of creation, which have no fractions, differ")
     await trees.make(place, "team")
     await alice.patch(SUBS, "team", {"spec": {"annotations": {f"{name}.tenantry.dev/try": "again"}}}, name)
-    await _refused(trees, name, "team", reasons.CANNOT_ADOPT, "was made after this one")
+    await _refused(trees, name, "team", reasons.CANNOT_ADOPT, "was created after this one")
 
 
 async def test_a_subtenants_namespace_is_not_moved(api: Api, trees: Trees, alice: Api, carl: Api, name: str) -> None:
@@ -340,7 +340,7 @@ async def test_a_subtenants_namespace_is_not_moved(api: Api, trees: Trees, alice
             await user.create(SUBS, subnamespace_json("below" if user is alice else "team", spec), to)
     # Behind admission's back, too.
     await trees.ask(team, "below", {**WORKSPACE, "adopt": {"namespace": below, "parent": inside}})
-    await _refused(trees, team, "below", reasons.CANNOT_ADOPT, "nothing is moved into one or out of one")
+    await _refused(trees, team, "below", reasons.CANNOT_ADOPT, "cannot cross the boundary of a Subtenant")
 
 
 async def test_a_subtenant_goes_with_the_workspace_that_it_is_in(

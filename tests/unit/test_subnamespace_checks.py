@@ -45,7 +45,7 @@ def refusal(world: World, name: str = "team", namespace: str = "acme") -> tuple[
             "spec.annotations must not have 'price'",
         ),
         ({"namePattern": "team-.*"}, {}, reasons.NOT_ALLOWED, "the name 'team' does not match 'team-.*'"),
-        ({"namePattern": "("}, {}, reasons.INVALID_SPEC, "is no regular expression"),
+        ({"namePattern": "("}, {}, reasons.INVALID_SPEC, "is not a regular expression"),
     ],
 )
 def test_what_the_tenant_does_not_allow_gets_no_namespace(
@@ -74,7 +74,7 @@ def test_a_tree_is_as_deep_and_as_large_as_its_tenant_allows() -> None:
     settle(world)
     add_subnamespace(world, "deeper", child)
     reason, message = refusal(world, "deeper", child)
-    assert (reason, "it would be 2 deep" in message) == (reasons.LIMIT_REACHED, True)
+    assert (reason, "its depth would be 2" in message) == (reasons.LIMIT_REACHED, True)
     world.patch(Tenant.resource, "acme", {"spec": {"namespaces": {"maxDepth": None, "maxCount": 1}}})
     add_subnamespace(world, "other")
     reason, message = refusal(world, "other")
@@ -109,10 +109,10 @@ def test_a_label_that_the_rules_of_all_tenants_refuse_gets_no_namespace() -> Non
     ("setup", "words"),
     [
         ("nothing", "is not the child of Subnamespace 'acme/team'"),
-        ("younger", "was made after this one"),
+        ("younger", "was created after this one"),
         ("subtenant", "only a Workspace can be moved"),
         ("above", "a tree has no cycles"),
-        ("border", "is not of the same Subtenant as"),
+        ("border", "is not in the same Subtenant as"),
     ],
 )
 def test_what_cannot_be_moved_stays_where_it_is(setup: str, words: str) -> None:
@@ -144,7 +144,7 @@ def test_another_tenants_namespace_moves_only_by_an_administrator() -> None:
     theirs = world.get(Subnamespace.resource, "zeta/team")["status"]["namespace"]
     add_subnamespace(world, "team", adopt=Adoption(namespace=theirs, parent="zeta"))
     _, message = refusal(world)
-    assert "is another tenant's; an administrator can move it" in message
+    assert "belongs to another tenant; an administrator can move it" in message
     assert world.get(Namespace.resource, theirs)["metadata"]["labels"][marks.TENANT] == "zeta"
 
 

@@ -51,16 +51,16 @@ def sandboxed(runtime: RuntimeChoice | UnsetType, sandbox: Sandbox, refuser: str
     if runtime is RuntimeChoice.SHARED:
         return None
     if sandbox.name:
-        message = f"new pods run in the RuntimeClass {sandbox.name!r}; what ran before stays as it is until it ends"
+        message = f"new pods run in the RuntimeClass {sandbox.name!r}; older pods are unchanged until they end"
         return Wanted(reasons.SANDBOXED, True, reasons.RUNTIME_CLASS_IN_FORCE, message)
     lacks = "the cluster has no RuntimeClass of a sandbox"
     if sandbox.asked:
-        lacks = f"the RuntimeClass {sandbox.asked!r}, spec.sandbox of TenancyDefaults 'default', is not there"
+        lacks = f"the RuntimeClass {sandbox.asked!r}, spec.sandbox of TenancyDefaults 'default', does not exist"
     if runtime is UNSET:
-        then = "pods share the kernel of their node; make one, or set spec.isolation.runtime to say which is meant"
+        then = "pods share the kernel of their node; create one, or set spec.isolation.runtime"
         return Wanted(reasons.SANDBOXED, False, reasons.KERNEL_SHARED, f"{lacks}: {then}")
     if refuser:
-        then = f"pods are refused (rule {MISSING} of {refuser}); make one, or set spec.isolation.runtime to Shared"
+        then = f"pods are refused (rule {MISSING} of {refuser}); create one, or set spec.isolation.runtime to Shared"
     else:
         then = f"pods share the kernel of their node, as the rule {MISSING} allows"
     return Wanted(reasons.SANDBOXED, False, reasons.NO_RUNTIME_CLASS, f"{lacks}: {then}")

@@ -126,7 +126,7 @@ def _problem(tree: Tree, effective: EffectiveQuota, *, moving: bool) -> Blocked 
     if found is not None:
         return Blocked(reason=found.reason, message=found.message)
     if moving:
-        return Blocked(reason=reasons.PROGRESSING, message="shares are on their way", passing=True)
+        return Blocked(reason=reasons.PROGRESSING, message="shares are not in force yet", passing=True)
     return None
 
 

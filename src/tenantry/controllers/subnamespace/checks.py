@@ -68,8 +68,8 @@ def _blind(inputs: SubnamespaceInputs, _: Tenant) -> Blocked | None:
         return None
     return Blocked(
         reason=reasons.NOT_ALLOWED,
-        message=f"spec.owners of a Subtenant must not have {both[0]!r}, who owns a namespace above and may not see into"
-        " it: delete the Subnamespace and name another owner",
+        message=f"spec.owners of a Subtenant must not have {both[0]!r}, an owner of a namespace above:"
+        " delete the Subnamespace and name another owner",
     )
 
 
@@ -96,7 +96,7 @@ def _adoptable(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
     if not adopt.parent:
         # Only administrators learn whether it exists: its name may belong to another tenant.
         return _cannot(
-            f"namespace {adopt.namespace!r}, if it is there, waits for an administrator's label"
+            f"namespace {adopt.namespace!r}, if it exists, needs an administrator's label"
             f" {marks.SUBNAMESPACE_UID}={inputs.subnamespace.metadata.uid}"
         )
     old = inputs.adopted_from
@@ -105,7 +105,7 @@ def _adoptable(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
         return _cannot(f"namespace {adopt.namespace!r} is not the child of Subnamespace {key!r}")
     if not _is_older(old, inputs.subnamespace):
         # Admission checked the mover's right to an object of this name: a younger object was not checked.
-        return _cannot(f"Subnamespace {old.key!r} was made after this one: delete this one and move it again")
+        return _cannot(f"Subnamespace {old.key!r} was created after this one: delete this one and move it again")
     why = _immovable(inputs, tenant, found)
     return _cannot(why) if why else None
 
@@ -115,16 +115,16 @@ def _immovable(inputs: SubnamespaceInputs, tenant: Tenant, found: Observed) -> s
     subnamespace = inputs.subnamespace
     if found.labels.get(marks.TENANT_UID) != tenant.metadata.uid:
         return (
-            f"namespace {found.name!r} is another tenant's; an administrator can move it: leave spec.adopt.parent out"
+            f"namespace {found.name!r} belongs to another tenant; an administrator can move it: omit spec.adopt.parent"
             f" and label the namespace {marks.SUBNAMESPACE_UID}={subnamespace.metadata.uid}"
         )
     if found.labels.get(marks.KIND) != marks.KIND_WORKSPACE or subnamespace.spec.mode is not Mode.WORKSPACE:
-        return f"namespace {found.name!r} or this is a Subtenant; only a Workspace can be moved"
+        return f"namespace {found.name!r} or this Subnamespace is a Subtenant; only a Workspace can be moved"
     if _subtenants(inputs, found.labels.get(marks.PARENT, "")) != _subtenants(inputs, subnamespace.metadata.namespace):
         return (
-            f"namespace {found.name!r} is not of the same Subtenant as {subnamespace.metadata.namespace!r}, and nothing"
-            " is moved into one or out of one; an administrator can: leave spec.adopt.parent out and label the"
-            f" namespace {marks.SUBNAMESPACE_UID}={subnamespace.metadata.uid}"
+            f"namespace {found.name!r} is not in the same Subtenant as {subnamespace.metadata.namespace!r}; a move"
+            " cannot cross the boundary of a Subtenant, except by an administrator: omit spec.adopt.parent and label"
+            f" the namespace {marks.SUBNAMESPACE_UID}={subnamespace.metadata.uid}"
         )
     if found.name in inputs.ancestors:
         return f"namespace {found.name!r} is above {inputs.ancestors[-1]!r}: a tree has no cycles"
@@ -214,7 +214,8 @@ def _named(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
     except re.error as error:
         return Blocked(
             reason=reasons.INVALID_SPEC,
-            message=f"spec.namespaces.namePattern of tenant {tenant.metadata.name!r} is no regular expression: {error}",
+            message=f"spec.namespaces.namePattern of tenant {tenant.metadata.name!r} is not a regular expression:"
+            f" {error}",
         )
     if matches:
         return None
@@ -233,7 +234,7 @@ def _limited(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
     if rules.max_depth and len(inputs.ancestors) > rules.max_depth:
         return Blocked(
             reason=reasons.LIMIT_REACHED,
-            message=f"it would be {len(inputs.ancestors)} deep; tenant {name!r} allows {rules.max_depth}",
+            message=f"its depth would be {len(inputs.ancestors)}; tenant {name!r} allows {rules.max_depth}",
         )
     if rules.max_count and inputs.count >= rules.max_count:
         # A Subtenant must not learn how many namespaces the rest of the tree has.

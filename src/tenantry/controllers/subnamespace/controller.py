@@ -284,5 +284,5 @@ class SubnamespaceController:
 
 
 def _waiting(outcome: Outcome) -> Outcome:
-    waits = Blocked(reason=reasons.PROGRESSING, message="its share of the quota is on the way", passing=True)
+    waits = Blocked(reason=reasons.PROGRESSING, message="its share of the quota is not in force yet", passing=True)
     return msgspec.structs.replace(outcome, blocked=(waits,))

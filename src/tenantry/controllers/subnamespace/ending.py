@@ -64,6 +64,6 @@ def inside(subnamespace: Subnamespace, children: list[Subnamespace]) -> str:
     names = shortened(repr(child.metadata.name) for child in children)
     listed = f": {names}" if subnamespace.spec.mode is Mode.WORKSPACE else ""
     return (
-        f"it is being deleted, and waits: {len(children)} Subnamespaces are inside{listed};"
+        f"it cannot be deleted yet: it contains {len(children)} Subnamespaces{listed};"
         " delete them first, or set spec.allowCascadingDeletion to true"
     )

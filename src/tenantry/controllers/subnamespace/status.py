@@ -117,4 +117,4 @@ def _inherited(subnamespace: Subnamespace, inherited: Inherited | None) -> list[
         return [Wanted(reasons.INHERITED, False, problem.reason, message)]
     if subnamespace.spec.inheritance == Inheritance():
         return []
-    return [Wanted(reasons.INHERITED, True, reasons.ESTABLISHED, "what is inherited is in place")]
+    return [Wanted(reasons.INHERITED, True, reasons.ESTABLISHED, "all inherited objects are in place")]

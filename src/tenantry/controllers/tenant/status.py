@@ -18,7 +18,7 @@ _NARROWED = Wanted(
     reasons.EGRESS_NARROWED,
     True,
     reasons.TOO_MANY_ADDRESSES,
-    f"nodes have more addresses than a policy holds ({MOST} blocks): pods do not reach what is between them either;"
+    f"nodes have more addresses than a policy holds ({MOST} blocks): pods do not reach some addresses in between;"
     " name the nodes' subnets in spec.network.keptCidrs of TenancyDefaults 'default'",
     only_true=True,
 )
@@ -82,15 +82,15 @@ def _suspended(tenant: Tenant, lease: LeaseState, *, done: bool) -> Wanted:
     wanted = tenant.spec.suspended
     if wanted:
         end = "a later spec.expiresAt" if lease.is_expired else "spec.suspended: false"
-        message = f"nothing new can be made and only administrators have access; {end} ends it"
+        message = f"writes are refused and only administrators have access; {end} ends the suspension"
         if not done:
-            message = "on the way: some rights are not removed yet"
+            message = "some rights are not removed yet"
         why = reasons.EXPIRED if lease.is_expired else reasons.SUSPENDED_BY_SPEC
         reason = why if done else reasons.SUSPENDING
         return Wanted(reasons.SUSPENDED, done, reason, message)
     was = find(tenant.status.conditions, reasons.SUSPENDED)
     resuming = was is not None and not done
-    return Wanted(reasons.SUSPENDED, resuming, reasons.RESUMING, "on the way back", only_true=True)
+    return Wanted(reasons.SUSPENDED, resuming, reasons.RESUMING, "some rights are not restored yet", only_true=True)
 
 
 def _cluster_policy(*, done: bool, installed: bool) -> Wanted:
@@ -106,5 +106,5 @@ def _cluster_policy(*, done: bool, installed: bool) -> Wanted:
         reasons.CLUSTER_NETWORK_POLICY,
         done,
         reasons.IN_FORCE if done else reasons.PROGRESSING,
-        "other tenants' pods are kept away by a ClusterNetworkPolicy" if done else "on the way",
+        "a ClusterNetworkPolicy keeps other tenants' pods away" if done else "not in force yet",
     )
