@@ -12,6 +12,7 @@ import pytest_asyncio
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
 from tenantry.controllers.watched import own_key
+from tenantry.engine.cache import Change
 from tenantry.engine.clock import SystemClock
 from tenantry.engine.cluster import Cluster, ClusterId, Watch
 from tenantry.engine.metrics import Metrics
@@ -156,3 +157,41 @@ async def test_clusters_come_and_go_while_the_runtime_runs(lights: LightClusters
         marker = many.markers["gamma"]
         await marker.until(lambda: marker.seen.get("t-unseen") == "gamma")
         assert b'cluster="gamma"' in many.metrics.text()
+
+
+class Faulty(Marker):
+    """A marker with a bug: the first change of a namespace of this name ends its informer."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.unhandled = {name}
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what it listens to."""
+        return [Watch(resource=Namespace.resource, decode=_decode, keys=self._keys)]
+
+    def _keys(self, change: Change[Namespace]) -> list[str]:
+        keys = list(own_key(change))
+        if self.unhandled.intersection(keys):
+            self.unhandled.clear()
+            raise LookupError(f"no key for {keys}")
+        return keys
+
+
+async def test_a_bug_in_what_one_cluster_needs_ends_no_work(lights: LightClusters) -> None:
+    """The other clusters go on, and that one begins anew with a list."""
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        many = Many(lights, stack)
+        await many.add("alpha")
+        client = await stack.enter_async_context(Client(lights["beta"].connection))
+        many.markers["beta"] = Faulty("t-unhandled")
+        many.runtime.add(
+            Cluster(ClusterId("beta"), client, clock=SystemClock(), instance="test"), [many.markers["beta"]], workers=4
+        )
+        task = group.create_task(many.runtime.run())
+        await many.flows("beta", "t-before-the-bug")
+        await create(lights["beta"], "t-unhandled")
+        await many.flows("alpha", "t-beside-the-bug")
+        await many.flows("beta", "t-after-the-bug")
+        many.runtime.stop()
+        await task

@@ -6,14 +6,17 @@ import asyncio
 import base64
 import os
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+import msgspec
 import pytest
 import pytest_asyncio
 import yaml
 
-from tenantry.api.errors import NotFound, Unreachable
+from tenantry.api.errors import ConfigError, NotFound, Unreachable
 from tenantry.api.kubernetes import Namespace
 from tenantry.kube import kubeconfig, transport
 from tenantry.kube.client import Client
@@ -68,6 +71,36 @@ async def test_files_that_change_are_read_anew_and_a_half_written_pair_leaves_th
         certificate.write_bytes(good + b"\n")
         assert await client.list(Namespace)
         assert client.transport.credentials is not first
+
+
+async def test_watches_leave_their_connections_to_requests(light: LightCluster) -> None:
+    async with Client(light.connection, max_connections=1) as client, AsyncExitStack() as streams:
+        for _ in range(3):
+            await streams.enter_async_context(
+                client.open(
+                    "GET", "/api/v1/namespaces", query={"watch": "true"}, timeout=aiohttp.ClientTimeout(total=None)
+                )
+            )
+        async with asyncio.timeout(SECONDS):
+            assert await client.list(Namespace)
+
+
+async def test_an_upgrade_keeps_the_path_of_the_servers_address(light: LightCluster) -> None:
+    """A gateway to many clusters has each below a path of its own; here the API server answers below another one."""
+    below = msgspec.structs.replace(light.connection, server=f"{light.connection.server}/api")
+    async with Client(below) as client:
+        upgraded = await client.transport.upgrade(
+            "GET", "/v1/namespaces", query={"watch": "true"}, headers=_handshake()
+        )
+        upgraded.writer.close()
+        assert upgraded.headers["upgrade"] == "websocket"
+
+
+async def test_an_upgrade_through_a_proxy_is_refused_in_words(light: LightCluster) -> None:
+    behind = msgspec.structs.replace(light.connection, proxy_url="http://proxy.example:3128")
+    async with Client(behind) as client:
+        with pytest.raises(ConfigError, match=r"names the proxy http://proxy\.example:3128"):
+            await client.transport.upgrade("GET", "/api/v1/namespaces", headers=_handshake())
 
 
 async def test_a_connection_is_upgraded_and_carries_bytes(light: LightCluster) -> None:

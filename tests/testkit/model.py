@@ -36,7 +36,7 @@ from tenantry.engine.apply import Applier, Outcome
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.observed import Observed, observe
 from tenantry.engine.plan import Plan
-from tenantry.engine.request import ApiRequest, PatchType, Together, Verb, Work
+from tenantry.engine.request import ApiRequest, PatchType, Together, Verb, Work, resume
 from testkit.rfc7396 import merged
 
 Json = dict[str, Any]
@@ -399,7 +399,7 @@ def drive(world: World, work: Work[Any]) -> Generator[Call, bytes, Any]:
     Work that is to be done together is done in its order: whatever the order, the world must end as desired.
     """
     try:
-        asked = next(work)
+        asked = resume(work, None)
         while True:
             try:
                 if isinstance(asked, Together):
@@ -409,9 +409,8 @@ def drive(world: World, work: Work[Any]) -> Generator[Call, bytes, Any]:
                 else:
                     answer = yield partial(world.answer, asked)
             except ApiError as error:
-                asked = work.throw(error)
-            else:
-                asked = work.send(answer)
+                answer = error
+            asked = resume(work, answer)
     except StopIteration as stop:
         return stop.value
     finally:

@@ -107,6 +107,18 @@ def test_a_lane_whose_caches_are_not_in_step_gives_out_nothing() -> None:
     assert lane.take(0) == ("one", "a")
 
 
+def test_a_lane_waits_for_the_caches_of_other_clusters_that_its_controllers_read() -> None:
+    clock, other = ManualClock(), _cluster("peer")
+    controller = Reconciler("one", _watch(), _watch(Tenant.resource, cluster=other))
+    lane = ClusterLane(_cluster(), [controller], workers=1, clock=clock, added=lambda: None)
+    lane.is_open = True
+    lane.add("one", "a")
+    assert lane.take(0) is None
+    assert lane.next_wake(0) is None
+    other.is_synced = True
+    assert lane.take(0) == ("one", "a")
+
+
 def test_a_lane_waits_longer_each_time_its_api_server_cannot_be_reached_and_not_after_it_was() -> None:
     clock = ManualClock()
     lane = _lane(clock)

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tenantry.api.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from tenantry.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from tenantry.api.kubernetes import Namespace, ResourceQuota, ResourceQuotaSpec
 from tenantry.api.marks import MANAGED_BY, MANAGER
 from tenantry.api.model import ObjectMeta
 from tenantry.engine import request
-from tenantry.engine.apply import Outcome
+from tenantry.engine.apply import Applier, Outcome
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import DirectWrite, Plan, Read
+from tenantry.engine.plan import DirectWrite, Edit, Plan, Read
 from testkit.model import World
 from testkit.treeworld import operator
 from testkit.worldcluster import WorldCluster
@@ -121,3 +121,20 @@ def test_a_second_request_follows_from_the_response_of_the_first() -> None:
     late = {"metadata": {"resourceVersion": "1"}}
     stale = DirectWrite(request=request.patch(ResourceQuota.resource, "a", "q", late), then=then)
     assert isinstance(_apply(cluster, Plan(writes=(stale,))).error, Conflict)
+
+
+@pytest.mark.parametrize("answer", [b"<html>Sign in</html>", b"{}", b'{"metadata": {"name": 1}}', b"[]", b""])
+def test_a_response_that_is_no_object_is_an_error_of_the_api_server(answer: bytes) -> None:
+    """A proxy in between may answer anything; the work on other objects, and on other clusters, goes on."""
+    _, cluster = _scene()
+    edit = Edit(
+        resource=Namespace.resource, namespace="", name="a", observed=_seen(cluster), change=lambda _: {"metadata": {}}
+    )
+    works = (Applier(cluster).own(request.create(_quota())), Applier(cluster).edit([edit]))
+    for work in works:
+        asked = request.resume(work, None)
+        inner = asked.work[0] if isinstance(asked, request.Together) else work
+        if inner is not work:
+            request.resume(inner, None)
+        with pytest.raises(ApiError, match="is no object of its kind"):
+            request.resume(inner, answer)

@@ -14,9 +14,6 @@ Json = dict[str, Any]
 A kind that the code knows has a model instead. `tools/conventions.py` lists the folders that may use it, and why.
 """
 
-JsonValue = msgspec.Raw
-"""A part of an object that is passed on unchanged."""
-
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The base of every model: frozen, keyword-only, camel case on the wire, defaults left out."""

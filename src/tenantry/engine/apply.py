@@ -44,6 +44,18 @@ ATTEMPTS = 5
 _json: msgspec.json.Decoder[Json] = msgspec.json.Decoder(Json)
 
 
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str
+    resource_version: str
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    metadata: _Version
+
+
+_versioned = msgspec.json.Decoder(_Versioned)
+
+
 class _Items(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw]
 
@@ -352,7 +364,7 @@ class Applier:
         except NotFound:
             self._forget(step)
             return (yield from self._create(step))
-        live = _json.decode(data)
+        live = _live(data)
         if live["metadata"]["uid"] != found.uid:
             return (yield from self._meet(step))
         patch = update_patch(child.object, live)
@@ -374,7 +386,7 @@ class Applier:
             data = yield request.get(edit.resource, edit.namespace, edit.name)
         except NotFound:
             return  # gone meanwhile: the watch will report it
-        live = _json.decode(data)
+        live = _live(data)
         patch = edit.change(live)
         if not patch:
             self._learn(edit.resource, data)
@@ -446,6 +458,16 @@ class Applier:
         wanted = fingerprint(child.object)
         if found.digest != wanted:
             self._stored_as[wanted] = found.digest
+
+
+def _live(data: bytes) -> Json:
+    """Return an object as it is stored.
+
+    Raises:
+        msgspec.ValidationError: It has no uid or no resourceVersion.
+    """
+    _versioned.decode(data)
+    return _json.decode(data)
 
 
 def _amended(amendment: Amendment, data: bytes) -> KubernetesObject:

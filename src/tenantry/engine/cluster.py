@@ -234,7 +234,8 @@ class Cluster:
             self._tasks[resource] = self._group.create_task(informer.run(self._client))
 
     def _end(self, resource: Resource) -> None:
-        del self._informers[resource]
+        # `run` may wait for its first list, which does not come any more.
+        self._informers.pop(resource).synced.set()
         task = self._tasks.pop(resource, None)
         if task is not None:
             task.cancel()

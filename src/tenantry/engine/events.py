@@ -45,13 +45,6 @@ class ObjectReference(Model, frozen=True, kw_only=True):
     namespace: str = ""
 
 
-class EventSeries(Model, frozen=True, kw_only=True):
-    """How often it has happened, and when last."""
-
-    count: int
-    last_observed_time: str
-
-
 class Event(KubernetesObject, frozen=True, kw_only=True):
     """An event of events.k8s.io."""
 

@@ -87,6 +87,8 @@ class Informer(Generic[C]):
             except NotFound:
                 # The kind itself went away: nothing of it exists any more.
                 version = ""
+                fields = {"cluster": self.cluster, "resource": self.resource.full_name}
+                log.warning("the API server does not serve the kind", extra=fields)
                 self._emit(self.cache.clear())
                 # Only for kinds that are not optional: the CRD of an optional one ends its informer (`_crd_changed`).
                 await asyncio.sleep(LAST_DELAY_SECONDS)

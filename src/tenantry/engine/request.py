@@ -18,6 +18,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
+from tenantry.api.errors import ApiError
 from tenantry.api.model import Json, KubernetesObject, Resource
 
 T = TypeVar("T")
@@ -77,6 +78,23 @@ class Together(msgspec.Struct, frozen=True):
 
 Work: TypeAlias = Generator[ApiRequest | Together, Any, T]
 """Work whose result is a T. A `ApiRequest` is answered with the body's bytes, or by an `ApiError` that is thrown in."""
+
+
+def resume(work: Work[Any], answer: object) -> ApiRequest | Together:
+    """Send a piece of work the response that it waits for, and return what it asks for next.
+
+    Args:
+        work: The work.
+        answer: The response, or the `ApiError` that came instead; None to begin.
+
+    Raises:
+        StopIteration: The work has ended, with its result.
+        ApiError: As the work raises it; also if the response is no object of its kind, as from a proxy in between.
+    """
+    try:
+        return work.throw(answer) if isinstance(answer, ApiError) else work.send(answer)
+    except msgspec.MsgspecError as error:
+        raise ApiError(f"a response of the API server is no object of its kind ({error}): check its address") from error
 
 
 def get(resource: Resource, namespace: str, name: str) -> ApiRequest:

@@ -33,6 +33,9 @@ FIRST_PAUSE_SECONDS = 0.1
 LAST_PAUSE_SECONDS = 2.0
 """How long a lane waits after a reconcile could not reach the API server; twice as long each time in a row."""
 
+LAST_SERVE_PAUSE_SECONDS = 60.0
+"""The longest pause before a cluster is served again after its informers failed unexpectedly."""
+
 log = logging.getLogger(__name__)
 
 
@@ -95,6 +98,9 @@ class ClusterLane:
         self.controllers = {controller.name: controller for controller in controllers}
         self.queue: WorkQueue[Item] = WorkQueue()
         self.limit = workers
+        self.foreign = tuple(
+            watch.cluster for each in controllers for watch in each.watches() if watch.cluster is not None
+        )
         self.is_open = False
         self.serving: asyncio.Task[None] | None = None
         self.working: set[asyncio.Task[None]] = set()
@@ -139,20 +145,25 @@ class ClusterLane:
     def _add_all(self, controller: str) -> None:
         """Queue every key of a controller: the presence of a kind may matter for any of them."""
         primary = self.controllers[controller].watches()[0]
-        for value in (primary.cluster or self.cluster).cache(primary.resource):
+        for value in (primary.cluster or self.cluster).cache_of(primary.resource) or ():
             self.add(controller, value.key)
 
     # -- what the Runtime asks for --------------------------------------------------------------
 
+    @property
+    def is_ready(self) -> bool:
+        """Return whether the caches are in step, also those of other clusters that the controllers read."""
+        return self.is_open and all(each.is_synced for each in self.foreign)
+
     def take(self, now: float) -> Item | None:
         """Return the next key; None if there is none, all workers are busy, or the lane is paused."""
-        if not self.is_open or now < self._paused_until or self.queue.working >= self.limit:
+        if not self.is_ready or now < self._paused_until or self.queue.working >= self.limit:
             return None
         return self.queue.take(now)
 
     def next_wake(self, now: float) -> float | None:
         """Return the time of the next key; None if only a new key or the end of a reconcile matters."""
-        if not self.is_open or self.queue.working >= self.limit:
+        if not self.is_ready or self.queue.working >= self.limit:
             return None
         if now < self._paused_until:
             return self._paused_until
@@ -188,7 +199,7 @@ class Runtime:
     @property
     def is_synced(self) -> bool:
         """Return whether the caches of every cluster are synchronised."""
-        return all(lane.is_open for lane in self._lanes.values())
+        return all(lane.is_ready for lane in self._lanes.values())
 
     def add(self, cluster: Cluster, controllers: Sequence[Controller], *, workers: int = WORKERS) -> None:
         """Add a cluster with its controllers; they start at once, or with `run`.
@@ -283,10 +294,17 @@ class Runtime:
             lane.is_open = True
             self._wake.set()
 
-        try:
-            await lane.cluster.run(synced)
-        finally:
-            lane.is_open = False
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                await lane.cluster.run(synced)
+            except Exception:
+                # A bug in what one cluster needs (the keys of a watch, say) must not end the work on all others.
+                log.exception("serving a cluster failed unexpectedly", extra={"cluster": lane.cluster.id})
+            finally:
+                lane.is_open = False
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LAST_SERVE_PAUSE_SECONDS)
 
     def _begin(self, group: asyncio.TaskGroup) -> None:
         """Start reconciles, one of each lane in turn, until no lane has both a key and a free worker."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, TypeVar
 
@@ -18,7 +17,7 @@ from tenantry.api.errors import ApiError, NotFound, TenantryError
 from tenantry.api.model import Json, KubernetesObject, Resource
 from tenantry.engine import request
 from tenantry.engine.apply import Applier, Caches, NoCaches, Outcome
-from tenantry.engine.plan import Edit, Plan
+from tenantry.engine.plan import Plan
 from tenantry.engine.request import ApiRequest, PatchType, Together, Work
 from tenantry.kube import wire
 from tenantry.kube.client import ATTEMPTS, Client
@@ -54,10 +53,6 @@ class Writer:
         """Carry out a plan; refusals and failures are in the outcome."""
         return await self.do(self._applier.run(plan))
 
-    async def edit(self, edits: Sequence[Edit]) -> ApiError | None:
-        """Change objects that others made, all together; return the first refusal or failure."""
-        return await self.do(self._applier.edit(edits))
-
     # -- single writes --------------------------------------------------------------------------
 
     async def create(self, value: K, *, quiet: bool = False) -> K:
@@ -80,16 +75,6 @@ class Writer:
             Conflict: The object has changed since; look at it again.
         """
         await self._unless_gone(request.replace(value, subresource="status"))
-
-    async def metadata(self, value: KubernetesObject, metadata: Mapping[str, Any]) -> None:
-        """Change an object's metadata at the resourceVersion that it was read at, by a merge patch.
-
-        Raises:
-            Conflict: The object has changed since; look at it again.
-        """
-        meta = value.metadata
-        body = {"metadata": {**metadata, "resourceVersion": meta.resource_version}}
-        await self._unless_gone(request.patch(value.resource, meta.namespace, meta.name, body))
 
     async def patch(
         self,
@@ -133,10 +118,6 @@ class Writer:
         """
         return await self.do(self._applier.remove(request.delete(resource, namespace, name, uid=uid, version=version)))
 
-    async def own(self, asked: ApiRequest, *, quiet: bool = False) -> Any:  # noqa: ANN401 - see `patch`
-        """Send one write of our own; see `patch`."""
-        return await self.do(self._applier.own(asked, quiet=quiet))
-
     async def _unless_gone(self, asked: ApiRequest) -> None:
         try:
             await self.do(self._applier.own(asked))
@@ -152,14 +133,13 @@ class Writer:
             ApiError: As the work raises it.
         """
         try:
-            asked = next(work)
+            asked = request.resume(work, None)
             while True:
                 try:
-                    answer = await self._answer(asked)
+                    answer: object = await self._answer(asked)
                 except ApiError as error:
-                    asked = work.throw(error)
-                else:
-                    asked = work.send(answer)
+                    answer = error
+                asked = request.resume(work, answer)
         except StopIteration as stop:
             result: T = stop.value
             return result

@@ -223,32 +223,11 @@ class Client:
             "PATCH", url, query=self._manager, body=wire.encode_json(patch), content_type=MERGE_PATCH
         )
 
-    async def strategic_patch(
-        self, resource: Resource, namespace: str, name: str, patch: object, *, subresource: str = ""
-    ) -> bytes:
-        """Change an object of Kubernetes' own kinds by a patch that merges its lists by their keys.
-
-        Source: Kubernetes, "Update API Objects in Place Using kubectl patch".
-        """
-        url = wire.path(resource, namespace, name, subresource)
-        return await self.request(
-            "PATCH", url, query=self._manager, body=wire.encode_json(patch), content_type=STRATEGIC_PATCH
-        )
-
     async def apply(self, resource: Resource, namespace: str, name: str, value: object) -> bytes:
         """Server-side apply an object, taking over fields that others own (what `tenantry install` does)."""
         query = {**self._manager, "force": "true"}
         url = wire.path(resource, namespace, name)
         return await self.request("PATCH", url, query=query, body=wire.encode_json(value), content_type=APPLY_PATCH)
-
-    async def replace(self, value: KubernetesObject, *, subresource: str = "") -> bytes:
-        """PUT an object whose metadata names the resourceVersion that it replaces.
-
-        Raises:
-            Conflict: It is no longer at that resourceVersion.
-        """
-        url = wire.path(value.resource, value.metadata.namespace, value.metadata.name, subresource)
-        return await self.request("PUT", url, query=self._manager, body=wire.encode(value))
 
     async def delete(
         self,

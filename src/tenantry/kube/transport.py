@@ -57,7 +57,7 @@ class HttpRequest(NamedTuple):
         query: Parameters, not escaped.
         body: The bytes to send.
         content_type: Of the body.
-        timeout: Its deadlines.
+        timeout: Its deadlines; a stream, as a watch is, has no total.
     """
 
     method: str
@@ -66,6 +66,11 @@ class HttpRequest(NamedTuple):
     body: bytes | None = None
     content_type: str = JSON
     timeout: aiohttp.ClientTimeout = TIMEOUT
+
+    @property
+    def is_stream(self) -> bool:
+        """Return whether the response has no end in sight."""
+        return self.timeout.total is None
 
     @property
     def target(self) -> str:
@@ -92,7 +97,8 @@ class Transport:
 
     Args:
         connection: Where it is and who we are.
-        max_connections: How many requests are under way at once; more wait for a connection.
+        max_connections: How many requests are under way at once; more wait for a connection. Streams do not count: a
+            watch would keep its place for ever, and the watches of many kinds would leave none for a write.
         observer: Told of each request, for metrics.
         compressed: Ask for gzip, as client-go does. Bodies are not decompressed: for callers that only count bytes.
         accept: The Accept header.
@@ -116,6 +122,7 @@ class Transport:
         self._encoding = "gzip" if compressed else "identity"
         self._accept = accept
         self._session: aiohttp.ClientSession | None = None
+        self._streams: aiohttp.ClientSession | None = None
         self._tls: ssl.SSLContext | bool = False
         self._files: tuple[tuple[int, int, int], ...] = connection.fingerprint()
         self._look_at = 0.0
@@ -128,21 +135,17 @@ class Transport:
         """
         self._tls = await self.credentials.tls()
         self._look_at = time.monotonic() + ROTATION_SECONDS
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._max_connections, keepalive_timeout=60.0),
-            auto_decompress=False,
-            timeout=TIMEOUT,
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
+        self._session, self._streams = _pool(self._max_connections), _pool(_UNLIMITED)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close every connection."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        for pool in (self._session, self._streams):
+            if pool is not None:
+                await pool.close()
+        self._session = self._streams = None
 
     # -- requests -------------------------------------------------------------------------------
 
@@ -156,7 +159,7 @@ class Transport:
         Raises:
             ApiError: The class says what happened; `Unreachable` if there was no response.
         """
-        session = self._session
+        session = self._streams if asked.is_stream else self._session
         if session is None:
             raise RuntimeError("the transport is not open: use it in `async with`")
         headers = await self._headers()
@@ -267,11 +270,18 @@ class Transport:
         Raises:
             ApiError: The API server refuses, with its own error.
             Unreachable: There is no connection, or no response in time.
+            ConfigError: The kubeconfig names a proxy, through which only requests go.
 
         Source: RFC 9110, section 7.8.
         """
-        asked = HttpRequest(method, path, query)
+        if self.connection.proxy_url:
+            raise ConfigError(
+                f"{self.connection.source} names the proxy {self.connection.proxy_url}, which only requests use;"
+                " exec, attach and port-forward need a direct connection"
+            )
         address = urlsplit(self.connection.server)
+        # The address may have a path of its own, as behind a gateway to many clusters.
+        asked = HttpRequest(method, f"{address.path.rstrip('/')}{path}", query)
         own = [*await self._headers(), ("Host", address.netloc), ("Connection", "Upgrade"), *headers.items()]
         lines = [f"{method} {asked.target} HTTP/1.1", *(f"{name}: {value}" for name, value in own)]
         tls = self._tls if address.scheme == "https" else None
@@ -305,6 +315,19 @@ class Transport:
         length = found.get("content-length", "")
         body = await reader.readexactly(min(int(length), HEAD_LIMIT_BYTES)) if length.isdigit() else b""
         raise self._refused(status, body, what, None)
+
+
+_UNLIMITED = 0
+
+
+def _pool(max_connections: int) -> aiohttp.ClientSession:
+    """Return a pool of connections that does nothing of itself: no cookies, no decompression."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=max_connections, keepalive_timeout=60.0),
+        auto_decompress=False,
+        timeout=TIMEOUT,
+        cookie_jar=aiohttp.DummyCookieJar(),
+    )
 
 
 def _cause(error: Exception) -> str:
