@@ -13,17 +13,19 @@ from tenantry.api.errors import InputError, NotFound
 from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.quota import Quota
-from tenantry.api.subnamespace import Mode, Subnamespace, SubnamespaceSpec
+from tenantry.api.subnamespace import InheritanceMode, Mode, Subnamespace, SubnamespaceSpec
 from tenantry.api.tenant import Tenant
 from tenantry.engine.plan import StepAction
 from tenantry.views.drift.changes import TenantDrift, find
 from tenantry.views.manifests import Manifests
+from tenantry.world import inheritance
 from testkit.model import Json, World
 from testkit.treeworld import PEOPLE, add_subnamespace, operator, settle, world_of
 from testkit.worldclient import WorldClient
 from testkit.worlds import CLUSTER_UID, tenant
 
 KINDS = [each.resource for each in (Namespace, LimitRange, NetworkPolicy, ResourceQuota, RoleBinding)]
+SYNC_SECRETS = msgspec.structs.replace(PEOPLE, secrets=InheritanceMode.SYNC)
 CORE = "ResourceQuota acme/tenantry-quota"
 
 
@@ -68,6 +70,7 @@ def test_a_new_child_is_shown_with_its_share_and_what_its_parent_keeps() -> None
     child = add_subnamespace(world, quota=Quota(hard={"requests.cpu": 4}))
     found = _find(world, ["acme"])
     assert _titles(found) == [
+        "Subnamespace acme/team",
         f"Namespace {child}",
         f"LimitRange {child}/tenantry-limits",
         f"NetworkPolicy {child}/tenantry-isolation",
@@ -77,7 +80,7 @@ def test_a_new_child_is_shown_with_its_share_and_what_its_parent_keeps() -> None
     ]
     assert _hard(found) == {"acme": "6", child: "4"}
     settle(world)
-    for each in found.changes:
+    for each in found.changes[1:]:
         live = world.get(*_place(each.kind, each.key))
         assert each.after is not None
         assert msgspec.json.encode(live.get("spec")) == msgspec.json.encode(each.after.get("spec")), each.key
@@ -152,7 +155,7 @@ def test_a_tenant_that_is_being_deleted_has_no_drift() -> None:
 
 def test_a_suspension_shows_the_bindings_that_it_empties() -> None:
     world = _world()
-    add_subnamespace(world)
+    child = add_subnamespace(world)
     settle(world)
     guests: Json = {
         "metadata": {"name": "guests", "namespace": "acme"},
@@ -163,6 +166,60 @@ def test_a_suspension_shows_the_bindings_that_it_empties() -> None:
     owner = msgspec.convert(world.get(Tenant.resource, "acme"), Tenant)
     spec = msgspec.structs.replace(owner.spec, suspended=True)
     found = _find(world, manifests=Manifests([msgspec.structs.replace(owner, spec=spec)], []))
-    (binding,) = [each for each in found.changes if each.name == "guests"]
-    assert binding.after is not None
-    assert not binding.after.get("subjects")
+    bindings = [each for each in found.changes if each.name == "guests"]
+    assert [each.namespace for each in bindings] == ["acme", child]
+    for binding in bindings:
+        assert binding.after is not None
+        assert not binding.after.get("subjects")
+
+
+def test_a_lease_that_ended_shows_what_is_deleted() -> None:
+    """E04: the Subnamespace, and then its namespace; the share stays until the namespace is gone."""
+    world = _world()
+    child = add_subnamespace(world, quota=Quota(hard={"requests.cpu": 4}))
+    settle(world)
+    world.patch(Subnamespace.resource, "acme/team", {"spec": {"expiresAt": "2001-01-01T00:00:00Z"}})
+    found = _find(world)
+    assert [(each.action, each.kind, each.key) for each in found.changes] == [
+        (StepAction.DELETE, "Subnamespace", "acme/team"),
+        (StepAction.DELETE, "Namespace", child),
+    ]
+
+
+def test_a_subnamespace_without_its_finalizer_gets_it_before_its_namespace() -> None:
+    world = _world()
+    child = add_subnamespace(world)
+    settle(world)
+    world.patch(Subnamespace.resource, "acme/team", {"metadata": {"finalizers": []}})
+    assert _titles(_find(world)) == ["Subnamespace acme/team"]
+    assert child not in _titles(_find(world))
+
+
+def test_inherited_objects_are_shown_level_by_level_without_the_values_of_secrets() -> None:
+    """E06: a copy that is missing, one that was edited, and one whose source is gone."""
+    world = _world()
+    child = add_subnamespace(world, inheritance=SYNC_SECRETS)
+    settle(world)
+    inner = add_subnamespace(world, "inner", child, inheritance=SYNC_SECRETS)
+    settle(world)
+    for name in ("old", "same"):
+        world.put_in(inheritance.SECRETS, {"metadata": {"name": name, "namespace": "acme"}, "data": {"k": "c2VjcmV0"}})
+    settle(world)
+    assert _find(world).changes == ()
+    world.delete(inheritance.SECRETS, "acme/old")
+    world.put_in(inheritance.SECRETS, {"metadata": {"name": "new", "namespace": "acme"}, "data": {"k": "c2VjcmV0"}})
+    world.patch(inheritance.SECRETS, f"{child}/same", {"data": {"k": "b3RoZXI="}})
+    found = _find(world)
+    assert sorted((each.action.value, each.key) for each in found.changes) == sorted(
+        [
+            *(("create", f"{place}/new") for place in (child, inner)),
+            *(("delete", f"{place}/old") for place in (child, inner)),
+            ("update", f"{child}/same"),
+        ]
+    )
+    texts = msgspec.json.encode([(each.before, each.after) for each in found.changes])
+    assert b"c2VjcmV0" not in texts
+    assert b"b3RoZXI=" not in texts
+    assert b"*** (after)" in texts
+    settle(world)
+    assert _find(world).changes == ()

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from tenantry.api.errors import Conflict
+from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.node import Node
+from tenantry.controllers import suspension
 from tenantry.engine.apply import Outcome
+from tenantry.engine.observed import observe
 from tenantry.engine.plan import Amendment, Plan
 from testkit.sliceworld import SliceWorld
 
@@ -35,7 +39,7 @@ def _apply(there: SliceWorld, amendment: Amendment) -> Outcome:
 
 def test_an_object_that_changed_meanwhile_is_read_and_looked_at_again() -> None:
     there, seen = _scene()
-    amendment = Amendment(seen=seen, change=_labelled)
+    amendment = Amendment(resource=Node.resource, seen=seen, change=_labelled)
     there.annotate("n-1", "theirs", "1")
     outcome = _apply(there, amendment)
     assert outcome.written == (amendment,)
@@ -46,10 +50,10 @@ def test_an_object_that_changed_meanwhile_is_read_and_looked_at_again() -> None:
 def test_nothing_is_written_if_the_object_needs_no_change_any_more_or_is_gone() -> None:
     there, seen = _scene()
     there.world.patch(Node.resource, "n-1", {"metadata": {"labels": {MARK: "eve"}}})
-    assert _apply(there, Amendment(seen=seen, change=_labelled)).written == ()
+    assert _apply(there, Amendment(resource=Node.resource, seen=seen, change=_labelled)).written == ()
     assert there.world.get(Node.resource, "n-1")["metadata"]["labels"][MARK] == "eve"
     there.world.delete(Node.resource, "n-1")
-    outcome = _apply(there, Amendment(seen=seen, change=_labelled))
+    outcome = _apply(there, Amendment(resource=Node.resource, seen=seen, change=_labelled))
     assert (outcome.written, outcome.error) == ((), None)
 
 
@@ -62,7 +66,7 @@ def test_an_object_that_may_no_longer_be_changed_is_a_conflict() -> None:
             raise Conflict("taken", status=409)
         return _labelled(node)
 
-    outcome = _apply(there, Amendment(seen=seen, change=change))
+    outcome = _apply(there, Amendment(resource=Node.resource, seen=seen, change=change))
     assert isinstance(outcome.error, Conflict)
     assert MARK not in there.world.get(Node.resource, "n-1")["metadata"]["labels"]
 
@@ -71,8 +75,29 @@ def test_an_object_that_may_no_longer_be_changed_is_a_conflict() -> None:
 def test_a_patch_with_a_status_goes_to_the_subresource(field: str) -> None:
     there, seen = _scene()
     body: Json = {"status": {"capacity": {"x": "1"}}} if field == "status" else {"spec": {"unschedulable": True}}
-    _apply(there, Amendment(seen=seen, change=lambda _: body))
+    _apply(there, Amendment(resource=Node.resource, seen=seen, change=lambda _: body))
     node = there.world.get(Node.resource, "n-1")
     assert (node["status"]["capacity"].get("x"), node["spec"].get("unschedulable")) == (
         ("1", None) if field == "status" else (None, True)
     )
+
+
+def test_a_binding_that_changed_between_the_read_and_the_write_is_read_again() -> None:
+    """A Conflict of a suspension must not wait for the queue: the binding admits users until it is closed."""
+    there, _ = _scene()
+    binding = {"metadata": {"name": "b", "namespace": "default"}, "subjects": [{"kind": "User", "name": "eve"}]}
+    there.world.put_in(Namespace.resource, {"metadata": {"name": "default"}})
+    there.world.put_in(RoleBinding.resource, binding)
+    live = there.world.get(RoleBinding.resource, "default/b")
+    seen = observe(RoleBinding.resource, msgspec.json.encode(live))
+    (change,) = suspension.edits([seen], suspended=True, ours="")
+    changes = iter(["1"])
+
+    def meddle(found: Json) -> Json:
+        for value in changes:
+            there.world.patch(RoleBinding.resource, "default/b", {"metadata": {"labels": {"theirs": value}}})
+        return change.change(found)
+
+    outcome = _apply(there, msgspec.structs.replace(change, change=meddle))
+    assert outcome.error is None
+    assert there.world.get(RoleBinding.resource, "default/b").get("subjects") is None

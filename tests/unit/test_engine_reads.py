@@ -14,7 +14,7 @@ from tenantry.api.model import ObjectMeta
 from tenantry.engine import request
 from tenantry.engine.apply import Applier, Outcome
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import DirectWrite, Edit, Plan, Read
+from tenantry.engine.plan import Amendment, DirectWrite, Plan, Read
 from testkit.model import World
 from testkit.treeworld import operator
 from testkit.worldcluster import WorldCluster
@@ -127,10 +127,8 @@ def test_a_second_request_follows_from_the_response_of_the_first() -> None:
 def test_a_response_that_is_no_object_is_an_error_of_the_api_server(answer: bytes) -> None:
     """A proxy in between may answer anything; the work on other objects, and on other clusters, goes on."""
     _, cluster = _scene()
-    edit = Edit(
-        resource=Namespace.resource, namespace="", name="a", observed=_seen(cluster), change=lambda _: {"metadata": {}}
-    )
-    works = (Applier(cluster).own(request.create(_quota())), Applier(cluster).edit([edit]))
+    amendment = Amendment(resource=Namespace.resource, seen=_seen(cluster), change=lambda _: {"metadata": {}})
+    works = (Applier(cluster).own(request.create(_quota())), Applier(cluster).amend(amendment))
     for work in works:
         asked = request.resume(work, None)
         inner = asked.work[0] if isinstance(asked, request.Together) else work

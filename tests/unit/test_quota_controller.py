@@ -68,6 +68,32 @@ def test_a_quota_that_was_changed_by_hand_is_put_back_and_an_event_says_so() -> 
     assert any(reason == reasons.CORRECTED and "spec of ResourceQuota" in note for _, _, reason, note in cluster.said)
 
 
+def test_a_deletion_that_found_nothing_is_no_correction() -> None:
+    """A ResourceQuota with scopes is created anew; another client may delete it first."""
+    world = _world()
+    world.patch(ResourceQuota.resource, CORE, {"spec": {"scopes": ["Terminating"]}})
+
+    def fault() -> str:
+        if world.objects.get((ResourceQuota.resource, CORE), {}).get("spec", {}).get("scopes"):
+            world.delete(ResourceQuota.resource, CORE)
+        return "none"
+
+    cluster = WorldCluster(world, controllers(CLUSTER_UID), faults=fault)
+    cluster.settle(30)
+    assert _shares(world) == {"acme": 8}
+    assert not [note for *_, note in cluster.said if "put back spec of ResourceQuota" in note]
+
+
+def test_the_tenant_quota_of_an_earlier_tenant_is_reported() -> None:
+    world = _world()
+    earlier: Json = {"apiVersion": "tenantry.dev/v1alpha1", "kind": "Tenant", "name": "acme", "uid": "earlier"}
+    world.put_in(TenantResourceQuota.resource, {"metadata": {"name": "acme", "ownerReferences": [earlier]}, "spec": {}})
+    _sub(world, "team", "acme", 3)
+    cluster = settle(world)
+    notes = [note for _, _, reason, note in cluster.said if reason == reasons.OBJECT_EXISTS]
+    assert any("belongs to an earlier tenant of that name; waiting until it is gone" in note for note in notes)
+
+
 def test_a_quota_that_is_no_longer_asked_for_is_deleted() -> None:
     world = _world()
     world.patch(Tenant.resource, "acme", {"spec": {"quota": {"hard": {"requests.cpu": None}}}})

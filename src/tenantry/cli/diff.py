@@ -37,7 +37,7 @@ def diff(target: Target, *, names: tuple[str, ...], files: tuple[str, ...], form
     r"""Print what the operator would change, without changing it.
 
     Without -f, this is the difference between the cluster and the specs of all tenants, or of the named ones. With -f,
-    it is the change if the tenants and Subnamespaces of the file were applied. Inherited objects are not compared. Exit
+    it is the change if the tenants and Subnamespaces of the file were applied. Values of Secrets are hidden. Exit
     code: 0 nothing would change, 1 something would, more than 1 an error.
 
     \b

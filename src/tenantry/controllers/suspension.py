@@ -17,11 +17,11 @@ from tenantry.api.kubernetes import RoleBinding
 from tenantry.api.marks import SUSPENDED_SUBJECTS
 from tenantry.api.model import Json
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Edit
+from tenantry.engine.plan import Amendment
 
 
-def edits(bindings: list[Observed], *, suspended: bool, ours: str) -> tuple[Edit, ...]:
-    """Return the edits of the RoleBindings in a tenant's namespace.
+def edits(bindings: list[Observed], *, suspended: bool, ours: str) -> tuple[Amendment, ...]:
+    """Return the changes of the RoleBindings in a tenant's namespace.
 
     Args:
         bindings: Every RoleBinding of the namespace.
@@ -35,7 +35,7 @@ def edits(bindings: list[Observed], *, suspended: bool, ours: str) -> tuple[Edit
         chosen = [binding for binding in bindings if SUSPENDED_SUBJECTS in binding.annotations]
         change = reopen
     return tuple(
-        Edit(resource=RoleBinding.resource, namespace=found.namespace, name=found.name, observed=found, change=change)
+        Amendment(resource=RoleBinding.resource, seen=found, change=change, quiet=True)
         for found in chosen
         # The controller of the namespace writes our own binding, without subjects during a suspension.
         if found.name != ours and not found.deleting

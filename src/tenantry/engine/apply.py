@@ -28,7 +28,6 @@ from tenantry.engine.plan import (
     Child,
     CopyStep,
     DirectWrite,
-    Edit,
     Plan,
     Read,
     Step,
@@ -136,7 +135,7 @@ class NoCaches:
 
 
 class Applier:
-    """Apply plans and edits to one API server.
+    """Apply plans to one API server.
 
     Args:
         caches: They take in every response.
@@ -184,8 +183,6 @@ class Applier:
         results = (yield Together([self._write(write) for write in plan.writes])) if plan.writes else []
         written = tuple(write for write, result in zip(plan.writes, results, strict=True) if result is True)
         error = first_failure(results)
-        if error is None and plan.edits:
-            error = yield from self.edit(plan.edits)
         return Outcome(done=tuple(done), copied=copied, error=error, written=written, found=found)
 
     def _copy(self, waves: Sequence[Sequence[CopyStep]]) -> Work[tuple[tuple[CopyResult, ...], ApiError | None]]:
@@ -198,11 +195,6 @@ class Applier:
             if error is not None:
                 return tuple(tried), error
         return tuple(tried), None
-
-    def edit(self, edits: Sequence[Edit]) -> Work[ApiError | None]:
-        """Change objects that others made, all together; return the first refusal or failure."""
-        results: list[Any] = yield Together([self._edit(edit) for edit in edits])
-        return first_failure(results)
 
     def own(self, asked: ApiRequest, *, quiet: bool = True) -> Work[Any]:
         """Send a write of our own and return the object as the server answered, in the form in which it is cached.
@@ -286,15 +278,26 @@ class Applier:
         Raises:
             Conflict: The object changes all the time, or may no longer be changed.
         """
-        found = amendment.seen
-        resource, meta = found.resource, found.metadata
+        resource, namespace, name = amendment.resource, amendment.namespace, amendment.name
+        # A cache of `Observed` lacks the fields that the change depends on.
+        found: KubernetesObject | Json | None = amendment.seen if isinstance(amendment.seen, KubernetesObject) else None
+        data = b""
         for attempt in range(1, ATTEMPTS + 1):
+            if found is None:
+                try:
+                    data = yield request.get(resource, namespace, name)
+                except NotFound:
+                    return False
+                found = _amended(amendment, data)
             body = amendment.change(found)
             if not body:
+                if isinstance(found, dict):
+                    # The cache is behind: the next plan would ask for the change again.
+                    self._learn(resource, data)
                 return False
-            versioned = _at_version(body, {"metadata": {"resourceVersion": found.metadata.resource_version}})
+            versioned = _at_version(body, _resource_version(found))
             subresource = "status" if "status" in body else ""
-            asked = request.patch(resource, meta.namespace, meta.name, versioned, subresource=subresource)
+            asked = request.patch(resource, namespace, name, versioned, subresource=subresource)
             try:
                 yield from self.own(asked, quiet=amendment.quiet)
             except NotFound:
@@ -304,10 +307,7 @@ class Applier:
                     raise
             else:
                 return True
-            try:
-                found = _amended(amendment, (yield request.get(resource, meta.namespace, meta.name)))
-            except NotFound:
-                return False
+            found = None
         return False
 
     def _write(self, write: DirectWrite | Amendment) -> Work[bool]:
@@ -376,22 +376,10 @@ class Applier:
             self._forget(step)
             return (yield from self._create(step))
         seen: Observed = yield from self.own(
-            request.patch(step.resource, step.namespace, step.name, _at_version(patch, live))
+            request.patch(step.resource, step.namespace, step.name, _at_version(patch, _resource_version(live)))
         )
         self._remember(child, seen)
         return None
-
-    def _edit(self, edit: Edit) -> Work[None]:
-        try:
-            data = yield request.get(edit.resource, edit.namespace, edit.name)
-        except NotFound:
-            return  # gone meanwhile: the watch will report it
-        live = _live(data)
-        patch = edit.change(live)
-        if not patch:
-            self._learn(edit.resource, data)
-            return
-        yield from self.own(request.patch(edit.resource, edit.namespace, edit.name, _at_version(patch, live)))
 
     # -- reads ----------------------------------------------------------------------------------
 
@@ -470,9 +458,13 @@ def _live(data: bytes) -> Json:
     return _json.decode(data)
 
 
-def _amended(amendment: Amendment, data: bytes) -> KubernetesObject:
-    """Return an object that was read anew, in the form in which it was seen."""
-    return msgspec.json.decode(data, type=type(amendment.seen))
+def _amended(amendment: Amendment, data: bytes) -> KubernetesObject | Json:
+    """Return an object that was read, in the form that its change takes."""
+    return _live(data) if isinstance(amendment.seen, Observed) else msgspec.json.decode(data, type=type(amendment.seen))
+
+
+def _resource_version(found: KubernetesObject | Json) -> str:
+    return found["metadata"]["resourceVersion"] if isinstance(found, dict) else found.metadata.resource_version
 
 
 def first_failure(results: Iterable[object]) -> ApiError | None:
@@ -487,10 +479,9 @@ def first_failure(results: Iterable[object]) -> ApiError | None:
     return next((result for result in results if isinstance(result, ApiError)), None)
 
 
-def _at_version(patch: Mapping[str, Any], live: Mapping[str, Any]) -> Json:
+def _at_version(patch: Mapping[str, Any], version: str) -> Json:
     """Return a patch that holds only at the resourceVersion that was read."""
-    metadata = {**patch.get("metadata", {}), "resourceVersion": live["metadata"]["resourceVersion"]}
-    return {**patch, "metadata": metadata}
+    return {**patch, "metadata": {**patch.get("metadata", {}), "resourceVersion": version}}
 
 
 def needs_new(resource: Resource, patch: Mapping[str, Any]) -> bool:

@@ -77,24 +77,6 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         return object_key(self.namespace, self.name)
 
 
-class Edit(msgspec.Struct, frozen=True, kw_only=True):
-    """A change to an object that others made.
-
-    Args:
-        resource: The kind.
-        namespace: "" for a cluster-scoped object.
-        name: The object's name.
-        observed: What is.
-        change: From the live object's JSON to the merge patch; {} if nothing is to be changed. Pure.
-    """
-
-    resource: Resource
-    namespace: str
-    name: str
-    observed: Observed
-    change: Callable[[Mapping[str, Any]], Json]
-
-
 class Blocked(msgspec.Struct, frozen=True, kw_only=True):
     """What stands in the way of a child.
 
@@ -152,20 +134,34 @@ class DirectWrite(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Amendment(msgspec.Struct, frozen=True, kw_only=True):
-    """A change to an object that others write too, such as a Node: tried first at the version at which it was seen.
+    """A change to an object that others write too, such as a Node or a RoleBinding of a tenant.
 
-    If the object has changed since, it is read, and `change` is asked again.
+    It is tried first at the version at which the object was seen whole; an `Observed` is only a part of the object,
+    which is read first. If the object has changed since, it is read again, and `change` is asked again.
 
     Args:
+        resource: The kind.
         seen: The object as its cache has it.
-        change: From the object to the merge patch, {} if nothing needs to change; it raises `Conflict` if the object
-            may no longer be changed. A patch that has a status goes to that subresource. Pure.
+        change: From the object (its JSON, if it was seen as `Observed`) to the merge patch, {} if nothing needs to
+            change; it raises `Conflict` if the object may no longer be changed. A patch that has a status goes to that
+            subresource. Pure.
         quiet: Do not wake the reconcilers that the write itself concerns.
     """
 
-    seen: KubernetesObject
+    resource: Resource
+    seen: KubernetesObject | Observed
     change: Callable[[Any], Json]
     quiet: bool = False
+
+    @property
+    def namespace(self) -> str:
+        """Return the object's namespace, "" for a cluster-scoped object."""
+        return self.seen.key.rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """Return the object's name."""
+        return self.seen.key.rpartition("/")[2]
 
 
 class CopyStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,8 +199,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         waves: The steps of one wave are carried out together.
         copies: Waves of copies, after the waves and whatever is blocked: each copy stands alone.
         blocked: What stands in the way.
-        writes: Writes of objects that others own, together and after the waves, if nothing is blocked.
-        edits: Changes of objects that others made, after everything else, if nothing is blocked.
+        writes: Writes of objects that others own or made, together and after everything else, if nothing is blocked.
     """
 
     reads: tuple[Read, ...] = ()
@@ -213,11 +208,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     copies: tuple[tuple[CopyStep, ...], ...] = ()
     blocked: tuple[Blocked, ...] = ()
     writes: tuple[DirectWrite | Amendment, ...] = ()
-    edits: tuple[Edit, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the world is as desired, as far as it can be known without reading what edits concern."""
+        """Return whether the world is as desired, as far as it can be known without reading what amendments concern."""
         return not (self.reads or self.before or self.waves or self.copies or self.blocked or self.writes)
 
 

@@ -8,8 +8,11 @@ from typing import Any, cast
 
 import msgspec
 
-from tenantry.api.model import Json, Resource, object_key
-from tenantry.engine.plan import Child, Edit, Step, StepAction, update_patch
+from tenantry.api.model import Json, KubernetesObject, Resource, object_key
+from tenantry.engine.copies import content_of
+from tenantry.engine.plan import Amendment, Child, CopyStep, DirectWrite, Step, StepAction, update_patch
+from tenantry.engine.request import ApiRequest, Verb
+from tenantry.world.inheritance import SECRETS
 
 _NOISE = ("managedFields", "resourceVersion", "generation", "creationTimestamp", "selfLink", "uid")
 """Metadata that the server keeps for itself."""
@@ -56,23 +59,72 @@ def preview_step(step: Step, live: Mapping[str, Any] | None) -> Preview | None:
     return _patched(step, live, update_patch(child.object, live))
 
 
-def preview_edit(edit: Edit, live: Mapping[str, Any] | None) -> Preview | None:
-    """Return what an edit would change; None if nothing differs, or the object is gone.
+def preview_write(write: DirectWrite | Amendment, live: Mapping[str, Any] | None) -> Preview | None:
+    """Return what a write would change; None if nothing differs, the object is gone, or only its status changes.
 
     Raises:
         TerminalError: The object is in a state that a person must fix first.
     """
-    return None if live is None else _patched(edit, live, edit.change(live))
+    if isinstance(write, Amendment):
+        if live is None:
+            return None
+        # A change takes the form in which the object was seen.
+        seen = msgspec.convert(live, type(write.seen)) if isinstance(write.seen, KubernetesObject) else live
+        return _patched(write, live, write.change(seen))
+    return _sent(write.request, live)
 
 
-def _patched(about: Step | Edit, live: Mapping[str, Any], patch: Json) -> Preview | None:
+def _sent(asked: ApiRequest, live: Mapping[str, Any] | None) -> Preview | None:
+    if asked.verb is Verb.DELETE or asked.subresource == "eviction":
+        return None if live is None else _preview(asked, StepAction.DELETE, shown(asked.resource, live), None)
+    # Diffs leave out the status (`shown`); no other subresource is written.
+    if asked.subresource:
+        return None
+    if asked.verb is Verb.PATCH:
+        return None if live is None else _patched(asked, live, cast("Json", asked.body))
+    # A creation whose name is taken is refused, or adds its labels; a replacement of an object that is gone is refused.
+    if (live is None) is not (asked.verb is Verb.CREATE):
+        return None
+    return _replaced(asked, live, msgspec.json.decode(msgspec.json.encode(asked.body)))
+
+
+def preview_copy(step: CopyStep, source: bytes, live: Mapping[str, Any] | None) -> Preview | None:
+    """Return what a step would change in a child's copy; None if nothing differs.
+
+    Args:
+        step: Of a plan.
+        source: The JSON of the parent's object; b"" for a deletion.
+        live: The copy as it is, None if it is not there.
+    """
+    if step.action is StepAction.DELETE:
+        return None if live is None else _preview(step, StepAction.DELETE, shown(step.resource, live), None)
+    content = content_of(step.resource, source, 0.0)
+    if content is None:
+        return None
+    body = content.copy_for(step, live["metadata"] if live is not None else None)
+    return _replaced(step, live, msgspec.json.decode(body))
+
+
+def _replaced(about: CopyStep | ApiRequest, live: Mapping[str, Any] | None, whole: Json) -> Preview | None:
+    before = shown(about.resource, live) if live is not None else None
+    after = shown(about.resource, whole)
+    if before == after:
+        return None
+    return _preview(about, StepAction.UPDATE if before is not None else StepAction.CREATE, before, after)
+
+
+def _patched(about: Step | Amendment | ApiRequest, live: Mapping[str, Any], patch: Json) -> Preview | None:
     if not patch:
         return None
-    before = shown(about.resource, live)
-    return _preview(about, StepAction.UPDATE, before, shown(about.resource, merged(live, patch)))
+    before, after = shown(about.resource, live), shown(about.resource, merged(live, patch))
+    return _preview(about, StepAction.UPDATE, before, after) if before != after else None
 
 
-def _preview(about: Step | Edit, action: StepAction, before: Json | None, after: Json | None) -> Preview:
+def _preview(
+    about: Step | CopyStep | Amendment | ApiRequest, action: StepAction, before: Json | None, after: Json | None
+) -> Preview:
+    if about.resource.full_name == SECRETS.full_name:
+        before, after = _masked(before, after)
     return Preview(
         action=action,
         kind=about.resource.kind,
@@ -81,6 +133,25 @@ def _preview(about: Step | Edit, action: StepAction, before: Json | None, after:
         before=before,
         after=after,
     )
+
+
+def _masked(before: Json | None, after: Json | None) -> tuple[Json | None, Json | None]:
+    """Return a Secret before and after with its values hidden, as `kubectl diff` does; one that changes says so."""
+
+    def hidden(value: Json | None, other: Json | None, mark: str) -> Json | None:
+        if value is None:
+            return None
+        out = dict(value)
+        for field in ("data", "stringData"):
+            values: Json = value.get(field) or {}
+            others: Json = (other or {}).get(field) or {}
+            if values:
+                out[field] = {
+                    key: f"*** ({mark})" if others.get(key, text) != text else "***" for key, text in values.items()
+                }
+        return out
+
+    return hidden(before, after, "before"), hidden(after, before, "after")
 
 
 def shown(resource: Resource, live: Mapping[str, Any]) -> Json:

@@ -127,6 +127,7 @@ async def test_what_is_missing_or_asked_for_is_told(cli: Cli, cli_admin: Client,
     async with held_operator(cli_admin):
         said = await asyncio.to_thread(ask)
     assert titles(said) == [
+        f"Subnamespace/{name}/new",
         f"Namespace/{new}",
         f"LimitRange/{new}/tenantry-limits",
         f"NetworkPolicy/{new}/tenantry-isolation",
@@ -142,6 +143,25 @@ async def test_what_is_missing_or_asked_for_is_told(cli: Cli, cli_admin: Client,
     assert f"+    {name}.tenantry.dev/team: w" in said
     await asyncio.to_thread(_settled, cli, name, new)
     assert (await asyncio.to_thread(cli.run, "diff", name)).stdout == ""
+
+
+def test_copies_and_deletions_of_a_file_are_shown(cli: Cli, site: Site) -> None:
+    """E04, E06: a Secret that the child would inherit, without its value; the end of a lease, with the namespace."""
+    name, web = site
+    secret = ("secret", "generic", "login", "-n", name, "--from-literal=key=hunter2")
+    assert cli.kubectl("create", *secret).returncode == 0
+    spec = CHILD % ("web", name, 4)
+    found = cli.run("diff", "-f", "-", stdin=spec.replace("Bindings: Sync", "Bindings: Sync, secrets: Sync"), code=1)
+    assert titles(found.stdout) == [f"Subnamespace/{name}/web", f"Secret/{web}/login"]
+    assert "+  key: '***'" in found.stdout
+    ended = cli.run("diff", "-f", "-", stdin=f"{spec}  expiresAt: '2001-01-01T00:00:00Z'\n", code=1).stdout
+    gone = [line for line in ended.splitlines() if line.startswith(("---", "+++"))]
+    assert gone[2:] == [
+        f"--- is/Subnamespace/{name}/web",
+        "+++ /dev/null",
+        f"--- is/Namespace/{web}",
+        "+++ /dev/null",
+    ]
 
 
 def _settled(cli: Cli, name: str, new: str) -> None:

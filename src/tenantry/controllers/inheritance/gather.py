@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tenantry.api import marks
 from tenantry.api.kubernetes import Namespace
@@ -19,7 +19,7 @@ from tenantry.controllers.watched import BY_BINDING, BY_NAMESPACE
 from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Blocked
+from tenantry.engine.plan import Blocked, IsLike, Lookup
 from tenantry.world import inheritance
 
 BY_INHERITANCE = "inheritance"
@@ -89,25 +89,31 @@ def child_of(cluster: Cluster, namespace: str) -> ChildNamespace | None:
 
 
 def gather(
-    cluster: Cluster, child: ChildNamespace, kinds: tuple[Resource, ...], problems: Sequence[Blocked]
+    child: ChildNamespace,
+    caches: Mapping[Resource, Cache[Observed]],
+    problems: Sequence[Blocked],
+    *,
+    lookup: Lookup,
+    is_like: IsLike,
 ) -> InheritanceInputs:
     """Read what decides the inheritance of one child.
 
     Args:
-        cluster: It watches the kinds.
         child: The child.
-        kinds: The kinds that can be inherited.
+        caches: Of the kinds that can be inherited, in the order of copying; each has the index BY_INHERITANCE.
         problems: Why kinds that the child requests cannot be inherited.
+        lookup: As in `InheritanceInputs`.
+        is_like: As in `InheritanceInputs`.
     """
-    caches = cluster.observed_caches(kinds)
+    kinds = tuple(caches)
     return InheritanceInputs(
         child=child,
         kinds=kinds,
         sources={kind: caches[kind].by_index(BY_INHERITANCE, _sources(kind, child)) for kind in kinds},
         copies={kind: caches[kind].by_index(BY_INHERITANCE, child.name + COPIES) for kind in kinds},
         problems=tuple(problems),
-        lookup=cluster.lookup,
-        is_like=cluster.writer.is_like,
+        lookup=lookup,
+        is_like=is_like,
     )
 
 

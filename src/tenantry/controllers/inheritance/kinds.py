@@ -115,8 +115,7 @@ class Kinds:
         missing: dict[str, str] = {}
         kinds = list(inheritance.KINDS)
         # Probed before they are watched: `get` would wait in vain for the list of a kind that is not served.
-        for allowed in found.spec.inheritable_kinds if found is not None else ():
-            resource = _resource(allowed)
+        for resource in allowed_by(found):
             problem = await self._probe(resource)
             if problem:
                 missing[resource.full_name] = problem
@@ -153,6 +152,11 @@ class Kinds:
                 f" spec.inheritableKinds of TenancyDefaults {NAME!r}"
             )
         return ""
+
+
+def allowed_by(defaults: TenancyDefaults | None) -> list[Resource]:
+    """Return the kinds beyond the seven that an administrator allows, whether or not the cluster serves them."""
+    return [_resource(allowed) for allowed in defaults.spec.inheritable_kinds] if defaults is not None else []
 
 
 def _resource(allowed: InheritableKind) -> Resource:

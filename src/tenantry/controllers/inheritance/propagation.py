@@ -114,7 +114,13 @@ class Propagation:
         child = ChildNamespace(subnamespace=subnamespace, namespace=current)
         if is_going(cluster, child.parent) or current.deleting:
             return Inherited(copied=copied)
-        inputs = gather(cluster, child, served, kinds.problems(subnamespace))
+        inputs = gather(
+            child,
+            cluster.observed_caches(served),
+            kinds.problems(subnamespace),
+            lookup=cluster.lookup,
+            is_like=cluster.writer.is_like,
+        )
         plan = desired.plan(inputs)
         if not child.is_suspended:
             # The end of a suspension is about to open these, which no watch reports: it is a write of our own.

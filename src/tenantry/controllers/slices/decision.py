@@ -88,7 +88,9 @@ def amendments(nodes: Iterable[Node], change: Callable[[Node], Json], *, quiet: 
     Raises:
         Conflict: One of them may no longer be changed.
     """
-    return tuple(Amendment(seen=node, change=change, quiet=quiet) for node in nodes if change(node))
+    return tuple(
+        Amendment(resource=node.resource, seen=node, change=change, quiet=quiet) for node in nodes if change(node)
+    )
 
 
 def relabelled(namespaces: Iterable[Observed], key: str, name: str | None) -> tuple[DirectWrite, ...]:

@@ -80,7 +80,7 @@ def take(
     writes = amendments(nodes, marks.reserve, quiet=marks.quiet)
     chosen = {node.metadata.name for node in inputs.chosen}
     # Only a node that is new to the slice had pods of other tenants, so only then must schedulers see the taint.
-    is_new = any(write.seen.metadata.name in chosen for write in writes)
+    is_new = any(write.name in chosen for write in writes)
     return stage(writes, closes=is_new), waits
 
 

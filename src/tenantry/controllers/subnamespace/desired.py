@@ -67,7 +67,7 @@ def plan(inputs: SubnamespaceInputs, equivalent: Equivalent = same) -> Plan:
     people = compare([child for child in wanted if child not in first], inputs.lookup, equivalent=equivalent)
     others = [binding for binding in inputs.bindings if marks.INHERITED_FROM not in binding.labels]
     edits = suspension.edits(others, suspended=tenant.spec.suspended, ours=tenantnamespace.OWNER_BINDING)
-    return replace(found, waves=(*found.waves, *people.waves), blocked=people.blocked, edits=edits)
+    return replace(found, waves=(*found.waves, *people.waves), blocked=people.blocked, writes=(*found.writes, *edits))
 
 
 def may_admit(inputs: SubnamespaceInputs) -> bool:

@@ -69,7 +69,7 @@ def whole(inputs: TenantInputs, equivalent: Equivalent = same) -> Plan:
     ]
     found = compare(wanted, inputs.lookup, stale=stale, equivalent=equivalent)
     edits = suspension.edits(inputs.bindings, suspended=tenant.spec.suspended, ours=tenantnamespace.OWNER_BINDING)
-    return replace(found, edits=edits)
+    return replace(found, writes=edits)
 
 
 def _is_stale(tenant: Tenant, found: Observed) -> bool:

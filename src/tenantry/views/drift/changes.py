@@ -13,12 +13,13 @@ import msgspec
 from tenantry.api.errors import InputError, NotFound, TerminalError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import TENANT
-from tenantry.api.model import Json
+from tenantry.api.model import Json, Resource, object_key
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.engine.clock import rfc3339
-from tenantry.engine.plan import Blocked, Edit, Plan, Step, StepAction
-from tenantry.engine.preview import Preview, preview_edit, preview_step, shown
+from tenantry.engine.plan import Amendment, Blocked, CopyStep, Plan, Step, StepAction
+from tenantry.engine.preview import Preview, preview_copy, preview_step, preview_write, shown
+from tenantry.engine.request import ApiRequest
 from tenantry.engine.tasks import all_of
 from tenantry.kube import wire
 from tenantry.views.drift.planners import plans
@@ -32,6 +33,10 @@ AT_ONCE = 16
 
 Before = Mapping[str, Tenant | Subnamespace | None]
 """The live objects in the place of those of files, by key; None for a new one."""
+
+
+Copies = dict[tuple[Resource, str], Json]
+"""The copies that plans make, by kind and key, for the plans of the children below."""
 
 
 class TenantDrift(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,34 +176,62 @@ async def _drift(client: Client, state: DriftInputs, tenant: Tenant, before: Bef
     changes = [change for each in own for change in _own_change(*each)]
     blocked: list[Blocked] = []
     shown_keys: set[str] = set()
+    copies: Copies = {}
     for planned in plans(state, tenant):
         subject = planned.subnamespace
         if subject is not None and subject.key in before and subject.key not in shown_keys:
             # A Subnamespace has two plans; its own change comes before the first.
             shown_keys.add(subject.key)
             changes += _own_change(subject, before[subject.key])
-        found, trouble = await _previews(client, planned.plan)
+        found, trouble = await _previews(client, planned.plan, copies)
         changes += found
         where = f"Subnamespace {subject.key!r}: " if subject is not None else ""
         blocked += [msgspec.structs.replace(each, message=f"{where}{each.message}") for each in trouble]
     return TenantDrift(tenant=name, changes=(*changes, *later), blocked=tuple(blocked))
 
 
-async def _previews(client: Client, plan: Plan) -> tuple[list[Preview], list[Blocked]]:
-    """Return what a plan changes, and what keeps the operator from the rest."""
-    found = [
+async def _previews(client: Client, plan: Plan, copies: Copies) -> tuple[list[Preview], list[Blocked]]:
+    """Return what a plan changes, and what keeps the operator from the rest.
+
+    Args:
+        client: Of the cluster.
+        plan: The plan.
+        copies: The copies that earlier plans make; those of this plan are added.
+    """
+    found = [preview_write(write, await _live(client, write.request)) for write in plan.before]
+    found += [
         preview_step(step, await _live(client, step) if step.action is not StepAction.CREATE else None)
         for wave in plan.waves
         for step in wave
     ]
+    for step in (step for wave in plan.copies for step in wave):
+        found.append(await _preview_copy(client, step, copies))
     blocked = list(plan.blocked)
-    for edit in plan.edits if not blocked else ():
+    for write in plan.writes if not blocked else ():
         try:
-            found.append(preview_edit(edit, await _live(client, edit)))
+            about = write if isinstance(write, Amendment) else write.request
+            found.append(preview_write(write, await _live(client, about)))
         except TerminalError as error:
             blocked.append(Blocked(reason=error.reason, message=str(error)))
             break
     return [each for each in found if each is not None], blocked
+
+
+async def _preview_copy(client: Client, step: CopyStep, copies: Copies) -> Preview | None:
+    text = b""
+    if step.source is not None:
+        source = step.source
+        # The source may itself be a copy that the cluster does not have yet.
+        whole = copies.get((step.resource, source.key)) or await _get(
+            client, step.resource, source.namespace, source.name
+        )
+        if whole is None:
+            return None  # deleted since the state was read
+        text = msgspec.json.encode(whole)
+    found = preview_copy(step, text, await _live(client, step))
+    if found is not None and found.after is not None:
+        copies[step.resource, object_key(step.namespace, step.name)] = found.after
+    return found
 
 
 def _own_change(value: Tenant | Subnamespace, before: Tenant | Subnamespace | None) -> list[Preview]:
@@ -218,9 +251,13 @@ def _shown(value: Tenant | Subnamespace) -> Json:
     return shown(value.resource, {**whole, "spec": spec})
 
 
-async def _live(client: Client, about: Step | Edit) -> Json | None:
+async def _live(client: Client, about: Step | CopyStep | Amendment | ApiRequest) -> Json | None:
+    return await _get(client, about.resource, about.namespace, about.name)
+
+
+async def _get(client: Client, resource: Resource, namespace: str, name: str) -> Json | None:
     try:
-        data = await client.request("GET", wire.path(about.resource, about.namespace, about.name))
+        data = await client.request("GET", wire.path(resource, namespace, name))
     except NotFound:
         return None
     return msgspec.json.decode(data, type=Json)

@@ -1,9 +1,9 @@
 """The plans of the controllers for one tenant, one after the other, each computed from what the earlier ones leave.
 
-    tenant ─► each Subnamespace: namespace, limits, isolation ─► ResourceQuotas ─► each Subnamespace: its users
+    tenant ─► each Subnamespace: namespace, limits, isolation ─► ResourceQuotas ─► each Subnamespace: what it inherits,
+                                                                                    then its users
 
-The plans are those that reconciles apply. Here they change the caches in memory only (`DriftInputs.take`). Objects that
-children inherit from their parents are not planned.
+The plans are those that reconciles apply. Here they change the caches in memory only (`DriftInputs.take`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenant import Tenant
+from tenantry.controllers.inheritance import desired as inheritance_desired
+from tenantry.controllers.inheritance.desired import ChildNamespace
+from tenantry.controllers.inheritance.gather import gather as gather_inheritance
 from tenantry.controllers.inheritance.status import Inherited
 from tenantry.controllers.quota import desired as quota_desired
 from tenantry.controllers.quota import status as quota_status
@@ -29,12 +32,14 @@ from tenantry.controllers.quota.gather import gather as gather_quota
 from tenantry.controllers.quota.index import Index, QuotaCaches
 from tenantry.controllers.quota.objects import observed_tenant_quota
 from tenantry.controllers.subnamespace import desired as subnamespace_desired
+from tenantry.controllers.subnamespace import ending
 from tenantry.controllers.subnamespace.gather import SubnamespaceCaches, SubnamespaceInputs
 from tenantry.controllers.subnamespace.gather import gather as gather_subnamespace
 from tenantry.controllers.tenant import desired as tenant_desired
 from tenantry.controllers.tenant.gather import TenantInputs
 from tenantry.controllers.tenant.gather import gather as gather_tenant
-from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
+from tenantry.controllers.watched import BY_BINDING, BY_NAMESPACE, BY_TENANT
+from tenantry.engine.clock import rfc3339
 from tenantry.engine.plan import Blocked, Plan
 from tenantry.world.leases import with_lease
 from tenantry.world.shares.division import Division
@@ -72,7 +77,7 @@ def plans(state: DriftInputs, tenant: Tenant, names: Mapping[str, str] | None = 
         yield Planned(plan=quota_desired.plan(replace(gather_quota(tenant, caches), is_preview=True)))
         return
     index = _index(state, tenant, caches)
-    made: list[str] = []
+    made: list[tuple[str, Plan]] = []
     waiting = deque(sorted({name, *(each.name for each in state.namespaces.by_index(BY_TENANT, name))}))
     while waiting:
         for subnamespace in state.subnamespaces.by_index(BY_NAMESPACE, waiting.popleft()):
@@ -81,25 +86,36 @@ def plans(state: DriftInputs, tenant: Tenant, names: Mapping[str, str] | None = 
             inputs = _subnamespace_inputs(state, subnamespace, index, names)
             planned = _plan_subnamespace(inputs)
             yield planned
+            if ending.is_due(inputs):
+                # The finalizer lets the next reconcile delete the namespace, which keeps its share until it is gone.
+                ended = replace(subnamespace.metadata, deletion_timestamp=rfc3339(state.now))
+                yield _plan_subnamespace(replace(inputs, subnamespace=replace(subnamespace, metadata=ended)))
+                continue
             if planned.plan.blocked:
                 continue
             created = state.take(planned.plan)
             # The same files may have Subnamespaces inside a namespace that they create.
             waiting.extend(created)
             index.changes.namespaces.update(created)
-            made.append(state.named(subnamespace, inputs.namespace).key)
+            made.append((state.named(subnamespace, inputs.namespace).key, planned.plan))
     index.follow()
     # After all namespaces: until they exist, the division keeps a reserve for them.
     quotas = quota_desired.plan(replace(gather_quota(tenant, caches, index), is_preview=True))
     yield Planned(plan=quotas)
     state.take(quotas)
-    for key in made:
+    for key, first in made:
         current = state.subnamespaces.get(key)
         if current is not None:
+            inherited = _plan_inheritance(state, current)
+            yield Planned(plan=inherited, subnamespace=current)
+            state.take(inherited)
             inputs = _subnamespace_inputs(state, current, index, names)
             # By then the moves are done, and the child has what it inherits.
             verdict = replace(inputs.verdict, in_force=True) if inputs.verdict is not None else None
-            yield _plan_subnamespace(replace(inputs, verdict=verdict, inherited=Inherited()))
+            people = _plan_subnamespace(replace(inputs, verdict=verdict, inherited=Inherited()))
+            # The writes of the first plan are shown already.
+            later = tuple(write for write in people.plan.writes if write not in first.writes)
+            yield replace(people, plan=replace(people.plan, before=(), writes=later))
 
 
 def _tenant_inputs(state: DriftInputs, tenant: Tenant) -> TenantInputs:
@@ -147,6 +163,22 @@ def _subnamespace_inputs(
         around=state.around,
     )
     return inputs if names is None else replace(inputs, namespace=names[subnamespace.key])
+
+
+def _plan_inheritance(state: DriftInputs, subnamespace: Subnamespace) -> Plan:
+    namespace = next(iter(state.namespaces.by_index(BY_BINDING, subnamespace.metadata.uid)), None)
+    parent = state.namespaces.get(subnamespace.metadata.namespace)
+    # A child keeps what its parent loses by its own deletion.
+    if namespace is None or namespace.deleting or parent is None or parent.deleting:
+        return Plan()
+    inputs = gather_inheritance(
+        ChildNamespace(subnamespace=subnamespace, namespace=namespace),
+        {kind: state.observed[kind] for kind in state.inheritable},
+        (),
+        lookup=state.lookup,
+        is_like=lambda _, found, likeness: found.likeness == likeness,
+    )
+    return inheritance_desired.plan(inputs)
 
 
 def _plan_subnamespace(inputs: SubnamespaceInputs) -> Planned:

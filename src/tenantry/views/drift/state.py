@@ -10,8 +10,8 @@ import msgspec
 
 from tenantry.api.errors import NotFound
 from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace
-from tenantry.api.marks import TENANT
-from tenantry.api.model import KubernetesObject, Resource
+from tenantry.api.marks import FIELD_MANAGER, TENANT
+from tenantry.api.model import Resource, object_key
 from tenantry.api.node import Node
 from tenantry.api.runtime import RuntimeClass
 from tenantry.api.slice import Slice
@@ -21,6 +21,8 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import watched
+from tenantry.controllers.inheritance.gather import BY_INHERITANCE, inheritance_keys
+from tenantry.controllers.inheritance.kinds import allowed_by
 from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.nodes.addresses import around
 from tenantry.controllers.runtime import sandbox_of
@@ -28,8 +30,9 @@ from tenantry.controllers.tenant.gather import CHILD_KINDS
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, OURS
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed, observe
-from tenantry.engine.plan import Plan
+from tenantry.engine.plan import CopyStep, Plan
 from tenantry.engine.tasks import all_of
+from tenantry.world import inheritance
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
 if TYPE_CHECKING:
@@ -54,6 +57,7 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
         observed: The objects that belong to tenants, by kind.
         around: The addresses of nodes and DNS.
         sandbox: The cluster's sandbox.
+        inheritable: The kinds that can be inherited, in the order of copying; none if no tenant has a Subnamespace.
     """
 
     now: dt.datetime
@@ -66,6 +70,7 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
     observed: dict[Resource, Cache[Observed]]
     around: ClusterAddresses = ALONE
     sandbox: Sandbox = NO_SANDBOX
+    inheritable: tuple[Resource, ...] = ()
 
     @property
     def namespaces(self) -> Cache[Observed]:
@@ -98,7 +103,34 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
             self.observe(step.resource, msgspec.json.encode(msgspec.structs.replace(step.child.object, metadata=meta)))
             if found is None and step.resource == Namespace.resource:
                 created.append(step.name)
+        for copied in (step for wave in plan.copies for step in wave):
+            self._take_copy(copied)
         return created
+
+    def _take_copy(self, step: CopyStep) -> None:
+        """Change a copy as a step does: the children of its namespace inherit from it."""
+        cache, key = self.observed[step.resource], object_key(step.namespace, step.name)
+        version = step.observed.version if step.observed is not None else 0
+        if step.source is None:
+            cache.remove(key, version)
+            return
+        copied = msgspec.structs.replace(
+            step.source,
+            key=key,
+            namespace=step.namespace,
+            uid=f"{UNKNOWN_UID}: {step.resource.kind} {key}",
+            version=version + 1,
+            labels=dict(step.labels),
+            annotations={},
+            has_subjects=step.source.has_subjects and not step.is_closed,
+            writer=FIELD_MANAGER,
+        )
+        cache.put(copied, listed=0)
+
+    def lookup(self, resource: Resource, key: str) -> Observed | None:
+        """Return an object that belongs to a tenant; None if there is none, or the cluster does not have the kind."""
+        cache = self.observed.get(resource)
+        return cache.get(key) if cache is not None else None
 
     def named(self, subnamespace: Subnamespace, namespace: str) -> Subnamespace:
         """Record in the status of a Subnamespace that it has its namespace, and return it."""
@@ -123,7 +155,7 @@ def empty(tenants: Iterable[Tenant], subnamespaces: Iterable[Subnamespace]) -> D
         tenant_quotas=Cache(),
         slices=Cache(indexes[1]),
         defaults=Cache(),
-        observed={kind.resource: Cache(watched.watch(kind.resource, lambda _: ()).indexes) for kind in CHILD_KINDS},
+        observed={kind.resource: _cache(kind.resource) for kind in CHILD_KINDS},
     )
     # Listed: an object that no cluster has yet has no version.
     for tenant in tenants:
@@ -131,6 +163,11 @@ def empty(tenants: Iterable[Tenant], subnamespaces: Iterable[Subnamespace]) -> D
     for subnamespace in subnamespaces:
         state.subnamespaces.put(subnamespace, listed=0)
     return state
+
+
+def _cache(resource: Resource) -> Cache[Observed]:
+    indexes = watched.watch(resource, lambda _: ()).indexes
+    return Cache({**(indexes or {}), BY_INHERITANCE: inheritance_keys})
 
 
 async def read(client: Client, tenants: Sequence[Tenant], changed: Iterable[Subnamespace]) -> DriftInputs:
@@ -153,24 +190,35 @@ async def read(client: Client, tenants: Sequence[Tenant], changed: Iterable[Subn
     names = [tenant.metadata.name for tenant in tenants]
     # The namespaces of a tree can have any name: then everything is read.
     only = names[0] if len(names) == 1 and not state.has_tree(names[0]) else ""
-    there = await all_of(_read_kind(client, state, kind, only) for kind in CHILD_KINDS)
+    inheritable = _inheritable(defaults) if any(True for _ in state.subnamespaces) else []
+    kinds = list(dict.fromkeys([*(kind.resource for kind in CHILD_KINDS), *inheritable]))
+    state.observed.update({kind: _cache(kind) for kind in kinds if kind not in state.observed})
+    there = await all_of(_read_kind(client, state, kind, only) for kind in kinds)
+    observed = {kind: state.observed[kind] for kind, is_there in zip(kinds, there, strict=True) if is_there}
     return msgspec.structs.replace(
         state,
         cluster_uid=(await client.get(Namespace, "kube-system")).metadata.uid,
         around=around(await client.list(Node), defaults),
         sandbox=sandbox_of(defaults, await client.list(RuntimeClass)),
-        observed={
-            kind.resource: state.observed[kind.resource]
-            for kind, is_there in zip(CHILD_KINDS, there, strict=True)
-            if is_there
-        },
+        observed=observed,
+        inheritable=tuple(kind for kind in inheritable if kind in observed),
     )
 
 
-async def _read_kind(client: Client, state: DriftInputs, kind: type[KubernetesObject], only: str) -> bool:
+def _inheritable(defaults: TenancyDefaults | None) -> list[Resource]:
+    """Return the kinds that can be inherited if the cluster serves them, in the order of copying."""
+    more = [
+        kind
+        for kind in allowed_by(defaults)
+        if inheritance.may_be_allowed(kind.full_name) and kind not in inheritance.KINDS
+    ]
+    # The RoleBindings, which admit users, are the last.
+    return [*inheritance.KINDS[:-1], *more, inheritance.KINDS[-1]]
+
+
+async def _read_kind(client: Client, state: DriftInputs, resource: Resource, only: str) -> bool:
     """Read the objects of a kind that belong to one tenant, or to any; return whether the cluster has the kind."""
-    resource = kind.resource
-    selectors = watched.selectors_of(resource)
+    selectors = watched.selectors_of(resource) or inheritance.selectors_of(resource)
     if only and resource == Namespace.resource:
         selectors = {"fieldSelector": f"metadata.name={only}"}
     elif only and selectors:
@@ -180,8 +228,8 @@ async def _read_kind(client: Client, state: DriftInputs, kind: type[KubernetesOb
             for raw in page.items:
                 state.observe(resource, raw)
     except NotFound:
-        # The kind is optional: a cluster without it has nothing to compare.
-        if resource == ClusterNetworkPolicy.resource:
+        # These kinds are optional: a cluster without one has nothing to compare.
+        if resource == ClusterNetworkPolicy.resource or resource.owned == inheritance.WHOLE:
             return False
         raise
     return True
