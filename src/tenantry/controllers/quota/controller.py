@@ -26,7 +26,7 @@ from tenantry.controllers.quota.gather import gather
 from tenantry.controllers.quota.index import Index, QuotaCaches
 from tenantry.controllers.quota.objects import observed_tenant_quota
 from tenantry.controllers.quota.tokenbucket import TokenBucket
-from tenantry.controllers.quota.verdicts import Verdicts
+from tenantry.controllers.quota.verdicts import ShareVerdict, Verdicts
 from tenantry.controllers.tenant.desired import QUOTA, core_quota
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
 from tenantry.engine.cache import Change
@@ -35,6 +35,7 @@ from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
 from tenantry.world.shares.share import Share
+from tenantry.world.shares.tree import Tree
 
 ROUNDS = 200
 """How many plans one reconcile applies before other tenants have their turn."""
@@ -209,6 +210,7 @@ class QuotaController:
             self._indexes[name] = index
             self._reports.setdefault(name, _Reports()).waiting = set()
         index.tree.set_hard(effective.hard)
+        index.divide()
         return index
 
     async def _keep(self, cluster: Cluster, tenant: Tenant, caches: QuotaCaches) -> float | None:
@@ -222,7 +224,10 @@ class QuotaController:
             return CONFLICT_SECONDS  # another client wrote it; the watch brings it as it is now
         if outcome.error is not None:
             raise outcome.error
-        is_update = bool(needed.writes) and core_quota(tenant) is not None
+        if needed.writes and not outcome.written:
+            # Another client deleted it first. The response has told the cache, so the watch's event wakes no reconcile.
+            cluster.wake(Tenant, tenant.metadata.name)
+        is_update = bool(outcome.written) and core_quota(tenant) is not None
         # After a change of the spec, the difference is the user's own.
         if is_update and tenant.status.observed_generation == tenant.metadata.generation:
             note = f"put back spec of ResourceQuota {QUOTA!r}"
@@ -244,8 +249,10 @@ class QuotaController:
             index = self._index(tenant, effective, caches, anew=anew)
             inputs = gather(tenant, caches, index)
             needed = desired.plan(inputs, cluster.writer.equivalent)
-            self._judge(cluster, index, name)
+            self._judge(cluster, index, name, caches)
             if needed.blocked:
+                for blocked in needed.blocked:
+                    cluster.recorder.say(tenant, EventKind.WARNING, blocked.reason, blocked.message)
                 return TOTALS_SECONDS
             if needed.is_empty:
                 break
@@ -268,7 +275,7 @@ class QuotaController:
 
     # -- reports ----------------------------------------------------------------------------------
 
-    def _judge(self, cluster: Cluster, index: Index, name: str) -> None:
+    def _judge(self, cluster: Cluster, index: Index, name: str, caches: QuotaCaches) -> None:
         """Set the verdict of each share that has changed; reconcilers wait for totals only (see `_Reports`)."""
         tree = index.tree
         waiting = self._reports.setdefault(name, _Reports()).waiting
@@ -276,7 +283,7 @@ class QuotaController:
         for uid in index.gone:
             self._verdicts.drop(uid)
         index.gone = set()
-        is_moving = self._is_moving(index, name)
+        is_moving = _is_moving(index, caches.tenant_quotas.get(name))
         for share in tree.claims:
             # A claim is in force only when all shares that shrink for it are.
             before, after = self._verdicts.get(share.key), status.verdict(tree, share)
@@ -287,10 +294,10 @@ class QuotaController:
         for share in stirred - tree.claims:
             if share.request is None or tree.parent_of(share) is None:
                 waiting.discard(share)
-                self._wake_orphan(cluster, share)
+                _wake_orphan(cluster, share, caches)
                 continue
             before = self._verdicts.get(share.key)
-            after = status.verdict(tree, share)
+            after = _verdict(tree, share)
             if before == after:
                 continue
             if before is None or status.is_news(before, after):
@@ -299,24 +306,6 @@ class QuotaController:
                 cluster.wake(Subnamespace, object_key(share.parent, share.request.name))
             else:
                 waiting.add(share)
-
-    def _is_moving(self, index: Index, name: str) -> bool:
-        """Return whether a batch is under way, perhaps one that an earlier leader began."""
-        found = self._caches.tenant_quotas.get(name) if self._caches is not None else None
-        if found is None:
-            return True
-        tenant_quota = observed_tenant_quota(found)
-        return any(not index.planner.is_done(target, tenant_quota.number) for target in tenant_quota.targets)
-
-    def _wake_orphan(self, cluster: Cluster, share: Share) -> None:
-        """Wake the reconciler of a namespace whose Subnamespace does not exist."""
-        namespace = share.namespace
-        found = (
-            self._caches.namespaces.get(namespace.name) if namespace is not None and self._caches is not None else None
-        )
-        name = found.labels.get(SUBNAMESPACE) if found is not None and not found.deleting else None
-        if name and share.request is None:
-            cluster.wake(Subnamespace, object_key(share.parent, name))
 
     async def _report(
         self, cluster: Cluster, tenant: Tenant, effective: EffectiveQuota, caches: QuotaCaches
@@ -335,7 +324,7 @@ class QuotaController:
             else:
                 reports.verdicts.take(now)
                 self._report_totals(cluster, index, reports)
-        moving = self._is_moving(index, name)
+        moving = _is_moving(index, tenant_quota)
         at = rfc3339(cluster.clock.now())
         written = status.compute(tenant_quota, index.tree, effective, moving=moving, now=at)
         if written != tenant_quota.status:
@@ -352,8 +341,32 @@ class QuotaController:
         waiting, reports.waiting = reports.waiting, set()
         for share in waiting:
             if share.request is not None and index.tree.shares.get(share.key) is share:
-                self._verdicts.set(share.key, status.verdict(index.tree, share))
+                self._verdicts.set(share.key, _verdict(index.tree, share))
                 cluster.wake(Subnamespace, object_key(share.parent, share.request.name))
+
+
+def _verdict(tree: Tree, share: Share) -> ShareVerdict:
+    """Return the verdict on a Subnamespace, and keep in the tree whether its share is in force."""
+    found = status.verdict(tree, share)
+    if tree.keys:
+        share.was_in_force = found.in_force
+    return found
+
+
+def _is_moving(index: Index, found: TenantResourceQuota | None) -> bool:
+    """Return whether a batch is under way, perhaps one that an earlier leader began."""
+    if found is None:
+        return True
+    tenant_quota = observed_tenant_quota(found)
+    return any(not index.planner.is_done(target, tenant_quota.number) for target in tenant_quota.targets)
+
+
+def _wake_orphan(cluster: Cluster, share: Share, caches: QuotaCaches) -> None:
+    """Wake the reconciler of a namespace whose Subnamespace does not exist."""
+    found = caches.namespaces.get(share.namespace.name) if share.namespace is not None else None
+    name = found.labels.get(SUBNAMESPACE) if found is not None and not found.deleting else None
+    if name and share.request is None:
+        cluster.wake(Subnamespace, object_key(share.parent, name))
 
 
 def _by_spec(change: Change[Any]) -> Iterable[str]:

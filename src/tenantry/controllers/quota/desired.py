@@ -51,14 +51,17 @@ def plan(inputs: QuotaInputs, equivalent: Equivalent = same) -> Plan:
     Raises:
         InputError: The tenant's quota is wrong in a way that the CRD's schema did not catch.
     """
-    if inputs.is_preview:
-        wanted = children(inputs)
-        surplus = inputs.quota is not None and inputs.planner is None and not wanted
-        stale = [(ResourceQuota.resource, inputs.quota)] if surplus and inputs.quota is not None else []
-        return compare(wanted, inputs.lookup, stale=stale, equivalent=equivalent)
     if inputs.planner is None:
         return _alone(inputs.tenant, inputs.quota, equivalent)
     return _tree(inputs, inputs.planner)
+
+
+def preview(inputs: QuotaInputs) -> Plan:
+    """Return the changes of each ResourceQuota once all moves are done, instead of the moves that are safe now."""
+    wanted = children(inputs)
+    is_surplus = inputs.planner is None and not wanted
+    stale = [(ResourceQuota.resource, inputs.quota)] if is_surplus and inputs.quota is not None else []
+    return compare(wanted, inputs.lookup, stale=stale)
 
 
 def children(inputs: QuotaInputs) -> list[Child]:

@@ -15,7 +15,6 @@ from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Lookup
 from tenantry.world.shares.batches import BatchPlanner
-from tenantry.world.shares.division import Division
 
 
 class QuotaInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +27,6 @@ class QuotaInputs(msgspec.Struct, frozen=True, kw_only=True):
         tenant_quota: The TenantResourceQuota; None if there is none.
         planner: Of the tenant's tree; None for a tenant of one namespace.
         verified: The uids of the namespaces that ResourceQuotas are known to be in, by the ResourceQuota's uid.
-        is_preview: Plan each ResourceQuota as it is when all moves are done, instead of the moves that are safe now.
     """
 
     tenant: Tenant
@@ -37,7 +35,6 @@ class QuotaInputs(msgspec.Struct, frozen=True, kw_only=True):
     tenant_quota: TenantResourceQuota | None = None
     planner: BatchPlanner | None = None
     verified: Mapping[str, str] = {}
-    is_preview: bool = False
 
 
 def gather(tenant: Tenant, caches: QuotaCaches, index: Index | None = None) -> QuotaInputs:
@@ -46,7 +43,7 @@ def gather(tenant: Tenant, caches: QuotaCaches, index: Index | None = None) -> Q
     Args:
         tenant: The tenant.
         caches: The caches.
-        index: Its tree, which has taken in all changes; None for a tenant of one namespace.
+        index: Its tree, which has taken in all changes and is divided; None for a tenant of one namespace.
     """
     by_kind = {Namespace.resource: caches.namespaces, ResourceQuota.resource: caches.quotas}
 
@@ -57,7 +54,6 @@ def gather(tenant: Tenant, caches: QuotaCaches, index: Index | None = None) -> Q
     inputs = QuotaInputs(tenant=tenant, lookup=lookup, quota=caches.quotas.get(object_key(name, QUOTA)))
     if index is None:
         return inputs
-    Division(index.tree).divide()
     return msgspec.structs.replace(
         inputs,
         tenant_quota=caches.tenant_quotas.get(name),

@@ -126,6 +126,10 @@ class Index:
             for namespace in self._caches.namespaces.by_index(BY_BINDING, share.key):
                 self._put_namespace(namespace)
 
+    def divide(self) -> None:
+        """Divide the amounts over the tree as it is."""
+        Division(self.tree).divide()
+
     def wrote(self, plan: Plan, outcome: Outcome) -> None:
         """Record a plan that was carried out: own writes cause no event, but their responses are in the caches."""
         for write in plan.writes:

@@ -66,15 +66,16 @@ def verdict(tree: Tree, share: Share) -> ShareVerdict:
 
 
 def is_in_force(tree: Tree, share: Share) -> bool:
-    """Return whether Kubernetes enforces a namespace's own share, or did before the share last changed."""
+    """Return whether Kubernetes enforces a namespace's own share, or did before the share last changed.
+
+    The caller keeps the answer in `Share.was_in_force`.
+    """
     quota = tree.quotas.get(share.namespace.name) if share.namespace is not None else None
     if not tree.keys:
         return True
     if quota is None or any(key not in quota.in_force for key in tree.keys):
-        share.was_in_force = False
-    elif is_settled(tree, share):
-        share.was_in_force = True
-    return share.was_in_force
+        return False
+    return share.was_in_force or is_settled(tree, share)
 
 
 def is_settled(tree: Tree, share: Share) -> bool:

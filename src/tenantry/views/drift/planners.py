@@ -42,7 +42,6 @@ from tenantry.controllers.watched import BY_BINDING, BY_NAMESPACE, BY_TENANT
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.plan import Blocked, Plan
 from tenantry.world.leases import with_lease
-from tenantry.world.shares.division import Division
 
 if TYPE_CHECKING:
     from tenantry.views.drift.state import DriftInputs
@@ -74,7 +73,7 @@ def plans(state: DriftInputs, tenant: Tenant, names: Mapping[str, str] | None = 
     state.take(found)
     caches = _quota_caches(state)
     if not state.has_tree(name):
-        yield Planned(plan=quota_desired.plan(replace(gather_quota(tenant, caches), is_preview=True)))
+        yield Planned(plan=quota_desired.preview(gather_quota(tenant, caches)))
         return
     index = _index(state, tenant, caches)
     made: list[tuple[str, Plan]] = []
@@ -99,8 +98,9 @@ def plans(state: DriftInputs, tenant: Tenant, names: Mapping[str, str] | None = 
             index.changes.namespaces.update(created)
             made.append((state.named(subnamespace, inputs.namespace).key, planned.plan))
     index.follow()
+    index.divide()
     # After all namespaces: until they exist, the division keeps a reserve for them.
-    quotas = quota_desired.plan(replace(gather_quota(tenant, caches, index), is_preview=True))
+    quotas = quota_desired.preview(gather_quota(tenant, caches, index))
     yield Planned(plan=quotas)
     state.take(quotas)
     for key, first in made:
@@ -152,7 +152,7 @@ def _subnamespace_inputs(
     state: DriftInputs, subnamespace: Subnamespace, index: Index, names: Mapping[str, str] | None
 ) -> SubnamespaceInputs:
     index.follow()
-    Division(index.tree).divide()
+    index.divide()
     share = index.tree.shares.get(subnamespace.metadata.uid)
     inputs = gather_subnamespace(
         subnamespace,
