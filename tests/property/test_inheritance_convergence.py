@@ -20,15 +20,15 @@ from tenantry.api.subnamespace import (
     SubnamespaceSpec,
     SubnamespaceStatus,
 )
-from tenantry.controllers.inheritance.desired import (
+from tenantry.controllers.inheritance.desired import due, plan, plan_source
+from tenantry.controllers.inheritance.gather import (
+    BY_INHERITANCE,
+    COPIES,
     ChildNamespace,
     InheritanceInputs,
     SourceInputs,
-    due,
-    plan,
-    plan_source,
+    inheritance_keys,
 )
-from tenantry.controllers.inheritance.gather import BY_INHERITANCE, COPIES, inheritance_keys
 from tenantry.controllers.inheritance.status import inherited
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Inheritable, Observed, observe

@@ -136,3 +136,13 @@ def test_a_response_that_is_no_object_is_an_error_of_the_api_server(answer: byte
             request.resume(inner, None)
         with pytest.raises(ApiError, match="is no object of its kind"):
             request.resume(inner, answer)
+
+
+def test_a_plan_whose_first_write_was_ignored_is_not_done() -> None:
+    """What follows a finalizer must not look as if it were there: its owner is gone."""
+    world, cluster = _scene()
+    finalizer = request.patch(ResourceQuota.resource, "a", "gone", {"metadata": {"finalizers": ["x"]}})
+    plan = Plan(before=(DirectWrite(request=finalizer),), writes=(DirectWrite(request=request.create(_quota())),))
+    outcome = _apply(cluster, plan)
+    assert (outcome.is_abandoned, outcome.written, outcome.error) == (True, (), None)
+    assert (ResourceQuota.resource, "a/q") not in world.objects

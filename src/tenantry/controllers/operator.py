@@ -129,7 +129,8 @@ def controllers(cluster_uid: str) -> list[Controller]:
     Args:
         cluster_uid: The uid of the namespace kube-system.
     """
-    # Controllers never call each other: each of these objects is written by one and read by others.
+    # Controllers never call each other. One controller writes verdicts, addresses or clashes, and others read them; the
+    # Propagation is the copying itself, which two controllers carry out with the same caches of kinds and sources.
     verdicts = Verdicts()
     addresses = AddressCache()
     clashes = Clashes()

@@ -86,6 +86,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         error: The first refusal or failure; the waves after it were not tried.
         written: The direct writes and amendments that changed something.
         found: The objects that the plan's reads found, in the form in which their kinds are cached.
+        is_abandoned: A write before the waves was not carried out, so nothing else was tried.
     """
 
     done: tuple[Step, ...] = ()
@@ -94,6 +95,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     error: TenantryError | None = None
     written: tuple[DirectWrite | Amendment, ...] = ()
     found: tuple[Any, ...] = ()
+    is_abandoned: bool = False
 
 
 class Caches(Protocol):
@@ -168,7 +170,7 @@ class Applier:
         if plan.before:
             first: list[Any] = yield Together([self.direct(write) for write in plan.before])
             if not all(result is True for result in first):
-                return Outcome(error=first_failure(first))
+                return Outcome(error=first_failure(first), is_abandoned=True)
         for wave in plan.waves:
             results: list[Any] = yield Together([self._step(step) for step in wave])
             done += [step for step, result in zip(wave, results, strict=True) if result is None]

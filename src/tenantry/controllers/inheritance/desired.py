@@ -11,7 +11,7 @@ SourceInputs      ─► plan_source  one object that changed, for every child o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import msgspec
@@ -20,6 +20,7 @@ from tenantry.api import marks, reasons
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import Resource, object_key
 from tenantry.api.subnamespace import InheritanceMode, Mode, Subnamespace
+from tenantry.controllers.inheritance.gather import ChildNamespace, InheritanceInputs, SourceInputs, is_copy, is_source
 from tenantry.engine.observed import Inheritable, Observed
 from tenantry.engine.plan import Blocked, CopyStep, IsLike, Lookup, Plan, StepAction
 from tenantry.world import inheritance
@@ -28,121 +29,26 @@ EXCEPTIONS = marks.INHERIT
 """In `status.copied`: the objects whose own annotation gives them to a child were copied."""
 
 
-class ChildNamespace(msgspec.Struct, frozen=True, kw_only=True):
-    """A child that inherits.
-
-    Args:
-        subnamespace: Its Subnamespace.
-        namespace: Its namespace.
-    """
-
-    subnamespace: Subnamespace
-    namespace: Observed
-
-    @property
-    def parent(self) -> str:
-        """Return the namespace that it inherits from."""
-        return self.subnamespace.metadata.namespace
-
-    @property
-    def name(self) -> str:
-        """Return the name of its namespace."""
-        return self.namespace.name
-
-    @property
-    def copied(self) -> tuple[str, ...]:
-        """Return the kinds of which it received its copies that are made once."""
-        return self.subnamespace.status.copied
-
-    @property
-    def is_suspended(self) -> bool:
-        """Return whether no user has access."""
-        return marks.SUSPENDED in self.namespace.labels
-
-    def labels(self) -> Mapping[str, str]:
-        """Return the labels that the selectors of objects are compared with."""
-        return self.namespace.labels
-
-    def own_marks(self) -> dict[str, str]:
-        """Return the labels of a copy in it that is kept in sync."""
-        return {
-            marks.MANAGED_BY: marks.MANAGER,
-            marks.TENANT: self.namespace.labels.get(marks.TENANT, ""),
-            marks.INHERITED_FROM: self.parent,
-        }
-
-
-class InheritanceInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that decides what one child inherits.
-
-    Args:
-        child: The child.
-        kinds: The kinds that can be inherited, in the order of copying.
-        sources: By kind, the objects of the parent that the child may inherit.
-        copies: By kind, the objects that the child has inherited.
-        problems: Why kinds that the child requests cannot be inherited.
-        lookup: What is there, by kind and key.
-        is_like: See `IsLike`.
-    """
-
-    child: ChildNamespace
-    kinds: tuple[Resource, ...]
-    sources: Mapping[Resource, Sequence[Observed]]
-    copies: Mapping[Resource, Sequence[Observed]]
-    problems: tuple[Blocked, ...]
-    lookup: Lookup
-    is_like: IsLike
-
-    def closed(self) -> list[tuple[Resource, Observed]]:
-        """Return the bindings that a suspension has emptied."""
-        return [(kind, source) for kind in self.kinds for source in self.sources[kind] if is_closed(source)]
-
-    def awaited(self) -> list[tuple[Resource, Observed]]:
-        """Return those of them that are to be copied once: a copy of an empty binding would be empty for good."""
-        return [
-            (kind, source)
-            for kind, source in self.closed()
-            if mode_of(kind, source, self.child) is InheritanceMode.COPY
-        ]
-
-
-class SourceInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that decides what children have of one object of their parent.
-
-    Args:
-        resource: The object's kind.
-        name: Its name.
-        children: The children.
-        lookup: What is there, by kind and key.
-        is_like: See `IsLike`.
-    """
-
-    resource: Resource
-    name: str
-    children: Sequence[ChildNamespace]
-    lookup: Lookup
-    is_like: IsLike
-
-
-def is_copy(found: Observed) -> bool:
-    """Return whether an object is kept in sync with one of the parent. A policy guards the label."""
-    return marks.INHERITED_FROM in found.labels
-
-
 def is_untouched(found: Observed) -> bool:
     """Return whether an object is a copy that was made once and not changed since."""
     return isinstance(found, Inheritable) and found.writer == marks.FIELD_MANAGER
 
 
-def is_source(found: Observed) -> bool:
-    """Return whether children can inherit an object: copies are passed on, Tenantry's other objects are not."""
-    ours = found.labels.get(marks.MANAGED_BY) == marks.MANAGER
-    return isinstance(found, Inheritable) and (not ours or is_copy(found))
-
-
 def is_closed(found: Observed) -> bool:
     """Return whether a suspension emptied a binding."""
     return marks.SUSPENDED_SUBJECTS in found.annotations
+
+
+def closed(inputs: InheritanceInputs) -> list[tuple[Resource, Observed]]:
+    """Return the bindings of the parent that a suspension has emptied."""
+    return [(kind, source) for kind in inputs.kinds for source in inputs.sources[kind] if is_closed(source)]
+
+
+def awaited(inputs: InheritanceInputs) -> list[tuple[Resource, Observed]]:
+    """Return those of them that are to be copied once: a copy of an empty binding would be empty for good."""
+    return [
+        (kind, source) for kind, source in closed(inputs) if mode_of(kind, source, inputs.child) is InheritanceMode.COPY
+    ]
 
 
 def mode_of(resource: Resource, source: Observed | None, child: ChildNamespace) -> InheritanceMode:
@@ -180,14 +86,14 @@ def due(kinds: Iterable[Resource], subnamespace: Subnamespace) -> list[Resource]
 def plan(inputs: InheritanceInputs) -> Plan:
     """Return the writes that bring every object of the parent into one child; bindings, which admit users, are last."""
     child = inputs.child
-    awaited = {(resource, source.name) for resource, source in inputs.awaited()}
+    late = {(resource, source.name) for resource, source in awaited(inputs)}
     steps: list[CopyStep] = []
     blocked = list(inputs.problems)
     for resource in inputs.kinds:
         for source in inputs.sources[resource]:
             if not inheritance.is_valid(source.annotations.get(marks.INHERIT, inheritance.InheritAnnotation.ALL)):
                 blocked.append(invalid_annotation(resource, source))
-            if (resource, source.name) in awaited:
+            if (resource, source.name) in late:
                 continue
             step = step_in(resource, source.name, child, inputs.lookup, inputs.is_like)
             if isinstance(step, Blocked):

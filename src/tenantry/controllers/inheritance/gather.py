@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
+
 from tenantry.api import marks
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Resource, object_key
 from tenantry.api.subnamespace import InheritanceMode, Subnamespace
-from tenantry.controllers.inheritance.desired import (
-    ChildNamespace,
-    InheritanceInputs,
-    SourceInputs,
-    is_copy,
-    is_source,
-)
 from tenantry.controllers.watched import BY_BINDING, BY_NAMESPACE
 from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster
-from tenantry.engine.observed import Observed
+from tenantry.engine.observed import Inheritable, Observed
 from tenantry.engine.plan import Blocked, IsLike, Lookup
 from tenantry.world import inheritance
 
@@ -30,6 +25,101 @@ ANNOTATED = "!"
 
 COPIES = "<"
 """After a namespace in that index: the objects that it inherited itself."""
+
+
+class ChildNamespace(msgspec.Struct, frozen=True, kw_only=True):
+    """A child that inherits.
+
+    Args:
+        subnamespace: Its Subnamespace.
+        namespace: Its namespace.
+    """
+
+    subnamespace: Subnamespace
+    namespace: Observed
+
+    @property
+    def parent(self) -> str:
+        """Return the namespace that it inherits from."""
+        return self.subnamespace.metadata.namespace
+
+    @property
+    def name(self) -> str:
+        """Return the name of its namespace."""
+        return self.namespace.name
+
+    @property
+    def copied(self) -> tuple[str, ...]:
+        """Return the kinds of which it received its copies that are made once."""
+        return self.subnamespace.status.copied
+
+    @property
+    def is_suspended(self) -> bool:
+        """Return whether no user has access."""
+        return marks.SUSPENDED in self.namespace.labels
+
+    def labels(self) -> Mapping[str, str]:
+        """Return the labels that the selectors of objects are compared with."""
+        return self.namespace.labels
+
+    def own_marks(self) -> dict[str, str]:
+        """Return the labels of a copy in it that is kept in sync."""
+        return {
+            marks.MANAGED_BY: marks.MANAGER,
+            marks.TENANT: self.namespace.labels.get(marks.TENANT, ""),
+            marks.INHERITED_FROM: self.parent,
+        }
+
+
+class InheritanceInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides what one child inherits.
+
+    Args:
+        child: The child.
+        kinds: The kinds that can be inherited, in the order of copying.
+        sources: By kind, the objects of the parent that the child may inherit.
+        copies: By kind, the objects that the child has inherited.
+        problems: Why kinds that the child requests cannot be inherited.
+        lookup: What is there, by kind and key.
+        is_like: See `IsLike`.
+    """
+
+    child: ChildNamespace
+    kinds: tuple[Resource, ...]
+    sources: Mapping[Resource, Sequence[Observed]]
+    copies: Mapping[Resource, Sequence[Observed]]
+    problems: tuple[Blocked, ...]
+    lookup: Lookup
+    is_like: IsLike
+
+
+class SourceInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides what children have of one object of their parent.
+
+    Args:
+        resource: The object's kind.
+        name: Its name.
+        children: The children.
+        lookup: What is there, by kind and key.
+        is_like: See `IsLike`.
+    """
+
+    resource: Resource
+    name: str
+    children: Sequence[ChildNamespace]
+    lookup: Lookup
+    is_like: IsLike
+
+
+def is_copy(found: Observed) -> bool:
+    """Return whether an object is kept in sync with one of the parent. A policy guards the label."""
+    return marks.INHERITED_FROM in found.labels
+
+
+def is_source(found: Observed) -> bool:
+    """Return whether children can inherit an object: copies are passed on, Tenantry's other objects are not."""
+    ours = found.labels.get(marks.MANAGED_BY) == marks.MANAGER
+    return isinstance(found, Inheritable) and (not ours or is_copy(found))
 
 
 def inheritance_keys(found: Observed) -> list[str]:

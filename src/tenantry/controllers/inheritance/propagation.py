@@ -16,14 +16,15 @@ from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Inheritance, Subnamespace
 from tenantry.controllers import watched
 from tenantry.controllers.inheritance import desired, status
-from tenantry.controllers.inheritance.desired import ChildNamespace
 from tenantry.controllers.inheritance.gather import (
     BY_INHERITANCE,
+    ChildNamespace,
     concerns,
     gather,
     gather_source,
     has_children,
     inheritance_keys,
+    is_copy,
     is_going,
 )
 from tenantry.controllers.inheritance.kinds import Kinds
@@ -124,7 +125,7 @@ class Propagation:
         plan = desired.plan(inputs)
         if not child.is_suspended:
             # The end of a suspension is about to open these, which no watch reports: it is a write of our own.
-            for resource, source in inputs.closed():
+            for resource, source in desired.closed(inputs):
                 cluster.wake(Inheritance, source_key(resource, source.namespace, source.name))
         outcome = await cluster.writer.apply(plan)
         _wake_below(cluster, outcome)
@@ -191,7 +192,7 @@ def is_news(change: Change[Observed]) -> bool:
 
 
 def _is_made(value: Observed) -> bool:
-    return value.labels.get(MANAGED_BY) == MANAGER and not desired.is_copy(value)
+    return value.labels.get(MANAGED_BY) == MANAGER and not is_copy(value)
 
 
 def _likeness(value: Observed) -> bytes:

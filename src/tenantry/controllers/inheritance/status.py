@@ -16,13 +16,12 @@ from tenantry.api.tenancydefaults import TenancyDefaults, TenancyDefaultsStatus
 from tenantry.api.wording import SHOWN, more, shortened
 from tenantry.controllers.inheritance.desired import (
     EXCEPTIONS,
-    ChildNamespace,
-    InheritanceInputs,
-    SourceInputs,
+    awaited,
     is_done,
     mode_of,
     step_in,
 )
+from tenantry.controllers.inheritance.gather import ChildNamespace, InheritanceInputs, SourceInputs
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find, replaced
 from tenantry.engine.observed import Observed
@@ -48,7 +47,7 @@ def inherited(inputs: InheritanceInputs, plan: Plan, outcome: Outcome) -> Inheri
     """Return what the status of a child reports after its plan was carried out."""
     # A step of a later wave that was not tried has failed, too: what is copied once would be missing for good.
     tried = {id(step): result for step, result in outcome.copied}
-    unfinished = {resource.full_name for resource, _ in inputs.awaited()}
+    unfinished = {resource.full_name for resource, _ in awaited(inputs)}
     for wave in plan.copies:
         for step in wave:
             if isinstance(tried.get(id(step), outcome.error), TenantryError):

@@ -4,37 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from tenantry.api import marks, reasons
 from tenantry.api.errors import AlreadyExists, InputError
 from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding, RoleBinding, RoleRef, Subject
-from tenantry.api.model import KubernetesObject, ObjectMeta, OwnerReference
+from tenantry.api.model import ObjectMeta, OwnerReference
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.requests import (
     APPROVALS,
     APPROVALS_MARK,
-    CLUSTER_ROLE_BINDING_PREFIX,
     REASONS,
     REQUEST,
     REQUEST_UID,
-    ROLE_BINDING_PREFIX,
     AutoApproval,
     ClusterRoleRequest,
     Decision,
     Request,
-    RoleGrant,
     RoleRequest,
     SubjectKind,
     TenantRequest,
 )
 from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.api.tenant import Tenant, TenantQuota, TenantSpec
+from tenantry.controllers.requests.gather import GrantInputs, TenantRequestInputs, binding_kind, binding_name
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked, Child, DirectWrite, Equivalent, Lookup, Plan, compare, same
 from tenantry.engine.request import create as creation_of
 from tenantry.world import quantity, quota
-from tenantry.world.leases import LeaseState
 
 MOST_PENDING = 20
 """How many undecided requests of one kind a requester may have."""
@@ -68,44 +63,6 @@ def surplus(pending: Iterable[Request]) -> list[Request]:
     """
     # Every reconcile, also of the next leader, must withdraw the same ones.
     return sorted(pending, key=lambda each: (each.metadata.creation_timestamp, each.key))[MOST_PENDING:]
-
-
-class GrantInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that decides the binding of a RoleRequest or ClusterRoleRequest.
-
-    Args:
-        request: As it is.
-        binding: The binding of the request; None if there is none.
-        tenant: The tenant of the request's namespace; "" for a ClusterRoleRequest.
-        closes_in: In how many seconds the tenant's lease ends; None for never.
-        term: How the grant's own lease stands.
-        problem: The obstacle to the grant.
-        lookup: What is there, by kind and key.
-    """
-
-    request: RoleGrant
-    binding: Observed | None
-    tenant: str
-    closes_in: float | None
-    term: LeaseState
-    problem: Blocked | None
-    lookup: Lookup
-
-    @property
-    def is_given(self) -> bool:
-        """Return whether the request is to be in force."""
-        approved = self.request.status.decision is Decision.APPROVED
-        return approved and not self.term.is_expired and self.problem is None
-
-
-def binding_name(request: str, *, namespaced: bool) -> str:
-    """Return the name of the binding of a request."""
-    return f"{ROLE_BINDING_PREFIX if namespaced else CLUSTER_ROLE_BINDING_PREFIX}{request}"
-
-
-def binding_kind(*, namespaced: bool) -> type[KubernetesObject]:
-    """Return the kind that a request becomes."""
-    return RoleBinding if namespaced else ClusterRoleBinding
 
 
 def plan(inputs: GrantInputs, equivalent: Equivalent = same) -> Plan:
@@ -167,24 +124,6 @@ def _meta(request: RoleRequest | ClusterRoleRequest, tenant: str) -> ObjectMeta:
         labels={marks.MANAGED_BY: marks.MANAGER, **whose, **labels_of(request)},
         owner_references=(owner,),
     )
-
-
-class TenantRequestInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that decides whether a TenantRequest creates a tenant.
-
-    Args:
-        request: As it is.
-        tenant: The tenant of the requested name; None if there is none.
-    """
-
-    request: TenantRequest
-    tenant: Tenant | None
-
-    @property
-    def is_made(self) -> bool:
-        """Return whether the tenant was created for this request."""
-        found = self.tenant
-        return found is not None and found.metadata.labels.get(REQUEST_UID) == self.request.metadata.uid
 
 
 def plan_tenant(inputs: TenantRequestInputs) -> Plan:

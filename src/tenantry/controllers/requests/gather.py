@@ -4,16 +4,80 @@ from __future__ import annotations
 
 import datetime as dt
 
+import msgspec
+
 from tenantry.api import marks, reasons
-from tenantry.api.kubernetes import Namespace
-from tenantry.api.model import object_key
-from tenantry.api.requests import REQUEST_UID, Decision, RoleGrant, TenantRequest
+from tenantry.api.kubernetes import ClusterRoleBinding, Namespace, RoleBinding
+from tenantry.api.model import KubernetesObject, object_key
+from tenantry.api.requests import (
+    CLUSTER_ROLE_BINDING_PREFIX,
+    REQUEST_UID,
+    ROLE_BINDING_PREFIX,
+    Decision,
+    RoleGrant,
+    TenantRequest,
+)
 from tenantry.api.tenant import Tenant
-from tenantry.controllers.requests.desired import GrantInputs, TenantRequestInputs, binding_kind, binding_name
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Blocked
-from tenantry.world.leases import ENDLESS, lease, with_lease
+from tenantry.engine.plan import Blocked, Lookup
+from tenantry.world.leases import ENDLESS, LeaseState, lease, with_lease
+
+
+def binding_name(request: str, *, namespaced: bool) -> str:
+    """Return the name of the binding of a request."""
+    return f"{ROLE_BINDING_PREFIX if namespaced else CLUSTER_ROLE_BINDING_PREFIX}{request}"
+
+
+def binding_kind(*, namespaced: bool) -> type[KubernetesObject]:
+    """Return the kind that a request becomes."""
+    return RoleBinding if namespaced else ClusterRoleBinding
+
+
+class GrantInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides the binding of a RoleRequest or ClusterRoleRequest.
+
+    Args:
+        request: As it is.
+        binding: The binding of the request; None if there is none.
+        tenant: The tenant of the request's namespace; "" for a ClusterRoleRequest.
+        closes_in: In how many seconds the tenant's lease ends; None for never.
+        term: How the grant's own lease stands.
+        problem: The obstacle to the grant.
+        lookup: What is there, by kind and key.
+    """
+
+    request: RoleGrant
+    binding: Observed | None
+    tenant: str
+    closes_in: float | None
+    term: LeaseState
+    problem: Blocked | None
+    lookup: Lookup
+
+    @property
+    def is_given(self) -> bool:
+        """Return whether the request is to be in force."""
+        approved = self.request.status.decision is Decision.APPROVED
+        return approved and not self.term.is_expired and self.problem is None
+
+
+class TenantRequestInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides whether a TenantRequest creates a tenant.
+
+    Args:
+        request: As it is.
+        tenant: The tenant of the requested name; None if there is none.
+    """
+
+    request: TenantRequest
+    tenant: Tenant | None
+
+    @property
+    def is_made(self) -> bool:
+        """Return whether the tenant was created for this request."""
+        found = self.tenant
+        return found is not None and found.metadata.labels.get(REQUEST_UID) == self.request.metadata.uid
 
 
 def gather(cluster: Cluster, request: RoleGrant, now: dt.datetime) -> GrantInputs:

@@ -17,8 +17,7 @@ from tenantry.controllers import watched
 from tenantry.controllers.announcement import warn_of_end
 from tenantry.controllers.conclusion import PATIENCE, problem_of
 from tenantry.controllers.requests import desired, pending, status
-from tenantry.controllers.requests.desired import binding_kind, binding_name
-from tenantry.controllers.requests.gather import binding_of, gather
+from tenantry.controllers.requests.gather import binding_kind, binding_name, binding_of, gather
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
 from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Change

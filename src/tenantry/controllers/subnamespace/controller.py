@@ -194,7 +194,8 @@ class SubnamespaceController:
         self._tell(cluster, inputs, outcome)
         if outcome.error is not None or outcome.blocked:
             return ReconcileResult(inputs=inputs, outcome=outcome)
-        if inputs.awaits_verdict:
+        # Abandoned: the Subnamespace was deleted before it had its finalizer; the watch is about to report it.
+        if inputs.awaits_verdict or outcome.is_abandoned:
             return ReconcileResult(inputs=inputs, outcome=outcome, waits=True)
         uid = inputs.subnamespace.metadata.uid
         latest: SubnamespaceInputs | None = inputs

@@ -22,7 +22,7 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.inheritance import desired as inheritance_desired
-from tenantry.controllers.inheritance.desired import ChildNamespace
+from tenantry.controllers.inheritance.gather import ChildNamespace
 from tenantry.controllers.inheritance.gather import gather as gather_inheritance
 from tenantry.controllers.inheritance.status import Inherited
 from tenantry.controllers.quota import desired as quota_desired
