@@ -13,7 +13,7 @@ from tenantry.api.errors import InputError, NotFound
 from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.quota import Quota
-from tenantry.api.subnamespace import InheritanceMode, Mode, Subnamespace, SubnamespaceSpec
+from tenantry.api.subnamespace import Adoption, InheritanceMode, Mode, Subnamespace, SubnamespaceSpec
 from tenantry.api.tenant import Tenant
 from tenantry.engine.plan import StepAction
 from tenantry.views.drift.changes import TenantDrift, find
@@ -223,3 +223,16 @@ def test_inherited_objects_are_shown_level_by_level_without_the_values_of_secret
     assert b"*** (after)" in texts
     settle(world)
     assert _find(world).changes == ()
+
+
+def test_a_move_shows_the_deletion_of_the_old_subnamespace_once() -> None:
+    """E04: the namespace is bound to the new one first."""
+    world = _world()
+    child = add_subnamespace(world)
+    other = add_subnamespace(world, "other")
+    settle(world)
+    add_subnamespace(world, namespace=other, adopt=Adoption(namespace=child, parent="acme"))
+    found = _find(world)
+    deleted = [f"{each.kind} {each.key}" for each in found.changes if each.action is StepAction.DELETE]
+    assert deleted == ["Subnamespace acme/team"]
+    assert _titles(found).index(f"Namespace {child}") < _titles(found).index("Subnamespace acme/team")
