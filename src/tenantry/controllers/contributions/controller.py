@@ -55,7 +55,7 @@ class ContributionController:
             cluster.forget(self.name, key)
             return None
         agreed = await _agreed(cluster, node.metadata.name)
-        decision = desired.decide(
+        decision = desired.plan(
             ContributionInputs(
                 node=node,
                 agreed=agreed,

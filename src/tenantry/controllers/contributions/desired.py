@@ -42,12 +42,7 @@ class ContributionInputs(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[PodFacts, ...] = ()
 
 
-def plan(inputs: ContributionInputs) -> Plan:
-    """Return the next writes for a node."""
-    return decide(inputs).plan
-
-
-def decide(inputs: ContributionInputs) -> SliceDecision:
+def plan(inputs: ContributionInputs) -> SliceDecision:
     """Return the next stage of a contributed node."""
     node, agreed = inputs.node, inputs.agreed
     name, since = node.metadata.name, node.metadata.annotations.get(TAKEN_BACK, "")

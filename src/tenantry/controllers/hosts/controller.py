@@ -39,7 +39,6 @@ from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.conditions import find
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
-from tenantry.world import hosts
 from tenantry.world.hosts import HostClash, HostUse
 
 ALL = "hosts"
@@ -92,20 +91,17 @@ class HostController:
         if began < self._not_before:
             return self._not_before - began
         inputs = gather(cluster)
-        division = desired.divided(inputs)
-        # Computed once, for the plan and for the warning: with many hosts it takes long.
-        parts = hosts.register(division.holders)
-        plan = desired.plan_of(parts, inputs, cluster.writer.equivalent)
-        missing = desired.unregistered(division, parts)
-        if missing:
-            log.warning("the register of hosts is full: other tenants may use these, too", extra={"hosts": missing})
+        decision = desired.plan(inputs, cluster.writer.equivalent)
+        if decision.unregistered:
+            extra = {"hosts": decision.unregistered}
+            log.warning("the register of hosts is full: other tenants may use these, too", extra=extra)
         now = cluster.clock.monotonic()
         self._not_before = now + REST * (now - began)
-        outcome = await cluster.writer.apply(plan)
+        outcome = await cluster.writer.apply(decision.plan)
         if outcome.error is not None:
             raise outcome.error
         # Reported after the register is written: policies refuse further clashes from then on.
-        self._say(cluster, division.clashes)
+        self._say(cluster, decision.clashes)
         return None if inputs.is_whole else RECHECK_SECONDS
 
     def _say(self, cluster: Cluster, clashes: tuple[HostClash, ...]) -> None:

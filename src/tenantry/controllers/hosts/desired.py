@@ -11,7 +11,7 @@ from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.engine.observed import ObservedRegister
 from tenantry.engine.plan import Child, Equivalent, Lookup, Plan, compare, same
 from tenantry.world import hosts
-from tenantry.world.hosts import HostAssignment, HostUse
+from tenantry.world.hosts import HostClash, HostUse
 
 
 class HostInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,27 +42,37 @@ Parts = dict[str, dict[str, str]]
 """The data of each object of the register, by the end of its name."""
 
 
-def divided(inputs: HostInputs) -> HostAssignment:
-    """Return which tenant owns each host, and which objects have a host of another tenant."""
-    return hosts.divided(inputs.uses, inputs.holders)
+class HostDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """What the objects of a cluster mean for the register.
+
+    Args:
+        plan: The writes that bring the register up to date.
+        clashes: The objects that have a host of another tenant.
+        unregistered: How many hosts the register has no room for.
+    """
+
+    plan: Plan
+    clashes: tuple[HostClash, ...]
+    unregistered: int
 
 
-def plan(inputs: HostInputs, equivalent: Equivalent = same) -> Plan:
-    """Return the writes that bring the register up to date."""
-    return plan_of(hosts.register(divided(inputs).holders), inputs, equivalent)
+def plan(inputs: HostInputs, equivalent: Equivalent = same) -> HostDecision:
+    """Return the writes that bring the register up to date, and what they leave to report."""
+    assignment = hosts.divided(inputs.uses, inputs.holders)
+    # Computed once, for the writes and for the count: with many hosts it takes long.
+    parts = hosts.register(assignment.holders)
+    return HostDecision(
+        plan=_writes(parts, inputs, equivalent),
+        clashes=assignment.clashes,
+        unregistered=len(assignment.holders) - sum(len(hosts.tenants_in(data)) for data in parts.values()),
+    )
 
 
-def plan_of(parts: Parts, inputs: HostInputs, equivalent: Equivalent = same) -> Plan:
-    """Return the writes for a register that is computed already: with many hosts, computing it takes long."""
+def _writes(parts: Parts, inputs: HostInputs, equivalent: Equivalent) -> Plan:
     children = [Child(object=_map(part, data), wave=0) for part, data in parts.items()]
     wanted = {child.object.key for child in children}
     stale = [(RulesMap.resource, each) for each in inputs.registers if each.key not in wanted]
     return compare(children, inputs.lookup, stale=stale, equivalent=equivalent)
-
-
-def unregistered(division: HostAssignment, parts: Parts) -> int:
-    """Return how many hosts the register has no room for."""
-    return len(division.holders) - sum(len(hosts.tenants_in(data)) for data in parts.values())
 
 
 def _map(part: str, data: dict[str, str]) -> RulesMap:

@@ -43,7 +43,7 @@ class PartController:
         # Claims are served one after the other: two that chose at the same time would choose the same capacity.
         self._giving = asyncio.Lock()
         self._claims = ClaimIndex(BY_PART, part_of_namespace, Sharing.PART)
-        self._stages = StageRunner(type(self), desired.decide)
+        self._stages = StageRunner(type(self), desired.plan)
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""

@@ -24,19 +24,13 @@ from tenantry.controllers.slices.charge import charge_of
 from tenantry.controllers.slices.decision import SliceDecision
 from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.holding import NodeMarks
-from tenantry.engine.plan import Equivalent, Plan, same
 from tenantry.world.parts import Size, size_of, why_not
 
 LEAVING_SECONDS = 1.0
 """When to look again whether pods have left: pods of shared nodes are not watched."""
 
 
-def plan(inputs: SliceInputs, equivalent: Equivalent = same) -> Plan:  # noqa: ARG001 - no stage writes whole objects
-    """Return the next writes for a slice."""
-    return decide(inputs).plan
-
-
-def decide(inputs: SliceInputs) -> SliceDecision:
+def plan(inputs: SliceInputs) -> SliceDecision:
     """Return the next stage of a slice.
 
     Raises:

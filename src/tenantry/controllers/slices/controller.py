@@ -51,7 +51,7 @@ class SliceController:
         self._node_facts = NodeFactsCache()
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._claims = ClaimIndex(BY_SLICE, slice_of_namespace)
-        self._stages = StageRunner(type(self), desired.decide)
+        self._stages = StageRunner(type(self), desired.plan)
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller; pods are watched from the first claim on."""

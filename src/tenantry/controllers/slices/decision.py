@@ -1,6 +1,6 @@
 """The next stage of a slice, as data: pure.
 
-    gather ─► decide(inputs) ─► SliceDecision ─► StageRunner applies its plan, and gathers again while it goes on
+    gather ─► plan(inputs) ─► SliceDecision ─► StageRunner applies its plan, and gathers again while it goes on
 
 Stages are in the order of safety: what a slice takes is paid for first, its namespaces come last; at the end they go
 first and the nodes last. Each stage begins when the caches show that the stage before is done, by any client, so a

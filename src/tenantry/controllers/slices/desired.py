@@ -20,16 +20,11 @@ from tenantry.controllers.slices.decision import SliceDecision, amendments, soon
 from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.holding import NodeMarks
 from tenantry.controllers.slices.status import SliceProgress
-from tenantry.engine.plan import Equivalent, Plan, same
+from tenantry.engine.plan import Plan
 from tenantry.world.slices.selection import counted
 
 
-def plan(inputs: SliceInputs, equivalent: Equivalent = same) -> Plan:  # noqa: ARG001 - no stage writes whole objects
-    """Return the next writes for a slice."""
-    return decide(inputs).plan
-
-
-def decide(inputs: SliceInputs) -> SliceDecision:
+def plan(inputs: SliceInputs) -> SliceDecision:
     """Return the next stage of a slice.
 
     Raises:

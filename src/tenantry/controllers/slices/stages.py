@@ -32,16 +32,16 @@ class StageRunner:
 
     Args:
         kind: The controller, which is woken for the slices that wait when nodes are free again.
-        decide: Returns the next stage.
+        plan: Returns the next stage.
     """
 
-    def __init__(self, kind: type, decide: Callable[[SliceInputs], SliceDecision]) -> None:
+    def __init__(self, kind: type, plan: Callable[[SliceInputs], SliceDecision]) -> None:
         self.waiting = ClaimQueue()
         self.draining = DrainState()
         # How often nodes changed hands; a claim that was refused meanwhile looks again.
         self.news = 0
         self._kind = kind
-        self._decide = decide
+        self._plan = plan
 
     async def run(
         self, cluster: Cluster, gather: Callable[[], Awaitable[SliceInputs]], look: Callable[[], SliceInputs]
@@ -59,7 +59,7 @@ class StageRunner:
         news = self.news
         for _ in range(MOST_STAGES):
             inputs = await gather()
-            decision = self._decide(inputs)
+            decision = self._plan(inputs)
             outcome = await cluster.writer.apply(decision.plan)
             self._note(cluster, inputs, decision, outcome)
             # Writes before the failure stand: the next reconcile sees them in the caches and continues after them.
