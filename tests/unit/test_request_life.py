@@ -122,6 +122,24 @@ def test_a_binding_goes_with_its_request_and_that_of_an_earlier_one_is_replaced(
     assert world.get(RoleBinding.resource, "acme/request-r")["metadata"]["uid"] != old
 
 
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_binding_whose_deletion_fails_is_deleted_later(is_made_again: bool) -> None:  # noqa: FBT001 - a case
+    """E16: no event would bring the request back to the queue."""
+    world = _world()
+    key = _ask(world, RoleRequest)
+    _decide(world, RoleRequest, key)
+    faults: list[str] = []
+    cluster = WorldCluster(world, controllers(CLUSTER_UID), faults=lambda: faults.pop() if faults else "none")
+    cluster.settle(1)
+    assert _has_binding(world)
+    world.delete(RoleRequest.resource, key)
+    if is_made_again:
+        _ask(world, RoleRequest)
+    faults.append("lost")
+    cluster.settle(60)
+    assert (faults, _has_binding(world)) == ([], False)
+
+
 def test_a_role_that_does_not_exist_is_reported_and_bound_once_it_is_created() -> None:
     world = _world()
     key = _ask(world, RoleRequest, roleRef={"kind": "Role", "name": "deployer"})

@@ -90,9 +90,10 @@ class RoleRequestController:
         request = cluster.cache(self.kind.resource).get(key)
         if request is None:
             self._looked.pop(key, None)
-            cluster.forget(self.name, key)
         if request is None or request.metadata.deletion_timestamp:
             await self._take_back(cluster, key)
+            if request is None:
+                cluster.forget(self.name, key)
             return None
         if await pending.withdraw(cluster, request):
             return None
@@ -111,10 +112,18 @@ class RoleRequestController:
                 cluster.wake(self.kind, found.key)
 
     async def _take_back(self, cluster: Cluster, key: str) -> None:
-        """Delete the binding of a request that is gone, before the garbage collector does: access must end at once."""
+        """Delete the binding of a request that is gone, before the garbage collector does: access must end at once.
+
+        Raises:
+            ApiError: The binding is still there; the queue tries again.
+        """
         found = binding_of(cluster, self._namespaced, key)
-        if found is not None:
-            await cluster.writer.apply(desired.taken_back(found, namespaced=self._namespaced))
+        if found is None:
+            return
+        outcome = await cluster.writer.apply(desired.taken_back(found, namespaced=self._namespaced))
+        # No event follows: without a retry, the access would last until the garbage collector ends it.
+        if outcome.error is not None:
+            raise outcome.error
 
     async def _begin(self, cluster: Cluster, request: RoleGrant, now: dt.datetime) -> RoleGrant | None:
         """Record when a grant ends before it begins: a crash between the two writes must not make it longer."""
