@@ -167,6 +167,15 @@ def shared(defaults: Rules, sandbox: Sandbox = NO_SANDBOX) -> tuple[Child, ...]:
     return _children(_with_sandbox(effective([Layer(DEFAULTS_SOURCE, defaults)]), sandbox, "the Tenant"), meta)
 
 
+def invalid(defaults: Rules) -> str:
+    """Return why the rules of TenancyDefaults cannot come into force; "" if they can."""
+    try:
+        shared(defaults)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
 def of_slices(defaults: SliceDefaults) -> Child:
     """Return the limits of slice claims as policies read them."""
     labels = {marks.MANAGED_BY: marks.MANAGER, OWN_MARK: "slices"}

@@ -13,6 +13,7 @@ from tenantry.api.flowcontrol import FlowSchema
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
+from tenantry.controllers.conclusion import PATIENCE, problem_of
 from tenantry.controllers.fairness import desired, status
 from tenantry.controllers.fairness.gather import KINDS, gather
 from tenantry.engine.cache import Change
@@ -61,8 +62,11 @@ class FairnessController:
         outcome = await cluster.writer.apply(desired.plan(inputs, cluster.writer.equivalent))
         defaults = inputs.defaults
         if defaults is not None and not defaults.metadata.deletion_timestamp:
-            written = status.compute(defaults, inputs.missing, rfc3339(cluster.clock.now()))
-            if written != defaults.status:
+            problem = problem_of(outcome)
+            written = status.compute(defaults, inputs.missing, problem, rfc3339(cluster.clock.now()))
+            # Conditions must not flap: a temporary failure is reported only after several tries.
+            waits = outcome.error is not None and problem is not None and problem.passing and attempt < PATIENCE
+            if written != defaults.status and not waits:
                 await cluster.writer.status(msgspec.structs.replace(defaults, status=written))
         for blocked in outcome.blocked:
             log.warning("a priority level is not as it should be", extra={"problem": blocked.message})

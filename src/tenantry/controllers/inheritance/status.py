@@ -14,6 +14,7 @@ from tenantry.api.model import Resource
 from tenantry.api.subnamespace import InheritanceMode, Mode
 from tenantry.api.tenancydefaults import TenancyDefaults, TenancyDefaultsStatus
 from tenantry.api.wording import SHOWN, more, shortened
+from tenantry.controllers import tenancyrules
 from tenantry.controllers.inheritance.desired import (
     EXCEPTIONS,
     awaited,
@@ -107,11 +108,14 @@ def of_defaults(defaults: TenancyDefaults, missing: Mapping[str, str], now: str)
         now: RFC 3339.
     """
     count = len(defaults.spec.inheritable_kinds)
-    problem = shortened(missing.values(), separator="; ")
+    # The rules are another controller's, but a condition has one writer.
+    invalid = tenancyrules.invalid(defaults.spec.rules)
+    problem = f"spec.rules are not in force: {invalid}" if invalid else shortened(missing.values(), separator="; ")
+    trouble = reasons.INVALID_SPEC if invalid else reasons.KIND_NOT_INHERITABLE
     ready = Wanted(
         reasons.READY,
         not problem,
-        reasons.KIND_NOT_INHERITABLE if problem else reasons.ESTABLISHED,
+        trouble if problem else reasons.ESTABLISHED,
         problem or f"{count} kind{'' if count == 1 else 's'} can be inherited beside the seven",
     )
     generation = defaults.metadata.generation

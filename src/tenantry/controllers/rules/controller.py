@@ -46,7 +46,7 @@ class RulesController:
         try:
             plan = desired.plan(gather(cluster), cluster.writer.equivalent)
         except InputError:
-            return None  # the condition of TenancyDefaults reports it; the rules in force stay
+            return None  # Ready of TenancyDefaults reports it (inheritance.status); the rules in force stay
         outcome = await cluster.writer.apply(plan)
         if outcome.error is not None:
             raise outcome.error

@@ -16,11 +16,7 @@ from tenantry.engine.observed import Observed
 
 
 def gather(cluster: Cluster) -> SharedRulesInputs:
-    """Read the caches.
-
-    Raises:
-        InputError: The name of the sandbox in TenancyDefaults is wrong.
-    """
+    """Read the caches."""
     defaults: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
     maps: Cache[Observed] = cluster.cache(RulesMap.resource)
     return SharedRulesInputs(
