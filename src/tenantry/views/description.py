@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from tenantry.api.errors import ApiError, Forbidden, NotFound
+from tenantry.api.errors import Forbidden, NotFound
 from tenantry.api.kubernetes import LimitRange, RoleBinding
 from tenantry.api.marks import TENANT_UID
 from tenantry.api.model import KubernetesObject, Resource
@@ -24,6 +24,7 @@ from tenantry.views.objects import (
     ReportedEvent,
     ResourceQuotaWithUsage,
 )
+from tenantry.views.permitted import list_permitted
 
 K = TypeVar("K", bound=KubernetesObject)
 
@@ -121,17 +122,14 @@ async def count_pods(reader: ObjectReader, namespace: str) -> int | None:
     """Return the number of pods in a namespace; None if the user may not list pods."""
     try:
         return await reader.count(PODS, namespace)
-    except ApiError:
+    except Forbidden:
         return None
 
 
 async def subnamespace_names(reader: ObjectReader, namespace: str) -> list[str] | None:
     """Return the names of the Subnamespaces in a namespace, sorted; None if the user may not list them."""
-    try:
-        found = await reader.list(Subnamespace, namespace=namespace)
-    except ApiError:
-        return None
-    return sorted(each.metadata.name for each in found)
+    found = await list_permitted(reader, Subnamespace, namespace=namespace)
+    return None if found is None else sorted(each.metadata.name for each in found)
 
 
 def _named(name: str) -> dict[str, str]:
@@ -142,8 +140,6 @@ async def _list(
     reader: ObjectReader, kind: type[K], *, namespace: str = "", selectors: dict[str, str] | None = None
 ) -> list[K] | None:
     try:
-        return await reader.list(kind, namespace=namespace, selectors=selectors)
+        return await list_permitted(reader, kind, namespace=namespace, selectors=selectors)
     except NotFound:
         return []  # the cluster does not have the kind
-    except Forbidden:
-        return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tenantry.api import marks
-from tenantry.api.errors import ApiError, Forbidden, NotFound
+from tenantry.api.errors import Forbidden, NotFound
 from tenantry.api.kubernetes import LimitRange, Namespace
 from tenantry.api.model import Json, Resource
 from tenantry.api.subnamespace import Subnamespace
@@ -36,8 +36,8 @@ class NamespaceContext(msgspec.Struct, frozen=True, kw_only=True):
         labels: The labels of the namespace.
         suspended: The tenant of the namespace if it is suspended; "" if it is not, or if that may not be read.
         rules: The rules in force there.
-        limit_ranges: The LimitRanges of the namespace.
-        reclaim_policies: Name of each StorageClass that may be read to its reclaim policy.
+        limit_ranges: The LimitRanges of the namespace; None if they may not be read.
+        reclaim_policies: Name of each StorageClass to its reclaim policy; None if they may not be read.
         notes: What could not be read.
     """
 
@@ -45,8 +45,8 @@ class NamespaceContext(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     suspended: str = ""
     rules: TenancyRulesSpec = TenancyRulesSpec()
-    limit_ranges: Sequence[Json] = ()
-    reclaim_policies: dict[str, str] = {}
+    limit_ranges: Sequence[Json] | None = ()
+    reclaim_policies: dict[str, str] | None = {}
     notes: tuple[str, ...] = ()
 
 
@@ -73,7 +73,9 @@ async def gather(asking: ActingUser, name: str) -> NamespaceContext:
         suspended=suspended or "",
         rules=rules,
         limit_ranges=await _items(asking.client, LimitRange.resource, name),
-        reclaim_policies={each["metadata"]["name"]: each.get("reclaimPolicy", "Delete") for each in classes},
+        reclaim_policies=None
+        if classes is None
+        else {each["metadata"]["name"]: each.get("reclaimPolicy", "Delete") for each in classes},
         notes=tuple(notes),
     )
 
@@ -105,11 +107,13 @@ async def _rules(client: Client, namespace: str, labels: dict[str, str] | None) 
         return (await client.get(TenancyRules, NAME, marks.SYSTEM_NAMESPACE)).spec
 
 
-async def _items(client: Client, resource: Resource, namespace: str) -> list[Json]:
+async def _items(client: Client, resource: Resource, namespace: str) -> list[Json] | None:
     try:
         items: list[Json] = (await acting.get(client, wire.path(resource, namespace)))["items"]
-    except ApiError:
-        return []
+    except Forbidden:
+        return None
+    except NotFound:
+        return []  # the cluster does not have the kind
     return items
 
 

@@ -5,7 +5,7 @@ manifest ─► parts (it, its pods, its claims) ─► dry run + rules in Pytho
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -228,6 +228,7 @@ async def _review(requester: ActingUser, part: Part, around: NamespaceContext) -
     if result.existed:
         about = f"{part.resource.kind} {part.object['metadata']['name']!r}"
         notes = (f"{about} exists already: this explains a new object like it",)
+    notes = (*notes, *_unreadable(requester, part, around))
     found: dict[Action, Sequence[Violation]] = dict.fromkeys(Action, ())
     value, compared = result.stored or part.object, list[Violation]()
     rules = around.rules
@@ -238,7 +239,7 @@ async def _review(requester: ActingUser, part: Part, around: NamespaceContext) -
         if result.stored is None:
             default = rules.enforce.chosen.get(DEFAULT_CLASS)
             default_class = default.value if default is not None else ""
-            value = filled_in(part.object, part.resource, around.limit_ranges, default_class)
+            value = filled_in(part.object, part.resource, around.limit_ranges or (), default_class)
         for action, section in sections.items():
             found[action] = _findings(requester, part, value, section, around, part.user or requester.user)
         if Action.ENFORCE in sections:
@@ -247,6 +248,14 @@ async def _review(requester: ActingUser, part: Part, around: NamespaceContext) -
         found = dict.fromkeys(Action, ())
         notes = (*notes, "the rules are left out: the object does not have the shape of its kind")
     return PartReview(part=part, result=result, value=value, found=found, compared=compared, notes=notes)
+
+
+def _unreadable(requester: ActingUser, part: Part, around: NamespaceContext) -> Iterator[str]:
+    """Yield what could not be compared with a part because the requester may not read it."""
+    if around.limit_ranges is None and part.resource.plural == "pods":
+        yield f"{requester.user!r} may not list the LimitRanges of {around.namespace!r}: their defaults are left out"
+    if around.reclaim_policies is None and part.resource.plural == "persistentvolumeclaims":
+        yield f"{requester.user!r} may not list StorageClasses: their reclaim policies are left out"
 
 
 def _findings(  # noqa: PLR0917 - a request has many sides
@@ -260,7 +269,7 @@ def _findings(  # noqa: PLR0917 - a request has many sides
         namespace=around.namespace,
         namespace_labels=around.labels,
         object=value,
-        reclaim_policies=around.reclaim_policies,
+        reclaim_policies=around.reclaim_policies or {},
     )
     return violations(request, section)
 
