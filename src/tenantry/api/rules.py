@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 
 from tenantry.api.crd import Rule, rules
 from tenantry.api.model import Model
+from tenantry.api.podsecurity import BASELINE_CAPABILITIES, RESTRICTED_VOLUMES, SAFE_SYSCTLS
 from tenantry.api.quota import ContainerResources
 
 MAX_NAMES = 64
@@ -108,48 +109,6 @@ _Patterns = Annotated[
     tuple[Annotated[str, Meta(min_length=1, max_length=256, pattern=_PLAIN)], ...],
     Meta(max_length=MAX_PATTERNS, extra_json_schema=rules(_PARSES), extra={DECLARED_PATTERNS: True}),
 ]
-
-
-BASELINE_CAPABILITIES = (
-    "AUDIT_WRITE",
-    "CHOWN",
-    "DAC_OVERRIDE",
-    "FOWNER",
-    "FSETID",
-    "KILL",
-    "MKNOD",
-    "NET_BIND_SERVICE",
-    "SETFCAP",
-    "SETGID",
-    "SETPCAP",
-    "SETUID",
-    "SYS_CHROOT",
-)
-SAFE_SYSCTLS = (
-    "kernel.shm_rmid_forced",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.ip_local_reserved_ports",
-    "net.ipv4.ip_unprivileged_port_start",
-    "net.ipv4.ping_group_range",
-    "net.ipv4.tcp_fin_timeout",
-    "net.ipv4.tcp_keepalive_intvl",
-    "net.ipv4.tcp_keepalive_probes",
-    "net.ipv4.tcp_keepalive_time",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_syncookies",
-    "net.ipv4.tcp_wmem",
-)
-RESTRICTED_VOLUMES = (
-    "configMap",
-    "csi",
-    "downwardAPI",
-    "emptyDir",
-    "ephemeral",
-    "persistentVolumeClaim",
-    "projected",
-    "secret",
-)
-
 
 SHARED_LABELS = (
     "kubernetes.io/arch",
