@@ -137,7 +137,7 @@ async def test_two_clusters_started_at_once_do_not_meet(tenantry_home: Path, tmp
     async with Client(kubeconfig.load([left.kubeconfig_path])) as client:
         assert b"only-left" in await client.request("GET", "/api/v1/configmaps")
     states = [cluster.status() for cluster in clusters]
-    assert left.name in [cluster.name for cluster in list_clusters(tenantry_home)]
+    assert left.name in [cluster.name for cluster in list_clusters()]
     async with asyncio.TaskGroup() as group:
         for cluster in clusters:
             group.create_task(cluster.down(purge=True))

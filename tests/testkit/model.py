@@ -373,7 +373,7 @@ class SeenThrough:
         """Return the cache of a kind."""
         return self._caches.get(resource)
 
-    def news(self, resource: Resource, change: Change[Observed]) -> None:
+    def notify(self, resource: Resource, change: Change[Observed]) -> None:
         """Wake no reconciler: a test begins the next one itself."""
 
     def decode(self, resource: Resource, data: bytes) -> Observed:

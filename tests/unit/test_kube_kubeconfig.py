@@ -66,10 +66,13 @@ def test_several_files_are_merged_and_the_first_to_name_a_thing_wins(tmp_path: P
 
 
 def test_kubeconfig_lists_files_and_home_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kubeconfig.default_paths({"KUBECONFIG": "/x/a::/x/b"}) == (Path("/x/a"), Path("/x/b"))
+    monkeypatch.setenv("KUBECONFIG", "/x/a::/x/b")
+    assert kubeconfig.default_paths() == (Path("/x/a"), Path("/x/b"))
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert kubeconfig.default_paths({}) == (tmp_path / ".kube" / "config",)
-    assert kubeconfig.default_paths({"KUBECONFIG": ""}) == (tmp_path / ".kube" / "config",)
+    monkeypatch.setenv("KUBECONFIG", "")
+    assert kubeconfig.default_paths() == (tmp_path / ".kube" / "config",)
+    monkeypatch.delenv("KUBECONFIG")
+    assert kubeconfig.default_paths() == (tmp_path / ".kube" / "config",)
 
 
 def test_names_of_files_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def documents_in(file: str, holds: str = "Tenants") -> list[Document]:
     try:
         values = [value for value in yaml.load_all(text, Loader=_Loader) if value is not None]
     except yaml.YAMLError as error:
-        raise InputError(f"{source}: is not YAML: {_told(error)}") from error
+        raise InputError(f"{source}: is not YAML: {_reason(error)}") from error
     except RecursionError as error:
         raise InputError(f"{source}: is nested too deeply") from error
     if not values:
@@ -172,7 +172,7 @@ def _items(value: object) -> list[object] | None:
     return cast("list[object]", items)
 
 
-def _told(error: yaml.YAMLError) -> str:
+def _reason(error: yaml.YAMLError) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"

@@ -105,7 +105,7 @@ class Caches(Protocol):
         """Return the cache of a kind; None for a kind that is not watched."""
         ...
 
-    def news(self, resource: Resource, change: Change[Any]) -> None:
+    def notify(self, resource: Resource, change: Change[Any]) -> None:
         """Wake the reconcilers that a change concerns, which no event of a watch will report."""
         ...
 
@@ -124,7 +124,7 @@ class NoCaches:
     def cache_of(self, resource: Resource) -> Cache[Any] | None:
         """Return None."""
 
-    def news(self, resource: Resource, change: Change[Any]) -> None:
+    def notify(self, resource: Resource, change: Change[Any]) -> None:
         """Wake no reconciler."""
 
     def decode(self, resource: Resource, data: bytes) -> Observed:
@@ -430,7 +430,7 @@ class Applier:
 
     def _tell(self, resource: Resource, change: Change[Any] | None) -> None:
         if change is not None:
-            self._caches.news(resource, change)
+            self._caches.notify(resource, change)
 
     def _learn(self, resource: Resource, data: bytes) -> Observed:
         found = observe(resource, data)

@@ -51,7 +51,7 @@ class Cache(Generic[C]):
         # Deletions that are known before the watch reports them: an older event must not bring the object back.
         self._gone: dict[str, int] = {}
         # The watch has reported everything up to this resourceVersion: an object that is not here did not exist then.
-        self._told = 0
+        self._reported = 0
         # The object before an own write began, by key; None if there was none.
         self._expected: dict[str, C | None] = {}
 
@@ -122,7 +122,7 @@ class Cache(Generic[C]):
         is_restored = before is not None and value.version < before.version <= listed
         if before is not None and value.version <= before.version and not is_restored:
             return None
-        if before is None and value.version <= self._told and listed < 0:
+        if before is None and value.version <= self._reported and listed < 0:
             return None  # a late response: the watch has already reported the deletion of the object
         if value.version <= self._gone.get(value.key, -1):
             return None
@@ -156,7 +156,7 @@ class Cache(Generic[C]):
 
     def advance(self, version: int) -> None:
         """Record that the watch has reported everything up to a resourceVersion, by a bookmark or by a later event."""
-        self._told = max(self._told, version)
+        self._reported = max(self._reported, version)
 
     def finish_list(self, listed: set[str], version: int) -> list[Change[C]]:
         """Remove the objects that a complete list of that resourceVersion did not contain, and return the changes."""
@@ -176,10 +176,10 @@ class Cache(Generic[C]):
 
         resourceVersions only grow, until the data of the API server is restored from a backup.
         """
-        if version >= self._told:
+        if version >= self._reported:
             return []
         changes = self.clear()
-        self._told = version
+        self._reported = version
         self._gone.clear()
         return changes
 

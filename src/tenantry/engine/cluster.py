@@ -148,7 +148,7 @@ class Cluster:
         informer = self._informers.get(resource)
         return informer.cache.get(key) if informer is not None else None
 
-    def news(self, resource: Resource, change: Change[Any]) -> None:
+    def notify(self, resource: Resource, change: Change[Any]) -> None:
         """Queue the keys that a change concerns which a response revealed before the watch."""
         informer = self._informers.get(resource)
         if informer is not None:

@@ -55,7 +55,7 @@ def merge(before: Sequence[Condition], wanted: Iterable[Wanted], *, generation: 
 def replaced(
     before: Sequence[Condition], wanted: Sequence[Wanted], *, generation: int, now: str
 ) -> tuple[Condition, ...]:
-    """Return the conditions to write where several controllers have some each: those of other types stay.
+    """Return the conditions to write if several controllers have some each: those of other types stay.
 
     Args:
         before: As in `merge`.

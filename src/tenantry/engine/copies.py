@@ -294,7 +294,7 @@ class Copier:
         if cache is not None and isinstance(found, Inheritable):
             change = cache.put(found)
             if change is not None:
-                self._caches.news(resource, change)
+                self._caches.notify(resource, change)
         return found
 
     def _forget(self, resource: Resource, key: str, version: int) -> None:

@@ -1,4 +1,4 @@
-"""Who acts: leader election on a Lease.
+"""Leader election on a Lease: one replica of the operator writes at a time.
 
 A replica that sees another one named in the annotation `tenantry.dev/preferred-holder` lets go of the lease, so that
 `tenantry bench` (and an administrator, for maintenance) can hold the operator still without stopping it. A holder that
@@ -118,7 +118,7 @@ class Election:
         await self._writer.patch(Lease.resource, self._namespace, NAME, patch)
 
     async def _try(self) -> bool:
-        """Take or renew the lease if it is ours to take; tell whether it is ours now."""
+        """Take or renew the lease if it is ours to take, and return whether it is ours now."""
         now = self._clock.monotonic()
         try:
             lease = await self._reader.get(Lease, NAME, self._namespace)

@@ -224,7 +224,7 @@ IsLike = Callable[[Resource, Inheritable, bytes], bool]
 
 
 def same(wanted: bytes, found: bytes) -> bool:
-    """Compare digests where the server adds no defaults of its own."""
+    """Return whether two digests are equal: right if the API server adds no defaults of its own."""
     return wanted == found
 
 

@@ -92,7 +92,7 @@ def _guard(subject: Json) -> Json:
     policy = validating(
         INHERITED,
         [{**about, "scope": "Namespaced"}],
-        [says("false", _told(), told=True)],
+        [says("false", _message(), told=True)],
         conditions=conditions,
         where=IN_TENANTS,
     )
@@ -126,7 +126,7 @@ def _scaled(kind: Resource, subject: Json) -> list[Json]:
     return bound(policy, paramRef={**copies, "parameterNotFoundAction": "Allow"})
 
 
-def _told() -> str:
+def _message() -> str:
     def what(of: str) -> str:
         # The deletion of a collection has no name in the request, nor has an object with a generated name yet.
         return f"request.kind.kind + \" '\" + (has({of}.metadata.name) ? {of}.metadata.name : '') + \"'"

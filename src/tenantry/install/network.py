@@ -62,7 +62,7 @@ def _policies(other: Named) -> list[Json]:
         says(
             f"!has(object.spec.{field}) || object.spec.{field}.all(r, has(r.{peers}) && size(r.{peers}) > 0"
             f" && r.{peers}.all(p, has(p.ipBlock) ? {allowed} : ({own})))",
-            _told(field, peers),
+            _message(field, peers),
             told=True,
         )
         for field, peers in (("ingress", "from"), ("egress", "to"))
@@ -86,7 +86,7 @@ def _has_own(key: str) -> str:
     return f"'{key}' in {given} && '{key}' in {_LABELS} && {given}['{key}'] == {_LABELS}['{key}']"
 
 
-def _told(field: str, peers: str) -> str:
+def _message(field: str, peers: str) -> str:
     return (
         f"'spec.{field}: each rule must have {peers}, and each of them must select {marks.TENANT_UID}: '"
         f" + {_LABELS}['{marks.TENANT_UID}'] + ' by namespaceSelector.matchLabels, or have a podSelector alone, which"

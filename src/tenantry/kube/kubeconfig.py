@@ -154,9 +154,9 @@ def _stat(path: Path) -> tuple[int, int, int]:
     return (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-def default_paths(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Return the files of KUBECONFIG, or ~/.kube/config where it is not set."""
-    listed = [Path(part) for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
+def default_paths() -> tuple[Path, ...]:
+    """Return the files of KUBECONFIG, or ~/.kube/config if it is not set."""
+    listed = [Path(part) for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
     return tuple(listed) or (Path.home() / ".kube" / "config",)
 
 

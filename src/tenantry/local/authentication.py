@@ -162,10 +162,10 @@ def authenticator(oidc: Oidc) -> Json:
             "groups": {"claim": oidc.groups_claim, "prefix": oidc.groups_prefix},
         },
         "userValidationRules": [
-            {"expression": _unreserved("user.username"), "message": f"users must not begin with {_told()}"},
+            {"expression": _unreserved("user.username"), "message": f"users must not begin with {_prefixes()}"},
             {
                 "expression": f"user.groups.all(group, {_unreserved('group')})",
-                "message": f"groups must not begin with {_told()}",
+                "message": f"groups must not begin with {_prefixes()}",
             },
         ],
     }
@@ -194,7 +194,7 @@ def _unreserved(name: str) -> str:
     return " && ".join(f'!{name}.startsWith("{prefix}")' for prefix in RESERVED)
 
 
-def _told() -> str:
+def _prefixes() -> str:
     return " or ".join(RESERVED)
 
 

@@ -481,9 +481,9 @@ def _oidc(options: UpOptions, before: ClusterSpec | None) -> Oidc | None:
     return options.oidc or (before.oidc if before else None)
 
 
-def list_clusters(root: Path | None = None) -> Sequence[LocalCluster]:
+def list_clusters() -> Sequence[LocalCluster]:
     """Return every cluster of a home, by name, stopped ones included."""
-    folder = (root or home()) / "clusters"
+    folder = home() / "clusters"
     try:
         names = sorted(path.name for path in folder.iterdir())
     except FileNotFoundError:
@@ -491,7 +491,7 @@ def list_clusters(root: Path | None = None) -> Sequence[LocalCluster]:
     found: list[LocalCluster] = []
     for name in names:
         with contextlib.suppress(InputError):
-            cluster = LocalCluster(name, root=root)
+            cluster = LocalCluster(name)
             if cluster.exists():
                 found.append(cluster)
     return found

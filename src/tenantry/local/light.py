@@ -186,14 +186,13 @@ class LightClusters:
 
 
 @asynccontextmanager
-async def light_clusters(*names: str, watch_cache: bool = False) -> AsyncGenerator[LightClusters]:
+async def light_clusters(*names: str) -> AsyncGenerator[LightClusters]:
     """Run an etcd, and one API server for each name; all end with the block, and their data goes.
 
     Use it in a process with one thread: children are prepared between fork and exec (`process.Child`).
 
     Args:
         names: DNS labels.
-        watch_cache: As in `LightClusters.add`.
 
     Raises:
         LocalError: A process does not become ready.
@@ -213,7 +212,7 @@ async def light_clusters(*names: str, watch_cache: bool = False) -> AsyncGenerat
         try:
             async with asyncio.TaskGroup() as group:
                 for each in names:
-                    group.create_task(clusters.add(each, watch_cache=watch_cache))
+                    group.create_task(clusters.add(each))
             yield clusters
         finally:
             for cluster in clusters.all:

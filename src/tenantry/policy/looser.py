@@ -53,7 +53,7 @@ def _each(of: str, bad: str, fix: str) -> str:
     source = f"variables.{of}[p]" if of == "refused" else f"variables.{of}[p].source"
     offends = f"p in variables.{of} && !{_ignores(source)} && ({bad})"
     # Go's maps have no order.
-    return f"{_GIVEN}.map(p, {offends}, string(p)).sort().map(p, {_told('p', source, fix)})"
+    return f"{_GIVEN}.map(p, {offends}, string(p)).sort().map(p, {_message('p', source, fix)})"
 
 
 def _one(path: str, key: str, of: str, bad: str, fix: str) -> str:
@@ -61,10 +61,10 @@ def _one(path: str, key: str, of: str, bad: str, fix: str) -> str:
     above = f"variables.{of}[{quoted(key)}]"
     source = above if of == "refused" else f"{above}.source"
     offends = f"{quoted(path)} in {_GIVEN} && {quoted(key)} in variables.{of}"
-    return f"({offends} && !{_ignores(source)} && ({bad}) ? [{_told(quoted(path), source, fix)}] : [])"
+    return f"({offends} && !{_ignores(source)} && ({bad}) ? [{_message(quoted(path), source, fix)}] : [])"
 
 
-def _told(path: str, source: str, fix: str) -> str:
+def _message(path: str, source: str, fix: str) -> str:
     return f"'spec.rules.' + {path} + ' must not be looser than what ' + {source} + ' says: ' + {fix}"
 
 
@@ -104,7 +104,7 @@ def _largest() -> str:
     value = f"{_GIVEN}[{quoted(MAX)}]"
     larger = f"{value}.map(r, r in variables.maxima && !{_ignores('variables.maxima[r].source')}"
     larger += f" && quantity(string({value}[r])).isGreaterThan(quantity(variables.maxima[r].value)), string(r)).sort()"
-    told = _told(quoted(MAX), "variables.maxima[r].source", "'must be at most ' + variables.maxima[r].value")
+    told = _message(quoted(MAX), "variables.maxima[r].source", "'must be at most ' + variables.maxima[r].value")
     return f"({quoted(MAX)} in {_GIVEN} ? {larger}.map(r, {told}) : [])"
 
 

@@ -1,4 +1,4 @@
-"""Who may do something in a namespace, by which binding and role: no more than the reader's own rights show.
+"""Find the subjects that have a right in a namespace, and the binding and role of each, within the reader's rights.
 
 A role that may not be read is not guessed: the API server is asked whether each subject of its bindings has the right.
 """
@@ -54,7 +54,7 @@ class _Role(Model, frozen=True, kw_only=True):
 
 
 class AccessReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Who may do something.
+    """The subjects that have a right.
 
     Args:
         verb: The verb.
@@ -90,7 +90,7 @@ class AccessInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def who_can(client: Client, verb: str, text: str, name: str, namespace: str) -> AccessReport:
-    """Return who may do something in a namespace.
+    """Return the subjects that have a right in a namespace.
 
     Args:
         client: The reader's client.

@@ -70,7 +70,7 @@ def without_nulls(value: object) -> object:
 
 def _object(value: object, kind: type[KubernetesObject]) -> Iterator[Problem]:
     if not isinstance(value, dict):
-        yield Problem("", f"must be a map with apiVersion, kind, metadata and spec, not {_told(value)}")
+        yield Problem("", f"must be a map with apiVersion, kind, metadata and spec, not {_described(value)}")
         return
     document = cast("dict[object, object]", value)
     resource = kind.resource
@@ -79,7 +79,7 @@ def _object(value: object, kind: type[KubernetesObject]) -> Iterator[Problem]:
         if given is None:
             yield Problem(field, f"must be given, as {wanted}")
         elif given != wanted:
-            yield Problem(field, f"is {_told(given)}; it must be {wanted!r}")
+            yield Problem(field, f"is {_described(given)}; it must be {wanted!r}")
     if document.get("kind") != resource.kind:
         return  # what else differs would be noise
     yield from _metadata(document.get("metadata"))
@@ -95,7 +95,7 @@ def _metadata(value: object) -> Iterator[Problem]:
         yield Problem("metadata.name", "must be given")
         return
     if not isinstance(value, dict):
-        yield Problem("metadata", f"must be a map, not {_told(value)}")
+        yield Problem("metadata", f"must be a map, not {_described(value)}")
         return
     metadata = cast("dict[object, object]", value)
     if "name" not in metadata:
@@ -106,7 +106,7 @@ def _metadata(value: object) -> Iterator[Problem]:
         if wanted is None:
             yield Problem(path, _unknown(key, _METADATA))
         elif not isinstance(inner, wanted) or isinstance(inner, bool):
-            yield Problem(path, f"must be {_WORDS[wanted]}, not {_told(inner)}")
+            yield Problem(path, f"must be {_WORDS[wanted]}, not {_described(inner)}")
         elif key in {"labels", "annotations"}:
             marks = cast("dict[object, object]", inner)
             yield from (problem for mark, text in marks.items() for problem in _text(text, f"{path}[{mark}]"))
@@ -114,7 +114,7 @@ def _metadata(value: object) -> Iterator[Problem]:
 
 def _struct(value: object, info: inspect.StructType, path: str, skip: Sequence[str] = ()) -> Iterator[Problem]:
     if not isinstance(value, dict):
-        yield Problem(path, f"must be a map, not {_told(value)}")
+        yield Problem(path, f"must be a map, not {_described(value)}")
         return
     given = cast("dict[object, object]", value)
     fields = {field.encode_name: field for field in info.fields if field.name not in skip}
@@ -155,7 +155,7 @@ def _value(value: object, info: inspect.Type, path: str) -> Iterator[Problem]:  
 
 def _list(value: object, info: inspect.VarTupleType | inspect.ListType, path: str) -> Iterator[Problem]:
     if not isinstance(value, list):
-        yield Problem(path, f"must be a list, not {_told(value)}")
+        yield Problem(path, f"must be a list, not {_described(value)}")
         return
     items = cast("list[object]", value)
     if len(items) < (info.min_length or 0):
@@ -169,7 +169,7 @@ def _list(value: object, info: inspect.VarTupleType | inspect.ListType, path: st
 
 def _map(value: object, info: inspect.DictType, path: str) -> Iterator[Problem]:
     if not isinstance(value, dict):
-        yield Problem(path, f"must be a map, not {_told(value)}")
+        yield Problem(path, f"must be a map, not {_described(value)}")
         return
     given = cast("dict[object, object]", value)
     if info.max_length is not None and len(given) > info.max_length:
@@ -182,13 +182,13 @@ def _map(value: object, info: inspect.DictType, path: str) -> Iterator[Problem]:
 def _choice(value: object, choices: Sequence[str], path: str) -> Iterator[Problem]:
     if value not in choices:
         close = _close(value, choices)
-        yield Problem(path, f"is {_told(value)}; it must be one of {', '.join(choices)}{close}")
+        yield Problem(path, f"is {_described(value)}; it must be one of {', '.join(choices)}{close}")
 
 
 def _text(value: object, path: str, least: int = 0, most: int | None = None) -> Iterator[Problem]:
     if not isinstance(value, str):
         quotes = "; put it in quotes" if isinstance(value, int | float) else ""
-        yield Problem(path, f"must be a string, not {_told(value)}{quotes}")
+        yield Problem(path, f"must be a string, not {_described(value)}{quotes}")
     elif len(value) < least:
         yield Problem(path, "must not be empty")
     elif most is not None and len(value) > most:
@@ -197,13 +197,13 @@ def _text(value: object, path: str, least: int = 0, most: int | None = None) -> 
 
 def _simple(value: object, wanted: type[int | bool], path: str) -> Iterator[Problem]:
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-        yield Problem(path, f"must be {_WORDS[wanted]}, not {_told(value)}")
+        yield Problem(path, f"must be {_WORDS[wanted]}, not {_described(value)}")
 
 
 def _number_or_text(value: object, path: str) -> Iterator[Problem]:
     if isinstance(value, bool) or not isinstance(value, int | str):
         quotes = "; put it in quotes" if isinstance(value, float) else ""
-        yield Problem(path, f"must be a whole number or a string, not {_told(value)}{quotes}")
+        yield Problem(path, f"must be a whole number or a string, not {_described(value)}{quotes}")
 
 
 def _below(path: str, key: object) -> str:
@@ -221,7 +221,7 @@ def _close(word: object, known: Sequence[str]) -> str:
     return f"; did you mean {by_lower[found[0]]}?" if found else ""
 
 
-def _told(value: object) -> str:
+def _described(value: object) -> str:
     match value:
         case dict():
             return "a map"

@@ -123,7 +123,7 @@ class HostController:
                 _wake_owner(cluster, namespace)
         # Only once: afterwards `set` returns every namespace whose clashes change.
         if not was_known:
-            _wake_told(cluster)
+            _wake_reported(cluster)
 
 
 def _wake_owner(cluster: Cluster, namespace: Observed) -> None:
@@ -135,7 +135,7 @@ def _wake_owner(cluster: Cluster, namespace: Observed) -> None:
         cluster.wake(Subnamespace, object_key(labels.get(PARENT, ""), labels[SUBNAMESPACE]))
 
 
-def _wake_told(cluster: Cluster) -> None:
+def _wake_reported(cluster: Cluster) -> None:
     """Reconcile every object with the condition HostsTaken: the reason may have ended while no operator ran."""
     tenants: Cache[Tenant] = cluster.cache(Tenant.resource)
     subnamespaces: Cache[Subnamespace] = cluster.cache(Subnamespace.resource)

@@ -45,7 +45,7 @@ class Kinds:
         self._allowed: tuple[Resource, ...] = ()
         self.served: tuple[Resource, ...] = ()
         self._by_name: dict[str, Resource] = {}
-        self._told = (self._allowed, self.missing)
+        self._reported = (self._allowed, self.missing)
 
     async def get(self) -> tuple[Resource, ...]:
         """Return the kinds, each watched and in step.
@@ -75,8 +75,8 @@ class Kinds:
 
     def take_news(self) -> bool:
         """Return whether the statuses of children may differ from what they were at the last call."""
-        before, self._told = self._told, (self._allowed, self.missing)
-        return before != self._told
+        before, self._reported = self._reported, (self._allowed, self.missing)
+        return before != self._reported
 
     @property
     def retry_seconds(self) -> float | None:

@@ -66,4 +66,4 @@ async def _list(cluster: Cluster, resource: Resource, namespace: str) -> None:
         found: Observed = observe(resource, raw)
         change = cache.put(found) if isinstance(found, Inheritable) else None
         if change is not None:
-            cluster.news(resource, change)
+            cluster.notify(resource, change)

@@ -38,7 +38,7 @@ ACCOUNTS = "system:serviceaccount:"
 """Before the namespace and the name of a ServiceAccount in its user name; all of a namespace are a group."""
 
 
-def asker(request: Request) -> str:
+def counted_as(request: Request) -> str:
     """Return the requester that a request is counted for: a user, or all ServiceAccounts of a namespace together.
 
     A user who may create one ServiceAccount there may create a hundred.
@@ -52,7 +52,7 @@ def asker(request: Request) -> str:
 
 def requester_of(request: Request) -> list[str]:
     """Return the requester of an undecided request, for an index."""
-    return [asker(request)] if request.status.decision is Decision.PENDING else []
+    return [counted_as(request)] if request.status.decision is Decision.PENDING else []
 
 
 def surplus(pending: Iterable[Request]) -> list[Request]:

@@ -29,7 +29,7 @@ async def withdraw(cluster: Cluster, request: Request) -> bool:
     """
     cache: Cache[Request] = cluster.cache(request.resource)
     # Counted from the cache: a moment behind is enough to keep storage bounded.
-    who = desired.asker(request)
+    who = desired.counted_as(request)
     if request.status.decision is not Decision.PENDING or cache.count(BY_REQUESTER, who) <= desired.MOST_PENDING:
         return False
     surplus = desired.surplus(cache.by_index(BY_REQUESTER, who))

@@ -135,7 +135,7 @@ class SliceController:
             # A heartbeat, unless the node's agent or its contributor wrote something.
             return slice_of_node(after) if cleaning.word(before) != cleaning.word(after) else ()
         # Counted also while a claim is between its choice and its refusal, so that it looks again.
-        self._stages.news += 1
+        self._stages.releases += 1
         held = {facts.taken_by for facts in (old, new) if facts is not None and facts.taken_by}
         return [*held, *self._stages.waiting] if new is not None else held
 

@@ -39,7 +39,7 @@ class StageRunner:
         self.waiting = ClaimQueue()
         self.draining = DrainState()
         # How often nodes changed hands; a claim that was refused meanwhile looks again.
-        self.news = 0
+        self.releases = 0
         self._kind = kind
         self._plan = plan
 
@@ -56,7 +56,7 @@ class StageRunner:
         Raises:
             ApiError: A write failed; the status reports what lasts.
         """
-        news = self.news
+        releases = self.releases
         for _ in range(MOST_STAGES):
             inputs = await gather()
             decision = self._plan(inputs)
@@ -70,7 +70,7 @@ class StageRunner:
                 self.draining.note(inputs.name, decision)
                 await tell(cluster, look(), decision.progress)
                 # Nodes that were given back since the choice woke only the claims that were waiting then.
-                is_late = decision.waits and not inputs.nodes and self.news != news
+                is_late = decision.waits and not inputs.nodes and self.releases != releases
                 return soonest(0.0 if is_late else decision.again, inputs.lease.next_seconds)
             # The stage wrote nothing although the decision was to go on: the caches lag behind earlier writes.
             if not outcome.written:
@@ -84,7 +84,7 @@ class StageRunner:
 
     def free(self, cluster: Cluster) -> None:
         """Wake the slices that wait for nodes: own writes, such as released nodes, wake no reconciler."""
-        self.news += 1
+        self.releases += 1
         for name in self.waiting:
             cluster.wake(self._kind, name)
 

@@ -202,7 +202,7 @@ def _has(fields: Json, path: Sequence[str]) -> bool:
 def lines(causes: Sequence[Cause]) -> Iterator[str]:
     """Yield the lines for causes: what is wrong, what would pass, and the source."""
     for cause, after in itertools.zip_longest(causes, causes[1:]):
-        yield _told(cause)
+        yield _described(cause)
         if cause.by is Obstacle.RULE and (
             after is None or (after.source, after.author) != (cause.source, cause.author)
         ):
@@ -211,7 +211,7 @@ def lines(causes: Sequence[Cause]) -> Iterator[str]:
             yield f"  set by {cause.source}{who}"
 
 
-def _told(cause: Cause) -> str:
+def _described(cause: Cause) -> str:
     verb = {Action.ENFORCE: "", Action.WARN: "warned of, ", Action.AUDIT: "noted, "}[cause.action]
     head = f"rule {cause.rule}" if cause.by is Obstacle.RULE else cause.by.value.lower()
     about = f"{cause.about}: " if cause.about else ""
