@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 import msgspec
@@ -96,15 +96,27 @@ async def _create(client: Client, wanted: Tenant, *, seconds: int | None) -> Jso
     except (NotFound, Forbidden):
         pass  # if the user may not read it, the operator reports the clash in a condition
     else:
-        raise InputError(
-            f"metadata.name: the namespace {name!r} exists already, and the tenant's namespace must have that name:"
-            " choose another name for the tenant, or delete that namespace"
-        )
+        await _refuse_taken(client, name)
     made: Json = msgspec.json.decode(await client.create(wanted))
     output.talk(f"{kinds.full_name(Tenant, name)} created")
     if seconds is not None:
         await wait_for_all(client, [ObjectSelection(Tenant, (name,))], seconds=seconds)
     return made
+
+
+async def _refuse_taken(client: Client, name: str) -> NoReturn:
+    """Reject the name of an existing namespace; the message never advises to delete what may be a live tenant."""
+    try:
+        await client.get(Tenant, name)
+    except (NotFound, Forbidden):
+        raise InputError(
+            f"metadata.name: the namespace {name!r} exists already, and the tenant's namespace must have that name;"
+            " choose another name for the tenant"
+        ) from None
+    raise InputError(
+        f"metadata.name: the tenant {name!r} exists already; choose another name, or change the existing tenant with"
+        f" `tenantry kubectl -- edit tenant {name}`"
+    )
 
 
 @tenant.command()

@@ -99,12 +99,15 @@ def test_a_namespace_that_is_there_is_not_taken_over(cli: Cli) -> None:
     cli.kubectl("create", "namespace", "taken")
     said = cli.run("tenant", "create", "taken", "--owner", "ada", code=2).stderr
     assert "metadata.name: the namespace 'taken' exists already" in said
+    assert "choose another name" in said
+    assert "delete" not in said
     assert "NotFound" in cli.kubectl("get", "tenant", "taken").stderr
 
 
 def test_a_tenant_that_is_there_is_said_to_be(cli: Cli, acme: str) -> None:
     said = cli.run("tenant", "create", acme, "--owner", "ada", code=2).stderr
-    assert f"the namespace '{acme}' exists already" in said
+    assert f"metadata.name: the tenant '{acme}' exists already; choose another name" in said
+    assert "delete" not in said
 
 
 def test_tables_are_the_servers(cli: Cli, acme: str) -> None:
