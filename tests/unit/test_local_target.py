@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tenantry.api.errors import ConfigError, InputError, LocalError
-from tenantry.cli.target import Environment, Target, resolve
+from tenantry.cli.target import Environment, Target, overriding_variable, resolve
 
 ROOT = Path("/home/a")
 LOCAL = Target(kubeconfig=ROOT / "clusters/default/admin.kubeconfig", local_name="default")
@@ -73,3 +73,18 @@ def test_a_name_and_a_file_contradict_each_other() -> None:
 def test_no_cluster_at_all_says_what_to_do() -> None:
     with pytest.raises(ConfigError, match="tenantry up"):
         resolve(None, None, None, given())
+
+
+@pytest.mark.parametrize(
+    ("environment", "variable"),
+    [
+        (given("default"), ""),
+        (given("default", kubeconfig="k"), "KUBECONFIG"),
+        (given("default", kubeconfig=str(ROOT / "clusters/default/admin.kubeconfig")), ""),
+        (given("default", name="default", kubeconfig="k"), ""),
+        (given("default", "other", name="other", kubeconfig="k"), "TENANTRY_NAME"),
+    ],
+)
+def test_a_variable_that_names_another_cluster_is_found(environment: Environment, variable: str) -> None:
+    """`tenantry up` warns about it: the next command would change the cluster of the variable."""
+    assert overriding_variable("default", environment) == variable

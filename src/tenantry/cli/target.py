@@ -141,6 +141,14 @@ def resolve(kubeconfig: Path | None, context: str | None, name: str | None, envi
     )
 
 
+def overriding_variable(name: str, environment: Environment) -> str:
+    """Return the variable that makes verbs without flags use another cluster than a local one; "" if none does."""
+    if environment.name:
+        return "" if environment.name == name else "TENANTRY_NAME"
+    own = str(_local(name, environment).kubeconfig)
+    return "KUBECONFIG" if environment.kubeconfig not in {"", own} else ""
+
+
 def _local(name: str, environment: Environment) -> Target:
     paths = ClusterPaths(cluster_folder(name, environment.root))
     return Target(kubeconfig=paths.kubeconfig("admin"), local_name=name)

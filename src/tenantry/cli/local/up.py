@@ -12,6 +12,7 @@ from tenantry.api.errors import InputError
 from tenantry.cli import durations, output
 from tenantry.cli.local.name import name_option
 from tenantry.cli.oidc import takes_oidc
+from tenantry.cli.target import overriding_variable, read_environment
 from tenantry.local import build, nodes
 from tenantry.local.authentication import Oidc
 from tenantry.local.cluster import LocalCluster, UpOptions
@@ -107,6 +108,12 @@ def up(
     if kept is not None:
         _warn(kept)
     click.echo(f'cluster "{name}" {what}; kubeconfig: {cluster.kubeconfig_path}', err=True)
+    variable = overriding_variable(name, read_environment())
+    if variable:
+        output.talk(
+            f"warning: {variable} names another cluster, which the other commands use; for this one, set"
+            f" TENANTRY_NAME={name}, or give them --name {name}"
+        )
 
 
 def _is_real(runtime: Runtime) -> bool:
