@@ -12,7 +12,7 @@ from tenantry.api.errors import InputError, NotFound
 from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.model import Json
 from tenantry.cli import output, session
-from tenantry.cli.target import Target, takes_target
+from tenantry.cli.target import Target, read_environment, resolve, takes_target
 from tenantry.install import manifests
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ class _Install(click.Command):
             raise InputError(f"--image {image!r} must be the name of an image, without spaces")
         form: str | None = ctx.params["form"]
         if ctx.params["dry_run"]:
+            kubeconfig, context, name = (ctx.params[flag] for flag in ("kubeconfig", "context", "name"))
+            if kubeconfig or context or name:
+                # A cluster that the user names must exist; the dry run reads its credentials and sends no request.
+                resolve(kubeconfig, context, name, read_environment()).connection()
             output.print_documents(manifests.everything(image), form or "yaml")
             return None
         if form:

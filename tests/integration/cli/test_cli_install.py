@@ -72,6 +72,14 @@ def test_the_dry_run_needs_no_cluster_and_the_server_takes_all_of_it(cli: Cli, t
     assert done.stdout.count("serverside-applied (server dry run)") == len(list(yaml.safe_load_all(file.read_text())))
 
 
+def test_the_dry_run_refuses_a_cluster_that_cannot_be_found(cli: Cli, tmp_path: Path) -> None:
+    """A flag that names a cluster is checked as by every other verb; nothing is printed."""
+    missing = cli.run("install", "--dry-run", "--kubeconfig", str(tmp_path / "missing"), code=3)
+    assert (missing.stdout, "does not exist; name another" in missing.stderr) == ("", True)
+    other = ("--kubeconfig", str(cli.admin_kubeconfig), "--context", "z")
+    assert "has no context 'z'" in cli.run("install", "--dry-run", *other, code=3).stderr
+
+
 def test_the_operators_pod_is_restricted(cli: Cli, tmp_path: Path) -> None:
     """Pod Security `restricted`, which the namespace enforces, admits it."""
     listed = msgspec.json.decode(cli.run("install", "--dry-run", "-o", "json").stdout)
