@@ -139,7 +139,7 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except click.Abort:
-        click.echo("tenantry: stopped", err=True)
+        click.echo("tenantry: interrupted", err=True)
         sys.exit(130)
     except TenantryError as error:
         _end_with([error])

@@ -6,6 +6,7 @@ import asyncio
 
 import click
 
+from tenantry.cli.delete import confirm
 from tenantry.cli.local.name import name_option
 from tenantry.local.cluster import LocalCluster, list_clusters
 
@@ -21,7 +22,7 @@ def down(*, name: str, everything: bool, purge: bool, yes: bool) -> None:
     for cluster in clusters:
         if purge and not yes:
             question = f'Drop the cluster "{cluster.name}" and all data in "{cluster.paths.folder}"?'
-            click.confirm(question, abort=True, err=True)
+            confirm(question, f'cluster "{cluster.name}" stays as it is')
         ran = asyncio.run(cluster.down(purge=purge))
         what = "stopped" if ran else "was not running"
         click.echo(f'cluster "{cluster.name}" {what}{"; its data is gone" if purge else ""}', err=True)
