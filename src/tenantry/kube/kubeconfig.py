@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -226,9 +227,20 @@ def _read(path: Path) -> _File:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"kubeconfig {str(path)!r} cannot be read: {error}") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"kubeconfig {str(path)!r} is not YAML: {error}") from error
+        # Without the lines that the parser quotes: they may hold credentials.
+        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+        place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark is not None else ""
+        raise ConfigError(
+            f"{str(path)!r} is not a kubeconfig: the file is not YAML{place}; name another with --kubeconfig"
+        ) from error
+    document = document or {}
+    if not isinstance(document, dict):
+        raise ConfigError(f"{str(path)!r} is not a kubeconfig; name another with --kubeconfig")
+    kind = cast("dict[str, object]", document).get("kind")
+    if kind not in (None, "Config"):
+        raise ConfigError(f"{str(path)!r} is not a kubeconfig, but a {kind!r}; name another with --kubeconfig")
     try:
-        return msgspec.convert(document or {}, _File)
+        return msgspec.convert(document, _File)
     except msgspec.ValidationError as error:
         raise ConfigError(f"kubeconfig {str(path)!r} is not a kubeconfig: {error}") from error
 
