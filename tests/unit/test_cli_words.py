@@ -44,6 +44,15 @@ def test_words_that_name_nothing_are_refused(words: tuple[str, ...]) -> None:
         kinds.parse(words)
 
 
+@pytest.mark.parametrize(
+    ("word", "meant"), [("tenats", "tenants"), ("Tenat", "tenant"), ("subnamespace-s", "subnamespaces")]
+)
+def test_a_mistyped_kind_gets_one_suggestion(word: str, meant: str) -> None:
+    with pytest.raises(InputError) as caught:
+        kinds.find_kind(word)
+    assert str(caught.value) == f"{word!r} is not a Tenantry kind; did you mean {meant}?"
+
+
 def test_the_name_that_is_printed_is_taken_back() -> None:
     assert kinds.parse((kinds.full_name(Tenant, "acme"),)) == [ObjectSelection(Tenant, ("acme",))]
 
@@ -54,7 +63,7 @@ def test_the_name_that_is_printed_is_taken_back() -> None:
         ("ada", Owner(kind=OwnerKind.USER, name="ada")),
         ("User:ada", Owner(kind=OwnerKind.USER, name="ada")),
         ("user:ada", Owner(kind=OwnerKind.USER, name="ada")),
-        ("oidc:ada", Owner(kind=OwnerKind.USER, name="oidc:ada")),
+        ("system:ada", Owner(kind=OwnerKind.USER, name="system:ada")),
         ("User:oidc:ada", Owner(kind=OwnerKind.USER, name="oidc:ada")),
         ("Group:devs", Owner(kind=OwnerKind.GROUP, name="devs")),
         ("ServiceAccount:ci/deployer", Owner(kind=OwnerKind.SERVICE_ACCOUNT, name="deployer", namespace="ci")),
@@ -69,6 +78,14 @@ def test_an_owner_is_a_user_unless_it_says_otherwise(text: str, owner: Owner) ->
 @pytest.mark.parametrize("text", ["", "User:", "Group:", "ServiceAccount:x", "ServiceAccount:/x", "ServiceAccount:x/"])
 def test_an_owner_without_a_name_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"--owner .* must"):
+        parse_owner(text)
+
+
+@pytest.mark.parametrize("text", ["Robot:a", "oidc:ada", "Role:", ":a"])
+def test_an_unknown_kind_of_owner_is_refused(text: str) -> None:
+    """A name with a colon is possible with User: only, so a mistyped kind makes no user."""
+    prefix = text.partition(":")[0]
+    with pytest.raises(InputError, match=f"--owner '{text}' has the unknown kind '{prefix}'.*write User:{text}"):
         parse_owner(text)
 
 

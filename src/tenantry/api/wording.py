@@ -1,8 +1,9 @@
-"""How messages of every layer shorten a list: at most three items, then how many more there are. Pure."""
+"""How messages of every layer shorten a list to three items, and correct a mistyped word. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import difflib
+from collections.abc import Iterable, Sequence
 
 SHOWN = 3
 """How many items a message names."""
@@ -28,3 +29,10 @@ def shortened(items: Iterable[str], *, separator: str = ", ", in_order: bool = F
 def more(count: int) -> str:
     """Return how many items a list leaves out."""
     return f"and {count} more"
+
+
+def suggestion(word: object, known: Sequence[str]) -> str:
+    """Return "; did you mean X?" with the known word that resembles a mistyped one; "" if none does."""
+    by_lower = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(str(word).lower(), list(by_lower), n=1)
+    return f"; did you mean {by_lower[found[0]]}?" if found else ""

@@ -26,6 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K", Tenant, Subnamespace)
 
 NEVER = "never"
+_RESERVED_PREFIXES = ("system", "tenantry")
 
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 renewal_option = click.option(
@@ -102,13 +103,20 @@ def choice_option(flag: str, default: StrEnum, text: str) -> Callable[[F], F]:
 def parse_owner(text: str, flag: str = "--owner") -> Owner:
     """Return the owner that `--owner` names: a User if it has no kind.
 
-    A prefix that is not a kind belongs to the name: identity providers give names such as oidc:ada.
+    A name with a colon, such as oidc:ada, needs the kind before it: User:oidc:ada. The names that Kubernetes and
+    Tenantry reserve do not, because the validation of the object rejects them with a better message.
 
     Raises:
-        InputError: The kind has no name after it, or a ServiceAccount no namespace.
+        InputError: The kind is unknown or has no name after it, or a ServiceAccount has no namespace.
     """
     prefix, colon, rest = text.partition(":")
     kind = next((kind for kind in OwnerKind if colon and kind.lower() == prefix.lower()), None)
+    if kind is None and colon and prefix not in _RESERVED_PREFIXES:
+        known = ", ".join(OwnerKind)
+        raise InputError(
+            f"{flag} {text!r} has the unknown kind {prefix!r}; kinds are {known}. If the colon belongs to the name of a"
+            f" user, write User:{text}"
+        )
     if kind is None:
         kind, rest = OwnerKind.USER, text
     if not rest:

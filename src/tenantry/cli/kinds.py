@@ -9,6 +9,7 @@ from tenantry.api.crd import Names
 from tenantry.api.errors import InputError
 from tenantry.api.kinds import KINDS
 from tenantry.api.model import KubernetesObject, object_key
+from tenantry.api.wording import suggestion
 
 Kind = type[KubernetesObject]
 
@@ -75,6 +76,10 @@ def find_kind(word: str) -> Kind:
         # Without regard to case, as kubectl: Tenant and tenants.
         if word.lower() in {*words_of(kind), singular}:
             return kind
+    # Without the short names: nearly every short word resembles one of them.
+    close = suggestion(word, [name for kind in KINDS for name in words_of(kind)[:2]])
+    if close:
+        raise InputError(f"{word!r} is not a Tenantry kind{close}")
     known = ", ".join(f"{words_of(kind)[0]} ({', '.join(words_of(kind)[1:-1])})" for kind in KINDS)
     raise InputError(
         f"{word!r} is not a Tenantry kind; kinds are {known}. Write KIND NAME, or KIND/NAME as in tenant/{word}"

@@ -6,7 +6,6 @@ an error here; the server would drop it silently. Null counts as not set, as in 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar, cast
 
@@ -14,6 +13,7 @@ import msgspec
 from msgspec import inspect
 
 from tenantry.api.model import KubernetesObject
+from tenantry.api.wording import suggestion
 from tenantry.world.validation import Problem
 
 K = TypeVar("K", bound=KubernetesObject)
@@ -181,7 +181,7 @@ def _map(value: object, info: inspect.DictType, path: str) -> Iterator[Problem]:
 
 def _choice(value: object, choices: Sequence[str], path: str) -> Iterator[Problem]:
     if value not in choices:
-        close = _close(value, choices)
+        close = suggestion(value, choices)
         yield Problem(path, f"is {_described(value)}; it must be one of {', '.join(choices)}{close}")
 
 
@@ -211,14 +211,8 @@ def _below(path: str, key: object) -> str:
 
 
 def _unknown(key: object, known: Mapping[str, object]) -> str:
-    close = _close(key, list(known))
+    close = suggestion(key, list(known))
     return f"must not be set: the field is unknown{close or '; fields are ' + ', '.join(known)}"
-
-
-def _close(word: object, known: Sequence[str]) -> str:
-    by_lower = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(str(word).lower(), list(by_lower), n=1)
-    return f"; did you mean {by_lower[found[0]]}?" if found else ""
 
 
 def _described(value: object) -> str:
