@@ -284,6 +284,31 @@ async def test_what_is_in_use_is_never_given_away_nor_killed(api: Api, operator:
     assert operator.is_running
 
 
+async def test_a_held_namespace_keeps_its_share_when_the_operator_restarts(
+    api: Api, operator: Operator, name: str
+) -> None:
+    """E09: a finalizer of its owner holds what it uses, and Kubernetes has deleted its ResourceQuota already."""
+    await api.make_tenant(name, quota={"hard": {"count/secrets": 10}})
+    await make(api, name, "held", count_secrets=6)
+    held = (await child(api, name, "held"))["status"]["namespace"]
+    await counted(api, SECRETS, {"metadata": {"name": "s", "finalizers": ["tests.example.com/hold"]}}, held)
+    await api.delete(Subnamespace.resource, "held", name)
+
+    async def has_no_quota() -> bool:
+        return held not in await shares(api, name)
+
+    await until(has_no_quota, "Kubernetes has deleted the ResourceQuota")
+    await operator.stop()
+    await operator.start()
+    await operator.leads()
+    await make(api, name, "more", count_secrets=5)
+    await child(api, name, "more", ready=False, reason=reasons.QUOTA_INSUFFICIENT)
+    await become(api, name, {name: {"count/secrets": 4}})
+    await api.patch(SECRETS, "s", {"metadata": {"finalizers": None}}, held)
+    more = (await child(api, name, "more"))["status"]["namespace"]
+    await become(api, name, {name: {"count/secrets": 5}, more: {"count/secrets": 5}})
+
+
 async def test_a_parent_keeps_what_it_uses(api: Api, operator: Operator, name: str) -> None:
     """E09: the child waits until the parent has freed what it asks for."""
     await api.make_tenant(name, quota={"hard": {"count/secrets": 4}})

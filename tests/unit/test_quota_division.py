@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tenantry.api import reasons
@@ -100,6 +101,24 @@ def test_a_deleted_child_keeps_its_share_until_its_namespace_is_gone() -> None:
     assert own(made, CORE) == [4]
     made.drop_namespace("a")
     assert own(made, CORE) == [10]
+
+
+def test_a_terminating_namespace_without_quota_keeps_its_share_through_a_restart() -> None:
+    """E09: a finalizer holds its claims; the operator that saw its ResourceQuota is gone, and its status is not."""
+    terminating = TreeNamespace(name="a", uid="ns-a", key="uid-a", parent=CORE, terminating=True)
+
+    def restarted(**assigned: dict[str, int]) -> list[int]:
+        made = Tree({"cpu": 10})
+        made.put_quota(CORE, held({"cpu": 4}))
+        made.put_namespace(TreeNamespace(name=CORE, uid="ns-core"))
+        made.put_namespace(terminating)
+        made.put_request(msgspec.structs.replace(request("a", 6), deleting=True))
+        Division(made).start((), None, assigned)
+        return own(made, CORE)
+
+    assert restarted(a={"cpu": 6}) == [4]
+    assert restarted(a={"cpu": 3}) == [7], "the status counts, and not what its Subnamespace has asked for since"
+    assert restarted() == [4], "a status without the namespace: what its Subnamespace asks for"
 
 
 @pytest.mark.parametrize(("whole", "expected"), [(9, [2, 3, 4]), (6, [2, 0, 4]), (4, [0, 0, 4]), (3, [0, 3, 0])])

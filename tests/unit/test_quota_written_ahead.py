@@ -99,6 +99,7 @@ def test_a_batch_in_the_status_of_an_older_operator_is_read() -> None:
                 namespace="lab-1", uid="lab", hard={"requests.cpu": 4000, "requests.memory": 8 * 1024**3 * 1000}
             ),
         ),
+        assigned={"acme": {"requests.cpu": 10_000}},
     )
 
 

@@ -94,9 +94,8 @@ class Index:
                 self.tree.put_quota(found.namespace, share_quota(cast("ObservedQuota", found)))
         for found in caches.namespaces.by_index(BY_TENANT, name):
             self._put_namespace(found)
-        Division(self.tree).start(
-            tenant_quota.targets if tenant_quota is not None else (), before.tree if before is not None else None
-        )
+        targets, assigned = (tenant_quota.targets, tenant_quota.assigned) if tenant_quota is not None else ((), {})
+        Division(self.tree).start(targets, before.tree if before is not None else None, assigned)
 
     def fits(self, tenant: Tenant, whole: Amounts) -> bool:
         """Return whether the tree can take in the tenant as it is now; if not, a new tree is built."""

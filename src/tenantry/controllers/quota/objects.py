@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tenantry.api import reasons
 from tenantry.api.errors import InputError
 from tenantry.api.marks import KIND, KIND_CORE, PARENT, PART, QUOTA_BATCH, SLICE, SUBNAMESPACE_UID, TENANT_UID
 from tenantry.api.slice import Slice
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
-from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.api.tenantresourcequota import ShareStatus, TenantResourceQuota
 from tenantry.engine.observed import Observed, ObservedQuota
 from tenantry.world import quota
-from tenantry.world.shares.amounts import Amounts, ObservedTenantQuota, ShareQuota, ShareTarget, read, read_mark
+from tenantry.world.shares.amounts import Amounts, ObservedTenantQuota, ShareQuota, ShareTarget, add, read, read_mark
 from tenantry.world.shares.share import CLAIM, ROOT, ShareRequest, TreeNamespace
 from tenantry.world.shares.shortage import Shortage
 
@@ -103,4 +105,14 @@ def observed_tenant_quota(found: TenantResourceQuota) -> ObservedTenantQuota:
             ShareTarget(namespace=target.namespace, uid=target.uid, hard=read(target.hard))
             for target in status.batch.targets
         ),
+        assigned=_assigned(status.tree),
     )
+
+
+def _assigned(tree: Sequence[ShareStatus]) -> dict[str, Amounts]:
+    """Return what each namespace has for itself: a row includes everything below its namespace."""
+    found = {row.namespace: dict(read(row.assigned)) for row in tree}
+    for row in tree:
+        if row.parent in found:
+            add(found[row.parent], read(row.assigned), -1)
+    return found

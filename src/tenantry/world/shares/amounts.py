@@ -131,12 +131,15 @@ class ObservedTenantQuota(msgspec.Struct, frozen=True, kw_only=True):
         hard: What the whole tree may use; None if that was never written, or was lost.
         number: Of the batch under way, or of the last one; 0 if there was none.
         targets: Of that batch.
+        assigned: What each namespace of the tree has for itself, as the status was last written; a namespace that the
+            status leaves out is missing.
     """
 
     version: int
     hard: Amounts | None = None
     number: int = 0
     targets: tuple[ShareTarget, ...] = ()
+    assigned: Mapping[str, Amounts] = {}
 
 
 SHRINK = "/shrink"

@@ -48,12 +48,19 @@ class Division:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
 
-    def start(self, targets: Sequence[ShareTarget], before: Tree | None = None) -> None:
+    def start(
+        self,
+        targets: Sequence[ShareTarget],
+        before: Tree | None = None,
+        assigned: Mapping[str, Amounts] = {},
+    ) -> None:
         """Derive the grants of a new tree from its ResourceQuotas, as the batch under way will leave them.
 
         Args:
             targets: Of the batch under way.
             before: The tree that this one replaces. It knows the last ResourceQuota of a namespace that lost its own.
+            assigned: What each namespace had for itself when the status was last written, for one that lost its
+                ResourceQuota while no tree was there to see it.
         """
         tree = self._tree
         after_batch = {
@@ -69,7 +76,7 @@ class Division:
                 add(held.setdefault(parent.key, tree.zero()), share.request.charged)
             if share.namespace is None:
                 continue
-            hard = self._last_hard(share, after_batch, before)
+            hard = self._last_hard(share, after_batch, before, assigned)
             share.used_below = total([tree.used_in(share), *(child.used_below for child in tree.children(share))])
             have = held.setdefault(share.key, tree.zero())
             add(have, {key: hard.get(key, 0) for key in tree.keys})
@@ -89,8 +96,20 @@ class Division:
             share.unsettled = set(tree.children(share))
             tree.revisit(share)
 
-    def _last_hard(self, share: Share, after_batch: Mapping[str, Amounts], before: Tree | None) -> Amounts:
-        """Return `spec.hard` of the ResourceQuota of a namespace, or its last known value."""
+    def _last_hard(
+        self,
+        share: Share,
+        after_batch: Mapping[str, Amounts],
+        before: Tree | None,
+        assigned: Mapping[str, Amounts],
+    ) -> Amounts:
+        """Return `spec.hard` of the ResourceQuota of a namespace, or its last known value.
+
+        Kubernetes deletes the ResourceQuota of a terminating namespace while finalizers hold claims or pods in it. What
+        these use is still a part of the tenant's quota, and only the status of the TenantResourceQuota knows how much
+        that was after a restart of the operator. A status that leaves the namespace out has to be replaced by the
+        request of its Subnamespace.
+        """
         tree, namespace = self._tree, share.namespace
         if namespace is None:
             return {}
@@ -98,7 +117,10 @@ class Division:
         hard = after_batch.get(namespace.name, quota.hard if quota is not None else {})
         old = before.shares.get(share.key) if before is not None and quota is None else None
         if old is not None and old.namespace is not None and old.namespace.uid == namespace.uid:
-            hard = share.kept = old.kept  # pods that this quota admitted may still run
+            return share.kept_as(old.kept)  # pods that this quota admitted may still run
+        if quota is None and namespace.terminating and namespace.name not in after_batch:
+            requested = share.request.hard if share.request is not None else {}
+            return share.kept_as(assigned.get(namespace.name, requested))
         return hard
 
     def divide(self) -> None:

@@ -114,6 +114,11 @@ class Share(msgspec.Struct, eq=False):
     waiting: set[Share] = set()
     was_in_force: bool = False
 
+    def kept_as(self, amounts: Amounts) -> Amounts:
+        """Record what its deleted ResourceQuota said, and return it."""
+        self.kept = amounts
+        return amounts
+
     @property
     def order(self) -> tuple[str, str, str]:
         """Return the sort key by which requests are served."""
