@@ -319,7 +319,7 @@ async def test_the_sandbox_is_the_one_that_is_named(api: Api, alice: Api, runtim
     await api.create(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": spec})
     await refused(alice, name, "and the cluster has none")
     found = await api.condition(name, reasons.SANDBOXED, holds=False)
-    assert "the RuntimeClass 'mine', spec.sandbox of TenancyDefaults 'default', is not there" in str(
+    assert "the RuntimeClass 'mine', spec.sandbox of TenancyDefaults 'default', does not exist" in str(
         found.status.conditions
     )
     await runtime("mine", "ours-as-well")

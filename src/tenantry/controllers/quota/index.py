@@ -94,8 +94,8 @@ class Index:
                 self.tree.put_quota(found.namespace, share_quota(cast("ObservedQuota", found)))
         for found in caches.namespaces.by_index(BY_TENANT, name):
             self._put_namespace(found)
-        targets, assigned = (tenant_quota.targets, tenant_quota.assigned) if tenant_quota is not None else ((), {})
-        Division(self.tree).start(targets, before.tree if before is not None else None, assigned)
+        known = tenant_quota if tenant_quota is not None else ObservedTenantQuota(version=0)
+        Division(self.tree).start(known.targets, before.tree if before is not None else None, known.assigned)
 
     def fits(self, tenant: Tenant, whole: Amounts) -> bool:
         """Return whether the tree can take in the tenant as it is now; if not, a new tree is built."""
