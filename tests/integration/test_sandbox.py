@@ -381,6 +381,10 @@ async def test_python_says_what_the_api_server_says(api: Api, alice: Api, runtim
     rules: Json = {"runtimeClasses": {"allowed": [], "action": "Warn"}}
     await api.make_tenant(name, isolation=SANDBOXED, rules=rules)
     await runs_in(alice, name, "sbx")
+    # With a Subnamespace in the cluster, the ConfigMaps of rules are read a second time: as objects to inherit.
+    await api.make_tenant(f"{name}-b")
+    await Trees(api).ask(f"{name}-b", "web", WORKSPACE)
+    await Trees(api).ready(f"{name}-b", "web")
 
     async def as_it_should_be() -> bool:
         # Policies may know the sandbox before the rules that people read have it: both are written at once.

@@ -122,7 +122,7 @@ def _tenant_inputs(state: DriftInputs, tenant: Tenant) -> TenantInputs:
     name = tenant.metadata.name
     return gather_tenant(
         with_lease(tenant, state.now),
-        state.observed,
+        state.of_tenants,
         cluster_uid=state.cluster_uid,
         is_divided=state.namespaces.get(name) is not None and state.has_tree(name),
         defaults=state.defaults.get(DEFAULTS),
@@ -156,7 +156,7 @@ def _subnamespace_inputs(
     share = index.tree.shares.get(subnamespace.metadata.uid)
     inputs = gather_subnamespace(
         subnamespace,
-        SubnamespaceCaches(state.tenants, state.subnamespaces, state.observed, {}, state.defaults, state.sandbox),
+        SubnamespaceCaches(state.tenants, state.subnamespaces, state.of_tenants, {}, state.defaults, state.sandbox),
         quota_status.verdict(index.tree, share) if share is not None else None,
         cluster_uid=state.cluster_uid,
         now=state.now,

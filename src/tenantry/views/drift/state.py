@@ -77,6 +77,15 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
         """Return the namespaces."""
         return self.observed[Namespace.resource]
 
+    @property
+    def of_tenants(self) -> dict[Resource, Cache[Observed]]:
+        """Return the objects of the kinds that make up a tenant, by kind.
+
+        ConfigMaps are in `observed` twice: as rules, and as objects that children inherit. A plan of a tenant that saw
+        both would delete its rules, because no desired object has the second form.
+        """
+        return {kind.resource: self.observed[kind.resource] for kind in CHILD_KINDS if kind.resource in self.observed}
+
     def has_tree(self, tenant: str) -> bool:
         """Return whether a tenant's quota is divided, or about to be."""
         charged = any(found.spec.charge for found in self.slices.by_index(BY_TENANT, tenant))
