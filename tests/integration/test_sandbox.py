@@ -17,7 +17,7 @@ from tenantry.api.model import Resource
 from tenantry.api.runtime import RuntimeClass
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
-from tenantry.api.tenancyrules import NAME, TenancyRules
+from tenantry.api.tenancyrules import MAPS, NAME, RulesMap, TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.audit import runner
 from tenantry.audit.catalog import CHECKS
@@ -92,6 +92,16 @@ async def forgotten(api: Api) -> None:
     await until(so, "the rules of all know of no sandbox")
 
 
+async def in_force(api: Api) -> None:
+    """Wait until the rules of all name the sandbox: its own controller writes them, beside that of the tenant."""
+
+    async def so() -> bool:
+        shared = await api.get(RulesMap.resource, MAPS["enforce"], marks.SYSTEM_NAMESPACE)
+        return RUNTIME_CLASS in shared["data"].get("chosen", "")
+
+    await until(so, "the rules of all name the sandbox")
+
+
 def pod(**spec: object) -> Json:
     """Return a pod."""
     return {"metadata": {"name": "p"}, "spec": {**POD, **spec}}
@@ -139,6 +149,7 @@ async def test_every_pod_is_put_into_the_sandbox(
     await api.make_tenant(name, isolation=SANDBOXED)
     found = await api.condition(name, reasons.SANDBOXED, holds=True, reason=reasons.RUNTIME_CLASS_IN_FORCE)
     assert "'sbx'" in next(each.message for each in found.status.conditions if each.type == reasons.SANDBOXED)
+    await in_force(api)
     await operator.stop()
     await runs_in(alice, name, "sbx")
     await runs_in(alice, name, "sbx", runtimeClassName="sbx")
