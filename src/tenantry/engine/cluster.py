@@ -292,6 +292,8 @@ class Cluster:
         finally:
             self._group = None
             self._tasks.clear()
+            for informer in self._informers.values():
+                informer.synced.clear()  # if the cluster is served again, its caches are old until they are listed
             self.is_synced = False
 
     async def _follow_crds(self, group: asyncio.TaskGroup) -> None:

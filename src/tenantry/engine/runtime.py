@@ -296,6 +296,7 @@ class Runtime:
 
         pause = FIRST_PAUSE_SECONDS
         while True:
+            began = self.clock.monotonic()
             try:
                 await lane.cluster.run(synced)
             except Exception:
@@ -303,6 +304,8 @@ class Runtime:
                 log.exception("serving a cluster failed unexpectedly", extra={"cluster": lane.cluster.id})
             finally:
                 lane.is_open = False
+            if self.clock.monotonic() - began > LAST_SERVE_PAUSE_SECONDS:
+                pause = FIRST_PAUSE_SECONDS  # it worked for a while: this is another failure
             await asyncio.sleep(pause)
             pause = min(2 * pause, LAST_SERVE_PAUSE_SECONDS)
 
