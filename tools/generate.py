@@ -173,8 +173,8 @@ The fields of `spec.rules` in [TenancyDefaults](tenancydefaults.md), [Tenant](te
 
 *Standard* is the value while no administrator sets the rule; for `podSecurity` it depends on the level.
 `spec.rules.standard` chooses between `Baseline` (the default) and `Restricted`; without a name, the value belongs to
-both. *Refuses* quotes what the API server says about an example, and what would pass. *Fix* says whether
-`tenantry explain denied --fix` changes the manifest.
+both. `Baseline` only warns about some values that `Restricted` refuses. *Refuses* quotes what the API server says about
+an example, and what would pass. *Fix* says whether `tenantry explain denied --fix` changes the manifest.
 """
 
 
@@ -211,12 +211,13 @@ def _paths_of(path: str) -> tuple[str, ...]:
 
 
 def _standard(field: RuleField) -> str:
+    values = [f"Baseline warns: {_value(field.warned)}"] if field.warned is not None else []
     if field.levels:
-        return ", ".join(f"{level}: {_value(value)}" for level, value in field.levels.items())
-    values = {name: _value(value) for name, value in field.standards.items()}
-    if len(set(values.values())) == 1 and len(values) > 1:
-        return next(iter(values.values()))
-    return ", ".join(f"{name}: {value}" for name, value in values.items())
+        return ", ".join([*values, *(f"{level}: {_value(value)}" for level, value in field.levels.items())])
+    held = {name: _value(value) for name, value in field.standards.items()}
+    if len(set(held.values())) == 1 and len(held) > 1:
+        return ", ".join([*values, next(iter(held.values()))])
+    return ", ".join([*values, *(f"{name}: {value}" for name, value in held.items())])
 
 
 def _value(value: object) -> str:

@@ -63,6 +63,7 @@ RULES = some(
     scheduling=some(
         nodeName=PERMISSION,
         otherTenants=PERMISSION,
+        controlPlaneTolerations=PERMISSION,
         nodeSelectors=few(one("disk", "disk=ssd", "zone=a", "zone=b"), 4),
         tolerations=few(one("gpu", "spot")),
     ),
@@ -150,7 +151,13 @@ NEIGHBOURS = some(
         PREFERRED: st.lists(st.fixed_dictionaries({"weight": one(1), "podAffinityTerm": NEAR}), max_size=2),
     }
 )
-TAINTS = one("gpu", "spot", "node.kubernetes.io/not-ready", "node.kubernetes.io/disk-pressure")
+TAINTS = one(
+    "gpu",
+    "spot",
+    "node-role.kubernetes.io/control-plane",
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/disk-pressure",
+)
 # One without a key tolerates slices, too, which another policy refuses first, or last.
 TOLERATION = st.fixed_dictionaries({"key": TAINTS, "operator": one("Exists")})
 SYSCTL = st.fixed_dictionaries(

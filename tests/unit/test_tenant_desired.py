@@ -47,6 +47,7 @@ def test_the_core_namespace_carries_the_marks_of_its_tenant() -> None:
         "tenantry.dev/network": "Isolated",
         "tenantry.dev/zone": "t-1",
         "acme.tree.tenantry.dev/depth": "0",
+        "tenantry.dev/rules-warn": "true",
     }
     owner = namespace.metadata.owner_references[0]
     assert (owner.kind, owner.name, owner.uid, owner.controller) == ("Tenant", "acme", "t-1", True)

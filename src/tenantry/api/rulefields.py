@@ -9,7 +9,15 @@ import msgspec
 from msgspec import inspect
 
 from tenantry.api.model import Json
-from tenantry.api.rules import DECLARED_LEVELS, DECLARED_PATTERNS, DECLARED_STANDARDS, PodSecurityLevel, Rules, Standard
+from tenantry.api.ruledeclarations import (
+    DECLARED_LEVELS,
+    DECLARED_PATTERNS,
+    DECLARED_STANDARDS,
+    DECLARED_WARNED,
+    PodSecurityLevel,
+    Standard,
+)
+from tenantry.api.rules import Rules
 
 
 class RuleField(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +30,7 @@ class RuleField(msgspec.Struct, frozen=True, kw_only=True):
         description: As in the CRD.
         standards: Standard to the value of the rule while no administrator sets it; a standard that limits nothing is
             missing.
+        warned: The value that the standard Baseline only warns about; None if it does not warn.
         levels: PodSecurityLevel of the Pod Security Standards to the value of the rule from that level on.
         has_patterns: Whether its values are regular expressions.
     """
@@ -31,6 +40,7 @@ class RuleField(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     description: str
     standards: Mapping[Standard, object]
+    warned: object
     levels: Mapping[PodSecurityLevel, object]
     has_patterns: bool
 
@@ -51,6 +61,7 @@ def fields() -> Iterator[RuleField]:
                 name=each.name,
                 description=(schema or {}).get("description", ""),
                 standards=declared.get(DECLARED_STANDARDS, {}),
+                warned=declared.get(DECLARED_WARNED),
                 levels=declared.get(DECLARED_LEVELS, {}),
                 has_patterns=declared.get(DECLARED_PATTERNS, False),
             )

@@ -6,7 +6,6 @@ field that is not given says nothing; a list that is given and empty allows noth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
@@ -16,39 +15,23 @@ from tenantry.api.crd import Rule, rules
 from tenantry.api.model import Model
 from tenantry.api.podsecurity import BASELINE_CAPABILITIES, RESTRICTED_VOLUMES, SAFE_SYSCTLS
 from tenantry.api.quota import ContainerResources
-
-MAX_NAMES = 64
-MAX_PATTERNS = 32
-
-
-class Action(StrEnum):
-    """What comes of a request that a rule is against."""
-
-    ENFORCE = "Enforce"
-    WARN = "Warn"
-    AUDIT = "Audit"
-
-
-class Standard(StrEnum):
-    """A complete set of rules, which holds where no administrator sets a rule (decision 8)."""
-
-    BASELINE = "Baseline"
-    RESTRICTED = "Restricted"
-
-
-class Permission(StrEnum):
-    """Whether something may be."""
-
-    ALLOW = "Allow"
-    REFUSE = "Refuse"
-
-
-class PodSecurityLevel(StrEnum):
-    """A level of the Pod Security Standards; each has all that the one before it has."""
-
-    PRIVILEGED = "Privileged"
-    BASELINE = "Baseline"
-    RESTRICTED = "Restricted"
+from tenantry.api.ruledeclarations import (
+    ARE_CIDRS,
+    DOMAIN_PATTERN,
+    IN_BASELINE,
+    IN_STRICT,
+    SHARED_LABELS,
+    Action,
+    ActionField,
+    NameList,
+    PairList,
+    PatternList,
+    Permission,
+    PodSecurityLevel,
+    Standard,
+    about,
+    control,
+)
 
 
 class Seccomp(StrEnum):
@@ -82,74 +65,10 @@ class ReclaimPolicy(StrEnum):
     RETAIN = "Retain"
 
 
-DECLARED_STANDARDS, DECLARED_LEVELS, DECLARED_PATTERNS = "standards", "levels", "patterns"
-"""The keys of what `about` and `control` declare; see rulefields.py."""
-
-_PARSES = Rule(
-    "self.all(p, ''.matches(p) in [true, false] && ''.matches('^(?:' + p + ')$') in [true, false])",
-    "must have only regular expressions in the syntax of RE2, as in registry[.]example[.]com/.*",
-)
-
-_CIDRS = Rule("self.all(c, isCIDR(c))", "must have only CIDRs, as in 203.0.113.0/24")
-_DOMAIN = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?\.)*[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-
-_Action = Annotated[
-    Action, Meta(description="Enforce: refused. Warn: allowed, with a warning. Audit: noted in the audit log.")
-]
-_PLAIN = r"^[^\x00-\x1f\x7f]*$"
-"""No control characters: they separate values where policies read them; see policy/text.py."""
-
-_Names = Annotated[
-    tuple[Annotated[str, Meta(min_length=1, max_length=253, pattern=_PLAIN)], ...], Meta(max_length=MAX_NAMES)
-]
-_Pairs = Annotated[
-    tuple[Annotated[str, Meta(min_length=1, max_length=381, pattern=_PLAIN)], ...], Meta(max_length=MAX_NAMES)
-]
-_Patterns = Annotated[
-    tuple[Annotated[str, Meta(min_length=1, max_length=256, pattern=_PLAIN)], ...],
-    Meta(max_length=MAX_PATTERNS, extra_json_schema=rules(_PARSES), extra={DECLARED_PATTERNS: True}),
-]
-
-SHARED_LABELS = (
-    "kubernetes.io/arch",
-    "kubernetes.io/os",
-    "topology.kubernetes.io/region",
-    "topology.kubernetes.io/zone",
-)
-"""Labels that many nodes share: a pod that selects by them chooses no single node."""
-
-
-def about(description: str, standard: object = None, *, restricted: object = None) -> Meta:
-    """Return the declaration of a rule.
-
-    Args:
-        description: Its documentation in the CRD.
-        standard: Its value in both standards (decision 8); None if nothing is limited.
-        restricted: Its value in the standard Restricted, if it has another one there.
-    """
-    values = {Standard.BASELINE: standard, Standard.RESTRICTED: standard if restricted is None else restricted}
-    declared = {name: value for name, value in values.items() if value is not None}
-    return Meta(description=description, extra={DECLARED_STANDARDS: declared})
-
-
-def control(description: str, levels: Mapping[PodSecurityLevel, object]) -> Meta:
-    """Return the declaration of a control of the Pod Security Standards.
-
-    Args:
-        description: Its documentation in the CRD.
-        levels: PodSecurityLevel to the value that the rule has from that level on.
-    """
-    return Meta(description=description, extra={DECLARED_LEVELS: levels})
-
-
-_BASELINE = {PodSecurityLevel.BASELINE: Permission.REFUSE}
-_RESTRICTED = {PodSecurityLevel.RESTRICTED: Permission.REFUSE}
-
-
 class RuleModel(Model, frozen=True, kw_only=True):
     """The base of every rule."""
 
-    action: _Action = Action.ENFORCE
+    action: ActionField = Action.ENFORCE
 
 
 class PodSecurity(RuleModel, frozen=True, kw_only=True):
@@ -166,9 +85,9 @@ class PodSecurity(RuleModel, frozen=True, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
-    privileged: Annotated[Permission, control("Privileged containers.", _BASELINE)] | UnsetType = UNSET
-    host_namespaces: Annotated[Permission, control("hostNetwork, hostPID, hostIPC.", _BASELINE)] | UnsetType = UNSET
-    host_path: Annotated[Permission, control("Volumes of type hostPath.", _BASELINE)] | UnsetType = UNSET
+    privileged: Annotated[Permission, control("Privileged containers.", IN_BASELINE)] | UnsetType = UNSET
+    host_namespaces: Annotated[Permission, control("hostNetwork, hostPID, hostIPC.", IN_BASELINE)] | UnsetType = UNSET
+    host_path: Annotated[Permission, control("Volumes of type hostPath.", IN_BASELINE)] | UnsetType = UNSET
     nfs: (
         Annotated[Permission, control("Volumes of type nfs, which the node mounts from any server.", {})] | UnsetType
     ) = UNSET
@@ -176,26 +95,26 @@ class PodSecurity(RuleModel, frozen=True, kw_only=True):
     flex_volume: (
         Annotated[Permission, control("Volumes of type flexVolume: a driver runs as root on the node.", {})] | UnsetType
     ) = UNSET
-    host_ports: Annotated[Permission, control("Ports of the node.", _BASELINE)] | UnsetType = UNSET
+    host_ports: Annotated[Permission, control("Ports of the node.", IN_BASELINE)] | UnsetType = UNSET
     host_probes: (
-        Annotated[Permission, control("Probes and lifecycle hooks that name a host.", _BASELINE)] | UnsetType
+        Annotated[Permission, control("Probes and lifecycle hooks that name a host.", IN_BASELINE)] | UnsetType
     ) = UNSET
-    host_process: Annotated[Permission, control("Windows containers on the host.", _BASELINE)] | UnsetType = UNSET
-    proc_mount: Annotated[Permission, control("A procMount other than Default.", _BASELINE)] | UnsetType = UNSET
+    host_process: Annotated[Permission, control("Windows containers on the host.", IN_BASELINE)] | UnsetType = UNSET
+    proc_mount: Annotated[Permission, control("A procMount other than Default.", IN_BASELINE)] | UnsetType = UNSET
     se_linux: (
-        Annotated[Permission, control("SELinux users, roles, and types that are not a container's.", _BASELINE)]
+        Annotated[Permission, control("SELinux users, roles, and types that are not a container's.", IN_BASELINE)]
         | UnsetType
     ) = UNSET
-    app_armor: Annotated[Permission, control("AppArmor profiles of type Unconfined.", _BASELINE)] | UnsetType = UNSET
+    app_armor: Annotated[Permission, control("AppArmor profiles of type Unconfined.", IN_BASELINE)] | UnsetType = UNSET
     privilege_escalation: (
-        Annotated[Permission, control("Containers without allowPrivilegeEscalation: false.", _RESTRICTED)] | UnsetType
+        Annotated[Permission, control("Containers without allowPrivilegeEscalation: false.", IN_STRICT)] | UnsetType
     ) = UNSET
     run_as_root: (
-        Annotated[Permission, control("Containers that run as root, or do not set runAsNonRoot: true.", _RESTRICTED)]
+        Annotated[Permission, control("Containers that run as root, or do not set runAsNonRoot: true.", IN_STRICT)]
         | UnsetType
     ) = UNSET
     default_capabilities: (
-        Annotated[Permission, control("Containers that do not drop ALL capabilities.", _RESTRICTED)] | UnsetType
+        Annotated[Permission, control("Containers that do not drop ALL capabilities.", IN_STRICT)] | UnsetType
     ) = UNSET
     seccomp: (
         Annotated[
@@ -209,7 +128,7 @@ class PodSecurity(RuleModel, frozen=True, kw_only=True):
     ) = UNSET
     capabilities: (
         Annotated[
-            _Names,
+            NameList,
             control(
                 "Capabilities that containers may add.",
                 {PodSecurityLevel.BASELINE: BASELINE_CAPABILITIES, PodSecurityLevel.RESTRICTED: ("NET_BIND_SERVICE",)},
@@ -218,11 +137,12 @@ class PodSecurity(RuleModel, frozen=True, kw_only=True):
         | UnsetType
     ) = UNSET
     sysctls: (
-        Annotated[_Names, control("Sysctls that pods may set.", {PodSecurityLevel.BASELINE: SAFE_SYSCTLS})] | UnsetType
+        Annotated[NameList, control("Sysctls that pods may set.", {PodSecurityLevel.BASELINE: SAFE_SYSCTLS})]
+        | UnsetType
     ) = UNSET
     volume_types: (
         Annotated[
-            _Names,
+            NameList,
             control(
                 "Types of volumes, as in a pod: configMap, emptyDir, persistentVolumeClaim.",
                 {PodSecurityLevel.RESTRICTED: RESTRICTED_VOLUMES},
@@ -237,7 +157,7 @@ class Images(RuleModel, frozen=True, kw_only=True):
 
     allowed: (
         Annotated[
-            _Patterns,
+            PatternList,
             about("Regular expressions (RE2), one of which the whole image reference, as written, matches."),
         ]
         | UnsetType
@@ -252,7 +172,7 @@ class RuntimeClasses(RuleModel, frozen=True, kw_only=True):
 
     allowed: (
         Annotated[
-            _Names,
+            NameList,
             about("Names; a pod may always name none, and a sandboxed pod is always in the sandbox.", restricted=()),
         ]
         | UnsetType
@@ -271,7 +191,7 @@ class RuntimeClasses(RuleModel, frozen=True, kw_only=True):
 class PriorityClasses(RuleModel, frozen=True, kw_only=True):
     """Which PriorityClasses pods may have, the cluster's default among them."""
 
-    allowed: Annotated[_Names, about("Names; a pod may have none.", restricted=())] | UnsetType = UNSET
+    allowed: Annotated[NameList, about("Names; a pod may have none.", restricted=(), warned=())] | UnsetType = UNSET
     system: (
         Annotated[
             Permission,
@@ -308,15 +228,30 @@ class Scheduling(RuleModel, frozen=True, kw_only=True):
     ) = UNSET
     node_selectors: (
         Annotated[
-            _Pairs,
+            PairList,
             about(
-                "Labels in nodeSelector and node affinity: KEY=VALUE, or KEY for any value.", restricted=SHARED_LABELS
+                "Labels in nodeSelector and node affinity: KEY=VALUE, or KEY for any value.",
+                restricted=SHARED_LABELS,
+                warned=SHARED_LABELS,
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    control_plane_tolerations: (
+        Annotated[
+            Permission,
+            about(
+                "Tolerations of the taints of control planes, and of all taints at once: such pods run beside the API"
+                " server.",
+                Permission.REFUSE,
             ),
         ]
         | UnsetType
     ) = UNSET
     tolerations: (
-        Annotated[_Names, about("Keys of tolerations, beside those of not-ready and unreachable nodes.", restricted=())]
+        Annotated[
+            NameList, about("Keys of tolerations, beside those of not-ready and unreachable nodes.", restricted=())
+        ]
         | UnsetType
     ) = UNSET
 
@@ -327,7 +262,7 @@ class Containers(RuleModel, frozen=True, kw_only=True):
     max: Annotated[ContainerResources, about("Resource to the most that requests and limits may be.")] | UnsetType = (
         UNSET
     )
-    required_limits: Annotated[_Names, about("Resources of which every container must have a limit.")] | UnsetType = (
+    required_limits: Annotated[NameList, about("Resources of which every container must have a limit.")] | UnsetType = (
         UNSET
     )
 
@@ -335,7 +270,7 @@ class Containers(RuleModel, frozen=True, kw_only=True):
 class StorageClasses(RuleModel, frozen=True, kw_only=True):
     """The StorageClasses of claims."""
 
-    allowed: Annotated[_Names, about("Names.")] | UnsetType = UNSET
+    allowed: Annotated[NameList, about("Names.")] | UnsetType = UNSET
     default: (
         Annotated[str, Meta(min_length=1, max_length=253), about("The class of claims that name none.")] | UnsetType
     ) = UNSET
@@ -377,8 +312,8 @@ class Services(RuleModel, frozen=True, kw_only=True):
     external_name: Annotated[Permission, about("Services of type ExternalName.", Permission.REFUSE)] | UnsetType = UNSET
     load_balancer_source_ranges: (
         Annotated[
-            _Names,
-            Meta(extra_json_schema=rules(_CIDRS)),
+            NameList,
+            Meta(extra_json_schema=rules(ARE_CIDRS)),
             about("CIDRs, in one of which each range of a load balancer must be."),
         ]
         | UnsetType
@@ -396,12 +331,12 @@ class Hostnames(RuleModel, frozen=True, kw_only=True):
     """Which hosts Ingresses, Gateways and routes may have."""
 
     allowed: (
-        Annotated[_Patterns, about("Regular expressions (RE2), one of which a whole host name matches.")] | UnsetType
+        Annotated[PatternList, about("Regular expressions (RE2), one of which a whole host name matches.")] | UnsetType
     ) = UNSET
     domain: (
         Annotated[
             str,
-            Meta(min_length=1, max_length=189, pattern=_DOMAIN),
+            Meta(min_length=1, max_length=189, pattern=DOMAIN_PATTERN),
             about("Hosts are TENANT.DOMAIN or below: names of tenants are unique, and so are their hosts."),
         ]
         | UnsetType
@@ -416,11 +351,11 @@ class Hostnames(RuleModel, frozen=True, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
-    ingress_classes: Annotated[_Names, about("IngressClasses; an Ingress must name one.")] | UnsetType = UNSET
-    gateway_classes: Annotated[_Names, about("GatewayClasses that a Gateway may name.")] | UnsetType = UNSET
+    ingress_classes: Annotated[NameList, about("IngressClasses; an Ingress must name one.")] | UnsetType = UNSET
+    gateway_classes: Annotated[NameList, about("GatewayClasses that a Gateway may name.")] | UnsetType = UNSET
 
 
-_Keys = Annotated[_Patterns, about("Regular expressions (RE2), one of which each key matches as a whole.")]
+_Keys = Annotated[PatternList, about("Regular expressions (RE2), one of which each key matches as a whole.")]
 
 
 class Namespaces(RuleModel, frozen=True, kw_only=True):

@@ -23,7 +23,8 @@ PREFIX = "tenantry-rules-"
 MADE = "tenantry-rules"
 LOOSER = "tenantry-looser"
 
-ACTIONS = {"enforce": "Deny", "warn": "Warn", "audit": "Audit"}
+WARNED = "warn"
+ACTIONS = {"enforce": "Deny", WARNED: "Warn", "audit": "Audit"}
 _MARKS = {"enforce": "", "warn": WARN_MARK, "audit": AUDIT_MARK}
 
 
@@ -61,6 +62,8 @@ def _policy(target: RuleTarget) -> list[Json]:
             section=each,
             missing=target.missing if each == ENFORCED else "",
             about=enforced if each == ENFORCED else (),
+            # Each binding costs the API server a conversion of the object; the author of a template is warned anyway.
+            without=target.unread if each == WARNED else (),
             validationActions=[action],
         )
         for each, action in ACTIONS.items()
@@ -85,6 +88,7 @@ def bindings(
     aside: str = "",
     missing: str = "",
     about: Sequence[Json] = (),
+    without: Sequence[str] = (),
     **more: Json | list[str],
 ) -> list[Json]:
     """Return the bindings of a policy to the rules of each namespace: its own, else those that tenants share.
@@ -96,6 +100,7 @@ def bindings(
         aside: The end of the bindings' names, if the section has others.
         missing: Deny or Allow, for a request while there are no rules; by default Deny for `enforce`.
         about: The resources of the policy that they are for; see `rule`; by default all.
+        without: Labels of objects that they are not for.
         more: Further fields of the spec.
     """
     # Before the operator has written rules, nothing passes.
@@ -104,6 +109,8 @@ def bindings(
     shared = {**own, "namespace": marks.SYSTEM_NAMESPACE}
     has_any = [_labelled(_MARKS[section], "Exists")] if _MARKS[section] else []
     only: Json = {"resourceRules": list(about)} if about else {}
+    if without:
+        only["objectSelector"] = {"matchExpressions": [_labelled(label, "DoesNotExist") for label in without]}
     kept = {**_where(_labelled(OWN_MARK, "Exists"), *has_any), **only}
     common = {**_where(_labelled(OWN_MARK, "DoesNotExist"), *has_any), **only}
     called = "-".join(filter(None, (name, aside or (section if section != ENFORCED else ""))))

@@ -191,6 +191,7 @@ class RuleTarget(msgspec.Struct, frozen=True, kw_only=True):
         concerns: Whether the conditions hold, in Python.
         operations: CREATE and UPDATE, or one of them.
         templates: API groups and plurals of objects that create such objects; for these every rule only warns.
+        unread: Labels of objects that controllers create: no person reads the warnings about these objects.
         marked: The label of the namespaces that it is for; "" for all namespaces of tenants.
         missing: What happens to a request while there are no rules: Deny, or Allow if the operator enforces them, too.
         many: There are so many that the cost of an honest one matters. Then labels of the namespace may only excuse:
@@ -205,6 +206,7 @@ class RuleTarget(msgspec.Struct, frozen=True, kw_only=True):
     concerns: Callable[[Request], bool]
     operations: tuple[str, ...] = ("CREATE", "UPDATE")
     templates: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    unread: tuple[str, ...] = ()
     marked: str = ""
     missing: str = "Deny"
     many: bool = False

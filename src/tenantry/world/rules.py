@@ -8,7 +8,7 @@ Pure. Levels are expanded to switches as the Pod Security Standards have them (K
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import TypeVar
 
@@ -90,26 +90,39 @@ def _standard(administrators: Sequence[Layer]) -> TenancyRulesSpec:
     if administrators and administrators[0].rules.standard is not UNSET:
         standard = administrators[0].rules.standard
         source = f"{STANDARD_SOURCE} {standard} in {administrators[0].source}"
+    whole = _whole_standard(standard, source)
+    enforced = _without(whole.enforce, _set(administrators, Action.ENFORCE))
+    if standard is not Standard.BASELINE:
+        chosen = {**enforced.chosen, STANDARD: Bound(source=source, value=standard)}
+        enforced = msgspec.structs.replace(enforced, chosen=chosen)
+    # A warning is also replaced by the same field that refuses: both would say the same about different values.
+    warned = _without(whole.warn, _set(administrators, Action.ENFORCE, Action.WARN))
+    return TenancyRulesSpec(enforce=enforced, warn=warned)
+
+
+def _set(administrators: Sequence[Layer], *actions: Action) -> set[str]:
+    """Return the paths of the rules that these levels set with one of these actions."""
     decided = {
         path
         for layer in administrators
         for family, rule in _given(layer.rules)
-        if rule.action is Action.ENFORCE
+        if rule.action in actions
         for name, key in zip(rule.__struct_fields__, rule.__struct_encode_fields__, strict=True)
         if name != "action" and getattr(rule, name) is not UNSET
         for path in _paths(f"{_camel(family)}.{key}")
     }
+    if LEVEL in decided:
+        decided |= {path for each in _declared().values() if each.levels for path in _paths(each.path)}
+    return decided
+
+
+def _without(section: Section, decided: Collection[str]) -> Section:
+    """Return the rules of a standard that are not decided."""
 
     def left(values: Mapping[str, T]) -> dict[str, T]:
-        whole = LEVEL in decided
-        return {k: v for k, v in values.items() if k not in decided and not (whole and k.startswith("podSecurity."))}
+        return {k: v for k, v in values.items() if k not in decided}
 
-    section = _whole_standard(standard, source)
-    chosen = left(section.chosen)
-    if standard is not Standard.BASELINE:
-        chosen[STANDARD] = Bound(source=source, value=standard)
-    kept = Section(refused=left(section.refused), allowed=left(section.allowed), chosen=chosen)
-    return TenancyRulesSpec(enforce=kept)
+    return Section(refused=left(section.refused), allowed=left(section.allowed), chosen=left(section.chosen))
 
 
 @cache
@@ -119,13 +132,21 @@ def _declared() -> dict[str, RuleField]:
 
 
 @lru_cache(maxsize=64)
-def _whole_standard(standard: Standard, source: str) -> Section:
+def _whole_standard(standard: Standard, source: str) -> TenancyRulesSpec:
     """Return what holds while no administrator sets any rule."""
+    enforced = {each.path: each.standards[standard] for each in _declared().values() if standard in each.standards}
+    is_mild = standard is Standard.BASELINE
+    warned = {each.path: each.warned for each in _declared().values() if is_mild and each.warned is not None}
+    return meet(_of_paths(enforced, Action.ENFORCE, source), _of_paths(warned, Action.WARN, source))
+
+
+def _of_paths(values: Mapping[str, object], action: Action, source: str) -> TenancyRulesSpec:
+    """Return rules from their paths and values."""
     families: dict[str, dict[str, object]] = {}
-    for each in _declared().values():
-        if standard in each.standards:
-            families.setdefault(_camel(each.family), {})[each.path.partition(".")[2]] = each.standards[standard]
-    return flatten(Layer(source, msgspec.convert(families, Rules))).enforce
+    for path, value in values.items():
+        family, _, field = path.partition(".")
+        families.setdefault(family, {"action": action})[field] = value
+    return flatten(Layer(source, msgspec.convert(families, Rules)))
 
 
 def _paths(path: str) -> tuple[str, ...]:

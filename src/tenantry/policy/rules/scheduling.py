@@ -23,6 +23,18 @@ TOLERATIONS = "scheduling.tolerations"
 ALWAYS_TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", PARTS)
 """Kubernetes itself adds the first two to every pod, and Tenantry the last; a policy of parts checks that one."""
 
+CONTROL_PLANE_TAINTS = (
+    "CriticalAddonsOnly",
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/controlplane",
+    "node-role.kubernetes.io/etcd",
+    "node-role.kubernetes.io/master",
+)
+"""Keys of the taints that keep workloads off control planes.
+
+Sources: Kubernetes, "Well-Known Labels, Annotations and Taints"; the manuals of K3s, RKE and AKS.
+"""
+
 NODE_TROUBLE = "node.kubernetes.io/"
 """The prefix of the keys that the DaemonSet controller adds to its pods."""
 
@@ -78,6 +90,19 @@ def _not_tolerated(review: Review) -> list[str]:
     by_daemon_sets = review.request.user == DAEMON_SETS
     others = [key for key in keys if key not in allowed and not _is_added(review, key)]
     return [key for key in others if not (by_daemon_sets and key.startswith(NODE_TROUBLE))]
+
+
+_AIMS_HIGH = "(!has(t.key) || t.key == '' || t.key in {})"
+_TOLERATED = "(has(variables.spec.tolerations) ? variables.spec.tolerations : [])"
+
+
+def _aims_high(toleration: Json) -> bool:
+    """Return whether a toleration is of a control plane's taint, or without a key of all taints."""
+    return (toleration.get("key") or "") in {"", *CONTROL_PLANE_TAINTS}
+
+
+def _leave_control_planes(pod: Item, _: Section) -> None:
+    pod["spec"]["tolerations"] = [each for each in parts(pod, "spec", "tolerations") if not _aims_high(each)]
 
 
 def _tolerate_less(pod: Item, rules: Section) -> None:
@@ -251,6 +276,20 @@ CHECKS = (
         note="Affinity to pods in other namespaces of the tenant selects them by"
         f" `namespaceSelector: {{matchLabels: {{{ZONE}: …}}}}`, with the value of the label on the pod's own namespace;"
         " `namespaces` may name the pod's own.",
+    ),
+    refuse(
+        "scheduling.controlPlaneTolerations",
+        POD,
+        bad=f"{_TOLERATED}.exists(t, {_AIMS_HIGH.format(listed(CONTROL_PLANE_TAINTS))}) && {NOT_MIRRORED}",
+        is_bad=lambda spec, review: (
+            any(map(_aims_high, parts(spec, "tolerations"))) and not is_mirrored(review.request)
+        ),
+        what="tolerates the taint of a control plane, or every taint",
+        fix="leave out tolerations without a key, and those of control planes",
+        mend=_leave_control_planes,
+        example={"spec": {"tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}]}},
+        note=f"The keys are {', '.join(f'`{each}`' for each in CONTROL_PLANE_TAINTS)}. A toleration without a key"
+        " tolerates every taint. Tolerations that the DaemonSet controller adds by itself have other keys.",
     ),
     _first_of(
         TOLERATIONS,

@@ -18,6 +18,9 @@ TEMPLATES = (
 )
 """API group and plurals of kinds with a pod template: their author is warned at once, the pods are refused."""
 
+MADE_BY_TEMPLATES = ("pod-template-hash", "controller-revision-hash", "batch.kubernetes.io/controller-uid")
+"""Labels of pods that controllers create from these templates (Kubernetes, "Well-Known Labels")."""
+
 SPEC = "variables.spec"
 """CEL: the spec of the pod, or of the pod template."""
 
@@ -56,6 +59,7 @@ PODS = RuleTarget(
     concerns=lambda request: is_new(request, "spec"),
     many=True,
     templates=TEMPLATES,
+    unread=MADE_BY_TEMPLATES,
 )
 
 SANDBOX = RuleTarget(

@@ -1,0 +1,134 @@
+"""What the standard Restricted refuses and Baseline warns about, and what both refuse, with the operator stopped."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from tenantry.api.errors import ApiError
+from tenantry.api.model import Resource
+from tenantry.kube import wire
+from tenantry.local.cluster import LocalCluster
+from testkit.api import PODS, Api, until
+from testkit.operators import Operator
+from testkit.people import as_person
+
+pytest_plugins = ["testkit.fixtures"]
+
+Json = dict[str, Any]
+
+BOTH, RESTRICTED = "both", "Restricted"
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+PRIORITY = "two-standards-high"
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+
+
+@pytest_asyncio.fixture
+async def alice(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[Api]:
+    """The owner, with a certificate of her own."""
+    async with as_person(tenancy, tmp_path, "alice") as person:
+        yield person
+
+
+def pod(container: Json | None = None, **spec: object) -> Json:
+    """Return a pod that the standard Restricted accepts, with changes."""
+    context = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    main = {"name": "main", "image": "busybox", "securityContext": context, **(container or {})}
+    safe = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    return {"metadata": {"name": "p"}, "spec": {"containers": [main], "securityContext": safe, **spec}}
+
+
+def attracted(**term: list[Json]) -> Json:
+    """Return a pod with one term of node affinity."""
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return pod(affinity={"nodeAffinity": required})
+
+
+def tolerant(**toleration: str) -> Json:
+    """Return a pod with one toleration."""
+    return pod(tolerations=[toleration])
+
+
+async def told(person: Api, resource: Resource, manifest: Json, namespace: str) -> tuple[str, str]:
+    """Return the refusal of a dry run and its warnings; "" for none."""
+    body = msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind, **manifest})
+    try:
+        url = wire.path(resource, namespace)
+        async with person.client.open("POST", url, query={"dryRun": "All"}, body=body) as response:
+            return "", " ".join(response.headers.getall("Warning", []))
+    except ApiError as error:
+        return str(error), ""
+
+
+HOST_NAME: Json = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-1"]}
+NODE: Json = {"key": "metadata.name", "operator": "In", "values": ["node-1"]}
+HIGH = "node-role.kubernetes.io/control-plane"
+
+ATTACKS: list[tuple[str, str, Resource, Json]] = [
+    ("scheduling.nodeSelectors", RESTRICTED, PODS, pod(nodeSelector={"kubernetes.io/hostname": "node-1"})),
+    ("scheduling.nodeSelectors", RESTRICTED, PODS, attracted(matchExpressions=[HOST_NAME])),
+    ("scheduling.nodeSelectors", RESTRICTED, PODS, attracted(matchFields=[NODE])),
+    ("priorityClasses.allowed", RESTRICTED, PODS, pod(priorityClassName=PRIORITY)),
+    ("scheduling.controlPlaneTolerations", BOTH, PODS, tolerant(key=HIGH, operator="Exists")),
+    ("scheduling.controlPlaneTolerations", BOTH, PODS, tolerant(key="CriticalAddonsOnly", operator="Exists")),
+]
+"""The rule, whether both standards refuse the object or only Restricted, its kind, and the object."""
+
+HARMLESS: list[tuple[Resource, Json]] = [
+    (PODS, pod()),
+    (PODS, pod(nodeSelector={"kubernetes.io/arch": "amd64"})),
+    (PODS, tolerant(key="node.kubernetes.io/not-ready", operator="Exists", effect="NoExecute")),
+]
+
+
+async def test_restricted_refuses_what_baseline_warns_about(
+    api: Api, alice: Api, operator: Operator, name: str
+) -> None:
+    """X02: each attack is refused for strangers, and told to all other tenants; what both refuse passes in neither."""
+    mild, strict = name, f"{name}-strict"
+    await api.create(PRIORITY_CLASSES, {"metadata": {"name": PRIORITY}, "value": 1_000_000})
+    await api.make_tenant(mild)
+    await api.make_tenant(strict, rules={"standard": "Restricted"})
+
+    async def in_force() -> bool:
+        attack = pod(nodeSelector={"kubernetes.io/hostname": "node-1"})
+        _, warned = await told(alice, PODS, attack, mild)
+        refused, _ = await told(alice, PODS, attack, strict)
+        return "(rule scheduling.nodeSelectors" in warned and "(rule scheduling.nodeSelectors" in refused
+
+    await until(in_force, "the standards are in force")
+    await operator.stop()
+    for rule, where, resource, manifest in ATTACKS:
+        refused, _ = await told(alice, resource, manifest, strict)
+        assert f"(rule {rule} of Tenantry's standard Restricted in Tenant '{strict}')" in refused, manifest
+        refused, warned = await told(alice, resource, manifest, mild)
+        expected = refused if where == BOTH else warned
+        assert f"(rule {rule} of Tenantry's standard)" in expected, (manifest, refused, warned)
+        assert (where == BOTH) or not refused, refused
+    for namespace in (mild, strict):
+        # A policy of slices also refuses a toleration without a key, and either may be the first.
+        assert (await told(alice, PODS, tolerant(operator="Exists"), namespace))[0]
+        for resource, manifest in HARMLESS:
+            assert await told(alice, resource, manifest, namespace) == ("", ""), manifest
+
+
+@pytest.mark.usefixtures("operator")
+async def test_a_field_of_a_tenant_replaces_the_warning(api: Api, alice: Api, name: str) -> None:
+    """X02: a list that an administrator sets also ends the warning of the standard."""
+    await api.make_tenant(name, rules={"scheduling": {"nodeSelectors": ["disk"]}})
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": pod(nodeSelector={"zone": "a"})["spec"]}
+    spec = {"selector": {"matchLabels": {"app": "a"}}, "template": template}
+
+    async def in_force() -> bool:
+        refused, _ = await told(alice, PODS, pod(nodeSelector={"zone": "a"}), name)
+        return f"(rule scheduling.nodeSelectors of Tenant '{name}')" in refused
+
+    await until(in_force, "the list is in force")
+    assert await told(alice, PODS, pod(nodeSelector={"disk": "ssd"}), name) == ("", "")
+    _, warned = await told(alice, DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": spec}, name)
+    assert warned.count("scheduling.nodeSelectors") == 1, warned
