@@ -9,12 +9,13 @@ import msgspec
 import pytest
 
 from tenantry.api import reasons
-from tenantry.api.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
-from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding, RoleBinding
+from tenantry.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid
+from tenantry.api.kubernetes import RBAC_GROUP, ClusterRole, ClusterRoleBinding, RoleBinding
 from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.requests import APPROVALS, Decision, Request, RoleRequest, TenantRequest
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
+from tenantry.controllers.requesters.desired import role_name
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
@@ -100,6 +101,42 @@ async def test_a_request_cannot_be_held_by_a_finalizer(api: Api, operator: Opera
     await api.gone(roles, "free", name)
 
 
+async def test_a_request_for_a_tenant_is_read_by_its_requester_alone(
+    api: Api, operator: Operator, people: People, name: str
+) -> None:
+    """E16: another user does not read it by its name, nor its requester a later request of that name."""
+    bob, carol = await people.person(f"bob-{name}"), await people.person(f"carol-{name}")
+    wanted = {"metadata": {"name": name}, "spec": {"tenant": name, "justification": "private"}}
+    await bob.create(TenantRequest.resource, wanted)
+
+    async def reads(who: Api, request: str) -> bool:
+        try:
+            await who.get(TenantRequest.resource, request)
+        except Forbidden:
+            return False
+        return True
+
+    await until(partial(reads, bob, name), "bob reads the own request")
+    assert not await reads(carol, name)
+    only = {"fieldSelector": f"metadata.name={name}"}
+    with pytest.raises(Forbidden):
+        await carol.client.list(TenantRequest, selectors=only)
+    assert [each.metadata.name for each in await bob.client.list(TenantRequest, selectors=only)] == [name]
+
+    await operator.stop()
+    await bob.delete(TenantRequest.resource, name)
+    with pytest.raises(AlreadyExists):
+        await carol.create(TenantRequest.resource, wanted)  # the name is free once bob's right to it has ended
+    await operator.start()
+    await operator.leads()
+    await api.gone(TenantRequest.resource, name)
+    roles = [each["metadata"]["name"] for each in await api.list(ClusterRole.resource)]
+    assert role_name(f"bob-{name}") not in roles
+    await carol.create(TenantRequest.resource, wanted)
+    await until(partial(reads, carol, name), "carol reads the own request")
+    assert not await reads(bob, name)
+
+
 async def test_who_asked_for_a_tenant_withdraws_it(api: Api, people: People, name: str) -> None:
     """E16: as the refusal of the own decision suggests; only approvers and requesters can."""
     bob, carol = await people.person("bob"), await people.person("carol")
@@ -107,8 +144,7 @@ async def test_who_asked_for_a_tenant_withdraws_it(api: Api, people: People, nam
     with pytest.raises(Forbidden, match="only the requester"):
         await carol.delete(TenantRequest.resource, name)
     await bob.delete(TenantRequest.resource, name)
-    with pytest.raises(NotFound):
-        await api.get(TenantRequest.resource, name)
+    await api.gone(TenantRequest.resource, name)
 
 
 # -- who may not decide ---------------------------------------------------------------------------

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from tenantry.api import reasons
-from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding, Namespace, RoleBinding
+from tenantry.api.kubernetes import RBAC_GROUP, ClusterRole, ClusterRoleBinding, Namespace, RoleBinding
 from tenantry.api.marks import SYSTEM_NAMESPACE, TENANT
 from tenantry.api.model import KubernetesObject, Resource
 from tenantry.api.requests import (
     APPROVALS,
+    FINALIZER,
     REASONS,
     REQUEST_UID,
     ClusterRoleRequest,
@@ -22,6 +23,7 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import RulesMap
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.operator import controllers
+from tenantry.controllers.requesters import desired as requesters
 from tenantry.controllers.requests.desired import MOST_PENDING
 from tenantry.world.inheritance import ROLES
 from testkit.model import Json, World
@@ -268,3 +270,47 @@ def test_a_rule_approves_a_request_and_is_published_for_the_policy_that_limits_t
     assert world.get(TenantRequest.resource, fitting)["status"]["decision"] == "Approved"
     assert world.get(TenantRequest.resource, refused)["status"].get("decision", "Pending") == "Pending"
     assert (Tenant.resource, "globex") in world.objects
+
+
+# -- who reads them -------------------------------------------------------------------------------
+
+
+def test_a_requester_reads_the_own_requests_until_they_are_withdrawn() -> None:
+    """E16: a role names them; another user's requests are in another role, and a name is free after the role."""
+    world = _world()
+    bob = requesters.role_name(BOB["name"])
+    for name in ("one", "two"):
+        _ask(world, TenantRequest, name)
+    world.put_in(
+        TenantRequest.resource,
+        {"metadata": {"name": "hers"}, "spec": {"tenant": "initech", "requester": {"name": "carol"}}},
+    )
+    _settle(world)
+    (rule,) = world.get(ClusterRole.resource, bob)["rules"]
+    assert (rule["verbs"], rule["resourceNames"]) == (["get", "list", "watch"], ["one", "two"])
+    (subject,) = world.get(ClusterRoleBinding.resource, bob)["subjects"]
+    assert (subject["kind"], subject["name"]) == ("User", BOB["name"])
+
+    world.delete(TenantRequest.resource, "one")
+    held = world.get(TenantRequest.resource, "one")["metadata"]
+    assert held["finalizers"] == [FINALIZER]
+    _settle(world)
+    assert world.get(ClusterRole.resource, bob)["rules"][0]["resourceNames"] == ["two"]
+    assert (TenantRequest.resource, "one") not in world.objects
+    world.delete(TenantRequest.resource, "two")
+    _settle(world)
+    left = [key for kind, key in world.objects if kind in {ClusterRole.resource, ClusterRoleBinding.resource}]
+    assert bob not in left
+    assert requesters.role_name("carol") in left
+
+
+def test_the_role_of_a_requester_names_a_bounded_number_of_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """E16: the newest; an object has at most 1.5 MB."""
+    monkeypatch.setattr(requesters, "MOST_READABLE", 2)
+    world = _world()
+    for day, name in ((3, "third"), (1, "first"), (2, "second")):
+        meta = {"name": name, "creationTimestamp": f"2026-01-0{day}T00:00:00Z"}
+        world.put_in(TenantRequest.resource, {"metadata": meta, "spec": {"tenant": name, "requester": BOB}})
+    _settle(world)
+    (rule,) = world.get(ClusterRole.resource, requesters.role_name(BOB["name"]))["rules"]
+    assert rule["resourceNames"] == ["second", "third"]

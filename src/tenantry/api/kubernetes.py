@@ -163,6 +163,25 @@ class ClusterRoleBinding(KubernetesObject, frozen=True, kw_only=True):
     subjects: tuple[Subject, ...] = ()
 
 
+class RoleRule(Model, frozen=True, kw_only=True):
+    """Verbs on resources; with names, only on the objects that have them."""
+
+    api_groups: tuple[str, ...]
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    resource_names: tuple[str, ...] = ()
+
+
+class ClusterRole(KubernetesObject, frozen=True, kw_only=True):
+    """Rights that a binding grants."""
+
+    resource: ClassVar[Resource] = Resource(
+        RBAC_GROUP, "v1", "clusterroles", "ClusterRole", namespaced=False, owned=("rules",)
+    )
+
+    rules: tuple[RoleRule, ...]
+
+
 class NamespaceSubject(Model, frozen=True, kw_only=True):
     """The namespaces that a ClusterNetworkPolicy is about."""
 

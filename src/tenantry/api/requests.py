@@ -31,6 +31,13 @@ ROLE_BINDING_PREFIX = "request-"
 CLUSTER_ROLE_BINDING_PREFIX = "tenantry-request-"
 """With the request's name, the name of the binding that it becomes."""
 
+FINALIZER = "tenantry.dev/request"
+"""On a TenantRequest that its requester may read: the right ends before another user can take the name."""
+
+REQUESTER_ROLE_PREFIX = "tenantry-requester-"
+"""With a digest of a user name, the name of the ClusterRole and ClusterRoleBinding by which that user reads the own
+TenantRequests."""
+
 APPROVALS = "tenantry-automatic-approval"
 """The ConfigMap with the TenantRequests that the operator may approve, for the policy of the same name.
 
@@ -243,13 +250,16 @@ def _columns(what: Column) -> tuple[Column, ...]:
 _ACCESS = KindAccess(operator=(*READ, "delete"), updates=("status", "finalizers"))
 """The operator deletes the newest of too many undecided requests."""
 
+_TENANT_ACCESS = KindAccess(operator=(*READ, "patch", "delete"), updates=("status", "finalizers"))
+"""The operator also writes the finalizer."""
+
 
 class TenantRequest(KubernetesObject, frozen=True, kw_only=True):
     """A request for a tenant. When it is approved, the operator creates the tenant, which outlives the request."""
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "tenantrequests", "TenantRequest", namespaced=False)
     names: ClassVar[Names] = Names(short=("treq",))
-    access: ClassVar[KindAccess] = _ACCESS
+    access: ClassVar[KindAccess] = _TENANT_ACCESS
     validations: ClassVar[tuple[Rule, ...]] = (_NAME,)
     columns: ClassVar[tuple[Column, ...]] = _columns(Column("Tenant", "string", ".spec.tenant"))
 

@@ -244,10 +244,16 @@ def requests(target: Target, *, namespace: str, everywhere: bool, pending: bool,
         raise InputError("give either --namespace or --all-namespaces, not both")
     chosen = namespace or ("" if everywhere else place.context_namespace(target))
     from tenantry.views import requests as view
+    from tenantry.views.acting import readable
 
-    found = session.run(target, lambda client: view.read(client, chosen))
+    async def read(client: Client) -> view.ReadRequests:
+        return await view.read(client, chosen, lambda: readable(client, TenantRequest.resource))
+
+    found = session.run(target, read)
     if found.unread:
         output.talk(f"not shown, because you may not list them: {', '.join(found.unread)}")
+    if found.own_only:
+        output.talk("only your own TenantRequests are shown, because you may not list those of other users")
     shown = [each for each in found.requests if not pending or each.status.decision is Decision.PENDING]
     if form == "name":
         output.write_lines(kinds.full_name(type(each), each.metadata.name) for each in shown)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
 import click
 
 from tenantry.api.errors import InputError, NotFound, RetryableError
-from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import SYSTEM_NAMESPACE
+from tenantry.api.kubernetes import ClusterRole, ClusterRoleBinding, Namespace
+from tenantry.api.marks import MANAGED_BY, MANAGER, SYSTEM_NAMESPACE
 from tenantry.api.model import Json
+from tenantry.api.requests import FINALIZER, REQUESTER_ROLE_PREFIX, TenantRequest
 from tenantry.api.tenant import Tenant
 from tenantry.api.wording import shortened
 from tenantry.cli import durations, flags, output, session
@@ -57,7 +58,11 @@ async def _uninstall(client: Client, *, yes: bool, delete_tenants: bool, seconds
                 await remove(client, tenants, seconds=seconds)
             # The operator goes before its rights, and the kinds and the namespace go last.
             backwards = manifests.everything()[::-1]
-            for value in sorted(backwards, key=_is_foundation):
+            foundation = sorted(filter(_is_foundation, backwards), key=_is_foundation)
+            for value in (each for each in backwards if not _is_foundation(each)):
+                await _delete(client, value)
+            await _release(client)
+            for value in foundation:
                 await _delete(client, value)
             await _gone(client)
     except TimeoutError as error:
@@ -71,6 +76,24 @@ async def _tenants(client: Client) -> list[Tenant]:
         return await client.list(Tenant)
     except NotFound:
         return []  # the kind does not exist
+
+
+async def _release(client: Client) -> None:
+    """Delete the roles of requesters, and take the operator's finalizer off requests: they would hold their kind."""
+    for kind in (ClusterRoleBinding, ClusterRole):
+        for found in await client.list(kind, selectors={"labelSelector": f"{MANAGED_BY}={MANAGER}"}):
+            if found.metadata.name.startswith(REQUESTER_ROLE_PREFIX):
+                await client.delete(kind.resource, "", found.metadata.name)
+    try:
+        requests = await client.list(TenantRequest)
+    except NotFound:
+        return  # the kind is gone already
+    for found in requests:
+        meta = found.metadata
+        rest = [name for name in meta.finalizers if name != FINALIZER]
+        if len(rest) < len(meta.finalizers):
+            with suppress(NotFound):
+                await client.merge_patch(TenantRequest.resource, "", meta.name, {"metadata": {"finalizers": rest}})
 
 
 def _is_foundation(value: Json) -> int:

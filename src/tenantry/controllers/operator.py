@@ -34,6 +34,7 @@ from tenantry.controllers.parts import nodes as shared_nodes
 from tenantry.controllers.parts.controller import PartController
 from tenantry.controllers.quota.controller import QuotaController
 from tenantry.controllers.quota.verdicts import Verdicts
+from tenantry.controllers.requesters.controller import RequesterController
 from tenantry.controllers.requests.roles import RoleRequestController
 from tenantry.controllers.requests.tenants import TenantRequestController
 from tenantry.controllers.rules.controller import RulesController
@@ -148,6 +149,7 @@ def controllers(cluster_uid: str) -> list[Controller]:
         HostController(clashes),
         AddressController(addresses),
         TenantRequestController(),
+        RequesterController(),
         RoleRequestController(RoleRequest),
         SliceController(verdicts),
         ContributionController(),

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tenantry.api.kubernetes import ResourceQuota
+from tenantry.api.kubernetes import ClusterRole, ResourceQuota
 from tenantry.api.marks import MANAGED_BY, MANAGER, SUBNAMESPACE_UID, TENANT
 from tenantry.api.model import KubernetesObject, Resource, object_key
 from tenantry.api.node import Node
@@ -36,6 +36,7 @@ OURS = {"labelSelector": f"{MANAGED_BY}={MANAGER}"}
 
 _SELECTORS = {
     ResourceQuota.resource: OURS,
+    ClusterRole.resource: OURS,
     # A cluster may have many large ConfigMaps: the API server sends only those with rules.
     RulesMap.resource: {"labelSelector": OWN_MARK},
 }

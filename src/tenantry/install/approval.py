@@ -298,9 +298,13 @@ def _rights(subject: Json) -> list[Json]:
         allow([marks.GROUP], ["tenants"], ["create"]),
         allow([RBAC_GROUP], ["clusterrolebindings"], KEEP),
         allow([RBAC_GROUP], ["roles", "clusterroles"], ["get", "bind"]),
+        # The roles by which requesters read their own requests. Without `escalate`, the API server refuses a role with
+        # a right that the operator lacks itself.
+        allow([RBAC_GROUP], ["clusterroles"], KEEP),
     )
-    # Not list: other users' requests are private. The policy limits which requests a user may delete.
-    requester = _role(REQUESTER_ROLE, allow([marks.GROUP], tenants, ["create", "get", "delete"]))
+    # Not get or list: requests are private, and the operator lets each requester read the own ones (controllers/
+    # requesters). The policy limits which requests a user may delete.
+    requester = _role(REQUESTER_ROLE, allow([marks.GROUP], tenants, ["create", "delete"]))
     staff = _role(CLUSTER_REQUESTER_ROLE, allow([marks.GROUP], cluster, ["create", *READ, "delete"]))
     people = _role("tenantry-aggregate-to-view", allow([marks.GROUP], roles, [*READ, "create", "delete"]))
     people["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] = "true"

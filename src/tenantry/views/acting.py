@@ -21,6 +21,9 @@ SELF_REVIEW = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "Sel
 ACCESS_REVIEW = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
 )
+RULES_REVIEW = Resource(
+    "authorization.k8s.io", "v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", namespaced=False
+)
 MANAGER = "tenantry-explain"
 
 
@@ -95,6 +98,24 @@ async def acting_as(caller: Client, user: str, groups: Sequence[str]) -> AsyncGe
 async def _identified(client: Client, caller: Client) -> ActingUser:
     info = (await post(client, SELF_REVIEW, {}))["status"]["userInfo"]
     return ActingUser(client, caller, info["username"], tuple(info.get("groups") or ()))
+
+
+async def readable(client: Client, resource: Resource, namespace: str = "default") -> set[str]:
+    """Return the names of the objects of a kind that the user may read because a role names them.
+
+    Args:
+        client: The user's.
+        resource: The kind.
+        namespace: Of the objects; a review of any namespace also reports cluster-wide rights.
+    """
+    review = await post(client, RULES_REVIEW, {"spec": {"namespace": namespace}})
+    return {
+        name
+        for rule in review["status"]["resourceRules"]
+        if "get" in rule["verbs"] and resource.group in rule.get("apiGroups", ())
+        if resource.plural in rule.get("resources", ())
+        for name in rule.get("resourceNames", ())
+    }
 
 
 async def get(client: Client, path: str) -> Json:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.errors import Forbidden
-from tenantry.api.requests import REQUESTS, Request, TenantRequestSpec
+from tenantry.api.errors import Forbidden, NotFound
+from tenantry.api.requests import REQUESTS, Request, TenantRequest, TenantRequestSpec
 from tenantry.engine.conditions import find
 from tenantry.engine.reader import ObjectReader
+from tenantry.engine.tasks import all_of
 
 
 class ReadRequests(msgspec.Struct, frozen=True, kw_only=True):
-    """The requests that the user may read, oldest first, and the kinds that the user may not list."""
+    """The requests that the user may read, oldest first.
+
+    Args:
+        requests: The requests.
+        unread: The kinds that the user may not read.
+        own_only: Whether the TenantRequests of other users are missing.
+    """
 
     requests: Sequence[Request]
     unread: tuple[str, ...] = ()
+    own_only: bool = False
 
 
 class RequestView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -50,25 +58,49 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     justification: str
 
 
-async def read(reader: ObjectReader, namespace: str) -> ReadRequests:
+async def read(
+    reader: ObjectReader, namespace: str, own: Callable[[], Awaitable[Iterable[str]]] | None = None
+) -> ReadRequests:
     """Read the requests of a namespace; with "" those of all namespaces and of the cluster.
 
+    Args:
+        reader: Reads with the user's rights.
+        namespace: The namespace.
+        own: Returns the names of the TenantRequests that a user may read who may not list them.
+
     Raises:
-        Forbidden: The user may list no kind of request.
+        Forbidden: The user may list no kind of request, and has no TenantRequest.
     """
     found: list[Request] = []
     unread: list[str] = []
+    own_only = False
     kinds = [kind for kind in REQUESTS if kind.resource.namespaced or not namespace]
     for kind in kinds:
         try:
             found += await reader.list(kind, namespace=namespace if kind.resource.namespaced else "")
         except Forbidden:
-            unread.append(kind.resource.plural)
+            named = await _named(reader, await own()) if own is not None and kind is TenantRequest else []
+            found += named
+            own_only = own_only or bool(named)
+            if not named:
+                unread.append(kind.resource.plural)
             if len(unread) == len(kinds):
                 # The API server's own message names the user and the missing right.
                 raise
     found.sort(key=lambda each: (each.metadata.creation_timestamp, each.key))
-    return ReadRequests(requests=found, unread=tuple(unread))
+    return ReadRequests(requests=found, unread=tuple(unread), own_only=own_only)
+
+
+async def _named(reader: ObjectReader, names: Iterable[str]) -> list[Request]:
+    read = await all_of(_found(reader, name) for name in sorted(names))
+    return [each for each in read if each is not None]
+
+
+async def _found(reader: ObjectReader, name: str) -> TenantRequest | None:
+    try:
+        return await reader.get(TenantRequest, name)
+    except (NotFound, Forbidden):
+        return None  # withdrawn since the review
 
 
 def view(request: Request) -> RequestView:

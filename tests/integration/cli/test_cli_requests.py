@@ -65,7 +65,11 @@ def test_a_tenant_is_asked_for_and_approved(cli: Cli, who: dict[str, Path]) -> N
     cli.run("wait", "tenant/bobs")
     (owner,) = cli.json("get", "tenant", "bobs", "-o", "json")["spec"]["owners"]
     assert owner == {"kind": "User", "name": "bob"}
-    assert "cannot list" in run_as(cli, who["bob"], "requests", "-A", code=5).stderr
+    cli.await_right("bob", "get", "tenantrequests.tenantry.dev/bobs", "default")
+    own = run_as(cli, who["bob"], "requests", "-A", "-o", "name")
+    assert "tenantrequest.tenantry.dev/bobs" in own.stdout.splitlines()
+    assert "only your own TenantRequests are shown" in own.stderr
+    assert "cannot list" in run_as(cli, who["ada"], "requests", "-A", code=5).stderr
     cli.run("delete", "tenant", "bobs", "--yes", "--no-wait")
 
 
@@ -77,7 +81,8 @@ def test_a_request_is_decided_by_its_name_alone(cli: Cli, acme: str, who: dict[s
     assert said.stderr == f"rolerequest.tenantry.dev/plain in '{acme}' approved\n"
     run_as(cli, who["bob"], *ask, "both")
     run_as(cli, who["bob"], "request", "tenant", "both", "--as-name", "both")
-    said = run_as(cli, who["ada"], "approve", "both", code=2)
+    cli.await_right("bob", "get", "tenantrequests.tenantry.dev/both", acme)
+    said = run_as(cli, who["bob"], "approve", "both", code=2)
     assert "'both' is the name of 2 requests: write treq/both or rreq/both" in said.stderr
     run_as(cli, who["ada"], "deny", "both", "-n", acme)
     assert (

@@ -1,0 +1,1 @@
+"""Lets each requester read the own TenantRequests."""
