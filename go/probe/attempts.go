@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +20,7 @@ import (
 const (
 	eachTimeout = 1500 * time.Millisecond
 	pause       = 250 * time.Millisecond
+	routesFile  = "/proc/net/route"
 	tokenFile   = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 )
 
@@ -89,7 +92,11 @@ func attempted(ctx context.Context, attempt Attempt) (string, error) {
 	case "hello":
 		return hello(ctx, attempt.Target, attempt.Word)
 	case "tcp":
-		connection, err := new(net.Dialer).DialContext(ctx, "tcp", attempt.Target)
+		target, err := resolved(attempt.Target)
+		if err != nil {
+			return "", err
+		}
+		connection, err := new(net.Dialer).DialContext(ctx, "tcp", target)
 		if err != nil {
 			return "", err
 		}
@@ -104,6 +111,39 @@ func attempted(ctx context.Context, attempt Attempt) (string, error) {
 		return api(ctx, attempt)
 	}
 	return "", fmt.Errorf("does not know %q", attempt.Kind)
+}
+
+// resolved replaces the host "gateway" of a target by the address of the default route.
+func resolved(target string) (string, error) {
+	port, ok := strings.CutPrefix(target, "gateway:")
+	if !ok {
+		return target, nil
+	}
+	routes, err := os.ReadFile(routesFile)
+	if err != nil {
+		return "", err
+	}
+	gateway, err := defaultGateway(string(routes))
+	return net.JoinHostPort(gateway, port), err
+}
+
+// defaultGateway returns the gateway in a table of routes as proc_net_route(5) shows it.
+func defaultGateway(routes string) (string, error) {
+	for line := range strings.Lines(routes) {
+		// Interface, destination, gateway: addresses are hexadecimal, in the byte order of the machine.
+		fields := strings.Fields(line)
+		if len(fields) < 3 || fields[1] != "00000000" || fields[2] == "00000000" {
+			continue
+		}
+		number, err := strconv.ParseUint(fields[2], 16, 32)
+		if err != nil {
+			return "", err
+		}
+		address := make(net.IP, net.IPv4len)
+		binary.NativeEndian.PutUint32(address, uint32(number))
+		return address.String(), nil
+	}
+	return "", errors.New("the pod has no default gateway")
 }
 
 // hello connects and checks that the expected server answers.

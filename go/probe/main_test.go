@@ -77,6 +77,19 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	}
 }
 
+func TestTheDefaultRouteNamesTheGateway(t *testing.T) {
+	const head = "Iface\tDestination\tGateway\tFlags\n"
+	for routes, expected := range map[string]string{
+		head + "eth0\t0100000A\t00000000\t0005\neth0\t00000000\t0103740A\t0003\n": "10.116.3.1",
+		head + "eth0\t00000000\t00000000\t0001\n":                                 "",
+		head: "",
+	} {
+		if found, err := defaultGateway(routes); found != expected || (err == nil) != (expected != "") {
+			t.Errorf("%q: %q, %v", routes, found, err)
+		}
+	}
+}
+
 func TestItSeesItself(t *testing.T) {
 	inside := lookInside()
 	if inside.CapBnd == "" || inside.Version == "" || inside.NoNewPrivs == "" {

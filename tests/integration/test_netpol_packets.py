@@ -259,6 +259,29 @@ type nat hook postrouting priority srcnat
     assert found == []
 
 
+async def test_no_port_of_a_node_leads_around_an_exception(cluster: Cluster) -> None:
+    """H06: a hostPort at an address of a node, which is replaced by a pod's; the pod itself is within reach."""
+    source, target = cluster.pods[0], cluster.pods[1]
+    pods = tuple(
+        PodEndpoint(namespace=space, name="web", node=f"n{number}", addresses=pod.addresses)
+        for number, (space, pod) in enumerate((("a", source), ("b", target)))
+    )
+    node, at = cluster.fabric.nodes[0], cluster.fabric.node(0).addresses[0]
+    proxy = f"table ip ports {{ chain before {{ type nat hook prerouting priority dstnat\nip daddr {at} dnat to "
+    node.run("nft", "-f", "-", text=f"{proxy}{target.addresses[0]}\n}}\n}}\n")
+    direct = ConnectionAttempt(source=source.addresses[0], target=target.addresses[0], port=PORTS[0])
+    around = msgspec.structs.replace(direct, target=at)
+    found: list[list[str]] = []
+    for excepted, expected in (((), True), ((f"{at}/32",), False)):
+        block = Peer(ip_block=Block(cidr="0.0.0.0/0", but=excepted))
+        policy = Policy(namespace="a", name="outside", egress=(NetworkPolicyRule(peers=(block,)),))
+        cluster.enforce(NetworkState(pods=pods, policies=(policy,)))
+        found.append(await mismatches([(source, direct, True), (source, around, expected)]))
+    node.run("nft", "delete", "table", "ip", "ports")
+
+    assert found == [[], []]
+
+
 async def test_sctp_is_decided_by_its_ports(cluster: Cluster) -> None:
     """H06: as packets on the wire, since few kernels have sockets for it."""
     source, target = cluster.pods[0], cluster.pods[1]

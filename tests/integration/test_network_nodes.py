@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+import uuid
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,7 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import Namespace, NetworkPolicy
+from tenantry.api.marks import NODE_ADDRESSES
 from tenantry.api.node import Node
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
@@ -22,6 +25,7 @@ from tenantry.kube import wire
 from testkit.api import Api, stays, until
 from testkit.connectivity import Fabric, Outside, Pod, Policy
 from testkit.operators import Operator
+from testkit.requests import People
 from testkit.trees import Trees
 
 pytest_plugins = ["testkit.fixtures"]
@@ -91,6 +95,28 @@ async def test_pods_of_a_baseline_tenant_do_not_reach_nodes(api: Api, trees: Tre
         await api.make_tenant(later, isolation={"network": "Baseline"})
         assert not await _reaches(api, later, "192.0.2.10")
     await _until_reach(api, team, "192.0.2.10", "203.0.113.9", is_reached=True)
+
+
+async def test_pods_of_a_baseline_tenant_do_not_reach_nodes_at_the_gateways_of_pods(
+    api: Api, people: People, name: str
+) -> None:
+    """H06, E19: of ranges that Kubernetes assigned; a contributed node's own report cuts no tenant off."""
+    await api.make_tenant(name, isolation={"network": "Baseline"})
+    contributed = f"contributed-{uuid.uuid4().hex[:6]}"
+    itself = await people.node(contributed)
+    with pytest.raises(Forbidden, match="must not come from a node itself"):
+        await itself.create(Node.resource, {"metadata": {"name": contributed}, "spec": {"podCIDR": "10.77.9.0/24"}})
+    lie = {"addresses": [{"type": "InternalIP", "address": "198.51.100.80"}]}
+    await itself.create(
+        Node.resource, {"metadata": {"name": contributed}, "spec": {"unschedulable": True}, "status": lie}
+    )
+    async with _node(api, name, "192.0.2.110"):
+        await api.patch(Node.resource, name, {"spec": {"podCIDR": "10.77.1.0/24", "podCIDRs": ["10.77.1.0/24"]}})
+        await api.patch(Node.resource, name, {"metadata": {"annotations": {NODE_ADDRESSES: "10.77.1.200"}}})
+        await _until_reach(api, name, "192.0.2.110", "10.77.1.1", "10.77.1.200", is_reached=False)
+        assert await _reaches(api, name, "198.51.100.80")
+        assert await _reaches(api, name, "10.77.1.2")
+    await api.delete(Node.resource, contributed)
 
 
 async def test_many_nodes_are_one_write(api: Api, name: str) -> None:

@@ -160,6 +160,33 @@ async def test_nothing_passes_between_tenants_nor_to_nodes_and_machine(pods: Rea
     assert await pods.mismatches(rows) == []
 
 
+async def test_pods_of_a_baseline_tenant_reach_no_address_of_a_node(pods: RealPods, listeners: Listeners) -> None:
+    """H06: kubelets, listeners and hostPorts, at addresses of nodes and at gateways; pods of others are open."""
+    name = f"t{uuid.uuid4().hex[:8]}"
+    await pods.api.make_tenant(name, isolation={"network": "Baseline", "runtime": "Shared"})
+    addresses = NodeAddresses(pods.cluster.real().block)
+    ports = {"container": {"ports": [{"containerPort": PORT, "hostPort": 8090}]}}
+    plain, *own = await asyncio.gather(
+        pods.make("default", f"plain-{name}", NODES[0], "runc", **ports),
+        *(pods.make(name, runtime, NODES[0], runtime) for runtime in RUNTIMES),
+    )
+    for place in NODES:
+        await listeners.open(place, "0.0.0.0", LIKE_SSH)  # noqa: S104 - in the node's own namespace
+    first, second = (addresses.pods_of(number).replace(".0/24", ".1") for number in (1, 2))
+    owned = [(at, port) for at in (first, second, addresses.node(1), addresses.node(2)) for port in (LIKE_SSH, 10250)]
+    owned += [(at, 8090) for at in (first, addresses.node(1))]
+    rows: list[tuple[Spot, str, int, str, bool]] = [(plain, *each, "http", True) for each in owned if each[1] != 8090]
+    rows += [(spot, *each, "http", False) for spot in own for each in owned]
+    rows += [(spot, plain.address, PORT, "http", True) for spot in own]
+
+    async def known() -> bool:
+        found = await pods.api.get(NetworkPolicy.resource, "tenantry-outside", name)
+        return f"{first.removesuffix('1')}0/31" in str(found)
+
+    await until(known, "the policy names the gateways")
+    assert await pods.mismatches(rows) == []
+
+
 def policy(name: str, direction: str, selector: Json, **labels: str) -> Json:
     """Return a NetworkPolicy of pods of a namespace, by which those of namespaces with labels are let in, or to."""
     side = {"Ingress": "from", "Egress": "to"}[direction]

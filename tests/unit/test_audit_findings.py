@@ -270,7 +270,7 @@ def test_every_attempt_is_of_a_check() -> None:
 
 def test_attempts_are_of_addresses_that_urls_know() -> None:
     targets = {each.id: each.target for each in ATTEMPTS}
-    assert targets["node-1"] == "[fd00::2]:10250"
+    assert targets["node-1-0"] == "[fd00::2]:10250"
     assert targets["node-own"] == "$(HOST_IP):10250"
     assert targets["closed-name"] == "closed.x.svc.cluster.local."
 

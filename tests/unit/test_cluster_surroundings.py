@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tenantry.api import marks, reasons
+from tenantry.api.contribution import PREFIX, Record, record_of
 from tenantry.api.errors import NotFound
 from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, NetworkPolicy
 from tenantry.api.model import ObjectMeta
@@ -85,6 +86,32 @@ def test_pods_of_a_tree_cannot_reach_the_nodes_whenever_these_come() -> None:
     world.delete(Node.resource, "n-1")
     cluster.settle(60)
     assert "192.0.2.1/32" not in _kept(world, "acme")
+
+
+def test_the_gateways_of_pods_are_addresses_of_nodes() -> None:
+    """H06: kubelet and every other listener of a node answer there, too; an administrator may name further ones."""
+    world, cluster = _world(network=NetworkIsolation.BASELINE)
+    _node(world, "n-1", "192.0.2.1")
+    world.patch(Node.resource, "n-1", {"spec": {"podCIDRs": ["10.1.3.0/24", "2001:db8:3::/64"]}})
+    world.patch(Node.resource, "n-1", {"metadata": {"annotations": {marks.NODE_ADDRESSES: "10.1.3.9, 192.0.2.64/30"}}})
+    cluster.settle(60)
+    expected = {"192.0.2.1/32", "10.1.3.0/31", "2001:db8:3::/127", "10.1.3.9/32", "192.0.2.64/30"}
+    assert expected <= set(_kept(world, "acme"))
+
+
+def test_the_addresses_of_a_contributed_node_come_from_its_record() -> None:
+    """H06, E19: whatever the node reports of itself cuts no tenant off."""
+    world, cluster = _world(network=NetworkIsolation.BASELINE)
+    node = f"{PREFIX}abc123"
+    record = {"tenant": "acme", "addresses": "192.0.2.7", "podCidrs": "10.1.4.0/24"}
+    about = {"name": record_of(node), "namespace": marks.SYSTEM_NAMESPACE}
+    world.put_in(Record.resource, {"metadata": about, "data": record})
+    _node(world, node, "203.0.113.80")
+    cluster.settle(60)
+    found = _kept(world, "acme")
+    assert {"192.0.2.7/32", "10.1.4.0/31"} <= set(found)
+    assert "203.0.113.80/32" not in found
+    assert world.get(Node.resource, node)["spec"]["podCIDRs"] == ["10.1.4.0/24"]
 
 
 def test_addresses_of_administrators_are_kept_from_tenants_too() -> None:

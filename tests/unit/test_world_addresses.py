@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenantry.world.addresses import METADATA, blocks
+from tenantry.world.addresses import METADATA, blocks, gateways
 
 V4 = st.ip_addresses(v=4).map(str)
 V6 = st.ip_addresses(v=6).map(str)
@@ -50,6 +50,20 @@ def test_neighbours_are_put_together_and_the_far_one_stays_alone() -> None:
     found = blocks([*near, "203.0.113.9"], 2)
     assert found.cidrs == ("10.0.0.0/24", "203.0.113.9/32")
     assert found.is_widened
+
+
+@pytest.mark.parametrize(
+    ("cidr", "expected"),
+    [
+        ("10.1.2.0/24", "10.1.2.0/31"),
+        ("10.1.2.7/32", "10.1.2.7/32"),
+        ("2001:db8:1::/64", "2001:db8:1::/127"),
+        ("none", ""),
+        ("", ""),
+    ],
+)
+def test_a_node_has_the_first_addresses_of_the_range_of_its_pods(cidr: str, expected: str) -> None:
+    assert gateways(cidr) == expected
 
 
 def test_a_subnet_that_is_named_takes_its_addresses_in() -> None:

@@ -30,20 +30,35 @@ TOKEN = rf"({TOKEN_ID})\.([a-z0-9]{{16}})"
 _TEXT = Annotated[str, Meta(max_length=63, pattern=r"^([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?$")]
 
 
+_ADDRESS = r"[0-9a-fA-F.:]{2,45}"
+_CIDR = rf"{_ADDRESS}/[0-9]{{1,3}}"
+Addresses = Annotated[str, Meta(max_length=512, pattern=rf"^({_ADDRESS}(,{_ADDRESS})*)?$")]
+Cidrs = Annotated[str, Meta(max_length=512, pattern=rf"^({_CIDR}(,{_CIDR})*)?$")]
+
+
 class Contribution(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of a contributed node; each field is the value of a label of the node, "" for none.
+    """The record of a contributed node. Each field is "" for none; the first four are values of labels of the node.
 
     Args:
         tenant: The tenant with priority on the node.
         owner: The owner of the machine.
         location: Its location.
         device: Its type.
+        addresses: The IP addresses of the node, with commas between.
+        pod_cidrs: The ranges of its pods, likewise; "" if a controller of Kubernetes assigns them.
     """
 
     tenant: _TEXT = ""
     owner: _TEXT = ""
     location: _TEXT = ""
     device: _TEXT = ""
+    addresses: Addresses = ""
+    pod_cidrs: Cidrs = msgspec.field(name="podCidrs", default="")
+
+    @property
+    def ranges(self) -> tuple[str, ...]:
+        """Return the ranges of its pods."""
+        return tuple(each for each in self.pod_cidrs.split(",") if each)
 
     @property
     def labels(self) -> dict[str, str]:

@@ -75,6 +75,12 @@ DEVICE = "tenantry.dev/device"
 TAKEN_BACK = "tenantry.dev/taken-back"
 """On the same node: since when its owner wants it back, in RFC 3339."""
 
+NODE_ADDRESSES = "tenantry.dev/node-addresses"
+"""On a node, by the operator or an administrator: addresses and CIDRs that belong to the node, separated by commas.
+
+Of a contributed node, only these count, because the node's own report is input.
+"""
+
 OF_CONTRIBUTIONS = (CONTRIBUTED_BY, OWNER, LOCATION, DEVICE)
 
 NODE_AGENT = "tenantry.dev/node-agent"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import msgspec
+
 from tenantry.api.model import KubernetesObject, Model, Resource
 
 
@@ -43,8 +45,10 @@ class Taint(Model, frozen=True, kw_only=True):
 
 
 class NodeSpec(Model, frozen=True, kw_only=True):
-    """`unschedulable` is set by `kubectl cordon`."""
+    """`unschedulable` is set by `kubectl cordon`; podCIDRs are the ranges of the node's pods."""
 
+    pod_cidr: str = msgspec.field(name="podCIDR", default="")
+    pod_cidrs: tuple[str, ...] = msgspec.field(name="podCIDRs", default=())
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
 

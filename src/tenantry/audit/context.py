@@ -39,7 +39,7 @@ class AuditNode(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         name: Its name.
-        addresses: Its addresses inside the cluster.
+        addresses: Its InternalIP and ExternalIP addresses, and its own ones in the ranges of its pods.
         boot_id: The random id that the kernel generates at boot.
         kubelet_port: The port of its kubelet.
         is_open: It is ready, and runs pods without tolerations.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import secrets
 from collections.abc import Sequence
 
@@ -19,6 +20,7 @@ from tenantry.engine.tasks import first_error
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.policy.request import part, parts
+from tenantry.world.addresses import gateways
 from tenantry.world.sandbox import is_sandbox
 
 SYSTEM = ("kube-system", "default", "kube-public", "kube-node-lease", marks.SYSTEM_NAMESPACE)
@@ -101,13 +103,16 @@ def _name(value: Json) -> str:
 
 
 def _node(value: Json) -> AuditNode:
-    found = [str(each["address"]) for each in parts(value, "status", "addresses") if each.get("type") == "InternalIP"]
+    reported = parts(value, "status", "addresses")
+    found = [str(each["address"]) for each in reported if each.get("type") in {"InternalIP", "ExternalIP"}]
+    ranges = [gateways(cidr) for cidr in part(value, "spec").get("podCIDRs") or ()]
+    found += [str(ipaddress.ip_network(each)[-1]) for each in ranges if each]
     ready = [each.get("status") for each in parts(value, "status", "conditions") if each.get("type") == "Ready"]
     # The scheduler may ignore PreferNoSchedule.
     blocking = [each for each in parts(value, "spec", "taints") if each.get("effect") != "PreferNoSchedule"]
     return AuditNode(
         name=_name(value),
-        addresses=tuple(found),
+        addresses=tuple(dict.fromkeys(found)),
         boot_id=str(part(value, "status", "nodeInfo").get("bootID", "")),
         kubelet_port=int(part(value, "status", "daemonEndpoints", "kubeletEndpoint").get("Port") or 10250),
         is_open=ready == ["True"] and not blocking and not part(value, "spec").get("unschedulable"),

@@ -36,18 +36,22 @@ def _group(name: str) -> Json:
 
 
 def _labels(subject: Json) -> list[Json]:
-    """Return the policy that keeps kubelets from setting the owner and the place of their node (E19)."""
+    """Return the policy that keeps kubelets from setting the owner and the addresses of their node (E19, H06)."""
     keys = ", ".join(f"'{key}'" for key in marks.OF_CONTRIBUTIONS)
 
     def of(what: str) -> str:
-        return f"[{keys}].map(k, {what}.?metadata.labels[k].orValue(''))"
+        # As strings: CEL mixes no types in a list.
+        labels = f"[{keys}].map(k, string({what}.?metadata.labels[k].orValue('')))"
+        addresses = f"string({what}.?metadata.annotations['{marks.NODE_ADDRESSES}'].orValue(''))"
+        ranges = f"string({what}.?spec.podCIDR.orValue('')), {what}.?spec.podCIDRs.orValue(['']).join(',')"
+        return f"{labels} + [{addresses}, {ranges}]"
 
-    none = f"[{keys}].map(k, '')"
+    none = f"[{keys}, '', '', ''].map(k, '')"
     changed = f"{of('object')} != (request.operation == 'CREATE' ? {none} : {of('oldObject')})"
     by_a_node = "request.userInfo.username.startsWith('system:node:')"
     message = (
-        f"labels {', '.join(marks.OF_CONTRIBUTIONS)} must not come from a node itself: they are agreed on when it is"
-        " contributed"
+        f"labels {', '.join(marks.OF_CONTRIBUTIONS)}, annotation {marks.NODE_ADDRESSES} and spec.podCIDRs must not come"
+        " from a node itself: administrators, the operator and controllers of Kubernetes set them"
     )
     conditions = {"says-whose-it-is": f"{by_a_node} && !({by(subject)}) && {changed} && !{ADMINISTER}"}
     return refusing(LABELS_POLICY, [NODES], message, conditions=conditions)

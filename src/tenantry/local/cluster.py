@@ -427,12 +427,13 @@ class LocalCluster:
             await self._order("stop", components.KWOK)
 
     async def _run_real(self, progress: Progress) -> None:
-        from tenantry.local.real import addons
+        from tenantry.local.real import addons, ranges
 
-        names = self.spec().real_names
-        if not names:
+        real, names = self.spec().real, self.spec().real_names
+        if real is None or not names:
             return
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._deadline.insist(ranges.record, self.kubeconfig_path, real))
             group.create_task(self._wait_up(names, progress))
             group.create_task(self._deadline.insist(addons.apply, self.kubeconfig_path))
         await self._wait_named(*names)

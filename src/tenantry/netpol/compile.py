@@ -9,7 +9,8 @@
 
 Each packet that is not a reply passes two base chains, one for each side, and `accept` ends only the current chain: so
 both sides must allow it. Pods that the same policies select share a chain. A pod that no policy selects is in no map.
-Services are resolved already: kube-proxy replaces their address by a pod's before the forward hook.
+Services are resolved already: kube-proxy replaces their address by a pod's before the forward hook. What an `ipBlock`
+of an egress rule excepts is compared with both addresses: a hostPort of a node is not a way around the exception.
 
 Packets of the node itself to its pods (kubelet's probes) pass the output hook, which has no chain. Kubernetes exempts
 the opposite direction, too; Tenantry does not, because tenants must not reach nodes.
@@ -167,6 +168,7 @@ class _Compiler:
         side = "saddr" if direction == "Ingress" else "daddr"
         names: set[str] = set()
         ranges: dict[int, list[blocks.Range]] = {4: [], 6: []}
+        left_out: dict[int, list[blocks.Range]] = {4: [], 6: []}
         for peer in peers:
             if peer.ip_block is None:
                 names.add(self._group(namespace, peer))
@@ -174,14 +176,21 @@ class _Compiler:
             family, whole = blocks.addresses(peer.ip_block.cidr)
             holes = [hole for version, hole in map(blocks.addresses, peer.ip_block.but) if version == family]
             ranges[family] += blocks.without(whole, holes)
+            left_out[family] += holes
         found = [
             (family, f"{word} {side} @{name}{family}")
             for name in sorted(names)
             for family, (word, _) in _FAMILIES.items()
         ]
         for family, (word, _) in _FAMILIES.items():
-            if ranges[family]:
-                found.append((family, f"{word} {side} @{self._block(family, ranges[family])}"))
+            if not ranges[family]:
+                continue
+            match = f"{word} {side} @{self._block(family, ranges[family])}"
+            holes = [each for hole in left_out[family] for each in blocks.without(hole, ranges[family])]
+            # A node's hostPort or NodePort leads to a pod, whose address replaces the node's before this hook.
+            if direction == "Egress" and holes:
+                match += f" ct original {word} daddr != @{self._block(family, holes)}"
+            found.append((family, match))
         return found
 
     def _block(self, family: int, ranges: Iterable[blocks.Range]) -> str:

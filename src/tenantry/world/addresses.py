@@ -52,6 +52,18 @@ def parse(text: str) -> Network | None:
         return None
 
 
+def gateways(cidr: str) -> str:
+    """Return the addresses that a node has itself in the range of its pods, as a CIDR; "" for anything else.
+
+    They are the first two: network plugins give a node the second one, and in IPv6 the first one means any router of
+    the range (RFC 4291, "Required Anycast Address").
+    """
+    found = parse(cidr)
+    if found is None:
+        return ""
+    return f"{found.network_address}/{max(found.prefixlen, found.max_prefixlen - 1)}"
+
+
 def strict(text: str) -> Network | None:
     """Return a CIDR as the API server's CEL reads it: no other form, no IPv4 in IPv6; None for anything else.
 

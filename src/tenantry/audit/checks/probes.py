@@ -263,10 +263,11 @@ NETWORK: Sequence[AuditCheck] = (
         "NET-021",
         "Pods cannot reach the metadata service and kubelets",
         Severity.CRITICAL,
-        "Connects from a pod of the tenant to the metadata address and to kubelets.",
+        "Connects from a pod of the tenant to the metadata address, to kubelets at each address of their nodes, and to"
+        " its own gateway.",
         "Pods do not get the credentials of their node.",
         ISOLATED,
-        outwards("node-", "metadata"),
+        outwards("node-", "gateway", "metadata"),
         WithoutTenantry.OPEN,
     ),
     _check(

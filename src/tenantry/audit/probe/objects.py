@@ -29,6 +29,10 @@ EXCESS_MIB = 3 * LIMIT_MIB
 METADATA = "169.254.169.254:80"
 MAX_NODES = 4
 """How many nodes run a closed pod, and how many kubelets are tried beside the own node's."""
+MAX_ADDRESSES = 8
+"""How many addresses of each of these nodes are tried."""
+GATEWAY = "gateway"
+"""The host of a target that is the default gateway of the pod; see go/probe/attempts.go."""
 MAX_TERMS = 32
 """How many nodes a pod's affinity names."""
 SECRETS = "/api/v1/secrets?limit=1"
@@ -228,13 +232,20 @@ def _nodes(context: AuditContext) -> list[ProbeAttempt]:
         ProbeAttempt(
             id="node-own", kind="tcp", target=f"$(HOST_IP):{port}", told="connect to the kubelet of its own node"
         ),
+        # The probe looks its default route up: it leads to the node, whichever range the node's pods have.
+        ProbeAttempt(
+            id="gateway",
+            kind="tcp",
+            target=f"{GATEWAY}:{port}",
+            told="connect to the kubelet of its own node at the gateway of the pod",
+        ),
         ProbeAttempt(id="metadata", kind="tcp", target=METADATA, told=f"connect to the metadata address {METADATA}"),
     ]
     for number, node in enumerate(context.real_nodes[:MAX_NODES]):
-        for address in node.addresses[:1]:
+        for place, address in enumerate(node.addresses[:MAX_ADDRESSES]):
             target = f"{_host(address)}:{node.kubelet_port}"
-            told = f"connect to the kubelet of the node {node.name!r}"
-            found.append(ProbeAttempt(id=f"node-{number}", kind="tcp", target=target, told=told))
+            told = f"connect to the kubelet of the node {node.name!r} at {address}"
+            found.append(ProbeAttempt(id=f"node-{number}-{place}", kind="tcp", target=target, told=told))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import re
 import secrets
 import string
@@ -46,13 +47,36 @@ _ROLES = ("system:node-proxier", "tenantry:netpol-agent")
 @click.option("--location", default="", help="Location of the node, for the label tenantry.dev/location.")
 @click.option("--device", default="", help="Type of the device, for the label tenantry.dev/device.")
 @click.option(
+    "--address",
+    "addresses",
+    multiple=True,
+    help="IP address of the node, repeatable. `tenantry node join` records those of local nodes.",
+)
+@click.option(
+    "--pod-cidr",
+    "pod_cidrs",
+    multiple=True,
+    help="Range of the node's pods, repeatable. Omit it if Kubernetes assigns ranges.",
+)
+@click.option(
     "--valid", default="1h", show_default=True, type=durations.DURATION, help="Lifetime of the token, at most 24h."
 )
-def contribute(target: Target, *, tenant: str, owner: str, location: str, device: str, valid: int) -> None:
+def contribute(
+    target: Target,
+    *,
+    tenant: str,
+    owner: str,
+    location: str,
+    device: str,
+    addresses: tuple[str, ...],
+    pod_cidrs: tuple[str, ...],
+    valid: int,
+) -> None:
     """Print the command by which one node joins the cluster, with a short-lived token."""
     if not 0 < valid <= _LONGEST_SECONDS:
         raise InputError(f"--valid {durations.text(valid)} must be from 1s to 24h")
     agreed = _checked(tenant=tenant, owner=owner, location=location, device=device)
+    agreed = msgspec.structs.replace(agreed, addresses=_addresses(addresses), pod_cidrs=_ranges(pod_cidrs))
     token_id, secret = (("".join(secrets.choice(_ALPHABET) for _ in range(size))) for size in (6, 16))
     ends = datetime.now(UTC) + timedelta(seconds=valid)
     session.run(target, lambda client: _offer(client, agreed, token_id, secret, ends))
@@ -72,6 +96,26 @@ def _checked(**values: str) -> Contribution:
                 " a digit, as labels are"
             ) from error
     return contribution.read(values)
+
+
+def _addresses(given: tuple[str, ...]) -> str:
+    for each in given:
+        try:
+            ipaddress.ip_address(each)
+        except ValueError as error:
+            raise InputError(f"--address {each!r} must be an IP address, as in 192.0.2.7 or 2001:db8::7") from error
+    return ",".join(given)
+
+
+def _ranges(given: tuple[str, ...]) -> str:
+    for each in given:
+        try:
+            ipaddress.ip_network(each)
+        except ValueError as error:
+            raise InputError(f"--pod-cidr {each!r} must be a range without host bits, as in 10.1.2.0/24") from error
+        if "/" not in each:
+            raise InputError(f"--pod-cidr {each!r} must have the length of its prefix, as in 10.1.2.0/24")
+    return ",".join(given)
 
 
 async def _offer(client: Client, agreed: Contribution, token_id: str, secret: str, ends: datetime) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from tenantry.api import marks
 from tenantry.api.contribution import PREFIX, Contribution, Record, read, record_of
 from tenantry.api.errors import NotFound
-from tenantry.api.marks import TAKEN_BACK
+from tenantry.api.marks import NODE_ADDRESSES, TAKEN_BACK
 from tenantry.api.node import Node
 from tenantry.controllers import watched
 from tenantry.controllers.contributions import apiserver, desired, signing
@@ -112,7 +112,8 @@ def _of_request(change: Change[SigningRequest]) -> Iterable[str]:
 
 
 def _seen(node: Node) -> object:
-    return node.metadata.labels, node.metadata.annotations.get(TAKEN_BACK), node.spec.unschedulable
+    noted = tuple(node.metadata.annotations.get(key) for key in (TAKEN_BACK, NODE_ADDRESSES))
+    return node.metadata.labels, noted, node.spec
 
 
 def _of_node(change: Change[Node]) -> Iterable[str]:

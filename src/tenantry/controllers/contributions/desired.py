@@ -12,7 +12,7 @@ import msgspec
 
 from tenantry.api import marks
 from tenantry.api.contribution import Contribution
-from tenantry.api.marks import TAKEN_BACK
+from tenantry.api.marks import NODE_ADDRESSES, TAKEN_BACK
 from tenantry.api.node import Node
 from tenantry.api.slice import DEFAULT_GRACE_SECONDS
 from tenantry.controllers.slices.decision import SliceDecision, departures, next_look
@@ -48,7 +48,7 @@ def plan(inputs: ContributionInputs) -> SliceDecision:
     name, since = node.metadata.name, node.metadata.annotations.get(TAKEN_BACK, "")
     lacking = _lacking(node, agreed) if agreed is not None else {}
     if lacking:
-        return SliceDecision(plan=_patch(name, {"metadata": {"labels": lacking}}), goes_on=True)
+        return SliceDecision(plan=_patch(name, lacking), goes_on=True)
     # kubelet can write labels of its own node, so the agreed ones are restored before anything else is decided.
     if agreed is not None and not since:
         return SliceDecision()
@@ -79,11 +79,20 @@ def is_vacant(node: Node) -> bool:
     return bool(node.metadata.annotations.get(TAKEN_BACK)) and node.spec.unschedulable and not slice_of(node)
 
 
-def _lacking(node: Node, agreed: Contribution) -> dict[str, str | None]:
-    """Return the labels of a node that differ from what was agreed on: key to the value, None to remove it."""
+def _lacking(node: Node, agreed: Contribution) -> dict[str, object]:
+    """Return the patch by which a node is as it was agreed on; {} if it is."""
+    meta, found = node.metadata, dict[str, dict[str, object]]()
     # Labels that were not agreed on are removed: a node must not claim to be contributed by another tenant.
     wanted: dict[str, str | None] = {**dict.fromkeys(marks.OF_CONTRIBUTIONS), **agreed.labels}
-    return {key: value for key, value in wanted.items() if node.metadata.labels.get(key) != value}
+    labels = {key: value for key, value in wanted.items() if meta.labels.get(key) != value}
+    if labels:
+        found["metadata"] = {"labels": labels}
+    if meta.annotations.get(NODE_ADDRESSES, "") != agreed.addresses:
+        found.setdefault("metadata", {})["annotations"] = {NODE_ADDRESSES: agreed.addresses or None}
+    # Kubernetes allows no change of ranges, only that a node gets some.
+    if agreed.ranges and not node.spec.pod_cidrs:
+        found["spec"] = {"podCIDR": agreed.ranges[0], "podCIDRs": list(agreed.ranges)}
+    return {**found}
 
 
 def _patch(name: str, body: dict[str, object]) -> Plan:
