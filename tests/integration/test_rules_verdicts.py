@@ -68,7 +68,10 @@ RULES = some(
         tolerations=few(one("gpu", "spot")),
     ),
     containers=some(
-        max=st.dictionaries(RESOURCES, one("1", "200m", "64Mi", 2), max_size=3), requiredLimits=few(RESOURCES)
+        max=st.dictionaries(RESOURCES, one("1", "200m", "64Mi", 2), max_size=3),
+        maxLimits=st.dictionaries(RESOURCES, one("1", "200m", "64Mi", 2), max_size=2),
+        limitRatios=st.dictionaries(RESOURCES, one("1", "1500m", 3), max_size=2),
+        requiredLimits=few(RESOURCES),
     ),
 )
 

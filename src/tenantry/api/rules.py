@@ -262,9 +262,31 @@ class Containers(RuleModel, frozen=True, kw_only=True):
     max: Annotated[ContainerResources, about("Resource to the most that requests and limits may be.")] | UnsetType = (
         UNSET
     )
-    required_limits: Annotated[NameList, about("Resources of which every container must have a limit.")] | UnsetType = (
-        UNSET
-    )
+    max_limits: (
+        Annotated[
+            ContainerResources,
+            about("Resource to the most that a limit may be.", {"cpu": "32", "memory": "128Gi"}),
+        ]
+        | UnsetType
+    ) = UNSET
+    limit_ratios: (
+        Annotated[
+            ContainerResources,
+            about(
+                "Resource to the most that a limit may be, as a multiple of the request.",
+                {"cpu": "200", "memory": "32"},
+                restricted={"cpu": "50", "memory": "8"},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    required_limits: (
+        Annotated[
+            NameList,
+            about("Resources of which every container must have a limit.", restricted=("cpu", "memory")),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class StorageClasses(RuleModel, frozen=True, kw_only=True):

@@ -30,6 +30,12 @@ AUDIT_MARK = "tenantry.dev/rules-audit"
 EXISTING_VOLUMES_MARK = "tenantry.dev/existing-volumes"
 """On a namespace whose claims may be bound to volumes that exist already. The value is always "Allow"."""
 
+LIMIT, RATIO = "limit:", "ratio:"
+"""Before the name of a resource among the maxima: of containers.maxLimits and containers.limitRatios.
+
+No resource has a colon in its name.
+"""
+
 RECLAIMED = "Delete"
 """The reclaim policy of volumes in a namespace without the label."""
 
@@ -81,7 +87,14 @@ class Section(Model, frozen=True, kw_only=True):
             description="Rule to lists of regular expressions (RE2): a whole value matches one of each list.",
         ),
     ] = {}
-    maxima: Annotated[dict[str, Bound], Meta(max_length=64, description="Resource to the most for a container.")] = {}
+    maxima: Annotated[
+        dict[str, Bound],
+        Meta(
+            max_length=192,
+            description="Resource to the most for a container; limit:RESOURCE to the most for its limit; ratio:RESOURCE"
+            " to the most for its limit, as a multiple of its request.",
+        ),
+    ] = {}
     required: Annotated[
         dict[str, str], Meta(max_length=64, description="Resource of which a container needs a limit, to who set it.")
     ] = {}

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 
 from tenantry.api.rules import PodSecurityLevel, Standard
 from tenantry.policy.check import listed, one_of, quoted
+from tenantry.world.rules import MAXIMA
 
 LEVEL = "podSecurity.level"
 STANDARD = "standard"
 SECCOMP = "podSecurity.seccomp"
 UNSET, UNCONFINED = "podSecurity.seccompUnset", "podSecurity.seccompUnconfined"
-MAX = "containers.max"
 CLASSES, DEFAULT = "storageClasses.allowed", "storageClasses.default"
 _ORDERS = {LEVEL: listed(tuple(PodSecurityLevel)), STANDARD: listed(tuple(Standard))}
 """Path to CEL: its values, from the loosest to the tightest."""
@@ -101,11 +101,18 @@ def _lists() -> str:
 
 
 def _largest() -> str:
-    value = f"{_GIVEN}[{quoted(MAX)}]"
-    larger = f"{value}.map(r, r in variables.maxima && !{_ignores('variables.maxima[r].source')}"
-    larger += f" && quantity(string({value}[r])).isGreaterThan(quantity(variables.maxima[r].value)), string(r)).sort()"
-    told = _message(quoted(MAX), "variables.maxima[r].source", "'must be at most ' + variables.maxima[r].value")
-    return f"({quoted(MAX)} in {_GIVEN} ? {larger}.map(r, {told}) : [])"
+    return " + ".join(_larger(path, before) for path, before in MAXIMA.items())
+
+
+def _larger(path: str, before: str) -> str:
+    """Return CEL: the messages for resources of which a level allows more than the level above."""
+    value = f"{_GIVEN}[{quoted(path)}]"
+    key = f"({quoted(before)} + r)" if before else "r"
+    above = f"variables.maxima[{key}]"
+    larger = f"{value}.map(r, {key} in variables.maxima && !{_ignores(f'{above}.source')}"
+    larger += f" && quantity(string({value}[r])).isGreaterThan(quantity({above}.value)), string(r)).sort()"
+    told = _message(quoted(path), f"{above}.source", f"'must be at most ' + {above}.value")
+    return f"({quoted(path)} in {_GIVEN} ? {larger}.map(r, {told}) : [])"
 
 
 def _default_class() -> str:

@@ -26,7 +26,7 @@ from tenantry.api.rules import (
     Seccomp,
     Standard,
 )
-from tenantry.api.tenancyrules import Bound, Listed, Section, TenancyRulesSpec
+from tenantry.api.tenancyrules import LIMIT, RATIO, Bound, Listed, Section, TenancyRulesSpec
 from tenantry.world import quantity
 from tenantry.world.addresses import is_within
 
@@ -45,6 +45,9 @@ RUNTIME_CLASS = "isolation.runtime"
 MISSING = "runtimeClasses.onMissingSandbox"
 RUNTIME_CLASSES = "runtimeClasses.allowed"
 DEFAULT_CLASS = "storageClasses.default"
+REQUIRED = "containers.requiredLimits"
+MAXIMA = {"containers.max": "", "containers.maxLimits": LIMIT, "containers.limitRatios": RATIO}
+"""Path to what stands before a resource in the keys of the maxima."""
 
 
 T = TypeVar("T")
@@ -122,7 +125,20 @@ def _without(section: Section, decided: Collection[str]) -> Section:
     def left(values: Mapping[str, T]) -> dict[str, T]:
         return {k: v for k, v in values.items() if k not in decided}
 
-    return Section(refused=left(section.refused), allowed=left(section.allowed), chosen=left(section.chosen))
+    return Section(
+        refused=left(section.refused),
+        allowed=left(section.allowed),
+        patterns=left(section.patterns),
+        maxima={key: bound for key, bound in section.maxima.items() if _path_of(key) not in decided},
+        required=section.required if REQUIRED not in decided else {},
+        chosen=left(section.chosen),
+    )
+
+
+def _path_of(maximum: str) -> str:
+    """Return the path of the rule with a key of the maxima."""
+    before, colon, _ = maximum.rpartition(":")
+    return next(path for path, prefix in MAXIMA.items() if prefix == before + colon)
 
 
 @cache
@@ -195,10 +211,11 @@ def _flat(family: str, rule: RuleModel, source: str) -> Section:
         path = f"{prefix}.{key}"
         if value is UNSET or name == "action":
             continue
-        if name == "required_limits":
+        if path == REQUIRED:
             out.required.update(dict.fromkeys(value, source))
-        elif name == "max":
-            out.maxima.update({k: Bound(source=source, value=quantity.canonical(v)) for k, v in value.items()})
+        elif path in MAXIMA:
+            before = MAXIMA[path]
+            out.maxima.update({before + k: Bound(source=source, value=quantity.canonical(v)) for k, v in value.items()})
         elif isinstance(value, Seccomp):
             unconfined, unset = _paths(path)
             out.refused.update({unconfined: source} if value is not Seccomp.ANY else {})

@@ -114,7 +114,7 @@ CHECKS: Sequence[AuditCheck] = (
             tried("that tolerates every taint", {"tolerations": [{"operator": "Exists"}]}),
             tried("that tolerates control planes", {"tolerations": [{"key": CONTROL_PLANE, "operator": "Exists"}]}),
         ),
-        fix="Set spec.rules.scheduling.tolerations of the Tenant to the keys that it may tolerate; [] for none.",
+        fix="Set spec.rules.scheduling.controlPlaneTolerations of the Tenant to Refuse.",
         control=honest,
         alone=WithoutTenantry.OPEN,
     ),

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenantry.api.kubernetes import LimitRange, ResourceQuota
+from tenantry.api.model import Json
 from tenantry.audit import kinds
 from tenantry.audit.attempts import create, delete, get, may, patch, pod
 from tenantry.audit.check import Attempt, AttemptResponse, AuditCheck, Severity, WithoutTenantry
-from tenantry.audit.checks.pods import honest, tried
+from tenantry.audit.checks.pods import both, honest, tried
 from tenantry.audit.checks.table import check
 from tenantry.audit.context import AuditContext
 from tenantry.policy.request import part, parts
 
 COUNTED = ("pods", "services", "secrets", "configmaps", "persistentvolumeclaims")
 """The kinds that kubectl-mtb wants to be limited in number and that fill the API server's storage."""
+
+CONTAINERS = 100
+"""How many containers together exceed any quota of compute."""
 
 FIX = "Give the Tenant a quota of {}, as in `tenantry tenant create --quota`, or change spec.quota.hard."
 
@@ -68,14 +72,23 @@ def _without_limits(context: AuditContext) -> list[Attempt]:
 
 def _compute(id_: str, title: str, resource: str, amount: str, severity: Severity) -> AuditCheck:
     amounts = {resource: amount}
-    huge = {"resources": {"requests": amounts, "limits": amounts}}
+
+    def attempts(context: AuditContext) -> list[Attempt]:
+        # Rules bound what one container has; many of them reach the quota.
+        one = part(pod(context, container={"resources": {"requests": amounts, "limits": amounts}}), "spec")[
+            "containers"
+        ][0]
+        many = {"containers": [{**one, "name": f"audit-{number}"} for number in range(CONTAINERS)]}
+        what = f"of {CONTAINERS} containers with {amount} {resource} each"
+        return [create(kinds.PODS, pod(context, many), context.namespace, what=what)]
+
     return check(
         id_,
         title,
         severity,
-        f"Creates a restricted pod that requests {amount} of {resource} (dry run).",
+        f"Creates a restricted pod of {CONTAINERS} containers, each with {amount} of {resource} (dry run).",
         "The tenant leaves room for others on the nodes.",
-        tried(f"of {amount} {resource}", container=huge, init=False),
+        attempts,
         fix=FIX.format(resource),
         control=honest,
         by_quota=True,
@@ -84,10 +97,14 @@ def _compute(id_: str, title: str, resource: str, amount: str, severity: Severit
     )
 
 
+def _far(resource: str, request: str, limit: str) -> Json:
+    return {"resources": {"requests": {resource: request}, "limits": {resource: limit}}}
+
+
 CHECKS: Sequence[AuditCheck] = (
-    _compute("QTA-001", "Use of processors is limited", "cpu", "100000", Severity.HIGH),
-    _compute("QTA-002", "Use of memory is limited", "memory", "1Pi", Severity.HIGH),
-    _compute("QTA-003", "Use of nodes' disks is limited", "ephemeral-storage", "1Pi", Severity.MEDIUM),
+    _compute("QTA-001", "Use of processors is limited", "cpu", "30", Severity.HIGH),
+    _compute("QTA-002", "Use of memory is limited", "memory", "120Gi", Severity.HIGH),
+    _compute("QTA-003", "Use of nodes' disks is limited", "ephemeral-storage", "10Ti", Severity.MEDIUM),
     check(
         "QTA-004",
         "The number of objects is limited",
@@ -124,6 +141,22 @@ CHECKS: Sequence[AuditCheck] = (
         "No container uses a whole node.",
         _without_limits,
         fix="Give the Tenant a quota of limits.cpu and limits.memory, or set spec.containerDefaults.limits.",
+        control=honest,
+        alone=WithoutTenantry.OPEN,
+    ),
+    check(
+        "QTA-010",
+        "Limits stay near requests",
+        Severity.MEDIUM,
+        "Creates restricted pods with a small request and a large limit, of processors and of memory (dry runs).",
+        "A quota of requests also bounds what pods use.",
+        both(
+            tried("with a request of 1m and a limit of 30 cpu", container=_far("cpu", "1m", "30"), init=False),
+            tried(
+                "with a request of 1Mi and a limit of 64Gi memory", container=_far("memory", "1Mi", "64Gi"), init=False
+            ),
+        ),
+        fix="Set spec.rules.containers.limitRatios of the Tenant, or give it a quota of limits.cpu and limits.memory.",
         control=honest,
         alone=WithoutTenantry.OPEN,
     ),

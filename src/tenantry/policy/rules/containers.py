@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from tenantry.api.tenancyrules import Section
-from tenantry.policy.check import Mend, Problem, RuleCheck, listed
+from tenantry.api.tenancyrules import LIMIT, RATIO, Bound, Section
+from tenantry.policy.check import CheckScope, Mend, Problem, RuleCheck, listed
 from tenantry.policy.mend import into
 from tenantry.policy.request import Item, Json, Review, part
-from tenantry.policy.targets.pods import RESOURCED
-from tenantry.world.quantity import parse
+from tenantry.policy.targets.pods import POD, RESOURCED
+from tenantry.world.quantity import parse, write
 
 UNBOUNDED = ("cpu", "memory", "ephemeral-storage")
 """Resources of which a container without a limit may use any amount; it gets none of the others."""
@@ -71,10 +71,126 @@ def _limit(container: Item, rules: Section) -> None:
             limits.setdefault(resource, known)
 
 
+# -- limits, and limits beside requests -----------------------------------------------------------
+
+_ROUNDED = 1.000001
+"""A tolerance: the API server multiplies quantities as floats only."""
+
+
+def _resource(before: str) -> str:
+    """Return CEL: the resource of a key `r` of the maxima."""
+    return f"r.substring({len(before)})"
+
+
+def _limited(c: str, before: str) -> str:
+    """Return CEL: whether `c` has a limit of the resource of a key `r` that begins so."""
+    limits = f"{c}.resources.limits"
+    return f"r.startsWith('{before}') && has({c}.resources) && has({limits}) && {_resource(before)} in {limits}"
+
+
+def _over_limit(c: str) -> str:
+    """Return CEL: whether a limit of `c` is larger than the key `r` of the maxima allows."""
+    limit = f"{c}.resources.limits[{_resource(LIMIT)}]"
+    return f"{_limited(c, LIMIT)} && quantity(string({limit})).isGreaterThan(quantity(variables.maxima[r].value))"
+
+
+def _over_ratio(c: str) -> str:
+    """Return CEL: whether a limit of `c` is a larger multiple of its request than the key `r` of the maxima allows."""
+    resource, requests, limits = _resource(RATIO), f"{c}.resources.requests", f"{c}.resources.limits"
+    # A template's missing request is filled in later.
+    given = f"{_limited(c, RATIO)} && has({requests}) && {resource} in {requests}"
+    limit, request = (_as_float(f"string({each}[{resource}])") for each in (limits, requests))
+    return f"{given} && {limit} > {request} * {_as_float('variables.maxima[r].value')} * {_ROUNDED}"
+
+
+def _as_float(text: str) -> str:
+    return f"quantity({text}).asApproximateFloat()"
+
+
+def _by_limit(before: str, holder: Json, review: Review) -> Iterator[tuple[str, str, str, Bound]]:
+    """Yield the resources that a holder limits: the resource, its limit, its request, and the bound."""
+    limits, requests = part(holder, "resources", "limits"), part(holder, "resources", "requests")
+    for key, bound in sorted(review.rules.maxima.items()):
+        resource = key.removeprefix(before)
+        if key.startswith(before) and resource in limits:
+            yield resource, limits[resource], requests.get(resource, limits[resource]), bound
+
+
+def _has_high_limit(holder: Item, review: Review) -> Problem | None:
+    for resource, limit, _, bound in _by_limit(LIMIT, holder, review):
+        if parse(limit) > parse(bound.value):
+            return f"has a large limit of {resource}", bound.source, f"set it to at most {bound.value}"
+    return None
+
+
+def _has_high_ratio(holder: Item, review: Review) -> Problem | None:
+    for resource, limit, request, bound in _by_limit(RATIO, holder, review):
+        if float(parse(limit)) > float(parse(request)) * float(parse(bound.value)) * _ROUNDED:
+            told = f"set it to at most {bound.value} times the request"
+            return f"has a limit of {resource} far above its request", bound.source, told
+    return None
+
+
+def _limit_less(holder: Item, rules: Section) -> None:
+    limits, requests = part(holder, "resources", "limits"), part(holder, "resources", "requests")
+    for resource, limit in limits.items():
+        most = rules.maxima.get(LIMIT + resource)
+        if most is not None and parse(limit) > parse(most.value):
+            limits[resource] = most.value
+        ratio = rules.maxima.get(RATIO + resource)
+        if ratio is not None and resource in requests:
+            largest = parse(requests[resource]) * parse(ratio.value)
+            limits[resource] = limits[resource] if parse(limits[resource]) <= largest else write(largest)
+
+
+def _of_limits(scope: CheckScope) -> tuple[RuleCheck, RuleCheck]:
+    """Return the checks of the limits of a container, or of the whole pod."""
+    c = "c" if scope.among else "variables.spec"
+    resources = {"requests": {"cpu": "1m"}, "limits": {"cpu": "64"}}
+    # The request of the pod may not be less than those of its containers.
+    whole: Json = {"spec": {"resources": resources, "containers": [{"name": "c", "image": "busybox"}]}}
+    example: Json = {"resources": resources} if scope.among else whole
+
+    def mend(held: Item, rules: Section) -> None:
+        _limit_less(held if scope.among else part(held, "spec"), rules)
+
+    return (
+        _by_resource(
+            "containers.maxLimits",
+            "maxima",
+            scope=scope,
+            bad=_over_limit(c),
+            what=f"'has a large limit of ' + {_resource(LIMIT)}",
+            source="variables.maxima[r].source",
+            fix="'set it to at most ' + variables.maxima[r].value",
+            judge=_has_high_limit,
+            mend=mend,
+            example=example,
+            given={"cpu": "32"},
+            note="A container without a limit passes: `containers.requiredLimits` requires one.",
+        ),
+        _by_resource(
+            "containers.limitRatios",
+            "maxima",
+            scope=scope,
+            bad=_over_ratio(c),
+            what=f"'has a limit of ' + {_resource(RATIO)} + ' far above its request'",
+            source="variables.maxima[r].source",
+            fix="'set it to at most ' + variables.maxima[r].value + ' times the request'",
+            judge=_has_high_ratio,
+            mend=mend,
+            example=example,
+            given={"cpu": "200"},
+            note="A quota counts requests, unless it has keys of `limits.`: the ratio bounds what goes beyond them.",
+        ),
+    )
+
+
 def _by_resource(
     rule: str,
     form: str,
     *,
+    scope: CheckScope = RESOURCED,
     bad: str,
     what: str,
     source: str,
@@ -85,11 +201,11 @@ def _by_resource(
     given: object,
     note: str,
 ) -> RuleCheck:
-    """Return a check of each container and each resource `r` of a map; a message names the first by name."""
+    """Return a check of each container or of the pod, and each key `r` of a map; a message names the first key."""
     return RuleCheck(
         rule=rule,
         form=form,
-        scope=RESOURCED,
+        scope=scope,
         bad=f"variables.{form}.exists(r, {bad})",
         # Go's maps have no order.
         bind=f"[variables.{form}.filter(r, {bad}).min()].map(r, {{}})[0]",
@@ -121,6 +237,8 @@ CHECKS = (
         given={"cpu": "4"},
         note="Bounds of cpu, memory and ephemeral-storage also require a limit, without which use is unbounded.",
     ),
+    *_of_limits(RESOURCED),
+    *_of_limits(POD),
     _by_resource(
         "containers.requiredLimits",
         "required",
