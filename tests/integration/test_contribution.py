@@ -22,13 +22,14 @@ from tenantry.api.errors import Forbidden, NotFound, Unauthorized
 from tenantry.api.kubernetes import ClusterRoleBinding
 from tenantry.api.node import Node
 from tenantry.api.slice import SliceClaim
+from tenantry.api.tenant import Tenant
 from tenantry.controllers.contributions.signing import CLIENT, SigningRequest
 from tenantry.engine.clock import rfc3339
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 from tenantry.local.cluster import LocalCluster
-from testkit.api import CONFIG_MAPS, SECRETS, Api, until
+from testkit.api import CONFIG_MAPS, PODS, SECRETS, Api, until
 from testkit.pool import Pool, claim, free, state
 from testkit.requests import People
 
@@ -156,6 +157,50 @@ async def test_a_node_is_labelled_with_what_was_agreed_on(
     # Whatever an administrator does to them by hand is put back.
     await api.patch(Node.resource, node, {"metadata": {"labels": {marks.LOCATION: None}}})
     await until(labelled, "the node has its labels again")
+    await clean_up(api, node)
+
+
+async def test_only_pods_of_the_contributors_tenant_run_on_its_node(
+    api: Api, tenancy: LocalCluster, people: People, name: str
+) -> None:
+    """E19: from its registration on, which a kubelet cannot undo; other tenants only if an administrator names them."""
+    other = f"{name}-o"
+    await api.make_tenant(name)
+    await api.make_tenant(other)
+    node, _ = await offer(tenancy, name)
+    itself = await people.node(node)
+    free = {"key": marks.CONTRIBUTED_BY, "value": other, "effect": "NoSchedule"}
+    registered = await itself.create(Node.resource, {"metadata": {"name": node}, "spec": {"taints": [free]}})
+    kept = [each for each in registered["spec"]["taints"] if each["key"] == marks.CONTRIBUTED_BY]
+    assert kept == [{"key": marks.CONTRIBUTED_BY, "effect": "NoSchedule"}]
+    with pytest.raises(Forbidden):
+        await itself.patch(Node.resource, node, {"spec": {"taints": None}})
+
+    async def named() -> bool:
+        taints = (await api.get(Node.resource, node))["spec"].get("taints", [])
+        return {**free, "value": name} in taints
+
+    await until(named, "the taint names the tenant")
+    container = {"name": "c", "image": "x", "resources": {"limits": {"cpu": "1m", "memory": "1Mi"}}}
+
+    async def put(namespace: str, **toleration: str) -> None:
+        spec = {"containers": [container], "tolerations": [{"key": marks.CONTRIBUTED_BY, **toleration}]}
+        await api.create(PODS, {"metadata": {"generateName": "p-"}, "spec": spec}, namespace)
+
+    for toleration in ({"value": name}, {"operator": "Exists"}, {"value": ""}):
+        with pytest.raises(Forbidden, match=r"an administrator names other tenants in spec\.isolation\.contributors"):
+            await put(other, **toleration)
+    await put(name, value=name)
+    await api.patch(Tenant.resource, other, {"spec": {"isolation": {"contributors": [name]}}})
+
+    async def admitted() -> bool:
+        try:
+            await put(other, value=name)
+        except Forbidden:
+            return False
+        return True
+
+    await until(admitted, "the other tenant is named")
     await clean_up(api, node)
 
 

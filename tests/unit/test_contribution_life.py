@@ -40,6 +40,17 @@ def test_a_node_has_the_labels_that_were_agreed_on() -> None:
     assert "unschedulable" not in there.world.get(Node.resource, NODE)["spec"]
 
 
+def test_the_taint_of_a_contributed_node_names_its_tenant_and_others_stay() -> None:
+    """E19: also if the node had one that named another tenant."""
+    there = _scene(AGREED)
+    forged = {"key": "tenantry.dev/contributed-by", "value": "eve", "effect": "NoSchedule"}
+    other = {"key": "disk", "value": "slow", "effect": "NoSchedule"}
+    there.world.patch(Node.resource, NODE, {"spec": {"taints": [forged, other]}})
+    there.settle()
+    taints = there.world.get(Node.resource, NODE)["spec"]["taints"]
+    assert {(each["key"], each.get("value", "")) for each in taints} == {(forged["key"], "acme"), ("disk", "slow")}
+
+
 def test_a_node_without_an_agreement_gets_no_pods() -> None:
     """E19: it is cordoned, and stays."""
     there = _scene(None)

@@ -65,7 +65,14 @@ SLICE_CLAIM = "tenantry.dev/slice-claim"
 """On the same node: the claim, as NAMESPACE/NAME/UID."""
 
 CONTRIBUTED_BY = "tenantry.dev/contributed-by"
-"""On a node that its owner has contributed: the tenant that has the first claim on it."""
+"""On a node that its owner has contributed: the tenant that has the first claim on it.
+
+Also the key of the taint of contributed nodes: only this tenant tolerates it, and tenants whose namespaces name it in
+CONTRIBUTORS. The value of the taint is "" until the operator knows the tenant.
+"""
+
+CONTRIBUTORS = "tenantry.dev/contributors"
+"""On every namespace of a tree: other tenants whose contributed nodes its pods may run on, separated by commas."""
 
 OWNER = "tenantry.dev/owner"
 LOCATION = "tenantry.dev/location"

@@ -68,6 +68,15 @@ class Isolation(Model, frozen=True, kw_only=True):
             " within one of these.",
         ),
     ] = ()
+    contributors: Annotated[
+        tuple[Annotated[str, Meta(max_length=63)], ...],
+        Meta(
+            max_length=32,
+            description="Other tenants on whose contributed nodes this tenant's pods may run, if they tolerate the"
+            " taint tenantry.dev/contributed-by. The owner of such a node can read what its pods can,"
+            " Secrets included.",
+        ),
+    ] = ()
 
 
 class OnShortage(StrEnum):

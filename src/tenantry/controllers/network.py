@@ -85,9 +85,13 @@ def labels(tenant: Tenant, zone: str) -> dict[str, str]:
 
 
 def allowances(tenant: Tenant) -> dict[str, str]:
-    """Return the annotations from which admission knows the CIDRs that the tenant's own policies may name."""
-    cidrs = tenant.spec.isolation.allowed_cidrs
-    return {marks.CIDRS: ",".join(cidrs)} if cidrs else {}
+    """Return the annotations from which admission knows what an administrator allows the tenant.
+
+    They are the CIDRs that its own policies may name, and the tenants whose contributed nodes its pods may tolerate.
+    """
+    given = tenant.spec.isolation
+    lists = {marks.CIDRS: given.allowed_cidrs, marks.CONTRIBUTORS: given.contributors}
+    return {key: ",".join(values) for key, values in lists.items() if values}
 
 
 def policies(namespace: TenantNamespace, zone: str, around: ClusterAddresses) -> list[Child]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from tenantry.api.marks import (
     CLEANED,
     CLEANING,
+    CONTRIBUTED_BY,
+    CONTRIBUTORS,
     NODE_AGENT,
     PART,
     PARTS,
@@ -16,6 +18,7 @@ from tenantry.api.marks import (
     SLICE_CLAIM,
     SLICE_RESERVED,
     SYSTEM_NAMESPACE,
+    TENANT,
     TENANT_UID,
 )
 from tenantry.api.model import Json
@@ -76,9 +79,15 @@ def _bound() -> list[Json]:
         f"!has(object.spec.tolerations) ? [JSONPatch{{op: 'add', path: '/spec/tolerations', value: [{toleration}]}}]"
         f" : {tolerates} ? [] : [JSONPatch{{op: 'add', path: '/spec/tolerations/-', value: {toleration}}}]"
     )
+    # On contributed nodes, too: the selector keeps the pod on the nodes that the slice has.
+    contributed = f"{{'key': '{CONTRIBUTED_BY}', 'operator': 'Exists', 'effect': 'NoSchedule'}}"
+    contributions = (
+        f"object.spec.tolerations.exists(t, t.?key.orValue('') == '{CONTRIBUTED_BY}' && t.?operator.orValue('') =="
+        f" 'Exists') ? [] : [JSONPatch{{op: 'add', path: '/spec/tolerations/-', value: {contributed}}}]"
+    )
     pods = NEW_PODS
     not_mirror = {"not-a-mirror": NOT_MIRRORED}
-    put_there = mutating(PODS, [pods], [selector, tolerations], conditions=not_mirror, where=_SLICED)
+    put_there = mutating(PODS, [pods], [selector, tolerations, contributions], conditions=not_mirror, where=_SLICED)
     is_there = says(
         f"object.?spec.nodeSelector['{SLICE}'].orValue('') == {_NAME}",
         f'"spec.nodeSelector must have {SLICE} \'" + {_NAME} + "\': pods of this namespace run on its slice"',
@@ -89,9 +98,9 @@ def _bound() -> list[Json]:
 
 
 def _tolerations() -> list[Json]:
-    """Return the policy that refuses other pods a toleration of slices, and of nodes given out in parts (E12, E20).
+    """Return the policy about tolerations of slices, of nodes in parts, and of contributed nodes (E12, E19, E20).
 
-    One policy for both: the API server converts a pod for each policy that it evaluates.
+    One policy for all: the API server converts a pod for each policy that it evaluates.
     """
     key = "t.?key.orValue('')"
     is_new = (
@@ -101,11 +110,21 @@ def _tolerations() -> list[Json]:
     of_tenant = f"'{TENANT_UID}' in namespaceObject.?metadata.labels.orValue({{}})"
     # A pod that tolerates everything tolerates slices, which is for agents of the cluster only. Conditions do not see
     # the namespace.
-    some = f"object.spec.tolerations.exists(t, {key} in ['', '{SLICE}', '{PARTS}'])"
+    some = f"object.spec.tolerations.exists(t, {key} in ['', '{SLICE}', '{PARTS}', '{CONTRIBUTED_BY}'])"
     own = f"namespaceObject.?metadata.labels['{SLICE}'].orValue('')"
     all_own = (
         f"object.spec.tolerations.all(t, {key} == '{SLICE}' ? t.?operator.orValue('Equal') == 'Equal'"
         f" && {own} != '' && t.?value.orValue('') == {own} : {key} != '' || !({of_tenant}))"
+    )
+    labels = "namespaceObject.?metadata.labels"
+    admitted = (
+        f"([{labels}['{TENANT}'].orValue('')]"
+        f" + string(namespaceObject.?metadata.annotations['{CONTRIBUTORS}'].orValue('')).split(','))"
+        ".filter(name, name != '')"
+    )
+    contributed = (
+        f"!({of_tenant}) || '{SLICE}' in {labels}.orValue({{}}) || object.spec.tolerations.all(t, {key} !="
+        f" '{CONTRIBUTED_BY}' || t.?operator.orValue('Equal') == 'Equal' && t.?value.orValue('') in {admitted})"
     )
     policy = validating(
         TOLERATIONS,
@@ -121,6 +140,13 @@ def _tolerations() -> list[Json]:
                 f" || !object.spec.tolerations.exists(t, {key} == '{PARTS}')",
                 f"spec.tolerations must not tolerate {PARTS}: these nodes are divided into parts, and pods of a part"
                 " get the toleration at admission",
+            ),
+            says(
+                contributed,
+                f"'spec.tolerations may tolerate {CONTRIBUTED_BY} only with operator Equal and one of these values: ' +"
+                f" {admitted}.join(', ') + '; the owner of a contributed node can read the Secrets of its pods, so an"
+                " administrator names other tenants in spec.isolation.contributors of the Tenant'",
+                told=True,
             ),
         ],
         conditions={"tolerates-some": f"has(object.spec.tolerations) && {NOT_MIRRORED} && {is_new} && {some}"},

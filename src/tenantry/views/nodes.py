@@ -324,7 +324,7 @@ def _state(labels: Mapping[str, str], owner: Slice | None) -> str:
 def _next(nodes: Sequence[Node], waiting: Sequence[SliceClaim], shared: int) -> dict[str, str]:
     """Return the claim that would get each taken node: the oldest that fits it and that the cluster can satisfy."""
     # As if no node were taken: a claim that even an empty cluster cannot satisfy is next for no node.
-    empty = [msgspec.structs.replace(marking.facts(node, 0), taken_by="") for node in nodes]
+    empty = [msgspec.structs.replace(marking.facts(node, 0), taken_by="", kept_for=None) for node in nodes]
     whole = [each for each in waiting if each.spec.sharing is Sharing.WHOLE]
     hopeful = [each for each in whole if not select(each.spec, empty, shared=shared).short]
     taken = {node.metadata.name for node in nodes if marking.slice_of(node)}

@@ -1,5 +1,8 @@
 """What a contributed node should be: labelled as agreed, or on its way out. Pure.
 
+A contributed node has a taint that only pods of its contributor's tenant tolerate, and of tenants that an administrator
+names: the owner of the machine can read whatever its pods can.
+
 A node that its contributor withdraws, or that was never agreed on, gets no more pods. A withdrawn one then waits until
 its slice has given it back, its pods leave, and it is deleted.
 """
@@ -12,8 +15,8 @@ import msgspec
 
 from tenantry.api import marks
 from tenantry.api.contribution import Contribution
-from tenantry.api.marks import NODE_ADDRESSES, TAKEN_BACK
-from tenantry.api.node import Node
+from tenantry.api.marks import CONTRIBUTED_BY, NODE_ADDRESSES, TAKEN_BACK
+from tenantry.api.node import Node, Taint
 from tenantry.api.slice import DEFAULT_GRACE_SECONDS
 from tenantry.controllers.slices.decision import SliceDecision, departures, next_look
 from tenantry.controllers.slices.nodes import slice_of
@@ -92,6 +95,12 @@ def _lacking(node: Node, agreed: Contribution) -> dict[str, object]:
     # Kubernetes allows no change of ranges, only that a node gets some.
     if agreed.ranges and not node.spec.pod_cidrs:
         found["spec"] = {"podCIDR": agreed.ranges[0], "podCIDRs": list(agreed.ranges)}
+    kept = Taint(key=CONTRIBUTED_BY, value=agreed.tenant, effect="NoSchedule")
+    if [each for each in node.spec.taints if each.key == CONTRIBUTED_BY] != [kept]:
+        taints = (*(each for each in node.spec.taints if each.key != CONTRIBUTED_BY), kept)
+        # The list is replaced as a whole: at another version, taints of other controllers would be lost.
+        found.setdefault("metadata", {})["resourceVersion"] = meta.resource_version
+        found.setdefault("spec", {})["taints"] = msgspec.to_builtins(taints)
     return {**found}
 
 

@@ -187,7 +187,8 @@ def choose(inputs: SliceInputs, facts: Callable[[], list[NodeFacts]]) -> SliceIn
         # A slice that has all of its nodes needs no scan of all nodes of the cluster.
         if not without and is_enough(claim.spec, held):
             return NOTHING
-        return select(claim.spec, facts(), held, tenant.metadata.name, shared=inputs.defaults.shared_nodes)
+        contributors, shared = tenant.spec.isolation.contributors, inputs.defaults.shared_nodes
+        return select(claim.spec, facts(), held, tenant.metadata.name, shared=shared, contributors=contributors)
 
     # Lost nodes are replaced together: a claim for three nodes with two replacements would still lack one.
     if lost:

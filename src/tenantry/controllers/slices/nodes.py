@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from tenantry.api.errors import Conflict
-from tenantry.api.marks import CLEANED, CLEANING, PARTS, SLICE, SLICE_CLAIM, SLICE_RESERVED
+from tenantry.api.marks import CLEANED, CLEANING, CONTRIBUTED_BY, PARTS, SLICE, SLICE_CLAIM, SLICE_RESERVED
 from tenantry.api.model import Json
 from tenantry.api.node import Node, Taint
 from tenantry.world.leases import instant
@@ -30,7 +30,7 @@ def facts(node: Node, disturbed: int, picked: str = "") -> NodeFacts:
         disturbed: How many pods would have to leave.
         picked: The slice that is about to take it; "" for none.
     """
-    known = {SLICE, *FOLLOWS_CONDITIONS}
+    known = {SLICE, CONTRIBUTED_BY, *FOLLOWS_CONDITIONS}
     taints = (taint.key for taint in node.spec.taints if taint.key not in known and taint.effect in KEEPS_AWAY)
     return NodeFacts(
         name=node.metadata.name,
@@ -41,6 +41,7 @@ def facts(node: Node, disturbed: int, picked: str = "") -> NodeFacts:
         tainted=next(taints, ""),
         taken_by=slice_of(node) or picked,
         disturbed=disturbed,
+        kept_for=next((taint.value for taint in node.spec.taints if taint.key == CONTRIBUTED_BY), None),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
-from tenantry.api.marks import PART_OPEN, PART_SUFFIX, PARTS, SLICE, ZONE
+from tenantry.api.marks import CONTRIBUTED_BY, PART_OPEN, PART_SUFFIX, PARTS, SLICE, ZONE
 from tenantry.api.tenancyrules import Section
 from tenantry.policy.check import RuleCheck, listed, quoted
 from tenantry.policy.forms import LIST, CheckOptions, allow, refuse
@@ -20,8 +20,8 @@ NODE_NAME = "scheduling.nodeName"
 NODE_SELECTORS = "scheduling.nodeSelectors"
 TOLERATIONS = "scheduling.tolerations"
 
-ALWAYS_TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", PARTS)
-"""Kubernetes itself adds the first two to every pod, and Tenantry the last; a policy of parts checks that one."""
+ALWAYS_TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", PARTS, CONTRIBUTED_BY)
+"""Kubernetes itself adds the first two to every pod, and Tenantry the others; a policy of its own checks these."""
 
 CONTROL_PLANE_TAINTS = (
     "CriticalAddonsOnly",

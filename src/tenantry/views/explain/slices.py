@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import TENANT
+from tenantry.api.marks import CONTRIBUTORS, TENANT
 from tenantry.api.node import Node
 from tenantry.api.slice import Sharing, SliceClaim, slice_name
 from tenantry.controllers.parts import nodes as part_nodes
@@ -31,6 +31,7 @@ class ClaimInputs(msgspec.Struct, frozen=True, kw_only=True):
         claim: The claim.
         nodes: All nodes of the cluster.
         tenant: The claim's tenant.
+        contributors: Other tenants whose contributed nodes it may have.
         shared: How many nodes must stay shared.
         disturbed: Node to the number of pods that would have to leave it; for a claim of whole nodes.
         used: Node to what pods outside of parts request there; for a claim of parts.
@@ -40,6 +41,7 @@ class ClaimInputs(msgspec.Struct, frozen=True, kw_only=True):
     claim: SliceClaim
     nodes: Sequence[Node]
     tenant: str = ""
+    contributors: tuple[str, ...] = ()
     shared: int = 0
     disturbed: Mapping[str, int] = {}
     used: Mapping[str, Size] = {}
@@ -93,9 +95,18 @@ async def gather(reader: ObjectReader, name: str, namespace: str) -> ClaimInputs
     disturbed: Counter[str] = Counter()
     async for raw in reader.items(slice_pods.Pod.resource, msgspec.Raw):
         disturbed.update(slice_pods.leaving_of(slice_pods.observe(raw)))
-    tenant = (await reader.get(Namespace, namespace)).metadata.labels.get(TENANT, "")
+    meta = (await reader.get(Namespace, namespace)).metadata
+    contributors = tuple(each for each in meta.annotations.get(CONTRIBUTORS, "").split(",") if each)
     shared, notes = await read_shared_nodes(reader)
-    return ClaimInputs(claim=claim, nodes=nodes, tenant=tenant, shared=shared, disturbed=disturbed, notes=notes)
+    return ClaimInputs(
+        claim=claim,
+        nodes=nodes,
+        tenant=meta.labels.get(TENANT, ""),
+        contributors=contributors,
+        shared=shared,
+        disturbed=disturbed,
+        notes=notes,
+    )
 
 
 def conclude(inputs: ClaimInputs) -> SliceExplanation:
@@ -109,7 +120,14 @@ def conclude(inputs: ClaimInputs) -> SliceExplanation:
     else:
         facts = [slice_nodes.facts(node, inputs.disturbed.get(node.metadata.name, 0)) for node in inputs.nodes]
         held = [each for each in facts if each.taken_by == own]
-        choice = select(claim.spec, facts, sum_of(held), inputs.tenant, shared=inputs.shared)
+        choice = select(
+            claim.spec,
+            facts,
+            sum_of(held),
+            inputs.tenant,
+            shared=inputs.shared,
+            contributors=inputs.contributors,
+        )
         has = [each.name for each in held]
     return SliceExplanation(
         claim=claim.key,

@@ -74,8 +74,10 @@ class NodeFacts(NodeState, frozen=True, kw_only=True):
     Args:
         allocatable: Resource to quantity.
         disturbed: How many pods would have to leave.
+        kept_for: The tenant whose pods its taint of contributed nodes admits, "" for none; None without the taint.
     """
 
+    kept_for: str | None = None
     allocatable: Mapping[str, str] = {}
     disturbed: int = 0
 
@@ -107,6 +109,8 @@ def select(
     held: HeldNodes = HeldNodes(),  # noqa: B008 - frozen
     tenant: str = "",
     shared: int = 0,
+    *,
+    contributors: Iterable[str] = (),
 ) -> Choice:
     """Return the nodes that a claim gets.
 
@@ -116,7 +120,9 @@ def select(
         held: The nodes that it has.
         tenant: Of the claim: nodes contributed for it come first, those for other tenants last.
         shared: How many nodes stay shared by all tenants.
+        contributors: Other tenants whose contributed nodes it may have.
     """
+    admitted = frozenset((tenant, *contributors)) - {""}
     needs = {key: parse(value) for key, value in spec.per_node.items()}
     wanted_names = frozenset(spec.node_names)
     refused: dict[str, str] = {}
@@ -126,7 +132,7 @@ def select(
     for node in nodes:
         if node.name in held.names:
             continue
-        why = _why_not(node, spec.selector, wanted_names, needs)
+        why = _why_not(node, spec.selector, wanted_names, needs) or _kept_away(node, admitted)
         if why:
             refused[node.name] = why
             kept += node.is_shared
@@ -238,6 +244,13 @@ def _why_not(node: NodeFacts, selector: NodeSelector, names: frozenset[str], nee
     if PARTS in node.labels:
         return "given out in parts"
     return unlike(node.labels, selector) or _too_small(node, needs) or node.not_now
+
+
+def _kept_away(node: NodeFacts, admitted: AbstractSet[str]) -> str:
+    """Return for which tenant a contributed node is kept, if it is for none of these; "" otherwise."""
+    if node.kept_for is None or node.kept_for in admitted:
+        return ""
+    return f"contributed for tenant '{node.kept_for}'" if node.kept_for else "contributed for no tenant"
 
 
 def _too_small(node: NodeFacts, needs: Mapping[str, Fraction]) -> str:
