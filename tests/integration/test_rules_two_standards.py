@@ -10,11 +10,12 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from tenantry.api.errors import ApiError
+from tenantry.api.errors import ApiError, Forbidden
 from tenantry.api.model import Resource
 from tenantry.kube import wire
 from tenantry.local.cluster import LocalCluster
 from testkit.api import PODS, Api, until
+from testkit.hosts import GATEWAYS, INGRESSES, gateway, gateway_api, ingress
 from testkit.operators import Operator
 from testkit.people import as_person
 
@@ -25,6 +26,7 @@ Json = dict[str, Any]
 BOTH, RESTRICTED, SILENT = "both", "Restricted", "Restricted, and Baseline does not warn"
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 PRIORITY = "two-standards-high"
+SERVICES = Resource("", "v1", "services", "Service")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 
 
@@ -72,6 +74,21 @@ def sized(requests: Json | None, limits: Json) -> Json:
     return pod({"resources": {**given, "limits": limits}})
 
 
+def annotated(key: str, value: str, manifest: Json | None = None) -> Json:
+    """Return an object with one annotation; a Service if no other is given."""
+    found = manifest or {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}
+    return {**found, "metadata": {**found["metadata"], "annotations": {key: value}}}
+
+
+def infrastructure(key: str) -> Json:
+    """Return a Gateway whose controller annotates its Service."""
+    found = gateway("www.two-standards.example")
+    return {**found, "spec": {**found["spec"], "infrastructure": {"annotations": {key: "www.victim.example"}}}}
+
+
+INGRESS = ingress("www.two-standards.example")
+DNS_NAME = "external-dns.alpha.kubernetes.io/hostname"
+NGINX = "nginx.ingress.kubernetes.io"
 NO_LIMITS: Json = {"resources": {}}
 HOST_NAME: Json = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-1"]}
 NODE: Json = {"key": "metadata.name", "operator": "In", "values": ["node-1"]}
@@ -92,6 +109,27 @@ ATTACKS: list[tuple[str, str, Resource, Json]] = [
     ("containers.maxLimits", BOTH, PODS, sized(None, {"cpu": "64", "memory": "1Ti"})),
     ("containers.maxLimits", BOTH, PODS, pod(NO_LIMITS, resources={"limits": {"memory": "1Ti"}})),
     ("containers.requiredLimits", SILENT, PODS, pod(NO_LIMITS)),
+    ("annotations.dangerous", BOTH, SERVICES, annotated(DNS_NAME, "www.victim.example")),
+    ("annotations.dangerous", BOTH, SERVICES, annotated("external-dns.kubernetes.io/internal-hostname", "victim")),
+    ("annotations.dangerous", BOTH, SERVICES, annotated("service.beta.kubernetes.io/azure-dns-label-name", "victim")),
+    ("annotations.dangerous", BOTH, SERVICES, annotated("getambassador.io/config", "---")),
+    ("annotations.dangerous", BOTH, INGRESSES, annotated("cert-manager.io/common-name", "victim.example", INGRESS)),
+    ("annotations.dangerous", BOTH, INGRESSES, annotated(f"{NGINX}/server-snippet", "return 200;", INGRESS)),
+    ("annotations.dangerous", BOTH, INGRESSES, annotated(f"{NGINX}/auth-secret", "victim/password", INGRESS)),
+    ("annotations.dangerous", BOTH, INGRESSES, annotated("haproxy-ingress.github.io/config-backend", "x", INGRESS)),
+    (
+        *("annotations.dangerous", BOTH, INGRESSES),
+        annotated("haproxy-ingress.github.io/server-alias-regex", ".*victim.*", INGRESS),
+    ),
+    ("annotations.dangerous", BOTH, INGRESSES, annotated("alb.ingress.kubernetes.io/conditions.web", "[]", INGRESS)),
+    (
+        *("annotations.dangerous", BOTH, INGRESSES),
+        annotated("traefik.ingress.kubernetes.io/router.middlewares", "victim-auth@kubernetescrd", INGRESS),
+    ),
+    ("annotations.dangerous", BOTH, GATEWAYS, infrastructure(DNS_NAME)),
+    ("annotations.unknown", RESTRICTED, SERVICES, annotated("example.com/unknown", "x")),
+    ("annotations.unknown", RESTRICTED, INGRESSES, annotated(f"{NGINX}/auth-url", "http://x", INGRESS)),
+    ("annotations.unknown", RESTRICTED, GATEWAYS, infrastructure("example.com/unknown")),
     ("priorityClasses.allowed", RESTRICTED, PODS, pod(priorityClassName=PRIORITY)),
     ("scheduling.controlPlaneTolerations", BOTH, PODS, tolerant(key=HIGH, operator="Exists")),
     ("scheduling.controlPlaneTolerations", BOTH, PODS, tolerant(key="CriticalAddonsOnly", operator="Exists")),
@@ -99,6 +137,10 @@ ATTACKS: list[tuple[str, str, Resource, Json]] = [
 """The rule, which standards refuse the object, its kind, and the object."""
 
 HARMLESS: list[tuple[Resource, Json]] = [
+    (SERVICES, annotated("prometheus.io/scrape", "true")),
+    (SERVICES, annotated("description", "the shop")),
+    (INGRESSES, annotated(f"{NGINX}/auth-secret", "password", INGRESS)),
+    (INGRESSES, annotated(f"{NGINX}/proxy-body-size", "8m", INGRESS)),
     (PODS, pod()),
     (PODS, pod(nodeSelector={"kubernetes.io/arch": "amd64"})),
     (PODS, sized({"cpu": "100m", "memory": "1Gi"}, {"cpu": "4", "memory": "8Gi"})),
@@ -123,6 +165,12 @@ async def test_restricted_refuses_what_baseline_warns_about(
 
     await until(in_force, "the standards are in force")
     await operator.stop()
+    async with gateway_api(api):
+        await attacked(alice, mild, strict)
+
+
+async def attacked(alice: Api, mild: str, strict: str) -> None:
+    """Try every attack in a namespace of each standard."""
     for rule, where, resource, manifest in ATTACKS:
         refused, _ = await told(alice, resource, manifest, strict)
         assert f"(rule {rule} of Tenantry's standard Restricted in Tenant '{strict}')" in refused, manifest
@@ -152,3 +200,31 @@ async def test_a_field_of_a_tenant_replaces_the_warning(api: Api, alice: Api, na
     assert await told(alice, PODS, pod(nodeSelector={"disk": "ssd"}), name) == ("", "")
     _, warned = await told(alice, DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": spec}, name)
     assert warned.count("scheduling.nodeSelectors") == 1, warned
+
+
+@pytest.mark.usefixtures("operator")
+async def test_annotations_name_hosts_that_the_rules_give_the_tenant(api: Api, alice: Api, name: str) -> None:
+    """X02: an administrator assigns hosts, and extends the list of known keys; other hosts and keys are refused."""
+    rules: Json = {
+        "standard": "Restricted",
+        "hostnames": {"allowed": [r"(.*[.])?own[.]example"]},
+        "annotations": {"known": ["example[.]com/.*"]},
+    }
+    await api.make_tenant(name, rules=rules)
+
+    async def in_force() -> bool:
+        refused, _ = await told(alice, SERVICES, annotated(DNS_NAME, "www.victim.example"), name)
+        return "(rule annotations.dangerous" in refused
+
+    await until(in_force, "the rules are in force")
+    assert await told(alice, SERVICES, annotated(DNS_NAME, "www.own.example, own.example"), name) == ("", "")
+    assert await told(alice, SERVICES, annotated("example.com/own", "x"), name) == ("", "")
+    refused, _ = await told(alice, SERVICES, annotated("example.org/own", "x"), name)
+    assert "ask an administrator to add its key to annotations.known" in refused
+    refused, _ = await told(alice, SERVICES, annotated(DNS_NAME, "www.own.example,victim.example"), name)
+    assert "hosts must fit hostnames.allowed or hostnames.domain" in refused
+    # An object from before stays as it is: only what a request writes counts.
+    await api.create(SERVICES, annotated("prometheus.io/scrape", "true"), name)
+    await alice.patch(SERVICES, "s", {"metadata": {"labels": {"a": "b"}}}, name)
+    with pytest.raises(Forbidden, match=r"annotations\.unknown"):
+        await alice.patch(SERVICES, "s", {"metadata": {"annotations": {"example.org/own": "x"}}}, name)

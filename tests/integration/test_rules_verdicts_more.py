@@ -49,6 +49,7 @@ EVERY_RULE: Json = {
         "ingressClasses": ["public"],
         "gatewayClasses": ["public"],
     },
+    "annotations": {"dangerous": "Refuse", "unknown": "Refuse", "known": ["other[.]com/x"]},
 }
 SERVICES = Resource("", "v1", "services", "Service")
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
@@ -73,6 +74,7 @@ RULES = some(
         ingressClasses=few(one("public", "private"), 2),
         gatewayClasses=few(one("public", "private"), 2),
     ),
+    annotations=some(dangerous=PERMISSION, unknown=PERMISSION, known=few(one("example[.]com/.*", "other[.]com/x"), 2)),
 )
 
 # -- objects --------------------------------------------------------------------------------------
@@ -85,11 +87,25 @@ def named(spec: Json, annotations: Json | None = None) -> Json:
     return {"metadata": {"name": "x", "annotations": annotations or {}}, "spec": spec}
 
 
-SERVICE: Some = some(
-    type=one("ClusterIP", "NodePort", "LoadBalancer", "LoadBalancer"),
-    externalIPs=few(one("192.0.2.1", "192.0.2.2"), 2),
-    loadBalancerSourceRanges=few(RANGE, 3),
-).map(lambda spec: named({"ports": [{"port": 80}], **spec}))
+ANNOTATIONS: Some = some(
+    **{
+        "external-dns.alpha.kubernetes.io/hostname": one("a.verdict", "a.verdict, b.a.verdict", "x.t.verdict", "", "*"),
+        "nginx.ingress.kubernetes.io/server-snippet": one("x"),
+        "nginx.ingress.kubernetes.io/auth-secret": one("mine", "other/theirs"),
+        "nginx.ingress.kubernetes.io/proxy-body-size": one("1m"),
+        "example.com/unknown": one("x"),
+        "other.com/x": one("x"),
+        "plain": one("x"),
+    }
+)
+SERVICE: Some = st.tuples(
+    some(
+        type=one("ClusterIP", "NodePort", "LoadBalancer", "LoadBalancer"),
+        externalIPs=few(one("192.0.2.1", "192.0.2.2"), 2),
+        loadBalancerSourceRanges=few(RANGE, 3),
+    ),
+    ANNOTATIONS,
+).map(lambda both: named({"ports": [{"port": 80}], **both[0]}, both[1]))
 BY_NAME: Some = st.just(named({"type": "ExternalName", "externalName": "other.verdict"}))
 
 OF_ANY: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
@@ -130,10 +146,15 @@ INGRESS: Some = st.builds(
 )
 PARENT: Some = some(namespace=one("infra"), kind=one("Gateway", "Service")).map(lambda parent: {"name": "g", **parent})
 ROUTE: Some = some(hostnames=few(HOST, 2), parentRefs=few(PARENT, 2)).map(named)
-GATEWAY: Some = some(
-    gatewayClassName=one("public", "private", "other"),
-    listeners=few(some(hostname=HOST, protocol=one("HTTP", "HTTPS", "TLS", "TCP")), 3),
-).map(named)
+GATEWAY: Some = st.builds(
+    named,
+    some(
+        gatewayClassName=one("public", "private", "other"),
+        listeners=few(some(hostname=HOST, protocol=one("HTTP", "HTTPS", "TLS", "TCP")), 3),
+        infrastructure=some(annotations=ANNOTATIONS),
+    ),
+    ANNOTATIONS,
+)
 OBJECTS: st.SearchStrategy[tuple[Resource, Json]] = st.one_of(
     st.tuples(st.just(SERVICES), st.one_of(SERVICE, SERVICE, BY_NAME)),
     st.tuples(st.just(CLAIMS), CLAIM),

@@ -182,7 +182,7 @@ QUOTA = [
     _delete("QUO-4", "no limits of containers", _core(OWN, "limitranges", "tenantry-limits")),
     _pod(
         *("QUO-5", "more than its share", "exceeded quota"),
-        container={"resources": {"requests": {"cpu": "64"}, "limits": {"cpu": "64"}}},
+        container={"resources": {"requests": {"cpu": "16"}, "limits": {"cpu": "16", "memory": "64Mi"}}},
     ),
     _pod("QUO-6", "priority over all other pods", "priorityClass", priorityClassName="system-cluster-critical"),
 ]

@@ -5,7 +5,18 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tenantry.api.rules import Action, Hostnames, Permission, Rules, RuntimeClasses, Services, ServiceType, Standard
+from tenantry.api.rules import (
+    Action,
+    Annotations,
+    Hostnames,
+    Permission,
+    Rules,
+    RuntimeClasses,
+    Scheduling,
+    Services,
+    ServiceType,
+    Standard,
+)
 from tenantry.world.addresses import is_within
 from tenantry.world.rules import STANDARD_SOURCE, Layer, effective
 
@@ -123,3 +134,27 @@ def test_messages_name_the_standard() -> None:
     assert spec.enforce.refused["podSecurity.runAsRoot"] == "Tenantry's standard Restricted in Tenant 'x'"
     assert spec.warn.is_empty
     assert spec.audit.is_empty
+
+
+def test_administrators_extend_the_list_of_known_annotations() -> None:
+    """E15: a list of TenancyDefaults also counts for a Restricted Tenant; one of a Subnamespace does not."""
+    ours = Rules(annotations=Annotations(known=("ours/.*",)))
+    theirs = Rules(standard=Standard.RESTRICTED, annotations=Annotations(known=("theirs/.*",)))
+    mine = Rules(annotations=Annotations(known=(".*",)))
+    layers = [Layer("TenancyDefaults 'default'", ours), Layer("Tenant 'x'", theirs)]
+    strict = effective(layers, [Layer("Subnamespace 'x/y'", mine)]).enforce
+    assert [each.values for each in strict.patterns["annotations.known"]] == [("ours/.*",), ("theirs/.*",)]
+    mild = effective(layers[:1])
+    assert [each.values for each in mild.warn.patterns["annotations.known"]] == [("ours/.*",)]
+    assert "annotations.known" not in mild.enforce.patterns
+
+
+def test_a_field_that_is_set_replaces_the_warning_of_baseline() -> None:
+    """E15: whether the administrator refuses or warns; a level of pod security replaces its own controls only."""
+    selectors = "scheduling.nodeSelectors"
+    assert selectors in effective([]).warn.allowed
+    for action in (Action.ENFORCE, Action.WARN):
+        rules = Rules(scheduling=Scheduling(action=action, node_selectors=("disk",)))
+        found = effective([Layer("Tenant 'x'", rules)]).warn.allowed.get(selectors)
+        assert found is None or found.source == "Tenant 'x'"
+    assert selectors not in effective([Layer("Tenant 'x'", Rules(standard=Standard.RESTRICTED))]).warn.allowed

@@ -377,6 +377,35 @@ class Hostnames(RuleModel, frozen=True, kw_only=True):
     gateway_classes: Annotated[NameList, about("GatewayClasses that a Gateway may name.")] | UnsetType = UNSET
 
 
+class Annotations(RuleModel, frozen=True, kw_only=True):
+    """Annotations of Ingresses, Gateways, routes and Services, which shared controllers read."""
+
+    dangerous: (
+        Annotated[
+            Permission,
+            about("Keys that name hosts, objects of other namespaces or raw configuration.", Permission.REFUSE),
+        ]
+        | UnsetType
+    ) = UNSET
+    unknown: (
+        Annotated[
+            Permission,
+            about("Keys that are not known to be harmless.", restricted=Permission.REFUSE, warned=Permission.REFUSE),
+        ]
+        | UnsetType
+    ) = UNSET
+    known: (
+        Annotated[
+            PatternList,
+            about(
+                "Regular expressions (RE2), one of which a whole harmless key matches, beside the keys that Tenantry"
+                " knows. TenancyDefaults and the Tenant add to each other; a list of a Subnamespace has no effect."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
 _Keys = Annotated[PatternList, about("Regular expressions (RE2), one of which each key matches as a whole.")]
 
 
@@ -418,4 +447,5 @@ class Rules(Model, frozen=True, kw_only=True):
     storage_classes: StorageClasses | UnsetType = UNSET
     services: Services | UnsetType = UNSET
     hostnames: Hostnames | UnsetType = UNSET
+    annotations: Annotations | UnsetType = UNSET
     namespaces: Namespaces | UnsetType = UNSET

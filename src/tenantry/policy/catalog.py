@@ -8,6 +8,7 @@ from tenantry.api.tenancyrules import Section
 from tenantry.policy.check import RuleCheck, RuleTarget, Violation
 from tenantry.policy.request import Request, Review
 from tenantry.policy.rules import (
+    annotationkeys,
     containers,
     hostnames,
     images,
@@ -31,6 +32,7 @@ CHECKS: tuple[RuleCheck, ...] = (
     *services.CHECKS,
     *storageclasses.CHECKS,
     *hostnames.CHECKS,
+    *annotationkeys.CHECKS,
     *namespaces.CHECKS,
 )
 """In the order in which messages name what is wrong."""

@@ -45,6 +45,7 @@ RUNTIME_CLASS = "isolation.runtime"
 MISSING = "runtimeClasses.onMissingSandbox"
 RUNTIME_CLASSES = "runtimeClasses.allowed"
 DEFAULT_CLASS = "storageClasses.default"
+KNOWN_ANNOTATIONS = "annotations.known"
 REQUIRED = "containers.requiredLimits"
 MAXIMA = {"containers.max": "", "containers.maxLimits": LIMIT, "containers.limitRatios": RATIO}
 """Path to what stands before a resource in the keys of the maxima."""
@@ -74,7 +75,25 @@ def effective(administrators: Sequence[Layer], below: Sequence[Layer] = ()) -> T
     named = [place for place, layer in enumerate(administrators) if layer.rules.standard is not UNSET]
     top = administrators[named[-1] :] if named else administrators
     given = merged(flatten(layer) for layer in administrators)
-    return merged([_standard(top), given, *(_with_standard(layer) for layer in below)])
+    rules = merged([_standard(top), given, *(_with_standard(layer) for layer in below)])
+    return _with_known(rules, administrators)
+
+
+def _with_known(rules: TenancyRulesSpec, administrators: Sequence[Layer]) -> TenancyRulesSpec:
+    """Return rules in which the administrators' lists of known annotations add to each other."""
+    known = tuple(
+        Listed(source=layer.source, values=tuple(layer.rules.annotations.known))
+        for layer in administrators
+        if layer.rules.annotations is not UNSET and layer.rules.annotations.known is not UNSET
+    )
+
+    def told(section: Section) -> Section:
+        rest = {path: lists for path, lists in section.patterns.items() if path != KNOWN_ANNOTATIONS}
+        # A section without other rules stays empty, and needs no object.
+        more = {KNOWN_ANNOTATIONS: known} if known and "annotations.unknown" in section.refused else {}
+        return msgspec.structs.replace(section, patterns=_sorted({**rest, **more}))
+
+    return TenancyRulesSpec(enforce=told(rules.enforce), warn=told(rules.warn), audit=told(rules.audit))
 
 
 def _with_standard(layer: Layer) -> TenancyRulesSpec:

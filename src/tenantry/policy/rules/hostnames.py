@@ -18,11 +18,12 @@ from tenantry.policy.targets.objects import strings
 
 DOMAIN = "hostnames.domain"
 CATCH_ALL = "hostnames.catchAll"
+ALLOWED_HOSTS = "hostnames.allowed"
 
 _TERMINATED = ("HTTP", "HTTPS", "TLS")
 """The protocols of listeners that tell hosts apart."""
 
-_PLAIN = r"^(?:[*][.])?[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?$"
+PLAIN_HOST = r"^(?:[*][.])?[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?$"
 _TOP_LEVEL = r"^[*][.][^.]+$"
 
 
@@ -30,7 +31,7 @@ _TOP_LEVEL = r"^[*][.][^.]+$"
 
 
 def _is_wide(host: str, _: Review) -> bool:
-    return not re.fullmatch(_PLAIN, host) or bool(re.fullmatch(_TOP_LEVEL, host))
+    return not re.fullmatch(PLAIN_HOST, host) or bool(re.fullmatch(_TOP_LEVEL, host))
 
 
 def _of_each_host(scope: CheckScope, field: Json) -> tuple[RuleCheck, ...]:
@@ -45,7 +46,7 @@ def _of_each_host(scope: CheckScope, field: Json) -> tuple[RuleCheck, ...]:
     wide = refuse(
         CATCH_ALL,
         hosts,
-        bad=f"!c.matches({quoted(_PLAIN)}) || c.matches({quoted(_TOP_LEVEL)})",
+        bad=f"!c.matches({quoted(PLAIN_HOST)}) || c.matches({quoted(_TOP_LEVEL)})",
         is_bad=_is_wide,
         what=what,
         value="c",
@@ -54,7 +55,7 @@ def _of_each_host(scope: CheckScope, field: Json) -> tuple[RuleCheck, ...]:
     )
     return (
         wide,
-        match("hostnames.allowed", hosts, what=what, example=field, given=["a[.]x[.]example"]),
+        match(ALLOWED_HOSTS, hosts, what=what, example=field, given=["a[.]x[.]example"]),
         _in_domain(hosts, field),
     )
 

@@ -11,6 +11,7 @@ from tenantry.policy.check import CheckScope, RuleCheck, RuleTarget
 from tenantry.policy.forms import LIST, allow, refuse
 from tenantry.policy.mend import drops, into
 from tenantry.policy.request import Item, Json, Review, is_new, part, parts, texts
+from tenantry.policy.targets.hosts import IS_WRITTEN, is_written
 from tenantry.policy.targets.objects import strings, whole
 from tenantry.policy.users import CONTROL_PLANE, is_control_plane
 from tenantry.world.addresses import is_within
@@ -21,7 +22,6 @@ SOURCE_RANGES = "services.loadBalancerSourceRanges"
 
 BY_NAME = "ExternalName"
 BALANCED = "LoadBalancer"
-_OLD_SPEC = "has(oldObject.spec) && object.spec == oldObject.spec"
 
 
 def _type(service: Json) -> str:
@@ -41,15 +41,15 @@ SERVICES = RuleTarget(
     name="services",
     group="",
     resources=("services",),
-    # Metadata of a Service that was allowed earlier may change, and lose finalizers, whatever the rules are now.
-    conditions={"spec-is-new": f"request.operation == 'CREATE' || !({_OLD_SPEC})"},
+    # Labels of a Service that was allowed earlier may change, and finalizers go, whatever the rules are now.
+    conditions={"is-written": IS_WRITTEN},
     variables={
         # The type ExternalName has a rule of its own.
         "types": f"has(object.spec.type) && object.spec.type != '{BY_NAME}' ? [object.spec.type] : []",
         "ranges": f"object.spec.type == '{BALANCED}' && has(object.spec.loadBalancerSourceRanges)"
         " ? object.spec.loadBalancerSourceRanges : []",
     },
-    concerns=lambda request: is_new(request, "spec"),
+    concerns=is_written,
 )
 
 SERVICE = whole(SERVICES, "service", {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}})

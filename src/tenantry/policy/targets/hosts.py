@@ -6,8 +6,9 @@ Sources: Kubernetes, "Ingress"; Gateway API v1.5, HTTPRoute, GRPCRoute, TLSRoute
 from __future__ import annotations
 
 from tenantry.policy.check import CheckScope, RuleTarget, listed
-from tenantry.policy.request import Json, is_new, part, parts, texts
+from tenantry.policy.request import Json, Request, is_new, part, parts, texts
 from tenantry.policy.targets.objects import whole
+from tenantry.policy.users import CONTROL_PLANE, is_control_plane
 
 ALIASES = (
     "haproxy-ingress.github.io/server-alias",
@@ -59,10 +60,22 @@ def offered_by(value: Json) -> list[str]:
     return [each["hostname"] for each in found if each.get("hostname")]
 
 
-IS_NEW = (
-    "request.operation == 'CREATE' || object.?spec != oldObject.?spec"
-    " || object.?metadata.annotations.orValue({}) != oldObject.?metadata.annotations.orValue({})"
+_SPEC_IS_NEW = "request.operation == 'CREATE' || object.?spec != oldObject.?spec"
+_ANNOTATIONS_ARE_NEW = "object.?metadata.annotations.orValue({}) != oldObject.?metadata.annotations.orValue({})"
+IS_NEW = f"{_SPEC_IS_NEW} || {_ANNOTATIONS_ARE_NEW}"
+
+# Controllers of load balancers annotate objects of tenants; those that may update all of them are part of the cluster.
+_OF_CLUSTER = (
+    f"({CONTROL_PLANE} || authorizer.group(request.resource.group).resource(request.resource.resource)"
+    ".namespace('kube-system').check('update').allowed())"
 )
+IS_WRITTEN = f"{_SPEC_IS_NEW} || ({_ANNOTATIONS_ARE_NEW}) && !{_OF_CLUSTER}"
+"""CEL: the request creates an object, changes its spec, or changes its annotations as a user of the namespace."""
+
+
+def is_written(request: Request) -> bool:
+    """Return the same in Python, which knows only Kubernetes' own controllers."""
+    return is_new(request, "spec") or (is_new(request, "metadata.annotations") and not is_control_plane(request.user))
 
 
 def _target(name: str, group: str, *resources: str, **variables: str) -> RuleTarget:
@@ -70,9 +83,9 @@ def _target(name: str, group: str, *resources: str, **variables: str) -> RuleTar
         name=name,
         group=group,
         resources=resources,
-        conditions={"spec-is-new": IS_NEW},
+        conditions={"is-written": IS_WRITTEN},
         variables=variables,
-        concerns=lambda request: is_new(request, "spec", "metadata.annotations"),
+        concerns=is_written,
     )
 
 

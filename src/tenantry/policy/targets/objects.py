@@ -37,8 +37,8 @@ def whole(target: RuleTarget, noun: str, plain: Json) -> CheckScope:
     )
 
 
-def strings(scope: CheckScope, among: str, of: Callable[[Review], Iterable[str]]) -> CheckScope:
-    """Return the scope of checks that decide on strings of an object, which messages quote.
+def strings(scope: CheckScope, among: str, of: Callable[[Review], Iterable[Any]]) -> CheckScope:
+    """Return the scope of checks that decide on strings of an object, which messages quote, or on pairs of strings.
 
     Args:
         scope: The object.
