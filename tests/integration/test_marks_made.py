@@ -16,11 +16,13 @@ from tenantry.api import marks
 from tenantry.api.isolationreport import IsolationReport
 from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding
 from tenantry.api.model import Resource
+from tenantry.api.policyparameters import parameters
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.kube import wire
 from tenantry.kube.client import MERGE_PATCH
 from tenantry.local.cluster import LocalCluster
+from tenantry.world.inheritance import COPIES, COPIES_MARK, SCALED, SOURCE
 from testkit import attempts
 from testkit.api import CONFIG_MAPS, Api, until
 from testkit.attempts import Attempt, apply, merge, post, steps, strategic
@@ -34,11 +36,6 @@ pytest_plugins = ["testkit.fixtures"]
 Json = dict[str, Any]
 KINDS = (ResourceQuota.resource, LimitRange.resource, NetworkPolicy.resource, RoleBinding.resource)
 QUOTA: Json = {"hard": {"cpu": "2", "memory": "1Gi"}}
-SCALED = (
-    Resource("apps", "v1", "deployments", "Deployment"),
-    Resource("apps", "v1", "statefulsets", "StatefulSet"),
-    Resource("", "v1", "replicationcontrollers", "ReplicationController"),
-)
 ABSENT_UID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -206,6 +203,8 @@ async def test_nothing_inherited_is_scaled(
     """
     await attempts.make_careless(api, name, "mallory")
     await operator.stop()
+    texts = {SOURCE: "above", **{resource.plural: "\nhanded\n" for resource in SCALED}}
+    await api.client.create(parameters(COPIES, name, COPIES_MARK, texts))
     for resource in SCALED:
         await api.create(resource, workload(resource, "own"), name)
         await api.create(resource, workload(resource, "handed", {marks.INHERITED_FROM: "above"}), name)

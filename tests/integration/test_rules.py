@@ -13,9 +13,10 @@ import pytest_asyncio
 from tenantry.api import marks, reasons
 from tenantry.api.errors import Forbidden, Invalid
 from tenantry.api.kubernetes import Namespace
+from tenantry.api.policyparameters import PREFIX, PolicyParameters
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
-from tenantry.api.tenancyrules import NAME, RulesMap, TenancyRules
+from tenantry.api.tenancyrules import NAME, TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.install import apply, manifests
 from tenantry.install.waves import resource_of
@@ -69,10 +70,10 @@ async def test_what_is_refused_can_be_read(api: Api, alice: Api, name: str) -> N
     assert found["spec"]["enforce"]["patterns"]["images.allowed"][0]["source"] == f"Tenant '{name}'"
     with pytest.raises(Forbidden):
         await alice.patch(TenancyRules.resource, NAME, {"spec": {"enforce": None}}, name)
-    read = RulesMap.resource
+    read = PolicyParameters.resource
     for forbidden in (
-        alice.patch(read, "tenantry-rules", {"data": {"refused": ""}}, name),
-        alice.create(read, {"metadata": {"name": "tenantry-rules-warn"}, "data": {}}, name),
+        alice.patch(read, "tenantry-rules", {"metadata": {"annotations": {f"{PREFIX}refused": ""}}}, name),
+        alice.create(read, {"metadata": {"name": "tenantry-rules-warn"}}, name),
         alice.client.delete(read, name, "tenantry-rules"),
         alice.client.request("DELETE", wire.path(read, name)),
     ):

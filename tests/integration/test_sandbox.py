@@ -14,10 +14,11 @@ from tenantry.api import marks, reasons
 from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Resource
+from tenantry.api.policyparameters import PolicyParameters, texts_of
 from tenantry.api.runtime import RuntimeClass
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
-from tenantry.api.tenancyrules import MAPS, NAME, RulesMap, TenancyRules
+from tenantry.api.tenancyrules import MAPS, NAME, TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.audit import runner
 from tenantry.audit.catalog import CHECKS
@@ -96,8 +97,8 @@ async def in_force(api: Api) -> None:
     """Wait until the rules of all name the sandbox: its own controller writes them, beside that of the tenant."""
 
     async def so() -> bool:
-        shared = await api.get(RulesMap.resource, MAPS["enforce"], marks.SYSTEM_NAMESPACE)
-        return RUNTIME_CLASS in shared["data"].get("chosen", "")
+        shared = await api.get(PolicyParameters.resource, MAPS["enforce"], marks.SYSTEM_NAMESPACE)
+        return RUNTIME_CLASS in texts_of(shared["metadata"]["annotations"]).get("chosen", "")
 
     await until(so, "the rules of all name the sandbox")
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, ResourceQuotaSpec, RoleBinding
 from tenantry.api.model import KubernetesObject, ObjectMeta
-from tenantry.api.tenancyrules import OWN_MARK, RulesMap
+from tenantry.api.policyparameters import parameters
+from tenantry.api.tenancyrules import OWN_MARK
 from tenantry.controllers.tenant import desired
 from tenantry.engine.observed import is_ours, observe
 from tenantry.engine.plan import Child, Step, StepAction, compare, merge_patch, update_patch
@@ -134,7 +135,7 @@ def test_what_is_going_is_not_deleted_again() -> None:
 def test_rules_come_with_the_label_that_points_at_them(namespace: str, shared: bool) -> None:  # noqa: FBT001
     """X02: where rules come to be a namespace's own, it is without rules at no moment; elsewhere it is made first."""
     room = Namespace(metadata=ObjectMeta(name="acme", labels={OWN_MARK: "own"}))
-    rules = RulesMap(metadata=ObjectMeta(name="rules", namespace="acme"), data={})
+    rules = parameters("rules", "acme", "enforce", {})
     children = [
         Child(object=room, wave=0, owner_uid="u"),
         Child(object=rules, wave=1, with_namespace=not shared),
@@ -148,8 +149,8 @@ def test_rules_come_with_the_label_that_points_at_them(namespace: str, shared: b
     )
     kinds = [[step.resource.kind for step in wave] for wave in made.waves]
     expected = {
-        "there": [["Namespace"], ["ConfigMap"]] if shared else [["Namespace", "ConfigMap"]],
-        "missing": [["Namespace"], ["ConfigMap"]],
+        "there": [["Namespace"], ["LimitRange"]] if shared else [["Namespace", "LimitRange"]],
+        "missing": [["Namespace"], ["LimitRange"]],
     }
     assert kinds == expected.get(namespace, [])
 

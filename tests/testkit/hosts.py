@@ -11,7 +11,8 @@ from tenantry.api.hostregister import HOSTS_MARK
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.model import Resource
-from tenantry.api.tenancyrules import OWN_MARK, RulesMap
+from tenantry.api.policyparameters import PolicyParameters, texts_of
+from tenantry.api.tenancyrules import OWN_MARK
 from tenantry.world.hosts import tenants_in
 from testkit.api import CRDS, Api, until
 from testkit.refusals import refusal
@@ -71,9 +72,9 @@ def route(*hosts: str, at: str = "") -> Json:
 async def register(api: Api) -> dict[str, str]:
     """Return the register: host to the tenant's uid."""
     found: dict[str, str] = {}
-    for each in await api.list(RulesMap.resource, SYSTEM_NAMESPACE):
+    for each in await api.list(PolicyParameters.resource, SYSTEM_NAMESPACE):
         if each["metadata"].get("labels", {}).get(OWN_MARK) == HOSTS_MARK:
-            found |= tenants_in(each["data"])
+            found |= tenants_in(texts_of(each["metadata"]["annotations"]))
     return found
 
 

@@ -7,7 +7,8 @@ from tenantry.api.hostregister import HOSTS_MARK
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import SYSTEM_NAMESPACE, TENANT_UID
 from tenantry.api.model import Resource
-from tenantry.api.tenancyrules import OWN_MARK, RulesMap
+from tenantry.api.policyparameters import PolicyParameters, texts_of
+from tenantry.api.tenancyrules import OWN_MARK
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.hosts.gather import GATEWAY_KINDS, INGRESSES
 from tenantry.controllers.operator import controllers
@@ -41,8 +42,8 @@ def _put(world: World, namespace: str, value: Json, minute: int, resource: Resou
 
 def _register(world: World) -> dict[str, str]:
     found: dict[str, str] = {}
-    for each in world.list(RulesMap.resource, SYSTEM_NAMESPACE, {"labelSelector": f"{OWN_MARK}={HOSTS_MARK}"}):
-        found |= tenants_in(each["data"])
+    for each in world.list(PolicyParameters.resource, SYSTEM_NAMESPACE, {"labelSelector": f"{OWN_MARK}={HOSTS_MARK}"}):
+        found |= tenants_in(texts_of(each["metadata"]["annotations"]))
     return found
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tenantry.api import marks, reasons
 from tenantry.api.errors import NotFound
 from tenantry.api.kubernetes import RoleBinding
 from tenantry.api.model import ObjectMeta, Resource
+from tenantry.api.policyparameters import PolicyParameters, texts_of
 from tenantry.api.subnamespace import (
     Inheritance,
     InheritanceMode,
@@ -17,10 +19,11 @@ from tenantry.api.subnamespace import (
     SubnamespaceSpec,
 )
 from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.api.tenancyrules import OWN_MARK
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.operator import controllers
 from tenantry.world import inheritance
-from tenantry.world.inheritance import CONFIG_MAPS, SECRETS
+from tenantry.world.inheritance import CONFIG_MAPS, COPIES, COPIES_MARK, SCALED, SECRETS
 from tenantry.world.naming import child_name
 from testkit.model import Json, World
 from testkit.worldcluster import WorldCluster
@@ -90,6 +93,33 @@ def test_a_new_child_receives_the_objects_of_its_parent_and_changes_follow_down_
     revision = world.revision
     WorldCluster(world, controllers(CLUSTER_UID)).settle(600)
     assert world.revision == revision
+
+
+def test_an_inherited_workload_is_listed_before_it_is_there_and_until_it_is_gone() -> None:
+    """E06: the policy on scaling goes by the list, because a Scale does not have the labels of its workload."""
+    world, cluster = _world()
+    deployments = msgspec.structs.replace(SCALED[0], owned=inheritance.WHOLE)
+    kind = {"group": "apps", "version": "v1", "plural": "deployments", "kind": "Deployment"}
+    world.put_in(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": {"inheritableKinds": [kind]}})
+    _put(world, deployments, "acme", "web", spec={"replicas": 1})
+    others = (OtherInheritance(resource="deployments.apps", mode=SYNC),)
+    child = _sub(world, given=Inheritance(role_bindings=SYNC, others=others))
+    cluster.settle(60)
+
+    def listed() -> dict[str, str]:
+        return texts_of(world.get(PolicyParameters.resource, f"{child}/{COPIES}")["metadata"]["annotations"])
+
+    assert world.get(deployments, f"{child}/web")["spec"] == {"replicas": 1}
+    assert listed() == {"source": "acme", "deployments": "\nweb\n"}
+    _put(world, deployments, "acme", "api", spec={"replicas": 1})
+    cluster.settle(60)
+    assert listed()["deployments"] == "\napi\nweb\n"
+    assert world.get(deployments, f"{child}/api")["spec"] == {"replicas": 1}
+    for name in ("api", "web"):
+        world.delete(deployments, f"acme/{name}")
+    cluster.settle(60)
+    assert not world.list(deployments, child)
+    assert not world.list(PolicyParameters.resource, child, {"labelSelector": f"{OWN_MARK}={COPIES_MARK}"})
 
 
 def test_an_object_that_is_copied_once_belongs_to_the_child() -> None:

@@ -7,6 +7,7 @@ import pytest
 from tenantry.api.kubernetes import ClusterRoleBinding, RoleBinding
 from tenantry.api.model import ObjectMeta
 from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.policyparameters import PolicyParameters, texts_of
 from tenantry.api.quota import Quota
 from tenantry.api.requests import (
     REASONS,
@@ -25,7 +26,6 @@ from tenantry.api.requests import (
     TenantRequest,
     TenantRequestSpec,
 )
-from tenantry.api.tenancyrules import RulesMap
 from tenantry.controllers.requests import desired
 
 BOB = Requester(name="bob@uni.example", groups=("students", "system:authenticated"))
@@ -93,9 +93,9 @@ def test_what_a_request_says_is_a_line_of_what_the_policy_reads(named: str) -> N
     given = [rule(groups=("staff",)), AutoApproval(name=named, groups=("students",))]
     said = desired.fitting(asked(), given)
     told = desired.approvals(given).object
-    assert isinstance(told, RulesMap)
-    assert said in told.data[REASONS].split("\n")
-    assert len(told.data[REASONS].splitlines()) == len(given)
+    assert isinstance(told, PolicyParameters)
+    assert said in texts_of(told.metadata.annotations)[REASONS].split("\n")
+    assert len(texts_of(told.metadata.annotations)[REASONS].splitlines()) == len(given)
 
 
 def test_a_tenant_belongs_to_who_asked_and_not_to_the_request() -> None:

@@ -10,6 +10,7 @@ from tenantry.api import reasons
 from tenantry.api.kubernetes import RBAC_GROUP, ClusterRole, ClusterRoleBinding, Namespace, RoleBinding
 from tenantry.api.marks import SYSTEM_NAMESPACE, TENANT
 from tenantry.api.model import KubernetesObject, Resource
+from tenantry.api.policyparameters import PolicyParameters, texts_of
 from tenantry.api.requests import (
     APPROVALS,
     FINALIZER,
@@ -20,7 +21,6 @@ from tenantry.api.requests import (
     TenantRequest,
 )
 from tenantry.api.tenancydefaults import TenancyDefaults
-from tenantry.api.tenancyrules import RulesMap
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.operator import controllers
 from tenantry.controllers.requesters import desired as requesters
@@ -266,7 +266,8 @@ def test_a_rule_approves_a_request_and_is_published_for_the_policy_that_limits_t
     world.put_in(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": {"autoApprove": [rule]}})
     cluster.settle(60)
     reason = "TenancyDefaults spec.autoApprove 'students'"
-    assert world.get(RulesMap.resource, f"{SYSTEM_NAMESPACE}/{APPROVALS}")["data"][REASONS] == reason
+    told = world.get(PolicyParameters.resource, f"{SYSTEM_NAMESPACE}/{APPROVALS}")
+    assert texts_of(told["metadata"]["annotations"])[REASONS] == reason
     assert world.get(TenantRequest.resource, fitting)["status"]["decision"] == "Approved"
     assert world.get(TenantRequest.resource, refused)["status"].get("decision", "Pending") == "Pending"
     assert (Tenant.resource, "globex") in world.objects

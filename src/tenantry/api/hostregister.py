@@ -1,20 +1,18 @@
-"""The register of hosts: ConfigMaps that say whose each host is, so that none has two tenants.
+"""The register of hosts: `PolicyParameters` that record which tenant owns each host, so that none has two tenants.
 
 They lie in Tenantry's own namespace. The operator alone writes them; the policy `tenantry-hosts` in the API server has
-them as its parameters, and administrators may read them. Hosts are spread over several by a digest, so that none
-becomes too large; those that begin with *. have one of their own. The cluster's own have no uid:
+them as its parameters, and administrators may read them. Hosts are spread over several by a digest, so that each fits
+into an object. Hosts that begin with *. have parts of their own. The cluster's own hosts have no uid:
 
-    data:
-      "16": |                                  the length of the hosts, by which a policy finds one at once
+    parameters.tenantry.dev/16: |            the length of the hosts, by which a policy finds one at once
 
-        web.acme.example TENANT-UID/NAMESPACE
+      web.acme.example TENANT-UID/NAMESPACE
 
-    data:
-      .acme.example: TENANT-UID/NAMESPACE      of those that begin with *.
+    parameters.tenantry.dev/wildcards: |     of those that begin with *., which is left out
 
-An entry of its own for each host would cost the API server a third of a microsecond each, at each request.
+      .acme.example TENANT-UID/NAMESPACE
 
-No custom kind: see `tenancyrules.RulesMap`, which they are.
+A text of its own for each host would cost the API server a third of a microsecond each, at each request.
 """
 
 from __future__ import annotations
@@ -26,7 +24,11 @@ PREFIX = "tenantry-hosts-"
 """What the name of each begins with; a part follows."""
 
 WILDCARDS = "wildcards"
-PARTS = (*"0123456789abcdef", WILDCARDS)
+"""The name of the text with wildcards, and the beginning of the names of their parts."""
+
+HOST_PARTS = tuple(f"{number:02x}" for number in range(32))
+WILDCARD_PARTS = tuple(f"{WILDCARDS}-{number:x}" for number in range(4))
+PARTS = (*HOST_PARTS, *WILDCARD_PARTS)
 
 LINE, FIELD, SEPARATOR = "\n", " ", "/"
 """Before each host; between it and its holder; between the uid of a tenant and the namespace."""

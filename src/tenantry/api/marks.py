@@ -138,6 +138,9 @@ INGRESS_MBPS = "tenantry.dev/ingress-mbps"
 EGRESS_MBPS = "tenantry.dev/egress-mbps"
 """Extended resources: bandwidth in Mbit/s. On a node, labels with its capacity."""
 
+OWNERS = "tenantry.dev/owners"
+"""On a namespace of a tree, an annotation: its owners, KIND NAME on a line each, with a line break before and after."""
+
 INHERITED_FROM = "tenantry.dev/inherited-from"
 """On an object that is kept the same as the one of its name in the namespace that this names."""
 

@@ -29,6 +29,7 @@ class Resource(msgspec.Struct, frozen=True):
         kind: As in objects.
         namespaced: False for cluster-scoped kinds.
         owned: The top-level fields of an object, besides its metadata, that Tenantry sets.
+        selected: A label, if only the objects that have it are meant: they are read and cached by themselves.
     """
 
     group: str
@@ -37,6 +38,7 @@ class Resource(msgspec.Struct, frozen=True):
     kind: str
     namespaced: bool = True
     owned: tuple[str, ...] = ("spec",)
+    selected: str = ""
 
     @property
     def api_version(self) -> str:

@@ -39,13 +39,13 @@ REQUESTER_ROLE_PREFIX = "tenantry-requester-"
 TenantRequests."""
 
 APPROVALS = "tenantry-automatic-approval"
-"""The ConfigMap with the TenantRequests that the operator may approve, for the policy of the same name.
+"""The `PolicyParameters` with the TenantRequests that the operator may approve, for the policy of the same name.
 
-Not a custom kind, see `tenancyrules.RulesMap`. Each line of its key `REASONS` is a permitted status.reason.
+Each line of their text `REASONS` is a permitted status.reason.
 """
 
 APPROVALS_MARK = "approvals"
-"""The value of its label `tenancyrules.OWN_MARK`."""
+"""The value of their label `tenancyrules.OWN_MARK`."""
 
 REASONS = "reasons"
 

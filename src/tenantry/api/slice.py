@@ -36,10 +36,10 @@ MAX_GRACE_SECONDS = 86400
 """A day: more than this no administrator can allow."""
 
 LIMITS_MAP = "tenantry-slices"
-"""The ConfigMap in Tenantry's namespace that gives policies the settings of slices in TenancyDefaults."""
+"""The `PolicyParameters` in Tenantry's namespace that give policies the settings of slices in TenancyDefaults."""
 
 MAX_GRACE = "maxGracePeriodSeconds"
-"""Its key, a whole number."""
+"""The name of their text, a whole number."""
 
 _NAMES = Annotated[tuple[Annotated[str, Meta(max_length=253)], ...], Meta(max_length=MAX_NODES)]
 

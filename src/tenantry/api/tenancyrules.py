@@ -18,10 +18,13 @@ NAME = "tenantry"
 """The name of every object."""
 
 MAPS = {"enforce": "tenantry-rules", "warn": "tenantry-rules-warn", "audit": "tenantry-rules-audit"}
-"""Section to the name of the ConfigMap beside it in which policies read that section; see `RulesMap`."""
+"""Section to the name of the `PolicyParameters` beside it in which policies read that section; see policy/text.py."""
 
 OWN_MARK = "tenantry.dev/rules"
-"""On a namespace that has an object of its own. The value is always "own"."""
+"""On a namespace that has an object of its own: the value is always "own".
+
+Also on every object with parameters of policies: the value is a section, or says what else they are for.
+"""
 
 WARN_MARK = "tenantry.dev/rules-warn"
 AUDIT_MARK = "tenantry.dev/rules-audit"
@@ -131,16 +134,3 @@ class TenancyRules(KubernetesObject, frozen=True, kw_only=True):
     )
 
     spec: TenancyRulesSpec
-
-
-class RulesMap(KubernetesObject, frozen=True, kw_only=True):
-    """One section of TenancyRules as the API server's policies read it: form to text, see policy/text.py.
-
-    A ConfigMap, since the API server knows custom kinds as parameters of policies only from up to 30 s after it has
-    started, or they were made, and refuses everything until then.
-    """
-
-    # Other than the ConfigMaps that can be inherited: it is watched by itself.
-    resource: ClassVar[Resource] = Resource("", "v1", "configmaps", "ConfigMap", owned=("data",))
-
-    data: dict[str, str]

@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from tenantry.api import marks
 from tenantry.api.errors import InputError
 from tenantry.api.model import KubernetesObject, ObjectMeta
+from tenantry.api.policyparameters import MOST_BYTES, PolicyParameters, parameters, size, texts_of
 from tenantry.api.rules import Rules
 from tenantry.api.runtime import RuntimeChoice
 from tenantry.api.slice import LIMITS_MAP, MAX_GRACE
@@ -24,7 +25,6 @@ from tenantry.api.tenancyrules import (
     RECLAIMED,
     WARN_MARK,
     Bound,
-    RulesMap,
     Section,
     TenancyRules,
     TenancyRulesSpec,
@@ -138,9 +138,23 @@ def objects(rules: TenancyRulesSpec, meta: ObjectMeta) -> list[KubernetesObject]
     for section, name in MAPS.items():
         forms = text.encoded(getattr(rules, section))
         if forms or section == ENFORCED:
-            labels = {**meta.labels, OWN_MARK: section}
-            found.append(RulesMap(metadata=msgspec.structs.replace(meta, name=name, labels=labels), data=forms))
+            found.append(_fitting(parameters(name, meta.namespace, section, forms)))
     return found
+
+
+def _fitting(wanted: PolicyParameters) -> PolicyParameters:
+    """Return the rules of a section, if the API server can store them.
+
+    Raises:
+        InputError: They are too long.
+    """
+    length = size(texts_of(wanted.metadata.annotations))
+    if length > MOST_BYTES:
+        raise InputError(
+            f"spec.rules must not be longer than {MOST_BYTES} bytes, merged with the rules of the levels above: the"
+            f" section {wanted.metadata.labels[OWN_MARK]} has {length}; use shorter lists, or patterns instead of lists"
+        )
+    return wanted
 
 
 def _reclaim_labels(rules: TenancyRulesSpec) -> dict[str, str]:
@@ -178,10 +192,9 @@ def invalid(defaults: Rules) -> str:
 
 def of_slices(defaults: SliceDefaults) -> Child:
     """Return the limits of slice claims as policies read them."""
-    labels = {marks.MANAGED_BY: marks.MANAGER, OWN_MARK: "slices"}
-    meta = ObjectMeta(name=LIMITS_MAP, namespace=marks.SYSTEM_NAMESPACE, labels=labels)
-    data = {MAX_GRACE: str(defaults.max_grace_period_seconds)}
-    return Child(object=RulesMap(metadata=meta, data=data), wave=tenantnamespace.WAVE_LIMITS)
+    texts = {MAX_GRACE: str(defaults.max_grace_period_seconds)}
+    wanted = parameters(LIMITS_MAP, marks.SYSTEM_NAMESPACE, "slices", texts)
+    return Child(object=wanted, wave=tenantnamespace.WAVE_LIMITS)
 
 
 def refuser(defaults: Rules, tenant: Tenant, lineage: Sequence[Subnamespace] = ()) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from tenantry.api import marks
@@ -123,6 +125,11 @@ def owner_binding(namespace: TenantNamespace) -> Child:
         ),
         wave=WAVE_PEOPLE,
     )
+
+
+def owners_mark(owners: Iterable[Owner]) -> dict[str, str]:
+    """Return the annotation of a namespace that lists its owners, as a policy reads it."""
+    return {marks.OWNERS: "\n".join(["", *(f"{owner.kind} {owner.name}" for owner in owners), ""])}
 
 
 def _subject(owner: Owner) -> Subject:

@@ -8,19 +8,21 @@ from typing import Any
 
 import msgspec
 
-from tenantry.api.kubernetes import ClusterRole, ResourceQuota
+from tenantry.api.kubernetes import ClusterRole, LimitRange, ResourceQuota
 from tenantry.api.marks import MANAGED_BY, MANAGER, SUBNAMESPACE_UID, TENANT
 from tenantry.api.model import KubernetesObject, Resource, object_key
 from tenantry.api.node import Node
+from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.runtime import RuntimeClass
 from tenantry.api.slice import Slice
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
-from tenantry.api.tenancyrules import OWN_MARK, RulesMap
+from tenantry.api.tenancyrules import MAPS, OWN_MARK
 from tenantry.api.tenant import Tenant
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Watch
 from tenantry.engine.observed import Observed, observe
+from tenantry.world import inheritance
 
 BY_TENANT = "tenant"
 BY_NAMESPACE = "namespace"
@@ -37,8 +39,8 @@ OURS = {"labelSelector": f"{MANAGED_BY}={MANAGER}"}
 _SELECTORS = {
     ResourceQuota.resource: OURS,
     ClusterRole.resource: OURS,
-    # A cluster may have many large ConfigMaps: the API server sends only those with rules.
-    RulesMap.resource: {"labelSelector": OWN_MARK},
+    PolicyParameters.resource: {"labelSelector": PolicyParameters.resource.selected},
+    LimitRange.resource: inheritance.selectors_of(LimitRange.resource),
 }
 
 
@@ -137,6 +139,14 @@ def tenant_of(found: Observed) -> list[str]:
     """Return the tenant that the label of an object of ours names."""
     name = found.labels.get(TENANT)
     return [name] if name and found.labels.get(MANAGED_BY) == MANAGER else []
+
+
+def is_rules(found: Observed) -> bool:
+    """Return whether an object of ours has the rules of a namespace as parameters of policies.
+
+    It has no label of its tenant; see `policyparameters.parameters`.
+    """
+    return found.labels.get(OWN_MARK) in MAPS and found.labels.get(MANAGED_BY) == MANAGER
 
 
 def namespace_of(found: Observed) -> list[str]:

@@ -11,6 +11,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from tenantry.api import policyparameters
 from tenantry.api.hostregister import HOSTS_MARK
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.marks import GIVEN_ANNOTATIONS, GIVEN_LABELS, GROUP, INHERITED_FROM, MANAGED_BY, MANAGER, PART, SLICE
@@ -54,11 +55,10 @@ class _Live(msgspec.Struct, frozen=True, rename="camel", gc=False):
     role_ref: msgspec.Raw = msgspec.Raw()
     subjects: msgspec.Raw = msgspec.Raw()
     rules: msgspec.Raw = msgspec.Raw()
-    data: msgspec.Raw = msgspec.Raw()
 
 
 _live = msgspec.json.Decoder(_Live)
-_ATTRIBUTES = {"spec": "spec", "roleRef": "role_ref", "subjects": "subjects", "rules": "rules", "data": "data"}
+_ATTRIBUTES = {"spec": "spec", "roleRef": "role_ref", "subjects": "subjects", "rules": "rules"}
 
 
 class Observed(msgspec.Struct, frozen=True, gc=False):
@@ -68,7 +68,7 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
         key: `namespace/name`, or the name of a cluster-scoped object.
         version: The resourceVersion.
         labels: The labels that are ours to set; all of a namespace.
-        annotations: The annotations that are ours to set; all of a namespace.
+        annotations: The annotations that are ours to set; all of a namespace. See also `remembered`.
         owner_uid: The uid of its controlling owner, "" for none.
         deleting: It has a deletionTimestamp.
         digest: Of the fields in `Resource.owned`.
@@ -108,7 +108,7 @@ class ObservedRegister(Observed, frozen=True, gc=False):
     """A part of the register of hosts as it was last seen.
 
     Args:
-        entries: Its data.
+        entries: Its texts.
     """
 
     entries: dict[str, str]
@@ -143,7 +143,6 @@ class _LiveQuota(msgspec.Struct, frozen=True, gc=False):
 
 
 _live_quota = msgspec.json.Decoder(_LiveQuota)
-_entries = msgspec.json.Decoder(dict[str, str])
 
 _NO_SUBJECTS = (b"", b"null", b"[]")
 _NOTHING: dict[str, str] = {}
@@ -173,7 +172,14 @@ def _kept(resource: Resource, marks: dict[str, str] | None) -> dict[str, str]:
         return _NOTHING
     if resource.plural == "namespaces":
         return {key: value for key, value in marks.items() if key != _LAST_APPLIED} or _NOTHING
-    return {key: value for key, value in marks.items() if is_ours(key)} or _NOTHING
+    return {key: remembered(key, value) for key, value in marks.items() if is_ours(key)} or _NOTHING
+
+
+def remembered(key: str, value: str) -> str:
+    """Return the value that the cache keeps of a label or annotation: of parameters of policies only a digest."""
+    if not key.startswith(policyparameters.PREFIX):
+        return value
+    return blake2b(value.encode(), digest_size=16).hexdigest()
 
 
 def observe(resource: Resource, data: bytes | msgspec.Raw) -> Observed:
@@ -199,7 +205,7 @@ def observe(resource: Resource, data: bytes | msgspec.Raw) -> Observed:
         has_subjects=bytes(live.subjects) not in _NO_SUBJECTS,
     )
     if seen.labels.get(OWN_MARK) == HOSTS_MARK and not is_copied:
-        return ObservedRegister(**msgspec.structs.asdict(seen), entries=_entries.decode(bytes(live.data) or b"{}"))
+        return ObservedRegister(**msgspec.structs.asdict(seen), entries=policyparameters.texts_of(meta.annotations))
     if is_copied or resource.full_name in inheritance.SEVEN:
         return _with_likeness(resource.full_name, seen, meta, data)
     return _with_quantities(seen, data) if resource == ResourceQuota.resource else seen

@@ -16,7 +16,7 @@ import msgspec
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, NotFound
 from tenantry.api.model import Json, KubernetesObject, Resource, object_key
-from tenantry.engine.observed import Inheritable, Observed, fingerprint, given, is_ours
+from tenantry.engine.observed import Inheritable, Observed, fingerprint, given, is_ours, remembered
 from tenantry.engine.request import ApiRequest
 
 
@@ -346,7 +346,7 @@ def differences(wanted: KubernetesObject, found: Observed, equivalent: Equivalen
 
 
 def _marks(where: str, wanted: Mapping[str, str], found: Mapping[str, str], ours: frozenset[str]) -> list[str]:
-    changed = [key for key, value in wanted.items() if found.get(key) != value]
+    changed = [key for key, value in wanted.items() if found.get(key) != remembered(key, value)]
     surplus = [key for key in found if key not in wanted and (is_ours(key) or key in ours)]
     return [f"{where}[{key}]" for key in sorted(changed + surplus)]
 

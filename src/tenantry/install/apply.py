@@ -10,15 +10,18 @@ from typing import cast
 import msgspec
 
 from tenantry.api import marks
-from tenantry.api.errors import ApiError, Forbidden, Invalid, NotFound, RetryableError
+from tenantry.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, RetryableError
 from tenantry.api.model import Json, Resource
+from tenantry.api.policyparameters import PolicyParameters, texts_of
 from tenantry.engine.crds import observe_crd
 from tenantry.engine.tasks import all_of
 from tenantry.install import approval, canary
+from tenantry.install.upgrade import COPIES, SELECTED, CopiedWorkload, ParameterMap, converted
 from tenantry.install.waves import CRDS, Wave, founding, guarding, resource_of
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.kube.watch import WatchEvent, watch
+from tenantry.world import inheritance
 
 ESTABLISHED_SECONDS = 45.0
 FIRST_PAUSE_SECONDS = 0.05
@@ -49,8 +52,51 @@ async def found(client: Client, objects: Sequence[Json], *, applied: Callable[[J
 
 
 async def guard(client: Client, objects: Sequence[Json], *, applied: Callable[[Json], None] = lambda _: None) -> None:
-    """Apply the policies, and wait until the API server enforces them. See `apply`."""
-    await _carry_out(client, guarding(objects), applied)
+    """Apply the policies, and wait until the API server enforces them. See `apply`.
+
+    Parameters of an older version are copied before, and deleted after, so that the rules are in force at each moment.
+
+    Raises:
+        InputError: The rules of a namespace are too long for this version; nothing has changed.
+    """
+    waves = guarding(objects)
+    # A part of the policies is no upgrade: the others may still read the older version's parameters.
+    is_whole = any(wave.refused for wave in waves)
+    maps = await client.list(ParameterMap, selectors=SELECTED) if is_whole else []
+    if is_whole:
+        await _copy_parameters(client, maps)
+    await _carry_out(client, waves, applied)
+    await all_of(_delete(client, each) for each in maps)
+
+
+async def _copy_parameters(client: Client, maps: Sequence[ParameterMap]) -> None:
+    """Create the parameters that an older version kept in other kinds, unless the operator has written them."""
+    copies: dict[Resource, list[CopiedWorkload]] = {}
+    for kind in inheritance.SCALED:
+        copies[kind] = [each async for each in client.items(kind, CopiedWorkload, selectors=COPIES)]
+    wanted = converted(maps, copies)
+    if not wanted:
+        return
+    there = {each.key: each for each in await client.list(PolicyParameters, selectors=SELECTED)}
+
+    async def copy(value: PolicyParameters) -> None:
+        found = there.get(value.key)
+        if found is None:
+            with suppress(AlreadyExists):  # the operator has just started
+                await client.create(value)
+        # The manifests themselves have some without texts, which the operator writes.
+        elif not texts_of(found.metadata.annotations):
+            meta, version = value.metadata, found.metadata.resource_version
+            patch = {"metadata": {"annotations": meta.annotations, "resourceVersion": version}}
+            with suppress(Conflict):
+                await client.merge_patch(value.resource, meta.namespace, meta.name, patch)
+
+    await all_of(copy(value) for value in wanted)
+
+
+async def _delete(client: Client, found: ParameterMap) -> None:
+    with suppress(NotFound):
+        await client.delete(found.resource, found.metadata.namespace, found.metadata.name)
 
 
 async def _carry_out(client: Client, waves: Sequence[Wave], applied: Callable[[Json], None]) -> None:

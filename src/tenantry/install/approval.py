@@ -35,6 +35,7 @@ from tenantry.install.policy import (
     validating,
 )
 from tenantry.install.rights import allow, cluster_role, given
+from tenantry.policy.text import has_parameter, parameter
 from tenantry.policy.users import CONTROL_PLANE
 
 STAMPS = ("tenantry-requester", "tenantry-decider")
@@ -265,7 +266,7 @@ def _not_among(these: str, *, programs: bool = False) -> str:
 def _automatic(operator: str) -> list[Json]:
     """Return the policy that lets the operator approve only by a rule of an administrator."""
     told = "(has(object.status.reason) ? object.status.reason : '')"
-    listed = f"has(params.data) && has(params.data.{REASONS}) && {told} in params.data.{REASONS}.split('\\n')"
+    listed = f"{has_parameter(REASONS)} && {told} in {parameter(REASONS)}.split('\\n')"
     validations = [
         says(
             f"{told} != '' && {listed}",
@@ -274,7 +275,7 @@ def _automatic(operator: str) -> list[Json]:
     ]
     place: Json = {"name": APPROVALS, "namespace": marks.SYSTEM_NAMESPACE}
     # The installation creates the parameters without rules: if they are missing, Deny refuses every user's decisions,
-    # because parameters are looked up before conditions. The operator owns their data, which a new installation keeps.
+    # because parameters are looked up before conditions. The operator owns their texts, which a new installation keeps.
     labels = {marks.MANAGED_BY: marks.MANAGER, OWN_MARK: APPROVALS_MARK}
     nothing = {**PARAM_KIND, "metadata": {**place, "labels": labels}}
     policy = validating(

@@ -1,14 +1,15 @@
 """The policy that refuses a host that another tenant has. Pure.
 
-Its parameters are the ConfigMaps of the register, each evaluated by itself: a host is refused if another tenant has it,
+Its parameters are the objects of the register, each evaluated by itself: a host is refused if another tenant has it,
 a wildcard above it, or a host below it if it is a wildcard. Source: Kubernetes, "Validating Admission Policy".
 """
 
 from __future__ import annotations
 
 from tenantry.api import marks
-from tenantry.api.hostregister import FIELD, HOSTS_MARK, LINE, PREFIX, SEPARATOR, WILDCARDS
+from tenantry.api.hostregister import FIELD, HOSTS_MARK, LINE, SEPARATOR, WILDCARDS
 from tenantry.api.model import Json
+from tenantry.api.policyparameters import PREFIX as KEY
 from tenantry.api.tenancyrules import OWN_MARK
 from tenantry.install.policy import IN_TENANTS, PARAM_KIND, binding, rule, says, validating
 from tenantry.policy.targets.hosts import (
@@ -20,6 +21,7 @@ from tenantry.policy.targets.hosts import (
     IS_NEW,
     NETWORKING,
 )
+from tenantry.policy.text import has_parameter, parameter
 
 HOSTS = "tenantry-hosts"
 
@@ -29,6 +31,12 @@ MOST_HOSTS, MOST_WILDCARDS = 500, 16
 _LINE, _FIELD = (f"'{each}'".replace("\n", "\\n") for each in (LINE, FIELD))
 _ENDS = f"h.substring(1) + {_FIELD}"
 _OVERLAP = "(k.endsWith(h.substring(1)) || h.endsWith(k))"
+
+_WILDCARDS = (
+    f"{parameter(WILDCARDS)}.split({_LINE}).filter(l, l != '').map(l, l.split({_FIELD}))"
+    ".transformMapEntry(i, f, {f[0]: f[1]})"
+)
+_HOSTS = "params.?metadata.annotations.orValue({})"  # more than the register, but without a copy of it
 
 _KINDS = (
     (NETWORKING, ["ingresses"]),
@@ -55,11 +63,12 @@ def _policy() -> Json:
     # lines, grouped by their length: only a wildcard is compared with all of them.
     of_wildcards = f"h.startsWith('*.') ? {overlaps(_OVERLAP)} : {overlaps('h.endsWith(k)')}"
     above = (
-        f"variables.held.exists(k, variables.held[k].contains({_ENDS}) && variables.held[k].split({_LINE})"
+        f"variables.held.exists(k, k.startsWith('{KEY}') && variables.held[k].contains({_ENDS})"
+        f" && variables.held[k].split({_LINE})"
         f".exists(l, l.contains({_ENDS}) && !l.contains({_FIELD} + variables.mine)))"
     )
     same = (
-        "[string(size(h))].exists(k, k in variables.held"
+        f"['{KEY}' + string(size(h))].exists(k, k in variables.held"
         f" && variables.held[k].contains({_LINE} + h + {_FIELD})"
         f" && !variables.held[k].contains({_LINE} + h + {_FIELD} + variables.mine))"
     )
@@ -87,8 +96,8 @@ def _policy() -> Json:
         variables={
             "wanted": f"({HOSTS_OF_INGRESS} + {HOSTS_OF_ROUTE} + {HOSTS_OF_GATEWAY}).map(h, h.lowerAscii())",
             "mine": f"namespaceObject.metadata.labels['{marks.TENANT_UID}'] + '{SEPARATOR}'",
-            "held": "has(params.data) ? params.data : {}",
-            "wild": f"params.metadata.name == '{PREFIX}{WILDCARDS}'",
+            "wild": has_parameter(WILDCARDS),
+            "held": f"variables.wild ? dyn({_WILDCARDS}) : dyn({_HOSTS})",
             "many": (
                 f"size(variables.wanted) > {MOST_HOSTS}"
                 f" || size(variables.wanted.filter(h, h.startsWith('*.'))) > {MOST_WILDCARDS}"

@@ -9,8 +9,19 @@ from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP, LimitRange, NetworkPolicy, RoleBinding
 from tenantry.api.model import READ, Json, Resource
 from tenantry.api.subnamespace import MAX_OTHERS, Subnamespace
-from tenantry.install.policy import IN_TENANTS, binding, bound, exists, not_administrator, rule, says, validating
+from tenantry.install.policy import (
+    IN_TENANTS,
+    PARAM_KIND,
+    binding,
+    bound,
+    exists,
+    not_administrator,
+    rule,
+    says,
+    validating,
+)
 from tenantry.install.rights import allow, cluster_role, given
+from tenantry.policy.text import has_parameter, parameter
 from tenantry.policy.users import CONTROL_PLANE
 from tenantry.world import inheritance
 
@@ -30,13 +41,6 @@ _SAME_MARK = (
     f" && object.metadata.labels[{_MARK}] == oldObject.metadata.labels[{_MARK}]"
 )
 
-
-SCALED = (
-    Resource("apps", "v1", "deployments", "Deployment"),
-    Resource("apps", "v1", "statefulsets", "StatefulSet"),
-    Resource("", "v1", "replicationcontrollers", "ReplicationController"),
-)
-"""Kubernetes' kinds that can be scaled and inherited."""
 
 FIELDS: dict[str, Resource] = {
     "roles": inheritance.ROLES,
@@ -59,7 +63,7 @@ def everything(subject: Json) -> list[Json]:
     return [
         *_rights(subject),
         *(_guard(subject), binding(INHERITED)),
-        *(each for kind in SCALED for each in _scaled(kind, subject)),
+        *(each for kind in inheritance.SCALED for each in _scaled(kind, subject)),
         *(_readers(subject), binding(READERS)),
     ]
 
@@ -105,25 +109,25 @@ def _guard(subject: Json) -> Json:
 def _scaled(kind: Resource, subject: Json) -> list[Json]:
     """Return the policy that refuses to scale copies of a workload, and its binding (E06).
 
-    A Scale does not have the labels of its workload. So the parameters of the policy are the copies in the namespace.
-    The policy also applies to Kubernetes' own autoscaler, because tenants write its objects.
+    A Scale does not have the labels of its workload. So the operator lists the copies in parameters, before it makes
+    them. Workloads themselves as parameters would make the API server wait for those of all tenants when it starts. The
+    policy also applies to Kubernetes' own autoscaler, because tenants write its objects.
     """
     name = f"{SCALES}-{kind.plural}"
-    source = f"params.metadata.labels[{_MARK}]"
     told = (
-        f"'{kind.kind} \\'' + params.metadata.name + '\\' is inherited from namespace \\'' + {source}"
+        f"'{kind.kind} \\'' + request.name + '\\' is inherited from namespace \\'' + {parameter(inheritance.SOURCE)}"
         " + '\\': scale it there'"
     )
+    listed = f"{has_parameter(kind.plural)} && {parameter(kind.plural)}.contains('\\n' + request.name + '\\n')"
     policy = validating(
         name,
         [rule(kind.group, [f"{kind.plural}/scale"], "UPDATE")],
-        [says("params == null || params.metadata.name != request.name", told, told=True)],
+        [says(f"params == null || !({listed})", told, told=True)],
         conditions=not_administrator(subject),
         where=IN_TENANTS,
-        params={"apiVersion": kind.api_version, "kind": kind.kind},
+        params=PARAM_KIND,
     )
-    copies: Json = {"selector": exists(marks.INHERITED_FROM)}
-    return bound(policy, paramRef={**copies, "parameterNotFoundAction": "Allow"})
+    return bound(policy, paramRef={"name": inheritance.COPIES, "parameterNotFoundAction": "Allow"})
 
 
 def _message() -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tenantry.api import marks
 from tenantry.api.model import Json
-from tenantry.api.tenancyrules import RulesMap
+from tenantry.api.policyparameters import PolicyParameters
 from tenantry.policy.users import CONTROL_PLANE
 
 Named = Mapping[str, str]
@@ -29,8 +29,8 @@ _IN_A_TENANTS_NAMESPACE = (
     f"has(namespaceObject.metadata.labels) && '{marks.TENANT_UID}' in namespaceObject.metadata.labels"
 )
 
-PARAM_KIND: Json = {"apiVersion": RulesMap.resource.api_version, "kind": RulesMap.resource.kind}
-"""The kind of the objects with rules, registers and limits."""
+PARAM_KIND: Json = {"apiVersion": PolicyParameters.resource.api_version, "kind": PolicyParameters.resource.kind}
+"""The kind of the objects with rules, registers and limits; see `policyparameters`."""
 
 _SELECTORS = ("namespaceSelector", "objectSelector")
 

@@ -60,7 +60,7 @@ def operator_role() -> Json:
         allow([marks.GROUP], [f"{kind}/{part}" for kind, access in OWN.items() for part in access.updates], ["update"]),
         # A tenant's core namespace is deleted by Kubernetes' garbage collector, child namespaces by the operator.
         allow([""], ["namespaces"], KEEP),
-        allow([""], ["resourcequotas", "limitranges", "configmaps"], KEEP),
+        allow([""], ["resourcequotas", "limitranges"], KEEP),
         allow(["networking.k8s.io"], ["ingresses"], READ),
         allow(
             ["gateway.networking.k8s.io"], ["gateways", "httproutes", "grpcroutes", "tlsroutes", "listenersets"], READ

@@ -41,6 +41,7 @@ from tenantry.install.policy import (
     says,
     validating,
 )
+from tenantry.policy.text import has_parameter, parameter
 from tenantry.policy.users import NOT_MIRRORED
 
 PODS = "tenantry-slice-pods"
@@ -211,7 +212,7 @@ def _grace(subject: Json) -> list[Json]:
     """
     resource = SliceClaim.resource
     place: Json = {"name": LIMITS_MAP, "namespace": SYSTEM_NAMESPACE, "parameterNotFoundAction": "Allow"}
-    most = f"params.?data['{MAX_GRACE}'].orValue('{MAX_GRACE_SECONDS}')"
+    most = f"({has_parameter(MAX_GRACE)} ? {parameter(MAX_GRACE)} : '{MAX_GRACE_SECONDS}')"
     policy = validating(
         GRACE,
         [rule(resource.group, [resource.plural])],

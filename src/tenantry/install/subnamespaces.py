@@ -11,6 +11,7 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.install.policy import (
     ADMINISTER,
     EXPIRES_LATER,
+    IN_TENANTS,
     Named,
     bound,
     in_a_tenant,
@@ -96,7 +97,7 @@ def _rules(other: Named) -> list[Json]:
 def _subtenants(ruled: Named) -> list[Json]:
     """Return the policy that keeps a parent from entering its Subtenants through their specs (E05).
 
-    It has no parameters, unlike the policy of the parent's owners, whose binding may be missing for a moment.
+    It also holds while the parent's owners are not recorded.
     """
     old = "(has(oldObject.spec.owners) ? oldObject.spec.owners : [])"
     created = "request.operation == 'CREATE'"
@@ -126,28 +127,26 @@ def _subtenants(ruled: Named) -> list[Json]:
 def _owners(ruled: Named) -> list[Json]:
     """Return the policy that keeps owners of a parent from owning its Subtenants (E05).
 
-    The owners of the parent are read from their binding, which may be missing for a moment; the operator checks the
-    specs.
+    The owners of the parent are an annotation of its namespace. Their binding as a parameter would make the API server
+    wait for all RoleBindings of all tenants when it starts.
     """
+    listed = f"namespaceObject.?metadata.annotations[?'{marks.OWNERS}']"
     validations = [
         says(
-            f"params == null || !has(params.subjects)"
+            f"{listed}.hasValue()",
+            "'the owners of namespace ' + request.namespace + ' are not recorded yet: the operator does that when it"
+            " starts; try again'",
+            told=True,
+        ),
+        says(
             # The other policy refuses users that name themselves.
-            f" || {_OWNERS}.all(o, o.kind == 'User' && o.name == request.userInfo.username"
-            " || !params.subjects.exists(s, s.kind == o.kind && s.name == o.name))",
+            f"{_OWNERS}.all(o, o.kind == 'User' && o.name == request.userInfo.username"
+            f" || !{listed}.orValue('').contains('\\n' + o.kind + ' ' + o.name + '\\n'))",
             "spec.owners of a Subtenant must not name an owner of the parent, which must not see into it",
         ),
     ]
-    policy = validating(
-        OWNERS,
-        _about("CREATE"),
-        validations,
-        params={"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding"},
-        conditions={**_SUBTENANT, **ruled},
-    )
-    # The binding of the parent's owners, in the namespace of the request.
-    reference = {"name": "tenantry-owner", "parameterNotFoundAction": "Allow"}
-    return bound(policy, paramRef=reference)
+    policy = validating(OWNERS, _about("CREATE"), validations, where=IN_TENANTS, conditions={**_SUBTENANT, **ruled})
+    return bound(policy)
 
 
 def _quota(other: Named) -> list[Json]:

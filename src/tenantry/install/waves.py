@@ -4,7 +4,8 @@
     policies            ─► the canary           ─► the API server refuses the canary's probe
 
 The two halves are apart because `tenantry up` does other work between them. Policies come last: while the kind of their
-parameters is not served, they stand still for seconds.
+parameters is not served, they stand still for seconds. Parameters of an older version are copied before the policies,
+and deleted after them; see `upgrade`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tenantry.api.model import Json, Resource
+from tenantry.api.policyparameters import PolicyParameters
 from tenantry.install import canary
 
 _POLICIES = "admissionregistration.k8s.io"
@@ -29,7 +31,7 @@ _RESOURCES = {
         NAMESPACES,
         Resource("", "v1", "serviceaccounts", "ServiceAccount"),
         Resource("", "v1", "services", "Service"),
-        Resource("", "v1", "configmaps", "ConfigMap"),
+        PolicyParameters.resource,
         Resource("apps", "v1", "deployments", "Deployment"),
         Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"),
         Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),

@@ -1,4 +1,4 @@
-"""The maps of a section as text for a ConfigMap, and the CEL that parses it. Pure.
+"""The maps of a section as text for parameters of policies, and the CEL that parses it. Pure.
 
 Each form is one text with a line for each entry: its key, a tab, and its value.
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from tenantry.api.policyparameters import PREFIX
 from tenantry.api.tenancyrules import Bound, Listed, Section
 
 T = TypeVar("T")
@@ -66,5 +67,15 @@ _READ = {
 def decoded(form: str) -> str:
     """Return CEL: the map of a form, parsed from the policy's parameters; empty if the form is missing."""
     entry = f"{{f[0]: {_READ[form]}}}"
-    fields = f"params.data.{form}.split('\\n').map(l, l.split('\\t'))"
-    return f"has(params.data) && has(params.data.{form}) ? {fields}.transformMapEntry(i, f, {entry}) : {{}}"
+    fields = f"{parameter(form)}.split('\\n').map(l, l.split('\\t'))"
+    return f"{has_parameter(form)} ? {fields}.transformMapEntry(i, f, {entry}) : {{}}"
+
+
+def has_parameter(name: str) -> str:
+    """Return CEL: whether the policy's parameters have a text."""
+    return f"has(params.metadata.annotations) && '{PREFIX}{name}' in params.metadata.annotations"
+
+
+def parameter(name: str) -> str:
+    """Return CEL: a text of the policy's parameters; an error if they do not have it."""
+    return f"params.metadata.annotations['{PREFIX}{name}']"

@@ -14,13 +14,20 @@ from hashlib import blake2b
 
 import msgspec
 
-from tenantry.api.hostregister import FIELD, LINE, PARTS, SEPARATOR, WILDCARDS
+from tenantry.api import policyparameters
+from tenantry.api.hostregister import FIELD, HOST_PARTS, LINE, PARTS, SEPARATOR, WILDCARD_PARTS, WILDCARDS
 
-MOST_OF_ONE = 200
+MOST_OF_ONE = 100
 """The maximum of hosts of one tenant in one part of the register, so that no tenant fills it."""
 
-MOST_BYTES = 900_000
-"""The maximum size of a part in bytes: a ConfigMap holds 1 MiB. Source: Kubernetes, "ConfigMaps"."""
+MOST_BYTES = policyparameters.MOST_BYTES
+"""The maximum size of a part in bytes."""
+
+LONGEST = 253
+"""The maximum length of a host in characters. Source: RFC 1035, section 2.3.4."""
+
+_KEYS = LONGEST * (len(policyparameters.PREFIX) + len(str(LONGEST)))
+"""The size of the keys of a part's texts in bytes, at most."""
 
 _HOST = re.compile(r"(?:[*][.])?[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
 
@@ -81,7 +88,7 @@ class HostAssignment(msgspec.Struct, frozen=True):
 def normal(hosts: Iterable[str]) -> tuple[str, ...]:
     """Return hosts in lower case, sorted, without duplicates; invalid ones are left out."""
     lower = {host.lower() for host in hosts}
-    return tuple(sorted(host for host in lower if len(host) <= 253 and _HOST.fullmatch(host)))  # noqa: PLR2004 - DNS
+    return tuple(sorted(host for host in lower if len(host) <= LONGEST and _HOST.fullmatch(host)))
 
 
 def is_wildcard(host: str) -> bool:
@@ -91,7 +98,8 @@ def is_wildcard(host: str) -> bool:
 
 def part_of(host: str) -> str:
     """Return the part of the register that lists a host."""
-    return WILDCARDS if is_wildcard(host) else blake2b(host.encode(), digest_size=1).hexdigest()[0]
+    parts = WILDCARD_PARTS if is_wildcard(host) else HOST_PARTS
+    return parts[blake2b(host.encode(), digest_size=1).digest()[0] % len(parts)]
 
 
 # -- division -------------------------------------------------------------------------------------
@@ -160,7 +168,7 @@ class _Held:
 
 
 def register(holders: Mapping[str, HostHolder]) -> dict[str, dict[str, str]]:
-    """Return the data of each part of the register that is not empty.
+    """Return the texts of each part of the register that is not empty.
 
     If a part is too large, the tenants with the most hosts lose their newest ones first.
 
@@ -177,10 +185,8 @@ def _data(found: list[tuple[str, HostHolder]]) -> dict[str, str]:
     lines: dict[str, list[str]] = {}
     for host, holder in sorted(found, key=lambda entry: entry[0]):
         said = f"{holder.tenant_uid}{SEPARATOR}{holder.namespace}"
-        if is_wildcard(host):
-            lines[host[1:]] = [said]
-        else:
-            lines.setdefault(str(len(host)), [""]).append(f"{host}{FIELD}{said}")
+        key, entry = (WILDCARDS, host[1:]) if is_wildcard(host) else (str(len(host)), host)
+        lines.setdefault(key, [""]).append(f"{entry}{FIELD}{said}")
     return {key: LINE.join(found) for key, found in lines.items()}
 
 
@@ -207,15 +213,21 @@ def _fewer(found: list[tuple[str, HostHolder]], most: int) -> list[tuple[str, Ho
 
 
 def _size(found: list[tuple[str, HostHolder]]) -> int:
-    return sum(len(host) + len(holder.tenant_uid) + len(holder.namespace) + 6 for host, holder in found)
+    return _KEYS + sum(len(host) + len(holder.tenant_uid) + len(holder.namespace) + 3 for host, holder in found)
 
 
-def tenants_in(data: Mapping[str, str]) -> dict[str, str]:
-    """Return the hosts of a part of the register, and the uid of the tenant that owns each; "" for none."""
-    found: dict[str, str] = {}
-    for key, value in data.items():
-        lines = [f"*{key}{FIELD}{value}"] if key.startswith(".") else value.split(LINE)[1:]
-        for line in lines:
+def holders_in(texts: Mapping[str, str]) -> dict[str, HostHolder]:
+    """Return the hosts of a part of the register, and the owner of each."""
+    found: dict[str, HostHolder] = {}
+    for key, text in texts.items():
+        star = "*" if key == WILDCARDS else ""
+        for line in text.split(LINE)[1:]:
             host, _, holder = line.partition(FIELD)
-            found[host] = holder.partition(SEPARATOR)[0]
+            tenant_uid, _, namespace = holder.partition(SEPARATOR)
+            found[star + host] = HostHolder(tenant_uid, namespace)
     return found
+
+
+def tenants_in(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the hosts of a part of the register, and the uid of the tenant that owns each; "" for none."""
+    return {host: holder.tenant_uid for host, holder in holders_in(texts).items()}

@@ -20,6 +20,7 @@ from tenantry.api.kubernetes import RBAC_GROUP, LimitRange, NetworkPolicy, RoleB
 from tenantry.api.marks import MANAGED_BY, is_protected
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import NEVER_INHERITED, RUNS_PODS, InheritanceMode, Mode, SubnamespaceSpec
+from tenantry.api.tenancyrules import OWN_MARK
 
 V = TypeVar("V")
 
@@ -41,6 +42,25 @@ KINDS = (
     RoleBinding.resource,
 )
 """The seven kinds in the order of copying: limits first, access last."""
+
+SCALED = (
+    Resource("apps", "v1", "deployments", "Deployment"),
+    Resource("apps", "v1", "statefulsets", "StatefulSet"),
+    Resource("", "v1", "replicationcontrollers", "ReplicationController"),
+)
+"""Kubernetes' kinds that can be scaled and inherited."""
+
+COPIES = "tenantry-inherited-scale"
+"""The name of the `PolicyParameters` in a child that list its copies of these kinds.
+
+The texts: `SOURCE`, the namespace above, and for each plural the names, one on a line, with a line break before and
+after each.
+"""
+
+COPIES_MARK = "copies"
+"""The value of their label `tenancyrules.OWN_MARK`."""
+
+SOURCE = "source"
 
 SEVEN = frozenset(kind.full_name for kind in KINDS)
 
@@ -84,6 +104,11 @@ _TOOLS = (
 _never = re.compile(NEVER_INHERITED.replace("[.]", "\\."))
 
 
+def is_scaled(kind: str) -> bool:
+    """Return whether the copies of a kind, as in `Resource.full_name`, must be listed for the policy on scaling."""
+    return any(kind == scaled.full_name for scaled in SCALED)
+
+
 # -- which ----------------------------------------------------------------------------------------
 
 
@@ -91,6 +116,8 @@ def selectors_of(resource: Resource) -> dict[str, str] | None:
     """Return selectors by which the API server omits objects that are never inherited; None if every object can be."""
     if resource.full_name == SECRETS.full_name:
         return {"fieldSelector": ",".join(f"type!={kind}" for kind in SECRET_TYPES)}
+    if resource == LimitRange.resource:
+        return {"labelSelector": f"!{OWN_MARK}"}  # the parameters of policies, which may be large
     names = NAMES.get(resource.full_name)
     return {"fieldSelector": ",".join(f"metadata.name!={name}" for name in sorted(names))} if names else None
 

@@ -20,8 +20,9 @@ from tenantry.api.marks import (
     TENANT_UID,
 )
 from tenantry.api.model import KubernetesObject, ObjectMeta, Resource, object_key
+from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.subnamespace import Subnamespace
-from tenantry.api.tenancyrules import OWN_MARK, RulesMap
+from tenantry.api.tenancyrules import OWN_MARK
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
 from tenantry.controllers.hosts import desired
@@ -71,7 +72,7 @@ class HostController:
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         return [
-            watched.watch(RulesMap.resource, _registered),
+            watched.watch(PolicyParameters.resource, _registered),
             watched.watch(Namespace.resource, _moved),
             watched.tenants(lambda _: ()),
             watched.subnamespaces(lambda _: ()),

@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from tenantry.api.hostregister import HOSTS_MARK, PREFIX
-from tenantry.api.marks import MANAGED_BY, MANAGER, SYSTEM_NAMESPACE
-from tenantry.api.model import ObjectMeta
-from tenantry.api.tenancyrules import OWN_MARK, RulesMap
+from tenantry.api.marks import SYSTEM_NAMESPACE
+from tenantry.api.policyparameters import PolicyParameters, parameters
 from tenantry.engine.observed import ObservedRegister
 from tenantry.engine.plan import Child, Equivalent, Lookup, Plan, compare, same
 from tenantry.world import hosts
@@ -39,7 +38,7 @@ class HostInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Parts = dict[str, dict[str, str]]
-"""The data of each object of the register, by the end of its name."""
+"""The texts of each object of the register, by the end of its name."""
 
 
 class HostDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,15 +68,10 @@ def plan(inputs: HostInputs, equivalent: Equivalent = same) -> HostDecision:
 
 
 def _writes(parts: Parts, inputs: HostInputs, equivalent: Equivalent) -> Plan:
-    children = [Child(object=_map(part, data), wave=0) for part, data in parts.items()]
+    children = [
+        Child(object=parameters(f"{PREFIX}{part}", SYSTEM_NAMESPACE, HOSTS_MARK, texts), wave=0)
+        for part, texts in parts.items()
+    ]
     wanted = {child.object.key for child in children}
-    stale = [(RulesMap.resource, each) for each in inputs.registers if each.key not in wanted]
+    stale = [(PolicyParameters.resource, each) for each in inputs.registers if each.key not in wanted]
     return compare(children, inputs.lookup, stale=stale, equivalent=equivalent)
-
-
-def _map(part: str, data: dict[str, str]) -> RulesMap:
-    labels = {MANAGED_BY: MANAGER, OWN_MARK: HOSTS_MARK}
-    return RulesMap(
-        metadata=ObjectMeta(name=f"{PREFIX}{part}", namespace=SYSTEM_NAMESPACE, labels=labels),
-        data=data,
-    )

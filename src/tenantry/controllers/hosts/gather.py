@@ -8,7 +8,8 @@ from tenantry.api.hostregister import HOSTS_MARK
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import SYSTEM_NAMESPACE, TENANT_UID
 from tenantry.api.model import Json, Resource, object_key
-from tenantry.api.tenancyrules import OWN_MARK, RulesMap
+from tenantry.api.policyparameters import PolicyParameters
+from tenantry.api.tenancyrules import OWN_MARK
 from tenantry.controllers.hosts.desired import HostInputs
 from tenantry.controllers.watched import BY_NAMESPACE
 from tenantry.engine.cache import Cache
@@ -76,7 +77,7 @@ def observe(raw: msgspec.Raw) -> HostObject:
 def gather(cluster: Cluster) -> HostInputs:
     """Read what decides the register from the caches."""
     namespaces: Cache[Observed] = cluster.cache(Namespace.resource)
-    maps: Cache[Observed] = cluster.cache(RulesMap.resource)
+    maps: Cache[Observed] = cluster.cache(PolicyParameters.resource)
     uses: list[HostUse] = []
     is_whole = True
     for resource in cluster.observed_caches(KINDS.values()):
@@ -94,7 +95,7 @@ def gather(cluster: Cluster) -> HostInputs:
     registers = tuple(
         each
         for each in maps.by_index(BY_NAMESPACE, SYSTEM_NAMESPACE)
-        # The same ConfigMap kind holds rules and approvals, which lie in the same namespace.
+        # The same kind holds rules and approvals, which lie in the same namespace.
         if isinstance(each, ObservedRegister) and each.labels.get(OWN_MARK) == HOSTS_MARK
     )
     return HostInputs(uses=tuple(uses), is_whole=is_whole, registers=registers, lookup=cluster.lookup)

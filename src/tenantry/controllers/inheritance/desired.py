@@ -19,10 +19,11 @@ import msgspec
 from tenantry.api import marks, reasons
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import Resource, object_key
+from tenantry.api.policyparameters import MOST_BYTES, PolicyParameters, parameters, size, texts_of
 from tenantry.api.subnamespace import InheritanceMode, Mode, Subnamespace
 from tenantry.controllers.inheritance.gather import ChildNamespace, InheritanceInputs, SourceInputs, is_copy, is_source
 from tenantry.engine.observed import Inheritable, Observed
-from tenantry.engine.plan import Blocked, CopyStep, IsLike, Lookup, Plan, StepAction
+from tenantry.engine.plan import Blocked, Child, CopyStep, IsLike, Lookup, Plan, StepAction, compare
 from tenantry.world import inheritance
 
 EXCEPTIONS = marks.INHERIT
@@ -108,13 +109,59 @@ def plan(inputs: InheritanceInputs) -> Plan:
     # A failed copy of a limit or a NetworkPolicy must keep users out, so bindings are a wave of their own.
     admits = [step for step in steps if step.resource == RoleBinding.resource and step.action is not StepAction.DELETE]
     waves = ([step for step in steps if step not in admits], admits)
-    return Plan(copies=tuple(tuple(wave) for wave in waves if wave), blocked=tuple(blocked))
+    listing = copies_listed(inputs, steps)
+    if isinstance(listing, Blocked):
+        blocked.append(listing)
+        waves = ([step for step in waves[0] if not needs_list(step)], admits)
+        listing = Plan()
+    return Plan(
+        waves=listing.waves,
+        copies=tuple(tuple(wave) for wave in waves if wave),
+        blocked=(*blocked, *listing.blocked),
+    )
+
+
+def copies_listed(inputs: InheritanceInputs, steps: Iterable[CopyStep]) -> Plan | Blocked:
+    """Return the plan that lists a child's copies of workloads before they are made, for the policy on scaling.
+
+    Args:
+        inputs: The inputs.
+        steps: What is about to be copied or deleted.
+    """
+    child, texts = inputs.child, dict[str, str]()
+    for resource in (kind for kind in inputs.kinds if inheritance.is_scaled(kind.full_name)):
+        names = {found.name for found in inputs.copies[resource]}
+        for step in (step for step in steps if step.resource == resource):
+            names = names | {step.name} if step.labels else names - {step.name}
+        if names:
+            texts[resource.plural] = "\n".join(["", *sorted(names), ""])
+    there = inputs.lookup(PolicyParameters.resource, object_key(child.name, inheritance.COPIES))
+    if not texts:
+        return compare((), inputs.lookup, stale=[(PolicyParameters.resource, there)] if there is not None else ())
+    wanted = parameters(
+        inheritance.COPIES, child.name, inheritance.COPIES_MARK, {inheritance.SOURCE: child.parent, **texts}
+    )
+    if size(texts_of(wanted.metadata.annotations)) > MOST_BYTES:
+        return Blocked(
+            reason=reasons.INHERITANCE_CLASH,
+            message=f"namespace {child.name!r} inherits more workloads than Tenantry can list: it is to have"
+            f" {sum(text.count(chr(10)) - 1 for text in texts.values())}; set spec.inheritance.others to None",
+        )
+    return compare([Child(object=wanted, wave=0)], inputs.lookup)
+
+
+def needs_list(step: CopyStep) -> bool:
+    """Return whether a step changes which workloads of its namespace are copies, which is listed first."""
+    if not inheritance.is_scaled(step.resource.full_name):
+        return False
+    return step.source is None or step.observed is None or not is_copy(step.observed)
 
 
 def plan_source(inputs: SourceInputs) -> Plan:
     """Return the writes that keep the copies of one object in sync.
 
-    Copies that are made once, and clashes, are left to the plan of the child, whose status reports them.
+    Clashes, and copies that are made once or must be listed, are left to the plan of the child, whose status reports
+    them.
     """
     steps = [
         step
@@ -124,6 +171,7 @@ def plan_source(inputs: SourceInputs) -> Plan:
             CopyStep,
         )
         and (step.labels or step.action is StepAction.DELETE)
+        and not needs_list(step)
     ]
     return Plan(copies=(tuple(steps),) if steps else ())
 

@@ -20,13 +20,14 @@ from tenantry.controllers.inheritance.desired import (
     awaited,
     is_done,
     mode_of,
+    needs_list,
     step_in,
 )
 from tenantry.controllers.inheritance.gather import ChildNamespace, InheritanceInputs, SourceInputs
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find, replaced
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Blocked, Plan
+from tenantry.engine.plan import Blocked, CopyStep, Plan
 from tenantry.world import inheritance
 
 
@@ -90,6 +91,8 @@ def _is_concerned(inputs: SourceInputs, child: ChildNamespace) -> bool:
         return True
     step = step_in(resource, name, child, inputs.lookup, inputs.is_like)
     if isinstance(step, Blocked) or (step is not None and step.source is not None and not step.labels):
+        return True
+    if isinstance(step, CopyStep) and needs_list(step):
         return True
     source: Observed | None = inputs.lookup(resource, f"{child.parent}/{name}")
     annotation = source.annotations.get(INHERIT) if source is not None else None

@@ -9,6 +9,7 @@ from tenantry.api.errors import AlreadyExists, InputError
 from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding, RoleBinding, RoleRef, Subject
 from tenantry.api.model import ObjectMeta, OwnerReference
 from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.policyparameters import parameters
 from tenantry.api.requests import (
     APPROVALS,
     APPROVALS_MARK,
@@ -23,7 +24,6 @@ from tenantry.api.requests import (
     SubjectKind,
     TenantRequest,
 )
-from tenantry.api.tenancyrules import OWN_MARK, RulesMap
 from tenantry.api.tenant import Tenant, TenantQuota, TenantSpec
 from tenantry.controllers.requests.gather import GrantInputs, TenantRequestInputs, binding_kind, binding_name
 from tenantry.engine.observed import Observed
@@ -166,14 +166,9 @@ def plan_approvals(rules: Sequence[AutoApproval], lookup: Lookup, equivalent: Eq
 
 
 def approvals(rules: Sequence[AutoApproval]) -> Child:
-    """Return the ConfigMap from which a policy reads the rules; without it, the policy refuses automatic approvals."""
-    meta = ObjectMeta(
-        name=APPROVALS,
-        namespace=marks.SYSTEM_NAMESPACE,
-        labels={marks.MANAGED_BY: marks.MANAGER, OWN_MARK: APPROVALS_MARK},
-    )
+    """Return the parameters with the rules; without them, a policy refuses automatic approvals."""
     lines = "\n".join(sorted(map(_reason, rules)))
-    return Child(object=RulesMap(metadata=meta, data={REASONS: lines}), wave=0)
+    return Child(object=parameters(APPROVALS, marks.SYSTEM_NAMESPACE, APPROVALS_MARK, {REASONS: lines}), wave=0)
 
 
 def fitting(request: TenantRequest, rules: Sequence[AutoApproval]) -> str:

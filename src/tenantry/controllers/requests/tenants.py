@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from tenantry.api import marks, reasons
 from tenantry.api.errors import ApiError
 from tenantry.api.kubernetes import Namespace
+from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.requests import APPROVALS, AutoApproval, Decision, TenantRequest
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
-from tenantry.api.tenancyrules import RulesMap
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
 from tenantry.controllers.conclusion import PATIENCE, problem_of
@@ -57,7 +57,7 @@ class TenantRequestController:
                 indexes={**pending.INDEX, BY_NAME: lambda request: (request.spec.tenant,)},
             ),
             watched.defaults(lambda _: [RULES]),
-            watched.watch(RulesMap.resource, _concerned),
+            watched.watch(PolicyParameters.resource, _concerned),
             # The system namespace exists in every cluster, so the approvals are kept even without TenancyDefaults.
             watched.watch(Namespace.resource, _concerned),
             watched.tenants(self._by_name),

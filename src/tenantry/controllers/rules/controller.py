@@ -8,7 +8,8 @@ from typing import Any
 from tenantry.api import marks
 from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.tenancyrules import RulesMap, TenancyRules
+from tenantry.api.policyparameters import PolicyParameters
+from tenantry.api.tenancyrules import TenancyRules
 from tenantry.controllers import watched
 from tenantry.controllers.rules import desired
 from tenantry.controllers.rules.gather import gather
@@ -17,7 +18,7 @@ from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import Observed
 
 KEY = "shared"
-KINDS = (TenancyRules, RulesMap)
+KINDS = (TenancyRules, PolicyParameters)
 
 
 class RulesController:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
+from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.rules import Rules
 from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
-from tenantry.api.tenancyrules import MAPS, RulesMap
+from tenantry.api.tenancyrules import MAPS
 from tenantry.controllers import tenancyrules
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Equivalent, Lookup, Plan, compare, same
 from tenantry.world.sandbox import Sandbox
 
 SECTIONS = frozenset(MAPS.values())
-"""The RulesMaps that are ours; the list of what may be approved automatically lies beside them."""
+"""The names of parameters that are ours; the list of what may be approved automatically lies beside them."""
 
 
 class SharedRulesInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +23,7 @@ class SharedRulesInputs(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         defaults: None if there are none.
         sandbox: What the cluster has.
-        made: Every RulesMap in Tenantry's namespace.
+        made: All parameters in Tenantry's namespace.
         lookup: What is there, by kind and key.
     """
 
@@ -41,7 +42,9 @@ def plan(inputs: SharedRulesInputs, equivalent: Equivalent = same) -> Plan:
     defaults = inputs.defaults
     rules, slices = (defaults.spec.rules, defaults.spec.slices) if defaults is not None else (Rules(), SliceDefaults())
     wanted = (*tenancyrules.shared(rules, inputs.sandbox), tenancyrules.of_slices(slices))
-    # Only the maps of sections: the approvals and the register of hosts are other controllers' objects.
+    # Only the sections: the approvals and the register of hosts are other controllers' objects.
     keys = {child.object.key for child in wanted}
-    stale = [(RulesMap.resource, each) for each in inputs.made if each.name in SECTIONS and each.key not in keys]
+    stale = [
+        (PolicyParameters.resource, each) for each in inputs.made if each.name in SECTIONS and each.key not in keys
+    ]
     return compare(wanted, inputs.lookup, stale=stale, equivalent=equivalent)

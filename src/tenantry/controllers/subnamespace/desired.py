@@ -159,6 +159,7 @@ def _namespace(inputs: SubnamespaceInputs, tenant: Tenant, marked: dict[str, str
         **_given(marks.GIVEN_LABELS, spec.labels),
         **_given(marks.GIVEN_ANNOTATIONS, spec.annotations),
         **network.allowances(tenant),
+        **tenantnamespace.owners_mark(inputs.owners),
     }
     return Child(
         object=Namespace(metadata=ObjectMeta(name=inputs.namespace, labels=labels, annotations=annotations)),

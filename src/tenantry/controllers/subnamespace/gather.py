@@ -22,18 +22,19 @@ from tenantry.api.marks import (
 )
 from tenantry.api.model import Resource, object_key
 from tenantry.api.owner import Owner
+from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.rules import Rules
 from tenantry.api.subnamespace import InheritanceMode, Mode, Scope, Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
-from tenantry.api.tenancyrules import RulesMap, TenancyRules
+from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import tenantnamespace
 from tenantry.controllers.inheritance.status import Inherited
 from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.quota.verdicts import ShareVerdict
 from tenantry.controllers.tenancyrules import rules_of_all
-from tenantry.controllers.watched import BY_ADOPTION, BY_BINDING, BY_NAMESPACE, BY_TENANT, tenant_of
+from tenantry.controllers.watched import BY_ADOPTION, BY_BINDING, BY_NAMESPACE, BY_TENANT, is_rules, tenant_of
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Lookup
@@ -41,7 +42,7 @@ from tenantry.world.leases import ENDLESS, LeaseState, lease, with_lease
 from tenantry.world.naming import child_name
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
-CHILD_KINDS = (Namespace, LimitRange, NetworkPolicy, TenancyRules, RulesMap, RoleBinding)
+CHILD_KINDS = (Namespace, LimitRange, NetworkPolicy, TenancyRules, PolicyParameters, RoleBinding)
 """The kinds that this controller creates for a child; the quota controller creates its ResourceQuota."""
 
 DEEPEST = 64
@@ -261,7 +262,9 @@ def made_inside(
         if kind.resource in observed
         for found in observed[kind.resource].by_index(BY_NAMESPACE, inputs.namespace)
         # Copies from the parent belong to the inheritance controller, whatever their names are.
-        if tenantnamespace.has_our_name(found) and tenant_of(found) and INHERITED_FROM not in found.labels
+        if tenantnamespace.has_our_name(found)
+        and (tenant_of(found) or is_rules(found))
+        and INHERITED_FROM not in found.labels
     ]
 
 

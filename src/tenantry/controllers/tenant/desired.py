@@ -163,8 +163,9 @@ def _namespace(tenant: Tenant, cluster_uid: str, marked: dict[str, str]) -> Chil
         **({marks.SUSPENDED: "true"} if tenant.spec.suspended else {}),
         **marked,
     }
+    annotations = {**network.allowances(tenant), **tenantnamespace.owners_mark(tenant.spec.owners)}
     return Child(
-        object=Namespace(metadata=_cluster_meta(tenant, tenant.metadata.name, labels, network.allowances(tenant))),
+        object=Namespace(metadata=_cluster_meta(tenant, tenant.metadata.name, labels, annotations)),
         wave=tenantnamespace.WAVE_NAMESPACE,
         owner_uid=tenant.metadata.uid,
     )

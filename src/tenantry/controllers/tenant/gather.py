@@ -14,14 +14,15 @@ from tenantry.api.kubernetes import (
 )
 from tenantry.api.marks import KIND, KIND_SUBTENANT, SUBNAMESPACE_UID
 from tenantry.api.model import Resource
+from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.rules import Rules
 from tenantry.api.tenancydefaults import TenancyDefaults
-from tenantry.api.tenancyrules import RulesMap, TenancyRules
+from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.tenancyrules import rules_of_all
 from tenantry.controllers.tenant import clusternetworkpolicy
-from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, tenant_of
+from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, is_rules, tenant_of
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Lookup
@@ -33,7 +34,7 @@ CHILD_KINDS = (
     LimitRange,
     NetworkPolicy,
     TenancyRules,
-    RulesMap,
+    PolicyParameters,
     ClusterNetworkPolicy,
     RoleBinding,
 )
@@ -127,7 +128,7 @@ def _made(caches: dict[Resource, Cache[Observed]], name: str) -> list[tuple[Reso
     for resource, cache in caches.items():
         if resource.namespaced:
             inside = cache.by_index(BY_NAMESPACE, name)
-            found += [(resource, each) for each in inside if tenant_of(each) == [name]]
+            found += [(resource, each) for each in inside if tenant_of(each) == [name] or is_rules(each)]
         elif resource == Namespace.resource:
             core = cache.get(name)  # the subnamespace controller keeps the others of the tree
             found += [(resource, core)] if core is not None and tenant_of(core) == [name] else []

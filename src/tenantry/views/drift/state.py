@@ -13,6 +13,7 @@ from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace
 from tenantry.api.marks import FIELD_MANAGER, TENANT
 from tenantry.api.model import Resource, object_key
 from tenantry.api.node import Node
+from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.runtime import RuntimeClass
 from tenantry.api.slice import Slice
 from tenantry.api.subnamespace import Subnamespace
@@ -81,8 +82,7 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
     def of_tenants(self) -> dict[Resource, Cache[Observed]]:
         """Return the objects of the kinds that make up a tenant, by kind.
 
-        ConfigMaps are in `observed` twice: as rules, and as objects that children inherit. A plan of a tenant that saw
-        both would delete its rules, because no desired object has the second form.
+        `observed` also has the kinds of objects that children inherit, which no plan of a tenant creates.
         """
         return {kind.resource: self.observed[kind.resource] for kind in CHILD_KINDS if kind.resource in self.observed}
 
@@ -230,7 +230,7 @@ async def _read_kind(client: Client, state: DriftInputs, resource: Resource, onl
     selectors = watched.selectors_of(resource) or inheritance.selectors_of(resource)
     if only and resource == Namespace.resource:
         selectors = {"fieldSelector": f"metadata.name={only}"}
-    elif only and selectors:
+    elif only and selectors and resource != PolicyParameters.resource:
         selectors = {"labelSelector": f"{OURS['labelSelector']},{TENANT}={only}"}
     try:
         async for page in client.pages(resource, msgspec.Raw, namespace=only, selectors=selectors):

@@ -1,0 +1,98 @@
+"""Parameters of policies that an older version kept in ConfigMaps: what an installation copies, and deletes. Pure.
+
+    1. ConfigMaps ─► PolicyParameters     the policies in force still read ConfigMaps
+    2. the policies, and the canary       they read PolicyParameters, which exist
+    3. ConfigMaps are deleted             no policy reads them
+
+So a rule is in force at each moment, whichever version of the operator runs. An operator of the older version does not
+touch PolicyParameters, and one of this version does not touch the ConfigMaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from tenantry.api.errors import InputError
+from tenantry.api.hostregister import HOSTS_MARK, PREFIX, WILDCARDS
+from tenantry.api.marks import INHERITED_FROM, MANAGED_BY, MANAGER, SYSTEM_NAMESPACE
+from tenantry.api.model import KubernetesObject, ObjectMeta, Resource
+from tenantry.api.policyparameters import MOST_BYTES, PolicyParameters, parameters, size
+from tenantry.api.tenancyrules import OWN_MARK
+from tenantry.world import hosts, inheritance
+from tenantry.world.hosts import HostHolder
+
+
+class ParameterMap(KubernetesObject, frozen=True, kw_only=True):
+    """A ConfigMap with parameters of policies, as the older version wrote it: name to text."""
+
+    resource: ClassVar[Resource] = Resource("", "v1", "configmaps", "ConfigMap", owned=("data",), selected=OWN_MARK)
+
+    data: dict[str, str] = {}
+
+
+SELECTED = {"labelSelector": f"{OWN_MARK},{MANAGED_BY}={MANAGER}"}
+"""Selects the ConfigMaps with parameters, and PolicyParameters."""
+
+COPIES = {"labelSelector": INHERITED_FROM}
+"""Selects the copies of workloads, which were parameters themselves."""
+
+
+class CopiedWorkload(msgspec.Struct, frozen=True):
+    """A copy of a workload; of its metadata only what a list of copies needs."""
+
+    metadata: ObjectMeta
+
+
+def converted(
+    maps: Iterable[ParameterMap], copies: Mapping[Resource, Sequence[CopiedWorkload]]
+) -> list[PolicyParameters]:
+    """Return the parameters that an older version kept in other kinds.
+
+    Args:
+        maps: Its ConfigMaps.
+        copies: By kind, the workloads with the label `INHERITED_FROM`.
+
+    Raises:
+        InputError: The rules of a namespace are too long for this version.
+    """
+    found: list[PolicyParameters] = []
+    register: dict[str, HostHolder] = {}
+    for each in maps:
+        purpose = each.metadata.labels[OWN_MARK]
+        if purpose == HOSTS_MARK:
+            register |= _holders(each.data)
+            continue
+        if size(each.data) > MOST_BYTES:
+            raise InputError(
+                f"ConfigMap {each.key!r} has rules of {size(each.data)} bytes, and this version stores at most"
+                f" {MOST_BYTES}: shorten spec.rules of that Tenant or Subnamespace, or of TenancyDefaults, with the"
+                " version that is installed, and install this version again"
+            )
+        found.append(parameters(each.metadata.name, each.metadata.namespace, purpose, each.data))
+    parts = hosts.register(register)
+    found += [parameters(f"{PREFIX}{part}", SYSTEM_NAMESPACE, HOSTS_MARK, texts) for part, texts in parts.items()]
+    return [*found, *_listed(copies)]
+
+
+def _holders(data: Mapping[str, str]) -> dict[str, HostHolder]:
+    """Return the hosts of a part of the older register, in which each wildcard is an entry of its own."""
+    wildcards = ["", *(f"{domain} {holder}" for domain, holder in data.items() if domain.startswith("."))]
+    exact = {length: text for length, text in data.items() if not length.startswith(".")}
+    return hosts.holders_in({**exact, WILDCARDS: "\n".join(wildcards)})
+
+
+def _listed(copies: Mapping[Resource, Sequence[CopiedWorkload]]) -> list[PolicyParameters]:
+    """Return the lists of copies of each namespace."""
+    texts: dict[str, dict[str, str]] = {}
+    for resource, found in copies.items():
+        for each in sorted(found, key=lambda copy: copy.metadata.name):
+            meta = each.metadata
+            inside = texts.setdefault(meta.namespace, {inheritance.SOURCE: meta.labels[INHERITED_FROM]})
+            inside[resource.plural] = inside.get(resource.plural, "\n") + f"{meta.name}\n"
+    return [
+        parameters(inheritance.COPIES, namespace, inheritance.COPIES_MARK, inside)
+        for namespace, inside in sorted(texts.items())
+    ]

@@ -1,0 +1,67 @@
+"""The policies and parameters of the version before `PolicyParameters`: the same rules, in ConfigMaps.
+
+That version's policies differ from today's only in where they read: `params.data` of a ConfigMap.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from tenantry.api.policyparameters import PREFIX, PolicyParameters, texts_of
+from tenantry.install import canary, manifests
+from tenantry.install.policy import PARAM_KIND
+from tenantry.world.inheritance import COPIES, SCALED
+
+Json = dict[str, Any]
+
+_HAS = re.compile(
+    rf"has\(params\.metadata\.annotations\) && '{re.escape(PREFIX)}(\w+)' in params\.metadata\.annotations"
+)
+_READ = re.compile(rf"params\.metadata\.annotations\['{re.escape(PREFIX)}(\w+)'\]")
+_RULES = "tenantry-rules-"
+
+
+def foundation() -> list[Json]:
+    """Return what that version installs, with the rules and the policies on the scale of copies as they were then."""
+    return [_older(value) for value in manifests.foundation(manifests.LOCAL_USER) if not _is_later(value)]
+
+
+def _is_later(value: Json) -> bool:
+    """Return whether that version lacks an object, or it needs no parameters for what tests try."""
+    return value["kind"] == PARAM_KIND["kind"] or canary.is_canary(value)
+
+
+def _older(value: Json) -> Json:
+    name: str = value["metadata"]["name"]
+    if name.startswith(f"{COPIES}-"):
+        return _scale(value, name)
+    if not name.startswith(_RULES) or value["spec"].get("paramKind") != PARAM_KIND:
+        return value
+    text = _READ.sub(r"params.data.\1", _HAS.sub(r"has(params.data) && has(params.data.\1)", json.dumps(value["spec"])))
+    assert PREFIX not in text
+    return {**value, "spec": {**json.loads(text), "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}}
+
+
+def _scale(value: Json, name: str) -> Json:
+    """Return the policy on the scale of copies, or its binding, with the copies themselves as parameters."""
+    spec: Json = value["spec"]
+    if "paramRef" in spec:
+        copies = {"matchExpressions": [{"key": "tenantry.dev/inherited-from", "operator": "Exists"}]}
+        return {**value, "spec": {**spec, "paramRef": {"selector": copies, "parameterNotFoundAction": "Allow"}}}
+    kind = next(kind for kind in SCALED if name.endswith(f"-{kind.plural}"))
+    refused = {
+        "expression": "params == null || params.metadata.name != request.name",
+        "message": "it is inherited",
+        "reason": "Forbidden",
+    }
+    about = {"apiVersion": kind.api_version, "kind": kind.kind}
+    return {**value, "spec": {**spec, "validations": [refused], "paramKind": about}}
+
+
+def config_map(value: PolicyParameters) -> Json:
+    """Return the ConfigMap in which that version keeps parameters."""
+    meta = value.metadata
+    labels = {**meta.labels, "tenantry.dev/tenant": "acme"}
+    return {"metadata": {"name": meta.name, "labels": labels}, "data": texts_of(meta.annotations)}
