@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from tenantry.api.kubernetes import Namespace
 from tenantry.engine.lease import DURATION_SECONDS, NAME, PREFERRED_HOLDER, Election, Lease
@@ -89,3 +90,26 @@ async def test_a_lease_of_another_replica_is_not_released() -> None:
     await _is_taken_at_once(_election(world, "one"))
     await _election(world, "two").release()
     assert _lease(world)["spec"]["holderIdentity"] == "one"
+
+
+async def test_a_holder_renews_by_one_write_and_reads_only_after_another_writer() -> None:
+    """X12: an idle operator costs the API server little."""
+    world, asked = _world(), list[str]()
+
+    class Counting(WorldClient):
+        async def request(self, method: str, path: str, **more: Any) -> bytes:  # noqa: ANN401 - as Client has them
+            asked.append(method)
+            return await super().request(method, path, **more)
+
+    holder = Election(Counting(world, lambda: "none"), ManualClock(), namespace=PLACE, identity="one")
+    for _ in range(2):
+        await _is_taken_at_once(holder)
+    before = _lease(world)["metadata"]["resourceVersion"]
+    asked.clear()
+    assert await _is_taken_at_once(holder)
+    assert asked == ["PATCH"]
+    assert _lease(world)["metadata"]["resourceVersion"] != before
+    await _election(world, "two").request()
+    asked.clear()
+    assert not await _is_taken_at_once(holder)
+    assert asked == ["PATCH", "GET", "GET", "PATCH"], "a conflict, what it is about, and the release"

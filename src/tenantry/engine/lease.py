@@ -19,6 +19,7 @@ import msgspec
 from tenantry.api.errors import AlreadyExists, ApiError, Conflict, NotFound
 from tenantry.api.model import KubernetesObject, Model, ObjectMeta, Resource
 from tenantry.engine.clock import Clock, rfc3339_micro
+from tenantry.engine.observed import Observed
 from tenantry.engine.reader import Reader
 from tenantry.engine.writer import Writer
 from tenantry.kube.client import Client
@@ -56,7 +57,7 @@ class Election:
     """One replica's part in the election.
 
     Args:
-        client: Any; two requests in `RENEW_SECONDS`.
+        client: Any; a holder sends one request in `RENEW_SECONDS`, others one, or two when they acquire the lease.
         clock: For the times in the lease, and for judging our own.
         namespace: Where the lease is.
         identity: Who we are; unique among the replicas.
@@ -72,6 +73,8 @@ class Election:
         # The record that was seen and when by our own clock: others' clocks are never compared with ours.
         self._seen: tuple[LeaseSpec, float] | None = None
         self._renewed = 0.0
+        # The lease as we wrote it last, while it is ours.
+        self._held: Lease | None = None
 
     async def acquire(self) -> None:
         """Wait until the lease is ours."""
@@ -104,6 +107,7 @@ class Election:
 
     async def release(self) -> None:
         """Release the lease, so that another replica can acquire it at once."""
+        self._held = None
         try:
             lease = await self._reader.get(Lease, NAME, self._namespace)
             if lease.spec.holder_identity == self.identity:
@@ -120,6 +124,13 @@ class Election:
     async def _try(self) -> bool:
         """Take or renew the lease if it is ours to take, and return whether it is ours now."""
         now = self._clock.monotonic()
+        if self._held is not None:
+            # As client-go does, a holder writes without reading first: usually it is the only writer. Another write,
+            # such as a preference for another holder, makes this one a Conflict, and then the lease is read.
+            try:
+                return await self._take(self._held, now)
+            except Conflict:
+                self._held = None
         try:
             lease = await self._reader.get(Lease, NAME, self._namespace)
         except NotFound:
@@ -129,7 +140,11 @@ class Election:
             self._seen = (lease.spec, now)
         if not self._may_hold(lease, now):
             return False  # who has it lets go of it once what is under way is ended; see `release`
-        return await self._take(lease, now)
+        try:
+            return await self._take(lease, now)
+        except Conflict:
+            # Another client wrote it in between. If we held it, we still do in this round; else the next round decides.
+            return self._mine(lease)
 
     def _may_hold(self, lease: Lease, now: float) -> bool:
         assert self._seen is not None  # noqa: S101 - set by the caller
@@ -141,6 +156,11 @@ class Election:
         return self._mine(lease) or expired or not self.holder
 
     async def _take(self, lease: Lease, now: float) -> bool:
+        """Write the lease as ours.
+
+        Raises:
+            Conflict: Another client wrote it since it was read.
+        """
         mine = self._mine(lease)
         spec = LeaseSpec(
             holder_identity=self.identity,
@@ -149,21 +169,20 @@ class Election:
             renew_time=self._now(),
             lease_transitions=(lease.spec.lease_transitions or 0) + (0 if mine else 1),
         )
-        try:
-            await self._write(lease, spec)
-        except Conflict:
-            # Another client wrote it in between. If we held it, we still do in this round; else the next round decides.
-            return mine
+        self._held = await self._write(lease, spec)
         self.holder = self.identity
         self._renewed = now
         return True
 
-    async def _write(self, lease: Lease, spec: LeaseSpec) -> None:
+    async def _write(self, lease: Lease, spec: LeaseSpec) -> Lease:
         metadata: dict[str, object] = {"resourceVersion": lease.metadata.resource_version}
         if spec.holder_identity and not self._mine(lease):
             metadata["annotations"] = {PREFERRED_HOLDER: None}  # the preference has served its purpose
         patch = {"metadata": metadata, "spec": _spec_patch(spec)}
-        await self._writer.patch(Lease.resource, self._namespace, NAME, patch)
+        written: Observed = await self._writer.patch(Lease.resource, self._namespace, NAME, patch)
+        return msgspec.structs.replace(
+            lease, spec=spec, metadata=msgspec.structs.replace(lease.metadata, resource_version=str(written.version))
+        )
 
     def _mine(self, lease: Lease) -> bool:
         return lease.spec.holder_identity == self.identity

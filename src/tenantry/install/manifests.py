@@ -28,6 +28,7 @@ from tenantry.install import (
     slices,
     subnamespaces,
 )
+from tenantry.install.condensed import condensed
 from tenantry.install.rights import LABELS, OPERATOR
 
 METRICS_PORT = 8080
@@ -80,7 +81,7 @@ def foundation(subject: Json) -> list[Json]:
         *inherited.everything(subject),
         *approval.everything(subject),
     ]
-    narrow = policy.narrowed(whole)
+    narrow = condensed(policy.narrowed(whole))
     return [*narrow, *policy.narrowed(canary.canary(narrow))]
 
 

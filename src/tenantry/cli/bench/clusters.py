@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tenantry.api.errors import InputError
 from tenantry.cli import output
-from tenantry.cli.bench.running import rounds_option
+from tenantry.cli.bench.running import available_mib, rounds_option
 
 if TYPE_CHECKING:
     from tenantry.bench.clusters import ClustersResult
@@ -59,8 +58,7 @@ def _check_memory(count: int) -> None:
     Raises:
         InputError: It has not.
     """
-    line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable:"))
-    free = int(line.split()[1]) // 1024
+    free = available_mib()
     if free < count * NEEDED_MIB:
         raise InputError(
             f"--clusters {count} needs {count * NEEDED_MIB} MiB of memory, and {free} MiB are available: "

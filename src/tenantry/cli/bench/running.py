@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -102,3 +103,9 @@ def operator_usage(cpu_seconds: float | None, rss_mib: float | None) -> tuple[st
     cpu = "not measured" if cpu_seconds is None else f"{cpu_seconds} s"
     memory = "not measured" if rss_mib is None else f"{rss_mib} MiB"
     return "operator", f"CPU {cpu}, memory {memory}"
+
+
+def available_mib() -> int:
+    """Return the memory that new processes can use; proc_meminfo(5)."""
+    line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable:"))
+    return int(line.split()[1]) // 1024

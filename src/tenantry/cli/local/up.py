@@ -91,8 +91,8 @@ def up(
         data=data,
         throwaway=throwaway,
         operator=not no_operator,
-        install=_install,
-        guard=_guard,
+        install=install,
+        guard=guard,
         oidc=oidc,
         no_oidc=no_oidc,
         timeout_seconds=timeout,
@@ -136,7 +136,8 @@ def _warn(oidc: Oidc) -> None:
         output.talk(f"warning: no user can log in by OIDC yet: {found}")
 
 
-async def _install(kubeconfig: Path) -> None:
+async def install(kubeconfig: Path) -> None:
+    """Install Tenantry, without its policies, in the cluster of a kubeconfig."""
     # Imported here: building the schemas of the CRDs takes time, which overlaps with the start of the API server.
     from tenantry.install import apply, manifests
     from tenantry.local.bootstrap import connected
@@ -145,7 +146,8 @@ async def _install(kubeconfig: Path) -> None:
         await apply.found(client, manifests.foundation(manifests.LOCAL_USER))
 
 
-async def _guard(kubeconfig: Path) -> None:
+async def guard(kubeconfig: Path) -> None:
+    """Install Tenantry's policies in the cluster of a kubeconfig."""
     from tenantry.install import apply, manifests
     from tenantry.local.bootstrap import connected
 
