@@ -72,7 +72,9 @@ def new_tenant(name: str, run: str, *, user: str = "bench", quota: Mapping[str, 
 # -- requests -------------------------------------------------------------------------------------
 
 
-async def saturate(write: Callable[[T], Awaitable[object]], items: Iterable[T]) -> float:
+async def saturate(
+    write: Callable[[T], Awaitable[object]], items: Iterable[T], *, connections: int = CONNECTIONS
+) -> float:
     """Keep every connection busy until all items are written, and return the seconds."""
     left = iter(items)
 
@@ -81,7 +83,7 @@ async def saturate(write: Callable[[T], Awaitable[object]], items: Iterable[T]) 
             await write(item)
 
     began = time.perf_counter()
-    await all_of(worker() for _ in range(CONNECTIONS))
+    await all_of(worker() for _ in range(connections))
     return time.perf_counter() - began
 
 
