@@ -32,6 +32,7 @@ RESOURCES = {
     "ingresses": INGRESSES,
     "routes": ROUTES,
     "gateways": GATEWAYS,
+    "resourceclaims": Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim"),
 }
 """RuleTarget to kind. Endpoints need a user who may not write them in kube-system, and Subnamespaces need a tenant.
 
@@ -44,6 +45,7 @@ NOT_TAKEN = {
     "podSecurity.hostProcess-pods-0",  # only with hostNetwork
     "podSecurity.hostProcess-pods-1",
     "podSecurity.procMount-pods-0",  # only with hostUsers: false
+    "devices.adminAccess-resourceclaims-0",  # only in a namespace with a label
     "storageClasses.existingVolumes-claims-3",  # a field behind a feature gate
 }
 """Checks whose example Kubernetes itself refuses, or changes, before policies see it."""

@@ -27,6 +27,8 @@ BOTH, RESTRICTED, SILENT = "both", "Restricted", "Restricted, and Baseline does 
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 PRIORITY = "two-standards-high"
 SERVICES = Resource("", "v1", "services", "Service")
+RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
+RESOURCE_CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 
 
@@ -86,6 +88,22 @@ def infrastructure(key: str) -> Json:
     return {**found, "spec": {**found["spec"], "infrastructure": {"annotations": {key: "www.victim.example"}}}}
 
 
+def mounted(type_: str, **source: object) -> Json:
+    """Return a pod with an inline volume of a type."""
+    return pod(volumes=[{"name": "v", type_: source}])
+
+
+def claimed(**request: object) -> Json:
+    """Return a ResourceClaim with one request of devices."""
+    requests = [{"name": "r", **request}]
+    return {"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}}
+
+
+GPU = "gpu.example.com"
+ALL: Json = {"deviceClassName": GPU, "allocationMode": "All"}
+OF_ALL = claimed(exactly=ALL)
+FIRST_OF_ALL = claimed(firstAvailable=[{"name": "s", **ALL}])
+TEMPLATE_OF_ALL: Json = {"metadata": {"name": "c"}, "spec": {"spec": OF_ALL["spec"]}}
 INGRESS = ingress("www.two-standards.example")
 DNS_NAME = "external-dns.alpha.kubernetes.io/hostname"
 NGINX = "nginx.ingress.kubernetes.io"
@@ -130,6 +148,23 @@ ATTACKS: list[tuple[str, str, Resource, Json]] = [
     ("annotations.unknown", RESTRICTED, SERVICES, annotated("example.com/unknown", "x")),
     ("annotations.unknown", RESTRICTED, INGRESSES, annotated(f"{NGINX}/auth-url", "http://x", INGRESS)),
     ("annotations.unknown", RESTRICTED, GATEWAYS, infrastructure("example.com/unknown")),
+    ("podSecurity.nfs", RESTRICTED, PODS, mounted("nfs", server="169.254.169.254", path="/")),
+    (
+        "podSecurity.iscsi",
+        RESTRICTED,
+        PODS,
+        mounted("iscsi", targetPortal="10.0.0.1", iqn="iqn.2001-04.com.x:a", lun=0),
+    ),
+    ("podSecurity.flexVolume", RESTRICTED, PODS, mounted("flexVolume", driver="example.com/driver")),
+    ("podSecurity.nodeVolumes", RESTRICTED, PODS, mounted("cephfs", monitors=["10.0.0.1"])),
+    ("podSecurity.nodeVolumes", RESTRICTED, PODS, mounted("azureFile", secretName="s", shareName="x")),
+    (
+        *("podSecurity.csiDrivers", RESTRICTED, PODS),
+        mounted("csi", driver="smb.csi.k8s.io", volumeAttributes={"source": "//169.254.169.254/share"}),
+    ),
+    ("devices.allocateAll", RESTRICTED, RESOURCE_CLAIMS, OF_ALL),
+    ("devices.allocateAll", RESTRICTED, RESOURCE_CLAIMS, FIRST_OF_ALL),
+    ("devices.allocateAll", RESTRICTED, RESOURCE_CLAIM_TEMPLATES, TEMPLATE_OF_ALL),
     ("priorityClasses.allowed", RESTRICTED, PODS, pod(priorityClassName=PRIORITY)),
     ("scheduling.controlPlaneTolerations", BOTH, PODS, tolerant(key=HIGH, operator="Exists")),
     ("scheduling.controlPlaneTolerations", BOTH, PODS, tolerant(key="CriticalAddonsOnly", operator="Exists")),
@@ -137,6 +172,7 @@ ATTACKS: list[tuple[str, str, Resource, Json]] = [
 """The rule, which standards refuse the object, its kind, and the object."""
 
 HARMLESS: list[tuple[Resource, Json]] = [
+    (RESOURCE_CLAIMS, claimed(exactly={"deviceClassName": GPU})),
     (SERVICES, annotated("prometheus.io/scrape", "true")),
     (SERVICES, annotated("description", "the shop")),
     (INGRESSES, annotated(f"{NGINX}/auth-secret", "password", INGRESS)),

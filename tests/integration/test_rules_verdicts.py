@@ -43,6 +43,7 @@ PERMISSION = one("Allow", "Refuse", "Refuse")
 SWITCHES = (
     *("privileged", "hostNamespaces", "hostPath", "hostPorts", "hostProbes", "hostProcess", "procMount", "seLinux"),
     *("appArmor", "privilegeEscalation", "runAsRoot", "defaultCapabilities", "nfs", "iscsi", "flexVolume"),
+    "nodeVolumes",
 )
 RESOURCES = one("cpu", "memory", "example.com/gpu")
 IMAGES = ("busybox", "reg.example/a:1", "reg.example/b", "Reg.example/a", "evil/x")
@@ -52,6 +53,7 @@ POD_SECURITY = some(
     seccomp=one("Any", "Confined", "Required"),
     capabilities=few(one("NET_ADMIN", "CHOWN", "KILL")),
     sysctls=few(one("kernel.shm_rmid_forced", "net.ipv4.tcp_syncookies")),
+    csiDrivers=few(one("csi.example", "other.example")),
     volumeTypes=few(one("emptyDir", "secret", "hostPath", "image", "configMap"), 5),
     **dict.fromkeys(SWITCHES, PERMISSION),
 )
@@ -118,6 +120,8 @@ VOLUME = st.one_of(
     st.just({"nfs": {"server": "s", "path": "/"}}),
     st.just({"iscsi": {"targetPortal": "10.0.0.1:3260", "iqn": "iqn.2001-04.com.example:a", "lun": 0}}),
     st.just({"flexVolume": {"driver": "example.com/driver"}}),
+    st.just({"rbd": {"monitors": ["10.0.0.1:6789"], "image": "i"}}),
+    st.just({"csi": {"driver": "csi.example"}}),
 )
 EXPRESSION = st.one_of(
     st.fixed_dictionaries(

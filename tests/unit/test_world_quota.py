@@ -23,6 +23,7 @@ SPELLINGS = [
     ("count/deployments.apps", "count/deployments.apps"),
     ("count/secrets", "count/secrets"),
     ("requests.example.com/gpu", "requests.example.com/gpu"),
+    ("gpu.example.com.deviceclass.resource.k8s.io/devices", "gpu.example.com.deviceclass.resource.k8s.io/devices"),
     ("gold.storageclass.storage.k8s.io/requests.storage", "gold.storageclass.storage.k8s.io/requests.storage"),
 ]
 

@@ -49,3 +49,12 @@ RESTRICTED_VOLUMES = (
     "secret",
 )
 """Types of volumes that the level Restricted allows."""
+
+NODE_VOLUMES = (
+    *("awsElasticBlockStore", "azureDisk", "azureFile", "cephfs", "cinder", "fc", "gcePersistentDisk", "gitRepo"),
+    *("glusterfs", "photonPersistentDisk", "portworxVolume", "quobyte", "rbd", "scaleIO", "storageos", "vsphereVolume"),
+)
+"""Types of volumes in a pod that name a disk, a share or a repository elsewhere (Kubernetes API: Volume).
+
+They are beside nfs, iscsi and flexVolume, which have switches of their own.
+"""

@@ -17,6 +17,7 @@ QUOTA_KEY = (
     r"|^count/[a-z0-9-]+([.][a-z0-9.-]+)?$"
     r"|^requests[.][a-z0-9.-]+/[A-Za-z0-9._-]+$"
     r"|^[a-z0-9.-]+[.]storageclass[.]storage[.]k8s[.]io/(requests[.]storage|persistentvolumeclaims)$"
+    r"|^[a-z0-9.-]+[.]deviceclass[.]resource[.]k8s[.]io/devices$"
 )
 """The quota keys that Tenantry divides (Kubernetes: "Resource Quotas"); `cpu` is short for `requests.cpu`."""
 

@@ -98,15 +98,19 @@ def about(description: str, standard: object = None, *, restricted: object = Non
     return Meta(description=description, extra={DECLARED_STANDARDS: declared, DECLARED_WARNED: warned})
 
 
-def control(description: str, levels: Mapping[PodSecurityLevel, object], *, warned: object = None) -> Meta:
+def strict(description: str) -> Meta:
+    """Return the declaration of a switch that Restricted sets to Refuse, and about which Baseline warns."""
+    return about(description, restricted=Permission.REFUSE, warned=Permission.REFUSE)
+
+
+def control(description: str, levels: Mapping[PodSecurityLevel, object]) -> Meta:
     """Return the declaration of a control of the Pod Security Standards.
 
     Args:
         description: Its documentation in the CRD.
         levels: PodSecurityLevel to the value that the rule has from that level on.
-        warned: As in `about`.
     """
-    return Meta(description=description, extra={DECLARED_LEVELS: levels, DECLARED_WARNED: warned})
+    return Meta(description=description, extra={DECLARED_LEVELS: levels})
 
 
 IN_BASELINE = {PodSecurityLevel.BASELINE: Permission.REFUSE}

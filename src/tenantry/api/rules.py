@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 
 from tenantry.api.crd import Rule, rules
 from tenantry.api.model import Model
-from tenantry.api.podsecurity import BASELINE_CAPABILITIES, RESTRICTED_VOLUMES, SAFE_SYSCTLS
+from tenantry.api.podsecurity import BASELINE_CAPABILITIES, NODE_VOLUMES, RESTRICTED_VOLUMES, SAFE_SYSCTLS
 from tenantry.api.quota import ContainerResources
 from tenantry.api.ruledeclarations import (
     ARE_CIDRS,
@@ -31,6 +31,7 @@ from tenantry.api.ruledeclarations import (
     Standard,
     about,
     control,
+    strict,
 )
 
 
@@ -88,12 +89,30 @@ class PodSecurity(RuleModel, frozen=True, kw_only=True):
     privileged: Annotated[Permission, control("Privileged containers.", IN_BASELINE)] | UnsetType = UNSET
     host_namespaces: Annotated[Permission, control("hostNetwork, hostPID, hostIPC.", IN_BASELINE)] | UnsetType = UNSET
     host_path: Annotated[Permission, control("Volumes of type hostPath.", IN_BASELINE)] | UnsetType = UNSET
-    nfs: (
-        Annotated[Permission, control("Volumes of type nfs, which the node mounts from any server.", {})] | UnsetType
-    ) = UNSET
-    iscsi: Annotated[Permission, control("Volumes of type iscsi, to which the node logs in.", {})] | UnsetType = UNSET
+    nfs: Annotated[Permission, strict("Volumes of type nfs, which the node mounts from any server.")] | UnsetType = (
+        UNSET
+    )
+    iscsi: Annotated[Permission, strict("Volumes of type iscsi, to which the node logs in.")] | UnsetType = UNSET
     flex_volume: (
-        Annotated[Permission, control("Volumes of type flexVolume: a driver runs as root on the node.", {})] | UnsetType
+        Annotated[Permission, strict("Volumes of type flexVolume: a driver runs as root on the node.")] | UnsetType
+    ) = UNSET
+    node_volumes: (
+        Annotated[
+            Permission,
+            strict(f"Volumes of other types that the node attaches from elsewhere: {', '.join(NODE_VOLUMES)}."),
+        ]
+        | UnsetType
+    ) = UNSET
+    csi_drivers: (
+        Annotated[
+            NameList,
+            about(
+                "CSI drivers of volumes that a pod describes itself (type csi): the node mounts what the pod names.",
+                restricted=(),
+                warned=(),
+            ),
+        ]
+        | UnsetType
     ) = UNSET
     host_ports: Annotated[Permission, control("Ports of the node.", IN_BASELINE)] | UnsetType = UNSET
     host_probes: (
@@ -406,6 +425,17 @@ class Annotations(RuleModel, frozen=True, kw_only=True):
     ) = UNSET
 
 
+class Devices(RuleModel, frozen=True, kw_only=True):
+    """What ResourceClaims and their templates may request (Kubernetes: "Dynamic Resource Allocation")."""
+
+    allocate_all: (
+        Annotated[Permission, strict("The allocation mode All: all matching devices of a node at once.")] | UnsetType
+    ) = UNSET
+    admin_access: (
+        Annotated[Permission, about("adminAccess, which also opens devices of others.", Permission.REFUSE)] | UnsetType
+    ) = UNSET
+
+
 _Keys = Annotated[PatternList, about("Regular expressions (RE2), one of which each key matches as a whole.")]
 
 
@@ -448,4 +478,5 @@ class Rules(Model, frozen=True, kw_only=True):
     services: Services | UnsetType = UNSET
     hostnames: Hostnames | UnsetType = UNSET
     annotations: Annotations | UnsetType = UNSET
+    devices: Devices | UnsetType = UNSET
     namespaces: Namespaces | UnsetType = UNSET

@@ -10,6 +10,7 @@ from tenantry.policy.request import Request, Review
 from tenantry.policy.rules import (
     annotationkeys,
     containers,
+    devices,
     hostnames,
     images,
     namespaces,
@@ -33,6 +34,7 @@ CHECKS: tuple[RuleCheck, ...] = (
     *storageclasses.CHECKS,
     *hostnames.CHECKS,
     *annotationkeys.CHECKS,
+    *devices.CHECKS,
     *namespaces.CHECKS,
 )
 """In the order in which messages name what is wrong."""
@@ -49,6 +51,7 @@ TARGETS: tuple[RuleTarget, ...] = (
     hosts.GATEWAYS,
     hosts.LISTENER_SETS,
     namespaces.SUBNAMESPACES,
+    devices.RESOURCE_CLAIMS,
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from tenantry.api.podsecurity import NODE_VOLUMES
 from tenantry.api.tenancyrules import Section
 from tenantry.policy.check import Mend, RuleCheck, has, listed
 from tenantry.policy.forms import LIST, allow, refuse
@@ -109,7 +110,6 @@ def _mounted_by_node(type_: str, example: Json) -> RuleCheck:
         what=f"is of type {type_}, which the node itself mounts",
         fix="use a persistentVolumeClaim",
         example={type_: example},
-        note="No level includes this switch; the level Restricted refuses the type by `podSecurity.volumeTypes`.",
     )
 
 
@@ -146,6 +146,15 @@ HOST = (
     _mounted_by_node("nfs", {"server": "10.0.0.1", "path": "/"}),
     _mounted_by_node("iscsi", {"targetPortal": "10.0.0.1:3260", "iqn": "iqn.2001-04.com.example:a", "lun": 0}),
     _mounted_by_node("flexVolume", {"driver": "example.com/driver"}),
+    refuse(
+        "podSecurity.nodeVolumes",
+        VOLUMES,
+        bad=f"{listed(NODE_VOLUMES)}.exists(t, t in dyn(c))",
+        is_bad=lambda volume, _: any(each in volume for each in NODE_VOLUMES),
+        what="is of a type that the node itself attaches from elsewhere",
+        fix="use a persistentVolumeClaim",
+        example={"rbd": {"monitors": ["10.0.0.1:6789"], "image": "i"}},
+    ),
     refuse(
         "podSecurity.hostPorts",
         CONTAINERS,
@@ -425,6 +434,20 @@ LISTS = (
         mend=_set_fewer,
         example={"name": "kernel.msgmax", "value": "1"},
         usual=False,
+    ),
+    allow(
+        "podSecurity.csiDrivers",
+        VOLUMES,
+        bad=f"has(c.csi) && !(c.csi.driver in {LIST})",
+        find=lambda volume, allowed, _: (
+            driver if (driver := part(volume, "csi").get("driver")) is not None and driver not in allowed else None
+        ),
+        what="is inline, of the CSI driver",
+        value="c.csi.driver",
+        example={"csi": {"driver": "smb.csi.k8s.io"}},
+        given=["secrets-store.csi.k8s.io"],
+        usual=False,
+        note="Attributes of an inline volume name any server or share. A claim has those of its StorageClass.",
     ),
     allow(
         "podSecurity.volumeTypes",
