@@ -17,10 +17,12 @@ import msgspec
 import pytest_asyncio
 
 from tenantry.api import marks, reasons
+from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Resource
 from tenantry.api.node import Node
 from tenantry.api.slice import Slice, SliceClaim
+from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.kube.watch import watch
@@ -42,6 +44,8 @@ CONTAINER: Json = {"name": "main", "image": "example.com/app:1"}
 TENANTS = 10
 CLAIMS = int(os.environ.get("TENANTRY_TEST_CLAIMS", "20")) // TENANTS
 """Of each tenant."""
+PACE = {"minGracePeriodSeconds": 4, "disruptionBudgetSeconds": 4, "cooldownSeconds": 0}
+"""Of TenancyDefaults."""
 COUNTS = [3 + number % 5 for number in range(CLAIMS)]
 NODES = TENANTS * sum(COUNTS)
 
@@ -73,6 +77,8 @@ async def farm(tenantry_home: Path) -> AsyncGenerator[Api]:
             return not tainted
 
         await until(ready, "the nodes are ready", seconds=2 * SECONDS)
+        defaults = {"metadata": {"name": "default"}, "spec": {"slices": PACE}}
+        await api.create(TenancyDefaults.resource, defaults)
         yield api
     await local.down(purge=True)
 
@@ -225,6 +231,49 @@ async def test_budgets_are_kept_and_lonely_pods_are_named_until_the_grace_period
     there = {pod["metadata"]["uid"] for pod in await farm.list(PODS, other) if pod["spec"].get("nodeName")}
     assert not kept & there
     assert bound["status"]["nodes"] == ["few1-1", "few1-2", "few1-3"]
+
+
+async def test_a_tenant_does_not_empty_the_cluster_node_by_node(farm: Api, name: str) -> None:
+    """E12: no grace period below the minimum, no pod of the cluster itself, and no second node in the cool-down."""
+    other = f"{name}-o"
+    await foreign(farm, other)
+    await deploy(farm, other, "theirs", "few4", 3)
+    system = {"containers": [CONTAINER], "nodeName": "few4-1", "tolerations": [{"operator": "Exists"}]}
+    await farm.create(PODS, {"metadata": {"name": f"dns-{name}"}, "spec": system}, "kube-system")
+    await farm.make_tenant(name)
+
+    async def told() -> str:
+        try:
+            made = await claim(farm, name, "none", "few4", gracePeriodSeconds=0, count=9)
+        except Forbidden as error:
+            return str(error)
+        await farm.delete(SliceClaim.resource, made["metadata"]["name"], name)
+        return ""
+
+    least = "spec.gracePeriodSeconds must be at least 4, which is spec.slices.minGracePeriodSeconds of TenancyDefaults"
+    assert least in await until(told, "a short grace period is refused")
+    await farm.patch(TenancyDefaults.resource, "default", {"spec": {"slices": {"cooldownSeconds": 600}}})
+    try:
+        await claim(farm, name, "dns", "few4", nodeNames=["few4-1"], gracePeriodSeconds=4)
+        waits = await state(farm, name, "dns", "Pending")
+        assert "1 runs pods of the cluster itself" in condition(waits, reasons.READY)["message"]
+        await farm.delete(SliceClaim.resource, "dns", name)
+        first, second = await nodes_with_pods(farm, other, without="few4-1")
+        await claim(farm, name, "first", "few4", nodeNames=[first], gracePeriodSeconds=4)
+        await state(farm, name, "first", "Bound", seconds=2 * SECONDS)
+        await farm.delete(SliceClaim.resource, "first", name)
+        await claim(farm, name, "second", "few4", nodeNames=[second], gracePeriodSeconds=4)
+        waits = await state(farm, name, "second", "Pending")
+        assert "pods left for another claim of this tenant" in condition(waits, reasons.READY)["message"]
+        assert second in await nodes_of_pods(farm, other)
+    finally:
+        await farm.patch(TenancyDefaults.resource, "default", {"spec": {"slices": PACE}})
+        await farm.delete(PODS, f"dns-{name}", "kube-system")
+
+
+async def nodes_with_pods(api: Api, namespace: str, *, without: str) -> list[str]:
+    """Return the other nodes on which pods of a namespace run."""
+    return sorted({node for node in await nodes_of_pods(api, namespace) if node and node != without})
 
 
 async def test_the_node_with_the_fewest_pods_is_taken(farm: Api, name: str) -> None:

@@ -23,6 +23,7 @@ from testkit.requests import People
 
 Json = dict[str, Any]
 
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 HEARTBEAT_SECONDS = 5.0
 
@@ -140,9 +141,18 @@ class Pool:
 
 
 async def give_every_node(api: Api) -> None:
-    """Let claims take every node of a cluster that only this test uses."""
-    value = {"metadata": {"name": DEFAULTS}, "spec": {"slices": {"sharedNodes": 0}}}
-    await api.create(TenancyDefaults.resource, value)
+    """Let claims take every node of a cluster that only this test uses, at once."""
+    slices = {"sharedNodes": 0, "minGracePeriodSeconds": 0}
+    await api.create(TenancyDefaults.resource, {"metadata": {"name": DEFAULTS}, "spec": {"slices": slices}})
+    # No claim evicts the cluster's DNS from its node.
+    for found in await api.list(DEPLOYMENTS, "kube-system"):
+        await api.delete(DEPLOYMENTS, found["metadata"]["name"], "kube-system")
+
+    async def none() -> bool:
+        pods = await api.list(PODS, "kube-system")
+        return all(owner["kind"] == "DaemonSet" for pod in pods for owner in pod["metadata"].get("ownerReferences", []))
+
+    await until(none, "no pod of the cluster itself runs")
 
 
 async def claim(api: Api, namespace: str, name: str, **spec: object) -> None:

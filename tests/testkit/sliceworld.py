@@ -30,16 +30,22 @@ class SliceWorld:
     Args:
         quota: Of the tenant.
         faults: What happens to requests; see `WorldCluster`.
+        slices: More of `spec.slices` of TenancyDefaults.
     """
 
     def __init__(
-        self, *, quota: dict[str, str | int] | None = None, faults: Callable[[], str] = lambda: "none"
+        self,
+        *,
+        quota: dict[str, str | int] | None = None,
+        faults: Callable[[], str] = lambda: "none",
+        **slices: int,
     ) -> None:
         self.world = World()
         self._faults = faults
         self.world.create(tenant("acme", quota=quota))
-        self.world.put_in(Namespace.resource, {"metadata": {"name": "others"}})
-        limits = {"sharedNodes": 0, "maxGracePeriodSeconds": 3600}
+        for name in ("others", "kube-system"):
+            self.world.put_in(Namespace.resource, {"metadata": {"name": name}})
+        limits = {"sharedNodes": 0, "maxGracePeriodSeconds": 3600, **slices}
         self.world.put_in(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": {"slices": limits}})
         self.cluster = self.restart()
         self.settle()
@@ -121,6 +127,12 @@ class SliceWorld:
         made = self.world.put_in(SliceClaim.resource, {"metadata": {"name": name, "namespace": "acme"}, "spec": wanted})
         return slice_name(name, made["metadata"]["uid"])
 
+    def approve(self, name: str, claim: str = "web") -> None:
+        """Create the Slice of a claim, as `tenantry slice approve` does."""
+        meta = self.world.get(SliceClaim.resource, f"acme/{claim}")["metadata"]
+        reference = {"namespace": "acme", "name": claim, "uid": meta["uid"]}
+        self.world.put_in(Slice.resource, {"metadata": {"name": name}, "spec": {"claim": reference, "tenant": "acme"}})
+
     # -- state ------------------------------------------------------------------------------------
 
     def status(self, name: str = "web") -> Json:
@@ -132,6 +144,11 @@ class SliceWorld:
         status = self.status(name)
         ready = [each for each in status.get("conditions", []) if each["type"] == "Ready"]
         return status.get("state", "Pending"), ready[0]["reason"]
+
+    def message(self, name: str = "web") -> str:
+        """Return the message of a claim's condition Ready."""
+        told = {each["type"]: each["message"] for each in self.status(name).get("conditions", [])}
+        return str(told.get("Ready", ""))
 
     def marks(self, name: str) -> Json:
         """Return the labels and taints of a node that Tenantry has set."""

@@ -12,6 +12,7 @@ from tenantry.api.model import ObjectMeta
 from tenantry.api.node import Node, NodeSpec, Taint
 from tenantry.controllers.slices import nodes, pods
 from tenantry.controllers.slices.decision import departures, next_look
+from tenantry.controllers.slices.patience import Patience
 from tenantry.controllers.slices.pods import PodFacts
 from tenantry.engine.request import Verb
 
@@ -45,13 +46,15 @@ def _patched(node: Node, patch: dict[str, Any]) -> Node:
 def test_pods_are_asked_until_the_grace_period_is_over() -> None:
     """E12: those that nothing makes anew stay to its end, for their people to see."""
     running, alone, going = _pod("a"), _pod("b", controller=""), _pod("c", deleting=True)
-    early = departures([running, alone, going], 3.0, "why")
+    early = departures([running, alone, going], Patience(3.0, 60.0), "why")
     assert [(each.pod, each.write.request.subresource, each.why) for each in early] == [(running, "eviction", "why")]
     assert next_look([running, alone, going], 3.0) == 3.0
-    late = departures([running, alone, going], 0.0, {"node": "why"})
-    assert [each.pod for each in late] == [running, alone, going]
+    asked = departures([running, alone, going], Patience(0.0, 57.0), {"node": "why"})
+    assert {each.write.request.subresource for each in asked} == {"eviction"}
+    late = departures([running, alone, going], Patience(-57.0, 0.0), {"node": "why"})
+    assert [each.pod for each in late] == [each.pod for each in asked] == [running, alone, going]
     assert {each.write.request.verb for each in late} == {Verb.DELETE}
-    assert departures([], 0.0, "why") == ()
+    assert departures([], Patience(0.0, 0.0), "why") == ()
     assert next_look([], 0.0) is None
 
 
@@ -100,3 +103,15 @@ def test_daemon_sets_static_and_finished_pods_are_left(more: dict[str, Any], *, 
     assert pod.stays is stays
     assert list(pods.leaving_of(pod)) == ([] if stays else ["node"])
     assert pod.slice == "web"
+
+
+@pytest.mark.parametrize(
+    ("namespace", "priority", "essential"),
+    [("kube-system", 0, True), ("other", 2_000_000_000, True), ("other", 1_000_000_000, False), ("other", None, False)],
+)
+def test_pods_of_the_cluster_itself_are_known(namespace: str, priority: int | None, *, essential: bool) -> None:
+    """E12: by their namespace or their priority."""
+    meta = {"name": "p", "namespace": namespace, "uid": "u", "resourceVersion": "3"}
+    pod = pods.observe(msgspec.json.encode({"metadata": meta, "spec": {"nodeName": "node", "priority": priority}}))
+    assert pod.essential is essential
+    assert list(pods.essential_of(pod)) == (["node"] if essential else [])

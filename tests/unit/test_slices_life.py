@@ -57,20 +57,108 @@ def test_a_node_is_set_aside_until_a_namespace_uses_the_claim() -> None:
     assert there.has(Pod.resource, other)
 
 
-def test_pods_stay_through_the_grace_period_if_a_budget_or_nothing_protects_them() -> None:
-    """E12: a disruption budget is kept until the end of the grace period, then pods are deleted."""
-    there = SliceWorld()
+def test_pods_stay_through_the_grace_period_and_with_a_budget_until_the_deadline() -> None:
+    """E12: a disruption budget is kept until the administrator's deadline, then pods are deleted."""
+    there = SliceWorld(disruptionBudgetSeconds=200)
     there.node("n-1")
     guarded, alone = there.pod("guarded", "n-1"), there.pod("alone", "n-1", alone=True)
     there.world.protected.add(guarded)
-    there.claim(gracePeriodSeconds=50)
-    there.settle(40)
+    there.claim(gracePeriodSeconds=60)
+    there.settle(50)
     assert there.state() == ("Draining", "PodsLeaving")
     assert there.has(Pod.resource, guarded)
     assert there.has(Pod.resource, alone)
-    there.settle(60)
+    there.settle(100)
+    assert there.has(Pod.resource, guarded)
+    assert not there.has(Pod.resource, alone)
+    there.settle(100)
     assert there.state() == ("Bound", "NodesBound")
     assert not there.has(Pod.resource, guarded)
+
+
+def test_pods_get_the_shortest_grace_period_that_an_administrator_allows() -> None:
+    """E12: also for a claim that asked for less before the minimum was set."""
+    there = SliceWorld()
+    there.node("n-1")
+    alone = there.pod("alone", "n-1", alone=True)
+    there.claim(gracePeriodSeconds=0)
+    there.settle(50)
+    assert there.has(Pod.resource, alone)
+    there.settle(30)
+    assert there.state() == ("Bound", "NodesBound")
+
+
+@pytest.mark.parametrize("spec", [{}, {"mode": "Manual"}])
+def test_a_node_with_pods_of_the_cluster_itself_is_not_taken(spec: dict[str, object]) -> None:
+    """E12: neither for a claim that an administrator approves; DaemonSets and static pods do not count."""
+    there = SliceWorld()
+    there.node("n-1")
+    dns = there.pod("dns", "n-1", namespace="kube-system")
+    name = there.claim(**spec)
+    if spec:
+        there.approve(name)
+    there.settle()
+    assert there.state() == ("Pending", "NodesInsufficient")
+    assert "1 runs pods of the cluster itself" in there.message()
+    assert there.marks("n-1") == FREE
+    there.world.delete(Pod.resource, dns)
+    there.settle()
+    assert there.state() == ("Bound", "NodesBound")
+
+
+def test_a_node_is_given_back_if_a_pod_of_the_cluster_itself_comes_before_it_is_empty() -> None:
+    """E12: the pod stays, and another node takes the place of this one."""
+    there = SliceWorld()
+    there.node("n-1")
+    there.pod("alone", "n-1", alone=True)
+    name = there.claim()
+    there.settle(5)
+    assert there.state() == ("Draining", "PodsLeaving")
+    dns = there.pod("dns", "n-1", namespace="kube-system")
+    there.node("n-2")
+    there.settle()
+    assert there.has(Pod.resource, dns)
+    assert there.marks("n-1") == FREE
+    assert there.marks("n-2") == bound(name)
+
+
+def test_a_tenant_has_pods_evicted_once_in_the_cool_down() -> None:
+    """E12: a claim that is deleted and created again, node by node, does not empty the cluster."""
+    there = SliceWorld(cooldownSeconds=600, minGracePeriodSeconds=0)
+    there.node("n-1")
+    there.node("n-2")
+    there.pod("a", "n-1")
+    second = there.pod("b", "n-2")
+    there.claim("first", gracePeriodSeconds=0, nodeNames=["n-1"])
+    there.settle(5)
+    assert there.state("first")[0] == "Bound"
+    there.world.delete(SliceClaim.resource, "acme/first")
+    there.claim("second", gracePeriodSeconds=0, nodeNames=["n-2"])
+    there.settle(100)
+    assert there.state("second") == ("Pending", "NodesInsufficient")
+    assert "pods left for another claim of this tenant within 600 s" in there.message("second")
+    assert there.has(Pod.resource, second)
+    there.claim("third", nodeNames=["n-1"])
+    there.settle(30)
+    assert there.state("third")[0] == "Reserved"  # no pod has to leave
+    there.settle(600)
+    assert there.state("second")[0] == "Bound"
+
+
+def test_a_claim_of_a_restricted_tenant_waits_for_an_administrator() -> None:
+    """E12: its default mode is Manual."""
+    there = SliceWorld()
+    there.world.patch(Tenant.resource, "acme", {"spec": {"rules": {"standard": "Restricted"}}})
+    there.node("n-1")
+    name = there.claim()
+    there.claim("asked", mode="Dynamic")
+    there.settle()
+    assert there.state() == ("Pending", "AwaitingAdministrator")
+    assert there.state("asked")[0] == "Bound"
+    there.world.delete(SliceClaim.resource, "acme/asked")
+    there.approve(name)
+    there.settle()
+    assert there.state()[0] == "Bound"
 
 
 def test_what_cannot_be_had_as_a_whole_is_not_taken_and_given_when_nodes_come() -> None:

@@ -64,6 +64,9 @@ SLICE_RESERVED = "tenantry.dev/slice-reserved"
 SLICE_CLAIM = "tenantry.dev/slice-claim"
 """On the same node: the claim, as NAMESPACE/NAME/UID."""
 
+LAST_DRAIN = "tenantry.dev/last-drain"
+"""On a node: TIME TENANT_UID SLICE of the last eviction of other tenants' pods for a slice."""
+
 CONTRIBUTED_BY = "tenantry.dev/contributed-by"
 """On a node that its owner has contributed: the tenant that has the first claim on it.
 

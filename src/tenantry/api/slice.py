@@ -17,7 +17,7 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import Annotated, ClassVar
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from tenantry.api.crd import AGE, MESSAGE, REASON, Column, Conditions, Names, ObservedGeneration, Rule
 from tenantry.api.marks import GROUP, VERSION
@@ -39,7 +39,8 @@ LIMITS_MAP = "tenantry-slices"
 """The `PolicyParameters` in Tenantry's namespace that give policies the settings of slices in TenancyDefaults."""
 
 MAX_GRACE = "maxGracePeriodSeconds"
-"""The name of their text, a whole number."""
+MIN_GRACE = "minGracePeriodSeconds"
+"""The names of their texts, whole numbers."""
 
 _NAMES = Annotated[tuple[Annotated[str, Meta(max_length=253)], ...], Meta(max_length=MAX_NODES)]
 
@@ -138,13 +139,17 @@ class SliceClaimSpec(Model, frozen=True, kw_only=True):
         ),
     )
 
-    mode: Annotated[
-        ClaimMode,
-        Meta(
-            description="Dynamic: the operator assigns nodes as soon as enough are available. Manual: an"
-            " administrator approves the claim."
-        ),
-    ] = ClaimMode.DYNAMIC
+    mode: (
+        Annotated[
+            ClaimMode,
+            Meta(
+                description="Dynamic: the operator assigns nodes as soon as enough are available. Manual: an"
+                " administrator approves the claim. Default: Manual if rules.standard of the namespace is Restricted,"
+                " else Dynamic."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     sharing: Annotated[
         Sharing,
         Meta(
@@ -182,8 +187,8 @@ class SliceClaimSpec(Model, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=MAX_GRACE_SECONDS,
-            description="Seconds that pods of other namespaces get to stop before they are deleted. Default: 60. An"
-            " administrator may set a maximum.",
+            description="Seconds that pods of other namespaces get to stop before they are deleted. Default: 60."
+            " spec.slices of TenancyDefaults sets a minimum, which holds for whole nodes, and a maximum.",
         ),
     ] = DEFAULT_GRACE_SECONDS
     replace_after_seconds: Annotated[

@@ -13,7 +13,7 @@ from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.requests import AutoApproval
 from tenantry.api.rules import Rules
-from tenantry.api.slice import MAX_GRACE_SECONDS
+from tenantry.api.slice import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS
 from tenantry.api.subnamespace import NEVER_INHERITED
 
 NAME = "default"
@@ -99,6 +99,32 @@ class SliceDefaults(Model, frozen=True, kw_only=True):
             description="The longest spec.gracePeriodSeconds of a SliceClaim. Left out: 3600.",
         ),
     ] = 3600
+    min_grace_period_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=MAX_GRACE_SECONDS,
+            description="The shortest spec.gracePeriodSeconds of a SliceClaim of whole nodes. Default: 60.",
+        ),
+    ] = DEFAULT_GRACE_SECONDS
+    disruption_budget_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=7 * MAX_GRACE_SECONDS,
+            description="Seconds during which the operator respects a PodDisruptionBudget, counted from the first"
+            " eviction and at least the grace period. Then it deletes the pods. Default: 3600.",
+        ),
+    ] = 3600
+    cooldown_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=MAX_GRACE_SECONDS,
+            description="Seconds after an eviction for a Dynamic claim, during which no other Dynamic claim of the same"
+            " tenant, and no Dynamic claim on the same node, evicts pods. Default: 300.",
+        ),
+    ] = 300
     shared_nodes: Annotated[
         int,
         Meta(

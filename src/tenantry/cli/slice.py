@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from tenantry.api import reasons
 from tenantry.api.errors import InputError
 from tenantry.api.model import Json, ObjectMeta
 from tenantry.api.slice import (
@@ -57,8 +58,11 @@ def slice_() -> None:
     help="Claim a part of this size of each node instead of whole nodes.",
 )
 @click.option("--total", multiple=True, metavar="RESOURCE=QUANTITY,...", help="Least capacity of all nodes together.")
-@flags.choice_option(
-    "--mode", ClaimMode.DYNAMIC, "Manual: an administrator approves the claim with `tenantry slice approve`."
+@click.option(
+    "--mode",
+    type=click.Choice([mode.value for mode in ClaimMode], case_sensitive=False),
+    help="Dynamic: nodes are assigned at once. Manual: an administrator approves the claim with `tenantry slice"
+    " approve` (default: Manual if the rules of the namespace are Restricted, else Dynamic).",
 )
 @click.option(
     "--for",
@@ -101,7 +105,7 @@ def claim(
     per_node: tuple[str, ...],
     part: tuple[str, ...],
     total: tuple[str, ...],
-    mode: str,
+    mode: str | None,
     subnamespaces: tuple[str, ...],
     for_everybody: bool,
     grace: int,
@@ -121,7 +125,7 @@ def claim(
     if part and (per_node or total):
         raise InputError("--part may not be given together with --per-node or --total: it is the size of each part")
     spec = SliceClaimSpec(
-        mode=ClaimMode(mode),
+        mode=ClaimMode(mode) if mode else msgspec.UNSET,
         sharing=Sharing.PART if part else Sharing.WHOLE,
         count=count,
         selector=NodeSelector(
@@ -207,9 +211,13 @@ def approve(target: Target, *, called: str, namespace: str) -> None:
 async def _approve(client: Client, name: str, namespace: str) -> str:
     from tenantry.api.kubernetes import Namespace
     from tenantry.api.marks import TENANT
+    from tenantry.engine.conditions import find
 
     found = await client.get(SliceClaim, name, namespace)
-    if found.spec.mode is not ClaimMode.MANUAL:
+    # Without a mode, the rules of the namespace decide, and the operator reports what the claim waits for.
+    ready = find(found.status.conditions, reasons.READY)
+    waits = ready is not None and ready.reason == reasons.AWAITING_ADMINISTRATOR
+    if found.spec.mode is not ClaimMode.MANUAL and not waits:
         raise InputError(f"{kinds.told_key(SliceClaim, found.key)} is Dynamic: it gets nodes without an approval")
     tenant = (await client.get(Namespace, namespace)).metadata.labels.get(TENANT, "")
     reference = ClaimReference(namespace=namespace, name=name, uid=found.metadata.uid)

@@ -13,7 +13,7 @@ from tenantry.api.model import KubernetesObject, ObjectMeta
 from tenantry.api.policyparameters import MOST_BYTES, PolicyParameters, parameters, size, texts_of
 from tenantry.api.rules import Rules
 from tenantry.api.runtime import RuntimeChoice
-from tenantry.api.slice import LIMITS_MAP, MAX_GRACE
+from tenantry.api.slice import LIMITS_MAP, MAX_GRACE, MIN_GRACE
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
 from tenantry.api.tenancyrules import (
@@ -192,7 +192,8 @@ def invalid(defaults: Rules) -> str:
 
 def of_slices(defaults: SliceDefaults) -> Child:
     """Return the limits of slice claims as policies read them."""
-    texts = {MAX_GRACE: str(defaults.max_grace_period_seconds)}
+    most = defaults.max_grace_period_seconds
+    texts = {MAX_GRACE: str(most), MIN_GRACE: str(min(defaults.min_grace_period_seconds, most))}
     wanted = parameters(LIMITS_MAP, marks.SYSTEM_NAMESPACE, "slices", texts)
     return Child(object=wanted, wave=tenantnamespace.WAVE_LIMITS)
 

@@ -175,13 +175,24 @@ def delete(
     return ApiRequest(verb=Verb.DELETE, resource=resource, namespace=namespace, name=name, body=body)
 
 
-def evict(pod: Resource, namespace: str, name: str, uid: str) -> ApiRequest:
-    """Return the request that asks for a pod's eviction; `TooManyRequests` means that a disruption budget refuses."""
+def evict(pod: Resource, namespace: str, name: str, uid: str, *, grace_period_seconds: int | None = None) -> ApiRequest:
+    """Return the request that asks for a pod's eviction; `TooManyRequests` means that a disruption budget refuses.
+
+    Args:
+        pod: The kind Pod.
+        namespace: Of the pod.
+        name: Of the pod.
+        uid: Evict only the pod of this uid.
+        grace_period_seconds: None for the pod's own.
+    """
+    options: Json = {"preconditions": {"uid": uid}}
+    if grace_period_seconds is not None:
+        options["gracePeriodSeconds"] = grace_period_seconds
     body: Json = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
         "metadata": {"name": name, "namespace": namespace},
-        "deleteOptions": {"preconditions": {"uid": uid}},
+        "deleteOptions": options,
     }
     return ApiRequest(
         verb=Verb.CREATE,

@@ -11,6 +11,7 @@ from tenantry.api.marks import (
     CLEANING,
     CONTRIBUTED_BY,
     CONTRIBUTORS,
+    LAST_DRAIN,
     NODE_AGENT,
     PART,
     PARTS,
@@ -22,7 +23,7 @@ from tenantry.api.marks import (
     TENANT_UID,
 )
 from tenantry.api.model import Json
-from tenantry.api.slice import LIMITS_MAP, MAX_GRACE, MAX_GRACE_SECONDS, SliceClaim
+from tenantry.api.slice import LIMITS_MAP, MAX_GRACE, MAX_GRACE_SECONDS, MIN_GRACE, SliceClaim
 from tenantry.install.policy import (
     ADMINISTER,
     EXPIRES_LATER,
@@ -163,11 +164,12 @@ def _nodes(subject: Json) -> list[Json]:
         taints = f"{what}.?spec.taints.orValue([])"
         return (
             f"[{labels}['{SLICE}'].orValue(''), {labels}['{SLICE_RESERVED}'].orValue(''),"
-            f" {notes}['{SLICE_CLAIM}'].orValue(''), {notes}['{CLEANING}'].orValue('')]"
+            f" {notes}['{SLICE_CLAIM}'].orValue(''), {notes}['{CLEANING}'].orValue(''),"
+            f" {notes}['{LAST_DRAIN}'].orValue('')]"
             f" + {taints}.filter(t, t.key == '{SLICE}').map(t, t.effect + t.?value.orValue(''))"
         )
 
-    none = "['', '', '', '']"
+    none = "['', '', '', '', '']"
     same = f"({of('object')}) == (request.operation == 'CREATE' ? {none} : {of('oldObject')})"
     message = (
         f"labels, annotations and taints that assign a node to a slice ({SLICE}) must not be changed: the"
@@ -212,6 +214,7 @@ def _grace(subject: Json) -> list[Json]:
     """
     resource = SliceClaim.resource
     place: Json = {"name": LIMITS_MAP, "namespace": SYSTEM_NAMESPACE, "parameterNotFoundAction": "Allow"}
+    least = f"({has_parameter(MIN_GRACE)} ? {parameter(MIN_GRACE)} : '0')"
     most = f"({has_parameter(MAX_GRACE)} ? {parameter(MAX_GRACE)} : '{MAX_GRACE_SECONDS}')"
     policy = validating(
         GRACE,
@@ -222,7 +225,14 @@ def _grace(subject: Json) -> list[Json]:
                 f"'spec.gracePeriodSeconds must be at most ' + {most} + ', which is spec.slices.{MAX_GRACE} of"
                 " TenancyDefaults'",
                 told=True,
-            )
+            ),
+            # No pods of other tenants leave for a part of a node.
+            says(
+                f"object.?spec.sharing.orValue('') == 'Part' || object.spec.gracePeriodSeconds >= int({least})",
+                f"'spec.gracePeriodSeconds must be at least ' + {least} + ', which is spec.slices.{MIN_GRACE} of"
+                " TenancyDefaults'",
+                told=True,
+            ),
         ],
         conditions={
             "asks-for-one": (

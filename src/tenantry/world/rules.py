@@ -96,6 +96,18 @@ def _with_known(rules: TenancyRulesSpec, administrators: Sequence[Layer]) -> Ten
     return TenancyRulesSpec(enforce=told(rules.enforce), warn=told(rules.warn), audit=told(rules.audit))
 
 
+def standard_of(administrators: Sequence[Rules], below: Sequence[Rules] = ()) -> Standard:
+    """Return the standard in force in a namespace.
+
+    Args:
+        administrators: The rules of TenancyDefaults, then of the Tenant.
+        below: Those of the Subnamespaces down to the namespace's own.
+    """
+    named = [each.standard for each in administrators if each.standard is not UNSET]
+    top = named[-1] if named else Standard.BASELINE
+    return Standard.RESTRICTED if any(each.standard is Standard.RESTRICTED for each in below) else top
+
+
 def _with_standard(layer: Layer) -> TenancyRulesSpec:
     """Return the rules of a Subnamespace, and those of the standard that it names."""
     own = flatten(layer)

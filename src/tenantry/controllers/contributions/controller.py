@@ -15,6 +15,8 @@ from tenantry.api.contribution import PREFIX, Contribution, Record, read, record
 from tenantry.api.errors import NotFound
 from tenantry.api.marks import NODE_ADDRESSES, TAKEN_BACK
 from tenantry.api.node import Node
+from tenantry.api.tenancydefaults import NAME as DEFAULTS
+from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
 from tenantry.controllers import watched
 from tenantry.controllers.contributions import apiserver, desired, signing
 from tenantry.controllers.contributions.desired import ContributionInputs
@@ -55,12 +57,14 @@ class ContributionController:
             cluster.forget(self.name, key)
             return None
         agreed = await _agreed(cluster, node.metadata.name)
+        defaults: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
         decision = desired.plan(
             ContributionInputs(
                 node=node,
                 agreed=agreed,
                 now=cluster.clock.now(),
                 pods=await _pods(cluster, node) if desired.is_vacant(node) else (),
+                defaults=defaults.spec.slices if defaults is not None else SliceDefaults(),
             )
         )
         outcome = await cluster.writer.apply(decision.plan)

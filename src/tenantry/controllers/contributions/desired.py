@@ -18,12 +18,13 @@ from tenantry.api.contribution import Contribution
 from tenantry.api.marks import CONTRIBUTED_BY, NODE_ADDRESSES, TAKEN_BACK
 from tenantry.api.node import Node, Taint
 from tenantry.api.slice import DEFAULT_GRACE_SECONDS
+from tenantry.api.tenancydefaults import SliceDefaults
 from tenantry.controllers.slices.decision import SliceDecision, departures, next_look
 from tenantry.controllers.slices.nodes import slice_of
+from tenantry.controllers.slices.patience import patience
 from tenantry.controllers.slices.pods import PodFacts
 from tenantry.engine import request
 from tenantry.engine.plan import DirectWrite, Plan
-from tenantry.world.leases import instant
 
 LOOK_AGAIN_SECONDS = 1.0
 """When to check whether the slice has released a node: own writes wake no reconciler."""
@@ -37,12 +38,14 @@ class ContributionInputs(msgspec.Struct, frozen=True, kw_only=True):
         agreed: The agreement; None if there is no readable record.
         now: The time.
         pods: The pods that would have to leave it.
+        defaults: Of TenancyDefaults.
     """
 
     node: Node
     agreed: Contribution | None
     now: dt.datetime
     pods: tuple[PodFacts, ...] = ()
+    defaults: SliceDefaults = SliceDefaults()
 
 
 def plan(inputs: ContributionInputs) -> SliceDecision:
@@ -70,10 +73,12 @@ def _delete(inputs: ContributionInputs, since: str) -> SliceDecision:
         # By uid: a machine that was contributed again in the meantime has a new Node of the same name.
         gone = request.delete(Node.resource, "", meta.name, uid=meta.uid)
         return SliceDecision(plan=Plan(writes=(DirectWrite(request=gone),)))
-    left = (instant(since) - inputs.now).total_seconds() + DEFAULT_GRACE_SECONDS
+    left = patience(since, inputs.now, DEFAULT_GRACE_SECONDS, inputs.defaults.disruption_budget_seconds)
     found = departures(inputs.pods, left, f"the owner of node {meta.name!r} takes it back: the pod leaves")
     return SliceDecision(
-        plan=Plan(writes=tuple(each.write for each in found)), again=next_look(inputs.pods, left), departures=found
+        plan=Plan(writes=tuple(each.write for each in found)),
+        again=next_look(inputs.pods, left.grace),
+        departures=found,
     )
 
 

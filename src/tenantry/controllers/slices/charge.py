@@ -17,7 +17,7 @@ from tenantry.api.marks import MANAGED_BY, MANAGER, TENANT
 from tenantry.api.model import ObjectMeta, OwnerReference
 from tenantry.api.node import Node
 from tenantry.api.quota import Quantity
-from tenantry.api.slice import ClaimMode, ClaimReference, Slice, SliceClaim, SliceSpec, SliceState
+from tenantry.api.slice import ClaimReference, Slice, SliceClaim, SliceSpec, SliceState
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.quota.verdicts import ShareVerdict
 from tenantry.controllers.slices.gather import SliceInputs
@@ -51,7 +51,7 @@ def find(inputs: SliceInputs, wanted: Mapping[str, Quantity]) -> Charge:
         wanted: What it should be charged with; see `charge_of`.
     """
     claim, tenant, slice_ = inputs.claim, inputs.tenant, inputs.slice
-    if claim is None or tenant is None or claim.spec.mode is not ClaimMode.DYNAMIC:
+    if claim is None or tenant is None or inputs.is_manual:
         return Charge()
     # The Slice exists before any node is marked: the quota controller divides the quota over Slices, not over nodes.
     if slice_ is None:
@@ -74,7 +74,7 @@ def find(inputs: SliceInputs, wanted: Mapping[str, Quantity]) -> Charge:
 def given_up(inputs: SliceInputs) -> Plan:
     """Return the plan that gives back the quota reserved by a claim that was denied nodes."""
     claim, slice_ = inputs.claim, inputs.slice
-    if claim is None or claim.spec.mode is not ClaimMode.DYNAMIC or slice_ is None or inputs.nodes:
+    if claim is None or inputs.is_manual or slice_ is None or inputs.nodes:
         return Plan()
     return Plan(writes=(deletion(slice_),))
 

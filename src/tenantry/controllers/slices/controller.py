@@ -25,7 +25,7 @@ from tenantry.controllers.slices.gather import (
     slice_of_node,
     with_pods,
 )
-from tenantry.controllers.slices.pods import BY_NODE, Pod, PodFacts
+from tenantry.controllers.slices.pods import BY_ESSENTIAL, BY_NODE, Pod, PodFacts
 from tenantry.controllers.slices.stages import StageRunner
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.cluster import Cluster, Watch
@@ -98,7 +98,8 @@ class SliceController:
     def choose(self, cluster: Cluster, inputs: SliceInputs, there: Cache[PodFacts]) -> SliceInputs:
         """Return the inputs with the nodes that a claim lacks; see `world.slices`."""
         nodes: Cache[Node] = cluster.cache(Node.resource)
-        facts = partial(self._node_facts.read, nodes, partial(there.count, BY_NODE), self._picked)
+        leaving, essential = partial(there.count, BY_NODE), partial(there.count, BY_ESSENTIAL)
+        facts = partial(self._node_facts.read, nodes, leaving, essential, self._picked)
         return choose(inputs, facts)
 
     def _inputs(self, cluster: Cluster, key: str) -> SliceInputs:
@@ -121,7 +122,7 @@ class SliceController:
             resource=Pod.resource,
             decode=pods.observe,
             keys=self._of_pod,
-            indexes={BY_NODE: pods.leaving_of, pods.BY_NAMESPACE: pods.namespace_of},
+            indexes={BY_NODE: pods.leaving_of, BY_ESSENTIAL: pods.essential_of, pods.BY_NAMESPACE: pods.namespace_of},
         )
 
     # -- keys of changes ----------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from tenantry.api.errors import Conflict, NotFound, TooManyRequests
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Json
 from tenantry.api.node import Node
+from tenantry.controllers.slices.patience import Patience
 from tenantry.controllers.slices.pods import Pod, PodFacts
 from tenantry.controllers.slices.status import SliceProgress
 from tenantry.engine import request
@@ -27,7 +28,7 @@ RETRY_SECONDS = 5.0
 """How long a pod is left alone if its disruption budget refuses the eviction."""
 
 LAST_SECONDS = 1
-"""The grace period of a pod that is deleted at the end of the slice's grace period, whatever its spec says."""
+"""The grace period of a pod that leaves at the end of the slice's grace period, whatever its spec says."""
 
 
 class Departure(msgspec.Struct, frozen=True):
@@ -110,25 +111,30 @@ def soonest(*turns: float | None) -> float | None:
 # -- pods that have to leave ----------------------------------------------------------------------
 
 
-def departures(pods: Sequence[PodFacts], left_seconds: float, why: Mapping[str, str] | str) -> tuple[Departure, ...]:
-    """Return what to do with pods that have to leave: an eviction, and a deletion after the grace period.
+def departures(pods: Sequence[PodFacts], left: Patience, why: Mapping[str, str] | str) -> tuple[Departure, ...]:
+    """Return what to do with pods that have to leave.
+
+        grace period           eviction; the pod stops as its spec says
+        until budgets end      eviction; the pod stops at once
+        then                   deletion
 
     A pod without a controller is not evicted: nothing would create it again, so it stays until the end of the grace
     period, for its owners to see.
 
     Args:
         pods: All that have to leave, those on their way out too.
-        left_seconds: Of the grace period; 0 or less once it is over.
+        left: How long they may still stay.
         why: What their events report, by node or for all.
     """
     # A pod that is being deleted is not evicted again, but its deletion may be shortened after the grace period.
-    chosen = [pod for pod in pods if left_seconds <= 0 or (pod.controller and not pod.deleting)]
-    return tuple(
-        Departure(
-            pod, _deletion(pod) if left_seconds <= 0 else _eviction(pod), why if isinstance(why, str) else why[pod.node]
-        )
-        for pod in chosen
-    )
+    chosen = [pod for pod in pods if left.grace <= 0 or (pod.controller and not pod.deleting)]
+    return tuple(Departure(pod, _write(pod, left), why if isinstance(why, str) else why[pod.node]) for pod in chosen)
+
+
+def _write(pod: PodFacts, left: Patience) -> DirectWrite:
+    if left.grace > 0:
+        return _eviction(pod)
+    return _eviction(pod, LAST_SECONDS) if left.budget > 0 else _deletion(pod)
 
 
 def next_look(pods: Sequence[PodFacts], left_seconds: float) -> float | None:
@@ -138,9 +144,9 @@ def next_look(pods: Sequence[PodFacts], left_seconds: float) -> float | None:
     return RETRY_SECONDS if left_seconds <= 0 else min(RETRY_SECONDS, left_seconds)
 
 
-def _eviction(pod: PodFacts) -> DirectWrite:
-    # TooManyRequests: a disruption budget refuses, and the eviction is tried again until the grace period ends.
-    asked = request.evict(Pod.resource, pod.namespace, pod.name, pod.uid)
+def _eviction(pod: PodFacts, grace_period_seconds: int | None = None) -> DirectWrite:
+    # TooManyRequests: a disruption budget refuses, and the eviction is tried again until budgets hold no longer.
+    asked = request.evict(Pod.resource, pod.namespace, pod.name, pod.uid, grace_period_seconds=grace_period_seconds)
     return DirectWrite(request=asked, ignores=(TooManyRequests, NotFound, Conflict))
 
 

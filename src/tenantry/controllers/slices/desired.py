@@ -12,6 +12,7 @@ import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.marks import SLICE
+from tenantry.api.node import Node
 from tenantry.api.slice import SliceState
 from tenantry.controllers.slices import holding, preconditions, release, status
 from tenantry.controllers.slices import nodes as marking
@@ -83,7 +84,8 @@ def _hold(inputs: SliceInputs, marks: NodeMarks) -> SliceDecision:
         return first
     degraded = holding.degraded_by(inputs, waits)
     found = _bind(inputs, marks, degraded) if inputs.users else _offer(inputs, marks, degraded)
-    return msgspec.structs.replace(found, waits=bool(degraded))
+    again = soonest(found.again, inputs.choice.again) if inputs.choice.short else found.again
+    return msgspec.structs.replace(found, waits=bool(degraded), again=again)
 
 
 def _offer(inputs: SliceInputs, marks: NodeMarks, degraded: str) -> SliceDecision:
@@ -103,6 +105,22 @@ def _part(inputs: SliceInputs, marks: NodeMarks) -> SliceDecision | None:
     return msgspec.structs.replace(found, warning=(reasons.NODES_LOST, told)) if found is not None else None
 
 
+def _give_up(inputs: SliceInputs, marks: NodeMarks, kept: list[Node]) -> SliceDecision:
+    """Return the stage that gives nodes back which run pods of the cluster itself."""
+    progress = SliceProgress(
+        state=SliceState.DRAINING,
+        reason=reasons.NODES_INSUFFICIENT,
+        message=f"given back, because pods of the cluster itself run there: {status.named(status.names(kept))}",
+        nodes=status.names(node for node in inputs.nodes if node not in kept),
+    )
+    plan = Plan(writes=amendments(kept, marks.free))
+    return SliceDecision(plan=plan, progress=progress, again=0.0, frees=True)
+
+
+def _tenant_uid(inputs: SliceInputs) -> str:
+    return inputs.tenant.metadata.uid if inputs.tenant is not None else "-"
+
+
 def _bind(inputs: SliceInputs, marks: NodeMarks, degraded: str) -> SliceDecision:
     """Return the stage that brings nodes which are set aside to where only the slice's pods run."""
     waiting = [node for node in inputs.nodes if not marking.is_bound(node, inputs.name)]
@@ -110,13 +128,23 @@ def _bind(inputs: SliceInputs, marks: NodeMarks, degraded: str) -> SliceDecision
         node.metadata.name: [pod for pod in inputs.pods.get(node.metadata.name, ()) if pod.slice != inputs.name]
         for node in waiting
     }
+    # A pod of the cluster itself came between the choice and the taint: another node takes the place of this one.
+    kept = [node for node in waiting if any(pod.essential for pod in foreign[node.metadata.name])]
+    if kept:
+        return _give_up(inputs, marks, kept)
+    # Recorded before the first eviction: a claim that is deleted at once still counts for the cool-down.
+    disturbed = [node for node in waiting if foreign[node.metadata.name]]
+    noting = stage(amendments(disturbed, marking.drain(inputs.name, _tenant_uid(inputs), inputs.now)))
+    if noting is not None:
+        return noting
     # A node is bound only after every scheduler has seen that it is closed, or a pod of another tenant could remain.
     if inputs.settles <= 0:
         empty = [node for node in waiting if not foreign[node.metadata.name]]
         binding = stage(amendments(empty, marking.bind(inputs.name)))
         if binding is not None:
             return binding
-    found = release.leaving(inputs, [pod for pods in foreign.values() for pod in pods], marks.noun)
+    held = inputs.defaults.disruption_budget_seconds
+    found = release.leaving(inputs, [pod for pods in foreign.values() for pod in pods], marks.noun, budget_seconds=held)
     again = soonest(found.again, inputs.settles if inputs.settles > 0 and waiting else None)
     # A bound slice that gets another node stays Bound: its state must not flap while the new node drains.
     was_bound = inputs.slice is not None and inputs.slice.status.state is SliceState.BOUND

@@ -10,16 +10,20 @@ from msgspec.structs import replace
 
 from tenantry.api.errors import NotFound
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import SLICE, TAKEN_BACK, TENANT_UID, ZONE
+from tenantry.api.marks import PARENT, SLICE, SUBNAMESPACE, SUBNAMESPACE_UID, TAKEN_BACK, TENANT_UID, ZONE
+from tenantry.api.model import object_key
 from tenantry.api.node import Node
-from tenantry.api.slice import DEFAULT_GRACE_SECONDS, Sharing, Slice, SliceClaim, Users, slice_name
+from tenantry.api.ruledeclarations import Standard
+from tenantry.api.rules import Rules
+from tenantry.api.slice import DEFAULT_GRACE_SECONDS, ClaimMode, Sharing, Slice, SliceClaim, Users, slice_name
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
 from tenantry.api.tenant import Tenant
-from tenantry.controllers import watched
+from tenantry.controllers import tenancyrules, watched
 from tenantry.controllers.quota.verdicts import ShareVerdict, Verdicts
 from tenantry.controllers.slices import nodes as marking
+from tenantry.controllers.slices.patience import Patience, patience
 from tenantry.controllers.slices.pods import BY_NODE, PodFacts
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
 from tenantry.engine.cache import Cache
@@ -28,7 +32,8 @@ from tenantry.engine.observed import Observed
 from tenantry.engine.reader import ObjectReader
 from tenantry.world.leases import ENDLESS, LeaseState, lease, with_lease
 from tenantry.world.parts import Size
-from tenantry.world.slices.selection import Choice, HeldNodes, NodeFacts, is_enough, select, sum_of
+from tenantry.world.rules import standard_of
+from tenantry.world.slices.selection import Choice, DrainPace, HeldNodes, NodeFacts, is_enough, select, sum_of
 from tenantry.world.slices.users import Root, users
 
 BY_SLICE = "slice"
@@ -37,6 +42,9 @@ BY_SLICE = "slice"
 BY_SLICE_LABEL = "slice"
 """Namespaces by the slice that their pods run on."""
 
+
+DEEPEST = 64
+"""How many levels of Subnamespaces are followed at most; a tree has fewer."""
 
 NOTHING = Choice(nodes=(), refused={})
 
@@ -52,6 +60,7 @@ class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
         tenant: The tenant of the claim's namespace; None for a namespace that Tenantry does not manage.
         lease: Of the claim.
         suspended: The tenant is suspended.
+        restricted: The standard of the claim's namespace is Restricted.
         nodes: Those that are set aside for it, or give it a part, by name.
         going: Nodes that contributors withdraw; they are not among `nodes`.
         labelled: Namespaces whose pods are bound to it.
@@ -75,6 +84,7 @@ class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
     tenant: Tenant | None = None
     lease: LeaseState = ENDLESS
     suspended: bool = False
+    restricted: bool = False
     nodes: tuple[Node, ...] = ()
     going: tuple[Node, ...] = ()
     labelled: tuple[Observed, ...] = ()
@@ -110,12 +120,26 @@ class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
         return self.slice is not None and self.slice.spec.sharing is Sharing.PART
 
     @property
+    def is_manual(self) -> bool:
+        """Return whether an administrator gives the claim its nodes."""
+        if self.claim is None:
+            return False
+        mode = self.claim.spec.mode
+        return self.restricted if mode is msgspec.UNSET else mode is ClaimMode.MANUAL
+
+    @property
     def grace_seconds(self) -> int:
-        """Return how long pods may take to leave, never longer than an administrator allows."""
+        """Return how long pods may take to leave, within what an administrator allows."""
         asked = self.slice.spec.grace_period_seconds if self.slice is not None else DEFAULT_GRACE_SECONDS
         if self.claim is not None:
             asked = self.claim.spec.grace_period_seconds
-        return min(asked, self.defaults.max_grace_period_seconds)
+        # Also of a claim from before the minimum. No pods of other tenants leave for a part.
+        least = 0 if self.is_part else self.defaults.min_grace_period_seconds
+        return min(max(asked, least), self.defaults.max_grace_period_seconds)
+
+    def patience(self, since: str, budget_seconds: int = 0) -> Patience:
+        """Return how long pods may still stay that have to leave; see `patience`."""
+        return patience(since, self.now, self.grace_seconds, budget_seconds)
 
 
 def slice_of_claim(claim: SliceClaim) -> list[str]:
@@ -152,6 +176,7 @@ def gather(cluster: Cluster, name: str, now: dt.datetime, verdicts: Verdicts) ->
         tenant=tenant,
         lease=lease(claim.spec.expires_at, now) if claim is not None else ENDLESS,
         suspended=tenant is not None and with_lease(tenant, now).spec.suspended,
+        restricted=claim is not None and tenant is not None and _is_restricted(cluster, claim, tenant, defaults),
         nodes=tuple(node for node in nodes if not node.metadata.annotations.get(TAKEN_BACK)),
         going=tuple(node for node in nodes if node.metadata.annotations.get(TAKEN_BACK)),
         labelled=tuple(cluster.cache(Namespace.resource).by_index(BY_SLICE_LABEL, name)),
@@ -188,7 +213,15 @@ def choose(inputs: SliceInputs, facts: Callable[[], list[NodeFacts]]) -> SliceIn
         if not without and is_enough(claim.spec, held):
             return NOTHING
         contributors, shared = tenant.spec.isolation.contributors, inputs.defaults.shared_nodes
-        return select(claim.spec, facts(), held, tenant.metadata.name, shared=shared, contributors=contributors)
+        return select(
+            claim.spec,
+            facts(),
+            held,
+            tenant.metadata.name,
+            shared=shared,
+            contributors=contributors,
+            pace=pace_of(inputs),
+        )
 
     # Lost nodes are replaced together: a claim for three nodes with two replacements would still lack one.
     if lost:
@@ -196,6 +229,13 @@ def choose(inputs: SliceInputs, facts: Callable[[], list[NodeFacts]]) -> SliceIn
         if not choice.short:
             return replace(inputs, choice=choice, replaced=frozenset(lost))
     return replace(inputs, choice=chosen(set()))
+
+
+def pace_of(inputs: SliceInputs) -> DrainPace | None:
+    """Return the cool-down of a claim's evictions; None for one that an administrator has approved."""
+    if inputs.tenant is None or inputs.is_manual:
+        return None
+    return DrainPace(inputs.now, inputs.defaults.cooldown_seconds, inputs.tenant.metadata.uid, inputs.name)
 
 
 def lacks_nodes(inputs: SliceInputs) -> bool:
@@ -234,6 +274,24 @@ def tenant_of(cluster: Cluster, namespace: str) -> Tenant | None:
     return tenant if tenant is not None and found.labels.get(TENANT_UID) == tenant.metadata.uid else None
 
 
+def _is_restricted(cluster: Cluster, claim: SliceClaim, tenant: Tenant, defaults: TenancyDefaults | None) -> bool:
+    """Return whether the standard of a claim's namespace is Restricted."""
+    namespaces: Cache[Observed] = cluster.cache(Namespace.resource)
+    subnamespaces: Cache[Subnamespace] = cluster.cache(Subnamespace.resource)
+    below: list[Rules] = []
+    place = namespaces.get(claim.metadata.namespace)
+    while place is not None and len(below) < DEEPEST:
+        parent = place.labels.get(PARENT, "")
+        found = subnamespaces.get(object_key(parent, place.labels.get(SUBNAMESPACE, "")))
+        # A later Subnamespace of the same name is another one.
+        if found is None or found.metadata.uid != place.labels.get(SUBNAMESPACE_UID):
+            break
+        below.append(found.spec.rules)
+        place = namespaces.get(parent)
+    above = [tenancyrules.rules_of_all(defaults), tenant.spec.rules]
+    return standard_of(above, below) is Standard.RESTRICTED
+
+
 def users_of(cluster: Cluster, name: str, tenant: Tenant | None, now: dt.datetime) -> list[Observed]:
     """Return the namespaces of a tenant whose pods should run on a slice, sorted by name."""
     if tenant is None:
@@ -270,12 +328,19 @@ class NodeFactsCache:
         # Node to the version of it that was looked at, and what was seen.
         self._known: dict[str, tuple[int, NodeFacts]] = {}
 
-    def read(self, nodes: Iterable[Node], leaving: Callable[[str], int], picked: Mapping[str, str]) -> list[NodeFacts]:
+    def read(
+        self,
+        nodes: Iterable[Node],
+        leaving: Callable[[str], int],
+        essential: Callable[[str], int],
+        picked: Mapping[str, str],
+    ) -> list[NodeFacts]:
         """Return all nodes.
 
         Args:
             nodes: All of them.
             leaving: From a node to how many pods would have to leave.
+            essential: From a node to how many of these are pods of the cluster itself.
             picked: Node to the slice that is about to take it.
         """
         known, self._known = self._known, {}
@@ -289,6 +354,7 @@ class NodeFactsCache:
             self._known[name] = entry
             facts, disturbed, taker = entry[1], leaving(name), picked.get(name, "")
             if disturbed or (taker and not facts.taken_by):
-                facts = replace(facts, disturbed=disturbed, taken_by=facts.taken_by or taker)
+                held = essential(name) if disturbed else 0
+                facts = replace(facts, disturbed=disturbed, essential=held, taken_by=facts.taken_by or taker)
             found.append(facts)
         return found

@@ -17,7 +17,7 @@ from tenantry.api.node import Node
 from tenantry.api.quota import Quantity
 from tenantry.api.slice import SliceState
 from tenantry.controllers.slices import charge, preconditions
-from tenantry.controllers.slices.decision import SliceDecision, amendments, relabelled, stage
+from tenantry.controllers.slices.decision import SliceDecision, amendments, relabelled, soonest, stage
 from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.status import SliceProgress, names
 from tenantry.engine.observed import Observed
@@ -99,7 +99,12 @@ def refuse(inputs: SliceInputs, marks: NodeMarks, waits: SliceProgress | None) -
     if freeing is not None:
         return freeing
     progress = SliceProgress(state=SliceState.PENDING, reason=reasons.NODES_INSUFFICIENT, message=inputs.choice.short)
-    return SliceDecision(plan=charge.given_up(inputs), progress=progress, again=marks.short_seconds, waits=True)
+    return SliceDecision(
+        plan=charge.given_up(inputs),
+        progress=progress,
+        again=soonest(marks.short_seconds, inputs.choice.again),
+        waits=True,
+    )
 
 
 def offer(inputs: SliceInputs, marks: NodeMarks, what: str, degraded: str) -> SliceDecision:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from tenantry.api.errors import Conflict
-from tenantry.api.marks import CLEANED, CLEANING, CONTRIBUTED_BY, PARTS, SLICE, SLICE_CLAIM, SLICE_RESERVED
+from tenantry.api.marks import CLEANED, CLEANING, CONTRIBUTED_BY, LAST_DRAIN, PARTS, SLICE, SLICE_CLAIM, SLICE_RESERVED
 from tenantry.api.model import Json
 from tenantry.api.node import Node, Taint
+from tenantry.engine.clock import rfc3339
 from tenantry.world.leases import instant
-from tenantry.world.slices.selection import NodeFacts
+from tenantry.world.slices.selection import Drain, NodeFacts
 
 KEEPS_AWAY = ("NoSchedule", "NoExecute")
 FOLLOWS_CONDITIONS = frozenset(f"node.kubernetes.io/{why}" for why in ("not-ready", "unreachable", "unschedulable"))
@@ -22,12 +23,13 @@ _NO_REQUEST = {CLEANING: None, CLEANED: None}
 """The node's agent is asked for nothing."""
 
 
-def facts(node: Node, disturbed: int, picked: str = "") -> NodeFacts:
+def facts(node: Node, disturbed: int, picked: str = "", *, essential: int = 0) -> NodeFacts:
     """Return a node as selection sees it.
 
     Args:
         node: As last seen.
         disturbed: How many pods would have to leave.
+        essential: How many of these are pods of the cluster itself.
         picked: The slice that is about to take it; "" for none.
     """
     known = {SLICE, CONTRIBUTED_BY, *FOLLOWS_CONDITIONS}
@@ -42,7 +44,19 @@ def facts(node: Node, disturbed: int, picked: str = "") -> NodeFacts:
         taken_by=slice_of(node) or picked,
         disturbed=disturbed,
         kept_for=next((taint.value for taint in node.spec.taints if taint.key == CONTRIBUTED_BY), None),
+        essential=essential,
+        drained=drain_of(node),
     )
+
+
+def drain_of(node: Node) -> Drain | None:
+    """Return when and for which slice pods of others were last evicted from a node; None for never."""
+    at, _, whose = node.metadata.annotations.get(LAST_DRAIN, "").partition(" ")
+    tenant, _, name = whose.partition(" ")
+    try:
+        return Drain(instant(at), tenant, name) if name else None
+    except ValueError:
+        return None  # an administrator wrote it
 
 
 def slice_of(node: Node) -> str:
@@ -106,6 +120,25 @@ def patch_of(node: Node, name: str, *, bound: bool = False, claim: str = "", lea
 def reserve(name: str, claim: str) -> Callable[[Node], Json]:
     """Return the patch of a node that is set aside: a node that is bound stays bound; see `patch_of`."""
     return owned(name, lambda node: {} if SLICE in node.metadata.labels else patch_of(node, name, claim=claim))
+
+
+def drain(name: str, tenant: str, now: dt.datetime) -> Callable[[Node], Json]:
+    """Return the patch that records that pods of others leave a node for a slice, once for each slice.
+
+    Args:
+        name: Of the slice.
+        tenant: The uid of its tenant.
+        now: The time.
+    """
+    text = f"{rfc3339(now)} {tenant} {name}"
+
+    def change(node: Node) -> Json:
+        last = drain_of(node)
+        if last is not None and last.slice == name:
+            return {}
+        return {"metadata": {"resourceVersion": node.metadata.resource_version, "annotations": {LAST_DRAIN: text}}}
+
+    return owned(name, change)
 
 
 def bind(name: str) -> Callable[[Node], Json]:

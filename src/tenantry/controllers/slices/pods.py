@@ -13,7 +13,17 @@ from tenantry.api.model import KubernetesObject, ObjectMeta, Resource, object_ke
 BY_NODE = "node"
 """Pods that would have to leave a node, by its name."""
 
+BY_ESSENTIAL = "essential"
+"""Pods of the cluster itself that would have to leave a node, by its name."""
+
 BY_NAMESPACE = "namespace"
+
+CLUSTER_NAMESPACE = "kube-system"
+CRITICAL = 2_000_000_000
+"""The least priority of system-cluster-critical and system-node-critical; other classes have at most half of it.
+
+Source: Kubernetes, "Pod Priority and Preemption".
+"""
 
 MIRROR = "kubernetes.io/config.mirror"
 FINISHED = ("Succeeded", "Failed")
@@ -38,6 +48,7 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False):
         controller: The kind of the controller that would replace it; "" for none.
         stays: It is a DaemonSet's, a static pod's mirror, or finished: it is never evicted.
         deleting: It has a deletionTimestamp.
+        essential: It is a pod of the cluster itself, which no claim may evict.
     """
 
     namespace: str
@@ -49,6 +60,7 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False):
     controller: str
     stays: bool
     deleting: bool
+    essential: bool = False
 
     @property
     def key(self) -> str:
@@ -78,6 +90,7 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel", gc=False):
     node_name: str = ""
+    priority: int | None = None
     node_selector: Mapping[str, str] | None = None
 
 
@@ -115,12 +128,18 @@ def observe(data: bytes | msgspec.Raw) -> PodFacts:
         # A DaemonSet would create an evicted pod again on the same node, and a mirror pod cannot be evicted.
         stays=controller == "DaemonSet" or is_mirror or live.status.phase in FINISHED,
         deleting=bool(meta.deletion_timestamp),
+        essential=meta.namespace == CLUSTER_NAMESPACE or (live.spec.priority or 0) >= CRITICAL,
     )
 
 
 def leaving_of(pod: PodFacts) -> Iterable[str]:
     """Return the node that a pod would have to leave."""
     return [pod.node] if pod.node and not pod.stays else []
+
+
+def essential_of(pod: PodFacts) -> Iterable[str]:
+    """Return the node that a pod of the cluster itself would have to leave."""
+    return leaving_of(pod) if pod.essential else []
 
 
 def namespace_of(pod: PodFacts) -> Iterable[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tenantry.api import reasons
 from tenantry.api.node import Node
-from tenantry.api.slice import ClaimMode, SliceState
+from tenantry.api.slice import SliceState
 from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.status import SliceProgress, named
 
@@ -17,7 +17,7 @@ def ends(inputs: SliceInputs) -> bool:
     """Return whether the slice has to give its nodes back."""
     if inputs.claim is None or inputs.lease.is_expired:
         return True
-    taken_back = inputs.claim.spec.mode is ClaimMode.MANUAL and inputs.slice is None
+    taken_back = inputs.is_manual and inputs.slice is None
     return (taken_back or inputs.tenant is None) and bool(inputs.nodes or inputs.going)
 
 
@@ -47,7 +47,7 @@ def unmet(inputs: SliceInputs) -> SliceProgress | None:
             f"spec.gracePeriodSeconds must be at most {inputs.defaults.max_grace_period_seconds}, which is"
             " spec.slices.maxGracePeriodSeconds of TenancyDefaults"
         )
-    elif claim.spec.mode is ClaimMode.MANUAL and inputs.slice is None:
+    elif inputs.is_manual and inputs.slice is None:
         reason = reasons.AWAITING_ADMINISTRATOR
         message = f"an administrator has to make Slice {inputs.name!r}: `tenantry slice approve` does"
     if not reason:

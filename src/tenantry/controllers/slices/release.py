@@ -49,17 +49,22 @@ class Leaving(msgspec.Struct, frozen=True, kw_only=True):
         since: Since when, RFC 3339; "" if there are none.
         departures: Those that are evicted or deleted now.
         again: When to look again.
+        budget_seconds: How long disruption budgets hold, counted from `since`; less than the grace period for as long.
     """
 
     pods: tuple[PodFacts, ...] = ()
     since: str = ""
     departures: tuple[Departure, ...] = ()
     again: float | None = None
+    budget_seconds: int = 0
 
     def until(self, inputs: SliceInputs) -> str:
-        """Return the end of the grace period, RFC 3339; "" while no pod has to leave."""
-        ends = instant(self.since) + dt.timedelta(seconds=inputs.grace_seconds) if self.since else None
-        return rfc3339(ends) if ends is not None else ""
+        """Return when the pods leave at the latest, with and without a disruption budget; "" while no pod has to."""
+        if not self.since:
+            return ""
+        grace, budget = inputs.grace_seconds, self.budget_seconds
+        ends, last = (rfc3339(instant(self.since) + dt.timedelta(seconds=each)) for each in (grace, budget))
+        return f"{ends} ({last} if a PodDisruptionBudget protects them)" if budget > grace else ends
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -67,26 +72,26 @@ class Leaving(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(pod.node for pod in self.pods)
 
 
-def leaving(inputs: SliceInputs, pods: Sequence[PodFacts], noun: str) -> Leaving:
+def leaving(inputs: SliceInputs, pods: Sequence[PodFacts], noun: str, *, budget_seconds: int = 0) -> Leaving:
     """Return how pods leave; none is evicted before the status reports which have to.
 
     Args:
         inputs: The slice.
         pods: Those that have to leave.
         noun: What changes hands, as in "node".
+        budget_seconds: See `Leaving`. The budgets of the slice's own tenant do not hold its nodes for longer.
     """
     if not pods:
         return Leaving()
     since = inputs.leaving_since or rfc3339(inputs.now)
-    found = Leaving(pods=tuple(pods), since=since)
+    found = Leaving(pods=tuple(pods), since=since, budget_seconds=budget_seconds)
     # The beginning is in the status before any pod is evicted: after a restart, the grace period must not begin anew.
     if inputs.slice is not None and not inputs.slice.status.leaving_since:
         return msgspec.structs.replace(found, again=0.0)
-    # 0 or less after the grace period: then pods are deleted, whatever a disruption budget allows.
-    left = (instant(since) - inputs.now).total_seconds() + inputs.grace_seconds
+    left = inputs.patience(since, budget_seconds)
     end = f"changes hands, slice {inputs.name!r}: the pod leaves at the latest at {found.until(inputs)}"
     why = {pod.node: f"{noun} {pod.node!r} {end}" for pod in pods}
-    return msgspec.structs.replace(found, departures=departures(pods, left, why), again=next_look(pods, left))
+    return msgspec.structs.replace(found, departures=departures(pods, left, why), again=next_look(pods, left.grace))
 
 
 def end(inputs: SliceInputs, marks: NodeMarks, *, cleans: bool) -> SliceDecision:
@@ -178,9 +183,9 @@ def withdraw(inputs: SliceInputs, marks: NodeMarks, parted: Sequence[Node]) -> S
     turns, sent = [_answered_in(findings)], list[Departure]()
     for node in inputs.going:
         name = node.metadata.name
-        left = (instant(node.metadata.annotations[TAKEN_BACK]) - inputs.now).total_seconds() + inputs.grace_seconds
+        left = inputs.patience(node.metadata.annotations[TAKEN_BACK])
         sent += departures(own[name], left, f"the owner of node {name!r} takes it back: the pod leaves")
-        turns.append(next_look(own[name], left))
+        turns.append(next_look(own[name], left.grace))
     # The grace period of nodes that the slice goes on without is not in its status, which is about the other nodes.
     rest = msgspec.structs.replace(inputs, slice=None, leaving_since=inputs.parted_since)
     found = leaving(rest, [pod for node in parted for pod in own[node.metadata.name]], marks.noun)

@@ -34,6 +34,7 @@ class ClaimInputs(msgspec.Struct, frozen=True, kw_only=True):
         contributors: Other tenants whose contributed nodes it may have.
         shared: How many nodes must stay shared.
         disturbed: Node to the number of pods that would have to leave it; for a claim of whole nodes.
+        essential: Node to the number of these that are pods of the cluster itself.
         used: Node to what pods outside of parts request there; for a claim of parts.
         notes: What could not be read.
     """
@@ -44,6 +45,7 @@ class ClaimInputs(msgspec.Struct, frozen=True, kw_only=True):
     contributors: tuple[str, ...] = ()
     shared: int = 0
     disturbed: Mapping[str, int] = {}
+    essential: Mapping[str, int] = {}
     used: Mapping[str, Size] = {}
     notes: tuple[str, ...] = ()
 
@@ -93,8 +95,11 @@ async def gather(reader: ObjectReader, name: str, namespace: str) -> ClaimInputs
         used = {node: part_pods.of_others(found) for node, found in on.items()}
         return ClaimInputs(claim=claim, nodes=nodes, used=used)
     disturbed: Counter[str] = Counter()
+    essential: Counter[str] = Counter()
     async for raw in reader.items(slice_pods.Pod.resource, msgspec.Raw):
-        disturbed.update(slice_pods.leaving_of(slice_pods.observe(raw)))
+        pod = slice_pods.observe(raw)
+        disturbed.update(slice_pods.leaving_of(pod))
+        essential.update(slice_pods.essential_of(pod))
     meta = (await reader.get(Namespace, namespace)).metadata
     contributors = tuple(each for each in meta.annotations.get(CONTRIBUTORS, "").split(",") if each)
     shared, notes = await read_shared_nodes(reader)
@@ -105,6 +110,7 @@ async def gather(reader: ObjectReader, name: str, namespace: str) -> ClaimInputs
         contributors=contributors,
         shared=shared,
         disturbed=disturbed,
+        essential=essential,
         notes=notes,
     )
 
@@ -118,7 +124,14 @@ def conclude(inputs: ClaimInputs) -> SliceExplanation:
         choice = choose(claim.spec, offers, own)
         has = [each.name for each in offers if own in parts_of(each.labels)]
     else:
-        facts = [slice_nodes.facts(node, inputs.disturbed.get(node.metadata.name, 0)) for node in inputs.nodes]
+        facts = [
+            slice_nodes.facts(
+                node,
+                inputs.disturbed.get(node.metadata.name, 0),
+                essential=inputs.essential.get(node.metadata.name, 0),
+            )
+            for node in inputs.nodes
+        ]
         held = [each for each in facts if each.taken_by == own]
         choice = select(
             claim.spec,

@@ -9,6 +9,7 @@ same nodes.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -26,6 +27,9 @@ from tenantry.world.selectors import meets
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 BINARY = ("memory", "ephemeral-storage")
 """How many things a message names."""
+
+ESSENTIAL_SECONDS = 30.0
+"""When to look again whether pods of the cluster itself have left a node: their end wakes no claim."""
 
 _NOTHING = Fraction(0)
 
@@ -68,6 +72,14 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
         return not self.not_now and PARTS not in self.labels and not contributed
 
 
+class Drain(msgspec.Struct, frozen=True):
+    """When, for which tenant (uid) and for which slice pods of others were last evicted from a node."""
+
+    at: dt.datetime
+    tenant: str
+    slice: str
+
+
 class NodeFacts(NodeState, frozen=True, kw_only=True):
     """A node, as far as slices go.
 
@@ -75,11 +87,42 @@ class NodeFacts(NodeState, frozen=True, kw_only=True):
         allocatable: Resource to quantity.
         disturbed: How many pods would have to leave.
         kept_for: The tenant whose pods its taint of contributed nodes admits, "" for none; None without the taint.
+        essential: How many of these are pods of the cluster itself, which no claim may evict.
+        drained: When, for which tenant (uid) and for which slice pods of others were last evicted; None for never.
     """
 
     kept_for: str | None = None
     allocatable: Mapping[str, str] = {}
     disturbed: int = 0
+    essential: int = 0
+    drained: Drain | None = None
+
+
+class DrainPace(msgspec.Struct, frozen=True):
+    """How often a claim may have pods of other tenants evicted.
+
+    Args:
+        now: The time.
+        cooldown_seconds: How long no pods are evicted again from a node, and for a tenant.
+        tenant: The uid of the claim's tenant.
+        slice: The slice of the claim, which may drain several nodes at once.
+    """
+
+    now: dt.datetime
+    cooldown_seconds: int
+    tenant: str
+    slice: str
+
+    def waits(self, drain: Drain) -> float:
+        """Return for how many seconds a drain still keeps others from beginning; 0 or less for none."""
+        if drain.slice == self.slice:
+            return 0.0
+        return self.cooldown_seconds - (self.now - drain.at).total_seconds()
+
+    def of_tenant(self, nodes: Iterable[NodeFacts]) -> float:
+        """Return for how many seconds the tenant's last drain keeps it from the next; 0 or less for none."""
+        own = (node.drained for node in nodes if node.drained is not None and node.drained.tenant == self.tenant)
+        return max((self.waits(drain) for drain in own), default=0.0)
 
 
 class HeldNodes(msgspec.Struct, frozen=True):
@@ -96,11 +139,13 @@ class Choice(msgspec.Struct, frozen=True):
         nodes: The nodes to take, in addition to those that are held; () if there are too few.
         refused: Why each other node is not taken, by its name.
         short: What is missing, and the nearest claim that would fit; "" for nothing.
+        again: In how many seconds a node may fit that does not now; None if a change of a node reports it.
     """
 
     nodes: tuple[str, ...]
     refused: Mapping[str, str]
     short: str = ""
+    again: float | None = None
 
 
 def select(
@@ -108,9 +153,10 @@ def select(
     nodes: Iterable[NodeFacts],
     held: HeldNodes = HeldNodes(),  # noqa: B008 - frozen
     tenant: str = "",
-    shared: int = 0,
     *,
+    shared: int = 0,
     contributors: Iterable[str] = (),
+    pace: DrainPace | None = None,
 ) -> Choice:
     """Return the nodes that a claim gets.
 
@@ -121,8 +167,12 @@ def select(
         tenant: Of the claim: nodes contributed for it come first, those for other tenants last.
         shared: How many nodes stay shared by all tenants.
         contributors: Other tenants whose contributed nodes it may have.
+        pace: How often the claim may have pods evicted; None for as often as it needs.
     """
     admitted = frozenset((tenant, *contributors)) - {""}
+    nodes = tuple(nodes)
+    busy = pace.of_tenant(nodes) if pace is not None else 0.0
+    turns: list[float] = []
     needs = {key: parse(value) for key, value in spec.per_node.items()}
     wanted_names = frozenset(spec.node_names)
     refused: dict[str, str] = {}
@@ -133,6 +183,9 @@ def select(
         if node.name in held.names:
             continue
         why = _why_not(node, spec.selector, wanted_names, needs) or _kept_away(node, admitted)
+        if not why and node.disturbed:
+            why, seconds = _why_undisturbed(node, busy, pace)
+            turns += [seconds] if why else []
         if why:
             refused[node.name] = why
             kept += node.is_shared
@@ -147,7 +200,8 @@ def select(
     refused |= dict.fromkeys(back, f"kept for all tenants, by spec.slices.sharedNodes of TenancyDefaults: {shared}")
     fitting = [node for node in fitting if node.name not in back]
     if taken is None:
-        return Choice(nodes=(), refused=refused, short=_short(spec, fitting, refused, held))
+        short = _short(spec, fitting, refused, held)
+        return Choice(nodes=(), refused=refused, short=short, again=min(turns, default=None))
     names = {node.name for node in taken}
     refused |= {node.name: "others disturb less, or fit better" for node in fitting if node.name not in names}
     return Choice(nodes=tuple(node.name for node in taken), refused=refused)
@@ -251,6 +305,25 @@ def _kept_away(node: NodeFacts, admitted: AbstractSet[str]) -> str:
     if node.kept_for is None or node.kept_for in admitted:
         return ""
     return f"contributed for tenant '{node.kept_for}'" if node.kept_for else "contributed for no tenant"
+
+
+def _why_undisturbed(node: NodeFacts, busy: float, pace: DrainPace | None) -> tuple[str, float]:
+    """Return why pods may not be evicted from a node now, and in how many seconds to look again; "" if they may.
+
+    Args:
+        node: A node with pods that would have to leave.
+        busy: For how many seconds the tenant may not have pods evicted.
+        pace: As in `select`.
+    """
+    if node.essential:
+        return "runs pods of the cluster itself", ESSENTIAL_SECONDS
+    if pace is None:
+        return "", 0.0
+    seconds = pace.waits(node.drained) if node.drained is not None else 0.0
+    within = f"within {pace.cooldown_seconds} s, spec.slices.cooldownSeconds of TenancyDefaults"
+    if busy > seconds and busy > 0:
+        return f"has pods, and pods left for another claim of this tenant {within}", busy
+    return (f"has pods, and pods left it for a claim {within}", seconds) if seconds > 0 else ("", 0.0)
 
 
 def _too_small(node: NodeFacts, needs: Mapping[str, Fraction]) -> str:
