@@ -62,7 +62,7 @@ async def _is_refused(api: Api) -> bool:
 
 def _is_whole(quota: Json) -> bool:
     meta = quota["metadata"]
-    return bool(meta.get("labels", {}).get("tenantry.dev/tenant") == meta["namespace"])
+    return meta["name"] == "tenantry-quota" and meta.get("labels", {}).get("tenantry.dev/tenant") == meta["namespace"]
 
 
 async def _admitted(attempt: Callable[[], Awaitable[Json]]) -> Json:
@@ -128,8 +128,8 @@ async def shares(api: Api, name: str) -> dict[str, dict[str, int]]:
     """Return what the ResourceQuotas of a tenant say, by namespace; in force or not."""
     found: dict[str, dict[str, int]] = {}
     for value in await api.list(ResourceQuota.resource):
-        if value["metadata"].get("labels", {}).get("tenantry.dev/tenant") == name:
-            assert value["metadata"]["name"] == "tenantry-quota"
+        is_share = value["metadata"]["name"] == "tenantry-quota"
+        if is_share and value["metadata"].get("labels", {}).get("tenantry.dev/tenant") == name:
             found[value["metadata"]["namespace"]] = read(value["spec"].get("hard", {}))
     return found
 

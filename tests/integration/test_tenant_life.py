@@ -44,7 +44,7 @@ def _labels(value: Json) -> dict[str, str]:
 
 ALL = {
     "Namespace": 1,
-    "ResourceQuota": 1,
+    "ResourceQuota": 2,
     "LimitRange": 1,
     "NetworkPolicy": 1,
     "RoleBinding": 1,
@@ -354,7 +354,11 @@ async def test_a_changed_spec_changes_what_is_there_and_removes_what_is_not_want
     await api.ready(name)
 
     async def only_people() -> bool:
-        return set(await _children(api, name)) == {f"Namespace/{name}", "RoleBinding/tenantry-owner"}
+        return set(await _children(api, name)) == {
+            f"Namespace/{name}",
+            "ResourceQuota/tenantry-counts",
+            "RoleBinding/tenantry-owner",
+        }
 
     await until(only_people, "quota, defaults and policies are gone")
     binding = await api.get(RoleBinding.resource, "tenantry-owner", name)

@@ -10,6 +10,7 @@ import msgspec
 
 from tenantry.api.errors import NotFound, Unreachable
 from tenantry.api.model import KubernetesObject, Resource
+from tenantry.engine.cluster import CRDS
 from tenantry.engine.request import ApiRequest, PatchType, Verb
 from tenantry.kube.client import ATTEMPTS, Client
 from tenantry.kube.kubeconfig import Connection
@@ -103,6 +104,7 @@ class WorldClient(Client):
         known = [
             *(kind.resource for kind in _models(KubernetesObject)),
             *inheritance.KINDS,
+            CRDS,
             *(resource for resource, _ in self._world.objects),
         ]
         return {(each.group, each.version, each.plural): each for each in known}

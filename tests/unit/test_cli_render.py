@@ -21,6 +21,7 @@ ADA, BOB = (Owner(kind=OwnerKind.USER, name=name) for name in ("ada", "bob"))
 ACME = Tenant(
     metadata=ObjectMeta(name="acme"), spec=TenantSpec(owners=(ADA,), quota=TenantQuota(hard={"cpu": 4, "pods": 9}))
 )
+QUOTA = "tenantry-quota"
 REAL = "web-0123456789abcdef"
 
 
@@ -51,8 +52,10 @@ def test_a_child_is_rendered_with_all_that_is_inside() -> None:
     """E04: under a name whose digits are left open, after its tenant's own objects."""
     found = rendered(child("acme", "web"))
     inside = [each for each in found if each.metadata.namespace == "web-xxxxxxxxxxxxxxxx"]
-    assert [each.resource.kind for each in inside] == [*("ResourceQuota", "LimitRange", "NetworkPolicy", "RoleBinding")]
-    (quota,) = (each for each in inside if isinstance(each, ResourceQuota))
+    assert [each.resource.kind for each in inside] == [
+        *("ResourceQuota", "ResourceQuota", "LimitRange", "NetworkPolicy", "RoleBinding")
+    ]
+    (quota,) = (each for each in inside if isinstance(each, ResourceQuota) and each.metadata.name == QUOTA)
     assert quota.spec.hard == {"pods": "0", "requests.cpu": "500m"}
     (binding,) = (each for each in inside if isinstance(each, RoleBinding))
     assert [subject.name for subject in binding.subjects or ()] == ["ada"]
@@ -64,7 +67,11 @@ def test_a_child_is_rendered_with_all_that_is_inside() -> None:
 def test_the_quota_is_divided_over_the_tree() -> None:
     """E09: each ResourceQuota is the namespace's own share, as the operator would write it."""
     found = rendered(child("acme", "web"), child("acme", "old", adopt="legacy"))
-    shares = {each.metadata.namespace: each.spec.hard for each in found if isinstance(each, ResourceQuota)}
+    shares = {
+        each.metadata.namespace: each.spec.hard
+        for each in found
+        if isinstance(each, ResourceQuota) and each.metadata.name == QUOTA
+    }
     assert shares["acme"] == {"pods": "9", "requests.cpu": "3"}
     assert shares["legacy"] == {"pods": "0", "requests.cpu": "500m"}
 

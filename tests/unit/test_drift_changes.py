@@ -45,7 +45,7 @@ def _titles(found: TenantDrift) -> list[str]:
 
 
 def _hard(found: TenantDrift) -> dict[str, str]:
-    quotas = [each.after for each in found.changes if each.kind == "ResourceQuota" and each.after is not None]
+    quotas = [each.after for each in found.changes if each.key.endswith("/tenantry-quota") and each.after is not None]
     return {each["metadata"]["namespace"]: each["spec"]["hard"]["requests.cpu"] for each in quotas}
 
 
@@ -74,6 +74,7 @@ def test_a_new_child_is_shown_with_its_share_and_what_its_parent_keeps() -> None
         f"Namespace {child}",
         f"LimitRange {child}/tenantry-limits",
         f"NetworkPolicy {child}/tenantry-isolation",
+        f"ResourceQuota {child}/tenantry-counts",
         CORE,
         f"ResourceQuota {child}/tenantry-quota",
         f"RoleBinding {child}/tenantry-owner",

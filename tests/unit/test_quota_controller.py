@@ -44,6 +44,7 @@ def _shares(world: World) -> dict[str, int]:
     return {
         value["metadata"]["namespace"]: int(value["spec"]["hard"]["requests.cpu"])
         for value in world.list(ResourceQuota.resource)
+        if value["metadata"]["name"] == QUOTA
     }
 
 

@@ -27,7 +27,9 @@ def _team(world: World, name: str, cpu: int) -> str:
 
 def _shares(world: World) -> dict[str, int]:
     return {
-        each["metadata"]["namespace"]: int(each["spec"]["hard"][CPU]) for each in world.list(ResourceQuota.resource)
+        each["metadata"]["namespace"]: int(each["spec"]["hard"][CPU])
+        for each in world.list(ResourceQuota.resource)
+        if each["metadata"]["name"] == QUOTA
     }
 
 

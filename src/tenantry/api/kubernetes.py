@@ -164,10 +164,10 @@ class ClusterRoleBinding(KubernetesObject, frozen=True, kw_only=True):
 
 
 class RoleRule(Model, frozen=True, kw_only=True):
-    """Verbs on resources; with names, only on the objects that have them."""
+    """Verbs on resources; with names, only on the objects that have them. Rules for URLs have no resources."""
 
-    api_groups: tuple[str, ...]
-    resources: tuple[str, ...]
+    api_groups: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
     verbs: tuple[str, ...]
     resource_names: tuple[str, ...] = ()
 
@@ -180,6 +180,15 @@ class ClusterRole(KubernetesObject, frozen=True, kw_only=True):
     )
 
     rules: tuple[RoleRule, ...]
+
+
+class OwnerRole(KubernetesObject, frozen=True, kw_only=True):
+    """The ClusterRole of owners, whose rules Kubernetes aggregates."""
+
+    # Other than the ClusterRoles that Tenantry writes: it is watched by itself.
+    resource: ClassVar[Resource] = Resource(RBAC_GROUP, "v1", "clusterroles", "ClusterRole", namespaced=False, owned=())
+
+    rules: tuple[RoleRule, ...] | None = None
 
 
 class NamespaceSubject(Model, frozen=True, kw_only=True):

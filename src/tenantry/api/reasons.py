@@ -25,6 +25,8 @@ LEVELS_BLOCKED = "LevelsBlocked"
 """Present only while true: a priority level or FlowSchema differs from `spec.fairness` of TenancyDefaults."""
 HOSTS_TAKEN = "HostsTaken"
 """Present only while true: an object in the namespace uses a host that another tenant had first."""
+OBJECTS_EXCEEDED = "ObjectsExceeded"
+"""Present only while true: a namespace has more objects of a kind than it may have; they stay, new ones are refused."""
 SANDBOXED = "Sandboxed"
 """Present unless `spec.isolation.runtime` is Shared: whether new pods run in a sandbox."""
 EXPIRING = "Expiring"
@@ -66,7 +68,7 @@ QUOTA_SHORT = "QuotaShort"
 QUOTA_EXCEEDED = "QuotaExceeded"
 """More is in use than the quota now allows: running pods continue, new use is refused."""
 LIMIT_REACHED = "LimitReached"
-"""The tenant's `spec.namespaces` does not allow another namespace, or not at this depth."""
+"""`spec.namespaces` of the tenant or of TenancyDefaults does not allow another namespace, or not at this depth."""
 NOT_ALLOWED = "NotAllowed"
 """The tenant's `spec.namespaces` does not allow this name, label or annotation."""
 CHILDREN_EXIST = "ChildrenExist"
@@ -167,6 +169,10 @@ HOST_TAKEN = "HostTaken"
 # Reasons of EgressNarrowed
 TOO_MANY_ADDRESSES = "TooManyAddresses"
 """Nodes have more addresses than a policy holds: name their subnets in TenancyDefaults."""
+
+# Reasons of ObjectsExceeded
+COUNT_EXCEEDED = "CountExceeded"
+"""More objects exist than the ResourceQuota `tenantry-counts` allows, which became smaller than the use."""
 
 # Events
 CORRECTED = "Corrected"

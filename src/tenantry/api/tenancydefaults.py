@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from tenantry.api.crd import AGE, MESSAGE, READY, Column, Conditions, Names, ObservedGeneration, Rule, list_map
+from tenantry.api.crd import AGE, MESSAGE, READY, Column, Conditions, Names, ObservedGeneration, Rule, list_map, rules
 from tenantry.api.fairness import Fairness
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
@@ -145,6 +145,47 @@ class SliceDefaults(Model, frozen=True, kw_only=True):
     ] = CleaningPolicy.WHERE_AGENTS
 
 
+class TreeDefaults(Model, frozen=True, kw_only=True):
+    """Limits of the trees of tenants that set none."""
+
+    max_count: Annotated[
+        int,
+        Meta(ge=0, le=10_000, description="How many subnamespaces a tenant has; 0 for no limit. Left out: 20."),
+    ] = 20
+    max_depth: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=60,
+            description="How deep its tree is; 1 is right below the core namespace, 0 for no limit. Left out: 5.",
+        ),
+    ] = 5
+
+
+_Counts = Annotated[
+    dict[str, Annotated[int, Meta(ge=0, le=1_000_000)]],
+    Meta(
+        max_length=64,
+        extra_json_schema=rules(
+            Rule(
+                "self.all(k, size(k) <= 253 && k.matches('^[a-z0-9-]+([.][a-z0-9.-]+)?$'))",
+                "must have only plurals, with their group unless it is the core group, as in configmaps or"
+                " deployments.apps",
+            )
+        ),
+    ),
+]
+
+
+class ObjectCounts(Model, frozen=True, kw_only=True):
+    """How many objects of a kind a namespace may have, for the kinds whose standard does not fit."""
+
+    core: Annotated[
+        _Counts, Meta(description="Plural and group to the number of objects in the core namespace of each tenant.")
+    ] = {}
+    child: Annotated[_Counts, Meta(description="Plural and group to the number of objects in each child.")] = {}
+
+
 class TenancyDefaultsSpec(Model, frozen=True, kw_only=True):
     """What holds for all tenants."""
 
@@ -166,6 +207,16 @@ class TenancyDefaultsSpec(Model, frozen=True, kw_only=True):
         NetworkDefaults, Meta(description="Addresses of the cluster that the tenants' network policies mention.")
     ] = NetworkDefaults()
     sandbox: Annotated[SandboxDefaults, Meta(description="In which runtime sandboxed pods run.")] = SandboxDefaults()
+    namespaces: Annotated[
+        TreeDefaults, Meta(description="Limits of the trees of tenants that set none in spec.namespaces.")
+    ] = TreeDefaults()
+    object_counts: Annotated[
+        ObjectCounts,
+        Meta(
+            description="How many objects of each kind a namespace of a tenant may have. Every kind that owners may"
+            " create has a standard; a key in spec.quota of a Tenant takes precedence."
+        ),
+    ] = ObjectCounts()
     slices: Annotated[SliceDefaults, Meta(description="Limits and defaults of slices.")] = SliceDefaults()
     fairness: Annotated[Fairness, Meta(description="How the API server's work is shared out between tenants.")] = (
         Fairness()

@@ -117,10 +117,16 @@ class MarkRules(Model, frozen=True, kw_only=True):
 
 
 class NamespaceRules(Model, frozen=True, kw_only=True):
-    """Limits of the tenant's tree; 0 or empty means none."""
+    """Limits of the tenant's tree."""
 
-    max_count: Annotated[int, Meta(ge=0, description="How many subnamespaces, the whole tree counted.")] = 0
-    max_depth: Annotated[int, Meta(ge=0, description="How deep; 1 is right below the core namespace.")] = 0
+    max_count: Annotated[
+        int,
+        Meta(ge=0, description="How many subnamespaces, the whole tree counted; 0 for the number in TenancyDefaults."),
+    ] = 0
+    max_depth: Annotated[
+        int,
+        Meta(ge=0, description="How deep; 1 is below the core namespace, 0 for the depth in TenancyDefaults."),
+    ] = 0
     name_pattern: Annotated[
         str, Meta(max_length=256, description="A regular expression that the name of a Subnamespace must match whole.")
     ] = ""

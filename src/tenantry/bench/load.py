@@ -17,7 +17,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Json, KubernetesObject, ObjectMeta, Resource
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.quota import Quantity
-from tenantry.api.tenant import Tenant, TenantQuota, TenantSpec
+from tenantry.api.tenant import NamespaceRules, Tenant, TenantQuota, TenantSpec
 from tenantry.engine.conditions import is_true
 from tenantry.engine.tasks import all_of, in_background
 from tenantry.kube import wire
@@ -63,9 +63,21 @@ def of_tenant(name: str) -> dict[str, str]:
     return {"labelSelector": f"{marks.TENANT}={name}"}
 
 
-def new_tenant(name: str, run: str, *, user: str = "bench", quota: Mapping[str, Quantity] | None = None) -> Tenant:
+def new_tenant(
+    name: str,
+    run: str,
+    *,
+    user: str = "bench",
+    quota: Mapping[str, Quantity] | None = None,
+    max_count: int = 0,
+    max_depth: int = 0,
+) -> Tenant:
     """Return a tenant of one user; everything else has its default."""
-    spec = TenantSpec(owners=(Owner(kind=OwnerKind.USER, name=user),), quota=TenantQuota(hard=dict(quota or {})))
+    spec = TenantSpec(
+        owners=(Owner(kind=OwnerKind.USER, name=user),),
+        quota=TenantQuota(hard=dict(quota or {})),
+        namespaces=NamespaceRules(max_count=max_count, max_depth=max_depth),
+    )
     return Tenant(metadata=ObjectMeta(name=name, labels={RUN_LABEL: run}), spec=spec)
 
 

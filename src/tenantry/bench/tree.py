@@ -227,7 +227,8 @@ async def _round(
 
 
 def _tenant(name: str, shape: TreeShape) -> Tenant:
-    return new_tenant(name, name, quota={"pods": str(10 * shape.namespaces)} if shape.quota else {})
+    quota = {"pods": str(10 * shape.namespaces)} if shape.quota else {}
+    return new_tenant(name, name, quota=quota, max_count=shape.namespaces, max_depth=shape.depth)
 
 
 class _Creation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tenantry.api import reasons
 from tenantry.api.errors import (
@@ -17,6 +17,7 @@ from tenantry.api.errors import (
     Unreachable,
 )
 from tenantry.api.model import Condition
+from tenantry.api.wording import shortened
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find
 from tenantry.engine.plan import Blocked
@@ -80,6 +81,25 @@ def expiring(expires_at: str, state: LeaseState, *, then: str, ended: str) -> li
         return [Wanted(reasons.EXPIRING, True, reasons.EXPIRED, message, only_true=True)]
     message = warning(expires_at, state, then)
     return [Wanted(reasons.EXPIRING, True, reasons.EXPIRES_SOON, message, only_true=True)] if message else []
+
+
+def exceeding(namespace: str, exceeded: Sequence[tuple[str, str, str]], level: str) -> list[Wanted]:
+    """Return the condition ObjectsExceeded, while a namespace has more objects than it may have.
+
+    Args:
+        namespace: The namespace.
+        exceeded: See `objectcounts.exceeded`.
+        level: The field of `spec.objectCounts` of TenancyDefaults: core or child.
+    """
+    if not exceeded:
+        return []
+    # Without the number that exists: a condition must not change with every object.
+    listed = shortened(f"count/{kind} is {most}" for kind, _, most in exceeded)
+    message = (
+        f"namespace {namespace!r} has more objects than it may have: {listed}; all stay, and new ones are refused:"
+        f" delete some, or raise spec.objectCounts.{level} of TenancyDefaults 'default'"
+    )
+    return [Wanted(reasons.OBJECTS_EXCEEDED, True, reasons.COUNT_EXCEEDED, message, only_true=True)]
 
 
 def warned_of(conditions: Iterable[Condition]) -> str:

@@ -27,6 +27,8 @@ from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.hosts.controller import HostController
 from tenantry.controllers.inheritance.controller import InheritanceController
 from tenantry.controllers.inheritance.propagation import Propagation
+from tenantry.controllers.limits.controller import LimitController
+from tenantry.controllers.limits.gather import LimitCache
 from tenantry.controllers.nodes import bandwidth
 from tenantry.controllers.nodes.addresses import AddressCache, AddressController
 from tenantry.controllers.nodes.controller import NodeController
@@ -130,16 +132,23 @@ def controllers(cluster_uid: str) -> list[Controller]:
     Args:
         cluster_uid: The uid of the namespace kube-system.
     """
-    # Controllers never call each other. One controller writes verdicts, addresses or clashes, and others read them; the
-    # Propagation is the copying itself, which two controllers carry out with the same caches of kinds and sources.
+    # Controllers never call each other. One controller writes verdicts, addresses, clashes or limits, and others read
+    # them; the Propagation is the copying itself, which two controllers carry out with the same caches of kinds and
+    # sources.
     verdicts = Verdicts()
     addresses = AddressCache()
     clashes = Clashes()
+    limits = LimitCache()
     propagation = Propagation()
     return [
-        TenantController(cluster_uid, addresses, clashes),
+        TenantController(cluster_uid, addresses, clashes, limits),
         SubnamespaceController(
-            cluster_uid, verdicts=verdicts, addresses=addresses, clashes=clashes, propagation=propagation
+            cluster_uid,
+            verdicts=verdicts,
+            addresses=addresses,
+            clashes=clashes,
+            propagation=propagation,
+            limits=limits,
         ),
         QuotaController(verdicts),
         InheritanceController(propagation),
@@ -148,6 +157,7 @@ def controllers(cluster_uid: str) -> list[Controller]:
         RulesController(),
         HostController(clashes),
         AddressController(addresses),
+        LimitController(limits),
         TenantRequestController(),
         RequesterController(),
         RoleRequestController(RoleRequest),

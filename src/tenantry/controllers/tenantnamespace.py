@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -13,6 +14,8 @@ from tenantry.api.kubernetes import (
     LimitRange,
     LimitRangeItem,
     LimitRangeSpec,
+    ResourceQuota,
+    ResourceQuotaSpec,
     RoleBinding,
     RoleRef,
     Subject,
@@ -21,12 +24,15 @@ from tenantry.api.model import ObjectMeta
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.tenancyrules import NAME as RULES
 from tenantry.api.tenant import Tenant
-from tenantry.engine.observed import Observed
+from tenantry.engine.observed import Observed, ObservedQuota
 from tenantry.engine.plan import Child
-from tenantry.world import quantity
+from tenantry.world import objectcounts, quantity, quota
 
 LIMITS = "tenantry-limits"
 OWNER_BINDING = "tenantry-owner"
+COUNTS = "tenantry-counts"
+"""The name of the ResourceQuota of counts (`world.objectcounts`)."""
+
 
 WAVE_NAMESPACE, WAVE_LIMITS, WAVE_PEOPLE = 0, 1, 2
 
@@ -109,6 +115,32 @@ def _defaults(
         if limit is not None and name not in chosen:
             chosen[name] = quantity.least(value, limit)
     return chosen
+
+
+# -- counts ---------------------------------------------------------------------------------------
+
+
+def counts(namespace: TenantNamespace, standard: Mapping[str, int], others: Sequence[Child]) -> Child:
+    """Return the ResourceQuota that limits how many objects of each kind the namespace has.
+
+    Args:
+        namespace: The namespace.
+        standard: Plural and group to the number of objects.
+        others: Everything else that Tenantry creates there: objects of the tenant cannot take its place.
+
+    Raises:
+        InputError: The tenant's quota is wrong in a way that the CRD's schema did not catch.
+    """
+    own = Counter(child.object.resource.full_name for child in others if child.object.metadata.namespace)
+    spec = namespace.tenant.spec
+    hard = objectcounts.hard(standard, quota.normal(spec.quota.hard), own, spec.namespaces.max_count)
+    wanted = ResourceQuota(metadata=meta(namespace, COUNTS), spec=ResourceQuotaSpec(hard=hard))
+    return Child(object=wanted, wave=WAVE_LIMITS)
+
+
+def exceeded(found: Observed | None) -> list[tuple[str, str, str]]:
+    """Return the kinds of which a namespace has more objects than its counts allow; see `objectcounts.exceeded`."""
+    return objectcounts.exceeded(found.hard, found.used) if isinstance(found, ObservedQuota) else []
 
 
 # -- people ---------------------------------------------------------------------------------------

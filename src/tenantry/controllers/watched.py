@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from tenantry.api.kubernetes import ClusterRole, LimitRange, ResourceQuota
-from tenantry.api.marks import MANAGED_BY, MANAGER, SUBNAMESPACE_UID, TENANT
+from tenantry.api.kubernetes import ClusterRole, LimitRange, OwnerRole, ResourceQuota
+from tenantry.api.marks import MANAGED_BY, MANAGER, OWNER_ROLE, SUBNAMESPACE_UID, TENANT
 from tenantry.api.model import KubernetesObject, Resource, object_key
 from tenantry.api.node import Node
 from tenantry.api.policyparameters import PolicyParameters
@@ -20,7 +20,8 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import MAPS, OWN_MARK
 from tenantry.api.tenant import Tenant
 from tenantry.engine.cache import Change
-from tenantry.engine.cluster import Watch
+from tenantry.engine.cluster import CRDS, Watch
+from tenantry.engine.crds import CrdState, observe_crd
 from tenantry.engine.observed import Observed, observe
 from tenantry.world import inheritance
 
@@ -86,6 +87,17 @@ def tenants(keys: Callable[[Change[Tenant]], Iterable[str]]) -> Watch:
 def defaults(keys: Callable[[Change[TenancyDefaults]], Iterable[str]]) -> Watch:
     """Return the watch of TenancyDefaults."""
     return Watch(resource=TenancyDefaults.resource, decode=decoder(TenancyDefaults), keys=keys)
+
+
+def owner_role(keys: Callable[[Change[OwnerRole]], Iterable[str]]) -> Watch:
+    """Return the watch of the role of owners."""
+    selectors = {"fieldSelector": f"metadata.name={OWNER_ROLE}"}
+    return Watch(resource=OwnerRole.resource, decode=decoder(OwnerRole), keys=keys, selectors=selectors)
+
+
+def definitions(keys: Callable[[Change[CrdState]], Iterable[str]]) -> Watch:
+    """Return the watch of the cluster's CRDs."""
+    return Watch(resource=CRDS, decode=observe_crd, keys=keys)
 
 
 def nodes(

@@ -15,12 +15,14 @@ class CrdState(msgspec.Struct, frozen=True, gc=False):
         version: The resourceVersion.
         versions: The versions that it serves.
         established: The API server answers for it.
+        namespaced: Its objects are in namespaces.
     """
 
     key: str
     version: int
     versions: tuple[str, ...]
     established: bool
+    namespaced: bool = True
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -44,6 +46,7 @@ class _Version(msgspec.Struct, frozen=True):
 
 class _Spec(msgspec.Struct, frozen=True):
     versions: tuple[_Version, ...]
+    scope: str = "Namespaced"
 
 
 class _Crd(msgspec.Struct, frozen=True):
@@ -66,4 +69,5 @@ def observe_crd(data: bytes | msgspec.Raw) -> CrdState:
             condition.type == "Established" and condition.status is ConditionStatus.TRUE
             for condition in crd.status.conditions or ()
         ),
+        namespaced=crd.spec.scope == "Namespaced",
     )

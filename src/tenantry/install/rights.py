@@ -73,6 +73,8 @@ def operator_role() -> Json:
         allow([RBAC_GROUP], ["rolebindings"], KEEP),
         # The end of a suspension restores the subjects of every binding in the namespace, whatever role it binds.
         allow([RBAC_GROUP], ["roles", "clusterroles"], ["bind"]),
+        # The kinds that owners may create are counted.
+        {**allow([RBAC_GROUP], ["clusterroles"], READ), "resourceNames": [marks.OWNER_ROLE]},
         # Labels and taints make a node part of a slice, pods of others are evicted, withdrawn nodes are deleted.
         allow([""], ["nodes"], [*READ, "patch", "delete"]),
         allow([""], ["pods"], [*READ, "delete"]),

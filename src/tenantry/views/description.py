@@ -15,6 +15,7 @@ from tenantry.api.model import KubernetesObject, Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.tenant import clusternetworkpolicy
+from tenantry.controllers.tenantnamespace import COUNTS
 from tenantry.engine.reader import ObjectReader
 from tenantry.engine.tasks import first_error
 from tenantry.views.objects import (
@@ -85,7 +86,10 @@ async def read_tenant(reader: ObjectReader, name: str) -> TenantDescription:
     return TenantDescription(
         tenant=tenant,
         namespace=next(iter(namespaces.result() or ()), None),
-        quotas=quotas.result(),
+        # Counts have a limit for every kind, most of which are not used.
+        quotas=[each for each in quotas.result() or () if each.metadata.name != COUNTS]
+        if quotas.result() is not None
+        else None,
         limits=limits.result(),
         policies=policies.result(),
         cluster_policies=cluster_policies.result(),

@@ -12,11 +12,14 @@ from tenantry.api.errors import Forbidden, NotFound
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.engine.reader import ObjectReader
 from tenantry.engine.tasks import all_of, first_error
 from tenantry.views.objects import NamespaceWithPhase, ResourceQuotaWithUsage
 
 MANAGED = {"labelSelector": f"{marks.MANAGED_BY}={marks.MANAGER}"}
+SHARES = {**MANAGED, "fieldSelector": f"metadata.name={QUOTA}"}
+"""Selectors of the namespaces' shares of the quota, without their counts of objects."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +28,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         tenants: The tenants to show, sorted by name.
         namespaces: The managed namespaces.
-        quotas: The managed ResourceQuotas.
+        quotas: The ResourceQuotas with the namespaces' shares.
         subnamespaces: All Subnamespaces.
         tenant_quotas: All TenantResourceQuotas.
     """
@@ -49,7 +52,7 @@ async def read(reader: ObjectReader, names: Sequence[str] = ()) -> Snapshot:
         async with asyncio.TaskGroup() as group:
             tenants = group.create_task(_tenants(reader, names))
             namespaces = group.create_task(reader.list(NamespaceWithPhase, selectors=MANAGED))
-            quotas = group.create_task(reader.list(ResourceQuotaWithUsage, selectors=MANAGED))
+            quotas = group.create_task(reader.list(ResourceQuotaWithUsage, selectors=SHARES))
             subnamespaces = group.create_task(reader.list(Subnamespace))
             tenant_quotas = group.create_task(reader.list(TenantResourceQuota))
     return Snapshot(
@@ -94,7 +97,7 @@ async def read_below(reader: ObjectReader, start: str) -> Snapshot:
 async def _read_namespace(reader: ObjectReader, name: str) -> Snapshot:
     return Snapshot(
         namespaces=[await reader.get(NamespaceWithPhase, name)],
-        quotas=await reader.list(ResourceQuotaWithUsage, namespace=name, selectors=MANAGED),
+        quotas=await reader.list(ResourceQuotaWithUsage, namespace=name, selectors=SHARES),
         subnamespaces=await reader.list(Subnamespace, namespace=name),
     )
 

@@ -186,7 +186,10 @@ def _limits(tenant: Tenant) -> Iterator[Problem]:
     rules = tenant.spec.namespaces
     for field, value in (("maxCount", rules.max_count), ("maxDepth", rules.max_depth)):
         if value < 0:
-            yield Problem(f"spec.namespaces.{field}", f"is {value}; it must not be negative (0 means no limit)")
+            yield Problem(
+                f"spec.namespaces.{field}",
+                f"is {value}; it must not be negative (0 means the limit in TenancyDefaults)",
+            )
 
 
 def _instant(path: str, value: str) -> Iterator[Problem]:

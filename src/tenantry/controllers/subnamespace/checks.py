@@ -230,22 +230,31 @@ def _limited(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
     if inputs.bound is not None:
         return None
     rules, name = tenant.spec.namespaces, tenant.metadata.name
+    max_depth = rules.max_depth or inputs.limits.max_depth
+    max_count = rules.max_count or inputs.limits.max_count
     # The ancestors include the core namespace, which has depth 0.
-    if rules.max_depth and len(inputs.ancestors) > rules.max_depth:
+    if max_depth and len(inputs.ancestors) > max_depth:
         return Blocked(
             reason=reasons.LIMIT_REACHED,
-            message=f"its depth would be {len(inputs.ancestors)}; tenant {name!r} allows {rules.max_depth}",
+            message=f"its depth would be {len(inputs.ancestors)}; tenant {name!r} allows {max_depth}"
+            f" ({_set_in('maxDepth', is_own=bool(rules.max_depth))})",
         )
-    if rules.max_count and inputs.count >= rules.max_count:
+    if max_count and inputs.count >= max_count:
         # A Subtenant must not learn how many namespaces the rest of the tree has.
         inside = _subtenants(inputs, inputs.subnamespace.metadata.namespace)
         has = "" if inside else f" has {inputs.count} subnamespaces and"
-        most = "no more subnamespaces" if inside else str(rules.max_count)
+        most = "no more subnamespaces" if inside else str(max_count)
         return Blocked(
             reason=reasons.LIMIT_REACHED,
-            message=f"tenant {name!r}{has} may have {most}; delete one, or ask an administrator for more",
+            message=f"tenant {name!r}{has} may have {most}; delete one, or ask an administrator for more"
+            f" ({_set_in('maxCount', is_own=bool(rules.max_count))})",
         )
     return None
+
+
+def _set_in(field: str, *, is_own: bool) -> str:
+    """Return where a limit is set, as an administrator finds it."""
+    return f"spec.namespaces.{field} of {'the Tenant' if is_own else 'TenancyDefaults'}"
 
 
 def _given(inputs: SubnamespaceInputs, _: Tenant) -> Blocked | None:

@@ -26,6 +26,7 @@ from tenantry.controllers.announcement import announce, warn_of_end
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.inheritance.propagation import Propagation
 from tenantry.controllers.inheritance.status import Inherited
+from tenantry.controllers.limits.gather import LimitCache
 from tenantry.controllers.nodes.addresses import AddressCache
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.runtime import sandbox_of
@@ -72,6 +73,7 @@ class SubnamespaceController:
         addresses: The addresses of nodes and DNS.
         clashes: The hosts in children that other namespaces hold.
         propagation: Copies inherited objects into children.
+        limits: The limits of all tenants.
     """
 
     name = "subnamespace"
@@ -85,12 +87,14 @@ class SubnamespaceController:
         addresses: AddressCache,
         clashes: Clashes,
         propagation: Propagation,
+        limits: LimitCache,
     ) -> None:
         self._cluster_uid = cluster_uid
         self._verdicts = verdicts
         self._addresses = addresses
         self._clashes = clashes
         self._propagation = propagation
+        self._limits = limits
         # None until the first reconcile, which reads everything that changed before it.
         self._caches: SubnamespaceCaches | None = None
         self._wanted: dict[str, str] = {}
@@ -155,6 +159,7 @@ class SubnamespaceController:
             self._wanted,
             defaults,
             sandbox_of(defaults.get(DEFAULTS), cluster.cache(RuntimeClass.resource)),
+            self._limits.current(cluster),
         )
         subnamespace = caches.subnamespaces.get(key)
         if subnamespace is None:

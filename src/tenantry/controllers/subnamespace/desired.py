@@ -97,7 +97,7 @@ def _deletion(found: Subnamespace) -> DirectWrite:
 
 
 def children(inputs: SubnamespaceInputs, tenant: Tenant) -> list[Child]:
-    """Return everything that the child should have, whole, except its quota and what it inherits.
+    """Return everything that the child should have, whole, except its share of the quota and what it inherits.
 
     Args:
         inputs: The inputs.
@@ -114,13 +114,14 @@ def children(inputs: SubnamespaceInputs, tenant: Tenant) -> list[Child]:
         suspended=tenant.spec.suspended,
     )
     rules = tenancyrules.render(namespace, inputs.defaults, inputs.above, inputs.sandbox)
-    return [
+    found = [
         _namespace(inputs, tenant, rules.labels),
         *rules.children,
         *tenantnamespace.limits(namespace),
         *network.policies(namespace, inputs.zone, inputs.around),
-        tenantnamespace.owner_binding(namespace),
     ]
+    binding = tenantnamespace.owner_binding(namespace)
+    return [*found, tenantnamespace.counts(namespace, inputs.limits.child, [*found, binding]), binding]
 
 
 def _limits_of(inputs: SubnamespaceInputs, tenant: Tenant) -> dict[str, str]:

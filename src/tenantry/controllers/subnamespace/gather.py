@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tenantry.api.errors import InputError
-from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, RoleBinding
+from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding
 from tenantry.api.marks import (
     INHERITED_FROM,
     KIND,
@@ -38,12 +38,14 @@ from tenantry.controllers.watched import BY_ADOPTION, BY_BINDING, BY_NAMESPACE, 
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Lookup
+from tenantry.world import objectcounts
 from tenantry.world.leases import ENDLESS, LeaseState, lease, with_lease
 from tenantry.world.naming import child_name
+from tenantry.world.objectcounts import ObjectLimits
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
-CHILD_KINDS = (Namespace, LimitRange, NetworkPolicy, TenancyRules, PolicyParameters, RoleBinding)
-"""The kinds that this controller creates for a child; the quota controller creates its ResourceQuota."""
+CHILD_KINDS = (Namespace, ResourceQuota, LimitRange, NetworkPolicy, TenancyRules, PolicyParameters, RoleBinding)
+"""The kinds that this controller creates for a child; the quota controller creates the ResourceQuota of its share."""
 
 DEEPEST = 64
 """No tree goes deeper; a chain of parents that is longer has a loop in it."""
@@ -59,6 +61,7 @@ class SubnamespaceCaches(msgspec.Struct, frozen=True):
         wanted: Names of namespaces that Tenantry does not manage, and the key of the Subnamespace that waits for each.
         defaults: The TenancyDefaults; None if the cluster does not serve them.
         sandbox: The cluster's sandbox.
+        limits: The limits of all tenants.
     """
 
     tenants: Cache[Tenant]
@@ -67,6 +70,7 @@ class SubnamespaceCaches(msgspec.Struct, frozen=True):
     wanted: dict[str, str]
     defaults: Cache[TenancyDefaults] | None = None
     sandbox: Sandbox = NO_SANDBOX
+    limits: ObjectLimits = objectcounts.DEFAULT
 
     @property
     def namespaces(self) -> Cache[Observed]:
@@ -101,6 +105,7 @@ class SubnamespaceInputs(msgspec.Struct, frozen=True, kw_only=True):
         above: The Subnamespaces from the top of the tree down to this one.
         defaults: The rules of all tenants.
         sandbox: The cluster's sandbox.
+        limits: The limits of all tenants.
         made: What Tenantry created in the child.
         lease: The state of its lease.
         lease_problem: Why `spec.expiresAt` has no meaning; "" if it has.
@@ -129,6 +134,7 @@ class SubnamespaceInputs(msgspec.Struct, frozen=True, kw_only=True):
     above: tuple[Subnamespace, ...] = ()
     defaults: Rules = Rules()
     sandbox: Sandbox = NO_SANDBOX
+    limits: ObjectLimits = objectcounts.DEFAULT
     made: tuple[tuple[Resource, Observed], ...] = ()
     lease: LeaseState = ENDLESS
     lease_problem: str = ""
@@ -238,6 +244,7 @@ def gather(
         above=above,
         defaults=rules_of_all(caches.defaults.get(DEFAULTS) if caches.defaults is not None else None),
         sandbox=caches.sandbox,
+        limits=caches.limits,
         lease=term,
         lease_problem=lease_problem,
     )
@@ -247,7 +254,7 @@ def gather(
 def made_inside(
     inputs: SubnamespaceInputs, observed: Mapping[Resource, Cache[Observed]]
 ) -> list[tuple[Resource, Observed]]:
-    """Return the objects in a child that have our names; the quota controller keeps the ResourceQuota.
+    """Return the objects in a child that have our names, except for its share of the quota.
 
     Args:
         inputs: The inputs so far.
@@ -265,6 +272,7 @@ def made_inside(
         if tenantnamespace.has_our_name(found)
         and (tenant_of(found) or is_rules(found))
         and INHERITED_FROM not in found.labels
+        if kind is not ResourceQuota or found.name == tenantnamespace.COUNTS
     ]
 
 

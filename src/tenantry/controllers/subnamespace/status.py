@@ -6,9 +6,11 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from tenantry.api import reasons
+from tenantry.api.kubernetes import ResourceQuota
+from tenantry.api.model import object_key
 from tenantry.api.subnamespace import Inheritance, Mode, Subnamespace, SubnamespaceQuota, SubnamespaceStatus
-from tenantry.controllers import tenancyrules
-from tenantry.controllers.conclusion import PATIENCE, expiring, problem_of, ready, trouble
+from tenantry.controllers import tenancyrules, tenantnamespace
+from tenantry.controllers.conclusion import PATIENCE, exceeding, expiring, problem_of, ready, trouble
 from tenantry.controllers.hosts import clashes as taken
 from tenantry.controllers.inheritance.status import Inherited
 from tenantry.controllers.runtime import sandboxed
@@ -56,6 +58,7 @@ def compute(
         *_inherited(subnamespace, inherited),
         *_sandboxed(inputs),
         *taken.condition(clashes, before.conditions, is_blind=blind),
+        *_exceeding(inputs),
         *expiring(
             subnamespace.spec.expires_at,
             inputs.lease,
@@ -102,6 +105,14 @@ def _sandboxed(inputs: SubnamespaceInputs) -> list[Wanted]:
     refuser = tenancyrules.refuser(inputs.defaults, inputs.tenant, inputs.above)
     told = sandboxed(runtime, inputs.sandbox, refuser)
     return [told] if told is not None else []
+
+
+def _exceeding(inputs: SubnamespaceInputs) -> list[Wanted]:
+    """Return the condition ObjectsExceeded; the owners of a Subtenant's parent do not learn what is inside."""
+    if inputs.bound is None or inputs.subnamespace.spec.mode is Mode.SUBTENANT:
+        return []
+    counts = inputs.lookup(ResourceQuota.resource, object_key(inputs.namespace, tenantnamespace.COUNTS))
+    return exceeding(inputs.namespace, tenantnamespace.exceeded(counts), "child")
 
 
 def _inherited(subnamespace: Subnamespace, inherited: Inherited | None) -> list[Wanted]:

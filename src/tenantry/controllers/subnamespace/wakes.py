@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tenantry.api.kubernetes import RoleBinding
+from tenantry.api.kubernetes import ResourceQuota, RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.runtime import RuntimeClass
 from tenantry.api.subnamespace import Subnamespace
@@ -13,7 +13,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.controllers import tenantnamespace
 from tenantry.controllers.runtime import asked_of, is_news
 from tenantry.controllers.subnamespace.gather import SubnamespaceCaches, inherits_people, subnamespace_key
-from tenantry.controllers.watched import BY_ADOPTION, BY_NAMESPACE, tenant_of
+from tenantry.controllers.watched import BY_ADOPTION, BY_NAMESPACE, is_same, tenant_of
 from tenantry.engine.cache import Change
 from tenantry.engine.observed import Observed
 
@@ -77,6 +77,8 @@ def by_runtime_class(change: Change[RuntimeClass], caches: SubnamespaceCaches) -
 def by_child(resource: Resource, change: Change[Observed], caches: SubnamespaceCaches) -> Iterable[str]:
     """Return the Subnamespaces that a change of a namespace, or of an object in one, concerns."""
     before, after = change.before, change.after
+    if resource == ResourceQuota.resource and not _is_news(before, after):
+        return ()
     keys: set[str] = set()
     for value in (before, after):
         if value is None:
@@ -95,6 +97,19 @@ def by_child(resource: Resource, change: Change[Observed], caches: SubnamespaceC
         if after is None and value.name in caches.wanted:
             keys.add(caches.wanted.pop(value.name))
     return keys
+
+
+def _is_news(before: Observed | None, after: Observed | None) -> bool:
+    """Return whether the change of a ResourceQuota concerns its child: its counts differ, or are exceeded.
+
+    The quota controller reports the share of the quota.
+    """
+    value = after or before
+    if value is None or value.name != tenantnamespace.COUNTS:
+        return False
+    if before is None or after is None or not is_same(before, after):
+        return True
+    return tenantnamespace.exceeded(before) != tenantnamespace.exceeded(after)
 
 
 def _by_namespace(value: Observed, caches: SubnamespaceCaches) -> Iterator[str]:

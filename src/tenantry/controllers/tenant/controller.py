@@ -8,7 +8,7 @@ import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, InputError, TerminalError
-from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, RoleBinding
+from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, ResourceQuota, RoleBinding
 from tenantry.api.marks import KIND, KIND_SUBTENANT, PARENT, SUBNAMESPACE, SUSPENDED
 from tenantry.api.model import object_key
 from tenantry.api.runtime import RuntimeClass
@@ -17,9 +17,10 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.controllers import tenancyrules, watched
+from tenantry.controllers import tenancyrules, tenantnamespace, watched
 from tenantry.controllers.announcement import announce, warn_of_end
 from tenantry.controllers.hosts.clashes import Clashes
+from tenantry.controllers.limits.gather import LimitCache
 from tenantry.controllers.nodes.addresses import AddressCache
 from tenantry.controllers.runtime import asked_of, is_news, sandbox_of
 from tenantry.controllers.tenancyrules import rules_of_all
@@ -45,14 +46,16 @@ class TenantController:
         cluster_uid: The uid of the namespace kube-system.
         addresses: The addresses of nodes and DNS.
         clashes: The hosts in core namespaces that other namespaces hold.
+        limits: The limits of all tenants.
     """
 
     name = "tenant"
     kind = Tenant
 
-    def __init__(self, cluster_uid: str, addresses: AddressCache, clashes: Clashes) -> None:
+    def __init__(self, cluster_uid: str, addresses: AddressCache, clashes: Clashes, limits: LimitCache) -> None:
         self._cluster_uid = cluster_uid
         self._clashes = clashes
+        self._limits = limits
         self._addresses = addresses
         # None until the first reconcile, which reads everything that changed before it.
         self._tenants: Cache[Tenant] | None = None
@@ -109,6 +112,9 @@ class TenantController:
             sandbox=sandbox_of(_defaults(cluster), cluster.cache(RuntimeClass.resource)),
             refuser=tenancyrules.refuser(rules_of_all(_defaults(cluster)), counted),
             clashes=self._clashes.inside(key),
+            exceeded=tenantnamespace.exceeded(
+                cluster.lookup(ResourceQuota.resource, object_key(key, tenantnamespace.COUNTS))
+            ),
         )
         if written != tenant.status:
             await cluster.writer.status(msgspec.structs.replace(tenant, status=written))
@@ -158,6 +164,7 @@ class TenantController:
             defaults=defaults,
             around=self._addresses.current(cluster),
             sandbox=sandbox_of(defaults, cluster.cache(RuntimeClass.resource)),
+            limits=self._limits.current(cluster),
         )
 
 
@@ -166,10 +173,18 @@ def _defaults(cluster: Cluster) -> TenancyDefaults | None:
     return found
 
 
+def _exceeds(before: Observed, after: Observed) -> bool:
+    """Return whether other kinds than before are above their limits; the use itself changes with every object."""
+    if after.name != tenantnamespace.COUNTS:
+        return False
+    one, other = tenantnamespace.exceeded(before), tenantnamespace.exceeded(after)
+    return [each[0] for each in one] != [each[0] for each in other]
+
+
 def _child_keys(change: Change[Observed]) -> Iterable[str]:
     """Return the tenants that an object's change may concern; none for a change that is not ours to look at."""
     before, after = change.before, change.after
-    if before is not None and after is not None and watched.is_same(before, after):
+    if before is not None and after is not None and watched.is_same(before, after) and not _exceeds(before, after):
         return ()
     keys: set[str] = set()
     for value in (before, after):

@@ -27,7 +27,8 @@ from tenantry.controllers.tenant.gather import TenantInputs
 from tenantry.controllers.tenantnamespace import TenantNamespace
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Child, Equivalent, Plan, Step, StepAction, compare, same
-from tenantry.world import quota
+from tenantry.world import objectcounts, quota
+from tenantry.world.objectcounts import ObjectLimits
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
 QUOTA = "tenantry-quota"
@@ -59,6 +60,7 @@ def whole(inputs: TenantInputs, equivalent: Equivalent = same) -> Plan:
         around=inputs.around,
         zones=inputs.zones,
         sandbox=inputs.sandbox,
+        limits=inputs.limits,
     )
     keys = {(child.object.resource, child.object.key) for child in wanted}
     # Labels alone justify no deletion: only what is in the tenant's own namespace, or owned by it, is ours.
@@ -79,8 +81,10 @@ def _is_stale(tenant: Tenant, found: Observed) -> bool:
 
 
 def _is_ours(step: Step, inputs: TenantInputs) -> bool:
-    """Return whether a step is the tenant controller's: of ResourceQuotas, the creation before there are children."""
-    return step.resource != ResourceQuota.resource or (step.action is StepAction.CREATE and not inputs.is_divided)
+    """Return whether a step is the tenant controller's: of the share, only the creation before there are children."""
+    if step.resource != ResourceQuota.resource or step.name != QUOTA:
+        return True
+    return step.action is StepAction.CREATE and not inputs.is_divided
 
 
 def children(
@@ -92,6 +96,7 @@ def children(
     around: ClusterAddresses = ALONE,
     zones: Sequence[str] = (),
     sandbox: Sandbox = NO_SANDBOX,
+    limits: ObjectLimits = objectcounts.DEFAULT,
 ) -> list[Child]:
     """Return everything that a tenant should have, whole.
 
@@ -103,6 +108,7 @@ def children(
         around: The addresses of nodes and DNS.
         zones: The network zones of its Subtenants.
         sandbox: The cluster's sandbox.
+        limits: The limits of all tenants.
 
     Raises:
         InputError: A quantity of the tenant's is wrong in a way that the CRD's schema did not catch.
@@ -117,8 +123,8 @@ def children(
     found += [*tenantnamespace.limits(namespace), *network.policies(namespace, network.core_zone(tenant), around)]
     if has_cluster_policies and tenant.spec.cluster_network_policy is ClusterNetworkPolicyMode.ENABLED:
         found += _cluster_policies(tenant, zones)
-    found.append(tenantnamespace.owner_binding(namespace))
-    return found
+    binding = tenantnamespace.owner_binding(namespace)
+    return [*found, tenantnamespace.counts(namespace, limits.core, [*found, binding]), binding]
 
 
 def room_of(tenant: Tenant) -> TenantNamespace:

@@ -26,6 +26,8 @@ from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, is_rules, tena
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Lookup
+from tenantry.world import objectcounts
+from tenantry.world.objectcounts import ObjectLimits
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
 CHILD_KINDS = (
@@ -54,6 +56,7 @@ class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
         around: The addresses of nodes and DNS.
         zones: The network zones of its Subtenants.
         sandbox: The cluster's sandbox.
+        limits: The limits of all tenants.
         is_divided: The tenant has a TenantResourceQuota, so that the quota controller keeps its ResourceQuota.
     """
 
@@ -67,6 +70,7 @@ class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
     around: ClusterAddresses = ALONE
     zones: tuple[str, ...] = ()
     sandbox: Sandbox = NO_SANDBOX
+    limits: ObjectLimits = objectcounts.DEFAULT
     is_divided: bool = False
 
 
@@ -79,6 +83,7 @@ def gather(
     defaults: TenancyDefaults | None = None,
     around: ClusterAddresses = ALONE,
     sandbox: Sandbox = NO_SANDBOX,
+    limits: ObjectLimits = objectcounts.DEFAULT,
 ) -> TenantInputs:
     """Read the caches.
 
@@ -90,6 +95,7 @@ def gather(
         defaults: The TenancyDefaults; None if there are none.
         around: The addresses of nodes and DNS.
         sandbox: The cluster's sandbox.
+        limits: The limits of all tenants.
     """
     name = tenant.metadata.name
     core = caches[Namespace.resource].get(name)
@@ -112,6 +118,7 @@ def gather(
         defaults=rules_of_all(defaults),
         around=around,
         sandbox=sandbox,
+        limits=limits,
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tenantry.api import reasons
 from tenantry.api.tenant import ClusterNetworkPolicyMode, NetworkIsolation, Tenant, TenantStatus
-from tenantry.controllers.conclusion import PATIENCE, expiring, problem_of, ready, trouble
+from tenantry.controllers.conclusion import PATIENCE, exceeding, expiring, problem_of, ready, trouble
 from tenantry.controllers.hosts import clashes as taken
 from tenantry.controllers.runtime import sandboxed
 from tenantry.engine.apply import Outcome
@@ -37,6 +39,7 @@ def compute(
     sandbox: Sandbox = NO_SANDBOX,
     refuser: str = "",
     clashes: tuple[HostClash, ...] | None = (),
+    exceeded: Sequence[tuple[str, str, str]] = (),
 ) -> TenantStatus:
     """Return the status to write.
 
@@ -52,6 +55,7 @@ def compute(
         sandbox: The cluster's sandbox.
         refuser: The level whose rule refuses pods if a sandbox is missing; "" for none.
         clashes: The hosts in its core namespace that other namespaces hold; None before the first comparison.
+        exceeded: The kinds of which its core namespace has too many objects (`objectcounts.exceeded`).
     """
     problem = problem_of(outcome)
     failed = problem is not None and problem.passing and not outcome.blocked
@@ -70,6 +74,7 @@ def compute(
     runtime = sandboxed(tenant.spec.isolation.runtime, sandbox, refuser)
     wanted += [runtime] if runtime is not None else []
     wanted += taken.condition(clashes, tenant.status.conditions)
+    wanted += exceeding(tenant.metadata.name, exceeded, "core")
     generation = tenant.metadata.generation
     return TenantStatus(
         observed_generation=generation,

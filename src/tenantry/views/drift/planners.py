@@ -128,6 +128,7 @@ def _tenant_inputs(state: DriftInputs, tenant: Tenant) -> TenantInputs:
         defaults=state.defaults.get(DEFAULTS),
         around=state.around,
         sandbox=state.sandbox,
+        limits=state.limits,
     )
 
 
@@ -156,7 +157,15 @@ def _subnamespace_inputs(
     share = index.tree.shares.get(subnamespace.metadata.uid)
     inputs = gather_subnamespace(
         subnamespace,
-        SubnamespaceCaches(state.tenants, state.subnamespaces, state.of_tenants, {}, state.defaults, state.sandbox),
+        SubnamespaceCaches(
+            state.tenants,
+            state.subnamespaces,
+            state.of_tenants,
+            {},
+            state.defaults,
+            state.sandbox,
+            state.limits,
+        ),
         quota_status.verdict(index.tree, share) if share is not None else None,
         cluster_uid=state.cluster_uid,
         now=state.now,

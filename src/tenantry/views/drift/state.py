@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tenantry.api.errors import NotFound
-from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace
-from tenantry.api.marks import FIELD_MANAGER, TENANT
+from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, OwnerRole
+from tenantry.api.marks import FIELD_MANAGER, OWNER_ROLE, TENANT
 from tenantry.api.model import Resource, object_key
 from tenantry.api.node import Node
 from tenantry.api.policyparameters import PolicyParameters
@@ -24,16 +24,20 @@ from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import watched
 from tenantry.controllers.inheritance.gather import BY_INHERITANCE, inheritance_keys
 from tenantry.controllers.inheritance.kinds import allowed_by
+from tenantry.controllers.limits.gather import object_limits
 from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.nodes.addresses import around
 from tenantry.controllers.runtime import sandbox_of
 from tenantry.controllers.tenant.gather import CHILD_KINDS
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, OURS
 from tenantry.engine.cache import Cache
+from tenantry.engine.cluster import CRDS
+from tenantry.engine.crds import CrdState, observe_crd
 from tenantry.engine.observed import Observed, observe
 from tenantry.engine.plan import CopyStep, Plan
 from tenantry.engine.tasks import all_of
-from tenantry.world import inheritance
+from tenantry.world import inheritance, objectcounts
+from tenantry.world.objectcounts import ObjectLimits
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
 if TYPE_CHECKING:
@@ -58,6 +62,7 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
         observed: The objects that belong to tenants, by kind.
         around: The addresses of nodes and DNS.
         sandbox: The cluster's sandbox.
+        limits: The limits of all tenants.
         inheritable: The kinds that can be inherited, in the order of copying; none if no tenant has a Subnamespace.
     """
 
@@ -71,6 +76,7 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
     observed: dict[Resource, Cache[Observed]]
     around: ClusterAddresses = ALONE
     sandbox: Sandbox = NO_SANDBOX
+    limits: ObjectLimits = objectcounts.DEFAULT
     inheritable: tuple[Resource, ...] = ()
 
     @property
@@ -209,9 +215,21 @@ async def read(client: Client, tenants: Sequence[Tenant], changed: Iterable[Subn
         cluster_uid=(await client.get(Namespace, "kube-system")).metadata.uid,
         around=around(await client.list(Node), defaults),
         sandbox=sandbox_of(defaults, await client.list(RuntimeClass)),
+        limits=object_limits(defaults, await _owner_role(client), await _definitions(client)),
         observed=observed,
         inheritable=tuple(kind for kind in inheritable if kind in observed),
     )
+
+
+async def _owner_role(client: Client) -> OwnerRole | None:
+    try:
+        return await client.get(OwnerRole, OWNER_ROLE)
+    except NotFound:
+        return None
+
+
+async def _definitions(client: Client) -> list[CrdState]:
+    return [observe_crd(raw) async for page in client.pages(CRDS, msgspec.Raw) for raw in page.items]
 
 
 def _inheritable(defaults: TenancyDefaults | None) -> list[Resource]:
