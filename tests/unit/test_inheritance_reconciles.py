@@ -7,7 +7,7 @@ import pytest
 
 from tenantry.api import marks, reasons
 from tenantry.api.errors import NotFound
-from tenantry.api.kubernetes import RoleBinding
+from tenantry.api.kubernetes import ResourceQuota, RoleBinding
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.policyparameters import PolicyParameters, texts_of
 from tenantry.api.subnamespace import (
@@ -167,6 +167,63 @@ def test_an_object_of_the_childs_own_is_left_alone_and_reported_until_one_of_bot
         world.delete(SECRETS, f"{child}/s-{number}")
     cluster.settle(30)
     assert (_data(world, SECRETS, child, "s-0"), _inherited(world)[0]) == ({"key": "one"}, reasons.ESTABLISHED)
+
+
+def _condition(world: World, type_: str) -> Json:
+    conditions: list[Json] = world.get(Subnamespace.resource, "acme/team")["status"]["conditions"]
+    return next(each for each in conditions if each["type"] == type_)
+
+
+def _count(world: World, namespace: str, hard: int, used: int) -> None:
+    status = {"hard": {"count/secrets": str(hard)}, "used": {"count/secrets": str(used)}}
+    world.patch(ResourceQuota.resource, f"{namespace}/tenantry-counts", {"status": status})
+
+
+def _copies(world: World, namespace: str) -> list[str]:
+    return sorted(each["metadata"]["name"] for each in world.list(SECRETS, namespace))
+
+
+def test_copies_are_counted_before_they_are_made_and_those_left_out_are_reported_until_there_is_room() -> None:
+    """E06, E16: the operator sends no request that the counts of the child would refuse."""
+    world, cluster = _world()
+    child = _sub(world)
+    cluster.settle(30)
+    for number in range(3):
+        _put(world, SECRETS, child, f"own{number}", data={"a": "b"})
+    _count(world, child, 12, 3)
+    for number in range(20):
+        _put(world, SECRETS, "acme", f"s{number:02}", data={"a": "b"})
+    cluster.settle(30)
+    assert len(_copies(world, child)) == 12  # the standard of a child
+    inherited = _condition(world, "Inherited")
+    assert (inherited["status"], inherited["reason"]) == ("False", reasons.COUNT_EXCEEDED)
+    assert "11 more secrets of namespace 'acme' cannot be inherited" in inherited["message"]
+    assert "count/secrets of ResourceQuota 'tenantry-counts' is 12" in inherited["message"]
+    _count(world, child, 12, 12)
+    world.delete(SECRETS, f"{child}/own0")
+    cluster.settle(30)
+    assert len(_copies(world, child)) == 11
+    _count(world, child, 12, 11)
+    cluster.settle(30)
+    assert len(_copies(world, child)) == 12
+
+
+def test_the_users_of_a_subtenant_wait_until_all_that_it_inherits_has_room() -> None:
+    """E06: otherwise its parent could add objects beside theirs later."""
+    world, cluster = _world()
+    for number in range(20):
+        _put(world, SECRETS, "acme", f"s{number:02}", data={"a": "b"})
+    meta = ObjectMeta(name="team", namespace="acme", creation_timestamp="2026-01-01T00:00:00Z")
+    spec = SubnamespaceSpec(mode=Mode.SUBTENANT, owners=(user("bob"),), inheritance=Inheritance(secrets=COPY))
+    world.create(Subnamespace(metadata=meta, spec=spec))
+    cluster.settle(30)
+    assert (RoleBinding.resource, f"{CHILD}/tenantry-owner") not in world.objects
+    assert _condition(world, "Ready")["reason"] == reasons.COUNT_EXCEEDED
+    defaults = {"metadata": {"name": "default"}, "spec": {"objectCounts": {"child": {"secrets": 30}}}}
+    world.put_in(TenancyDefaults.resource, defaults)
+    cluster.settle(30)
+    assert len(_copies(world, CHILD)) == 20
+    assert (RoleBinding.resource, f"{CHILD}/tenantry-owner") in world.objects
 
 
 def test_an_annotation_selects_children_and_one_that_does_not_parse_is_reported() -> None:

@@ -172,7 +172,7 @@ TOO_MANY_ADDRESSES = "TooManyAddresses"
 
 # Reasons of ObjectsExceeded
 COUNT_EXCEEDED = "CountExceeded"
-"""More objects exist than the ResourceQuota `tenantry-counts` allows, which became smaller than the use."""
+"""A ResourceQuota allows fewer objects of a kind than there are, or than a child should inherit."""
 
 # Events
 CORRECTED = "Corrected"

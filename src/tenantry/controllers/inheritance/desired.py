@@ -22,6 +22,7 @@ from tenantry.api.model import Resource, object_key
 from tenantry.api.policyparameters import MOST_BYTES, PolicyParameters, parameters, size, texts_of
 from tenantry.api.subnamespace import InheritanceMode, Mode, Subnamespace
 from tenantry.controllers.inheritance.gather import ChildNamespace, InheritanceInputs, SourceInputs, is_copy, is_source
+from tenantry.controllers.inheritance.room import fitting
 from tenantry.engine.observed import Inheritable, Observed
 from tenantry.engine.plan import Blocked, Child, CopyStep, IsLike, Lookup, Plan, StepAction, compare
 from tenantry.world import inheritance
@@ -86,6 +87,31 @@ def due(kinds: Iterable[Resource], subnamespace: Subnamespace) -> list[Resource]
 
 def plan(inputs: InheritanceInputs) -> Plan:
     """Return the writes that bring every object of the parent into one child; bindings, which admit users, are last."""
+    steps, blocked = _steps(inputs)
+    fits, crowded_kinds = fitting(steps, inputs.child, inputs.lookup, inputs.present)
+    blocked += crowded_kinds.values()
+    # A failed copy of a limit or a NetworkPolicy must keep users out, so bindings are a wave of their own.
+    admits = [step for step in fits if step.resource == RoleBinding.resource and step.action is not StepAction.DELETE]
+    waves = ([step for step in fits if step not in admits], admits)
+    listing = copies_listed(inputs, fits)
+    if isinstance(listing, Blocked):
+        blocked.append(listing)
+        waves = ([step for step in waves[0] if not needs_list(step)], admits)
+        listing = Plan()
+    return Plan(
+        waves=listing.waves,
+        copies=tuple(tuple(wave) for wave in waves if wave),
+        blocked=(*blocked, *listing.blocked),
+    )
+
+
+def crowded(inputs: InheritanceInputs) -> dict[Resource, Blocked]:
+    """Return the kinds of which a child cannot have all copies, because a count limits them, and what blocks them."""
+    return fitting(_steps(inputs)[0], inputs.child, inputs.lookup, inputs.present)[1]
+
+
+def _steps(inputs: InheritanceInputs) -> tuple[list[CopyStep], list[Blocked]]:
+    """Return the writes that one child needs, whether it has room for them or not, and what blocks others."""
     child = inputs.child
     late = {(resource, source.name) for resource, source in awaited(inputs)}
     steps: list[CopyStep] = []
@@ -106,19 +132,7 @@ def plan(inputs: InheritanceInputs) -> Plan:
             step = step_in(resource, found.name, child, inputs.lookup, inputs.is_like)
             if isinstance(step, CopyStep) and step.action is StepAction.DELETE:
                 steps.append(step)
-    # A failed copy of a limit or a NetworkPolicy must keep users out, so bindings are a wave of their own.
-    admits = [step for step in steps if step.resource == RoleBinding.resource and step.action is not StepAction.DELETE]
-    waves = ([step for step in steps if step not in admits], admits)
-    listing = copies_listed(inputs, steps)
-    if isinstance(listing, Blocked):
-        blocked.append(listing)
-        waves = ([step for step in waves[0] if not needs_list(step)], admits)
-        listing = Plan()
-    return Plan(
-        waves=listing.waves,
-        copies=tuple(tuple(wave) for wave in waves if wave),
-        blocked=(*blocked, *listing.blocked),
-    )
+    return steps, blocked
 
 
 def copies_listed(inputs: InheritanceInputs, steps: Iterable[CopyStep]) -> Plan | Blocked:
@@ -160,8 +174,8 @@ def needs_list(step: CopyStep) -> bool:
 def plan_source(inputs: SourceInputs) -> Plan:
     """Return the writes that keep the copies of one object in sync.
 
-    Clashes, and copies that are made once or must be listed, are left to the plan of the child, whose status reports
-    them.
+    Clashes, copies that are made once or must be listed, and children without room are left to the plan of the child,
+    whose status reports them.
     """
     steps = [
         step
@@ -172,8 +186,15 @@ def plan_source(inputs: SourceInputs) -> Plan:
         )
         and (step.labels or step.action is StepAction.DELETE)
         and not needs_list(step)
+        and has_room(step, inputs, child)
     ]
     return Plan(copies=(tuple(steps),) if steps else ())
+
+
+def has_room(step: CopyStep, inputs: SourceInputs, child: ChildNamespace) -> bool:
+    """Return whether the counts of a child allow a step."""
+    present = {inputs.resource: inputs.present.get(child.name, 0)}
+    return not fitting([step], child, inputs.lookup, present)[1]
 
 
 def step_in(

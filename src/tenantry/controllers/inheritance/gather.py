@@ -82,6 +82,7 @@ class InheritanceInputs(msgspec.Struct, frozen=True, kw_only=True):
         problems: Why kinds that the child requests cannot be inherited.
         lookup: What is there, by kind and key.
         is_like: See `IsLike`.
+        present: By kind, how many objects the child has.
     """
 
     child: ChildNamespace
@@ -91,6 +92,7 @@ class InheritanceInputs(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[Blocked, ...]
     lookup: Lookup
     is_like: IsLike
+    present: Mapping[Resource, int] = {}
 
 
 class SourceInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +104,7 @@ class SourceInputs(msgspec.Struct, frozen=True, kw_only=True):
         children: The children.
         lookup: What is there, by kind and key.
         is_like: See `IsLike`.
+        present: How many objects of the kind each child has, by namespace.
     """
 
     resource: Resource
@@ -109,6 +112,7 @@ class SourceInputs(msgspec.Struct, frozen=True, kw_only=True):
     children: Sequence[ChildNamespace]
     lookup: Lookup
     is_like: IsLike
+    present: Mapping[str, int] = {}
 
 
 def is_copy(found: Observed) -> bool:
@@ -201,6 +205,7 @@ def gather(
         kinds=kinds,
         sources={kind: caches[kind].by_index(BY_INHERITANCE, _sources(kind, child)) for kind in kinds},
         copies={kind: caches[kind].by_index(BY_INHERITANCE, child.name + COPIES) for kind in kinds},
+        present={kind: caches[kind].count(BY_NAMESPACE, child.name) for kind in kinds},
         problems=tuple(problems),
         lookup=lookup,
         is_like=is_like,
@@ -217,6 +222,12 @@ def gather_source(
     cluster: Cluster, resource: Resource, name: str, inheriting: Sequence[ChildNamespace]
 ) -> SourceInputs:
     """Read what decides the copies of one object in some children of its namespace."""
+    objects = cluster.cache(resource)
     return SourceInputs(
-        resource=resource, name=name, children=inheriting, lookup=cluster.lookup, is_like=cluster.writer.is_like
+        resource=resource,
+        name=name,
+        children=inheriting,
+        lookup=cluster.lookup,
+        is_like=cluster.writer.is_like,
+        present={child.name: objects.count(BY_NAMESPACE, child.name) for child in inheriting},
     )

@@ -122,14 +122,14 @@ class Propagation:
             lookup=cluster.lookup,
             is_like=cluster.writer.is_like,
         )
-        plan = desired.plan(inputs)
+        plan, full = desired.plan(inputs), desired.crowded(inputs)
         if not child.is_suspended:
             # The end of a suspension is about to open these, which no watch reports: it is a write of our own.
             for resource, source in desired.closed(inputs):
                 cluster.wake(Inheritance, source_key(resource, source.namespace, source.name))
         outcome = await cluster.writer.apply(plan)
         _wake_below(cluster, outcome)
-        return status.inherited(inputs, plan, outcome)
+        return status.inherited(inputs, plan, outcome, full)
 
     async def propagate(
         self, cluster: Cluster, resource: Resource, name: str, children: Iterable[ChildNamespace]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.errors import TenantryError
+from tenantry.api.errors import TenantryError, TerminalError
 from tenantry.api.kubernetes import RoleBinding
 from tenantry.api.marks import INHERIT
 from tenantry.api.model import Resource
@@ -18,6 +18,7 @@ from tenantry.controllers import tenancyrules
 from tenantry.controllers.inheritance.desired import (
     EXCEPTIONS,
     awaited,
+    has_room,
     is_done,
     mode_of,
     needs_list,
@@ -45,17 +46,32 @@ class Inherited(msgspec.Struct, frozen=True, kw_only=True):
     error: TenantryError | None = None
 
 
-def inherited(inputs: InheritanceInputs, plan: Plan, outcome: Outcome) -> Inherited:
-    """Return what the status of a child reports after its plan was carried out."""
+def inherited(
+    inputs: InheritanceInputs, plan: Plan, outcome: Outcome, full: Mapping[Resource, Blocked] | None = None
+) -> Inherited:
+    """Return what the status of a child reports after its plan was carried out.
+
+    Args:
+        inputs: What the plan was computed from.
+        plan: The plan.
+        outcome: Its outcome.
+        full: The kinds of which the plan leaves out copies, because a count limits them; see `desired.crowded`.
+    """
+    full = full or {}
     # A step of a later wave that was not tried has failed, too: what is copied once would be missing for good.
     tried = {id(step): result for step, result in outcome.copied}
-    unfinished = {resource.full_name for resource, _ in awaited(inputs)}
+    unfinished = {resource.full_name for resource in (*(resource for resource, _ in awaited(inputs)), *full)}
     for wave in plan.copies:
         for step in wave:
             if isinstance(tried.get(id(step), outcome.error), TenantryError):
                 unfinished.add(step.resource.full_name)
     copied = finished(inputs.kinds, inputs.child, unfinished)
-    return Inherited(copied=copied, blocked=_few(outcome.blocked), error=outcome.error)
+    error = outcome.error
+    if full and error is None and inputs.child.subnamespace.spec.mode is Mode.SUBTENANT:
+        # Its users wait for everything that it inherits, so that its parent adds nothing beside their objects.
+        first = next(iter(full.values()))
+        error = TerminalError(first.reason, first.message)
+    return Inherited(copied=copied, blocked=_few(outcome.blocked), error=error)
 
 
 def finished(kinds: Collection[Resource], child: ChildNamespace, unfinished: Collection[str]) -> tuple[str, ...]:
@@ -92,7 +108,7 @@ def _is_concerned(inputs: SourceInputs, child: ChildNamespace) -> bool:
     step = step_in(resource, name, child, inputs.lookup, inputs.is_like)
     if isinstance(step, Blocked) or (step is not None and step.source is not None and not step.labels):
         return True
-    if isinstance(step, CopyStep) and needs_list(step):
+    if isinstance(step, CopyStep) and (needs_list(step) or not has_room(step, inputs, child)):
         return True
     source: Observed | None = inputs.lookup(resource, f"{child.parent}/{name}")
     annotation = source.annotations.get(INHERIT) if source is not None else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from tenantry.api import reasons
 from tenantry.api.kubernetes import ResourceQuota, RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.runtime import RuntimeClass
@@ -15,7 +16,9 @@ from tenantry.controllers.runtime import asked_of, is_news
 from tenantry.controllers.subnamespace.gather import SubnamespaceCaches, inherits_people, subnamespace_key
 from tenantry.controllers.watched import BY_ADOPTION, BY_NAMESPACE, is_same, tenant_of
 from tenantry.engine.cache import Change
-from tenantry.engine.observed import Observed
+from tenantry.engine.conditions import find
+from tenantry.engine.observed import Observed, ObservedQuota
+from tenantry.world import quantity
 
 
 def below(caches: SubnamespaceCaches, namespace: str) -> Iterator[str]:
@@ -77,7 +80,7 @@ def by_runtime_class(change: Change[RuntimeClass], caches: SubnamespaceCaches) -
 def by_child(resource: Resource, change: Change[Observed], caches: SubnamespaceCaches) -> Iterable[str]:
     """Return the Subnamespaces that a change of a namespace, or of an object in one, concerns."""
     before, after = change.before, change.after
-    if resource == ResourceQuota.resource and not _is_news(before, after):
+    if resource == ResourceQuota.resource and not (_is_news(before, after) or _makes_room(before, after, caches)):
         return ()
     keys: set[str] = set()
     for value in (before, after):
@@ -110,6 +113,18 @@ def _is_news(before: Observed | None, after: Observed | None) -> bool:
     if before is None or after is None or not is_same(before, after):
         return True
     return tenantnamespace.exceeded(before) != tenantnamespace.exceeded(after)
+
+
+def _makes_room(before: Observed | None, after: Observed | None, caches: SubnamespaceCaches) -> bool:
+    """Return whether the child of a ResourceQuota waits for room for what it inherits, and may have it now."""
+    if not isinstance(before, ObservedQuota) or not isinstance(after, ObservedQuota) or before.used == after.used:
+        return False
+    namespace = caches.namespaces.get(after.namespace)
+    found = caches.subnamespaces.get(subnamespace_key(namespace)) if namespace is not None else None
+    inherited = find(found.status.conditions, reasons.INHERITED) if found is not None else None
+    if inherited is None or inherited.reason != reasons.COUNT_EXCEEDED:
+        return False
+    return any(quantity.parse(used) > quantity.parse(after.used.get(key, "0")) for key, used in before.used.items())
 
 
 def _by_namespace(value: Observed, caches: SubnamespaceCaches) -> Iterator[str]:
