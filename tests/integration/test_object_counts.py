@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
 from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.model import Resource
 from tenantry.local.cluster import LocalCluster
-from testkit.api import CONFIG_MAPS, CRDS, Api, until
+from testkit.api import CONFIG_MAPS, CRDS, SECRETS, Api, until
 from testkit.operators import Operator
 from testkit.people import as_person
+from testkit.refusals import refusal
 from testkit.trees import Trees
 
 pytest_plugins = ["testkit.fixtures"]
@@ -28,9 +31,9 @@ NOT_NAMESPACED = {"tenantrequests.tenantry.dev"}
 
 
 @pytest_asyncio.fixture
-async def mallory(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[Api]:
+async def flooder(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[Api]:
     """The owner, with a certificate of her own."""
-    async with as_person(tenancy, tmp_path, "mallory") as person:
+    async with as_person(tenancy, tmp_path, "flooder") as person:
         yield person
 
 
@@ -74,17 +77,17 @@ async def flood(person: Api, namespace: str, most: int) -> tuple[int, str]:
 
 
 async def test_every_kind_that_an_owner_may_create_is_counted_and_a_flood_ends(
-    api: Api, mallory: Api, operator: Operator, name: str
+    api: Api, flooder: Api, operator: Operator, name: str
 ) -> None:
     """E16, X02: in the core namespace and in a child, without any quota of the tenant's own."""
-    people = [{"kind": "User", "name": "mallory"}]
+    people = [{"kind": "User", "name": "flooder"}]
     await api.make_tenant(name, owners=people)
     child = await Trees(api).make(name, "team", {"mode": "Workspace", "owners": people})
     await operator.stop()
     for namespace, most in ((name, 130), (child, 16)):
         found = await counted(api, namespace)
-        assert await creatable(mallory, namespace) - found - NOT_COUNTED - NOT_NAMESPACED == set()
-        made, reason = await flood(mallory, namespace, 200)
+        assert await creatable(flooder, namespace) - found - NOT_COUNTED - NOT_NAMESPACED == set()
+        made, reason = await flood(flooder, namespace, 200)
         assert most - 2 <= made <= most
         assert "exceeded quota: tenantry-counts" in reason
 
@@ -114,3 +117,43 @@ async def test_a_new_custom_kind_is_counted(api: Api, operator: Operator, name: 
     finally:
         await api.delete(CLUSTER_ROLES, name)
         await api.delete(CRDS, f"widgets.{group}")
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # aiohttp's hint about more than 1 MiB
+async def test_large_configuration_is_refused_and_may_only_shrink(
+    api: Api, flooder: Api, operator: Operator, name: str
+) -> None:
+    """E15, E16: by data, many keys, annotations or owner references; releases of Helm may be larger."""
+    await api.make_tenant(name, owners=[{"kind": "User", "name": "flooder"}])
+    await operator.stop()
+    big = "x" * 130_000
+    long = {f"k{number}": "" for number in range(2000)}
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": big, "uid": "a"}
+    encoded = base64.b64encode(big.encode()).decode()
+    release = {"type": "helm.sh/release.v1", "data": {"release": encoded}}
+    cases: list[tuple[Resource, Json, str]] = [
+        (CONFIG_MAPS, {"data": {"a": "é" * 66_000}}, "128Ki"),
+        (CONFIG_MAPS, {"binaryData": {"a": base64.b64encode(b"x" * 132_000).decode()}}, "128Ki"),
+        (CONFIG_MAPS, {"data": long, "metadata": {"annotations": {"a": "x" * 20_000}}}, "128Ki"),
+        (CONFIG_MAPS, {"metadata": {"ownerReferences": [owner, owner | {"uid": "b"}]}}, "128Ki"),
+        (SECRETS, {"data": {"a": encoded, "b": encoded}}, "128Ki"),
+        (SECRETS, {"stringData": {"a": big, "b": big}}, "128Ki"),
+        (
+            SECRETS,
+            {**release, "data": dict.fromkeys("abcdefgh", encoded), "metadata": {"annotations": {"a": big}}},
+            "1Mi",
+        ),
+    ]
+    for resource, value, most in cases:
+        given = {**value, "metadata": {"name": "big", **value.get("metadata", {})}}
+        said = await refusal(flooder, resource, given, name)
+        assert f"(rule objects.maxSizes of Tenantry's standard): must have at most {most}" in said, (most, said[:500])
+
+    for resource, value in (
+        (CONFIG_MAPS, {"data": {"a": big}}),
+        (SECRETS, {"data": {"a": encoded}}),
+        (SECRETS, release),
+    ):
+        assert await refusal(flooder, resource, {"metadata": {"name": "fits"}, **value}, name) == ""
+    await flooder.create(CONFIG_MAPS, {"metadata": {"name": "fits"}, "data": {"a": big}}, name)
+    assert "objects.maxSizes" in await refusal(flooder, CONFIG_MAPS, {"data": {"b": big}}, name, patch="fits")

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tenantry.api import marks, reasons
-from tenantry.api.errors import NotFound
+from tenantry.api.errors import Conflict, NotFound
 from tenantry.api.kubernetes import RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
@@ -23,6 +23,9 @@ T = TypeVar("T")
 
 SECONDS = 60.0
 """The time limit of a wait that an event usually ends much earlier: the machine may be busy."""
+
+QUOTA_CONFLICTS = 10
+"""How many conflicts about the use of a quota a client tolerates."""
 
 PODS = Resource("", "v1", "pods", "Pod")
 SECRETS = Resource("", "v1", "secrets", "Secret")
@@ -72,6 +75,13 @@ class Api:
         name = value["metadata"]["name"] if subresource else ""
         body = msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind, **value})
         url = wire.path(resource, namespace, name, subresource)
+        for _ in range(QUOTA_CONFLICTS):
+            try:
+                return msgspec.json.decode(await self.client.request("POST", url, body=body))
+            except Conflict as error:
+                # Kubernetes' quota controller wrote the use of the namespace at the same time: clients try again.
+                if "resourcequotas" not in str(error):
+                    raise
         return msgspec.json.decode(await self.client.request("POST", url, body=body))
 
     async def patch(self, resource: Resource, name: str, patch: Json, namespace: str = "") -> Json:

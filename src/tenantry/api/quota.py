@@ -56,6 +56,18 @@ ContainerResources = Annotated[
     ),
 ]
 
+ObjectSizes = Annotated[
+    Quantities,
+    Meta(
+        extra_json_schema=rules(
+            Rule(
+                "self.all(k, k in ['configmaps', 'helmReleases', 'secrets'])",
+                "must have only configmaps, secrets and helmReleases, as in configmaps: 128Ki",
+            )
+        ),
+    ),
+]
+
 
 class Quota(Model, frozen=True, kw_only=True):
     """What the whole tenant may use."""

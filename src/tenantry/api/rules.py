@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 from tenantry.api.crd import Rule, rules
 from tenantry.api.model import Model
 from tenantry.api.podsecurity import BASELINE_CAPABILITIES, NODE_VOLUMES, RESTRICTED_VOLUMES, SAFE_SYSCTLS
-from tenantry.api.quota import ContainerResources
+from tenantry.api.quota import ContainerResources, ObjectSizes
 from tenantry.api.ruledeclarations import (
     ARE_CIDRS,
     DOMAIN_PATTERN,
@@ -436,6 +436,22 @@ class Devices(RuleModel, frozen=True, kw_only=True):
     ) = UNSET
 
 
+class Objects(RuleModel, frozen=True, kw_only=True):
+    """How large one object may be."""
+
+    max_sizes: (
+        Annotated[
+            ObjectSizes,
+            about(
+                "Kind to the most bytes of one object: configmaps, secrets, and helmReleases for Secrets of type"
+                " helm.sh/release.v1. Annotations and labels count, too.",
+                {"configmaps": "128Ki", "secrets": "128Ki", "helmReleases": "1Mi"},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
 _Keys = Annotated[PatternList, about("Regular expressions (RE2), one of which each key matches as a whole.")]
 
 
@@ -480,3 +496,4 @@ class Rules(Model, frozen=True, kw_only=True):
     annotations: Annotations | UnsetType = UNSET
     devices: Devices | UnsetType = UNSET
     namespaces: Namespaces | UnsetType = UNSET
+    objects: Objects | UnsetType = UNSET

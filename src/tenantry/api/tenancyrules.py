@@ -33,8 +33,9 @@ AUDIT_MARK = "tenantry.dev/rules-audit"
 EXISTING_VOLUMES_MARK = "tenantry.dev/existing-volumes"
 """On a namespace whose claims may be bound to volumes that exist already. The value is always "Allow"."""
 
-LIMIT, RATIO = "limit:", "ratio:"
-"""Before the name of a resource among the maxima: of containers.maxLimits and containers.limitRatios.
+LIMIT, RATIO, SIZE = "limit:", "ratio:", "size:"
+"""Before a key among the maxima: the resources of containers.maxLimits and containers.limitRatios, and the kinds of
+objects.maxSizes.
 
 No resource has a colon in its name.
 """
@@ -95,7 +96,7 @@ class Section(Model, frozen=True, kw_only=True):
         Meta(
             max_length=192,
             description="Resource to the most for a container; limit:RESOURCE to the most for its limit; ratio:RESOURCE"
-            " to the most for its limit, as a multiple of its request.",
+            " to the most for its limit, as a multiple of its request; size:KIND to the most bytes of an object.",
         ),
     ] = {}
     required: Annotated[

@@ -14,6 +14,7 @@ from tenantry.policy.rules import (
     hostnames,
     images,
     namespaces,
+    objects,
     podsecurity,
     priorityclasses,
     runtimeclasses,
@@ -21,7 +22,7 @@ from tenantry.policy.rules import (
     services,
     storageclasses,
 )
-from tenantry.policy.targets import claims, hosts, pods
+from tenantry.policy.targets import claims, configuration, hosts, pods
 
 CHECKS: tuple[RuleCheck, ...] = (
     *podsecurity.CHECKS,
@@ -36,6 +37,7 @@ CHECKS: tuple[RuleCheck, ...] = (
     *annotationkeys.CHECKS,
     *devices.CHECKS,
     *namespaces.CHECKS,
+    *objects.CHECKS,
 )
 """In the order in which messages name what is wrong."""
 
@@ -52,6 +54,7 @@ TARGETS: tuple[RuleTarget, ...] = (
     hosts.LISTENER_SETS,
     namespaces.SUBNAMESPACES,
     devices.RESOURCE_CLAIMS,
+    configuration.CONFIGURATION,
 )
 
 

@@ -26,7 +26,7 @@ from tenantry.api.rules import (
     Seccomp,
     Standard,
 )
-from tenantry.api.tenancyrules import LIMIT, RATIO, Bound, Listed, Section, TenancyRulesSpec
+from tenantry.api.tenancyrules import LIMIT, RATIO, SIZE, Bound, Listed, Section, TenancyRulesSpec
 from tenantry.world import quantity
 from tenantry.world.addresses import is_within
 
@@ -47,7 +47,12 @@ RUNTIME_CLASSES = "runtimeClasses.allowed"
 DEFAULT_CLASS = "storageClasses.default"
 KNOWN_ANNOTATIONS = "annotations.known"
 REQUIRED = "containers.requiredLimits"
-MAXIMA = {"containers.max": "", "containers.maxLimits": LIMIT, "containers.limitRatios": RATIO}
+MAXIMA = {
+    "containers.max": "",
+    "containers.maxLimits": LIMIT,
+    "containers.limitRatios": RATIO,
+    "objects.maxSizes": SIZE,
+}
 """Path to what stands before a resource in the keys of the maxima."""
 
 

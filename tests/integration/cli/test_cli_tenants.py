@@ -285,6 +285,7 @@ def test_a_difference_for_a_new_tenant_is_everything(cli: Cli) -> None:
         "ResourceQuota/brandnew/tenantry-quota",
         "LimitRange/brandnew/tenantry-limits",
         "NetworkPolicy/brandnew/tenantry-isolation",
+        "ResourceQuota/brandnew/tenantry-counts",
         "RoleBinding/brandnew/tenantry-owner",
     ]
     assert "NotFound" in cli.kubectl("get", "tenant", "brandnew").stderr
@@ -311,7 +312,7 @@ def test_a_suspension_shows_whose_rights_it_takes(cli: Cli) -> None:
 def test_rendering_needs_no_cluster(cli: Cli) -> None:
     alone = {"TENANTRY_HOME": str(cli.folder), "TENANTRY_NAME": "", "KUBECONFIG": "/nonexistent"}
     text = cli.run("render", "-f", "-", stdin=ACME % ("acme", 4), environment=alone).stdout
-    assert text.count("\n---\n") == 4
+    assert text.count("\n---\n") == 5
     assert "requests.cpu: '4'" in text
     done = cli.run("render", "-f", "-", stdin=ACME % ("acme", 4) + "---\n" + ACME % ("kube-x", "-1"), code=2)
     assert done.stdout == ""

@@ -1,0 +1,50 @@
+"""How many bytes one object may have."""
+
+from __future__ import annotations
+
+from tenantry.api.tenancyrules import SIZE
+from tenantry.policy.check import Problem, RuleCheck, quoted
+from tenantry.policy.request import Json, Review
+from tenantry.policy.targets.configuration import (
+    CONFIG_MAPS,
+    ENTRY_BYTES,
+    IS_LARGER,
+    OBJECT,
+    bytes_of,
+    is_larger,
+    kind_of,
+)
+from tenantry.world.quantity import parse
+
+_KEY = f"{quoted(SIZE)} + variables.kind"
+_MOST = f"variables.maxima[{_KEY}]"
+_EXAMPLE_BYTES = 2000
+
+
+def _too_large(value: Json, review: Review) -> Problem | None:
+    request = review.request
+    bound, size = review.rules.maxima.get(SIZE + kind_of(request)), bytes_of(value, request.resource)
+    if bound is None or size <= parse(bound.value) or not is_larger(request):
+        return None
+    return f"has {size} bytes", bound.source, f"must have at most {bound.value}; split it, or keep it in a volume"
+
+
+CHECKS = (
+    RuleCheck(
+        rule="objects.maxSizes",
+        form="maxima",
+        scope=OBJECT,
+        whole=True,
+        usual=True,
+        bad=f"({_KEY}) in variables.maxima && quantity(string(variables.bytes)).isGreaterThan(quantity({_MOST}.value))"
+        f" && ({IS_LARGER})",
+        what="'has ' + string(variables.bytes) + ' bytes'",
+        source=f"{_MOST}.source",
+        fix=f"'must have at most ' + {_MOST}.value + '; split it, or keep it in a volume'",
+        judge=_too_large,
+        example={"data": {"key": "x" * _EXAMPLE_BYTES}},
+        given={CONFIG_MAPS: "1Ki"},
+        note="Data, keys, annotations, labels, owner references and finalizers count, and"
+        f" {ENTRY_BYTES} bytes for each entry of a map. Larger objects that exist may be changed if they do not grow.",
+    ),
+)
