@@ -21,6 +21,7 @@ from tenantry.api import contribution, marks
 from tenantry.api.errors import Forbidden, NotFound, Unauthorized
 from tenantry.api.kubernetes import ClusterRoleBinding
 from tenantry.api.node import Node
+from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.slice import SliceClaim
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.contributions.signing import CLIENT, SigningRequest
@@ -29,7 +30,8 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 from tenantry.local.cluster import LocalCluster
-from testkit.api import CONFIG_MAPS, PODS, SECRETS, Api, until
+from testkit.api import PODS, SECRETS, Api, until
+from testkit.certificates import request as signing_request
 from testkit.pool import Pool, claim, free, state
 from testkit.requests import People
 
@@ -104,7 +106,8 @@ async def clean_up(api: Api, node: str, *requests: str) -> None:
     with suppress(NotFound):
         await api.delete(Node.resource, node)
     await api.delete(SECRETS, f"bootstrap-token-{token_id}", "kube-system")
-    await api.delete(CONFIG_MAPS, contribution.record_of(node), marks.SYSTEM_NAMESPACE)
+    gone = contribution.change(node, None)
+    await api.patch(PolicyParameters.resource, contribution.REGISTER, gone, marks.SYSTEM_NAMESPACE)
     for role in ("node-proxier", "netpol-agent"):
         await api.delete(ClusterRoleBinding.resource, f"tenantry:{node}:{role}")
 
@@ -124,6 +127,11 @@ async def test_a_token_lets_one_node_in(api: Api, tenancy: LocalCluster, name: s
         return bool(found["status"].get("certificate"))
 
     await until(issued, "the node has its certificate")
+    own = await api.get(SigningRequest.resource, f"{name}-own")
+    # Kubelets ask for no lifetime, and nothing revokes a certificate.
+    assert own["spec"]["expirationSeconds"] == 86_400
+    signed = x509.load_pem_x509_certificate(base64.b64decode(own["status"]["certificate"]))
+    assert signed.not_valid_after_utc - dt.datetime.now(dt.UTC) <= dt.timedelta(days=1)
     assert "conditions" not in (await api.get(SigningRequest.resource, f"{name}-other")).get("status", {})
     await clean_up(api, node, f"{name}-own", f"{name}-other")
 
@@ -243,7 +251,7 @@ async def test_a_slice_gives_up_a_node_that_its_owner_takes_back(api: Api, pool:
 
 
 async def test_a_contributed_node_is_taken_back(api: Api, tenancy: LocalCluster, people: People, name: str) -> None:
-    """E19: no pods are scheduled on it, the cluster forgets it, and it stays cordoned if it registers again."""
+    """E19: the cluster forgets it; with its certificate it registers no more, and gets no other certificate."""
     await api.make_tenant(name)
     node, token = await offer(tenancy, name)
     itself = await people.node(node)
@@ -252,14 +260,15 @@ async def test_a_contributed_node_is_taken_back(api: Api, tenancy: LocalCluster,
     await api.create(Node.resource, {"metadata": {"name": node}, "spec": spec})
     await command(tenancy, "take-back", node)
     assert await api.find(Node.resource, node) is None
-    assert await api.find(CONFIG_MAPS, contribution.record_of(node), marks.SYSTEM_NAMESPACE) is None
+    register = await api.get(PolicyParameters.resource, contribution.REGISTER, marks.SYSTEM_NAMESPACE)
+    assert contribution.key_of(node) not in register["metadata"].get("annotations", {})
     await is_known(token, tenancy, holds=False)
     with pytest.raises(Unauthorized):
         await ask(token, tenancy, f"{name}-again", node)
-    await itself.create(Node.resource, {"metadata": {"name": node}, "spec": spec})
-
-    async def cordoned() -> bool:
-        return bool((await api.get(Node.resource, node))["spec"].get("unschedulable"))
-
-    await until(cordoned, "a node that was taken back is cordoned")
-    await api.delete(Node.resource, node)
+    with pytest.raises(Forbidden, match="has no current record"):
+        await itself.create(Node.resource, {"metadata": {"name": node}, "spec": spec})
+    user = f"system:node:{node}"
+    asked = signing_request(CLIENT, user, user).spec
+    renewal = {"request": asked.request, "signerName": CLIENT, "usages": ["digital signature", "client auth"]}
+    with pytest.raises(Forbidden, match="has no current record"):
+        await itself.create(SigningRequest.resource, {"metadata": {"name": f"{name}-renewed"}, "spec": renewal})

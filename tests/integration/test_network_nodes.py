@@ -13,10 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from tenantry.api.contribution import REGISTER, Contribution, change
 from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import Namespace, NetworkPolicy
-from tenantry.api.marks import NODE_ADDRESSES
+from tenantry.api.marks import NODE_ADDRESSES, SYSTEM_NAMESPACE
 from tenantry.api.node import Node
+from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.nodes.addresses import WINDOW_SECONDS
@@ -104,8 +106,11 @@ async def test_pods_of_a_baseline_tenant_do_not_reach_nodes_at_the_gateways_of_p
     await api.make_tenant(name, isolation={"network": "Baseline"})
     contributed = f"contributed-{uuid.uuid4().hex[:6]}"
     itself = await people.node(contributed)
+    agreed = Contribution(addresses="192.0.2.120")
+    await api.patch(PolicyParameters.resource, REGISTER, change(contributed, agreed), SYSTEM_NAMESPACE)
     with pytest.raises(Forbidden, match="must not come from a node itself"):
         await itself.create(Node.resource, {"metadata": {"name": contributed}, "spec": {"podCIDR": "10.77.9.0/24"}})
+    await _until_recorded(itself, contributed)
     lie = {"addresses": [{"type": "InternalIP", "address": "198.51.100.80"}]}
     await itself.create(
         Node.resource, {"metadata": {"name": contributed}, "spec": {"unschedulable": True}, "status": lie}
@@ -113,10 +118,25 @@ async def test_pods_of_a_baseline_tenant_do_not_reach_nodes_at_the_gateways_of_p
     async with _node(api, name, "192.0.2.110"):
         await api.patch(Node.resource, name, {"spec": {"podCIDR": "10.77.1.0/24", "podCIDRs": ["10.77.1.0/24"]}})
         await api.patch(Node.resource, name, {"metadata": {"annotations": {NODE_ADDRESSES: "10.77.1.200"}}})
-        await _until_reach(api, name, "192.0.2.110", "10.77.1.1", "10.77.1.200", is_reached=False)
+        await _until_reach(api, name, "192.0.2.110", "192.0.2.120", "10.77.1.1", "10.77.1.200", is_reached=False)
         assert await _reaches(api, name, "198.51.100.80")
         assert await _reaches(api, name, "10.77.1.2")
     await api.delete(Node.resource, contributed)
+    await api.patch(PolicyParameters.resource, REGISTER, change(contributed, None), SYSTEM_NAMESPACE)
+
+
+async def _until_recorded(itself: Api, node: str) -> None:
+    """Wait until the policies know the record: a dry run of the registration passes."""
+    body = msgspec.json.encode({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
+
+    async def so() -> bool:
+        try:
+            await itself.client.request("POST", "/api/v1/nodes", query={"dryRun": "All"}, body=body)
+        except Forbidden:
+            return False
+        return True
+
+    await until(so, "the record is known")
 
 
 async def test_many_nodes_are_one_write(api: Api, name: str) -> None:

@@ -12,13 +12,15 @@ import pytest
 import pytest_asyncio
 
 from tenantry.api import marks
+from tenantry.api.model import Resource
 from tenantry.api.node import Node
 from tenantry.api.slice import SliceClaim
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.real import node as real_node
-from testkit.api import Api, until
+from tenantry.local.real import settings
+from testkit.api import PODS, Api, until
 from testkit.installation import install
 from testkit.pool import claim, give_every_node, slice_marks, state
 from testkit.realpods import missing
@@ -26,6 +28,7 @@ from testkit.realpods import missing
 pytest_plugins = ["testkit.fixtures"]
 
 CLUSTER = "joined"
+DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
 SECONDS = 120.0
 
 
@@ -34,9 +37,9 @@ pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
 @pytest_asyncio.fixture(scope="module")
 async def cluster(tenantry_home: Path) -> AsyncGenerator[LocalCluster]:
-    """A cluster with one real node and the operator."""
+    """A cluster with two real nodes and the operator: one runs the cluster's DNS, so no slice gets it."""
     local = LocalCluster(CLUSTER, root=tenantry_home)
-    await local.up(UpOptions(throwaway=True, install=install, operator=True, real_nodes=1, timeout_seconds=240.0))
+    await local.up(UpOptions(throwaway=True, install=install, operator=True, real_nodes=2, timeout_seconds=240.0))
     yield local
     await local.down(purge=True)
 
@@ -101,8 +104,41 @@ async def test_a_real_node_joins_and_is_taken_back(cluster: LocalCluster, api: A
     assert await api.find(Node.resource, joined) is None
 
     async def replaced() -> bool:
-        return slice_marks(await api.get(Node.resource, "real-1"))[1] != ""
+        return any([slice_marks(await api.get(Node.resource, f"real-{number}"))[1] for number in (1, 2)])
 
     await until(replaced, "the slice has the other node")
     await api.delete(SliceClaim.resource, "web", name)
     await command("node", "remove", f"--name={CLUSTER}", joined)
+
+
+async def test_the_identity_of_a_node_ends_when_it_is_taken_back(cluster: LocalCluster, api: Api) -> None:
+    """E19: pods of DaemonSets leave first, its kubelet does not register again, and no command waits for the node."""
+    said = (await command("node", "contribute", f"--name={CLUSTER}")).split()
+    joined = (await command(*said[1:], "--timeout=240s")).strip()
+    await run_everywhere(api, joined)
+    await command("node", "take-back", f"--name={CLUSTER}", joined, "--timeout=240s")
+    assert await api.find(Node.resource, joined) is None
+    assert not [each for each in await api.list(PODS, "kube-system") if each["spec"].get("nodeName") == joined]
+    # Its kubelet starts with a valid certificate, and does not get in; no command waits for it.
+    await cluster.restart_component(joined, timeout_seconds=SECONDS)
+    added = (await command("node", "add", f"--name={CLUSTER}", "--timeout=120s")).strip()
+    await command("node", "remove", f"--name={CLUSTER}", added)
+    assert await api.find(Node.resource, joined) is None
+    await command("node", "remove", f"--name={CLUSTER}", joined)
+
+
+async def run_everywhere(api: Api, node: str) -> None:
+    """Run a DaemonSet of the cluster's administrator, and wait for its pod on a node."""
+    labels = {"app": "everywhere"}
+    container = {"name": "pause", "image": settings.PAUSE, "imagePullPolicy": "IfNotPresent"}
+    # As DaemonSets of every cluster: they tolerate more taints than other pods, and cordons do not concern them.
+    spec = {"containers": [container], "tolerations": [{"operator": "Exists", "effect": "NoSchedule"}]}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    whole = {"metadata": {"name": "everywhere"}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
+    await api.create(DAEMON_SETS, whole, "kube-system")
+
+    async def runs() -> bool:
+        found = await api.list(PODS, "kube-system")
+        return any(each["spec"].get("nodeName") == node and each["status"]["phase"] == "Running" for each in found)
+
+    await until(runs, "the DaemonSet has a pod on the node", seconds=SECONDS)

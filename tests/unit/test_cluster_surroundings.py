@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tenantry.api import marks, reasons
-from tenantry.api.contribution import PREFIX, Record, record_of
+from tenantry.api.contribution import PREFIX, read, register
 from tenantry.api.errors import NotFound
 from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, NetworkPolicy
 from tenantry.api.model import ObjectMeta
@@ -104,8 +104,7 @@ def test_the_addresses_of_a_contributed_node_come_from_its_record() -> None:
     world, cluster = _world(network=NetworkIsolation.BASELINE)
     node = f"{PREFIX}abc123"
     record = {"tenant": "acme", "addresses": "192.0.2.7", "podCidrs": "10.1.4.0/24"}
-    about = {"name": record_of(node), "namespace": marks.SYSTEM_NAMESPACE}
-    world.put_in(Record.resource, {"metadata": about, "data": record})
+    world.create(register({node: read(record)}))
     _node(world, node, "203.0.113.80")
     cluster.settle(60)
     found = _kept(world, "acme")

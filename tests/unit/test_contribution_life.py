@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from tenantry.api.contribution import Record, record_of
+import msgspec
+
+from tenantry.api.contribution import (
+    REGISTER,
+    EarlierRecord,
+    earlier_record_of,
+    read,
+    recorded,
+    register,
+)
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.node import Node
+from tenantry.api.policyparameters import PolicyParameters
 from tenantry.controllers.contributions.apiserver import EndpointSlice, Service
 from tenantry.controllers.contributions.signing import SERVING, SigningRequest
 from tenantry.controllers.slices.pods import Pod
@@ -19,9 +29,7 @@ def _scene(data: dict[str, str] | None) -> SliceWorld:
     there = SliceWorld()
     if not there.has(Namespace.resource, SYSTEM_NAMESPACE):
         there.world.put_in(Namespace.resource, {"metadata": {"name": SYSTEM_NAMESPACE}})
-    if data is not None:
-        metadata = {"name": record_of(NODE), "namespace": SYSTEM_NAMESPACE}
-        there.world.put_in(Record.resource, {"metadata": metadata, "data": data})
+    there.world.create(register({} if data is None else {NODE: read(data)}))
     there.node(NODE)
     return there
 
@@ -65,15 +73,50 @@ def test_a_withdrawn_node_leaves_its_slice_then_its_pods_leave_then_it_is_delete
     name = there.claim()
     there.settle()
     assert there.marks(NODE)["tenantry.dev/slice"] == name
-    own, system = there.own_pod("own", NODE, name), there.pod("agent", NODE)
-    there.world.patch(
-        Pod.resource, system, {"metadata": {"ownerReferences": [{"kind": "DaemonSet", "controller": True}]}}
-    )
+    own, agent, system = there.own_pod("own", NODE, name), there.pod("agent", NODE), there.pod("system", NODE)
+    for each in (agent, system):
+        owners = {"metadata": {"ownerReferences": [{"kind": "DaemonSet", "controller": True}]}}
+        there.world.patch(Pod.resource, each, owners)
+    there.world.patch(Pod.resource, system, {"spec": {"tolerations": [{"operator": "Exists"}]}})
     there.withdraw(NODE)
     there.settle()
     assert not there.has(Pod.resource, own)
+    # Kubernetes ends the pod of the DaemonSet for the taint; until then, the node was not taken back.
+    taints = there.world.get(Node.resource, NODE)["spec"]["taints"]
+    assert {"key": "tenantry.dev/taken-back", "effect": "NoExecute"} in taints
+    there.world.delete(Pod.resource, agent)
+    there.settle()
     assert not there.has(Node.resource, NODE)
     assert there.has(Pod.resource, system)
+
+
+def test_a_node_whose_kubelet_is_dead_waits_for_no_pod_that_is_being_deleted() -> None:
+    """E19: no kubelet ends it; Kubernetes removes it after the node."""
+    there = _scene(AGREED)
+    there.settle()
+    agent = there.pod("agent", NODE)
+    meta = {"ownerReferences": [{"kind": "DaemonSet", "controller": True}], "finalizers": ["test/held"]}
+    there.world.patch(Pod.resource, agent, {"metadata": meta})
+    there.fail(NODE)
+    there.withdraw(NODE)
+    there.settle()
+    assert there.has(Node.resource, NODE)
+    there.world.delete(Pod.resource, agent)
+    there.settle()
+    assert not there.has(Node.resource, NODE)
+
+
+def test_a_record_of_an_earlier_version_moves_into_the_register() -> None:
+    """E19: with the first reconcile of its node."""
+    there = _scene(None)
+    about = {"name": earlier_record_of(NODE), "namespace": SYSTEM_NAMESPACE}
+    there.world.put_in(EarlierRecord.resource, {"metadata": about, "data": AGREED})
+    there.world.patch(Node.resource, NODE, {"metadata": {"annotations": {"woken": "true"}}})
+    there.restart()
+    there.settle()
+    found = there.world.get(PolicyParameters.resource, f"{SYSTEM_NAMESPACE}/{REGISTER}")
+    assert recorded(msgspec.convert(found, PolicyParameters), NODE) == read(AGREED)
+    assert not there.has(EarlierRecord.resource, f"{SYSTEM_NAMESPACE}/{about['name']}")
 
 
 def _serving(there: SliceWorld, name: str, *addresses: str) -> bool:

@@ -1,6 +1,6 @@
 """Nodes that their owners contribute: the record that is written before a node joins, and the name of the node.
 
-    contribute   an administrator writes a record (a ConfigMap) and creates a short-lived token
+    contribute   an administrator writes a record into the register and creates a short-lived token
     join         the kubelet requests a certificate with the token; the operator approves it for this one node
                  the operator labels the node from the record, not from what the node reports
 
@@ -15,13 +15,21 @@ from typing import Annotated, ClassVar
 import msgspec
 from msgspec import Meta
 
-from tenantry.api.marks import CONTRIBUTED_BY, DEVICE, LOCATION, MANAGED_BY, MANAGER, OWNER
-from tenantry.api.model import KubernetesObject, ObjectMeta, Resource
+from tenantry.api.marks import CONTRIBUTED_BY, DEVICE, LOCATION, OWNER, SYSTEM_NAMESPACE
+from tenantry.api.model import KubernetesObject, Resource
+from tenantry.api.policyparameters import PREFIX as PARAMETERS
+from tenantry.api.policyparameters import PolicyParameters, parameters
 
 PREFIX = "contributed-"
 """Of the names of contributed nodes."""
 
-GROUP = "system:bootstrappers:tenantry"
+REGISTER = "tenantry-contributed-nodes"
+"""The name of the register in Tenantry's namespace: parameters of policies, with a text for each node.
+
+It holds the records of about 1,500 nodes.
+"""
+
+BOOTSTRAPPERS = "system:bootstrappers:tenantry"
 """The group of all bootstrap tokens that Tenantry creates."""
 
 TOKEN_ID = "[a-z0-9]{6}"  # noqa: S105 - how one looks
@@ -46,6 +54,7 @@ class Contribution(msgspec.Struct, frozen=True, kw_only=True):
         device: Its type.
         addresses: The IP addresses of the node, with commas between.
         pod_cidrs: The ranges of its pods, likewise; "" if a controller of Kubernetes assigns them.
+        ended: It was taken back: its name gets no certificate and registers no more.
     """
 
     tenant: _TEXT = ""
@@ -54,6 +63,7 @@ class Contribution(msgspec.Struct, frozen=True, kw_only=True):
     device: _TEXT = ""
     addresses: Addresses = ""
     pod_cidrs: Cidrs = msgspec.field(name="podCidrs", default="")
+    ended: bool = False
 
     @property
     def ranges(self) -> tuple[str, ...]:
@@ -67,8 +77,8 @@ class Contribution(msgspec.Struct, frozen=True, kw_only=True):
         return {key: value for key, value in pairs.items() if value}
 
 
-class Record(KubernetesObject, frozen=True, kw_only=True):
-    """The ConfigMap in which it is written down."""
+class EarlierRecord(KubernetesObject, frozen=True, kw_only=True):
+    """The ConfigMap in which earlier versions kept the record of one node."""
 
     resource: ClassVar[Resource] = Resource("", "v1", "configmaps", "ConfigMap")
 
@@ -80,21 +90,54 @@ def node_of(token_id: str) -> str:
     return PREFIX + token_id
 
 
-def record_of(node: str) -> str:
-    """Return the name of a node's record in Tenantry's namespace; "" if the node is not a contributed one."""
-    return f"contribution-{node.removeprefix(PREFIX)}" if node.startswith(PREFIX) else ""
+def is_contributed(node: str) -> bool:
+    """Return whether a name is one of a contributed node."""
+    return node.startswith(PREFIX)
 
 
-def write(token_id: str, namespace: str, what: Contribution) -> Record:
-    """Return the record of a contribution."""
-    metadata = ObjectMeta(name=record_of(node_of(token_id)), namespace=namespace, labels={MANAGED_BY: MANAGER})
-    return Record(metadata=metadata, data=msgspec.to_builtins(what))
+def earlier_record_of(node: str) -> str:
+    """Return the name of a node's record in earlier versions."""
+    return f"contribution-{node.removeprefix(PREFIX)}"
+
+
+def register(records: Mapping[str, Contribution]) -> PolicyParameters:
+    """Return the register with the records of nodes, by their names."""
+    texts = {node: text(record) for node, record in records.items()}
+    return parameters(REGISTER, SYSTEM_NAMESPACE, "contributed-nodes", texts)
+
+
+def key_of(node: str) -> str:
+    """Return the key of a node's annotation in the register."""
+    return f"{PARAMETERS}{node}"
+
+
+def change(node: str, what: Contribution | None) -> dict[str, object]:
+    """Return the merge patch by which the register has this record of a node; None removes it."""
+    return {"metadata": {"annotations": {key_of(node): None if what is None else text(what)}}}
+
+
+def text(what: Contribution) -> str:
+    """Return a record as policies read it: `key=value` with spaces between, without empty values."""
+    fields: dict[str, str | bool] = msgspec.to_builtins(what)
+    return " ".join(f"{key}={'true' if value is True else value}" for key, value in fields.items() if value)
+
+
+def recorded(register: PolicyParameters, node: str) -> Contribution | None:
+    """Return the record of a node; None if there is none, or none that can be read."""
+    found = register.metadata.annotations.get(key_of(node))
+    if found is None:
+        return None
+    try:
+        fields = (each.partition("=") for each in found.split(" ") if each)
+        return read({key: value for key, _, value in fields})
+    except msgspec.ValidationError:
+        return None
 
 
 def read(data: Mapping[str, str]) -> Contribution:
-    """Return the content of a record.
+    """Return a record from its fields.
 
     Raises:
-        msgspec.ValidationError: A value cannot be a label value.
+        msgspec.ValidationError: A value cannot be a label value, or is no address.
     """
-    return msgspec.convert(dict(data), Contribution)
+    return msgspec.convert(dict(data), Contribution, strict=False)

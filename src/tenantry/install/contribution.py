@@ -5,10 +5,13 @@ Source: Kubernetes, "TLS bootstrapping", "Authenticating with Bootstrap Tokens".
 
 from __future__ import annotations
 
+import msgspec
+
 from tenantry.api import contribution, marks
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json
-from tenantry.install.policy import ADMINISTER, NODES, bound, by, mutating, refusing, rule
+from tenantry.api.policyparameters import PREFIX, PolicyParameters
+from tenantry.install.policy import ADMINISTER, NODES, PARAM_KIND, bound, by, mutating, refusing, rule, says, validating
 from tenantry.install.rights import given
 
 JOIN = "tenantry-contributed-nodes-join"
@@ -16,6 +19,19 @@ RENEW = "tenantry-nodes-renew"
 LABELS_POLICY = "tenantry-contributed-nodes"
 TAINT_POLICY = "tenantry-contributed-node-taint"
 _IS_CONTRIBUTED = f"object.metadata.name.startsWith('{contribution.PREFIX}')"
+CERTIFICATES = "tenantry-contributed-node-certificates"
+REGISTRATIONS = "tenantry-contributed-node-registrations"
+MOST_SECONDS = 86_400
+"""The lifetime of a contributed node's certificate: Kubernetes revokes none."""
+_PLACE: Json = {
+    "name": contribution.REGISTER,
+    "namespace": marks.SYSTEM_NAMESPACE,
+    "parameterNotFoundAction": "Deny",
+}
+_NOT_CURRENT = (
+    "'node \\'' + variables.node + '\\' has no current record: it was taken back, or was never contributed; an"
+    " administrator runs `tenantry node contribute` for a new token'"
+)
 _REQUESTS = "system:certificates.k8s.io:certificatesigningrequests"
 
 
@@ -26,12 +42,86 @@ def everything(subject: Json) -> list[Json]:
         subject: The operator, as RBAC names it.
     """
     return [
-        given("system:node-bootstrapper", _group(contribution.GROUP), called=JOIN),
+        given("system:node-bootstrapper", _group(contribution.BOOTSTRAPPERS), called=JOIN),
         # Kubernetes approves the renewal of a node's own certificate.
         given(f"{_REQUESTS}:selfnodeclient", _group("system:nodes"), called=RENEW),
+        _register(),
+        *_certificates(),
+        *_registrations(subject),
         *_taint(),
         *_labels(subject),
     ]
+
+
+def _register() -> Json:
+    """Return the register; the annotations of its nodes are added later, by other field managers."""
+    found: Json = msgspec.to_builtins(contribution.register({}))
+    kind = {"apiVersion": PolicyParameters.resource.api_version, "kind": PolicyParameters.resource.kind}
+    return {**kind, **found, "spec": {"limits": []}}
+
+
+def _record(node: str) -> dict[str, str]:
+    """Return the variables of a policy that has the register as its parameter.
+
+    Args:
+        node: CEL: the name of the node.
+    """
+    found = f"params.?metadata.annotations['{PREFIX}' + variables.node].orValue('')"
+    return {"node": node, "record": f"string({found}).split(' ').filter(each, each != '')"}
+
+
+_CURRENT = "variables.record.size() > 0 && !('ended=true' in variables.record)"
+"""CEL: the node has a record, and was not taken back."""
+
+
+def _certificates() -> list[Json]:
+    """Return the policies by which a contributed node has short certificates, and none after it was taken back (E19).
+
+    Kubelets ask for no lifetime, and the default of the signer is a year.
+    """
+    requests = [rule("certificates.k8s.io", ["certificatesigningrequests"], "CREATE")]
+    bootstrap, node = "system:bootstrap:", "system:node:"
+    user = "request.userInfo.username"
+    by_token = f"{user}.startsWith('{bootstrap}') && '{contribution.BOOTSTRAPPERS}' in request.userInfo.groups"
+    conditions = {"contributed": f"{user}.startsWith('{node}{contribution.PREFIX}') || {by_token}"}
+    name = (
+        f"{user}.startsWith('{node}') ? {user}.substring({len(node)})"
+        f" : '{contribution.PREFIX}' + {user}.substring({len(bootstrap)})"
+    )
+    most = MOST_SECONDS
+    patch = (
+        f"has(object.spec.expirationSeconds) && object.spec.expirationSeconds <= {most} ? []"
+        f" : [JSONPatch{{op: 'add', path: '/spec/expirationSeconds', value: {most}}}]"
+    )
+    validations = [
+        says(
+            f"has(object.spec.expirationSeconds) && object.spec.expirationSeconds <= {most}",
+            f"spec.expirationSeconds must be at most {most} for a contributed node",
+        ),
+        says(_CURRENT, _NOT_CURRENT, told=True),
+    ]
+    policy = validating(
+        CERTIFICATES,
+        requests,
+        validations,
+        conditions=conditions,
+        variables=_record(name),
+        params=PARAM_KIND,
+    )
+    return [*bound(mutating(CERTIFICATES, requests, [patch], conditions=conditions)), *bound(policy, paramRef=_PLACE)]
+
+
+def _registrations(subject: Json) -> list[Json]:
+    """Return the policy by which a node that was taken back does not register again (E19)."""
+    policy = validating(
+        REGISTRATIONS,
+        [rule("", ["nodes"], "CREATE")],
+        [says(_CURRENT, _NOT_CURRENT, told=True)],
+        conditions={"contributed": f"{_IS_CONTRIBUTED} && !({by(subject)}) && !{ADMINISTER}"},
+        variables=_record("object.metadata.name"),
+        params=PARAM_KIND,
+    )
+    return bound(policy, paramRef=_PLACE)
 
 
 def _tainted(what: str) -> str:

@@ -429,14 +429,15 @@ class LocalCluster:
     async def _run_real(self, progress: Progress) -> None:
         from tenantry.local.real import addons, ranges
 
-        real, names = self.spec().real, self.spec().real_names
-        if real is None or not names:
+        real = self.spec().real
+        if real is None or not real.nodes:
             return
+        names = await self._deadline.insist(ranges.record, self.kubeconfig_path, real, progress.say)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._deadline.insist(ranges.record, self.kubeconfig_path, real))
             group.create_task(self._wait_up(names, progress))
             group.create_task(self._deadline.insist(addons.apply, self.kubeconfig_path))
-        await self._wait_named(*names)
+        if names:
+            await self._wait_named(*names)
 
     async def _wait_named(self, *names: str) -> None:
         from tenantry.local import bootstrap

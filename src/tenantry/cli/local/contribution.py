@@ -20,6 +20,7 @@ from tenantry.api.contribution import Contribution
 from tenantry.api.errors import InputError, NotFound, RetryableError
 from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding
 from tenantry.api.model import Resource
+from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.tenant import Tenant
 from tenantry.cli import durations, output, session
 from tenantry.cli.local.name import name_option
@@ -126,7 +127,7 @@ async def _offer(client: Client, agreed: Contribution, token_id: str, secret: st
             raise InputError(f"--tenant {agreed.tenant!r}: there is no such tenant") from error
     node = contribution.node_of(token_id)
     # The record comes first: the operator approves certificates of recorded names only.
-    await client.create(contribution.write(token_id, marks.SYSTEM_NAMESPACE, agreed))
+    await _write(client, node, agreed)
     for role in _ROLES:
         await client.apply(ClusterRoleBinding.resource, "", _binding_name(node, role), _binding(node, role))
     name = f"bootstrap-token-{token_id}"
@@ -135,7 +136,7 @@ async def _offer(client: Client, agreed: Contribution, token_id: str, secret: st
         "token-secret": secret,
         "expiration": ends.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "usage-bootstrap-authentication": "true",
-        "auth-extra-groups": contribution.GROUP,
+        "auth-extra-groups": contribution.BOOTSTRAPPERS,
         "description": f"for the node {node}, by `tenantry node contribute`",
     }
     token = {
@@ -146,6 +147,18 @@ async def _offer(client: Client, agreed: Contribution, token_id: str, secret: st
         "stringData": data,
     }
     await client.apply(_SECRETS, _SYSTEM, name, token)
+
+
+async def _write(client: Client, node: str, agreed: Contribution | None) -> None:
+    """Write the record of a node into the register; None removes it."""
+    body = contribution.change(node, agreed)
+    try:
+        await client.merge_patch(PolicyParameters.resource, marks.SYSTEM_NAMESPACE, contribution.REGISTER, body)
+    except NotFound as error:
+        raise InputError(
+            f"the cluster has no register of contributed nodes ({contribution.REGISTER!r} in"
+            f" {marks.SYSTEM_NAMESPACE!r}); run `tenantry install`"
+        ) from error
 
 
 def _binding_name(node: str, role: str) -> str:
@@ -190,7 +203,7 @@ def join(*, name: str, token: str, timeout: int) -> None:
 @durations.timeout_option("5m", "Deadline for the eviction of its pods, as in 30s or 5m.")
 def take_back(target: Target, *, node: str, timeout: int) -> None:
     """Evict all pods from a contributed node, and wait until the cluster has removed it."""
-    if not contribution.record_of(node):
+    if not contribution.is_contributed(node):
         raise InputError(
             f'"{node}" was not contributed: only nodes that `tenantry node contribute` let in are taken back'
         )
@@ -202,6 +215,15 @@ async def _take_back(client: Client, node: str, timeout_seconds: int) -> None:
     token = f"bootstrap-token-{node.removeprefix(contribution.PREFIX)}"
     with suppress(NotFound):
         await client.delete(_SECRETS, _SYSTEM, token)
+    with suppress(NotFound):
+        # The operator would move the record of an earlier version into the register, and so renew it.
+        earlier = contribution.earlier_record_of(node)
+        await client.delete(contribution.EarlierRecord.resource, marks.SYSTEM_NAMESPACE, earlier)
+    register = await client.get(PolicyParameters, contribution.REGISTER, marks.SYSTEM_NAMESPACE)
+    agreed = contribution.recorded(register, node)
+    if agreed is not None:
+        # First, so that the node gets no certificate and does not register again once the cluster forgets it.
+        await _write(client, node, msgspec.structs.replace(agreed, ended=True))
     patch = {"metadata": {"annotations": {marks.TAKEN_BACK: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}}}
     try:
         async with asyncio.timeout(timeout_seconds):
@@ -217,8 +239,7 @@ async def _take_back(client: Client, node: str, timeout_seconds: int) -> None:
     for role in _ROLES:
         with suppress(NotFound):
             await client.delete(ClusterRoleBinding.resource, "", _binding_name(node, role))
-    with suppress(NotFound):
-        await client.delete(contribution.Record.resource, marks.SYSTEM_NAMESPACE, contribution.record_of(node))
+    await _write(client, node, None)
 
 
 async def _until_gone(client: Client, node: str) -> None:

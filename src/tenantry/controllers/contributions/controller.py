@@ -10,21 +10,36 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from tenantry.api import marks
-from tenantry.api.contribution import PREFIX, Contribution, Record, read, record_of
+from tenantry.api.contribution import (
+    PREFIX,
+    REGISTER,
+    Contribution,
+    EarlierRecord,
+    change,
+    earlier_record_of,
+    is_contributed,
+    read,
+    recorded,
+)
 from tenantry.api.errors import NotFound
-from tenantry.api.marks import NODE_ADDRESSES, TAKEN_BACK
+from tenantry.api.marks import NODE_ADDRESSES, SYSTEM_NAMESPACE, TAKEN_BACK
 from tenantry.api.node import Node
+from tenantry.api.policyparameters import PREFIX as PARAMETERS
+from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
 from tenantry.controllers import watched
 from tenantry.controllers.contributions import apiserver, desired, signing
 from tenantry.controllers.contributions.desired import ContributionInputs
+from tenantry.controllers.contributions.pods import LeavingPod, on_node
 from tenantry.controllers.contributions.signing import SigningRequest
-from tenantry.controllers.slices.pods import Pod, PodFacts, leaving_of, observe
+from tenantry.controllers.slices.pods import Pod
 from tenantry.controllers.slices.stages import report_departures
+from tenantry.engine import request
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.cluster import Cluster, Watch
+from tenantry.engine.observed import Observed
+from tenantry.engine.plan import DirectWrite, Plan
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +57,7 @@ class ContributionController:
         return [
             Watch(resource=SigningRequest.resource, decode=watched.decoder(SigningRequest), keys=_of_request),
             watched.nodes(_of_node),
+            watched.watch(PolicyParameters.resource, _of_register),
         ]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
@@ -75,19 +91,20 @@ class ContributionController:
         return 0.0 if decision.goes_on else decision.again
 
     async def _decide(self, cluster: Cluster, name: str) -> float | None:
-        request: SigningRequest | None = cluster.cache(SigningRequest.resource).get(name)
-        if request is None or not signing.concerned(request):
+        asked: SigningRequest | None = cluster.cache(SigningRequest.resource).get(name)
+        if asked is None or not signing.concerned(asked):
             cluster.forget(self.name, _CSR + name)
             return None
-        node = signing.concerned(request)
+        node = signing.concerned(asked)
         nodes: Cache[Node] = cluster.cache(Node.resource)
         addresses = {each.metadata.name: frozenset(a.address for a in each.status.addresses) for each in nodes}
         # Read for each request: they change when the control plane moves, which no watch of this operator reports.
         reserved = await apiserver.addresses(cluster.live)
-        if await _agreed(cluster, node) is None or not signing.may_have(request, addresses, reserved):
+        agreed = await _agreed(cluster, node)
+        if agreed is None or agreed.ended or not signing.may_have(asked, addresses, reserved):
             log.warning("certificate not approved", extra={"key": name, "node": node})
             return None
-        outcome = await cluster.writer.apply(signing.approval(request, node))
+        outcome = await cluster.writer.apply(signing.approval(asked, node))
         if outcome.error is not None:
             raise outcome.error
         return None if outcome.written else 0.0  # another decision was made in between, or the request is gone
@@ -96,18 +113,49 @@ class ContributionController:
 async def _agreed(cluster: Cluster, node: str) -> Contribution | None:
     """Return the agreement on a contributed node; None if there is no readable record."""
     try:
-        # Not cached: the approval of a certificate must not rest on a record that was deleted a moment ago.
-        record = await cluster.live.get(Record, record_of(node), marks.SYSTEM_NAMESPACE)
-        return read(record.data)
-    except (NotFound, msgspec.ValidationError):
+        # Not cached: the approval of a certificate must not rest on a record that was removed a moment ago.
+        register = await cluster.live.get(PolicyParameters, REGISTER, SYSTEM_NAMESPACE)
+        found = recorded(register, node)
+        return found if found is not None else await _moved(cluster, node)
+    except NotFound:
         return None
 
 
-async def _pods(cluster: Cluster, node: Node) -> tuple[PodFacts, ...]:
-    """Return the pods that must leave a node; listed, because only the cache of slices indexes pods by node."""
+async def _moved(cluster: Cluster, node: str) -> Contribution | None:
+    """Move the record that an earlier version wrote into the register, and return it.
+
+    Raises:
+        NotFound: There is none.
+    """
+    name = earlier_record_of(node)
+    earlier = await cluster.live.get(EarlierRecord, name, SYSTEM_NAMESPACE)
+    try:
+        found = read(earlier.data)
+    except msgspec.ValidationError:
+        return None
+    into = request.patch(PolicyParameters.resource, SYSTEM_NAMESPACE, REGISTER, change(node, found))
+    away = request.delete(EarlierRecord.resource, SYSTEM_NAMESPACE, name)
+    outcome = await cluster.writer.apply(Plan(writes=(DirectWrite(request=into), DirectWrite(request=away))))
+    if outcome.error is not None:
+        raise outcome.error
+    return found
+
+
+async def _pods(cluster: Cluster, node: Node) -> tuple[LeavingPod, ...]:
+    """Return the pods of a node; listed, because only the cache of slices indexes pods by node."""
     selectors = {"fieldSelector": f"spec.nodeName={node.metadata.name}"}
-    found = [observe(raw) async for raw in cluster.live.raw(Pod.resource, selectors=selectors)]
-    return tuple(pod for pod in found if leaving_of(pod))
+    return tuple([on_node(raw) async for raw in cluster.live.raw(Pod.resource, selectors=selectors)])
+
+
+def _of_register(change: Change[Observed]) -> Iterable[str]:
+    """Return the nodes whose records have changed."""
+    before, after = ({} if side is None or side.name != REGISTER else side.annotations for side in _sides(change))
+    names = [key.removeprefix(PARAMETERS) for key in before.keys() | after.keys() if before.get(key) != after.get(key)]
+    return [_NODE + name for name in sorted(names) if is_contributed(name)]
+
+
+def _sides(change: Change[Observed]) -> tuple[Observed | None, Observed | None]:
+    return change.before, change.after
 
 
 def _of_request(change: Change[SigningRequest]) -> Iterable[str]:

@@ -4,7 +4,7 @@ A contributed node has a taint that only pods of its contributor's tenant tolera
 names: the owner of the machine can read whatever its pods can.
 
 A node that its contributor withdraws, or that was never agreed on, gets no more pods. A withdrawn one then waits until
-its slice has given it back, its pods leave, and it is deleted.
+its slice has given it back. Its pods are evicted, a NoExecute taint ends those of DaemonSets, and it is deleted.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tenantry.api.marks import CONTRIBUTED_BY, NODE_ADDRESSES, TAKEN_BACK
 from tenantry.api.node import Node, Taint
 from tenantry.api.slice import DEFAULT_GRACE_SECONDS
 from tenantry.api.tenancydefaults import SliceDefaults
+from tenantry.controllers.contributions.pods import LeavingPod
 from tenantry.controllers.slices.decision import SliceDecision, departures, next_look
 from tenantry.controllers.slices.nodes import slice_of
 from tenantry.controllers.slices.patience import patience
-from tenantry.controllers.slices.pods import PodFacts
 from tenantry.engine import request
 from tenantry.engine.plan import DirectWrite, Plan
 
@@ -37,14 +37,14 @@ class ContributionInputs(msgspec.Struct, frozen=True, kw_only=True):
         node: As last seen.
         agreed: The agreement; None if there is no readable record.
         now: The time.
-        pods: The pods that would have to leave it.
+        pods: Its pods; () while it is in a slice.
         defaults: Of TenancyDefaults.
     """
 
     node: Node
     agreed: Contribution | None
     now: dt.datetime
-    pods: tuple[PodFacts, ...] = ()
+    pods: tuple[LeavingPod, ...] = ()
     defaults: SliceDefaults = SliceDefaults()
 
 
@@ -67,19 +67,37 @@ def plan(inputs: ContributionInputs) -> SliceDecision:
 
 
 def _delete(inputs: ContributionInputs, since: str) -> SliceDecision:
-    """Return the eviction of the pods of a vacant node, then its deletion."""
+    """Return the eviction of the pods of a vacant node, then the taint that ends the rest, then its deletion."""
     meta = inputs.node.metadata
-    if not inputs.pods:
-        # By uid: a machine that was contributed again in the meantime has a new Node of the same name.
-        gone = request.delete(Node.resource, "", meta.name, uid=meta.uid)
-        return SliceDecision(plan=Plan(writes=(DirectWrite(request=gone),)))
+    pods = tuple(pod.facts for pod in inputs.pods if pod.is_evicted)
+    if not pods:
+        return _end(inputs)
     left = patience(since, inputs.now, DEFAULT_GRACE_SECONDS, inputs.defaults.disruption_budget_seconds)
-    found = departures(inputs.pods, left, f"the owner of node {meta.name!r} takes it back: the pod leaves")
+    found = departures(pods, left, f"the owner of node {meta.name!r} takes it back: the pod leaves")
     return SliceDecision(
         plan=Plan(writes=tuple(each.write for each in found)),
-        again=next_look(inputs.pods, left.grace),
+        again=next_look(pods, left.grace),
         departures=found,
     )
+
+
+def _end(inputs: ContributionInputs) -> SliceDecision:
+    """Return the taint that ends the pods of DaemonSets, which no eviction ends, and then the deletion of the node."""
+    node, meta = inputs.node, inputs.node.metadata
+    if not any(taint.key == TAKEN_BACK for taint in node.spec.taints):
+        taints = (*node.spec.taints, Taint(key=TAKEN_BACK, effect="NoExecute"))
+        body: dict[str, object] = {
+            "metadata": {"resourceVersion": meta.resource_version},
+            "spec": {"taints": msgspec.to_builtins(taints)},
+        }
+        return SliceDecision(plan=_patch(meta.name, body), goes_on=True)
+    # A dead kubelet ends no pod: Kubernetes removes pods that are being deleted after their node.
+    left = [pod for pod in inputs.pods if pod.tainted_away and (node.is_ready or not pod.facts.deleting)]
+    if left:
+        return SliceDecision(again=LOOK_AGAIN_SECONDS)
+    # By uid: a machine that was contributed again in the meantime has a new Node of the same name.
+    gone = request.delete(Node.resource, "", meta.name, uid=meta.uid)
+    return SliceDecision(plan=Plan(writes=(DirectWrite(request=gone),)))
 
 
 def is_vacant(node: Node) -> bool:

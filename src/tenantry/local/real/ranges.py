@@ -8,46 +8,78 @@ The operator keeps tenants' pods away from the addresses of nodes, and the first
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from tenantry.api.contribution import Record, record_of
+from tenantry.api.contribution import (
+    REGISTER,
+    Contribution,
+    EarlierRecord,
+    change,
+    earlier_record_of,
+    read,
+    recorded,
+)
 from tenantry.api.errors import Conflict, NotFound
 from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.model import ObjectMeta
 from tenantry.api.node import Node, NodeSpec
+from tenantry.api.policyparameters import PolicyParameters
 from tenantry.kube.client import Client
 from tenantry.local import bootstrap
 from tenantry.local.real.network import NodeAddresses
 from tenantry.local.spec import RealNode, RealNodes
 
 
-async def record(path: Path, real: RealNodes) -> None:
+async def record(path: Path, real: RealNodes, say: Callable[[str], None]) -> tuple[str, ...]:
     """Record the ranges of all real nodes; the caller repeats it after `Unreachable`.
 
     Args:
         path: The administrator's kubeconfig.
         real: The nodes.
+        say: Called with a message about each node that does not come back.
+
+    Returns:
+        The names of the nodes that register: those that were not taken back.
     """
+    coming: list[str] = []
+    addresses = NodeAddresses(real.block)
     async with bootstrap.connected(path) as client:
         for each in real.nodes:
-            if each.token:
-                await _agree(client, each, NodeAddresses(real.block))
-            else:
-                await _give(client, each.name, NodeAddresses(real.block).pods_of(each.number))
+            if not each.token:
+                await _give(client, each.name, addresses.pods_of(each.number))
+            elif not await _agree(client, each, addresses):
+                say(f'node "{each.name}" was taken back: `tenantry node remove {each.name}` deletes its files')
+                continue
+            coming.append(each.name)
+    return tuple(coming)
 
 
-async def _agree(client: Client, node: RealNode, addresses: NodeAddresses) -> None:
-    name = record_of(node.name)
-    wanted = {"addresses": addresses.node(node.number), "podCidrs": addresses.pods_of(node.number)}
+async def _agree(client: Client, node: RealNode, addresses: NodeAddresses) -> bool:
+    """Write the addresses of a contributed node into its record; return False if it has none, or was taken back."""
     try:
-        found = await client.get(Record, name, SYSTEM_NAMESPACE)
-        if not wanted.items() <= found.data.items():
-            await client.merge_patch(Record.resource, SYSTEM_NAMESPACE, name, {"data": wanted})
+        register = await client.get(PolicyParameters, REGISTER, SYSTEM_NAMESPACE)
     except NotFound:
-        # It was taken back.
-        return
+        # Tenantry is not installed, and so nothing was taken back.
+        return True
+    before = recorded(register, node.name) or await _earlier(client, node.name)
+    if before is None or before.ended:
+        return False
+    own, pods = addresses.node(node.number), addresses.pods_of(node.number)
+    after = msgspec.structs.replace(before, addresses=own, pod_cidrs=pods)
+    if after != before:
+        await client.merge_patch(PolicyParameters.resource, SYSTEM_NAMESPACE, REGISTER, change(node.name, after))
+    return True
+
+
+async def _earlier(client: Client, node: str) -> Contribution | None:
+    """Return the record that an earlier version wrote, which the operator has not moved yet."""
+    try:
+        return read((await client.get(EarlierRecord, earlier_record_of(node), SYSTEM_NAMESPACE)).data)
+    except (NotFound, msgspec.ValidationError):
+        return None
 
 
 async def _give(client: Client, name: str, cidr: str) -> None:

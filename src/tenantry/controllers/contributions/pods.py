@@ -1,0 +1,76 @@
+"""The pods of a node that is taken back: which of them leave, and how. Pure.
+
+Source: Kubernetes, "Taints and Tolerations".
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tenantry.api.marks import TAKEN_BACK
+from tenantry.controllers.slices.pods import FINISHED, MIRROR, PodFacts, leaving_of, observe
+
+
+class LeavingPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod of a node.
+
+    Args:
+        facts: As slices see it.
+        tainted_away: Kubernetes deletes it for the taint TAKEN_BACK: a DaemonSet's pod without a toleration of it.
+    """
+
+    facts: PodFacts
+    tainted_away: bool
+
+    @property
+    def is_evicted(self) -> bool:
+        """Return whether the operator evicts it."""
+        return bool(leaving_of(self.facts))
+
+
+class _Toleration(msgspec.Struct, frozen=True, rename="camel"):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    tolerations: tuple[_Toleration, ...] | None = None
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    annotations: dict[str, str] | None = None
+
+
+class _Status(msgspec.Struct, frozen=True):
+    phase: str = ""
+
+
+class _Live(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+_live = msgspec.json.Decoder(_Live)
+
+
+def on_node(data: bytes | msgspec.Raw) -> LeavingPod:
+    """Return a pod from its JSON.
+
+    Raises:
+        msgspec.MsgspecError: The data is no pod.
+    """
+    live = _live.decode(data)
+    # A mirror pod stands for a process of the node itself, which no taint ends.
+    is_left = MIRROR in (live.metadata.annotations or {}) or live.status.phase in FINISHED
+    tolerated = any(map(_tolerates, live.spec.tolerations or ()))
+    return LeavingPod(facts=observe(data), tainted_away=not is_left and not tolerated)
+
+
+def _tolerates(each: _Toleration) -> bool:
+    """Return whether a pod with a toleration stays on a node that is taken back."""
+    is_meant = not each.key or (each.key == TAKEN_BACK and (each.operator == "Exists" or not each.value))
+    # Also for a while only: its DaemonSet would create it again, without an end.
+    return is_meant and each.effect in {"", "NoExecute"}
