@@ -11,7 +11,9 @@ import pytest
 import pytest_asyncio
 
 from tenantry.api.errors import ApiError, Forbidden
+from tenantry.api.marks import CONTRIBUTED_BY
 from tenantry.api.model import Resource
+from tenantry.audit.check import STRATEGIC_PATCH
 from tenantry.kube import wire
 from tenantry.local.cluster import LocalCluster
 from testkit.api import PODS, Api, until
@@ -264,3 +266,56 @@ async def test_annotations_name_hosts_that_the_rules_give_the_tenant(api: Api, a
     await alice.patch(SERVICES, "s", {"metadata": {"labels": {"a": "b"}}}, name)
     with pytest.raises(Forbidden, match=r"annotations\.unknown"):
         await alice.patch(SERVICES, "s", {"metadata": {"annotations": {"example.org/own": "x"}}}, name)
+
+
+async def pulled(person: Api, manifest: Json, namespace: str) -> list[str]:
+    """Return the pull policies of a pod's containers and volumes, as the API server would store them."""
+    body = msgspec.json.encode({"apiVersion": "v1", "kind": "Pod", **manifest})
+    url = wire.path(PODS, namespace)
+    spec = msgspec.json.decode(await person.client.request("POST", url, query={"dryRun": "All"}, body=body))["spec"]
+    containers = [*spec["containers"], *spec.get("initContainers", ())]
+    images = [each["image"] for each in spec.get("volumes", ()) if "image" in each]
+    return [*(each["imagePullPolicy"] for each in containers), *(each["pullPolicy"] for each in images)]
+
+
+async def test_no_pod_runs_the_cached_image_of_another_tenant(
+    api: Api, alice: Api, operator: Operator, name: str
+) -> None:
+    """X02: Restricted pulls every image, and Baseline warns, unless kubelets verify credentials."""
+    mild, strict, declared = name, f"{name}-strict", f"{name}-declared"
+    await api.make_tenant(mild)
+    await api.make_tenant(strict, rules={"standard": "Restricted"})
+    verified: Json = {
+        "standard": "Restricted",
+        "images": {"credentials": "Verified"},
+        "scheduling": {"tolerations": []},
+    }
+    await api.make_tenant(declared, rules=verified)
+    cached = pod({"image": "registry.example.com/private:1", "imagePullPolicy": "Never"})
+    main: Json = cached["spec"]["containers"][0]
+    volume: Json = {"name": "v", "image": {"reference": "registry.example.com/private:1", "pullPolicy": "IfNotPresent"}}
+    every = pod(main, initContainers=[{**main, "name": "init"}])
+
+    async def in_force() -> bool:
+        _, warned = await told(alice, PODS, cached, mild)
+        is_verified = await told(alice, PODS, cached, declared) == ("", "")
+        refused, _ = await told(alice, PODS, mounted("image", **volume["image"]), strict)
+        return "(rule images.cached" in warned and is_verified and "podSecurity.volumeTypes" in refused
+
+    await until(in_force, "the rules are in force")
+    await operator.stop()
+    assert await pulled(alice, every, strict) == ["Always", "Always"]
+    assert await pulled(alice, every, declared) == ["Never", "Never"]
+    assert await pulled(alice, every, mild) == ["Never", "Never"]
+    contributed = {"key": CONTRIBUTED_BY, "operator": "Equal", "value": declared, "effect": "NoSchedule"}
+    visiting = pod(main, tolerations=[contributed])
+    assert await pulled(alice, visiting, declared) == ["Always"]
+    # An ephemeral container, also in a pod from before.
+    await alice.create(PODS, pod(main), strict)
+    debug: Json = {**main, "name": "debug", "resources": {}}
+    patch: Json = {"spec": {"ephemeralContainers": [debug]}}
+    url = wire.path(PODS, strict, "p", "ephemeralcontainers")
+    stored = msgspec.json.decode(
+        await api.client.request("PATCH", url, body=msgspec.json.encode(patch), content_type=STRATEGIC_PATCH)
+    )
+    assert [each["imagePullPolicy"] for each in stored["spec"]["ephemeralContainers"]] == ["Always"]

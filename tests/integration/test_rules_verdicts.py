@@ -59,7 +59,12 @@ POD_SECURITY = some(
 )
 RULES = some(
     podSecurity=POD_SECURITY,
-    images=some(allowed=few(one(*PATTERNS)), pullPolicies=few(one("Always", "IfNotPresent", "Never"))),
+    images=some(
+        allowed=few(one(*PATTERNS)),
+        pullPolicies=few(one("Always", "IfNotPresent", "Never")),
+        cached=PERMISSION,
+        credentials=one("Verified", "Unverified"),
+    ),
     runtimeClasses=some(allowed=few(one(*CLASSES))),
     priorityClasses=some(allowed=few(one(*CLASSES, *SYSTEM_PRIORITIES)), system=PERMISSION),
     scheduling=some(
@@ -344,7 +349,8 @@ async def test_templates_are_warned_of_what_their_pods_are_refused_for(api: Api,
     number = random.randrange(2**32)
     print(f"seed {number}")
     # A LimitRange gives pods the limits that their template has not.
-    rules = [{key: value for key, value in each.items() if key != "containers"} for each in drawn(RULES, 4, number)]
+    none: Json = {"containers": {"maxLimits": {}, "limitRatios": {}}}
+    rules = [{**each, **none} for each in drawn(RULES, 4, number)]
     books = [effective([Layer("Tenant 'x'", msgspec.convert(given, Rules))]) for given in rules]
     for index, book in enumerate(books):
         await place(api, f"{name}-{index}", book)
@@ -360,6 +366,8 @@ async def test_templates_are_warned_of_what_their_pods_are_refused_for(api: Api,
         found = {finding.rule for finding in judge(f"{name}-{turn}", stored, books[turn])}
         # Ports of pods in the node's network become the node's when the pod is made.
         late = {"podSecurity.hostPorts"} if stored["spec"].get("hostNetwork") else set[str]()
+        # A mutating policy sets the pull policy of pods.
+        late |= {"images.cached"}
         assert warned - late == found - late, f"seed {number}: {pod}"
         judged += 1
         told |= found

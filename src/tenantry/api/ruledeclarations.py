@@ -47,6 +47,44 @@ class PodSecurityLevel(StrEnum):
     RESTRICTED = "Restricted"
 
 
+class Seccomp(StrEnum):
+    """Which seccomp profiles containers may have."""
+
+    ANY = "Any"
+    CONFINED = "Confined"
+    REQUIRED = "Required"
+
+
+class PullPolicy(StrEnum):
+    """When an image is fetched anew."""
+
+    ALWAYS = "Always"
+    IF_NOT_PRESENT = "IfNotPresent"
+    NEVER = "Never"
+
+
+class ImageCredentials(StrEnum):
+    """Whether kubelets check the credentials of a pod for an image that the node already has."""
+
+    UNVERIFIED = "Unverified"
+    VERIFIED = "Verified"
+
+
+class ServiceType(StrEnum):
+    """How a Service is reached."""
+
+    CLUSTER_IP = "ClusterIP"
+    NODE_PORT = "NodePort"
+    LOAD_BALANCER = "LoadBalancer"
+
+
+class ReclaimPolicy(StrEnum):
+    """What becomes of a volume whose claim is gone."""
+
+    DELETE = "Delete"
+    RETAIN = "Retain"
+
+
 DECLARED_STANDARDS, DECLARED_WARNED, DECLARED_LEVELS, DECLARED_PATTERNS = "standards", "warned", "levels", "patterns"
 """The keys of what `about` and `control` declare; see rulefields.py."""
 

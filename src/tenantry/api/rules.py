@@ -6,7 +6,6 @@ field that is not given says nothing; a list that is given and empty allows noth
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from msgspec import UNSET, Meta, UnsetType, field
@@ -23,47 +22,21 @@ from tenantry.api.ruledeclarations import (
     SHARED_LABELS,
     Action,
     ActionField,
+    ImageCredentials,
     NameList,
     PairList,
     PatternList,
     Permission,
     PodSecurityLevel,
+    PullPolicy,
+    ReclaimPolicy,
+    Seccomp,
+    ServiceType,
     Standard,
     about,
     control,
     strict,
 )
-
-
-class Seccomp(StrEnum):
-    """Which seccomp profiles containers may have."""
-
-    ANY = "Any"
-    CONFINED = "Confined"
-    REQUIRED = "Required"
-
-
-class PullPolicy(StrEnum):
-    """When an image is fetched anew."""
-
-    ALWAYS = "Always"
-    IF_NOT_PRESENT = "IfNotPresent"
-    NEVER = "Never"
-
-
-class ServiceType(StrEnum):
-    """How a Service is reached."""
-
-    CLUSTER_IP = "ClusterIP"
-    NODE_PORT = "NodePort"
-    LOAD_BALANCER = "LoadBalancer"
-
-
-class ReclaimPolicy(StrEnum):
-    """What becomes of a volume whose claim is gone."""
-
-    DELETE = "Delete"
-    RETAIN = "Retain"
 
 
 class RuleModel(Model, frozen=True, kw_only=True):
@@ -183,6 +156,24 @@ class Images(RuleModel, frozen=True, kw_only=True):
     ) = UNSET
     pull_policies: (
         Annotated[tuple[PullPolicy, ...], Meta(max_length=3), about("Always, IfNotPresent, Never.")] | UnsetType
+    ) = UNSET
+    cached: (
+        Annotated[
+            Permission,
+            strict("Images that a node already has, perhaps for another tenant: a pull policy other than Always."),
+        ]
+        | UnsetType
+    ) = UNSET
+    credentials: (
+        Annotated[
+            ImageCredentials,
+            about(
+                "Verified: an administrator declares that kubelets check a pod's credentials for images that they have"
+                " (imagePullCredentialsVerificationPolicy), and images.cached refuses only pods that may run on"
+                " contributed nodes. A value of a Subnamespace has no effect."
+            ),
+        ]
+        | UnsetType
     ) = UNSET
 
 

@@ -40,6 +40,9 @@ objects.maxSizes.
 No resource has a colon in its name.
 """
 
+PULL_MARK = "tenantry.dev/image-pull"
+"""On a namespace where images.cached is refused: pods pull their images always. The value is always "Always"."""
+
 RECLAIMED = "Delete"
 """The reclaim policy of volumes in a namespace without the label."""
 

@@ -73,7 +73,7 @@ SPEC: Json = {
         {
             "name": "main",
             "image": "registry.example.com/bench:1",
-            "imagePullPolicy": "IfNotPresent",
+            "imagePullPolicy": "Always",
             "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
             "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}, "limits": {"cpu": "10m", "memory": "16Mi"}},
         }

@@ -11,7 +11,7 @@ from tenantry.api import marks
 from tenantry.api.errors import InputError
 from tenantry.api.model import KubernetesObject, ObjectMeta
 from tenantry.api.policyparameters import MOST_BYTES, PolicyParameters, parameters, size, texts_of
-from tenantry.api.rules import Rules
+from tenantry.api.rules import PullPolicy, Rules
 from tenantry.api.runtime import RuntimeChoice
 from tenantry.api.slice import LIMITS_MAP, MAX_GRACE, MIN_GRACE
 from tenantry.api.subnamespace import Subnamespace
@@ -22,6 +22,7 @@ from tenantry.api.tenancyrules import (
     MAPS,
     NAME,
     OWN_MARK,
+    PULL_MARK,
     RECLAIMED,
     WARN_MARK,
     Bound,
@@ -38,7 +39,7 @@ from tenantry.policy import text
 from tenantry.policy.compile import ENFORCED, SECTIONS
 from tenantry.policy.rules.storageclasses import EXISTING_VOLUMES, RECLAIM_POLICIES
 from tenantry.world import sandbox as sandboxed
-from tenantry.world.rules import MISSING, RUNTIME_CLASS, Layer, effective
+from tenantry.world.rules import CACHED, MISSING, RUNTIME_CLASS, Layer, effective
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
 DEFAULTS_SOURCE = "TenancyDefaults 'default'"
@@ -115,6 +116,7 @@ def render(
     labels |= {} if rules.audit.is_empty else {AUDIT_MARK: "true"}
     labels |= {marks.RUNTIME: runtime} if runtime else {}
     labels |= _reclaim_labels(rules)
+    labels |= {PULL_MARK: PullPolicy.ALWAYS.value} if CACHED in rules.enforce.refused else {}
     labels |= {} if EXISTING_VOLUMES in rules.enforce.refused else {EXISTING_VOLUMES_MARK: "Allow"}
     if not has_own(namespace.tenant, lineage):
         return RenderedRules(labels, ())

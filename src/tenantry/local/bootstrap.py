@@ -7,10 +7,15 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from msgspec import UNSET
+
 from tenantry.api.errors import Gone, NotFound
 from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.node import Node
+from tenantry.api.ruledeclarations import ImageCredentials
+from tenantry.api.tenancydefaults import NAME as DEFAULTS
+from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.kube.watch import EventType, watch
@@ -58,6 +63,22 @@ async def apply_rights(path: Path) -> None:
         (CLUSTER_ROLE_BINDING, kubelets, bind("system:kubelet-api-admin", pki.KUBELET_CLIENT_USER)),
     )
     await apply_objects(path, wanted)
+
+
+async def declare_image_credentials(path: Path) -> None:
+    """Declare in TenancyDefaults that kubelets verify image credentials, unless it has a declaration already.
+
+    It is true of the nodes that `up` makes (`real/settings.py`).
+    """
+    resource = TenancyDefaults.resource
+    async with connected(path) as client:
+        for found in await client.list(TenancyDefaults):
+            images = found.spec.rules.images
+            if images is not UNSET and images.credentials is not UNSET:
+                return
+        rules = {"images": {"credentials": ImageCredentials.VERIFIED}}
+        value = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": DEFAULTS}}
+        await client.apply(resource, "", DEFAULTS, {**value, "spec": {"rules": rules}})
 
 
 async def apply_objects(path: Path, wanted: Iterable[NamedObject], namespace: str = "") -> None:

@@ -404,6 +404,8 @@ class LocalCluster:
             if options.install:
                 group.create_task(self._deadline.insist(options.install, self.kubeconfig_path))
         async with asyncio.TaskGroup() as group:
+            if options.install and self.spec().real_names:
+                group.create_task(self._deadline.insist(bootstrap.declare_image_credentials, self.kubeconfig_path))
             if options.guard:
                 group.create_task(self._deadline.insist(options.guard, self.kubeconfig_path))
             group.create_task(self._run_operator(options, progress))

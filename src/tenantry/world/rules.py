@@ -46,6 +46,7 @@ MISSING = "runtimeClasses.onMissingSandbox"
 RUNTIME_CLASSES = "runtimeClasses.allowed"
 DEFAULT_CLASS = "storageClasses.default"
 KNOWN_ANNOTATIONS = "annotations.known"
+CACHED, CREDENTIALS = "images.cached", "images.credentials"
 REQUIRED = "containers.requiredLimits"
 MAXIMA = {
     "containers.max": "",
@@ -81,22 +82,29 @@ def effective(administrators: Sequence[Layer], below: Sequence[Layer] = ()) -> T
     top = administrators[named[-1] :] if named else administrators
     given = merged(flatten(layer) for layer in administrators)
     rules = merged([_standard(top), given, *(_with_standard(layer) for layer in below)])
-    return _with_known(rules, administrators)
+    return _with_declared(rules, administrators)
 
 
-def _with_known(rules: TenancyRulesSpec, administrators: Sequence[Layer]) -> TenancyRulesSpec:
-    """Return rules in which the administrators' lists of known annotations add to each other."""
-    known = tuple(
-        Listed(source=layer.source, values=tuple(layer.rules.annotations.known))
-        for layer in administrators
-        if layer.rules.annotations is not UNSET and layer.rules.annotations.known is not UNSET
-    )
+def _with_declared(rules: TenancyRulesSpec, administrators: Sequence[Layer]) -> TenancyRulesSpec:
+    """Return rules with what administrators alone declare, whatever the standard is.
+
+    Their lists of known annotations add to each other, and each may declare that kubelets verify image credentials.
+    """
+    known: list[Listed] = []
+    declared: dict[str, Bound] = {}
+    for source, given in ((layer.source, layer.rules) for layer in administrators):
+        if given.annotations is not UNSET and given.annotations.known is not UNSET:
+            known.append(Listed(source=source, values=tuple(given.annotations.known)))
+        if given.images is not UNSET and given.images.credentials is not UNSET:
+            declared[CREDENTIALS] = Bound(source=source, value=given.images.credentials)
 
     def told(section: Section) -> Section:
-        rest = {path: lists for path, lists in section.patterns.items() if path != KNOWN_ANNOTATIONS}
+        patterns = {path: lists for path, lists in section.patterns.items() if path != KNOWN_ANNOTATIONS}
+        chosen = {path: bound for path, bound in section.chosen.items() if path != CREDENTIALS}
         # A section without other rules stays empty, and needs no object.
-        more = {KNOWN_ANNOTATIONS: known} if known and "annotations.unknown" in section.refused else {}
-        return msgspec.structs.replace(section, patterns=_sorted({**rest, **more}))
+        patterns |= {KNOWN_ANNOTATIONS: tuple(known)} if known and "annotations.unknown" in section.refused else {}
+        chosen |= declared if CACHED in section.refused else {}
+        return msgspec.structs.replace(section, patterns=_sorted(patterns), chosen=_sorted(chosen))
 
     return TenancyRulesSpec(enforce=told(rules.enforce), warn=told(rules.warn), audit=told(rules.audit))
 

@@ -204,6 +204,8 @@ def _kubelet(settings: NodeSettings) -> Json:
         "podPidsLimit": 4096,
         "systemReserved": {"memory": f"{settings.memory_reserved_mib}Mi"},
         "serializeImagePulls": False,
+        # A pod needs its own credentials for an image that another pod pulled; `up` declares it in TenancyDefaults.
+        "imagePullCredentialsVerificationPolicy": "NeverVerifyPreloadedImages",
         "nodeStatusUpdateFrequency": "5s",
         # The kubelet would end if it may not lower its OOM score (no CAP_SYS_RESOURCE).
         "oomScoreAdj": 0,
