@@ -26,6 +26,7 @@ POD: Json = {
             {
                 "name": "c",
                 "image": "registry.example.com/c:1",
+                "resources": {"limits": {"cpu": "100m", "memory": "64Mi"}},
                 "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
             }
         ],
