@@ -21,6 +21,8 @@ from tenantry.api.tenancyrules import MAPS, OWN_MARK
 from tenantry.controllers import tenancyrules
 from tenantry.engine.tasks import in_background
 from tenantry.install import apply, manifests
+from tenantry.install.upgrade import RETIRED
+from tenantry.install.waves import policy_resource
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import MERGE_PATCH, Client
 from tenantry.local import components
@@ -64,6 +66,9 @@ WEB = {
         },
     },
 }
+
+
+TAKEN = {"metadata": {"name": "tenantry-taken"}}
 
 
 async def _install_older(path: Path) -> None:
@@ -118,6 +123,7 @@ async def _try(api: Api, owner: Api, answers: Answers) -> None:
             answers.evil.append(await refusal(api, PODS, EVIL, namespace))
             answers.good.append(await refusal(api, PODS, GOOD, namespace))
         answers.evil.append(await _scaling(owner))
+        answers.evil.append(await refusal(owner, CONFIG_MAPS, TAKEN, OWN))
 
 
 async def _scaling(owner: Api) -> str:
@@ -167,13 +173,24 @@ async def _parameters(api: Api, namespace: str) -> dict[str, dict[str, str]]:
 
 async def test_rules_hold_at_each_moment_of_an_upgrade_from_config_maps(admin: Api, upgraded: Answers) -> None:
     """H06, X06: no pod that a rule refuses starts meanwhile, and none that it allows is refused for long."""
-    assert all("podSecurity.hostNamespaces" in said or "is inherited" in said for said in upgraded.evil), upgraded.evil
+    expected = ("podSecurity.hostNamespaces", "is inherited", "is Tenantry's")
+    assert all(any(text in said for text in expected) for said in upgraded.evil), upgraded.evil
     assert not any(upgraded.good), upgraded.good
     for namespace in (OWN, marks.SYSTEM_NAMESPACE):
         assert not [each for each in await admin.list(CONFIG_MAPS, namespace) if "labels" in each["metadata"]]
     own = await _parameters(admin, OWN)
     assert own[MAPS["enforce"]] == (await _parameters(admin, marks.SYSTEM_NAMESPACE))[MAPS["enforce"]]
     assert own[COPIES] == {SOURCE: "acme", "deployments": "\nweb\n"}
+
+
+@pytest.mark.usefixtures("upgraded")
+async def test_an_upgrade_deletes_policies_of_the_older_version_that_others_replace(admin: Api) -> None:
+    """X12: each policy costs memory, and CPU with every request."""
+    for kind, names in RETIRED.items():
+        for resource in (policy_resource(kind), policy_resource(kind, "Binding")):
+            found = {each["metadata"]["name"] for each in await admin.list(resource)}
+            assert found
+            assert not found & set(names)
 
 
 @pytest.mark.usefixtures("upgraded")

@@ -11,7 +11,8 @@ from typing import Any
 
 from tenantry.api.policyparameters import PREFIX, PolicyParameters, texts_of
 from tenantry.install import canary, manifests
-from tenantry.install.policy import PARAM_KIND
+from tenantry.install.policy import IN_TENANTS, PARAM_KIND, refusing, rule
+from tenantry.install.upgrade import RETIRED
 from tenantry.world.inheritance import COPIES, SCALED
 
 Json = dict[str, Any]
@@ -25,7 +26,15 @@ _RULES = "tenantry-rules-"
 
 def foundation() -> list[Json]:
     """Return what that version installs, with the rules and the policies on the scale of copies as they were then."""
-    return [_older(value) for value in manifests.foundation(manifests.LOCAL_USER) if not _is_later(value)]
+    kept = [_older(value) for value in manifests.foundation(manifests.LOCAL_USER) if not _is_later(value)]
+    return [*kept, *(made for name in RETIRED["Validating"] for made in _retired(name))]
+
+
+def _retired(name: str) -> list[Json]:
+    """Return a policy that this version does not have, and its binding; it refuses names of Tenantry."""
+    about = rule("", ["configmaps"], "CREATE")
+    ours = {"ours": "object.metadata.name.startsWith('tenantry-taken')"}
+    return refusing(name, [about], "'tenantry-taken' is Tenantry's", conditions=ours, where=IN_TENANTS)
 
 
 def _is_later(value: Json) -> bool:

@@ -218,9 +218,10 @@ def test_a_policy_has_only_the_fields_that_are_given() -> None:
     """E15: conditions and variables are lists of names and expressions, in order."""
     plain = validating("x", [rule("", ["pods"])], [says("false", "no")])
     assert plain["spec"]["matchConstraints"] == {
+        "matchPolicy": "Exact",
         "resourceRules": [
             {"apiGroups": [""], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"], "resources": ["pods"]}
-        ]
+        ],
     }
     assert set(plain["spec"]) == {"failurePolicy", "matchConstraints", "validations"}
     full = mutating(

@@ -6,6 +6,7 @@ from typing import Any
 
 from tenantry.install import manifests
 from tenantry.install.policy import IN_TENANTS, binding, narrowed, rule, says, validating
+from tenantry.install.upgrade import RETIRED
 
 Json = dict[str, Any]
 
@@ -17,7 +18,7 @@ def test_no_policy_selects_what_its_bindings_can() -> None:
     made = manifests.everything()
     matches = [each["spec"]["matchConstraints"] for each in made if str(each["kind"]).endswith("AdmissionPolicy")]
     assert matches
-    assert not [each for each in matches if set(each) != {"resourceRules"}]
+    assert not [each for each in matches if set(each) != {"matchPolicy", "resourceRules"}]
 
 
 def test_every_binding_selects_what_its_policy_did_and_what_it_did_itself() -> None:
@@ -31,7 +32,7 @@ def test_every_binding_selects_what_its_policy_did_and_what_it_did_itself() -> N
     ]
     other = {"kind": "Namespace", "metadata": {"name": "x"}}
     said, plain, both, mutating, namespace = narrowed([policy, *bindings, other])
-    assert said["spec"]["matchConstraints"] == {"resourceRules": PODS}
+    assert said["spec"]["matchConstraints"] == {"matchPolicy": "Exact", "resourceRules": PODS}
     assert said["spec"]["validations"] == policy["spec"]["validations"]
     assert plain["spec"]["matchResources"] == {"namespaceSelector": IN_TENANTS}
     expressions = [*own["matchExpressions"], *IN_TENANTS["matchExpressions"]]
@@ -40,3 +41,11 @@ def test_every_binding_selects_what_its_policy_did_and_what_it_did_itself() -> N
     # Of another kind, and no policy at all.
     assert (mutating, namespace) == (bindings[2], other)
     assert policy["spec"]["matchConstraints"]["namespaceSelector"] == IN_TENANTS, "what is given stays as it is"
+
+
+def test_a_retired_policy_is_not_installed() -> None:
+    """Otherwise each installation would delete what it has just applied."""
+    installed = {(each["kind"], each["metadata"]["name"]) for each in manifests.everything()}
+    for kind, names in RETIRED.items():
+        for name in names:
+            assert not {(f"{kind}AdmissionPolicy", name), (f"{kind}AdmissionPolicyBinding", name)} & installed

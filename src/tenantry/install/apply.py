@@ -16,8 +16,8 @@ from tenantry.api.policyparameters import PolicyParameters, texts_of
 from tenantry.engine.crds import observe_crd
 from tenantry.engine.tasks import all_of
 from tenantry.install import approval, canary
-from tenantry.install.upgrade import COPIES, SELECTED, CopiedWorkload, ParameterMap, converted
-from tenantry.install.waves import CRDS, Wave, founding, guarding, resource_of
+from tenantry.install.upgrade import COPIES, RETIRED, SELECTED, CopiedWorkload, ParameterMap, converted
+from tenantry.install.waves import CRDS, Wave, founding, guarding, policy_resource, resource_of
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.kube.watch import WatchEvent, watch
@@ -55,6 +55,7 @@ async def guard(client: Client, objects: Sequence[Json], *, applied: Callable[[J
     """Apply the policies, and wait until the API server enforces them. See `apply`.
 
     Parameters of an older version are copied before, and deleted after, so that the rules are in force at each moment.
+    Its policies that this version does not have are deleted last.
 
     Raises:
         InputError: The rules of a namespace are too long for this version; nothing has changed.
@@ -67,6 +68,18 @@ async def guard(client: Client, objects: Sequence[Json], *, applied: Callable[[J
         await _copy_parameters(client, maps)
     await _carry_out(client, waves, applied)
     await all_of(_delete(client, each) for each in maps)
+    if is_whole:
+        await _retire(client)
+
+
+async def _retire(client: Client) -> None:
+    """Delete the policies of older versions, once those that refuse the same are in force."""
+    for kind, names in RETIRED.items():
+        # Bindings first: a policy without a binding is not in force, and a binding without a policy is an error.
+        for resource in (policy_resource(kind, "Binding"), policy_resource(kind)):
+            for name in names:
+                with suppress(NotFound):
+                    await client.delete(resource, "", name)
 
 
 async def _copy_parameters(client: Client, maps: Sequence[ParameterMap]) -> None:

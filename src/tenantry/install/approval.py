@@ -39,6 +39,8 @@ from tenantry.policy.text import has_parameter, parameter
 from tenantry.policy.users import CONTROL_PLANE
 
 STAMPS = ("tenantry-requester", "tenantry-decider")
+ASKING = "tenantry-requests"
+DECIDING = "tenantry-request-decisions"
 OPERATOR_ROLE = "tenantry-operator-requests"
 REQUESTER_ROLE = "tenantry-requester"
 CLUSTER_REQUESTER_ROLE = "tenantry-cluster-requester"
@@ -54,8 +56,7 @@ def everything(subject: Json) -> list[Json]:
         subject: The operator, as RBAC names it.
     """
     operator = by(subject)
-    checks = [made for kind in REQUESTS for made in _checks(kind.resource, operator)]
-    return [*_rights(subject), *_stamps(), *checks, *_automatic(operator)]
+    return [*_rights(subject), *_stamps(), *_checks(operator), *_automatic(operator)]
 
 
 # -- stamps ---------------------------------------------------------------------------------------
@@ -92,22 +93,28 @@ def _decision(of: str) -> str:
 # -- checks ---------------------------------------------------------------------------------------
 
 
-def _checks(resource: Resource, operator: str) -> list[Json]:
-    asking, deciding = f"tenantry-{resource.plural}", f"tenantry-{resource.plural}-decisions"
-    asked = rule(marks.GROUP, [resource.plural], "CREATE", "UPDATE", "DELETE")
-    decided = rule(marks.GROUP, [f"{resource.plural}/status"], "UPDATE")
+_TENANTS = f"request.resource.resource == '{TenantRequest.resource.plural}'"
+_NAMESPACED = "has(request.namespace)"
+_PLACE = f".namespace({_NAMESPACED} ? request.namespace : '')"
+
+
+def _checks(operator: str) -> list[Json]:
+    """Return the policies on requests of every kind: one on requests, and one on decisions."""
+    plurals = [kind.resource.plural for kind in REQUESTS]
+    asked = rule(marks.GROUP, plurals, "CREATE", "UPDATE", "DELETE")
+    decided = rule(marks.GROUP, [f"{plural}/status" for plural in plurals], "UPDATE")
     return [
-        *bound(validating(asking, [asked], _asking(resource, operator))),
-        *bound(validating(deciding, [decided], _deciding(resource), variables=_variables(operator))),
+        *bound(validating(ASKING, [asked], _asking(operator))),
+        *bound(validating(DECIDING, [decided], _deciding(), variables=_variables(operator))),
     ]
 
 
-def _may_approve(resource: Resource) -> str:
-    place = ".namespace(request.namespace)" if resource.namespaced else ""
-    return f"authorizer.group('{marks.GROUP}').resource('{resource.plural}'){place}.check('approve').allowed()"
+def _may_approve() -> str:
+    resource = f"authorizer.group('{marks.GROUP}').resource(request.resource.resource)"
+    return f"{resource}{_PLACE}.check('approve').allowed()"
 
 
-def _asking(resource: Resource, operator: str) -> list[Json]:
+def _asking(operator: str) -> list[Json]:
     """Return the validations of every request, and of its deletion."""
     creates = "request.operation == 'CREATE'"
     mine = "(has(oldObject.spec.requester) && oldObject.spec.requester.name == request.userInfo.username)"
@@ -121,7 +128,7 @@ def _asking(resource: Resource, operator: str) -> list[Json]:
             " `tenantry install`",
         ),
         says(
-            f"request.operation != 'DELETE' || {mine} || {CONTROL_PLANE} || {_may_approve(resource)}"
+            f"request.operation != 'DELETE' || {mine} || {CONTROL_PLANE} || {_may_approve()}"
             f" || ({operator}) && {_decision('oldObject')} == 'Pending'",
             "only the requester and users who may decide can delete a request: its grant ends with it",
         ),
@@ -131,9 +138,8 @@ def _asking(resource: Resource, operator: str) -> list[Json]:
             "metadata.finalizers of a request must not be set: it ends when it is withdrawn, and what it gave with it",
         ),
     ]
-    if resource.namespaced:
-        found.append(in_a_tenant("the request"))
-    return found
+    inside = in_a_tenant("the request")
+    return [*found, {**inside, "expression": f"!{_NAMESPACED} || {inside['expression']}"}]
 
 
 def _variables(operator: str) -> dict[str, str]:
@@ -164,11 +170,11 @@ def _variables(operator: str) -> dict[str, str]:
     }
 
 
-def _deciding(resource: Resource) -> list[Json]:
+def _deciding() -> list[Json]:
     """Return the validations of a decision."""
     operator = "variables.isOperator"
     decides, approves = "variables.decides", "variables.approves"
-    may_be_automatic = approves if resource == TenantRequest.resource else "false"
+    may_be_automatic = f"{approves} && {_TENANTS}"
     return [
         says(
             f"!{decides} || variables.was == 'Pending'",
@@ -186,7 +192,7 @@ def _deciding(resource: Resource) -> list[Json]:
         ),
         says(f"{decides} || variables.sameReason", "status.reason must not change but with the decision"),
         says(
-            f"!{decides} || !{operator} || {may_be_automatic}",
+            f"!{decides} || !{operator} || ({may_be_automatic})",
             "the operator decides nothing but TenantRequests that TenancyDefaults approves",
         ),
         says(
@@ -194,13 +200,13 @@ def _deciding(resource: Resource) -> list[Json]:
             "you asked for it yourself: another user must decide; to withdraw it, delete it",
         ),
         says(
-            f"!{decides} || {operator} || {_may_approve(resource)}",
-            f"'you may not decide this: it requires the verb approve on {resource.full_name}'"
-            + (" + ' in ' + request.namespace" if resource.namespaced else ""),
+            f"!{decides} || {operator} || {_may_approve()}",
+            "'you may not decide this: it requires the verb approve on ' + request.resource.resource + '.'"
+            f" + request.resource.group + ({_NAMESPACED} ? ' in ' + request.namespace : '')",
             told=True,
         ),
-        *([_puppets()] if resource.namespaced else []),
-        *_giving(resource),
+        _puppets(),
+        *_giving(),
     ]
 
 
@@ -208,41 +214,38 @@ def _puppets() -> Json:
     """Return the validation that keeps users from deciding as a ServiceAccount, which they may act as."""
     is_one = "request.userInfo.username.startsWith('system:serviceaccount:')"
     return says(
-        f"!variables.decides || variables.isOperator || !{is_one} || {ADMINISTER}",
+        f"!{_NAMESPACED} || !variables.decides || variables.isOperator || !{is_one} || {ADMINISTER}",
         "a ServiceAccount decides nothing here, because people of the tenant can act as one; only one that may"
         " administer tenants does",
     )
 
 
-def _giving(resource: Resource) -> list[Json]:
+def _giving() -> list[Json]:
     """Return the validations that keep the operator from granting what the decider could not (a confused deputy)."""
     unless = "!variables.approves || variables.isOperator"
-    if resource == TenantRequest.resource:
-        owners = "(has(object.spec.owners) ? object.spec.owners : [])"
-        may = f"authorizer.group('{marks.GROUP}').resource('tenants').check('create').allowed()"
-        return [
-            says(f"{unless} || {may}", "you may not create tenants, so you may not approve a request for one"),
-            says(
-                f"{unless} || {_not_among(owners, programs=True)}",
-                "you would own the tenant: another user must decide",
-            ),
-        ]
+    for_tenants, for_roles = f"!({_TENANTS}) || {unless}", f"{_TENANTS} || {unless}"
+    owners = "(has(object.spec.owners) ? object.spec.owners : [])"
+    may_create = f"authorizer.group('{marks.GROUP}').resource('tenants').check('create').allowed()"
     kind = "object.spec.roleRef.kind"
-    place = ".namespace(request.namespace)" if resource.namespaced else ""
-    may = (
-        f"authorizer.group('{RBAC_GROUP}').resource({kind} == 'Role' ? 'roles' : 'clusterroles'){place}"
+    may_bind = (
+        f"authorizer.group('{RBAC_GROUP}').resource({kind} == 'Role' ? 'roles' : 'clusterroles'){_PLACE}"
         ".name(object.spec.roleRef.name).check('bind').allowed()"
-    )
-    message = (
-        f"'you may not give ' + {kind} + ' ' + object.spec.roleRef.name + ' to other users"
-        + (" in ' + request.namespace + '" if resource.namespaced else " in the whole cluster")
-        + ": that requires the verb bind on it'"
     )
     subjects = "(has(object.spec.subjects) ? object.spec.subjects : [])"
     return [
-        says(f"{unless} || {may}", message, told=True),
+        says(f"{for_tenants} || {may_create}", "you may not create tenants, so you may not approve a request for one"),
         says(
-            f"{unless} || {_not_among(subjects)}",
+            f"{for_tenants} || {_not_among(owners, programs=True)}",
+            "you would own the tenant: another user must decide",
+        ),
+        says(
+            f"{for_roles} || {may_bind}",
+            f"'you may not give ' + {kind} + ' ' + object.spec.roleRef.name + ' to other users in '"
+            f" + ({_NAMESPACED} ? request.namespace : 'the whole cluster') + ': that requires the verb bind on it'",
+            told=True,
+        ),
+        says(
+            f"{for_roles} || {_not_among(subjects)}",
             "you, or a group of yours, would get the role: another user must decide",
         ),
     ]

@@ -9,6 +9,8 @@ Source: Kubernetes, "Validating Admission Policy"; DESIGN section 4 (protected m
 
 from __future__ import annotations
 
+import msgspec
+
 from tenantry.api import marks
 from tenantry.api.model import Json
 from tenantry.api.requests import REQUESTS, ROLE_BINDING_PREFIX
@@ -34,13 +36,28 @@ MOST = 1000
 """The most labels, annotations or owners of an object in a tenant's namespace."""
 
 
-def protection(subject: Json) -> list[Json]:
+class ObjectGuard(msgspec.Struct, frozen=True, kw_only=True):
+    """What else the policy on everything in tenants' namespaces refuses.
+
+    Args:
+        rules: Requests that it is about beside creations and updates.
+        suspicious: CEL for a condition: whether it refuses the request, unless an administrator sent it.
+        message: CEL: the refusal.
+    """
+
+    rules: list[Json]
+    suspicious: str
+    message: str
+
+
+def protection(subject: Json, guard: ObjectGuard) -> list[Json]:
     """Return the policies and their bindings.
 
     Args:
         subject: The operator, as RBAC names it.
+        guard: Of the objects that Tenantry creates.
     """
-    return [*bound(_inside(subject)), *bound(_namespaces(subject))]
+    return [*bound(_inside(subject, guard)), *bound(_namespaces(subject))]
 
 
 def is_ours(key: str) -> str:
@@ -125,30 +142,28 @@ def _untouched(unless: str, why: str) -> list[Json]:
 # -- inside a tenant's namespace ------------------------------------------------------------------
 
 
-def _inside(subject: Json) -> Json:
+def _inside(subject: Json, guard: ObjectGuard) -> Json:
     """Return the policy on everything in tenants' namespaces.
 
-    Every write there evaluates it, so it is one policy with one condition, which is false early for objects without
-    marks.
+    Every write there evaluates it, and each policy with conditions costs a conversion of the object. So there is one
+    policy with one condition, which is false early for objects without marks.
     """
     # The network plugin reads the annotation when the pod starts, and the quota counted it when the pod was created.
     fixed = (
         f"(request.operation == 'UPDATE' && request.resource.resource == 'pods' && k in [{_quoted(sorted(BANDWIDTH))}])"
     )
     of_key = f"({is_protected('k')} || {fixed})"
-    marked = f"{_any('object', of_key)} || {_any('oldObject', of_key)}"
     # Updates by Kubernetes copy nothing from tenants' objects, and must pass whatever an object carries. New objects
     # come from templates; but endpoints have the labels of their Service, which may be inherited.
     by_kubernetes = (
         f"({KUBERNETES}"
         " && (request.operation == 'UPDATE' || request.resource.resource in ['endpoints', 'endpointslices']))"
     )
-    asked = (
-        f"!({by(subject)}) && !{by_kubernetes} && ({_many('object')} || {_many('oldObject')}"
-        f" || (!{_inherited()} && ({marked})) || {_holds('object')} || {_clusters_own()}) && !{ADMINISTER}"
-    )
+    changed = f"(request.operation != 'DELETE' && ({_suspicious(of_key)}) && !{by_kubernetes})"
+    asked = f"!({by(subject)}) && ({changed} || {guard.suspicious}) && !{ADMINISTER}"
     everything = {**rule("*", ["*/*"]), "scope": "Namespaced"}
     validations = [
+        says(f"!{guard.suspicious}", guard.message, told=True),
         _few(),
         says(
             f"!({_clusters_own()}) || {_may_anywhere()}",
@@ -170,12 +185,27 @@ def _inside(subject: Json) -> Json:
     in_use = {"in_use": "size(variables.labels) == 0 && variables.annotations[0].startsWith('k')"}
     return validating(
         MARKS,
-        [everything],
+        [everything, *guard.rules],
         validations,
         conditions={"has-marks-or-is-the-clusters": asked},
         where=IN_TENANTS,
         variables={**_touched(of_key), **in_use},
     )
+
+
+def _suspicious(of_key: str) -> str:
+    """Return CEL: whether a creation or an update may change marks, or writes what only the cluster writes.
+
+    It goes over the labels and annotations once, and looks further only if there is a mark among them.
+
+    Args:
+        of_key: CEL: whether the key `k` is a mark.
+    """
+    maps = ", ".join(_map(of, field) for of in ("object", "oldObject") for field in ("labels", "annotations"))
+    marked = f"[{maps}].exists(m, size(m) > {MOST} || m.exists(k, {of_key}))"
+    owned = f"size({_owners('object')}) > {MOST} || size({_owners('oldObject')}) > {MOST} || {_holds('object')}"
+    excused = f"({_inherited()} && !({_many('object')}) && !({_many('oldObject')}))"
+    return f"({marked} && !{excused}) || {owned} || {_clusters_own()}"
 
 
 def _inherited() -> str:

@@ -69,12 +69,18 @@ def _policies(other: Named) -> list[Json]:
     ]
     # An older NetworkPolicy may still get labels, and be deleted in the foreground.
     says_something_new = "request.operation == 'CREATE' || object.spec != oldObject.spec"
+    # Peers by podSelector alone are always allowed; conditions do not see the labels of the namespace.
+    names_others = " || ".join(
+        f"(has(object.spec.{field}) && object.spec.{field}.exists(r, !has(r.{peers}) || size(r.{peers}) == 0"
+        f" || r.{peers}.exists(p, has(p.ipBlock) || has(p.namespaceSelector))))"
+        for field, peers in (("ingress", "from"), ("egress", "to"))
+    )
     policy = validating(
         POLICIES,
         [rule("networking.k8s.io", ["networkpolicies"])],
         validations,
         variables=variables,
-        conditions={"says-something-new": says_something_new, **other},
+        conditions={"names-others": names_others, "says-something-new": says_something_new, **other},
         where=_CONFINED,
     )
     return bound(policy)

@@ -178,6 +178,9 @@ def _policy(  # noqa: PLR0917 - the parts of one object
         "failurePolicy": "Fail",
         "matchConstraints": {
             **({"namespaceSelector": where} if where is not None else {}),
+            # Rules name every version of their groups, and no kind of theirs is served by two groups. So the default,
+            # Equivalent, matches nothing more, and looks up other names of the resource for each policy and request.
+            "matchPolicy": "Exact",
             "resourceRules": list(rules),
         },
         **({"matchConditions": _expressions(conditions)} if conditions else {}),

@@ -1,8 +1,9 @@
-"""Parameters of policies that an older version kept in ConfigMaps: what an installation copies, and deletes. Pure.
+"""What an older version installed: parameters of policies that are copied, and objects that are deleted. Pure.
 
     1. ConfigMaps ─► PolicyParameters     the policies in force still read ConfigMaps
     2. the policies, and the canary       they read PolicyParameters, which exist
     3. ConfigMaps are deleted             no policy reads them
+       retired policies are deleted       others, which are in force, refuse the same
 
 So a rule is in force at each moment, whichever version of the operator runs. An operator of the older version does not
 touch PolicyParameters, and one of this version does not touch the ConfigMaps.
@@ -23,6 +24,19 @@ from tenantry.api.policyparameters import MOST_BYTES, PolicyParameters, paramete
 from tenantry.api.tenancyrules import OWN_MARK
 from tenantry.world import hosts, inheritance
 from tenantry.world.hosts import HostHolder
+
+_REQUESTS = ("tenantrequests", "rolerequests", "clusterrolerequests")
+
+RETIRED = {
+    "Validating": (
+        "tenantry-made",
+        *(f"tenantry-{plural}{suffix}" for plural in _REQUESTS for suffix in ("", "-decisions")),
+    )
+}
+"""Policies of older versions, and their bindings of the same name, that this version does not install: by kind.
+
+`tenantry-made` is a part of `tenantry-marks` now, and one policy is about requests of all kinds.
+"""
 
 
 class ParameterMap(KubernetesObject, frozen=True, kw_only=True):

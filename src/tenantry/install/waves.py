@@ -73,6 +73,16 @@ def resource_of(value: Json) -> Resource:
     return _RESOURCES[value["apiVersion"], value["kind"]]
 
 
+def policy_resource(kind: str, suffix: str = "") -> Resource:
+    """Return the resource of policies, or of their bindings.
+
+    Args:
+        kind: Validating or Mutating.
+        suffix: "" or Binding.
+    """
+    return _RESOURCES[f"{_POLICIES}/v1", f"{kind}AdmissionPolicy{suffix}"]
+
+
 def founding(objects: Sequence[Json]) -> list[Wave]:
     """Return the waves of everything but policies."""
     rest = [value for value in objects if not _is_policy(value)]
