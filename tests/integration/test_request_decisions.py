@@ -12,6 +12,7 @@ from tenantry.api import reasons
 from tenantry.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid
 from tenantry.api.kubernetes import RBAC_GROUP, ClusterRole, ClusterRoleBinding, RoleBinding
 from tenantry.api.marks import SYSTEM_NAMESPACE
+from tenantry.api.policyparameters import PolicyParameters, texts_of
 from tenantry.api.requests import APPROVALS, Decision, Request, RoleRequest, TenantRequest
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
@@ -20,7 +21,7 @@ from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
 from testkit import attempts
-from testkit.api import CONFIG_MAPS, ROLES, Api, until
+from testkit.api import ROLES, Api, until
 from testkit.operators import Operator
 from testkit.requests import People, ask, decide, member, role_request, said
 from testkit.trees import Trees, subtenant
@@ -335,7 +336,8 @@ async def test_the_operator_itself_decides_nothing(
 
             async def told() -> bool:
                 # An operator that has only begun has written nothing into what the installation made.
-                listed = (await api.get(CONFIG_MAPS, APPROVALS, SYSTEM_NAMESPACE)).get("data", {})
+                found = await api.get(PolicyParameters.resource, APPROVALS, SYSTEM_NAMESPACE)
+                listed = texts_of(found["metadata"].get("annotations"))
                 return "students" in listed.get("reasons", "")
 
             await until(told, "the policy may know of the rule")
@@ -353,7 +355,7 @@ async def test_nothing_is_decided_while_what_may_be_automatic_is_gone(
     bob = await people.person("bob")
     await bob.create(TenantRequest.resource, {"metadata": {"name": name}, "spec": {"tenant": name}})
     await operator.stop()
-    await api.delete(CONFIG_MAPS, APPROVALS, SYSTEM_NAMESPACE)
+    await api.delete(PolicyParameters.resource, APPROVALS, SYSTEM_NAMESPACE)
 
     path = wire.path(TenantRequest.resource, "", name, "status")
     denies = msgspec.json.encode({"status": {"decision": "Denied"}})
