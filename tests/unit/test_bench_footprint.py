@@ -15,19 +15,20 @@ def measured(rounds: list[dict[str, float]], counted: frozenset[str] = frozenset
     """Return the result of rounds: kind to CPU seconds with Tenantry; without, each costs 3 s (100 ms for a write)."""
     done = [[WriteRound(kind=name, plain=3.0, guarded=each.get(name, 3.0)) for name in NAMES] for each in rounds]
     one, other = IdleUsage(megabytes=250.0, cores=0.01), IdleUsage(megabytes=340.04, cores=0.0125)
-    return result(one, other, done, counted=counted, writes=WRITES, idle_seconds=60.0)
+    return result(one, other, done, added_before=120.06, counted=counted, writes=WRITES, idle_seconds=60.0)
 
 
 def test_memory_is_a_difference_and_idle_cpu_a_ratio() -> None:
     found = measured([{}])
     assert (found.plain_megabytes, found.added_megabytes) == (250.0, 90.0)
+    assert found.added_before_restart_megabytes == 120.1
     assert (found.plain_idle_cpu_cores, found.idle_cpu_ratio) == (0.01, 1.25)
 
 
 def test_an_idle_process_without_any_cpu_counts_as_one_tick() -> None:
     none, some = IdleUsage(megabytes=1.0, cores=0.0), IdleUsage(megabytes=1.0, cores=0.1)
     done = [[WriteRound(kind=name, plain=0.0, guarded=0.0) for name in NAMES]]
-    found = result(none, some, done, counted=frozenset(), writes=WRITES, idle_seconds=10.0)
+    found = result(none, some, done, added_before=0.0, counted=frozenset(), writes=WRITES, idle_seconds=10.0)
     assert 0 < found.idle_cpu_ratio < float("inf")
     assert found.write_cost_ratio == 0.0
 

@@ -1,7 +1,8 @@
 """What Tenantry costs an API server: memory and CPU while idle, and CPU for each write.
 
     two throwaway control planes, one with Tenantry, side by side, so that both have the same load of the machine
-    idle:    no requests of ours ─► memory of each API server, and its CPU over a window
+    install: rest ─► memory of each API server, with the garbage of the installation
+    idle:    restart both API servers ─► rest ─► memory of each, and its CPU over a window
     writes:  POST, PATCH and DELETE of N objects of each kind ─► CPU of the API server for each write
              on one side, then on the other; every other round in the opposite order
 
@@ -17,7 +18,7 @@ import enum
 import itertools
 import os
 import statistics
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -97,11 +98,13 @@ class FootprintCluster(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         connection: An administrator's connection.
         pid: The process of its API server.
+        restart: Restarts its API server, and returns the new process.
         tenantry: Whether Tenantry is installed and its operator runs.
     """
 
     connection: Connection
     pid: int
+    restart: Callable[[], Awaitable[int]]
     tenantry: bool
 
 
@@ -131,6 +134,8 @@ class FootprintResult(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         plain_megabytes: Memory of an idle API server without Tenantry.
         added_megabytes: How much more an idle API server with Tenantry has.
+        added_before_restart_megabytes: The same before both API servers restarted: the heap of the one that Tenantry
+            was installed into has gaps, because it has compiled the policies several times.
         idle_seconds: The length of the window of the idle CPU.
         plain_idle_cpu_cores: CPU of the idle API server without Tenantry; 1 is a whole core.
         idle_cpu_ratio: CPU of the idle API server with Tenantry, divided by that without.
@@ -144,6 +149,7 @@ class FootprintResult(msgspec.Struct, frozen=True, kw_only=True):
 
     plain_megabytes: float
     added_megabytes: float
+    added_before_restart_megabytes: float
     idle_seconds: float
     plain_idle_cpu_cores: float
     idle_cpu_ratio: float
@@ -185,7 +191,7 @@ async def footprint(
         guarded: One with Tenantry.
         writes: How many objects of each kind to write on each side in a round.
         rounds: How many times the writes are measured.
-        idle_seconds: How long both are left alone first, and then the window in which idle CPU is measured.
+        idle_seconds: How long both are left alone, first and after their restart, and the window of the idle CPU.
         progress: Receives a line after each step.
 
     Raises:
@@ -193,12 +199,16 @@ async def footprint(
     """
     progress(f"waiting for {idle_seconds:.0f} s until the control planes are idle")
     await asyncio.sleep(idle_seconds)
+    before, after = (_usage(each.pid).megabytes for each in (plain, guarded))
+    progress(f"{before:.0f} MiB without Tenantry, {after:.0f} MiB with it, before the API servers restart")
+    plain, guarded = [msgspec.structs.replace(each, pid=await each.restart()) for each in (plain, guarded)]
+    await asyncio.sleep(idle_seconds)
     idle = [_usage(each.pid) for each in (plain, guarded)]
     progress(f"idle for {idle_seconds:.0f} s")
     await asyncio.sleep(idle_seconds)
     one, other = (
-        IdleUsage(megabytes=now.megabytes, cores=(now.cores - before.cores) / idle_seconds)
-        for before, now in zip(idle, [_usage(each.pid) for each in (plain, guarded)], strict=True)
+        IdleUsage(megabytes=now.megabytes, cores=(now.cores - began.cores) / idle_seconds)
+        for began, now in zip(idle, [_usage(each.pid) for each in (plain, guarded)], strict=True)
     )
     progress(f"{one.megabytes:.0f} MiB without Tenantry, {other.megabytes:.0f} MiB with it")
     async with AsyncExitStack() as stack:
@@ -209,7 +219,15 @@ async def footprint(
             done.append([await _round(sides, kind, number, writes) for kind in KINDS])
             found = _ratio(done[-1:], set(_names()))
             progress(f"{number}/{rounds}: a write costs {found} times as much with Tenantry")
-    return result(one, other, done, counted=counted, writes=writes, idle_seconds=idle_seconds)
+    return result(
+        one,
+        other,
+        done,
+        added_before=after - before,
+        counted=counted,
+        writes=writes,
+        idle_seconds=idle_seconds,
+    )
 
 
 def result(
@@ -217,6 +235,7 @@ def result(
     guarded: IdleUsage,
     done: Sequence[Sequence[WriteRound]],
     *,
+    added_before: float,
     counted: frozenset[str],
     writes: int,
     idle_seconds: float,
@@ -227,6 +246,7 @@ def result(
         plain: The idle API server without Tenantry.
         guarded: The one with Tenantry.
         done: Each round: each kind.
+        added_before: How many MiB more the API server with Tenantry had before the restart.
         counted: The kinds that quota counts.
         writes: How many objects of each kind were written on each side in a round.
         idle_seconds: The window of idle CPU.
@@ -235,6 +255,7 @@ def result(
     return FootprintResult(
         plain_megabytes=round(plain.megabytes, 1),
         added_megabytes=round(guarded.megabytes - plain.megabytes, 1),
+        added_before_restart_megabytes=round(added_before, 1),
         idle_seconds=idle_seconds,
         plain_idle_cpu_cores=round(plain.cores, 4),
         # A window shorter than a tick of the kernel's clock shows no CPU at all.

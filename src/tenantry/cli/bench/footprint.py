@@ -16,6 +16,7 @@ from tenantry.cli.bench.running import available_mib, rounds_option
 
 if TYPE_CHECKING:
     from tenantry.bench.footprint import FootprintCluster, FootprintResult, KindCost
+    from tenantry.local.state import ClusterState
 
 NEEDED_MIB = 2048
 """What two control planes take."""
@@ -36,9 +37,9 @@ START_SECONDS = 300.0
 @click.option(
     "--idle-seconds",
     type=click.FloatRange(1, 3600),
-    default=60.0,
+    default=125.0,
     show_default=True,
-    help="Seconds over which the idle CPU is measured, after as many seconds of rest.",
+    help="Seconds over which the idle CPU is measured, after as many seconds of rest, before and after a restart.",
 )
 @output.output_option("json")
 def footprint(*, writes: int, rounds: int, idle_seconds: float, form: str | None) -> None:
@@ -90,8 +91,16 @@ async def _started(stack: AsyncExitStack, root: Path, name: str, *, tenantry: bo
     stack.push_async_callback(cluster.down, purge=True)
     with StreamProgress() as progress:
         started = await cluster.up(options, progress)
-    pid = next(each.pid for each in started.state.components if each.name == APISERVER)
-    return FootprintCluster(connection=kubeconfig.load([cluster.kubeconfig_path]), pid=pid, tenantry=tenantry)
+
+    def pid(state: ClusterState) -> int:
+        return next(each.pid for each in state.components if each.name == APISERVER)
+
+    async def restart() -> int:
+        await cluster.restart_component(APISERVER, START_SECONDS)
+        return pid(cluster.status())
+
+    connection = kubeconfig.load([cluster.kubeconfig_path])
+    return FootprintCluster(connection=connection, pid=pid(started.state), restart=restart, tenantry=tenantry)
 
 
 def _lines(result: FootprintResult) -> list[tuple[str, str]]:
