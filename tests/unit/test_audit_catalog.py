@@ -26,9 +26,10 @@ PLACE = AuditContext(
     made=(ManagedObject(path="/api/v1/namespaces/acme/resourcequotas/tenantry-quota", told="ResourceQuota"),),
     corefile=".:53 {\n    kubernetes cluster.local\n}\n",
     volumes=(ClaimedVolume(name="pv", reclaim_policy="Retain", claim="acme/data"),),
+    installation=("ClusterRole 'tenantry-admin' differs in rules",),
 )
 REVIEWS = ("selfsubjectaccessreviews", "selfsubjectrulesreviews")
-SEEN = ("TNT-NET-023", "TNT-STO-006")
+SEEN = ("TNT-NET-023", "TNT-OWN-011", "TNT-STO-006")
 """What an administrator sees already."""
 
 MTB = {

@@ -76,6 +76,7 @@ class AuditContext(msgspec.Struct, frozen=True, kw_only=True):
         volumes: PersistentVolumes.
         corefile: The Corefile of CoreDNS, "" if it is not in its usual place.
         has_tenantry: The cluster has Tenantry's kinds.
+        installation: How the installed objects differ from the shipped ones, a sentence for each.
     """
 
     namespace: str
@@ -98,6 +99,7 @@ class AuditContext(msgspec.Struct, frozen=True, kw_only=True):
     volumes: tuple[ClaimedVolume, ...] | None = None
     corefile: str | None = None
     has_tenantry: bool = True
+    installation: tuple[str, ...] | None = None
 
     @property
     def boot_ids(self) -> dict[str, str]:

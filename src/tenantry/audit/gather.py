@@ -34,7 +34,14 @@ SIMULATED_NODE = "kwok.x-k8s.io/node"
 
 
 async def gather(
-    client: Client, *, namespace: str, user: str, groups: Sequence[str] = (), tenant: str, image: str
+    client: Client,
+    *,
+    namespace: str,
+    user: str,
+    groups: Sequence[str] = (),
+    tenant: str,
+    image: str,
+    installation: tuple[str, ...] | None = None,
 ) -> AuditContext:
     """Return the context of an audit. What the client may not read stays unknown.
 
@@ -45,6 +52,7 @@ async def gather(
         groups: The user's groups.
         tenant: The namespace's tenant, "" for none.
         image: The image of the pods that attempts create.
+        installation: See `AuditContext`.
     """
     with first_error():
         async with asyncio.TaskGroup() as group:
@@ -95,6 +103,7 @@ async def gather(
         made=made.result(),
         volumes=None if volumes is None else tuple(_volume(each) for each in volumes),
         corefile=corefile.result(),
+        installation=installation,
     )
 
 

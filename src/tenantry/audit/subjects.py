@@ -56,11 +56,13 @@ class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
         image: The image of the pods that attempts create.
         probe: The image of the pods that run, or the reason why there is none; None if no pods are to run.
         reports: Write an IsolationReport into each namespace.
+        installation: How the installed objects differ from the shipped ones; None if the caller may not compare them.
     """
 
     image: str
     probe: ProbeImage | str | None = None
     reports: bool = False
+    installation: tuple[str, ...] | None = None
 
 
 async def select(reader: ObjectReader, tenant: str, namespace: str) -> list[AuditSubject]:
@@ -176,6 +178,7 @@ async def _audit(client: Client, subject: AuditSubject, options: AuditOptions, p
             groups=groups,
             tenant=subject.tenant,
             image=options.image,
+            installation=options.installation,
         )
         findings = None
         if options.probe is not None:

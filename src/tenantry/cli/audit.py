@@ -93,6 +93,7 @@ def audit(
 
     async def work(client: Client) -> list[Audit]:
         from tenantry.audit import subjects
+        from tenantry.views import installation
 
         chosen = await subjects.select(client, tenant, namespace)
         if report:
@@ -100,7 +101,8 @@ def audit(
         if user or itself:
             chosen = [msgspec.structs.replace(each, user=user, groups=groups) for each in chosen]
         ran = await _probe_image(target, probe_image) if probe else None
-        options = subjects.AuditOptions(image=image, probe=ran, reports=report)
+        compared = await installation.differences(client)
+        options = subjects.AuditOptions(image=image, probe=ran, reports=report, installation=compared)
         return await subjects.audit(client, chosen, options, output.talk)
 
     if probe:

@@ -269,9 +269,18 @@ CHECKS: Sequence[AuditCheck] = (
         "API-007",
         "Cannot read cluster-scoped objects",
         Severity.MEDIUM,
-        "Lists nodes, PersistentVolumes, ClusterRoles, CRDs, webhooks, policies and more.",
+        "Lists nodes, PersistentVolumes, ClusterRoles, CRDs, webhooks, policies and more, and asks whether it may get"
+        " or watch them.",
         "The tenant does not see the cluster's configuration, nor other tenants' names in it.",
-        lambda _: [list_(resource) for resource in CLUSTER_KINDS],
+        # A role may allow one of the three verbs alone, and a watch sends every object.
+        lambda _: [
+            attempt
+            for resource in CLUSTER_KINDS
+            for attempt in (
+                list_(resource),
+                *(may(verb, resource.plural, group=resource.group) for verb in ("get", "watch")),
+            )
+        ],
         benchmark="block_access_to_cluster_resources",
     ),
     check(

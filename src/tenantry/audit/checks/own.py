@@ -132,6 +132,12 @@ def _reports(context: AuditContext) -> list[Attempt]:
     ]
 
 
+def _installation(context: AuditContext) -> NotApplicable | Observation:
+    if context.installation is None:
+        return NotApplicable("the caller may not read and replace the installed objects")
+    return Observation("compare the installed objects with the shipped ones", "; ".join(context.installation))
+
+
 def _if_installed(row: AuditCheck) -> AuditCheck:
     def attempts(context: AuditContext) -> Sequence[Attempt] | NotApplicable | Observation:
         return row.attempts(context) if context.has_tenantry else NotApplicable(NOT_INSTALLED)
@@ -217,6 +223,16 @@ _ROWS = (
         "Asks whether the user may administer tenants.",
         "Tenantry's policies do not treat the tenant as an administrator.",
         lambda _: [may("administer", "tenants", group=marks.GROUP)],
+    ),
+    check(
+        "OWN-011",
+        "The installation is what this version ships",
+        Severity.CRITICAL,
+        "Compares each installed policy, binding, kind, role and shared parameter with the shipped one.",
+        "No guard is missing, changed or has another exemption.",
+        _installation,
+        fix=INSTALL,
+        alone=WithoutTenantry.DEPENDS,
     ),
     check(
         "OWN-010",
