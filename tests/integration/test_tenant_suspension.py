@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,8 @@ from tenantry.api import reasons
 from tenantry.api.errors import Forbidden, Unauthorized
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.marks import SUSPENDED_SUBJECTS
+from tenantry.api.model import Resource
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
@@ -35,6 +41,13 @@ from testkit.operators import Operator
 from testkit.people import as_person
 
 pytest_plugins = ["testkit.fixtures"]
+
+FEW = 60
+BINDINGS = int(os.environ.get("TENANTRY_TEST_BINDINGS", FEW))
+"""How many bindings the largest tenant of these tests has."""
+
+LONG = 120.0
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 
 Json = dict[str, Any]
 RBAC = "rbac.authorization.k8s.io"
@@ -306,6 +319,98 @@ async def _bindings(api: Api, namespace: str) -> dict[str, Json]:
         }
         for value in await api.list(RoleBinding.resource, namespace)
     }
+
+
+async def test_a_suspension_stops_writes_in_the_whole_tree_before_it_empties_many_bindings(
+    api: Api, operator: Operator, tenancy: LocalCluster, name: str, tmp_path: Path
+) -> None:
+    """E02: all namespaces first, then all bindings, each of which comes back; the lease stays.
+
+    TENANTRY_TEST_BINDINGS=2000 measures it, and holds it to its targets.
+    """
+    user, lease = f"{name}-alice", await api.get(LEASES, "tenantry-operator", "tenantry-system")
+    places = [name, *(await _children(api, name, 3, user))]
+
+    async def bind(number: int) -> None:
+        subjects: list[Json] = [{"kind": "User", "name": f"{name}-{number}", "apiGroup": RBAC}]
+        ref = {"kind": "ClusterRole", "name": "view", "apiGroup": RBAC}
+        value = {"metadata": {"name": f"b-{number}"}, "roleRef": ref, "subjects": subjects}
+        await api.create(RoleBinding.resource, value, places[number % len(places)])
+
+    for start in range(0, BINDINGS, 50):
+        await asyncio.gather(*(bind(number) for number in range(start, min(start + 50, BINDINGS))))
+    began = time.monotonic()
+    await api.patch(Tenant.resource, name, {"spec": {"suspended": True}})
+    async with as_person(tenancy, tmp_path, user) as owner:
+        for place in places:
+            await until(partial(_is_refused, owner, place), f"writes in {place} are refused", seconds=LONG)
+    refused = time.monotonic() - began
+    labelled = [await api.get(Namespace.resource, place) for place in places]
+
+    async def closed() -> bool:
+        found = [each for place in places for each in await api.list(RoleBinding.resource, place)]
+        return not any(each.get("subjects") for each in found)
+
+    await until(closed, "no binding has subjects", seconds=LONG)
+    emptied = time.monotonic() - began
+    bindings = [each for place in places for each in await api.list(RoleBinding.resource, place)]
+    last = max(int(each["metadata"]["resourceVersion"]) for each in labelled)
+    ours = [each for each in bindings if each["metadata"]["name"].startswith("b-")]
+    assert min(int(each["metadata"]["resourceVersion"]) for each in ours) > last
+    for number in (0, BINDINGS - 1):
+        user_of: Json = {"kind": "User", "name": f"{name}-{number}"}
+        place = places[number % len(places)]
+        await until(partial(_may_not_list, api, user_of, place), "RBAC has seen it", seconds=LONG)
+    await api.condition(name, reasons.SUSPENDED, holds=True)
+    now = await api.get(LEASES, "tenantry-operator", "tenantry-system")
+    assert now["spec"]["leaseTransitions"] == lease["spec"]["leaseTransitions"]
+    if BINDINGS > FEW:
+        print(f"{BINDINGS} bindings: writes refused after {refused:.1f} s, bindings empty after {emptied:.1f} s")
+        assert refused < 2
+        assert emptied < 20
+    assert operator.is_running
+    await api.patch(Tenant.resource, name, {"spec": {"suspended": False}})
+    await until(partial(_has_all, api, places, bindings), "all subjects are back", seconds=LONG)
+
+
+async def _children(api: Api, name: str, count: int, user: str) -> list[str]:
+    """Create a tenant with Workspaces of the same owner; return their namespaces."""
+    owners, counted = [{"kind": "User", "name": user}], "count/rolebindings.rbac.authorization.k8s.io"
+    await api.make_tenant(name, owners=owners, quota={"hard": {counted: (count + 1) * BINDINGS}})
+    found: list[str] = []
+    for number in range(count):
+        child = f"c{number}"
+        spec = {"mode": "Workspace", "owners": owners, "quota": {"hard": {counted: BINDINGS}}}
+        await api.create(Subnamespace.resource, {"metadata": {"name": child}, "spec": spec}, name)
+
+        async def namespace(child: str = child) -> str:
+            value = await api.get(Subnamespace.resource, child, name)
+            return str(value.get("status", {}).get("namespace", ""))
+
+        found.append(await until(namespace, f"{child} has a namespace"))
+    return found
+
+
+async def _is_refused(owner: Api, namespace: str) -> bool:
+    try:
+        await owner.client.request(
+            "POST",
+            wire.path(CONFIG_MAPS, namespace),
+            query={"dryRun": "All"},
+            body=b'{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "probe"}}',
+        )
+    except Forbidden:
+        return True
+    return False
+
+
+async def _may_not_list(api: Api, subject: Json, namespace: str) -> bool:
+    return not await api.may(subject, "list", "", "pods", namespace)
+
+
+async def _has_all(api: Api, places: list[str], before: list[Json]) -> bool:
+    found = [each for place in places for each in await api.list(RoleBinding.resource, place)]
+    return len(found) == len(before) and all(each.get("subjects") for each in found)
 
 
 async def test_a_binding_cannot_outlive_a_suspension(

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenantry.api.errors import TerminalError
-from tenantry.api.kubernetes import RoleBinding
-from tenantry.api.marks import SUSPENDED_SUBJECTS
+from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.marks import INHERITED_FROM, SUSPENDED, SUSPENDED_SUBJECTS
 from tenantry.controllers import suspension
 from tenantry.engine.observed import observe
+from tenantry.engine.plan import Amendment, DirectWrite
 from testkit.rfc7396 import merged
 
 Json = dict[str, Any]
@@ -106,3 +107,31 @@ def test_only_the_bindings_that_need_it_are_touched() -> None:
     seen.append(observe(RoleBinding.resource, json.dumps(going).encode()))
     assert [edit.name for edit in suspension.edits(seen, suspended=True, ours="tenantry-owner")] == ["open"]
     assert [edit.name for edit in suspension.edits(seen, suspended=False, ours="tenantry-owner")] == ["closed"]
+
+
+def test_a_whole_tree_is_closed_with_one_write_for_each_binding() -> None:
+    """E02: listed bindings are not read again; the subjects of ours and of copies are known from elsewhere."""
+    listed, unlisted = _binding([ALICE], name="listed"), _binding([ROBOT], name="unlisted")
+    ours, copy_ = _binding([ALICE], name="tenantry-owner"), _binding([ALICE], name="copy")
+    copy_["metadata"]["labels"] = {INHERITED_FROM: "above"}
+    seen = [observe(RoleBinding.resource, json.dumps(live).encode()) for live in (listed, unlisted, ours, copy_)]
+    writes = suspension.closing(seen, {seen[0].key: json.dumps(listed).encode()}, "tenantry-owner")
+    first, second, *rest = writes
+    assert isinstance(first, DirectWrite)
+    body = first.request.body
+    assert isinstance(body, dict)
+    assert body["metadata"]["resourceVersion"] == "1"
+    assert json.loads(body["metadata"]["annotations"][SUSPENDED_SUBJECTS]) == [ALICE]
+    assert isinstance(second, Amendment)
+    assert [write.request.body for write in rest if isinstance(write, DirectWrite)] == [{"subjects": None}] * 2
+
+
+def test_only_namespaces_that_lack_the_label_are_labelled() -> None:
+    """E02: what is being deleted needs nothing."""
+    values: list[Json] = [
+        {"metadata": {"name": "open", "uid": "1"}},
+        {"metadata": {"name": "closed", "uid": "2", "labels": {SUSPENDED: "true"}}},
+        {"metadata": {"name": "going", "uid": "3", "deletionTimestamp": "2026-01-01T00:00:00Z"}},
+    ]
+    found = [observe(Namespace.resource, json.dumps(value).encode()) for value in values]
+    assert [write.request.name for write in suspension.labels(found)] == ["open"]

@@ -1,23 +1,28 @@
 """Remove all rights in a suspended namespace, and give them back: pure.
 
+    all namespaces of the tree are labelled ─► all bindings lose their subjects ─► the tenant is Suspended
+
 A policy on the namespace's label stops writes and new tokens; reading is stopped by leaving every RoleBinding there
 without subjects. They are kept in an annotation of the same binding, moved in one patch, so that a crash loses none.
+The tenant controller does this for the whole tree at once. From then on, the controller of each namespace empties
+bindings that come later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.errors import TerminalError
-from tenantry.api.kubernetes import RoleBinding
-from tenantry.api.marks import SUSPENDED_SUBJECTS
+from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.marks import INHERITED_FROM, SUSPENDED, SUSPENDED_SUBJECTS
 from tenantry.api.model import Json
+from tenantry.engine import request
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Amendment
+from tenantry.engine.plan import Amendment, DirectWrite
 
 
 def edits(bindings: list[Observed], *, suspended: bool, ours: str) -> tuple[Amendment, ...]:
@@ -40,6 +45,53 @@ def edits(bindings: list[Observed], *, suspended: bool, ours: str) -> tuple[Amen
         # The controller of the namespace writes our own binding, without subjects during a suspension.
         if found.name != ours and not found.deleting
     )
+
+
+def labels(namespaces: Iterable[Observed]) -> tuple[DirectWrite, ...]:
+    """Return the writes by which a policy stops writes and new tokens in namespaces that are not suspended yet."""
+    body: Json = {"metadata": {"labels": {SUSPENDED: "true"}}}
+    return tuple(
+        DirectWrite(request=request.patch(Namespace.resource, "", each.name, body), quiet=True)
+        for each in namespaces
+        if SUSPENDED not in each.labels and not each.deleting
+    )
+
+
+def open_bindings(bindings: Iterable[Observed]) -> list[Observed]:
+    """Return the bindings that still have subjects."""
+    return [each for each in bindings if each.has_subjects and not each.deleting]
+
+
+def is_kept(found: Observed, ours: str) -> bool:
+    """Return whether a suspension keeps the subjects of a binding in its annotation.
+
+    The operator knows the subjects of its own binding, and those of a copy from the source.
+    """
+    return found.name != ours and INHERITED_FROM not in found.labels
+
+
+def closing(bindings: Iterable[Observed], whole: Mapping[str, bytes], ours: str) -> tuple[DirectWrite | Amendment, ...]:
+    """Return the writes that take the subjects of bindings away.
+
+    Args:
+        bindings: Those with subjects, of all namespaces of a tenant.
+        whole: By key, the JSON of bindings that were listed: the others are read one by one.
+        ours: The name of the operator's own binding in each namespace.
+    """
+    return tuple(_closing(found, whole.get(found.key), ours) for found in bindings)
+
+
+def _closing(found: Observed, data: bytes | None, ours: str) -> DirectWrite | Amendment:
+    resource = RoleBinding.resource
+    if not is_kept(found, ours):
+        asked = request.patch(resource, found.namespace, found.name, {"subjects": None})
+        return DirectWrite(request=asked, quiet=True)
+    live: Json | None = msgspec.json.decode(data) if data is not None else None
+    body = close(live) if live is not None else {}
+    if live is None or not body:
+        return Amendment(resource=resource, seen=found, change=close, quiet=True)
+    body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
+    return DirectWrite(request=request.patch(resource, found.namespace, found.name, body), quiet=True)
 
 
 def close(live: Mapping[str, Any]) -> Json:

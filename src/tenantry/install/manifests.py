@@ -64,7 +64,7 @@ def foundation(subject: Json) -> list[Json]:
         rights.operator_role(),
         *rights.people_roles(),
         *rights.bindings(subject),
-        rights.flow_schema(subject),
+        *rights.flow_schemas(subject),
         *fairness.everything(subject),
         *policies.suspended(subject),
         *policies.closable(subject),

@@ -153,24 +153,49 @@ def _given_here(name: str, subject: Json, *rules: Json) -> list[Json]:
     return [role, {**binding, "subjects": [subject]}]
 
 
-def flow_schema(subject: Json) -> Json:
-    """Return the FlowSchema that serves the operator beside Kubernetes' own controllers, ahead of pods' requests."""
+def flow_schemas(subject: Json) -> list[Json]:
+    """Return the FlowSchemas of the operator.
+
+    It is served beside Kubernetes' own controllers, ahead of pods' requests. Its lease is served beside theirs: it must
+    not wait behind thousands of the operator's own writes, such as those of a suspension.
+    """
+    everything: Json = {
+        "apiGroups": ["*"],
+        "resources": ["*"],
+        "verbs": ["*"],
+        "clusterScope": True,
+        "namespaces": ["*"],
+    }
+    leases: Json = {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "verbs": ["get", "create", "update", "patch"],
+        "namespaces": [marks.SYSTEM_NAMESPACE],
+    }
+    pages = [{"nonResourceURLs": ["*"], "verbs": ["*"]}]
+    return [
+        _flow_schema(
+            subject, OPERATOR, "workload-high", 800, {"resourceRules": [everything], "nonResourceRules": pages}
+        ),
+        _flow_schema(subject, f"{OPERATOR}-lease", "leader-election", 200, {"resourceRules": [leases]}),
+    ]
+
+
+def _flow_schema(subject: Json, name: str, level: str, precedence: int, rules: Json) -> Json:
     kind = str(subject["kind"])
     about = (
         {"serviceAccount": {"name": subject["name"], "namespace": subject["namespace"]}}
         if kind == "ServiceAccount"
         else {"user": {"name": subject["name"]}}
     )
-    every = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"], "clusterScope": True, "namespaces": ["*"]}
-    pages = {"nonResourceURLs": ["*"], "verbs": ["*"]}
     return {
         "apiVersion": "flowcontrol.apiserver.k8s.io/v1",
         "kind": "FlowSchema",
-        "metadata": {"name": OPERATOR, "labels": dict(LABELS)},
+        "metadata": {"name": name, "labels": dict(LABELS)},
         "spec": {
-            "priorityLevelConfiguration": {"name": "workload-high"},
-            "matchingPrecedence": 800,
+            "priorityLevelConfiguration": {"name": level},
+            "matchingPrecedence": precedence,
             "distinguisherMethod": {"type": "ByUser"},
-            "rules": [{"subjects": [{"kind": kind, **about}], "resourceRules": [every], "nonResourceRules": [pages]}],
+            "rules": [{"subjects": [{"kind": kind, **about}], **rules}],
         },
     }

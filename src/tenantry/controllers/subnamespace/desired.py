@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from tenantry.api import marks
+from tenantry.api import marks, reasons
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
 from tenantry.api.subnamespace import Mode, Subnamespace
@@ -25,6 +25,7 @@ from tenantry.controllers.subnamespace import checks, ending
 from tenantry.controllers.subnamespace.gather import SubnamespaceInputs
 from tenantry.controllers.tenantnamespace import TenantNamespace
 from tenantry.engine import request
+from tenantry.engine.conditions import is_true
 from tenantry.engine.observed import is_ours
 from tenantry.engine.plan import Child, DirectWrite, Equivalent, Plan, compare, same
 from tenantry.world import quota
@@ -66,7 +67,11 @@ def plan(inputs: SubnamespaceInputs, equivalent: Equivalent = same) -> Plan:
         return found
     people = compare([child for child in wanted if child not in first], inputs.lookup, equivalent=equivalent)
     others = [binding for binding in inputs.bindings if marks.INHERITED_FROM not in binding.labels]
-    edits = suspension.edits(others, suspended=tenant.spec.suspended, ours=tenantnamespace.OWNER_BINDING)
+    # The tenant controller empties the bindings of the whole tree at once: two writers would meet at each of them.
+    begins = tenant.spec.suspended and not is_true(tenant.status.conditions, reasons.SUSPENDED)
+    edits = (
+        () if begins else suspension.edits(others, suspended=tenant.spec.suspended, ours=tenantnamespace.OWNER_BINDING)
+    )
     return replace(found, waves=(*found.waves, *people.waves), blocked=people.blocked, writes=(*found.writes, *edits))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.errors import ApiError, InputError, TerminalError
+from tenantry.api.errors import ApiError, InputError, TenantryError, TerminalError
 from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, ResourceQuota, RoleBinding
 from tenantry.api.marks import KIND, KIND_SUBTENANT, PARENT, SUBNAMESPACE, SUSPENDED
 from tenantry.api.model import object_key
@@ -17,7 +17,7 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.controllers import tenancyrules, tenantnamespace, watched
+from tenantry.controllers import suspension, tenancyrules, tenantnamespace, watched
 from tenantry.controllers.announcement import announce, warn_of_end
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.limits.gather import LimitCache
@@ -25,7 +25,7 @@ from tenantry.controllers.nodes.addresses import AddressCache
 from tenantry.controllers.runtime import asked_of, is_news, sandbox_of
 from tenantry.controllers.tenancyrules import rules_of_all
 from tenantry.controllers.tenant import clusternetworkpolicy, desired, status
-from tenantry.controllers.tenant.gather import CHILD_KINDS, TenantInputs, gather
+from tenantry.controllers.tenant.gather import CHILD_KINDS, TenantInputs, gather, listed
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, tenant_of
 from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Cache, Change
@@ -33,6 +33,7 @@ from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.conditions import find
 from tenantry.engine.observed import Observed
+from tenantry.engine.plan import Plan
 from tenantry.world.leases import ENDLESS, lease, with_lease
 
 SETTLE_SECONDS = 0.5
@@ -146,11 +147,26 @@ class TenantController:
 
     async def _apply(self, cluster: Cluster, tenant: Tenant) -> tuple[Outcome, bool]:
         inputs = self._gather(cluster, tenant)
+        if tenant.spec.suspended:
+            error = await self._close(cluster, tenant, inputs)
+            if error is not None:
+                return Outcome(error=error), inputs.has_cluster_policies
+            inputs = self._gather(cluster, tenant)
         try:
             outcome = await cluster.writer.apply(desired.plan(inputs, cluster.writer.equivalent))
         except (InputError, TerminalError) as error:
             outcome = Outcome(error=error)
         return outcome, inputs.has_cluster_policies
+
+    async def _close(self, cluster: Cluster, tenant: Tenant, inputs: TenantInputs) -> TenantryError | None:
+        """Close the tree of a suspended tenant; return what failed."""
+        labels = Plan(writes=suspension.labels(inputs.tree))
+        # Before the bindings are even listed: a policy stops writes and tokens by these labels.
+        outcome = await cluster.writer.apply(labels)
+        if outcome.error is None and inputs.open:
+            found = await listed(cluster, self._gather(cluster, tenant))
+            outcome = await cluster.writer.apply(desired.closing(found))
+        return outcome.error
 
     def _gather(self, cluster: Cluster, tenant: Tenant) -> TenantInputs:
         defaults = _defaults(cluster)

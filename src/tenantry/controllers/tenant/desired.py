@@ -70,8 +70,20 @@ def whole(inputs: TenantInputs, equivalent: Equivalent = same) -> Plan:
         if (resource, found.key) not in keys and _is_stale(tenant, found)
     ]
     found = compare(wanted, inputs.lookup, stale=stale, equivalent=equivalent)
-    edits = suspension.edits(inputs.bindings, suspended=tenant.spec.suspended, ours=tenantnamespace.OWNER_BINDING)
-    return replace(found, writes=edits)
+    if tenant.spec.suspended:
+        first = closing(inputs)
+        return replace(found, before=first.before, writes=first.writes)
+    ours = tenantnamespace.OWNER_BINDING
+    return replace(found, writes=suspension.edits(inputs.bindings, suspended=False, ours=ours))
+
+
+def closing(inputs: TenantInputs) -> Plan:
+    """Return the writes that close the tree of a suspended tenant, whatever else stands in its way.
+
+    The labels come first: they stop writes and tokens at once, before the first of many bindings is emptied.
+    """
+    writes = suspension.closing(inputs.open, inputs.whole, tenantnamespace.OWNER_BINDING)
+    return Plan(before=suspension.labels(inputs.tree), writes=writes)
 
 
 def _is_stale(tenant: Tenant, found: Observed) -> bool:

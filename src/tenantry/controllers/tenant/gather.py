@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+
 import msgspec
+from msgspec.structs import replace
 
 from tenantry.api.kubernetes import (
     ClusterNetworkPolicy,
@@ -12,20 +16,23 @@ from tenantry.api.kubernetes import (
     ResourceQuota,
     RoleBinding,
 )
-from tenantry.api.marks import KIND, KIND_SUBTENANT, SUBNAMESPACE_UID
+from tenantry.api.marks import KIND, KIND_SUBTENANT, SUBNAMESPACE_UID, TENANT_UID
 from tenantry.api.model import Resource
 from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.rules import Rules
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
+from tenantry.controllers import suspension
 from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.tenancyrules import rules_of_all
 from tenantry.controllers.tenant import clusternetworkpolicy
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, is_rules, tenant_of
 from tenantry.engine.cache import Cache
-from tenantry.engine.observed import Observed
+from tenantry.engine.cluster import Cluster
+from tenantry.engine.observed import Observed, observe
 from tenantry.engine.plan import Lookup
+from tenantry.engine.tasks import all_of
 from tenantry.world import objectcounts
 from tenantry.world.objectcounts import ObjectLimits
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
@@ -42,6 +49,13 @@ CHILD_KINDS = (
 )
 
 
+LISTED_FROM = 2
+"""How many bindings of a namespace have to be emptied for one list to be cheaper than a read for each."""
+
+LISTED_AT_ONCE = 16
+"""How many namespaces are listed at once."""
+
+
 class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that decides about a tenant's objects.
 
@@ -49,7 +63,10 @@ class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
         tenant: The tenant.
         cluster_uid: The uid of the namespace kube-system.
         has_cluster_policies: The cluster has the kind ClusterNetworkPolicy.
-        bindings: Every RoleBinding of the tenant's namespace.
+        bindings: Every RoleBinding of the tenant's core namespace.
+        tree: All namespaces of the tenant.
+        open: The RoleBindings in the tree that have subjects, while the tenant is to be suspended.
+        whole: The JSON of such bindings that were listed, by key.
         made: The objects with the tenant's label and ours, by kind.
         lookup: The observed objects, by kind and key.
         defaults: The rules of all tenants.
@@ -72,6 +89,9 @@ class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
     sandbox: Sandbox = NO_SANDBOX
     limits: ObjectLimits = objectcounts.DEFAULT
     is_divided: bool = False
+    tree: tuple[Observed, ...] = ()
+    open: tuple[Observed, ...] = ()
+    whole: Mapping[str, bytes] = {}
 
 
 def gather(
@@ -106,7 +126,13 @@ def gather(
         cache = caches.get(resource)
         return cache.get(key) if cache is not None else None
 
+    tree = _tree(caches[Namespace.resource], tenant) if tenant.spec.suspended else ()
+    inside = caches[RoleBinding.resource]
     return TenantInputs(
+        tree=tree,
+        open=tuple(
+            each for room in tree for each in suspension.open_bindings(inside.by_index(BY_NAMESPACE, room.name))
+        ),
         lookup=lookup,
         tenant=tenant,
         cluster_uid=cluster_uid,
@@ -120,6 +146,36 @@ def gather(
         sandbox=sandbox,
         limits=limits,
     )
+
+
+def _tree(namespaces: Cache[Observed], tenant: Tenant) -> tuple[Observed, ...]:
+    """Return all namespaces of a tenant, not those of an earlier one of its name."""
+    found = namespaces.by_index(BY_TENANT, tenant.metadata.name)
+    return tuple(each for each in found if each.labels.get(TENANT_UID) == tenant.metadata.uid)
+
+
+async def listed(cluster: Cluster, inputs: TenantInputs) -> TenantInputs:
+    """Return the inputs with the bindings of namespaces in which many have to be emptied.
+
+    One list replaces a read for each binding. Namespaces are listed in turns: all at once, the last would wait for a
+    connection for longer than a request may take.
+    """
+    counts = Counter(each.namespace for each in inputs.open)
+    many = sorted(name for name, count in counts.items() if count >= LISTED_FROM)
+    whole: dict[str, bytes] = {}
+    for start in range(0, len(many), LISTED_AT_ONCE):
+        for found in await all_of(_bindings(cluster, name) for name in many[start : start + LISTED_AT_ONCE]):
+            whole |= found
+    return replace(inputs, whole=whole)
+
+
+async def _bindings(cluster: Cluster, namespace: str) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    async for raw in cluster.live.raw(RoleBinding.resource, namespace=namespace):
+        seen = observe(RoleBinding.resource, raw)
+        if seen.has_subjects:
+            found[seen.key] = bytes(raw)
+    return found
 
 
 def _zones(namespaces: Cache[Observed], tenant: Tenant) -> tuple[str, ...]:
