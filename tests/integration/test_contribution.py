@@ -20,13 +20,14 @@ from cryptography.x509.oid import NameOID
 from tenantry.api import contribution, marks
 from tenantry.api.errors import Forbidden, NotFound, Unauthorized
 from tenantry.api.kubernetes import ClusterRoleBinding
+from tenantry.api.model import Resource
 from tenantry.api.node import Node
 from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.slice import SliceClaim
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.contributions.signing import CLIENT, SigningRequest
 from tenantry.engine.clock import rfc3339
-from tenantry.kube import kubeconfig
+from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 from tenantry.local.cluster import LocalCluster
@@ -210,6 +211,71 @@ async def test_only_pods_of_the_contributors_tenant_run_on_its_node(
 
     await until(admitted, "the other tenant is named")
     await clean_up(api, node)
+
+
+async def test_a_contributed_node_reports_only_addresses_of_its_record(
+    api: Api, tenancy: LocalCluster, people: People, name: str
+) -> None:
+    """E19, H06: of its pods, within its ranges; of pods with its network, and of itself, the agreed ones."""
+    await api.make_tenant(name)
+    node, _ = await offer(tenancy, name, "--address=192.0.2.130", "--address=2001:db8::130")
+    itself = await people.node(node)
+
+    def seen(*addresses: str, type_: str = "InternalIP") -> Json:
+        return {"status": {"addresses": [{"type": type_, "address": each} for each in addresses]}}
+
+    with pytest.raises(Forbidden, match=r"each of status\.addresses must be among '192\.0\.2\.130, 2001:db8::130'"):
+        await itself.create(Node.resource, {"metadata": {"name": node}, **seen("203.0.113.1")})
+    registered = {"metadata": {"name": node}, **seen("192.0.2.130", "2001:db8:0:0::130")}
+    await itself.create(Node.resource, registered)
+    # As Kubernetes' own controller assigns it; the operator takes it into the record.
+    await api.patch(Node.resource, node, {"spec": {"podCIDR": "10.78.1.0/24", "podCIDRs": ["10.78.1.0/24"]}})
+
+    async def is_assigned() -> bool:
+        register = await api.get(PolicyParameters.resource, contribution.REGISTER, marks.SYSTEM_NAMESPACE)
+        return "podCidrs=10.78.1.0/24" in register["metadata"]["annotations"][contribution.key_of(node)]
+
+    await until(is_assigned, "the range is in the record")
+    for lie in (seen("192.0.2.130", "203.0.113.1"), seen("kubernetes.default", type_="Hostname")):
+        with pytest.raises(Forbidden, match="which tenantry-contributed-nodes records for node"):
+            await report(itself, Node.resource, node, lie)
+    await report(itself, Node.resource, node, seen("192.0.2.130"))
+    for pod, host_network in (("own", False), ("host", True)):
+        spec = {"nodeName": node, "hostNetwork": host_network, "containers": [{"name": "c", "image": "x"}]}
+        await api.create(PODS, {"metadata": {"name": f"{name}-{pod}"}, "spec": spec}, "kube-system")
+
+    def at(*ips: str, host: str = "192.0.2.130") -> Json:
+        return {"status": {"podIP": ips[0], "podIPs": [{"ip": each} for each in ips], "hostIP": host}}
+
+    async def is_reported() -> bool:
+        try:
+            await report(itself, PODS, f"{name}-own", at("10.78.1.7"), "kube-system")
+        except Forbidden:
+            return False
+        return True
+
+    await until(is_reported, "the policy knows the range")
+    for pod, lie in (
+        ("own", at("10.78.2.7")),
+        ("own", at("192.0.2.130")),
+        ("own", at("10.78.1.7", host="203.0.113.1")),
+        ("host", at("10.78.1.8")),
+        ("host", at("203.0.113.1")),
+    ):
+        with pytest.raises(Forbidden, match="tenantry-contributed-pod-addresses"):
+            await report(itself, PODS, f"{name}-{pod}", lie, "kube-system")
+    await report(itself, PODS, f"{name}-host", at("192.0.2.130"), "kube-system")
+    for pod in ("own", "host"):
+        path = wire.path(PODS, "kube-system", f"{name}-{pod}")
+        await api.client.request("DELETE", path, query={"gracePeriodSeconds": "0"})
+    await clean_up(api, node)
+
+
+async def report(itself: Api, resource: Resource, name: str, status: Json, namespace: str = "") -> None:
+    """Write the status of a node or a pod as its kubelet does."""
+    path = wire.path(resource, namespace, name, "status")
+    body = msgspec.json.encode(status)
+    await itself.client.request("PATCH", path, body=body, content_type="application/merge-patch+json")
 
 
 async def test_the_owners_tenant_has_the_first_claim(api: Api, pool: Pool, name: str) -> None:

@@ -111,9 +111,17 @@ def key_of(node: str) -> str:
     return f"{PARAMETERS}{node}"
 
 
-def change(node: str, what: Contribution | None) -> dict[str, object]:
-    """Return the merge patch by which the register has this record of a node; None removes it."""
-    return {"metadata": {"annotations": {key_of(node): None if what is None else text(what)}}}
+def change(node: str, what: Contribution | None, version: str = "") -> dict[str, object]:
+    """Return the merge patch by which the register has this record of a node.
+
+    Args:
+        node: Its name.
+        what: The record; None removes it.
+        version: The resourceVersion from which the record was read; "" for any. With it, a change is refused if an
+            administrator has written the register meanwhile: it could renew a record that has ended.
+    """
+    meta: dict[str, object] = {"annotations": {key_of(node): None if what is None else text(what)}}
+    return {"metadata": {"resourceVersion": version, **meta} if version else meta}
 
 
 def text(what: Contribution) -> str:

@@ -21,6 +21,8 @@ TAINT_POLICY = "tenantry-contributed-node-taint"
 _IS_CONTRIBUTED = f"object.metadata.name.startsWith('{contribution.PREFIX}')"
 CERTIFICATES = "tenantry-contributed-node-certificates"
 REGISTRATIONS = "tenantry-contributed-node-registrations"
+POD_REPORTS = "tenantry-contributed-pod-addresses"
+NODE_REPORTS = "tenantry-contributed-node-addresses"
 MOST_SECONDS = 86_400
 """The lifetime of a contributed node's certificate: Kubernetes revokes none."""
 _PLACE: Json = {
@@ -48,6 +50,7 @@ def everything(subject: Json) -> list[Json]:
         _register(),
         *_certificates(),
         *_registrations(subject),
+        *_reports(),
         *_taint(),
         *_labels(subject),
     ]
@@ -122,6 +125,69 @@ def _registrations(subject: Json) -> list[Json]:
         params=PARAM_KIND,
     )
     return bound(policy, paramRef=_PLACE)
+
+
+def _reports() -> list[Json]:
+    """Return the policies by which a contributed node reports only addresses of its record (E19, H06).
+
+    The address of a pod decides which NetworkPolicies apply to packets, and the API server connects to the addresses of
+    nodes. A record without addresses admits none.
+    """
+    by_node = f"request.userInfo.username.startsWith('system:node:{contribution.PREFIX}')"
+    name = f"request.userInfo.username.substring({len('system:node:')})"
+
+    def field(key: str) -> str:
+        found = f"(variables.record.filter(each, each.startsWith('{key}=')) + ['{key}='])[0]"
+        return f"{found}.substring({len(key) + 1}).split(',').filter(each, each != '')"
+
+    variables = {**_record(name), "own": field("addresses"), "ranges": field("podCidrs")}
+    is_own = "isIP(a) && variables.own.exists(o, ip(o) == ip(a))"
+    is_inside = "isIP(a) && variables.ranges.exists(r, cidr(r).containsIP(a))"
+    status = "object.?status"
+    pod_ips = f"([{status}.podIP.orValue('')] + {status}.podIPs.orValue([]).map(p, p.?ip.orValue('')))"
+    host_ips = f"([{status}.hostIP.orValue('')] + {status}.hostIPs.orValue([]).map(p, p.?ip.orValue('')))"
+    recorded = (
+        f"' must be among \\'' + variables.own.join(', ') + '\\', which {contribution.REGISTER} records for node \\''"
+        " + variables.node + '\\'; an administrator runs `tenantry node contribute --address`'"
+    )
+    ranged = (
+        f"'status.podIPs must be within \\'' + variables.ranges.join(', ') + '\\', which {contribution.REGISTER}"
+        " records for node \\'' + variables.node + '\\''"
+    )
+    of_pods = validating(
+        POD_REPORTS,
+        [rule("", ["pods/status"], "UPDATE")],
+        [
+            says(
+                f"object.?spec.hostNetwork.orValue(false) ? {pod_ips}.all(a, a == '' || {is_own})"
+                f" : {pod_ips}.all(a, a == '' || {is_inside})",
+                f"object.?spec.hostNetwork.orValue(false) ? 'status.podIPs of a pod with hostNetwork' + {recorded}"
+                f" : {ranged}",
+                told=True,
+            ),
+            says(f"{host_ips}.all(a, a == '' || {is_own})", f"'status.hostIPs' + {recorded}", told=True),
+        ],
+        conditions={"by-a-contributed-node": by_node},
+        variables=variables,
+        params=PARAM_KIND,
+    )
+    reported = f"{status}.addresses.orValue([])"
+    of_nodes = validating(
+        NODE_REPORTS,
+        [NODES],
+        [
+            says(
+                f"{reported}.all(r, r.type in ['InternalIP', 'ExternalIP'] ? [r.address].all(a, {is_own})"
+                " : r.address == variables.node)",
+                f"'each of status.addresses' + {recorded} + ', or the name of the node'",
+                told=True,
+            )
+        ],
+        conditions={"by-a-contributed-node": by_node},
+        variables=variables,
+        params=PARAM_KIND,
+    )
+    return [*bound(of_pods, paramRef=_PLACE), *bound(of_nodes, paramRef=_PLACE)]
 
 
 def _tainted(what: str) -> str:

@@ -72,12 +72,13 @@ class ContributionController:
         if node is None:
             cluster.forget(self.name, key)
             return None
-        agreed = await _agreed(cluster, node.metadata.name)
+        agreed, version = await _agreed(cluster, node.metadata.name)
         defaults: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
         decision = desired.plan(
             ContributionInputs(
                 node=node,
                 agreed=agreed,
+                version=version,
                 now=cluster.clock.now(),
                 pods=await _pods(cluster, node) if desired.is_vacant(node) else (),
                 defaults=defaults.spec.slices if defaults is not None else SliceDefaults(),
@@ -100,7 +101,7 @@ class ContributionController:
         addresses = {each.metadata.name: frozenset(a.address for a in each.status.addresses) for each in nodes}
         # Read for each request: they change when the control plane moves, which no watch of this operator reports.
         reserved = await apiserver.addresses(cluster.live)
-        agreed = await _agreed(cluster, node)
+        agreed, _ = await _agreed(cluster, node)
         if agreed is None or agreed.ended or not signing.may_have(asked, addresses, reserved):
             log.warning("certificate not approved", extra={"key": name, "node": node})
             return None
@@ -110,15 +111,16 @@ class ContributionController:
         return None if outcome.written else 0.0  # another decision was made in between, or the request is gone
 
 
-async def _agreed(cluster: Cluster, node: str) -> Contribution | None:
-    """Return the agreement on a contributed node; None if there is no readable record."""
+async def _agreed(cluster: Cluster, node: str) -> tuple[Contribution | None, str]:
+    """Return the agreement on a contributed node, None for no readable record; and the version of the register."""
     try:
         # Not cached: the approval of a certificate must not rest on a record that was removed a moment ago.
         register = await cluster.live.get(PolicyParameters, REGISTER, SYSTEM_NAMESPACE)
         found = recorded(register, node)
-        return found if found is not None else await _moved(cluster, node)
+        version = register.metadata.resource_version
+        return (found, version) if found is not None else (await _moved(cluster, node), "")
     except NotFound:
-        return None
+        return None, ""
 
 
 async def _moved(cluster: Cluster, node: str) -> Contribution | None:

@@ -14,9 +14,10 @@ import datetime as dt
 import msgspec
 
 from tenantry.api import marks
-from tenantry.api.contribution import Contribution
-from tenantry.api.marks import CONTRIBUTED_BY, NODE_ADDRESSES, TAKEN_BACK
+from tenantry.api.contribution import REGISTER, Contribution, change
+from tenantry.api.marks import CONTRIBUTED_BY, NODE_ADDRESSES, SYSTEM_NAMESPACE, TAKEN_BACK
 from tenantry.api.node import Node, Taint
+from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.slice import DEFAULT_GRACE_SECONDS
 from tenantry.api.tenancydefaults import SliceDefaults
 from tenantry.controllers.contributions.pods import LeavingPod
@@ -37,6 +38,7 @@ class ContributionInputs(msgspec.Struct, frozen=True, kw_only=True):
         node: As last seen.
         agreed: The agreement; None if there is no readable record.
         now: The time.
+        version: The resourceVersion of the register.
         pods: Its pods; () while it is in a slice.
         defaults: Of TenancyDefaults.
     """
@@ -44,6 +46,7 @@ class ContributionInputs(msgspec.Struct, frozen=True, kw_only=True):
     node: Node
     agreed: Contribution | None
     now: dt.datetime
+    version: str = ""
     pods: tuple[LeavingPod, ...] = ()
     defaults: SliceDefaults = SliceDefaults()
 
@@ -55,6 +58,8 @@ def plan(inputs: ContributionInputs) -> SliceDecision:
     lacking = _lacking(node, agreed) if agreed is not None else {}
     if lacking:
         return SliceDecision(plan=_patch(name, lacking), goes_on=True)
+    if agreed is not None and node.spec.pod_cidrs and not agreed.ranges:
+        return SliceDecision(plan=_assigned(inputs, agreed), goes_on=True)
     # kubelet can write labels of its own node, so the agreed ones are restored before anything else is decided.
     if agreed is not None and not since:
         return SliceDecision()
@@ -64,6 +69,14 @@ def plan(inputs: ContributionInputs) -> SliceDecision:
     if not since:
         return SliceDecision()
     return _delete(inputs, since) if is_vacant(node) else SliceDecision(again=LOOK_AGAIN_SECONDS)
+
+
+def _assigned(inputs: ContributionInputs, agreed: Contribution) -> Plan:
+    """Return the write of the ranges that Kubernetes has assigned to the pods of a node into its record."""
+    found = msgspec.structs.replace(agreed, pod_cidrs=",".join(inputs.node.spec.pod_cidrs))
+    body = change(inputs.node.metadata.name, found, version=inputs.version)
+    asked = request.patch(PolicyParameters.resource, SYSTEM_NAMESPACE, REGISTER, body)
+    return Plan(writes=(DirectWrite(request=asked),))
 
 
 def _delete(inputs: ContributionInputs, since: str) -> SliceDecision:

@@ -70,7 +70,12 @@ async def _agree(client: Client, node: RealNode, addresses: NodeAddresses) -> bo
     own, pods = addresses.node(node.number), addresses.pods_of(node.number)
     after = msgspec.structs.replace(before, addresses=own, pod_cidrs=pods)
     if after != before:
-        await client.merge_patch(PolicyParameters.resource, SYSTEM_NAMESPACE, REGISTER, change(node.name, after))
+        body = change(node.name, after, version=register.metadata.resource_version)
+        try:
+            await client.merge_patch(PolicyParameters.resource, SYSTEM_NAMESPACE, REGISTER, body)
+        except Conflict:
+            # It may have been taken back at this moment.
+            return await _agree(client, node, addresses)
     return True
 
 
