@@ -159,6 +159,13 @@ FINALIZER = "tenantry.dev/subnamespace"
 USER_MARKS: frozenset[str] = frozenset({EGRESS, INHERIT})
 """The protected marks that are the user's to set."""
 
+OF_RUNTIMES = ("dev.gvisor.", "io.katacontainers.", "io.kubernetes.cri-o.")
+"""The prefixes of annotations by which a pod instructs gVisor, Kata Containers or CRI-O, if its node passes them on.
+
+Sources: gVisor, runsc/boot and runsc/specutils (`dev.gvisor.spec.mount`, `dev.gvisor.flag`); Kata Containers, "How to
+set sandbox config with annotations"; CRI-O, pkg/annotations.
+"""
+
 POD_SECURITY = "pod-security.kubernetes.io"
 """The prefix of the Pod Security Admission labels, which are protected like Tenantry's."""
 

@@ -152,7 +152,9 @@ def _inside(subject: Json, guard: ObjectGuard) -> Json:
     fixed = (
         f"(request.operation == 'UPDATE' && request.resource.resource == 'pods' && k in [{_quoted(sorted(BANDWIDTH))}])"
     )
-    of_key = f"({is_protected('k')} || {fixed})"
+    # Where a node passes them on, they mount files of the node, or set options of the sandbox itself.
+    runtimes = " || ".join(f"k.startsWith('{prefix}')" for prefix in marks.OF_RUNTIMES)
+    of_key = f"({is_protected('k')} || {fixed} || request.resource.resource == 'pods' && ({runtimes}))"
     # Updates by Kubernetes copy nothing from tenants' objects, and must pass whatever an object carries. New objects
     # come from templates; but endpoints have the labels of their Service, which may be inherited.
     by_kubernetes = (
@@ -174,6 +176,8 @@ def _inside(subject: Json, guard: ObjectGuard) -> Json:
         *_untouched(
             _inherited(),
             "(variables.in_use ? 'the bandwidth of a pod is counted when it is created; create another pod'"
+            " : variables.of_runtime ? 'it changes how the container runtime of a node runs the pod; an administrator'"
+            " + ' sets it, and what a pod may choose is its spec.runtimeClassName'"
             f" : 'it is Tenantry\\'s; you may set {', '.join(sorted(marks.USER_MARKS))}')",
         ),
         says(
@@ -182,7 +186,12 @@ def _inside(subject: Json, guard: ObjectGuard) -> Json:
             " their deletion",
         ),
     ]
-    in_use = {"in_use": "size(variables.labels) == 0 && variables.annotations[0].startsWith('k')"}
+    first = "(size(variables.labels) > 0 ? variables.labels[0] : variables.annotations[0])"
+    of_runtime = " || ".join(f"{first}.startsWith('{prefix}')" for prefix in marks.OF_RUNTIMES)
+    in_use = {
+        "in_use": "size(variables.labels) == 0 && variables.annotations[0].startsWith('k')",
+        "of_runtime": of_runtime,
+    }
     return validating(
         MARKS,
         [everything, *guard.rules],
