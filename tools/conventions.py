@@ -37,6 +37,7 @@ JSON = {
     "controllers/parts/desired.py": "merge patches of Nodes",
     "controllers/parts/nodes.py": "merge patches of Nodes",
     "controllers/quota/desired.py": "merge patches",
+    "controllers/tenantnamespace.py": "a merge patch of the status of a ResourceQuota",
     "controllers/slices/cleaning.py": "merge patches of Nodes",
     "controllers/slices/decision.py": "merge patches of Nodes",
     "controllers/slices/holding.py": "merge patches of Nodes",

@@ -145,3 +145,18 @@ def test_cluster_wide_kinds_are_not_counted() -> None:
     rule = RoleRule(api_groups=("*",), resources=("*",), verbs=("*",))
     role = OwnerRole(metadata=ObjectMeta(name="tenantry-owner"), rules=(rule,))
     assert "gadgets.example.com" not in object_limits(None, role, crds).core
+
+
+def test_counting_begins_at_once_for_kinds_that_kubernetes_does_not_know_yet() -> None:
+    """Otherwise the API server refuses all their objects for minutes: "status unknown for quota"."""
+    world = world_of()
+    child = add_subnamespace(world)
+    settle(world)
+    for namespace in ("acme", child):
+        key = f"{namespace}/tenantry-counts"
+        status = {"hard": {"count/secrets": "5", "count/new.example.com": "5"}, "used": None}
+        world.patch(ResourceQuota.resource, key, {"status": None})
+        world.patch(ResourceQuota.resource, key, {"status": {**status, "used": {"count/secrets": "3"}}})
+        operator(world).settle(30)
+        used = world.get(ResourceQuota.resource, key)["status"]["used"]
+        assert used == {"count/secrets": "3", "count/new.example.com": "0"}

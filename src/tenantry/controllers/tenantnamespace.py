@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from tenantry.api import marks
-from tenantry.api.errors import InputError
+from tenantry.api.errors import Conflict, InputError, NotFound
 from tenantry.api.kubernetes import (
     RBAC_GROUP,
     LimitRange,
@@ -20,12 +20,13 @@ from tenantry.api.kubernetes import (
     RoleRef,
     Subject,
 )
-from tenantry.api.model import ObjectMeta
+from tenantry.api.model import Json, ObjectMeta
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.tenancyrules import NAME as RULES
 from tenantry.api.tenant import Tenant
+from tenantry.engine import request
 from tenantry.engine.observed import Observed, ObservedQuota
-from tenantry.engine.plan import Child
+from tenantry.engine.plan import Child, DirectWrite
 from tenantry.world import objectcounts, quantity, quota
 
 LIMITS = "tenantry-limits"
@@ -141,6 +142,27 @@ def counts(namespace: TenantNamespace, standard: Mapping[str, int], others: Sequ
 def exceeded(found: Observed | None) -> list[tuple[str, str, str]]:
     """Return the kinds of which a namespace has more objects than its counts allow; see `objectcounts.exceeded`."""
     return objectcounts.exceeded(found.hard, found.used) if isinstance(found, ObservedQuota) else []
+
+
+def uncounted(found: Observed | None) -> list[str]:
+    """Return the keys of which Kubernetes enforces a count that it does not know, so that it refuses every object."""
+    return sorted(found.in_force.keys() - found.used.keys()) if isinstance(found, ObservedQuota) else []
+
+
+def first_counts(found: Observed | None) -> tuple[DirectWrite, ...]:
+    """Return the write by which counting begins for kinds that Kubernetes' quota controller does not know yet.
+
+    It looks for new kinds every 30 s, and counts them within five minutes. Until then, the API server counts from 0.
+    """
+    missing = uncounted(found)
+    if found is None or not missing or found.deleting:
+        return ()
+    patch: Json = {
+        "metadata": {"resourceVersion": str(found.version)},
+        "status": {"used": dict.fromkeys(missing, "0")},
+    }
+    asked = request.patch(ResourceQuota.resource, found.namespace, found.name, patch, subresource="status")
+    return (DirectWrite(request=asked, quiet=True, ignores=(Conflict, NotFound)),)
 
 
 # -- people ---------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from tenantry.api import marks, reasons
-from tenantry.api.kubernetes import Namespace
-from tenantry.api.model import ObjectMeta
+from tenantry.api.kubernetes import Namespace, ResourceQuota
+from tenantry.api.model import ObjectMeta, object_key
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import network, suspension, tenancyrules, tenantnamespace
@@ -56,12 +56,16 @@ def plan(inputs: SubnamespaceInputs, equivalent: Equivalent = same) -> Plan:
     old = inputs.adopted_from
     has_moved = old is not None and old.status.namespace == inputs.namespace and not old.metadata.deletion_timestamp
     # The finalizer comes before the namespace: a Subnamespace deleted in between would leave it behind.
+    counts = inputs.lookup(ResourceQuota.resource, object_key(inputs.namespace, tenantnamespace.COUNTS))
     found = replace(
         found,
         before=(ending.finalizers(subnamespace, [*subnamespace.metadata.finalizers, marks.FINALIZER]),)
         if marks.FINALIZER not in subnamespace.metadata.finalizers
         else (),
-        writes=(_deletion(old),) if old is not None and has_moved else (),
+        writes=(
+            *((_deletion(old),) if old is not None and has_moved else ()),
+            *tenantnamespace.first_counts(counts),
+        ),
     )
     if found.blocked or not may_admit(inputs):
         return found

@@ -110,7 +110,7 @@ def _is_news(before: Observed | None, after: Observed | None) -> bool:
     value = after or before
     if value is None or value.name != tenantnamespace.COUNTS:
         return False
-    if before is None or after is None or not is_same(before, after):
+    if before is None or after is None or not is_same(before, after) or tenantnamespace.uncounted(after):
         return True
     return tenantnamespace.exceeded(before) != tenantnamespace.exceeded(after)
 

@@ -190,9 +190,11 @@ def _defaults(cluster: Cluster) -> TenancyDefaults | None:
 
 
 def _exceeds(before: Observed, after: Observed) -> bool:
-    """Return whether other kinds than before are above their limits; the use itself changes with every object."""
+    """Return whether other kinds than before are above their limits, or some are not counted; the use changes often."""
     if after.name != tenantnamespace.COUNTS:
         return False
+    if tenantnamespace.uncounted(after):
+        return True
     one, other = tenantnamespace.exceeded(before), tenantnamespace.exceeded(after)
     return [each[0] for each in one] != [each[0] for each in other]
 

@@ -17,7 +17,7 @@ from tenantry.api.kubernetes import (
     ResourceQuota,
     ResourceQuotaSpec,
 )
-from tenantry.api.model import ObjectMeta, OwnerReference
+from tenantry.api.model import ObjectMeta, OwnerReference, object_key
 from tenantry.api.rules import Rules
 from tenantry.api.tenant import ClusterNetworkPolicyMode, Tenant
 from tenantry.controllers import network, suspension, tenancyrules, tenantnamespace
@@ -74,7 +74,9 @@ def whole(inputs: TenantInputs, equivalent: Equivalent = same) -> Plan:
         first = closing(inputs)
         return replace(found, before=first.before, writes=first.writes)
     ours = tenantnamespace.OWNER_BINDING
-    return replace(found, writes=suspension.edits(inputs.bindings, suspended=False, ours=ours))
+    edits = suspension.edits(inputs.bindings, suspended=False, ours=ours)
+    counts = inputs.lookup(ResourceQuota.resource, object_key(tenant.metadata.name, tenantnamespace.COUNTS))
+    return replace(found, writes=(*edits, *tenantnamespace.first_counts(counts)))
 
 
 def closing(inputs: TenantInputs) -> Plan:
