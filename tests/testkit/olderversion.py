@@ -9,6 +9,7 @@ import json
 import re
 from typing import Any
 
+from tenantry.api.model import Resource
 from tenantry.api.policyparameters import PREFIX, PolicyParameters, texts_of
 from tenantry.install import canary, manifests
 from tenantry.install.policy import IN_TENANTS, PARAM_KIND, refusing, rule
@@ -26,8 +27,10 @@ _RULES = "tenantry-rules-"
 
 def foundation() -> list[Json]:
     """Return what that version installs, with the rules and the policies on the scale of copies as they were then."""
-    kept = [_older(value) for value in manifests.foundation(manifests.LOCAL_USER) if not _is_later(value)]
-    return [*kept, *(made for name in RETIRED["Validating"] for made in _retired(name))]
+    whole = manifests.foundation(manifests.LOCAL_USER)
+    kept = [made for value in whole if not _is_later(value) for made in _older(value)]
+    retired = [name for name in RETIRED["Validating"] if not name.startswith(COPIES)]
+    return [*kept, *(made for name in retired for made in _retired(name))]
 
 
 def _retired(name: str) -> list[Json]:
@@ -42,31 +45,34 @@ def _is_later(value: Json) -> bool:
     return value["kind"] == PARAM_KIND["kind"] or canary.is_canary(value)
 
 
-def _older(value: Json) -> Json:
+def _older(value: Json) -> list[Json]:
     name: str = value["metadata"]["name"]
-    if name.startswith(f"{COPIES}-"):
-        return _scale(value, name)
+    if name == COPIES:
+        return [_scale(value, kind) for kind in SCALED]
     if not name.startswith(_RULES) or value["spec"].get("paramKind") != PARAM_KIND:
-        return value
+        return [value]
     text = _READ.sub(r"params.data.\1", _HAS.sub(r"has(params.data) && has(params.data.\1)", json.dumps(value["spec"])))
     assert PREFIX not in text
-    return {**value, "spec": {**json.loads(text), "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}}
+    return [{**value, "spec": {**json.loads(text), "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}}]
 
 
-def _scale(value: Json, name: str) -> Json:
-    """Return the policy on the scale of copies, or its binding, with the copies themselves as parameters."""
+def _scale(value: Json, kind: Resource) -> Json:
+    """Return the policy on the scale of copies of a kind, or its binding, with the copies themselves as parameters."""
     spec: Json = value["spec"]
+    name = f"{COPIES}-{kind.plural}"
+    made = {**value, "metadata": {**value["metadata"], "name": name}}
     if "paramRef" in spec:
         copies = {"matchExpressions": [{"key": "tenantry.dev/inherited-from", "operator": "Exists"}]}
-        return {**value, "spec": {**spec, "paramRef": {"selector": copies, "parameterNotFoundAction": "Allow"}}}
-    kind = next(kind for kind in SCALED if name.endswith(f"-{kind.plural}"))
-    refused = {
-        "expression": "params == null || params.metadata.name != request.name",
-        "message": "it is inherited",
-        "reason": "Forbidden",
-    }
-    about = {"apiVersion": kind.api_version, "kind": kind.kind}
-    return {**value, "spec": {**spec, "validations": [refused], "paramKind": about}}
+        reference = {"selector": copies, "parameterNotFoundAction": "Allow"}
+        return {**made, "spec": {**spec, "policyName": name, "paramRef": reference}}
+    about = [
+        each for each in spec["matchConstraints"]["resourceRules"] if each["resources"] == [f"{kind.plural}/scale"]
+    ]
+    holds = "params == null || params.metadata.name != request.name"
+    refused = {"expression": holds, "message": "it is inherited", "reason": "Forbidden"}
+    parameters = {"apiVersion": kind.api_version, "kind": kind.kind}
+    match = {**spec["matchConstraints"], "resourceRules": about}
+    return {**made, "spec": {**spec, "matchConstraints": match, "validations": [refused], "paramKind": parameters}}
 
 
 def config_map(value: PolicyParameters) -> Json:

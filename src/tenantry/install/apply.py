@@ -107,9 +107,9 @@ async def _copy_parameters(client: Client, maps: Sequence[ParameterMap]) -> None
     await all_of(copy(value) for value in wanted)
 
 
-async def _delete(client: Client, found: ParameterMap) -> None:
+async def _delete(client: Client, resource: Resource, namespace: str, name: str) -> None:
     with suppress(NotFound):
-        await client.delete(found.resource, found.metadata.namespace, found.metadata.name)
+        await client.delete(resource, namespace, name)
 
 
 async def _carry_out(client: Client, waves: Sequence[Wave], applied: Callable[[Json], None]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP, LimitRange, NetworkPolicy, RoleBinding
 from tenantry.api.model import READ, Json, Resource
+from tenantry.api.policyparameters import PREFIX
 from tenantry.api.subnamespace import MAX_OTHERS, Subnamespace
 from tenantry.install.policy import (
     IN_TENANTS,
@@ -21,7 +22,7 @@ from tenantry.install.policy import (
     validating,
 )
 from tenantry.install.rights import allow, cluster_role, given
-from tenantry.policy.text import has_parameter, parameter
+from tenantry.policy.text import parameter
 from tenantry.policy.users import CONTROL_PLANE
 from tenantry.world import inheritance
 
@@ -63,7 +64,7 @@ def everything(subject: Json) -> list[Json]:
     return [
         *_rights(subject),
         *(_guard(subject), binding(INHERITED)),
-        *(each for kind in inheritance.SCALED for each in _scaled(kind, subject)),
+        *_scaled(subject),
         *(_readers(subject), binding(READERS)),
     ]
 
@@ -106,23 +107,26 @@ def _guard(subject: Json) -> Json:
     return policy
 
 
-def _scaled(kind: Resource, subject: Json) -> list[Json]:
-    """Return the policy that refuses to scale copies of a workload, and its binding (E06).
+def _scaled(subject: Json) -> list[Json]:
+    """Return the policy that refuses to scale copies of workloads, and its binding (E06).
 
     A Scale does not have the labels of its workload. So the operator lists the copies in parameters, before it makes
     them. Workloads themselves as parameters would make the API server wait for those of all tenants when it starts. The
     policy also applies to Kubernetes' own autoscaler, because tenants write its objects.
     """
-    name = f"{SCALES}-{kind.plural}"
+    kinds = "{" + ", ".join(f"'{kind.plural}': '{kind.kind}'" for kind in inheritance.SCALED) + "}"
     told = (
-        f"'{kind.kind} \\'' + request.name + '\\' is inherited from namespace \\'' + {parameter(inheritance.SOURCE)}"
-        " + '\\': scale it there'"
+        f"{kinds}[request.resource.resource] + ' \\'' + request.name + '\\' is inherited from namespace \\''"
+        f" + {parameter(inheritance.SOURCE)} + '\\': scale it there'"
     )
-    listed = f"{has_parameter(kind.plural)} && {parameter(kind.plural)}.contains('\\n' + request.name + '\\n')"
+    listed = (
+        f"params.?metadata.annotations['{PREFIX}' + request.resource.resource].orValue('')"
+        ".contains('\\n' + request.name + '\\n')"
+    )
     policy = validating(
-        name,
-        [rule(kind.group, [f"{kind.plural}/scale"], "UPDATE")],
-        [says(f"params == null || !({listed})", told, told=True)],
+        SCALES,
+        [rule(kind.group, [f"{kind.plural}/scale"], "UPDATE") for kind in inheritance.SCALED],
+        [says(f"params == null || !{listed}", told, told=True)],
         conditions=not_administrator(subject),
         where=IN_TENANTS,
         params=PARAM_KIND,
