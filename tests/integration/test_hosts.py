@@ -29,6 +29,7 @@ from testkit.hosts import (
 from testkit.operators import Operator
 from testkit.people import as_person
 from testkit.refusals import refusal
+from testkit.trees import Trees, subtenant
 
 pytest_plugins = ["testkit.fixtures"]
 
@@ -88,6 +89,30 @@ async def test_no_host_has_two_tenants(
     await mallory.create(INGRESSES, ingress(free[0]), theirs)
     patch = {"spec": ingress(web)["spec"]}
     assert TAKEN in await refusal(mallory, INGRESSES, patch, theirs, patch="i")
+
+
+@pytest.mark.usefixtures("tenants")
+async def test_no_host_has_two_zones_of_one_tenant(
+    api: Api, operator: Operator, trees: Trees, names: tuple[str, str]
+) -> None:
+    """E15, E05: Subtenants take no host of each other or their parent, nor it theirs; Workspaces share the parent's."""
+    top, _ = names
+    shop, desk = await trees.make(top, "shop", subtenant("carol")), await trees.make(top, "desk", subtenant("dave"))
+    inside = await trees.make(top, "team")
+    hosts = {namespace: f"web.{namespace}.example" for namespace in (top, shop, desk)}
+    for namespace, host in hosts.items():
+        await api.create(INGRESSES, ingress(host), namespace)
+    await known(api, *hosts.values())
+    await operator.stop()
+    for namespace, own in hosts.items():
+        others = sorted(host for host in hosts.values() if host != own)
+
+        async def refused(namespace: str = namespace, others: list[str] = others) -> bool:
+            return await taken(api, namespace, *others) == others
+
+        await until(refused, f"{namespace} gets no host of the others")
+        assert not await taken(api, namespace, own)
+    assert await taken(api, inside, *hosts.values()) == [hosts[shop], hosts[desk]]
 
 
 @pytest.mark.usefixtures("tenants")

@@ -90,13 +90,19 @@ async def test_of_two_who_ask_at_once_one_has_the_host_and_the_other_is_told(
     for _ in range(2):
         await until(only_theirs, "the host is the older one's")
         assert (await register(api))[host] == winner.metadata.uid
-        assert find((await api.tenant(winner.metadata.name)).status.conditions, reasons.HOSTS_TAKEN) is None
+        kept = (await api.tenant(winner.metadata.name)).status.conditions
+        assert find(kept, reasons.HOSTS_TAKEN) is None
+        contested = find(kept, reasons.HOSTS_CONTESTED)
+        assert contested is not None
+        assert "this namespace keeps it" in contested.message
+        assert loser.metadata.uid not in contested.message
         assert find((await api.tenant(loser.metadata.name)).status.conditions, reasons.HOSTS_TAKEN) == first
         await operator.stop()
         await operator.start()
         await operator.leads()
     await api.delete(INGRESSES, "i", loser.metadata.name)
     await api.condition(loser.metadata.name, reasons.HOSTS_TAKEN, holds=False)
+    await api.condition(winner.metadata.name, reasons.HOSTS_CONTESTED, holds=False)
 
 
 async def test_a_clash_that_ends_while_the_operator_is_down_is_no_longer_reported(
@@ -146,7 +152,7 @@ async def test_a_parent_is_told_that_a_host_is_taken_and_not_which(
     await operator.leads()
     await trees.condition(top, "shop", reasons.HOSTS_TAKEN, holds=True)
     message = await trees.message(top, "shop", reasons.HOSTS_TAKEN)
-    assert message == "hosts inside that another tenant had first: 1; events in the namespace name them"
+    assert message == "hosts inside that another tenant or Subtenant had first: 1; events in the namespace name them"
     notes = await until(lambda: _said(api, second), "an event says which")
     assert host in notes[0]
     assert find((await api.tenant(top)).status.conditions, reasons.HOSTS_TAKEN) is None

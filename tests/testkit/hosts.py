@@ -13,13 +13,13 @@ from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.model import Resource
 from tenantry.api.policyparameters import PolicyParameters, texts_of
 from tenantry.api.tenancyrules import OWN_MARK
-from tenantry.world.hosts import tenants_in
+from tenantry.world.hosts import zones_in
 from testkit.api import CRDS, Api, until
 from testkit.refusals import refusal
 
 Json = dict[str, Any]
 
-TAKEN = "is taken: another tenant, or the cluster itself, has it, or one that overlaps it"
+TAKEN = "is taken: another tenant or Subtenant, or the cluster itself, has it, or one that overlaps it"
 GATEWAY_GROUP = "gateway.networking.k8s.io"
 INGRESSES = Resource("networking.k8s.io", "v1", "ingresses", "Ingress")
 ROUTES = Resource(GATEWAY_GROUP, "v1", "httproutes", "HTTPRoute")
@@ -74,7 +74,7 @@ async def register(api: Api) -> dict[str, str]:
     found: dict[str, str] = {}
     for each in await api.list(PolicyParameters.resource, SYSTEM_NAMESPACE):
         if each["metadata"].get("labels", {}).get(OWN_MARK) == HOSTS_MARK:
-            found |= tenants_in(texts_of(each["metadata"]["annotations"]))
+            found |= zones_in(texts_of(each["metadata"]["annotations"]))
     return found
 
 

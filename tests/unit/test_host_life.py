@@ -5,18 +5,20 @@ from __future__ import annotations
 from tenantry.api import reasons
 from tenantry.api.hostregister import HOSTS_MARK
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import SYSTEM_NAMESPACE, TENANT_UID
-from tenantry.api.model import Resource
+from tenantry.api.marks import SYSTEM_NAMESPACE, TENANT_UID, ZONE
+from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.policyparameters import PolicyParameters, texts_of
+from tenantry.api.subnamespace import Mode, Subnamespace, SubnamespaceSpec
 from tenantry.api.tenancyrules import OWN_MARK
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.hosts.gather import GATEWAY_KINDS, INGRESSES
 from tenantry.controllers.operator import controllers
-from tenantry.world.hosts import tenants_in
+from tenantry.world.hosts import zones_in
+from tenantry.world.naming import child_name
 from testkit.hosts import gateway, ingress, route
 from testkit.model import Json, World
 from testkit.worldcluster import WorldCluster
-from testkit.worlds import CLUSTER_UID, tenant
+from testkit.worlds import CLUSTER_UID, tenant, user
 
 GATEWAYS, ROUTES = GATEWAY_KINDS[:2]
 
@@ -43,7 +45,7 @@ def _put(world: World, namespace: str, value: Json, minute: int, resource: Resou
 def _register(world: World) -> dict[str, str]:
     found: dict[str, str] = {}
     for each in world.list(PolicyParameters.resource, SYSTEM_NAMESPACE, {"labelSelector": f"{OWN_MARK}={HOSTS_MARK}"}):
-        found |= tenants_in(texts_of(each["metadata"]["annotations"]))
+        found |= zones_in(texts_of(each["metadata"]["annotations"]))
     return found
 
 
@@ -67,6 +69,39 @@ def test_the_first_tenant_has_a_host_and_the_second_is_told() -> None:
     cluster.settle(60)
     assert _register(world)["web.example"] == "globex-uid"
     assert not _is_taken(world, "globex")
+
+
+def test_a_subtenant_and_its_parent_take_no_host_of_each_other_and_both_are_told() -> None:
+    """E15, E05: each zone of a tree has hosts of its own; no report names the other side."""
+    world = _world()
+    for name in ("shop", "desk"):
+        meta = ObjectMeta(name=name, namespace="acme", creation_timestamp="2026-01-01T00:00:00Z")
+        world.create(Subnamespace(metadata=meta, spec=SubnamespaceSpec(mode=Mode.SUBTENANT, owners=(user("carl"),))))
+    cluster = _cluster(world)
+    cluster.settle(60)
+    shop, desk = (child_name("acme-uid", "acme", name) for name in ("shop", "desk"))
+    first = _put(world, "acme", ingress("web.example"), 1)
+    late = _put(world, shop, ingress("web.example", "*.shop.example"), 2)
+    _put(world, desk, ingress("a.shop.example"), 3)
+    cluster.settle(60)
+    zones = {name: world.get(Namespace.resource, name)["metadata"]["labels"][ZONE] for name in (shop, desk)}
+    assert zones[shop] != zones[desk]
+    assert _register(world) == {"web.example": "acme-uid", "*.shop.example": zones[shop]}
+    told = {about: (reason, note) for about, _, reason, note in cluster.said if reason.startswith("Host")}
+    assert told[first][0] == reasons.HOST_CONTESTED
+    assert {reason for about, _, reason, _ in cluster.said if about == late} == {
+        reasons.HOST_TAKEN,
+        reasons.HOST_CONTESTED,
+    }
+    assert not [note for _, note in told.values() if any(zone in note for zone in (shop, desk, "acme"))]
+    types = {
+        name: {each["type"] for each in world.get(Subnamespace.resource, f"acme/{name}")["status"]["conditions"]}
+        for name in ("shop", "desk")
+    }
+    assert types["shop"] >= {reasons.HOSTS_TAKEN, reasons.HOSTS_CONTESTED}
+    assert reasons.HOSTS_TAKEN in types["desk"]
+    conditions: list[Json] = world.get(Tenant.resource, "acme")["status"]["conditions"]
+    assert reasons.HOSTS_CONTESTED in {each["type"] for each in conditions}
 
 
 def test_an_operator_that_starts_takes_back_a_condition_whose_reason_is_gone() -> None:

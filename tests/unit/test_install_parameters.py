@@ -83,21 +83,21 @@ def test_the_register_of_the_older_version_keeps_each_owner() -> None:
     exact = {"3": "\na.b uid-1/one\nc.d /", "5": "\nx.y.z uid-2/two"}
     maps = [_map(f"{PREFIX}0", HOSTS_MARK, exact), _map(f"{PREFIX}wildcards", HOSTS_MARK, {".a.b": "uid-1/one"})]
     found: dict[str, HostHolder] = {}
-    for each in converted(maps, {}):
+    for each in converted(maps, {}, {"two": "zone-2", "other": "zone-3"}):
         assert each.metadata.labels[OWN_MARK] == HOSTS_MARK
         found |= holders_in(texts_of(each.metadata.annotations))
     one = HostHolder("uid-1", "one")
-    assert found == {"a.b": one, "c.d": HostHolder("", ""), "x.y.z": HostHolder("uid-2", "two"), "*.a.b": one}
+    assert found == {"a.b": one, "c.d": HostHolder("", ""), "x.y.z": HostHolder("zone-2", "two"), "*.a.b": one}
 
 
 def test_rules_and_copies_of_the_older_version_are_converted_or_the_upgrade_stops() -> None:
     rules = _map(MAPS["enforce"], "enforce", {"refused": "a\tb"}, "acme")
     labels = {INHERITED_FROM: "above"}
     copies = [CopiedWorkload(ObjectMeta(name=name, namespace="acme", labels=labels)) for name in ("web", "api")]
-    first, second = converted([rules], {SCALED[0]: copies})
+    first, second = converted([rules], {SCALED[0]: copies}, {})
     assert first == parameters(MAPS["enforce"], "acme", "enforce", {"refused": "a\tb"})
     assert texts_of(second.metadata.annotations) == {"source": "above", "deployments": "\napi\nweb\n"}
     long = _map(MAPS["enforce"], "enforce", {"refused": "x" * MOST_BYTES}, "acme")
     assert size(long.data) > MOST_BYTES
     with pytest.raises(InputError, match=r"^ConfigMap 'acme/tenantry-rules' has rules of"):
-        converted([long], {})
+        converted([long], {}, {})

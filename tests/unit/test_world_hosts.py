@@ -22,7 +22,7 @@ from tenantry.world.hosts import (
     normal,
     part_of,
     register,
-    tenants_in,
+    zones_in,
 )
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
@@ -36,7 +36,7 @@ USES = st.lists(
         kind=st.just("Ingress"),
         namespace=st.sampled_from(["one", "two", "infra"]),
         name=st.just("web"),
-        tenant_uid=TENANTS,
+        zone=TENANTS,
         hosts=st.lists(HOSTS, max_size=4).map(normal),
     ),
     max_size=8,
@@ -58,9 +58,9 @@ def test_hosts_that_overlap_have_one_tenant(uses: list[HostUse], before: dict[st
     """E15, H06: for any history and any requests, no host has two tenants, and each belongs to a user of it."""
     holders = divided(uses, before).holders
     for host, holder in holders.items():
-        assert any(host in each.hosts and each.tenant_uid == holder.tenant_uid for each in uses)
+        assert any(host in each.hosts and each.zone == holder.zone for each in uses)
         for other, its in holders.items():
-            assert its.tenant_uid == holder.tenant_uid or not overlap(host, other)
+            assert its.zone == holder.zone or not overlap(host, other)
 
 
 @given(USES, BEFORE)
@@ -71,13 +71,22 @@ def test_each_tenant_has_its_host_or_is_notified(uses: list[HostUse], before: di
     for each in uses:
         for host in each.hosts:
             others = [
-                other
-                for other, holder in division.holders.items()
-                if overlap(host, other) and holder.tenant_uid != each.tenant_uid
+                other for other, holder in division.holders.items() if overlap(host, other) and holder.zone != each.zone
             ]
-            has_it = host in division.holders and division.holders[host].tenant_uid == each.tenant_uid
+            has_it = host in division.holders and division.holders[host].zone == each.zone
             assert has_it != bool(others)
             assert ((each.uid, host) in told) == bool(others)
+    kept = {contest.host for contest in division.contests}
+    # The other side is told of its own host, unless it is the cluster's.
+    for clash in division.clashes:
+        theirs = {host for host, holder in division.holders.items() if overlap(clash.host, host) and holder.zone}
+        assert {host for host in theirs if division.holders[host].zone != clash.use.zone} <= kept
+    for contest in division.contests:
+        assert contest.keeps
+        assert contest.use.zone == division.holders[contest.host].zone != ""
+        assert any(
+            overlap(clash.host, contest.host) and clash.use.zone != contest.use.zone for clash in division.clashes
+        )
 
 
 @given(USES, BEFORE, st.randoms())
@@ -88,8 +97,8 @@ def test_who_has_a_host_keeps_it(uses: list[HostUse], before: dict[str, str], ra
     random.shuffle(other)
     assert divided(other, before) == division
     parts = register(division.holders)
-    said = {host: tenant for entries in parts.values() for host, tenant in tenants_in(entries).items()}
-    assert said == {host: holder.tenant_uid for host, holder in division.holders.items()}
+    said = {host: tenant for entries in parts.values() for host, tenant in zones_in(entries).items()}
+    assert said == {host: holder.zone for host, holder in division.holders.items()}
     assert divided(other, said) == division
 
 
@@ -127,10 +136,10 @@ def test_no_tenant_fills_the_register() -> None:
     many = [f"h{number}.example" for number in range(3 * len(HOST_PARTS) * MOST_OF_ONE)]
     part = part_of("web.example")
     division = divided([use("1", "flood", *many), use("2", "t2", "web.example", created=LATE)], {})
-    tenants = tenants_in(register(division.holders)[part])
+    tenants = zones_in(register(division.holders)[part])
     assert len(tenants) == MOST_OF_ONE + 1
     assert tenants["web.example"] == "t2"
-    of_cluster = tenants_in(register(divided([use("1", "", *many)], {}).holders)[part])
+    of_cluster = zones_in(register(divided([use("1", "", *many)], {}).holders)[part])
     assert len(of_cluster) == len([host for host in many if part_of(host) == part])
 
 
@@ -145,7 +154,7 @@ def test_many_tenants_with_long_hosts_do_not_push_out_others() -> None:
     uses = [use(f"{tenant:03}", f"t{tenant}", *hosts(tenant)) for tenant in range(40)]
     found = register(divided([*uses, use("999", "last", "*.web.example", created=LATE)], {}).holders)[part]
     assert size(found) <= MOST_BYTES
-    owners = tenants_in(found)
+    owners = zones_in(found)
     assert owners["*.web.example"] == "last"
     most = Counter(owners.values())
     assert len({most[f"t{tenant}"] for tenant in range(40)}) == 1

@@ -24,7 +24,9 @@ TENANTS_MISSING = "TenantsMissing"
 LEVELS_BLOCKED = "LevelsBlocked"
 """Present only while true: a priority level or FlowSchema differs from `spec.fairness` of TenancyDefaults."""
 HOSTS_TAKEN = "HostsTaken"
-"""Present only while true: an object in the namespace uses a host that another tenant had first."""
+"""Present only while true: an object in the namespace uses a host that another tenant or Subtenant had first."""
+HOSTS_CONTESTED = "HostsContested"
+"""Present only while true: another tenant or Subtenant also requested a host of the namespace, which keeps it."""
 OBJECTS_EXCEEDED = "ObjectsExceeded"
 """Present only while true: a namespace has more objects of a kind than it may have; they stay, new ones are refused."""
 SANDBOXED = "Sandboxed"
@@ -164,7 +166,11 @@ TENANT_NOT_FOUND = "TenantNotFound"
 
 # Reasons of HostsTaken
 HOST_TAKEN = "HostTaken"
-"""An Ingress, Gateway or route uses a host that another tenant, or the cluster itself, had first."""
+"""An Ingress, Gateway or route uses a host that another tenant or Subtenant, or the cluster itself, had first."""
+
+# Reasons of HostsContested
+HOST_CONTESTED = "HostContested"
+"""The namespace keeps a host that an object of another tenant or Subtenant, or of the cluster itself, uses, too."""
 
 # Reasons of EgressNarrowed
 TOO_MANY_ADDRESSES = "TooManyAddresses"

@@ -11,6 +11,8 @@ import msgspec
 
 from tenantry.api import marks
 from tenantry.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, RetryableError
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import ZONE
 from tenantry.api.model import Json, Resource
 from tenantry.api.policyparameters import PolicyParameters, texts_of
 from tenantry.engine.crds import observe_crd
@@ -67,7 +69,7 @@ async def guard(client: Client, objects: Sequence[Json], *, applied: Callable[[J
     if is_whole:
         await _copy_parameters(client, maps)
     await _carry_out(client, waves, applied)
-    await all_of(_delete(client, each) for each in maps)
+    await all_of(_delete(client, each.resource, each.metadata.namespace, each.metadata.name) for each in maps)
     if is_whole:
         await _retire(client)
 
@@ -78,8 +80,7 @@ async def _retire(client: Client) -> None:
         # Bindings first: a policy without a binding is not in force, and a binding without a policy is an error.
         for resource in (policy_resource(kind, "Binding"), policy_resource(kind)):
             for name in names:
-                with suppress(NotFound):
-                    await client.delete(resource, "", name)
+                await _delete(client, resource, "", name)
 
 
 async def _copy_parameters(client: Client, maps: Sequence[ParameterMap]) -> None:
@@ -87,7 +88,8 @@ async def _copy_parameters(client: Client, maps: Sequence[ParameterMap]) -> None
     copies: dict[Resource, list[CopiedWorkload]] = {}
     for kind in inheritance.SCALED:
         copies[kind] = [each async for each in client.items(kind, CopiedWorkload, selectors=COPIES)]
-    wanted = converted(maps, copies)
+    zoned = await client.list(Namespace, selectors={"labelSelector": ZONE}) if maps else []
+    wanted = converted(maps, copies, {each.metadata.name: each.metadata.labels[ZONE] for each in zoned})
     if not wanted:
         return
     there = {each.key: each for each in await client.list(PolicyParameters, selectors=SELECTED)}

@@ -1,6 +1,6 @@
-"""The policy that refuses a host that another tenant has. Pure.
+"""The policy that refuses a host that another network zone has. Pure.
 
-Its parameters are the objects of the register, each evaluated by itself: a host is refused if another tenant has it,
+Its parameters are the objects of the register, each evaluated by itself: a host is refused if another zone has it,
 a wildcard above it, or a host below it if it is a wildcard. Source: Kubernetes, "Validating Admission Policy".
 """
 
@@ -77,8 +77,8 @@ def _policy() -> Json:
         f" : variables.wanted.filter(h, h.startsWith('*.') ? {above} : {same})"
     )
     told = (
-        "'the host \\'' + variables.taken[0] + '\\' is taken: another tenant, or the cluster itself, has it, or one"
-        " that overlaps it; choose another one'"
+        "'the host \\'' + variables.taken[0] + '\\' is taken: another tenant or Subtenant, or the cluster itself, has"
+        " it, or one that overlaps it; choose another one'"
     )
     return validating(
         HOSTS,
@@ -95,7 +95,10 @@ def _policy() -> Json:
         params=PARAM_KIND,
         variables={
             "wanted": f"({HOSTS_OF_INGRESS} + {HOSTS_OF_ROUTE} + {HOSTS_OF_GATEWAY}).map(h, h.lowerAscii())",
-            "mine": f"namespaceObject.metadata.labels['{marks.TENANT_UID}'] + '{SEPARATOR}'",
+            "mine": (
+                f"namespaceObject.metadata.labels[?'{marks.ZONE}']"
+                f".orValue(namespaceObject.metadata.labels['{marks.TENANT_UID}']) + '{SEPARATOR}'"
+            ),
             "wild": has_parameter(WILDCARDS),
             "held": f"variables.wild ? dyn({_WILDCARDS}) : dyn({_HOSTS})",
             "many": (

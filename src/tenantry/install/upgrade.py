@@ -37,8 +37,8 @@ RETIRED = {
 """Policies of older versions, and their bindings of the same name, that this version does not install: by kind.
 
 `tenantry-made` is a part of `tenantry-marks` now, and one policy is about requests of all kinds.
-The policies on the scale of copies had the copies as parameters. Their successor has another name: with the same one, the
-API server could see the new policy with the old binding for a moment, find no parameters, and allow the request.
+The policies on the scale of copies had the copies as parameters. Their successor has another name: with the same one,
+the API server could see the new policy with the old binding for a moment, find no parameters, and allow the request.
 """
 
 
@@ -64,13 +64,16 @@ class CopiedWorkload(msgspec.Struct, frozen=True):
 
 
 def converted(
-    maps: Iterable[ParameterMap], copies: Mapping[Resource, Sequence[CopiedWorkload]]
+    maps: Iterable[ParameterMap],
+    copies: Mapping[Resource, Sequence[CopiedWorkload]],
+    zones: Mapping[str, str],
 ) -> list[PolicyParameters]:
     """Return the parameters that an older version kept in other kinds.
 
     Args:
         maps: Its ConfigMaps.
         copies: By kind, the workloads with the label `INHERITED_FROM`.
+        zones: The network zones of namespaces; the older register has the uids of tenants instead.
 
     Raises:
         InputError: The rules of a namespace are too long for this version.
@@ -80,7 +83,7 @@ def converted(
     for each in maps:
         purpose = each.metadata.labels[OWN_MARK]
         if purpose == HOSTS_MARK:
-            register |= _holders(each.data)
+            register |= _holders(each.data, zones)
             continue
         if size(each.data) > MOST_BYTES:
             raise InputError(
@@ -94,11 +97,14 @@ def converted(
     return [*found, *_listed(copies)]
 
 
-def _holders(data: Mapping[str, str]) -> dict[str, HostHolder]:
+def _holders(data: Mapping[str, str], zones: Mapping[str, str]) -> dict[str, HostHolder]:
     """Return the hosts of a part of the older register, in which each wildcard is an entry of its own."""
     wildcards = ["", *(f"{domain} {holder}" for domain, holder in data.items() if domain.startswith("."))]
     exact = {length: text for length, text in data.items() if not length.startswith(".")}
-    return hosts.holders_in({**exact, WILDCARDS: "\n".join(wildcards)})
+    found = hosts.holders_in({**exact, WILDCARDS: "\n".join(wildcards)})
+    return {
+        host: HostHolder(zones.get(holder.namespace, holder.zone), holder.namespace) for host, holder in found.items()
+    }
 
 
 def _listed(copies: Mapping[Resource, Sequence[CopiedWorkload]]) -> list[PolicyParameters]:

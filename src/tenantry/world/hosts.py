@@ -1,8 +1,9 @@
-"""Which tenant owns which hostname: pure.
+"""Which network zone owns which hostname: pure.
 
-A tenant keeps a host as long as any of its objects has it. If objects of several tenants got it at the same instant,
-the oldest object wins, as with most Ingress controllers, and the others are reported. A host with *. overlaps every
-host below it, and overlapping hosts belong to one tenant.
+A zone is a tenant without its Subtenants, or a Subtenant without the Subtenants below it: a parent must not take the
+hosts of its Subtenants, nor they those of their parent. A zone keeps a host as long as any of its objects has it. If
+objects of several zones got it at the same instant, the oldest object wins, as with most Ingress controllers, and both
+sides are told. A host with *. overlaps every host below it, and overlapping hosts belong to one zone.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class HostUse(msgspec.Struct, frozen=True):
         kind: Of the object.
         namespace: Of the object.
         name: Of the object.
-        tenant_uid: Of the tenant that owns the namespace; "" for none.
+        zone: The network zone of the namespace; "" for a namespace without a tenant.
         hosts: In normal form.
     """
 
@@ -50,27 +51,34 @@ class HostUse(msgspec.Struct, frozen=True):
     kind: str
     namespace: str
     name: str
-    tenant_uid: str
+    zone: str
     hosts: tuple[str, ...]
 
 
 class HostHolder(msgspec.Struct, frozen=True):
-    """The tenant that owns a host.
+    """The network zone that owns a host.
 
     Args:
-        tenant_uid: "" if the namespace belongs to no tenant.
+        zone: "" if the namespace belongs to no tenant.
         namespace: Of the oldest object that has the host.
     """
 
-    tenant_uid: str
+    zone: str
     namespace: str
 
 
 class HostClash(msgspec.Struct, frozen=True):
-    """An object has a host that another tenant owns, or that overlaps one."""
+    """An object has a host that another zone also requested, or that overlaps one.
+
+    Args:
+        use: The object.
+        host: Its host.
+        keeps: Its zone owns the host; otherwise the other zone does.
+    """
 
     use: HostUse
     host: str
+    keeps: bool = False
 
 
 class HostAssignment(msgspec.Struct, frozen=True):
@@ -78,11 +86,13 @@ class HostAssignment(msgspec.Struct, frozen=True):
 
     Args:
         holders: By host; previous owners first, then the oldest.
-        clashes: Objects with hosts of another tenant, the oldest first.
+        clashes: Objects with hosts of another zone, the oldest first.
+        contests: For the owners: the oldest objects with the hosts that these overlap, sorted likewise.
     """
 
     holders: dict[str, HostHolder]
     clashes: tuple[HostClash, ...]
+    contests: tuple[HostClash, ...] = ()
 
 
 def normal(hosts: Iterable[str]) -> tuple[str, ...]:
@@ -110,20 +120,22 @@ def divided(uses: Iterable[HostUse], before: Mapping[str, str]) -> HostAssignmen
 
     Args:
         uses: Of all objects, in any order.
-        before: Host to the uid of the tenant that owned it so far.
+        before: Host to the zone that owned it so far.
     """
     ordered = sorted(uses, key=lambda each: (each.created, each.uid))
     pairs = [(use, host) for use in ordered for host in use.hosts]
-    pairs.sort(key=lambda pair: before.get(pair[1]) != pair[0].tenant_uid)  # previous owners first
+    pairs.sort(key=lambda pair: before.get(pair[1]) != pair[0].zone)  # previous owners first
     held = _Held(host for _, host in pairs)
     clashes: list[HostClash] = []
     for use, host in pairs:
-        if held.is_anothers(host, use.tenant_uid):
+        if held.is_anothers(host, use.zone):
             clashes.append(HostClash(use, host))
         else:
             held.take(host, use)
-    clashes.sort(key=lambda each: (each.use.created, each.use.uid, each.host))
-    return HostAssignment(held.holders, tuple(clashes))
+    contests = held.contested(clashes)
+    for found in (clashes, contests):
+        found.sort(key=lambda each: (each.use.created, each.use.uid, each.host))
+    return HostAssignment(held.holders, tuple(clashes), tuple(contests))
 
 
 class _Held:
@@ -135,25 +147,48 @@ class _Held:
 
     def __init__(self, hosts: Iterable[str]) -> None:
         self.holders: dict[str, HostHolder] = {}
-        # The tenants with a host below each wildcard domain that is looked up.
+        self._uses: dict[str, HostUse] = {}
+        # The zones with a host below each wildcard domain that is looked up.
         self._below: dict[str, set[str]] = {host[1:]: set() for host in hosts if is_wildcard(host)}
         self._depths = sorted({domain.count(".") for domain in self._below})
 
-    def is_anothers(self, host: str, tenant_uid: str) -> bool:
-        """Return whether another tenant owns a host, or one that overlaps it."""
+    def is_anothers(self, host: str, zone: str) -> bool:
+        """Return whether another zone owns a host, or one that overlaps it."""
         holder = self.holders.get(host)
         if holder is not None:
-            return holder.tenant_uid != tenant_uid
-        if is_wildcard(host) and self._below[host[1:]] - {tenant_uid}:
+            return holder.zone != zone
+        if is_wildcard(host) and self._below[host[1:]] - {zone}:
             return True
         above = (self.holders.get(f"*{domain}") for domain in self._domains(host))
-        return any(each is not None and each.tenant_uid != tenant_uid for each in above)
+        return any(each is not None and each.zone != zone for each in above)
 
     def take(self, host: str, use: HostUse) -> None:
         """Record the owner of a host; the first one wins."""
-        if self.holders.setdefault(host, HostHolder(use.tenant_uid, use.namespace)).tenant_uid == use.tenant_uid:
+        self._uses.setdefault(host, use)
+        if self.holders.setdefault(host, HostHolder(use.zone, use.namespace)).zone == use.zone:
             for domain in self._domains(host):
-                self._below[domain].add(use.tenant_uid)
+                self._below[domain].add(use.zone)
+
+    def contested(self, clashes: Iterable[HostClash]) -> list[HostClash]:
+        """Return the owned hosts that other zones request in vain, or that overlap these; not the cluster's own."""
+        found: set[str] = set()
+        wild: dict[str, set[str]] = {}
+        for clash in clashes:
+            host, zone = clash.host, clash.use.zone
+            found.update(each for each in self._at_or_above(host) if self.holders[each].zone != zone)
+            if is_wildcard(host):
+                wild.setdefault(host[1:], set()).add(zone)
+        if wild:
+            found.update(
+                host
+                for host, holder in self.holders.items()
+                if any(wild.get(domain, set()) - {holder.zone} for domain in self._domains(host))
+            )
+        return [HostClash(self._uses[host], host, keeps=True) for host in found if self.holders[host].zone]
+
+    def _at_or_above(self, host: str) -> Iterator[str]:
+        """Yield the owned hosts that are a host, or a wildcard above it."""
+        yield from (each for each in (host, *(f"*{domain}" for domain in self._domains(host))) if each in self.holders)
 
     def _domains(self, host: str) -> Iterator[str]:
         """Yield the wildcard domains that contain a host."""
@@ -170,7 +205,7 @@ class _Held:
 def register(holders: Mapping[str, HostHolder]) -> dict[str, dict[str, str]]:
     """Return the texts of each part of the register that is not empty.
 
-    If a part is too large, the tenants with the most hosts lose their newest ones first.
+    If a part is too large, the zones with the most hosts lose their newest ones first.
 
     Args:
         holders: By host, the oldest first.
@@ -184,7 +219,7 @@ def register(holders: Mapping[str, HostHolder]) -> dict[str, dict[str, str]]:
 def _data(found: list[tuple[str, HostHolder]]) -> dict[str, str]:
     lines: dict[str, list[str]] = {}
     for host, holder in sorted(found, key=lambda entry: entry[0]):
-        said = f"{holder.tenant_uid}{SEPARATOR}{holder.namespace}"
+        said = f"{holder.zone}{SEPARATOR}{holder.namespace}"
         key, entry = (WILDCARDS, host[1:]) if is_wildcard(host) else (str(len(host)), host)
         lines.setdefault(key, [""]).append(f"{entry}{FIELD}{said}")
     return {key: LINE.join(found) for key, found in lines.items()}
@@ -202,18 +237,18 @@ def _fitting(found: list[tuple[str, HostHolder]]) -> list[tuple[str, HostHolder]
 
 
 def _fewer(found: list[tuple[str, HostHolder]], most: int) -> list[tuple[str, HostHolder]]:
-    """Return at most this many hosts of each tenant."""
+    """Return at most this many hosts of each zone."""
     count = Counter[str]()
     kept: list[tuple[str, HostHolder]] = []
     for host, holder in found:
-        count[holder.tenant_uid] += bool(holder.tenant_uid)
-        if count[holder.tenant_uid] <= most:
+        count[holder.zone] += bool(holder.zone)
+        if count[holder.zone] <= most:
             kept.append((host, holder))
     return kept
 
 
 def _size(found: list[tuple[str, HostHolder]]) -> int:
-    return _KEYS + sum(len(host) + len(holder.tenant_uid) + len(holder.namespace) + 3 for host, holder in found)
+    return _KEYS + sum(len(host) + len(holder.zone) + len(holder.namespace) + 3 for host, holder in found)
 
 
 def holders_in(texts: Mapping[str, str]) -> dict[str, HostHolder]:
@@ -223,11 +258,11 @@ def holders_in(texts: Mapping[str, str]) -> dict[str, HostHolder]:
         star = "*" if key == WILDCARDS else ""
         for line in text.split(LINE)[1:]:
             host, _, holder = line.partition(FIELD)
-            tenant_uid, _, namespace = holder.partition(SEPARATOR)
-            found[star + host] = HostHolder(tenant_uid, namespace)
+            zone, _, namespace = holder.partition(SEPARATOR)
+            found[star + host] = HostHolder(zone, namespace)
     return found
 
 
-def tenants_in(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return the hosts of a part of the register, and the uid of the tenant that owns each; "" for none."""
-    return {host: holder.tenant_uid for host, holder in holders_in(texts).items()}
+def zones_in(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the hosts of a part of the register, and the zone that owns each; "" for none."""
+    return {host: holder.zone for host, holder in holders_in(texts).items()}

@@ -1,4 +1,4 @@
-"""Objects that use a host of another tenant: from the host controller to the controllers that report them."""
+"""Objects with hosts that several network zones request: from the host controller to those that report them."""
 
 from __future__ import annotations
 
@@ -37,11 +37,14 @@ class Clashes:
 
 
 def told(clash: HostClash) -> str:
-    """Return the problem and the remedy, without the name of the tenant that owns the host: that name is private."""
-    return (
-        f"{clash.use.kind} {clash.use.name!r} has the host {clash.host!r}, which another tenant, or the cluster itself,"
-        " had first, or one that overlaps it: choose another one"
-    )
+    """Return the problem and the remedy, without the name of the other side, which is private."""
+    what = f"{clash.use.kind} {clash.use.name!r} has the host {clash.host!r}, which another tenant or Subtenant"
+    if clash.keeps:
+        return (
+            f"{what}, or the cluster itself, also requested, or one that overlaps it: this namespace keeps it, but an"
+            " ingress controller may serve other paths of the other object, too"
+        )
+    return f"{what}, or the cluster itself, had first, or one that overlaps it: choose another one"
 
 
 def summary(found: Sequence[HostClash]) -> str:
@@ -49,10 +52,14 @@ def summary(found: Sequence[HostClash]) -> str:
     return shortened(map(told, found), separator="; ")
 
 
+REPORTED = {reasons.HOSTS_TAKEN: reasons.HOST_TAKEN, reasons.HOSTS_CONTESTED: reasons.HOST_CONTESTED}
+"""Type of a condition to its reason: of the side that lost a host, and of the side that keeps it."""
+
+
 def condition(
     found: Sequence[HostClash] | None, before: Iterable[Condition], *, is_blind: bool = False
 ) -> list[Wanted]:
-    """Return the condition HostsTaken of the Tenant or Subnamespace of a namespace in which hosts clash (E15).
+    """Return the conditions of the Tenant or Subnamespace of a namespace in which hosts clash (E15).
 
     Args:
         found: The clashes in the namespace; None before the first comparison.
@@ -61,11 +68,17 @@ def condition(
     """
     # After a start, the last report stands until the first comparison: conditions must not flap.
     if found is None:
-        known = find(before, reasons.HOSTS_TAKEN)
-        return [Wanted(known.type, True, known.reason, known.message, only_true=True)] if known is not None else []
-    if not found:
-        return []
-    if is_blind:
-        message = f"hosts inside that another tenant had first: {len(found)}; events in the namespace name them"
-        return [Wanted(reasons.HOSTS_TAKEN, True, reasons.HOST_TAKEN, message, only_true=True)]
-    return [Wanted(reasons.HOSTS_TAKEN, True, reasons.HOST_TAKEN, summary(found), only_true=True)]
+        known = [each for each in (find(before, type_) for type_ in REPORTED) if each is not None]
+        return [Wanted(each.type, True, each.reason, each.message, only_true=True) for each in known]
+    wanted: list[Wanted] = []
+    for type_, reason in REPORTED.items():
+        some = [clash for clash in found if clash.keeps == (type_ == reasons.HOSTS_CONTESTED)]
+        if some:
+            message = _counted(some) if is_blind else summary(some)
+            wanted.append(Wanted(type_, True, reason, message, only_true=True))
+    return wanted
+
+
+def _counted(found: Sequence[HostClash]) -> str:
+    what = "also requested" if found[0].keeps else "had first"
+    return f"hosts inside that another tenant or Subtenant {what}: {len(found)}; events in the namespace name them"

@@ -17,7 +17,6 @@ from tenantry.api.marks import (
     PARENT,
     SUBNAMESPACE,
     TENANT,
-    TENANT_UID,
 )
 from tenantry.api.model import KubernetesObject, ObjectMeta, Resource, object_key
 from tenantry.api.policyparameters import PolicyParameters
@@ -26,7 +25,7 @@ from tenantry.api.tenancyrules import OWN_MARK
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
 from tenantry.controllers.hosts import desired
-from tenantry.controllers.hosts.clashes import Clashes, summary
+from tenantry.controllers.hosts.clashes import REPORTED, Clashes, summary
 from tenantry.controllers.hosts.gather import (
     GATEWAY_KINDS,
     INGRESSES,
@@ -34,6 +33,7 @@ from tenantry.controllers.hosts.gather import (
     HostObject,
     gather,
     observe,
+    zone_of,
 )
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.cluster import Cluster, Watch
@@ -66,7 +66,7 @@ class HostController:
 
     def __init__(self, clashes: Clashes) -> None:
         self._clashes = clashes
-        self._said: dict[str, frozenset[str]] = {}
+        self._said: dict[tuple[str, bool], frozenset[str]] = {}
         self._not_before = 0.0
 
     def watches(self) -> Sequence[Watch]:
@@ -106,15 +106,16 @@ class HostController:
         return None if inputs.is_whole else RECHECK_SECONDS
 
     def _say(self, cluster: Cluster, clashes: tuple[HostClash, ...]) -> None:
-        """Write one event for each object with a host of another tenant, and reconcile the owner of its namespace."""
-        by_object: dict[str, list[HostClash]] = {}
+        """Write one event for each object with a contested host, and reconcile the owner of its namespace."""
+        by_object: dict[tuple[str, bool], list[HostClash]] = {}
         for clash in clashes:
-            by_object.setdefault(clash.use.uid, []).append(clash)
-        said = {uid: frozenset(clash.host for clash in found) for uid, found in by_object.items()}
-        for uid, found in by_object.items():
+            by_object.setdefault((clash.use.uid, clash.keeps), []).append(clash)
+        said = {key: frozenset(clash.host for clash in found) for key, found in by_object.items()}
+        for key, found in by_object.items():
             # An object that keeps its clash gets no second event, also when it is changed otherwise.
-            if said[uid] - self._said.get(uid, frozenset()):
-                cluster.recorder.say(_about(found[0].use), EventKind.WARNING, reasons.HOST_TAKEN, summary(found))
+            if said[key] - self._said.get(key, frozenset()):
+                reason = reasons.HOST_CONTESTED if found[0].keeps else reasons.HOST_TAKEN
+                cluster.recorder.say(_about(found[0].use), EventKind.WARNING, reason, summary(found))
         self._said = said
         was_known = self._clashes.is_known
         namespaces: Cache[Observed] = cluster.cache(Namespace.resource)
@@ -137,11 +138,11 @@ def _wake_owner(cluster: Cluster, namespace: Observed) -> None:
 
 
 def _wake_reported(cluster: Cluster) -> None:
-    """Reconcile every object with the condition HostsTaken: the reason may have ended while no operator ran."""
+    """Reconcile every object that reports contested hosts: the reason may have ended while no operator ran."""
     tenants: Cache[Tenant] = cluster.cache(Tenant.resource)
     subnamespaces: Cache[Subnamespace] = cluster.cache(Subnamespace.resource)
     for each in (*tenants, *subnamespaces):
-        if find(each.status.conditions, reasons.HOSTS_TAKEN) is not None:
+        if any(find(each.status.conditions, type_) is not None for type_ in REPORTED):
             cluster.wake(type(each), each.key)
 
 
@@ -170,10 +171,10 @@ def _changed(change: Change[HostObject]) -> Iterable[str]:
 
 
 def _moved(change: Change[Observed]) -> Iterable[str]:
-    """Return the key if a namespace has another tenant now: the hosts in it had another owner, or none."""
+    """Return the key if a namespace has another zone now: the hosts in it had another owner, or none."""
     before, after = change.before, change.after
     # Created and deleted namespaces need no comparison: their objects cause one.
-    is_same = before is None or after is None or before.labels.get(TENANT_UID) == after.labels.get(TENANT_UID)
+    is_same = before is None or after is None or zone_of(before) == zone_of(after)
     return () if is_same else [ALL]
 
 

@@ -14,7 +14,7 @@ from tenantry.world.hosts import HostClash, HostUse
 
 
 class HostInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that decides which tenant owns each host.
+    """Everything that decides which network zone owns each host.
 
     Args:
         uses: Which objects use hosts.
@@ -30,10 +30,10 @@ class HostInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def holders(self) -> dict[str, str]:
-        """Return which tenant owned each host so far: host to the tenant's uid."""
+        """Return which zone owned each host so far."""
         before: dict[str, str] = {}
         for each in self.registers:
-            before |= hosts.tenants_in(each.entries)
+            before |= hosts.zones_in(each.entries)
         return before
 
 
@@ -46,7 +46,7 @@ class HostDecision(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         plan: The writes that bring the register up to date.
-        clashes: The objects that have a host of another tenant.
+        clashes: The objects with a host that several zones request, on all sides.
         unregistered: How many hosts the register has no room for.
     """
 
@@ -62,8 +62,8 @@ def plan(inputs: HostInputs, equivalent: Equivalent = same) -> HostDecision:
     parts = hosts.register(assignment.holders)
     return HostDecision(
         plan=_writes(parts, inputs, equivalent),
-        clashes=assignment.clashes,
-        unregistered=len(assignment.holders) - sum(len(hosts.tenants_in(data)) for data in parts.values()),
+        clashes=(*assignment.clashes, *assignment.contests),
+        unregistered=len(assignment.holders) - sum(len(hosts.zones_in(data)) for data in parts.values()),
     )
 
 

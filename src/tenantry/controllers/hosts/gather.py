@@ -1,4 +1,4 @@
-"""Which objects use hosts, and which tenant owned each host so far, read from the caches."""
+"""Which objects use hosts, and which zone owned each host so far, read from the caches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 from tenantry.api.hostregister import HOSTS_MARK
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import SYSTEM_NAMESPACE, TENANT_UID
+from tenantry.api.marks import SYSTEM_NAMESPACE, TENANT_UID, ZONE
 from tenantry.api.model import Json, Resource, object_key
 from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.tenancyrules import OWN_MARK
@@ -74,6 +74,12 @@ def observe(raw: msgspec.Raw) -> HostObject:
     )
 
 
+def zone_of(namespace: Observed) -> str:
+    """Return the network zone of a namespace; "" if it does not belong to a tenant."""
+    tenant = namespace.labels.get(TENANT_UID, "")
+    return namespace.labels.get(ZONE, tenant) if tenant else ""
+
+
 def gather(cluster: Cluster) -> HostInputs:
     """Read what decides the register from the caches."""
     namespaces: Cache[Observed] = cluster.cache(Namespace.resource)
@@ -88,10 +94,10 @@ def gather(cluster: Cluster) -> HostInputs:
             is_whole = is_whole and namespace is not None
             if namespace is None or not each.hosts:
                 continue
-            tenant = namespace.labels.get(TENANT_UID, "")
+            zone = zone_of(namespace)
             # Tenants' routes may take the hosts that a Gateway of the cluster offers.
-            own = each.hosts if tenant else tuple(host for host in each.hosts if host not in each.offered)
-            uses.append(HostUse(each.created, each.uid, resource.kind, each.namespace, each.name, tenant, own))
+            own = each.hosts if zone else tuple(host for host in each.hosts if host not in each.offered)
+            uses.append(HostUse(each.created, each.uid, resource.kind, each.namespace, each.name, zone, own))
     registers = tuple(
         each
         for each in maps.by_index(BY_NAMESPACE, SYSTEM_NAMESPACE)
