@@ -1,0 +1,163 @@
+"""Fill one tenant with the largest ConfigMaps and Secrets that it may have, and measure the API server's memory.
+
+    .venv/bin/python benchmarks/objects.py
+    .venv/bin/python benchmarks/objects.py --helm
+
+Starts a throwaway cluster with the operator, and deletes it. The tenant has the default limits and all Subnamespaces
+that it may have. Prints JSON: the memory (PSS) of the API server before and after, the bytes stored, and the bytes of
+memory for each. With --helm, the Secrets are releases of Helm, which may be larger. Takes about two minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from tenantry.api.errors import Conflict, Forbidden
+from tenantry.api.model import Json, ObjectMeta, Resource
+from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.subnamespace import Mode, Subnamespace, SubnamespaceSpec
+from tenantry.api.tenant import Tenant
+from tenantry.bench.load import new_tenant
+from tenantry.cli.local.up import guard, install
+from tenantry.engine.conditions import is_true
+from tenantry.kube import kubeconfig, wire
+from tenantry.kube.client import Client
+from tenantry.local.cluster import LocalCluster, UpOptions
+from tenantry.local.components import APISERVER
+
+NAME = "bench-objects"
+TENANT = "flood"
+MIB = 1024 * 1024
+DATA_BYTES = 128 * 1024 - 500
+RELEASE_BYTES = MIB - 4000
+START_SECONDS = 180.0
+SETTLE_SECONDS = 15
+"""How long the API server may collect its garbage before each measurement."""
+
+CONFIG_MAPS, SECRETS = Resource("", "v1", "configmaps", "ConfigMap"), Resource("", "v1", "secrets", "Secret")
+
+
+class Flood(msgspec.Struct, frozen=True, kw_only=True):
+    """The result; memory and bytes are in MiB.
+
+    Args:
+        before: The memory of the API server with the tree and without the objects.
+        after: The same with them.
+        growth: after / before.
+        stored: The bytes of the objects' data.
+        objects: How many there are.
+        memory_per_byte: (after - before) / stored.
+    """
+
+    before: float
+    after: float
+    growth: float
+    stored: float
+    objects: int
+    memory_per_byte: float
+
+
+def _memory(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("Pss:")).split()[1]) / 1024
+
+
+async def _tree(client: Client) -> list[str]:
+    """Create as many Subnamespaces as the tenant may have, and return all namespaces."""
+    await client.create(new_tenant(TENANT, TENANT))
+    await _until_ready(client, Tenant, TENANT, "")
+    limit = 0
+    owner = Owner(kind=OwnerKind.USER, name="bench")
+    namespaces = [TENANT]
+    while True:
+        spec = SubnamespaceSpec(mode=Mode.WORKSPACE, owners=(owner,))
+        try:
+            await client.create(Subnamespace(metadata=ObjectMeta(name=f"n{limit}", namespace=TENANT), spec=spec))
+        except Forbidden:
+            return namespaces  # the count of Subnamespaces
+        found = await _until_ready(client, Subnamespace, f"n{limit}", TENANT)
+        if not isinstance(found, Subnamespace) or not found.status.namespace:
+            return namespaces
+        namespaces.append(found.status.namespace)
+        limit += 1
+
+
+async def _until_ready(
+    client: Client, kind: type[Tenant | Subnamespace], name: str, namespace: str
+) -> Tenant | Subnamespace:
+    """Return an object when it is Ready, or when the operator refuses it."""
+    while True:
+        found = await client.get(kind, name, namespace)
+        if is_true(found.status.conditions, "Ready") or is_true(found.status.conditions, "Stalled"):
+            return found
+        await asyncio.sleep(0.1)
+
+
+async def _fill(client: Client, namespace: str, resource: Resource, content: Json) -> int:
+    """Create objects until the API server refuses one, and return how many there are."""
+    number = 0
+    while True:
+        value = {"metadata": {"name": f"flood-{number}"}, **content}
+        body = msgspec.json.encode({"apiVersion": "v1", "kind": resource.kind, **value})
+        try:
+            await client.request("POST", wire.path(resource, namespace), body=body)
+        except Conflict:
+            continue
+        except Forbidden:
+            return number
+        number += 1
+
+
+async def _run(cluster: LocalCluster, *, helm: bool) -> Flood:
+    options = UpOptions(throwaway=True, operator=True, install=install, guard=guard, timeout_seconds=START_SECONDS)
+    started = await cluster.up(options)
+    pid = next(each.pid for each in started.state.components if each.name == APISERVER)
+    text = base64.b64encode(os.urandom(DATA_BYTES * 3 // 4)).decode()
+    secret: Json = {"data": {"a": base64.b64encode(os.urandom(DATA_BYTES)).decode()}}
+    if helm:
+        release = base64.b64encode(os.urandom(RELEASE_BYTES)).decode()
+        secret = {"type": "helm.sh/release.v1", "data": {"release": release}}
+    async with Client(kubeconfig.load([cluster.kubeconfig_path])) as client:
+        namespaces = await _tree(client)
+        await asyncio.sleep(SETTLE_SECONDS)
+        before = _memory(pid)
+        maps = sum([await _fill(client, each, CONFIG_MAPS, {"data": {"a": text}}) for each in namespaces])
+        secrets = sum([await _fill(client, each, SECRETS, secret) for each in namespaces])
+        await asyncio.sleep(SETTLE_SECONDS)
+        after = _memory(pid)
+    stored = (maps * DATA_BYTES + secrets * (RELEASE_BYTES if helm else DATA_BYTES)) / MIB
+    return Flood(
+        before=round(before, 1),
+        after=round(after, 1),
+        growth=round(after / before, 2),
+        stored=round(stored, 1),
+        objects=maps + secrets,
+        memory_per_byte=round((after - before) / stored, 2),
+    )
+
+
+async def _measure(*, helm: bool) -> Flood:
+    cluster = LocalCluster(NAME)
+    try:
+        return await _run(cluster, helm=helm)
+    finally:
+        await cluster.down(purge=True)
+
+
+def main() -> None:
+    """Measure, and print the result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--helm", action="store_true", help="Make the Secrets releases of Helm.")
+    found = asyncio.run(_measure(helm=parser.parse_args().helm))
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
+
+
+if __name__ == "__main__":
+    main()
