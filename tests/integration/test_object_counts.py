@@ -135,6 +135,9 @@ async def test_large_configuration_is_refused_and_may_only_shrink(
         (CONFIG_MAPS, {"data": {"a": "é" * 66_000}}, "128Ki"),
         (CONFIG_MAPS, {"binaryData": {"a": base64.b64encode(b"x" * 132_000).decode()}}, "128Ki"),
         (CONFIG_MAPS, {"data": long, "metadata": {"annotations": {"a": "x" * 20_000}}}, "128Ki"),
+        # Many entries are not added up, which would cost too much;
+        (CONFIG_MAPS, {"data": {f"k{number}": "x" for number in range(12_000)}}, "128Ki"),
+        (SECRETS, {"metadata": {"annotations": {f"k{number}": "x" for number in range(2001)}}}, "128Ki"),
         (CONFIG_MAPS, {"metadata": {"ownerReferences": [owner, owner | {"uid": "b"}]}}, "128Ki"),
         (SECRETS, {"data": {"a": encoded, "b": encoded}}, "128Ki"),
         (SECRETS, {"stringData": {"a": big, "b": big}}, "128Ki"),

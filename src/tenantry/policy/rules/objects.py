@@ -9,8 +9,10 @@ from tenantry.policy.targets.configuration import (
     CONFIG_MAPS,
     ENTRY_BYTES,
     IS_LARGER,
+    MOST_ENTRIES,
     OBJECT,
     bytes_of,
+    entries_of,
     is_larger,
     kind_of,
 )
@@ -26,7 +28,9 @@ def _too_large(value: Json, review: Review) -> Problem | None:
     bound, size = review.rules.maxima.get(SIZE + kind_of(request)), bytes_of(value, request.resource)
     if bound is None or size <= parse(bound.value) or not is_larger(request):
         return None
-    return f"has {size} bytes", bound.source, f"must have at most {bound.value}; split it, or keep it in a volume"
+    entries = entries_of(value, request.resource)
+    has = f"has {entries} entries" if entries > MOST_ENTRIES else f"has {size} bytes"
+    return has, bound.source, f"must have at most {bound.value}; split it, or keep it in a volume"
 
 
 CHECKS = (
@@ -38,13 +42,15 @@ CHECKS = (
         usual=True,
         bad=f"({_KEY}) in variables.maxima && quantity(string(variables.bytes)).isGreaterThan(quantity({_MOST}.value))"
         f" && ({IS_LARGER})",
-        what="'has ' + string(variables.bytes) + ' bytes'",
+        what=f"'has ' + (variables.entries > {MOST_ENTRIES} ? string(variables.entries) + ' entries'"
+        " : string(variables.bytes) + ' bytes')",
         source=f"{_MOST}.source",
         fix=f"'must have at most ' + {_MOST}.value + '; split it, or keep it in a volume'",
         judge=_too_large,
         example={"data": {"key": "x" * _EXAMPLE_BYTES}},
         given={CONFIG_MAPS: "1Ki"},
         note="Data, keys, annotations, labels, owner references and finalizers count, and"
-        f" {ENTRY_BYTES} bytes for each entry of a map. Larger objects that exist may be changed if they do not grow.",
+        f" {ENTRY_BYTES} bytes for each entry of a map. An object with more than {MOST_ENTRIES} entries counts as the"
+        " largest that etcd stores, 1536Ki. Larger objects that exist may be changed if they do not grow.",
     ),
 )

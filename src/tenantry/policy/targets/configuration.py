@@ -18,6 +18,13 @@ CONFIG_MAPS, SECRETS, HELM_RELEASES = "configmaps", "secrets", "helmReleases"
 ENTRY_BYTES = 64
 """What the API server needs for an entry of a map beside its text: many short entries cost more than one long one."""
 
+MOST_ENTRIES = 2000
+"""The most entries that are looked at: an expression that costs too much would refuse every request, also the one that
+makes a long object shorter."""
+
+MANY_ENTRIES_BYTES = 1572864
+"""The bytes of an object with more entries: the most that etcd stores. Source: etcd, "System limits"."""
+
 _OWNER_FIELDS = ("apiVersion", "kind", "name", "uid")
 _NOUN = f"(request.resource.resource == '{SECRETS}' ? 'secret' : 'configmap')"
 
@@ -31,8 +38,21 @@ def _map_bytes(of: str, field: str, value: str) -> str:
 _TEXT, _BASE64 = "size(bytes(string(v)))", "size(string(v)) * 3 / 4"
 
 
+def _entries(of: str) -> str:
+    """Return CEL: how many entries the maps and lists of an object have."""
+    fields = ("data", "metadata.annotations", "metadata.labels", "metadata.ownerReferences", "metadata.finalizers")
+    found = [f"(has({of}.{field}) ? size({of}.{field}) : 0)" for field in fields]
+    binary = f"has({of}.binaryData) ? size({of}.binaryData) : 0"
+    return " + ".join((*found, f"(request.resource.resource == '{CONFIG_MAPS}' ? ({binary}) : 0)"))
+
+
 def _bytes(of: str) -> str:
-    """Return CEL: the bytes of an object. The values of Secrets and of binaryData are base64 here."""
+    """Return CEL: the bytes of an object."""
+    return f"({_entries(of)} > {MOST_ENTRIES} ? {MANY_ENTRIES_BYTES} : {_summed(of)})"
+
+
+def _summed(of: str) -> str:
+    """Return CEL: the sum over an object. The values of Secrets and of binaryData are base64 here."""
     values = f"(request.resource.resource == '{SECRETS}' ? {_map_bytes(of, 'data', _BASE64)}"
     values += f" : {_map_bytes(of, 'data', _TEXT)})"
     owner = " + ".join(f"size(bytes(string(o.{field})))" for field in _OWNER_FIELDS)
@@ -57,8 +77,19 @@ def _texts_of(entries: Mapping[str, Any], *, is_base64: bool = False) -> int:
     )
 
 
+def entries_of(value: Json, resource: str) -> int:
+    """Return how many entries the maps and lists of a ConfigMap or Secret have."""
+    meta = part(value, "metadata")
+    maps = [part(value, "data"), part(meta, "annotations"), part(meta, "labels")]
+    maps += [part(value, "binaryData")] if resource == CONFIG_MAPS else []
+    lists = [parts(meta, "ownerReferences"), texts(meta, "finalizers")]
+    return sum(map(len, maps)) + sum(map(len, lists))
+
+
 def bytes_of(value: Json, resource: str) -> int:
     """Return the bytes of a ConfigMap or Secret, as the policy counts them."""
+    if entries_of(value, resource) > MOST_ENTRIES:
+        return MANY_ENTRIES_BYTES
     meta = part(value, "metadata")
     return (
         _texts_of(part(value, "data"), is_base64=resource == SECRETS)
@@ -90,6 +121,7 @@ CONFIGURATION = RuleTarget(
     resources=(CONFIG_MAPS, SECRETS),
     conditions={},
     variables={
+        "entries": _entries("object"),
         "bytes": _bytes("object"),
         "kind": f"request.resource.resource == '{CONFIG_MAPS}' ? '{CONFIG_MAPS}'"
         f" : object.?type.orValue('') == {quoted(HELM_RELEASE)} ? '{HELM_RELEASES}' : '{SECRETS}'",
