@@ -92,7 +92,7 @@ def test_a_spoilt_annotation_on_a_closed_binding_is_told_with_its_name() -> None
 
 
 def test_only_the_bindings_that_need_it_are_touched() -> None:
-    """E02: ours is the desired state's business, and what is being deleted needs nothing."""
+    """E02: the controller of the namespace writes our own; RBAC obeys a binding until it is gone."""
     seen = [
         observe(RoleBinding.resource, json.dumps(live).encode())
         for live in (
@@ -105,7 +105,7 @@ def test_only_the_bindings_that_need_it_are_touched() -> None:
     going = _binding([ALICE], name="going")
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     seen.append(observe(RoleBinding.resource, json.dumps(going).encode()))
-    assert [edit.name for edit in suspension.edits(seen, suspended=True, ours="tenantry-owner")] == ["open"]
+    assert [edit.name for edit in suspension.edits(seen, suspended=True, ours="tenantry-owner")] == ["open", "going"]
     assert [edit.name for edit in suspension.edits(seen, suspended=False, ours="tenantry-owner")] == ["closed"]
 
 
@@ -127,11 +127,12 @@ def test_a_whole_tree_is_closed_with_one_write_for_each_binding() -> None:
 
 
 def test_only_namespaces_that_lack_the_label_are_labelled() -> None:
-    """E02: what is being deleted needs nothing."""
+    """E02: also a namespace that is being deleted, which a finalizer can keep for any time."""
     values: list[Json] = [
         {"metadata": {"name": "open", "uid": "1"}},
         {"metadata": {"name": "closed", "uid": "2", "labels": {SUSPENDED: "true"}}},
         {"metadata": {"name": "going", "uid": "3", "deletionTimestamp": "2026-01-01T00:00:00Z"}},
     ]
     found = [observe(Namespace.resource, json.dumps(value).encode()) for value in values]
-    assert [write.request.name for write in suspension.labels(found)] == ["open"]
+    assert [write.request.name for write in suspension.labels(found)] == ["open", "going"]
+    assert [write.request.name for write in suspension.unlabels(found)] == ["closed"]

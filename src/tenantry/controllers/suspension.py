@@ -43,23 +43,39 @@ def edits(bindings: list[Observed], *, suspended: bool, ours: str) -> tuple[Amen
         Amendment(resource=RoleBinding.resource, seen=found, change=change, quiet=True)
         for found in chosen
         # The controller of the namespace writes our own binding, without subjects during a suspension.
-        if found.name != ours and not found.deleting
+        if found.name != ours
     )
 
 
 def labels(namespaces: Iterable[Observed]) -> tuple[DirectWrite, ...]:
-    """Return the writes by which a policy stops writes and new tokens in namespaces that are not suspended yet."""
-    body: Json = {"metadata": {"labels": {SUSPENDED: "true"}}}
+    """Return the writes by which a policy stops writes and new tokens in namespaces that are not suspended yet.
+
+    An owner's finalizer can keep a namespace that is being deleted for any time, and its users can still write there.
+    """
+    return _labelling((each for each in namespaces if SUSPENDED not in each.labels), "true")
+
+
+def unlabels(namespaces: Iterable[Observed]) -> tuple[DirectWrite, ...]:
+    """Return the writes that end the suspension of namespaces which are being deleted.
+
+    The subnamespace controller keeps the labels of a namespace only until its deletion begins.
+    """
+    return _labelling((each for each in namespaces if SUSPENDED in each.labels), None)
+
+
+def _labelling(namespaces: Iterable[Observed], value: str | None) -> tuple[DirectWrite, ...]:
+    body: Json = {"metadata": {"labels": {SUSPENDED: value}}}
     return tuple(
-        DirectWrite(request=request.patch(Namespace.resource, "", each.name, body), quiet=True)
-        for each in namespaces
-        if SUSPENDED not in each.labels and not each.deleting
+        DirectWrite(request=request.patch(Namespace.resource, "", each.name, body), quiet=True) for each in namespaces
     )
 
 
 def open_bindings(bindings: Iterable[Observed]) -> list[Observed]:
-    """Return the bindings that still have subjects."""
-    return [each for each in bindings if each.has_subjects and not each.deleting]
+    """Return the bindings that still have subjects.
+
+    RBAC grants the rights of a binding that is being deleted until the last finalizer is gone.
+    """
+    return [each for each in bindings if each.has_subjects]
 
 
 def is_kept(found: Observed, ours: str) -> bool:

@@ -17,7 +17,7 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.controllers import suspension, tenancyrules, tenantnamespace, watched
+from tenantry.controllers import tenancyrules, tenantnamespace, watched
 from tenantry.controllers.announcement import announce, warn_of_end
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.limits.gather import LimitCache
@@ -25,8 +25,8 @@ from tenantry.controllers.nodes.addresses import AddressCache
 from tenantry.controllers.runtime import asked_of, is_news, sandbox_of
 from tenantry.controllers.tenancyrules import rules_of_all
 from tenantry.controllers.tenant import clusternetworkpolicy, desired, status
-from tenantry.controllers.tenant.gather import CHILD_KINDS, TenantInputs, gather, listed
-from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, tenant_of
+from tenantry.controllers.tenant.gather import CHILD_KINDS, TenantInputs, gather, listed, tree_of
+from tenantry.controllers.watched import BY_NAMESPACE, tenant_of
 from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
@@ -134,7 +134,7 @@ class TenantController:
         bindings = caches[RoleBinding.resource]
         left = [
             namespace
-            for namespace in caches[Namespace.resource].by_index(BY_TENANT, tenant.metadata.name)
+            for namespace in tree_of(caches[Namespace.resource], tenant)
             if (SUSPENDED in namespace.labels) != suspended
             or (suspended and any(each.has_subjects for each in bindings.by_index(BY_NAMESPACE, namespace.name)))
         ]
@@ -146,27 +146,35 @@ class TenantController:
         return not left
 
     async def _apply(self, cluster: Cluster, tenant: Tenant) -> tuple[Outcome, bool]:
+        error = await self._close(cluster, tenant) if tenant.spec.suspended else None
         inputs = self._gather(cluster, tenant)
-        if tenant.spec.suspended:
-            error = await self._close(cluster, tenant, inputs)
-            if error is not None:
-                return Outcome(error=error), inputs.has_cluster_policies
-            inputs = self._gather(cluster, tenant)
         try:
-            outcome = await cluster.writer.apply(desired.plan(inputs, cluster.writer.equivalent))
-        except (InputError, TerminalError) as error:
-            outcome = Outcome(error=error)
+            plan = desired.plan(inputs, cluster.writer.equivalent)
+            if tenant.spec.suspended:
+                # Tried above: what the API server refused there must not stop the rest.
+                plan = msgspec.structs.replace(plan, before=(), writes=())
+            outcome = await cluster.writer.apply(plan)
+        except (InputError, TerminalError) as wrong:
+            outcome = Outcome(error=wrong)
+        if error is not None:
+            outcome = msgspec.structs.replace(outcome, error=error)
         return outcome, inputs.has_cluster_policies
 
-    async def _close(self, cluster: Cluster, tenant: Tenant, inputs: TenantInputs) -> TenantryError | None:
-        """Close the tree of a suspended tenant; return what failed."""
-        labels = Plan(writes=suspension.labels(inputs.tree))
-        # Before the bindings are even listed: a policy stops writes and tokens by these labels.
-        outcome = await cluster.writer.apply(labels)
-        if outcome.error is None and inputs.open:
-            found = await listed(cluster, self._gather(cluster, tenant))
-            outcome = await cluster.writer.apply(desired.closing(found))
-        return outcome.error
+    async def _close(self, cluster: Cluster, tenant: Tenant) -> TenantryError | None:
+        """Close the tree of a suspended tenant as far as the API server permits; return the first error.
+
+        These are the first and the last writes of the tenant's plan. The namespaces are labelled before the bindings
+        are even listed, because a policy stops writes and tokens by these labels.
+        """
+        labels = desired.closing(self._gather(cluster, tenant)).before
+        errors = [(await cluster.writer.apply(Plan(writes=labels))).error]
+        inputs = self._gather(cluster, tenant)
+        try:
+            inputs = await listed(cluster, inputs)
+        except ApiError as error:
+            errors.append(error)  # each binding is read on its own then
+        errors.append((await cluster.writer.apply(Plan(writes=desired.closing(inputs).writes))).error)
+        return next((error for error in errors if error is not None), None)
 
     def _gather(self, cluster: Cluster, tenant: Tenant) -> TenantInputs:
         defaults = _defaults(cluster)

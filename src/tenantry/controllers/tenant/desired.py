@@ -74,9 +74,10 @@ def whole(inputs: TenantInputs, equivalent: Equivalent = same) -> Plan:
         first = closing(inputs)
         return replace(found, before=first.before, writes=first.writes)
     ours = tenantnamespace.OWNER_BINDING
-    edits = suspension.edits(inputs.bindings, suspended=False, ours=ours)
+    # No other controller opens the bindings of a namespace that is being deleted.
+    edits = suspension.edits([*inputs.bindings, *inputs.inside], suspended=False, ours=ours)
     counts = inputs.lookup(ResourceQuota.resource, object_key(tenant.metadata.name, tenantnamespace.COUNTS))
-    return replace(found, writes=(*edits, *tenantnamespace.first_counts(counts)))
+    return replace(found, writes=(*suspension.unlabels(inputs.tree), *edits, *tenantnamespace.first_counts(counts)))
 
 
 def closing(inputs: TenantInputs) -> Plan:

@@ -64,8 +64,9 @@ class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
         cluster_uid: The uid of the namespace kube-system.
         has_cluster_policies: The cluster has the kind ClusterNetworkPolicy.
         bindings: Every RoleBinding of the tenant's core namespace.
-        tree: All namespaces of the tenant.
-        open: The RoleBindings in the tree that have subjects, while the tenant is to be suspended.
+        tree: While the tenant is to be suspended, all of its namespaces; else those below the core namespace that are
+            being deleted, which no other controller opens again.
+        inside: Every RoleBinding of these namespaces.
         whole: The JSON of such bindings that were listed, by key.
         made: The objects with the tenant's label and ours, by kind.
         lookup: The observed objects, by kind and key.
@@ -90,8 +91,13 @@ class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
     limits: ObjectLimits = objectcounts.DEFAULT
     is_divided: bool = False
     tree: tuple[Observed, ...] = ()
-    open: tuple[Observed, ...] = ()
+    inside: tuple[Observed, ...] = ()
     whole: Mapping[str, bytes] = {}
+
+    @property
+    def open(self) -> list[Observed]:
+        """Return the RoleBindings that a suspension still has to empty."""
+        return suspension.open_bindings(self.inside) if self.tenant.spec.suspended else []
 
 
 def gather(
@@ -126,18 +132,18 @@ def gather(
         cache = caches.get(resource)
         return cache.get(key) if cache is not None else None
 
-    tree = _tree(caches[Namespace.resource], tenant) if tenant.spec.suspended else ()
-    inside = caches[RoleBinding.resource]
+    tree = tree_of(caches[Namespace.resource], tenant)
+    if not tenant.spec.suspended:
+        tree = tuple(each for each in tree if each.deleting and each.name != name)
+    bindings = caches[RoleBinding.resource]
     return TenantInputs(
         tree=tree,
-        open=tuple(
-            each for room in tree for each in suspension.open_bindings(inside.by_index(BY_NAMESPACE, room.name))
-        ),
+        inside=tuple(each for namespace in tree for each in bindings.by_index(BY_NAMESPACE, namespace.name)),
         lookup=lookup,
         tenant=tenant,
         cluster_uid=cluster_uid,
         has_cluster_policies=ClusterNetworkPolicy.resource in caches,
-        bindings=caches[RoleBinding.resource].by_index(BY_NAMESPACE, name) if is_ours else [],
+        bindings=bindings.by_index(BY_NAMESPACE, name) if is_ours else [],
         made=_made(caches, name),
         zones=_zones(caches[Namespace.resource], tenant) if clusternetworkpolicy.has_zones(tenant) else (),
         is_divided=is_divided,
@@ -148,7 +154,7 @@ def gather(
     )
 
 
-def _tree(namespaces: Cache[Observed], tenant: Tenant) -> tuple[Observed, ...]:
+def tree_of(namespaces: Cache[Observed], tenant: Tenant) -> tuple[Observed, ...]:
     """Return all namespaces of a tenant, not those of an earlier one of its name."""
     found = namespaces.by_index(BY_TENANT, tenant.metadata.name)
     return tuple(each for each in found if each.labels.get(TENANT_UID) == tenant.metadata.uid)
