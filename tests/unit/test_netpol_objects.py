@@ -11,15 +11,20 @@ from tenantry.netpol.blocks import merged, without
 from tenantry.netpol.compile import GuardedNode, compile_rules
 from tenantry.netpol.objects import (
     NamedPort,
+    NamespaceLabels,
     NetworkPolicyRule,
     NetworkState,
+    NodeRecord,
+    Peer,
     PodEndpoint,
     Policy,
     Port,
     Selector,
+    decode_node,
     decode_pod,
     decode_policy,
 )
+from tenantry.netpol.records import foreign
 from tenantry.netpol.ruleset import difference, render
 from testkit.connections import ConnectionAttempt, allows
 
@@ -171,3 +176,61 @@ def test_a_pod_reaches_itself_whatever_policies_say() -> None:
 
     assert allows(world, ConnectionAttempt(source="10.0.0.1", target="10.0.0.1", port=80))
     assert not allows(world, ConnectionAttempt(source="10.0.0.1", target="10.0.0.2", port=80))
+
+
+OWN, OTHER = "n0", "contributed-abc"
+
+
+@pytest.mark.parametrize(
+    ("node", "address", "counts"),
+    [
+        (OTHER, "10.0.1.7", True),
+        (OTHER, "fd00:0:0:1::7", True),
+        # Of another tenant's pod, of nodes, at the gateway of its own range, and of a namesake of another node.
+        (OTHER, "10.0.0.2", False),
+        (OTHER, "192.0.2.1", False),
+        (OTHER, "192.0.2.2", False),
+        (OTHER, "10.0.1.1", False),
+        (OTHER, "203.0.113.9", False),
+        # A contributed node has no pods before it has a range, nor after it was taken back.
+        ("contributed-new", "203.0.113.9", False),
+        ("contributed-gone", "10.0.1.7", False),
+        # The network plugin of an administrator's node may divide addresses itself, but not those of others.
+        ("plain", "203.0.113.9", True),
+        ("plain", "10.0.0.9", False),
+        ("plain", "192.0.2.1", False),
+        ("plain", "192.0.2.3", False),
+        ("unknown", "203.0.113.9", True),
+        ("unknown", "10.0.0.9", False),
+    ],
+)
+def test_a_node_reports_only_recorded_addresses_of_its_pods(node: str, address: str, counts: bool) -> None:  # noqa: FBT001 - a table
+    """H06, E19: a forged one neither takes a pod's NetworkPolicies nor lets an isolated pod reach a node."""
+    honest = PodEndpoint(namespace="a", name="web", node=OWN, addresses=("10.0.0.2",), born=(True, "2026-01-01"))
+    forged = PodEndpoint(namespace="b", name="web", node=node, addresses=(address,), born=(True, "2026-01-02"))
+    inside = NetworkPolicyRule(peers=(Peer(namespace_selector=Selector()),))
+    policies = (Policy(namespace="a", name="p", ingress=(inside,), egress=(inside,)),)
+    spaces = (NamespaceLabels(key="a"), NamespaceLabels(key="b"))
+    world = NetworkState(pods=(honest, forged), policies=policies, spaces=spaces, nodes=_recorded())
+
+    rules = compile_rules(world, GuardedNode(node=OWN))
+
+    reached = {each for name, found in rules.sets.items() if name.startswith("group-") for each in found.elements}
+    assert (address in reached - {"10.0.0.2"}) == counts
+    assert set(rules.sets["in4"].elements) == {"10.0.0.2"}
+    assert [each for _, each in foreign(world)] == ([] if counts else [address])
+
+
+def _recorded() -> tuple[NodeRecord, ...]:
+    """Return the records of an administrator's nodes and of contributed ones, as the agent decodes them."""
+
+    def node(name: str, address: str, *ranges: str) -> NodeRecord:
+        status = {"addresses": [{"type": "InternalIP", "address": address}]}
+        return decode_node(_raw({"metadata": META | {"name": name}, "spec": {"podCIDRs": ranges}, "status": status}))
+
+    return (
+        node(OWN, "192.0.2.1", "10.0.0.0/24"),
+        node(OTHER, "192.0.2.2", "10.0.1.0/24", "fd00:0:0:1::/64"),
+        node("contributed-new", "10.0.0.2"),
+        node("plain", "192.0.2.3"),
+    )

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from tenantry.api.errors import RetryableError
+from tenantry.api.node import Node
 from tenantry.engine.agent import until_told_to_stop
 from tenantry.engine.cache import Change
 from tenantry.engine.informer import Informer
@@ -25,7 +26,8 @@ from tenantry.kube.kubeconfig import Connection
 from tenantry.netpol import objects
 from tenantry.netpol.compile import TABLE, GuardedNode, closed, compile_rules
 from tenantry.netpol.nft import Nft
-from tenantry.netpol.objects import NamespaceLabels, NetworkState, PodEndpoint, Policy
+from tenantry.netpol.objects import NamespaceLabels, NetworkState, NodeRecord, PodEndpoint, Policy
+from tenantry.netpol.records import foreign
 from tenantry.netpol.ruleset import Ruleset, difference, render
 
 FIRST_RETRY_SECONDS = 0.2
@@ -33,7 +35,7 @@ LAST_RETRY_SECONDS = 10.0
 LOOK_SECONDS = 10.0
 """The interval at which the agent checks that its table still exists."""
 
-Kept = PodEndpoint | NamespaceLabels | Policy
+Kept = PodEndpoint | NamespaceLabels | Policy | NodeRecord
 log = logging.getLogger(__name__)
 
 
@@ -55,7 +57,7 @@ class PolicyAgent:
     """The agent of one node.
 
     Args:
-        client: Reads pods, namespaces and NetworkPolicies of the whole cluster.
+        client: Reads pods, namespaces, nodes and NetworkPolicies of the whole cluster.
         options: Its options.
     """
 
@@ -67,11 +69,13 @@ class PolicyAgent:
         self._pods = Informer(objects.PODS, objects.decode_pod, self._notice)
         self._spaces = Informer(objects.NAMESPACES, objects.decode_space, self._notice)
         self._policies = Informer(objects.POLICIES, objects.decode_policy, self._notice)
+        self._nodes = Informer(Node.resource, objects.decode_node, self._notice)
+        self._ignored: set[tuple[str, str, str]] = set()
         self._in_force: Ruleset | None = None
 
     async def run(self) -> None:
         """Run until cancelled. Failures are retried, and reported in the log and by removing the ready file."""
-        informers = (self._pods, self._spaces, self._policies)
+        informers = (self._pods, self._spaces, self._policies, self._nodes)
         try:
             # A file of an earlier run would promise rules that are not checked yet.
             self._set_ready(is_ready=False)
@@ -121,7 +125,10 @@ class PolicyAgent:
         self._changed.clear()
         began = time.monotonic()
         world = NetworkState(
-            pods=tuple(self._pods.cache), spaces=tuple(self._spaces.cache), policies=tuple(self._policies.cache)
+            pods=tuple(self._pods.cache),
+            spaces=tuple(self._spaces.cache),
+            policies=tuple(self._policies.cache),
+            nodes=tuple(self._nodes.cache),
         )
         rules = compile_rules(world, self._options.guarded)
         compiled = time.monotonic()
@@ -140,6 +147,17 @@ class PolicyAgent:
             log.info("rules in force", extra=fields)
         self._in_force = rules
         self._set_ready(is_ready=True)
+        self._report(world)
+
+    def _report(self, world: NetworkState) -> None:
+        """Log each address that does not count, once: such a pod has no network."""
+        ignored = [(pod.key, pod.node, address) for pod, address in foreign(world)]
+        for pod, node, address in sorted({*ignored} - self._ignored):
+            log.warning(
+                "a pod's address is ignored: the record of its node does not allow it",
+                extra={"pod": pod, "node": node, "address": address},
+            )
+        self._ignored = {*ignored}
 
     async def _load(self, commands: str, rules: Ruleset) -> None:
         try:
@@ -168,7 +186,9 @@ class PolicyAgent:
             log.warning("another program has deleted the table")
             self._in_force = None
 
-    def _notice(self, change: Change[PodEndpoint] | Change[NamespaceLabels] | Change[Policy]) -> None:
+    def _notice(
+        self, change: Change[PodEndpoint] | Change[NamespaceLabels] | Change[Policy] | Change[NodeRecord]
+    ) -> None:
         if not _is_same(change.before, change.after):
             self._changed.set()
 

@@ -16,9 +16,10 @@ Packets of the node itself to its pods (kubelet's probes) pass the output hook, 
 the opposite direction, too; Tenantry does not, because tenants must not reach nodes.
 
 Packets from or to a pod interface are dropped if their address is not one of a known pod: that covers pods that the
-agent has not seen yet, addresses that a pod gave itself, link-local ones between pods of one bridge, and broadcasts.
-If each pod has an interface of its own, forged sources are dropped, too: the route back to the source must use the
-interface that the packet came from. With one bridge for all pods, a pod can forge the source of another one.
+agent has not seen yet, addresses that a pod gave itself or that its node must not report (`records`), link-local ones
+between pods of one bridge, and broadcasts. If each pod has an interface of its own, forged sources are dropped: the
+route back to the source must use the interface that the packet came from. With one bridge for all pods, a pod can forge
+the source of another one.
 
 Source: Kubernetes, "Network Policies"; nft(8).
 """
@@ -41,6 +42,7 @@ from tenantry.netpol.objects import (
     Port,
     Selector,
 )
+from tenantry.netpol.records import AddressRecords
 from tenantry.netpol.ruleset import Chain, ElementSet, Ruleset, render
 from tenantry.netpol.selectors import selects
 
@@ -91,7 +93,11 @@ class _Compiler:
         # If two pods claim one address, the greater one overwrites the other: a new pod may get the address of an
         # ended one before the API server reports that end.
         holders = sorted(world.pods, key=lambda each: (each.born, each.key))
-        self._owners = {address: pod for pod in holders for address in pod.addresses}
+        # A kubelet reports the addresses of its pods: those that its record does not allow belong to no pod.
+        records = AddressRecords(world.nodes)
+        self._owners = {
+            address: pod for pod in holders for address in pod.addresses if records.admits(pod.node, address)
+        }
         self._by_namespace: dict[str, list[tuple[str, PodEndpoint]]] = {}
         for address, pod in self._owners.items():
             self._by_namespace.setdefault(pod.namespace, []).append((address, pod))

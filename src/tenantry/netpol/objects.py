@@ -1,4 +1,4 @@
-"""The parts of pods, namespaces and NetworkPolicies that the agent keeps: pure.
+"""The parts of pods, namespaces, nodes and NetworkPolicies that the agent keeps: pure.
 
 A NetworkPolicy that cannot be decoded fails closed: it then selects all pods of its namespace and allows nothing.
 """
@@ -12,6 +12,8 @@ from typing import Literal
 import msgspec
 
 from tenantry.api.model import Model, Resource, object_key
+from tenantry.api.node import Node
+from tenantry.world.addresses import addresses_of
 
 PODS = Resource("", "v1", "pods", "Pod")
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
@@ -141,12 +143,29 @@ class NamespaceLabels(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
 
 
+class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The addresses that are recorded for a node. No kubelet writes the ranges of its own node: a policy forbids it.
+
+    Args:
+        key: Its name.
+        version: The resourceVersion.
+        ranges: The CIDRs of its pods; none if the network plugin divides addresses without Kubernetes.
+        addresses: The addresses and CIDRs that are the node's own.
+    """
+
+    key: str
+    version: int = 0
+    ranges: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
+
+
 class NetworkState(msgspec.Struct, frozen=True, kw_only=True):
     """All objects that decide which connections are allowed, in any order."""
 
     pods: tuple[PodEndpoint, ...] = ()
     spaces: tuple[NamespaceLabels, ...] = ()
     policies: tuple[Policy, ...] = ()
+    nodes: tuple[NodeRecord, ...] = ()
 
 
 class _Metadata(Model, frozen=True, kw_only=True):
@@ -218,6 +237,7 @@ class _PodObject(Model, frozen=True, kw_only=True):
 
 _pod_decoder = msgspec.json.Decoder(_PodObject)
 _policy_decoder = msgspec.json.Decoder(_PolicyObject)
+_node_decoder = msgspec.json.Decoder(Node)
 _object_decoder = msgspec.json.Decoder(_Object)
 
 
@@ -242,6 +262,17 @@ def decode_pod(raw: msgspec.Raw) -> PodEndpoint:
             NamedPort(name=port.name, container_port=port.container_port, protocol=port.protocol) for port in ports
         ),
         born=(not meta.deletion_timestamp, meta.creation_timestamp),
+    )
+
+
+def decode_node(raw: msgspec.Raw) -> NodeRecord:
+    """Decode the kept part of a node."""
+    node = _node_decoder.decode(raw)
+    return NodeRecord(
+        key=node.metadata.name,
+        version=int(node.metadata.resource_version),
+        ranges=node.spec.pod_cidrs,
+        addresses=tuple(sorted(addresses_of(node))),
     )
 
 

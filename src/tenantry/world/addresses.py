@@ -9,6 +9,10 @@ from typing import TypeVar
 
 import msgspec
 
+from tenantry.api.contribution import is_contributed
+from tenantry.api.marks import NODE_ADDRESSES
+from tenantry.api.node import Node
+
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 N = TypeVar("N", ipaddress.IPv4Network, ipaddress.IPv6Network)
 
@@ -26,6 +30,7 @@ Sources: RFC 3927 and RFC 4291; the manuals of Alibaba Cloud (100.100.100.200), 
 (fd00:ec2::254) and Google Cloud (fd20:ce::254).
 """
 
+_NODE_TYPES = frozenset({"InternalIP", "ExternalIP"})
 _CIDR = re.compile(r"[0-9a-fA-F.:]+/(0|[1-9][0-9]{0,2})")
 
 MOST = 64
@@ -62,6 +67,22 @@ def gateways(cidr: str) -> str:
     if found is None:
         return ""
     return f"{found.network_address}/{max(found.prefixlen, found.max_prefixlen - 1)}"
+
+
+def addresses_of(node: Node) -> frozenset[str]:
+    """Return the addresses and CIDRs of a node; its host name is none, because a policy cannot name it.
+
+    They are the InternalIP and ExternalIP addresses, the node's own addresses in the ranges of its pods, and those that
+    the operator or an administrator has recorded. A contributed node reports addresses of its choice, which would cut
+    tenants off from them: of such a node, only recorded ones count.
+    """
+    meta = node.metadata
+    ranges = (gateways(each) for each in node.spec.pod_cidrs)
+    recorded = (each.strip() for each in meta.annotations.get(NODE_ADDRESSES, "").split(","))
+    known = {each for each in (*ranges, *recorded) if each}
+    if is_contributed(meta.name):
+        return frozenset(known)
+    return frozenset(known | {each.address for each in node.status.addresses if each.type in _NODE_TYPES})
 
 
 def strict(text: str) -> Network | None:

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tenantry.api.contribution import PREFIX
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import NETWORK, NODE_ADDRESSES, PARENT, SUBNAMESPACE, TENANT
+from tenantry.api.marks import NETWORK, PARENT, SUBNAMESPACE, TENANT
 from tenantry.api.model import object_key
 from tenantry.api.node import Node
 from tenantry.api.subnamespace import Subnamespace
@@ -25,29 +24,12 @@ from tenantry.controllers.watched import tenant_of
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import Observed
-from tenantry.world.addresses import gateways
+from tenantry.world.addresses import addresses_of
 
 WINDOW_SECONDS = 2.0
 """How long changes are collected."""
 
 _ALL = "all"
-_TYPES = frozenset({"InternalIP", "ExternalIP"})
-
-
-def addresses_of(node: Node) -> frozenset[str]:
-    """Return the addresses and CIDRs of a node; its host name is none, because a policy cannot name it.
-
-    They are the InternalIP and ExternalIP addresses, the node's own addresses in the ranges of its pods, and those that
-    the operator or an administrator has recorded. A contributed node reports addresses of its choice, which would cut
-    tenants off from them: of such a node, only recorded ones count.
-    """
-    meta = node.metadata
-    ranges = (gateways(each) for each in node.spec.pod_cidrs)
-    recorded = (each.strip() for each in meta.annotations.get(NODE_ADDRESSES, "").split(","))
-    known = {each for each in (*ranges, *recorded) if each}
-    if meta.name.startswith(PREFIX):
-        return frozenset(known)
-    return frozenset(known | {each.address for each in node.status.addresses if each.type in _TYPES})
 
 
 class AddressCache:

@@ -65,7 +65,7 @@ def _runtimes() -> list[NamedObject]:
 def _rights() -> list[NamedObject]:
     services = {"apiGroups": [""], "resources": ["services", "pods", "namespaces"], "verbs": _READ}
     slices = {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": _READ}
-    pods = {"apiGroups": [""], "resources": ["pods", "namespaces"], "verbs": _READ}
+    pods = {"apiGroups": [""], "resources": ["pods", "namespaces", "nodes"], "verbs": _READ}
     policies = {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": _READ}
     return [
         (CLUSTER_ROLE, _DNS, {"rules": [services, slices]}),

@@ -49,7 +49,7 @@ async def record(path: Path, real: RealNodes, say: Callable[[str], None]) -> tup
     async with bootstrap.connected(path) as client:
         for each in real.nodes:
             if not each.token:
-                await _give(client, each.name, addresses.pods_of(each.number))
+                await _give(client, each.name, addresses.pods_of(each.number), is_ours=True)
             elif not await _agree(client, each, addresses):
                 say(f'node "{each.name}" was taken back: `tenantry node remove {each.name}` deletes its files')
                 continue
@@ -76,6 +76,7 @@ async def _agree(client: Client, node: RealNode, addresses: NodeAddresses) -> bo
         except Conflict:
             # It may have been taken back at this moment.
             return await _agree(client, node, addresses)
+    await _give(client, node.name, pods, is_ours=False)
     return True
 
 
@@ -87,12 +88,22 @@ async def _earlier(client: Client, node: str) -> Contribution | None:
         return None
 
 
-async def _give(client: Client, name: str, cidr: str) -> None:
+async def _give(client: Client, name: str, cidr: str, *, is_ours: bool) -> None:
+    """Give a node its range.
+
+    Args:
+        client: An administrator.
+        name: The node.
+        cidr: The range.
+        is_ours: Whether the node is created if it does not exist; a contributed one registers itself.
+    """
     spec = NodeSpec(pod_cidr=cidr, pod_cidrs=(cidr,))
     while True:
         try:
             node = await client.get(Node, name)
         except NotFound:
+            if not is_ours:
+                return
             node = Node(metadata=ObjectMeta(name=name))
         try:
             if not node.metadata.uid:
