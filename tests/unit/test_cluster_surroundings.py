@@ -113,6 +113,39 @@ def test_the_addresses_of_a_contributed_node_come_from_its_record() -> None:
     assert world.get(Node.resource, node)["spec"]["podCIDRs"] == ["10.1.4.0/24"]
 
 
+def _recorded(world: World, node: str) -> dict[str, str] | None:
+    found = world.get(Node.resource, node)["status"].get("conditions", [])
+    return next((each for each in found if each["type"] == "TenantryAddressesRecorded"), None)
+
+
+def test_a_node_without_a_record_has_a_condition() -> None:
+    """H06: an administrator learns it, and what to set; a node with a record, and a contributed one, has none."""
+    world, cluster = _world(network=NetworkIsolation.BASELINE)
+    for name, address in (("n-1", "192.0.2.1"), ("n-2", "192.0.2.2"), (f"{PREFIX}abc123", "192.0.2.3")):
+        _node(world, name, address)
+    world.patch(Node.resource, "n-2", {"spec": {"podCIDRs": ["10.1.3.0/24"]}})
+    ready = {"type": "Ready", "status": "True"}
+    world.patch(Node.resource, "n-1", {"status": {"conditions": [ready]}})
+    cluster.settle(60)
+
+    found = _recorded(world, "n-1")
+    assert found is not None
+    assert (found["status"], found["reason"]) == ("False", "NoRecord")
+    assert marks.NODE_ADDRESSES in found["message"]
+    assert ready in world.get(Node.resource, "n-1")["status"]["conditions"]
+    assert _recorded(world, "n-2") is None
+    assert _recorded(world, f"{PREFIX}abc123") is None
+
+    before = world.get(Node.resource, "n-1")["metadata"]["resourceVersion"]
+    cluster.settle(60)
+    assert world.get(Node.resource, "n-1")["metadata"]["resourceVersion"] == before
+    world.patch(Node.resource, "n-1", {"metadata": {"annotations": {marks.NODE_ADDRESSES: "10.1.9.1"}}})
+    cluster.settle(60)
+    found = _recorded(world, "n-1")
+    assert found is not None
+    assert (found["status"], found["reason"]) == ("True", "AddressesRecorded")
+
+
 def test_addresses_of_administrators_are_kept_from_tenants_too() -> None:
     world, cluster = _world(network=NetworkIsolation.BASELINE)
     network = {"keptCidrs": ["198.51.100.0/24"]}

@@ -146,6 +146,12 @@ CLEANED = "Cleaned"
 NODES_NOT_CLEAN = "NodesNotClean"
 """A node has leftovers of the last tenant and stays set aside; the message names them."""
 
+# Reasons of TenantryAddressesRecorded, a condition of nodes
+ADDRESSES_RECORDED = "AddressesRecorded"
+"""The node has ranges of pods, or an administrator has recorded its addresses."""
+NO_RECORD = "NoRecord"
+"""The node has no range of pods, and no administrator has recorded its addresses; the message says what to set."""
+
 # Reasons of ClusterNetworkPolicyInForce
 IN_FORCE = "InForce"
 """The ClusterNetworkPolicy is in place."""

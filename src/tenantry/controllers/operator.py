@@ -29,7 +29,7 @@ from tenantry.controllers.inheritance.controller import InheritanceController
 from tenantry.controllers.inheritance.propagation import Propagation
 from tenantry.controllers.limits.controller import LimitController
 from tenantry.controllers.limits.gather import LimitCache
-from tenantry.controllers.nodes import bandwidth
+from tenantry.controllers.nodes import bandwidth, records
 from tenantry.controllers.nodes.addresses import AddressCache, AddressController
 from tenantry.controllers.nodes.controller import NodeController
 from tenantry.controllers.parts import nodes as shared_nodes
@@ -152,7 +152,8 @@ def controllers(cluster_uid: str) -> list[Controller]:
         ),
         QuotaController(verdicts),
         InheritanceController(propagation),
-        NodeController("nodes", bandwidth.plan),
+        NodeController("nodes", lambda node, _: bandwidth.plan(node)),
+        NodeController("node-records", records.plan),
         FairnessController(),
         RulesController(),
         HostController(clashes),
@@ -164,7 +165,7 @@ def controllers(cluster_uid: str) -> list[Controller]:
         SliceController(verdicts),
         ContributionController(),
         PartController(verdicts),
-        NodeController("shared-nodes", shared_nodes.plan),
+        NodeController("shared-nodes", lambda node, _: shared_nodes.plan(node)),
         RoleRequestController(ClusterRoleRequest),
     ]
 

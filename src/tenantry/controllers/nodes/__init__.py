@@ -1,1 +1,1 @@
-"""Advertises the bandwidth of nodes, and keeps their addresses out of the tenants' reach."""
+"""Advertises the bandwidth of nodes, keeps tenants from their addresses, and reports nodes without a record."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable, Sequence
 
 from tenantry.api.node import Node
@@ -10,18 +11,20 @@ from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.plan import Plan
 
+_ANY_TIME = dt.datetime.min.replace(tzinfo=dt.UTC)
+
 
 class NodeController:
     """Reconciles nodes; the key is the node's name.
 
     Args:
         name: In logs and metrics.
-        plan: Returns the write that a node needs. Pure.
+        plan: Returns the write that a node needs at this time; the time does not decide whether it needs one. Pure.
     """
 
     kind = Node
 
-    def __init__(self, name: str, plan: Callable[[Node], Plan]) -> None:
+    def __init__(self, name: str, plan: Callable[[Node, dt.datetime], Plan]) -> None:
         self.name = name
         self._plan = plan
 
@@ -41,7 +44,7 @@ class NodeController:
             return None
         # A node that needs one more write is reconciled again: the answer of this one is news.
         # One write at a time: the plan of the next one needs the node as this write leaves it.
-        outcome = await cluster.writer.apply(self._plan(node))
+        outcome = await cluster.writer.apply(self._plan(node, cluster.clock.now()))
         if outcome.error is not None:
             raise outcome.error
         return None
@@ -50,4 +53,4 @@ class NodeController:
         """Return the node if it lacks something: a heartbeat is no work."""
         after = change.after
         # A deleted node is a key, too: the queue must forget it.
-        return watched.own_key(change) if after is None or not self._plan(after).is_empty else ()
+        return watched.own_key(change) if after is None or not self._plan(after, _ANY_TIME).is_empty else ()

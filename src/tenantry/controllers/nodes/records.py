@@ -1,0 +1,59 @@
+"""Whether the addresses of a node are recorded, as a condition of the Node (H06): pure.
+
+The operator keeps tenants' pods away from the addresses of nodes, and our NetworkPolicy agent believes a pod's address
+only within the range of its node. Without a range, both depend on what the kubelet reports. The condition shows that::
+
+    podCIDRs, or the annotation `tenantry.dev/node-addresses`    True, if the condition was False before
+    a contributed node                                           none: policies hold it to its record
+    any other node                                               False; the message says what an administrator sets
+
+A node that always had a record has no condition: most clusters need no write.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.contribution import is_contributed
+from tenantry.api.marks import NODE_ADDRESSES
+from tenantry.api.node import Node, NodeCondition
+from tenantry.engine import request
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.plan import DirectWrite, Plan
+from tenantry.engine.request import PatchType
+
+CONDITION = "TenantryAddressesRecorded"
+
+_MISSING = (
+    "spec.podCIDRs is empty, so tenants are not kept from the gateway of its pods, and its kubelet may report any"
+    f" address for them: let Kubernetes assign podCIDRs, or set the annotation {NODE_ADDRESSES} to the node's own"
+    " addresses in the network of its pods"
+)
+_PRESENT = "the addresses of the node are recorded"
+
+
+def plan(node: Node, now: dt.datetime) -> Plan:
+    """Return the write by which a node says whether its addresses are recorded."""
+    wanted = _wanted(node)
+    before = next((each for each in node.status.conditions if each.type == CONDITION), None)
+    if before is None and wanted.status == "True":
+        return Plan()
+    moment = before.last_transition_time if before is not None and before.status == wanted.status else rfc3339(now)
+    condition = msgspec.structs.replace(wanted, last_transition_time=moment)
+    if condition == before or is_contributed(node.metadata.name):
+        return Plan()
+    # Conditions are merged by their type, so that those of kubelet stay (Kubernetes, "Node Status").
+    patch: dict[str, object] = {"status": {"conditions": [msgspec.to_builtins(condition)]}}
+    asked = request.patch(
+        Node.resource, "", node.metadata.name, patch, subresource="status", patch_type=PatchType.STRATEGIC
+    )
+    return Plan(writes=(DirectWrite(request=asked),))
+
+
+def _wanted(node: Node) -> NodeCondition:
+    if node.spec.pod_cidrs or node.metadata.annotations.get(NODE_ADDRESSES, ""):
+        return NodeCondition(type=CONDITION, status="True", reason=reasons.ADDRESSES_RECORDED, message=_PRESENT)
+    return NodeCondition(type=CONDITION, status="False", reason=reasons.NO_RECORD, message=_MISSING)
