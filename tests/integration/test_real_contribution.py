@@ -55,14 +55,20 @@ async def api(cluster: LocalCluster) -> AsyncGenerator[Api]:
 
 async def command(*arguments: str) -> str:
     """Run a command of `tenantry`; its stdout is returned."""
+    code, out, err = await outcome(*arguments)
+    assert code == 0, err
+    return out
+
+
+async def outcome(*arguments: str) -> tuple[int | None, str, str]:
+    """Run a command of `tenantry`; its exit code, stdout and stderr are returned."""
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tenantry", *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     out, err = await child.communicate()
-    assert child.returncode == 0, err.decode()
-    return out.decode()
+    return child.returncode, out.decode(), err.decode()
 
 
 async def test_a_real_node_joins_and_is_taken_back(cluster: LocalCluster, api: Api, name: str) -> None:
@@ -124,6 +130,8 @@ async def test_the_identity_of_a_node_ends_when_it_is_taken_back(cluster: LocalC
     added = (await command("node", "add", f"--name={CLUSTER}", "--timeout=120s")).strip()
     await command("node", "remove", f"--name={CLUSTER}", added)
     assert await api.find(Node.resource, joined) is None
+    code, _, said = await outcome("node", "restart", f"--name={CLUSTER}", joined, "--timeout=120s")
+    assert (code, f"tenantry node remove {joined}" in said) == (2, True), said
     await command("node", "remove", f"--name={CLUSTER}", joined)
 
 

@@ -143,7 +143,11 @@ class Pool:
 async def give_every_node(api: Api) -> None:
     """Let claims take every node of a cluster that only this test uses, at once."""
     slices = {"sharedNodes": 0, "minGracePeriodSeconds": 0}
-    await api.create(TenancyDefaults.resource, {"metadata": {"name": DEFAULTS}, "spec": {"slices": slices}})
+    if await api.find(TenancyDefaults.resource, DEFAULTS) is None:
+        await api.create(TenancyDefaults.resource, {"metadata": {"name": DEFAULTS}, "spec": {"slices": slices}})
+    else:
+        # `tenantry up --runtime real` declares there what its kubelets do.
+        await api.patch(TenancyDefaults.resource, DEFAULTS, {"spec": {"slices": slices}})
     # No claim evicts the cluster's DNS from its node.
     for found in await api.list(DEPLOYMENTS, "kube-system"):
         await api.delete(DEPLOYMENTS, found["metadata"]["name"], "kube-system")

@@ -11,7 +11,6 @@ import contextlib
 import datetime as dt
 import functools
 import os
-import signal
 import subprocess
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -28,12 +27,13 @@ from tenantry.local.control import SupervisorRequest, Verb
 from tenantry.local.deadline import ProgressDeadline
 from tenantry.local.files import check_space, write_private
 from tenantry.local.launch import start_supervisor
+from tenantry.local.leftovers import kill_components
 from tenantry.local.nodes import NodePlan
 from tenantry.local.paths import ClusterPaths, check_name, cluster_folder, home
 from tenantry.local.progress import Progress, SilentProgress
 from tenantry.local.real import fleet
 from tenantry.local.spec import ClusterSpec, RealNodes, read_spec, write_spec
-from tenantry.local.state import ClusterState, Phase, ended, read_state, write_state
+from tenantry.local.state import ClusterState, Phase, ended, read_state
 from tenantry.local.trouble import crash_of, what_is_late
 
 # etcd's write-ahead log alone takes 64 MB from the start.
@@ -316,10 +316,15 @@ class LocalCluster:
         """Stop a real node, start it again, and wait until it is Ready.
 
         Raises:
+            InputError: It was taken back, so it would never be Ready.
             LocalError: It does not come up.
         """
-        await self.restart_component(name, timeout_seconds)
+        from tenantry.local.real import ranges
+
         async with self._changing_until(timeout_seconds):
+            await self._deadline.insist(ranges.check, self.kubeconfig_path, self.real(), name)
+            await self.restart_component(name, timeout_seconds)
+            self._deadline.renew()
             await self._wait_named(name)
 
     async def _renode(self, real: RealNodes) -> None:
@@ -464,19 +469,8 @@ class LocalCluster:
 
     async def _kill_leftovers(self) -> None:
         """Kill what a killed supervisor left behind; usually the kernel has done so already."""
-        await self._kill_components()
+        await kill_components(self.paths)
         await asyncio.to_thread(fleet.remove, self.paths.folder)
-
-    async def _kill_components(self) -> None:
-        state = read_state(self.paths)
-        # After a reboot, the recorded pids belong to other processes.
-        if state is None or state.boot_id != process.boot_id():
-            return
-        for each in state.components:
-            if process.kill_if_same(each.pid, each.start_ticks, signal.SIGKILL):
-                await process.wait_gone(each.pid, each.start_ticks, 5.0)
-        if state.phase is not Phase.STOPPED:
-            write_state(self.paths, ended(state, Phase.STOPPED))
 
 
 def _oidc(options: UpOptions, before: ClusterSpec | None) -> Oidc | None:

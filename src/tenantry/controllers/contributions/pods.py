@@ -64,9 +64,12 @@ def on_node(data: bytes | msgspec.Raw) -> LeavingPod:
     """
     live = _live.decode(data)
     # A mirror pod stands for a process of the node itself, which no taint ends.
-    is_left = MIRROR in (live.metadata.annotations or {}) or live.status.phase in FINISHED
+    facts = observe(data)
+    # A pod that is being deleted has finished a moment before kubelet removes it.
+    has_finished = live.status.phase in FINISHED and not facts.deleting
+    is_left = MIRROR in (live.metadata.annotations or {}) or has_finished
     tolerated = any(map(_tolerates, live.spec.tolerations or ()))
-    return LeavingPod(facts=observe(data), tainted_away=not is_left and not tolerated)
+    return LeavingPod(facts=facts, tainted_away=not is_left and not tolerated)
 
 
 def _tolerates(each: _Toleration) -> bool:

@@ -22,7 +22,7 @@ from tenantry.api.contribution import (
     read,
     recorded,
 )
-from tenantry.api.errors import Conflict, NotFound
+from tenantry.api.errors import Conflict, InputError, NotFound
 from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.model import ObjectMeta
 from tenantry.api.node import Node, NodeSpec
@@ -51,10 +51,30 @@ async def record(path: Path, real: RealNodes, say: Callable[[str], None]) -> tup
             if not each.token:
                 await _give(client, each.name, addresses.pods_of(each.number), is_ours=True)
             elif not await _agree(client, each, addresses):
-                say(f'node "{each.name}" was taken back: `tenantry node remove {each.name}` deletes its files')
+                say(_taken_back(each.name))
                 continue
             coming.append(each.name)
     return tuple(coming)
+
+
+async def check(path: Path, real: RealNodes, name: str) -> None:
+    """Record the range of one node that is about to start again.
+
+    Args:
+        path: The administrator's kubeconfig.
+        real: All nodes.
+        name: The node.
+
+    Raises:
+        InputError: It was taken back, and so it does not register again.
+    """
+    only = msgspec.structs.replace(real, nodes=tuple(each for each in real.nodes if each.name == name))
+    if not await record(path, only, lambda _: None):
+        raise InputError(_taken_back(name))
+
+
+def _taken_back(name: str) -> str:
+    return f'node "{name}" was taken back: `tenantry node remove {name}` deletes its files'
 
 
 async def _agree(client: Client, node: RealNode, addresses: NodeAddresses) -> bool:
