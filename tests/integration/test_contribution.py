@@ -33,6 +33,7 @@ from tenantry.kube.kubeconfig import Connection
 from tenantry.local.cluster import LocalCluster
 from testkit.api import PODS, SECRETS, Api, until
 from testkit.certificates import request as signing_request
+from testkit.operators import Operator
 from testkit.pool import Pool, claim, free, state
 from testkit.requests import People
 
@@ -220,10 +221,6 @@ async def test_a_contributed_node_reports_only_addresses_of_its_record(
     await api.make_tenant(name)
     node, _ = await offer(tenancy, name, "--address=192.0.2.130", "--address=2001:db8::130")
     itself = await people.node(node)
-
-    def seen(*addresses: str, type_: str = "InternalIP") -> Json:
-        return {"status": {"addresses": [{"type": type_, "address": each} for each in addresses]}}
-
     with pytest.raises(Forbidden, match=r"each of status\.addresses must be among '192\.0\.2\.130, 2001:db8::130'"):
         await itself.create(Node.resource, {"metadata": {"name": node}, **seen("203.0.113.1")})
     registered = {"metadata": {"name": node}, **seen("192.0.2.130", "2001:db8:0:0::130")}
@@ -236,6 +233,33 @@ async def test_a_contributed_node_reports_only_addresses_of_its_record(
         return "podCidrs=10.78.1.0/24" in register["metadata"]["annotations"][contribution.key_of(node)]
 
     await until(is_assigned, "the range is in the record")
+    await keeps_to_its_record(api, itself, node, name)
+    await clean_up(api, node)
+
+
+async def test_the_record_of_a_contributed_node_holds_without_the_operator(
+    api: Api, operator: Operator, tenancy: LocalCluster, people: People, name: str
+) -> None:
+    """E19, H06: from its registration on, policies alone hold the node to its addresses and ranges."""
+    await api.make_tenant(name)
+    await operator.stop()
+    try:
+        node, _ = await offer(tenancy, name, "--address=192.0.2.130", "--pod-cidr=10.78.1.0/24")
+        itself = await people.node(node)
+        for lie in (seen("203.0.113.1"), {"spec": {"podCIDR": "10.78.2.0/24", "podCIDRs": ["10.78.2.0/24"]}}):
+            with pytest.raises(Forbidden, match="tenantry-contributed-node"):
+                await itself.create(Node.resource, {"metadata": {"name": node}, **lie})
+        await itself.create(Node.resource, {"metadata": {"name": node}, **seen("192.0.2.130")})
+        with pytest.raises(Forbidden, match=r"spec\.podCIDRs must not come from a node itself"):
+            await itself.patch(Node.resource, node, {"spec": {"podCIDR": "10.78.2.0/24", "podCIDRs": ["10.78.2.0/24"]}})
+        await keeps_to_its_record(api, itself, node, name)
+    finally:
+        await operator.start()
+    await clean_up(api, node)
+
+
+async def keeps_to_its_record(api: Api, itself: Api, node: str, name: str) -> None:
+    """Have a node with the address 192.0.2.130 and the range 10.78.1.0/24 report others, of itself and of its pods."""
     for lie in (seen("192.0.2.130", "203.0.113.1"), seen("kubernetes.default", type_="Hostname")):
         with pytest.raises(Forbidden, match="which tenantry-contributed-nodes records for node"):
             await report(itself, Node.resource, node, lie)
@@ -243,9 +267,6 @@ async def test_a_contributed_node_reports_only_addresses_of_its_record(
     for pod, host_network in (("own", False), ("host", True)):
         spec = {"nodeName": node, "hostNetwork": host_network, "containers": [{"name": "c", "image": "x"}]}
         await api.create(PODS, {"metadata": {"name": f"{name}-{pod}"}, "spec": spec}, "kube-system")
-
-    def at(*ips: str, host: str = "192.0.2.130") -> Json:
-        return {"status": {"podIP": ips[0], "podIPs": [{"ip": each} for each in ips], "hostIP": host}}
 
     async def is_reported() -> bool:
         try:
@@ -268,7 +289,16 @@ async def test_a_contributed_node_reports_only_addresses_of_its_record(
     for pod in ("own", "host"):
         path = wire.path(PODS, "kube-system", f"{name}-{pod}")
         await api.client.request("DELETE", path, query={"gracePeriodSeconds": "0"})
-    await clean_up(api, node)
+
+
+def seen(*addresses: str, type_: str = "InternalIP") -> Json:
+    """Return what a kubelet reports of its node."""
+    return {"status": {"addresses": [{"type": type_, "address": each} for each in addresses]}}
+
+
+def at(*ips: str, host: str = "192.0.2.130") -> Json:
+    """Return what a kubelet reports of a pod."""
+    return {"status": {"podIP": ips[0], "podIPs": [{"ip": each} for each in ips], "hostIP": host}}
 
 
 async def report(itself: Api, resource: Resource, name: str, status: Json, namespace: str = "") -> None:
