@@ -40,6 +40,19 @@ def test_kinds_that_quota_counts_have_a_ratio_of_their_own() -> None:
     assert [each.kind for each in found.kinds if each.counted] == ["ConfigMap"]
 
 
+def test_the_cost_of_quota_itself_is_apart_from_that_of_tenantry() -> None:
+    done = [
+        [WriteRound(kind=name, plain=1.0, guarded=4.0, one_key=2.0, same_quota=3.2) for name in NAMES[:1]],
+    ]
+    done[0] += [WriteRound(kind=name, plain=1.0, guarded=1.0) for name in NAMES[1:]]
+    idle = IdleUsage(megabytes=1.0, cores=0.1)
+    counted = frozenset(NAMES[:1])
+    found = result(idle, idle, done, added_before=0.0, counted=counted, writes=WRITES, idle_seconds=10.0)
+    assert (found.one_key_write_cost_ratio, found.same_quota_write_cost_ratio) == (2.0, 3.2)
+    assert (found.counted_above_one_key_ratio, found.counted_above_same_quota_ratio) == (2.0, 1.25)
+    assert [each.one_key_milliseconds is None for each in found.kinds] == [False] + [True] * (len(NAMES) - 1)
+
+
 def test_a_ratio_is_the_median_over_rounds_of_all_its_kinds_together() -> None:
     """One round in which the machine was busy changes nothing."""
     usual = {"ConfigMap": 3.0 + 0.3 * len(NAMES)}

@@ -8,7 +8,8 @@
 
 CPU is that of the API server's process and not the time that passes, because other work on the machine delays requests
 and costs this process nothing. In clusters with Tenantry, quota counts objects of some kinds, and writes its status
-for each of them. So these kinds have a ratio of their own.
+for each of them. So these kinds have a ratio of their own. The control plane without Tenantry writes them in namespaces
+with a quota, too: once with one key for each kind, and once with the keys of a tenant's quota.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ import enum
 import itertools
 import os
 import statistics
+import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -35,7 +38,6 @@ from tenantry.bench.load import (
     Progress,
     create_tenants,
     deadline,
-    new_run,
     new_tenant,
     post,
     saturate,
@@ -53,6 +55,7 @@ NAMESPACES = 8
 CONNECTIONS = 2
 """So few that no request waits in a queue of the priority level of all tenants: waiting is fairness, and costs CPU."""
 READY_SECONDS = 60.0
+_PLENTY = "1000000"
 _PATCH = msgspec.json.encode({"metadata": {"annotations": {"bench": "1"}}})
 _EVENTS = Resource("", "v1", "events", "Event")
 
@@ -118,6 +121,9 @@ class KindCost(msgspec.Struct, frozen=True, kw_only=True):
         plain_milliseconds: CPU of the API server for each write, without Tenantry.
         guarded_milliseconds: CPU of the API server for each write in a tenant's namespace.
         ratio: guarded_milliseconds / plain_milliseconds.
+        one_key_milliseconds: CPU for each write without Tenantry, with a quota of one key for each kind; null if the
+            kind is not counted.
+        same_quota_milliseconds: The same with the keys of a tenant's quota.
     """
 
     kind: str
@@ -126,6 +132,8 @@ class KindCost(msgspec.Struct, frozen=True, kw_only=True):
     plain_milliseconds: float
     guarded_milliseconds: float
     ratio: float
+    one_key_milliseconds: float | None
+    same_quota_milliseconds: float | None
 
 
 class FootprintResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +151,13 @@ class FootprintResult(msgspec.Struct, frozen=True, kw_only=True):
         rounds: How many rounds there were.
         write_cost_ratio: CPU for writes of the kinds that no quota counts, with Tenantry divided by without: the
             median over the rounds.
-        counted_write_cost_ratio: The same for kinds that quota counts; null if there are none.
+        counted_write_cost_ratio: The same for kinds that quota counts, divided by writes without any quota; null if
+            there are none, as the next four.
+        one_key_write_cost_ratio: Writes of these kinds without Tenantry, with a quota of one key for each kind, divided
+            by writes without any quota: the cost of Kubernetes' own quota.
+        same_quota_write_cost_ratio: The same with the keys of a tenant's quota.
+        counted_above_one_key_ratio: Writes with Tenantry, divided by writes without it with a quota of one key.
+        counted_above_same_quota_ratio: The same, divided by writes with the keys of a tenant's quota.
         kinds: Each kind, over all rounds.
     """
 
@@ -157,15 +171,24 @@ class FootprintResult(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int
     write_cost_ratio: float | None
     counted_write_cost_ratio: float | None
+    one_key_write_cost_ratio: float | None
+    same_quota_write_cost_ratio: float | None
+    counted_above_one_key_ratio: float | None
+    counted_above_same_quota_ratio: float | None
     kinds: list[KindCost]
 
 
 class WriteRound(msgspec.Struct, frozen=True, kw_only=True):
-    """CPU seconds of the API servers for the writes of one kind in one round: without Tenantry, and with it."""
+    """CPU seconds of the API servers for the writes of one kind in one round: without Tenantry, and with it.
+
+    For kinds that quota counts also without Tenantry, with a quota of one key for each kind, and with a tenant's keys.
+    """
 
     kind: str
     plain: float
     guarded: float
+    one_key: float = 0.0
+    same_quota: float = 0.0
 
 
 class IdleUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,12 +236,17 @@ async def footprint(
     progress(f"{one.megabytes:.0f} MiB without Tenantry, {other.megabytes:.0f} MiB with it")
     async with AsyncExitStack() as stack:
         sides = [await stack.enter_async_context(_prepared(each)) for each in (plain, guarded)]
-        counted = await _counted(sides[1])
+        found = await sides[1].administrator.list(ResourceQuota, namespace=sides[1].namespaces[0])
+        quotas = [each.spec.hard for each in found]
+        counted = _counted(quotas)
+        single = [{f"count/{kind.resource.full_name}": _PLENTY} for kind in KINDS if kind.resource.kind in counted]
+        sides += [await stack.enter_async_context(_prepared(plain, hard)) for hard in (single, quotas)]
+        measured = [(kind, sides if kind.resource.kind in counted else sides[:2]) for kind in KINDS]
         done: list[list[WriteRound]] = []
         for number in range(1, rounds + 1):
-            done.append([await _round(sides, kind, number, writes) for kind in KINDS])
-            found = _ratio(done[-1:], set(_names()))
-            progress(f"{number}/{rounds}: a write costs {found} times as much with Tenantry")
+            done.append([await _round(some, kind, number, writes) for kind, some in measured])
+            times = _ratio(done[-1:], set(_names()))
+            progress(f"{number}/{rounds}: a write costs {times} times as much with Tenantry")
     return result(
         one,
         other,
@@ -264,6 +292,10 @@ def result(
         rounds=len(done),
         write_cost_ratio=_ratio(done, names - counted),
         counted_write_cost_ratio=_ratio(done, names & counted),
+        one_key_write_cost_ratio=_ratio(done, names & counted, _ONE_KEY),
+        same_quota_write_cost_ratio=_ratio(done, names & counted, _SAME_QUOTA),
+        counted_above_one_key_ratio=_ratio(done, names & counted, _GUARDED, _ONE_KEY),
+        counted_above_same_quota_ratio=_ratio(done, names & counted, _GUARDED, _SAME_QUOTA),
         kinds=[_cost(kind, done, counted, writes) for kind in KINDS],
     )
 
@@ -272,20 +304,29 @@ def _names() -> list[str]:
     return [kind.resource.kind for kind in KINDS]
 
 
-def _ratio(done: Sequence[Sequence[WriteRound]], kinds: set[str]) -> float | None:
+_Spent = Callable[[WriteRound], float]
+_PLAIN: _Spent = attrgetter("plain")
+_GUARDED: _Spent = attrgetter("guarded")
+_ONE_KEY: _Spent = attrgetter("one_key")
+_SAME_QUOTA: _Spent = attrgetter("same_quota")
+
+
+def _ratio(
+    done: Sequence[Sequence[WriteRound]], kinds: set[str], spent: _Spent = _GUARDED, base: _Spent = _PLAIN
+) -> float | None:
     """Return the median over rounds of the ratio of the CPU for some kinds; None for no kinds."""
     ratios: list[float] = []
     for each in done:
         some = [found for found in each if found.kind in kinds]
         if some:
-            ratios.append(_divided(sum(found.guarded for found in some), sum(found.plain for found in some)))
+            ratios.append(_divided(sum(map(spent, some)), sum(map(base, some))))
     return round(statistics.median(ratios), 3) if ratios else None
 
 
 def _cost(kind: BenchKind, done: Sequence[Sequence[WriteRound]], counted: frozenset[str], writes: int) -> KindCost:
     name = kind.resource.kind
     mine = [found for each in done for found in each if found.kind == name]
-    plain, guarded = sum(found.plain for found in mine), sum(found.guarded for found in mine)
+    plain, guarded, one_key, same = (sum(map(spent, mine)) for spent in (_PLAIN, _GUARDED, _ONE_KEY, _SAME_QUOTA))
     # Each object is created, changed and deleted.
     each = 1000 / (3 * writes * len(done))
     return KindCost(
@@ -295,6 +336,8 @@ def _cost(kind: BenchKind, done: Sequence[Sequence[WriteRound]], counted: frozen
         plain_milliseconds=round(plain * each, 3),
         guarded_milliseconds=round(guarded * each, 3),
         ratio=round(_divided(guarded, plain), 3),
+        one_key_milliseconds=round(one_key * each, 3) if name in counted else None,
+        same_quota_milliseconds=round(same * each, 3) if name in counted else None,
     )
 
 
@@ -330,9 +373,14 @@ class _Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def _prepared(cluster: FootprintCluster) -> AsyncGenerator[_Side]:
-    """Yield a control plane with namespaces in which the owner may write."""
-    run = new_run()
+async def _prepared(cluster: FootprintCluster, quotas: Sequence[Mapping[str, str]] = ()) -> AsyncGenerator[_Side]:
+    """Yield a control plane with namespaces in which the owner may write.
+
+    Args:
+        cluster: The control plane.
+        quotas: The `spec.hard` of each ResourceQuota that every namespace gets.
+    """
+    run = uuid.uuid4().hex[:8]
     names = tuple(f"bench-{run}-{number}" for number in range(NAMESPACES))
     people = {
         BenchWriter.OWNER: (OWNER, ("system:authenticated",)),
@@ -349,6 +397,7 @@ async def _prepared(cluster: FootprintCluster) -> AsyncGenerator[_Side]:
         else:
             await all_of(_create_namespace(administrator, run, name) for name in names)
         side = _Side(pid=cluster.pid, namespaces=names, administrator=administrator, writers=writers)
+        await all_of(_limited(administrator, name, quotas) for name in names)
         await _admitted(side)
         yield side
 
@@ -359,6 +408,20 @@ async def _create_namespace(client: Client, run: str, name: str) -> None:
     subjects = [{"kind": "User", "name": OWNER, "apiGroup": RBAC_GROUP}]
     binding = {"metadata": {"name": "bench", "namespace": name}, "roleRef": role, "subjects": subjects}
     await post(client, RoleBinding.resource, binding)
+
+
+async def _limited(client: Client, namespace: str, quotas: Sequence[Mapping[str, str]]) -> None:
+    """Create ResourceQuotas that are in force at once.
+
+    Kubernetes' quota controller fills in their status late: it lost its watches when the API server restarted.
+    """
+    for number, hard in enumerate(quotas):
+        name = f"bench-{number}"
+        metadata = {"name": name, "namespace": namespace}
+        await post(client, ResourceQuota.resource, {"metadata": metadata, "spec": {"hard": dict(hard)}})
+        status = msgspec.json.encode({"status": {"hard": dict(hard), "used": dict.fromkeys(hard, "0")}})
+        path = wire.path(ResourceQuota.resource, namespace, name, "status")
+        await client.request("PATCH", path, body=status, content_type=MERGE_PATCH)
 
 
 async def _admitted(side: _Side) -> None:
@@ -386,10 +449,9 @@ async def _admitted(side: _Side) -> None:
         raise
 
 
-async def _counted(side: _Side) -> frozenset[str]:
-    """Return the kinds that the quotas of the tenants' namespaces count."""
-    quotas = await side.administrator.list(ResourceQuota, namespace=side.namespaces[0])
-    keys = {key for each in quotas for key in each.spec.hard}
+def _counted(quotas: Sequence[Mapping[str, str]]) -> frozenset[str]:
+    """Return the kinds that quotas count."""
+    keys = {key for each in quotas for key in each}
     return frozenset(kind.resource.kind for kind in KINDS if is_counted(kind.resource, keys))
 
 
@@ -414,8 +476,9 @@ def _creation(kind: BenchKind, name: str, namespace: str) -> tuple[str, bytes]:
 async def _round(sides: Sequence[_Side], kind: BenchKind, number: int, writes: int) -> WriteRound:
     order = sides if number % 2 else sides[::-1]
     spent = [await _write(side, kind, number, writes) for side in order]
-    plain, guarded = spent if number % 2 else spent[::-1]
-    return WriteRound(kind=kind.resource.kind, plain=plain, guarded=guarded)
+    plain, guarded, *with_quota = spent if number % 2 else spent[::-1]
+    one_key, same_quota = with_quota or (0.0, 0.0)
+    return WriteRound(kind=kind.resource.kind, plain=plain, guarded=guarded, one_key=one_key, same_quota=same_quota)
 
 
 async def _write(side: _Side, kind: BenchKind, number: int, writes: int) -> float:

@@ -25,6 +25,8 @@ def test_a_control_plane_with_tenantry_is_measured_beside_one_without() -> None:
     counted = {each["kind"] for each in found["kinds"] if each["counted"]}
     assert (found["write_cost_ratio"] is None) == (len(counted) == len(found["kinds"]))
     assert (found["counted_write_cost_ratio"] is None) == (not counted)
+    parts = ("one_key_write_cost_ratio", "same_quota_write_cost_ratio", "counted_above_same_quota_ratio")
+    assert all((found[part] is None) == (not counted) for part in parts)
     assert _clusters() == before
 
 

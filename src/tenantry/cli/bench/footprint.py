@@ -114,7 +114,25 @@ def _lines(result: FootprintResult) -> list[tuple[str, str]]:
         ("writes", f"{result.writes} objects of each kind, {result.rounds} round(s)"),
         ("ratio", f"{result.write_cost_ratio} (1 is as without Tenantry)"),
         ("ratio, counted", f"{'no kind is' if counted is None else counted} (kinds that quota counts)"),
+        *_quota_lines(result),
         *(("kind", _cost(each)) for each in result.kinds),
+    ]
+
+
+def _quota_lines(result: FootprintResult) -> list[tuple[str, str]]:
+    """Return how much of the cost of counted kinds is Kubernetes' own quota."""
+    if result.counted_write_cost_ratio is None:
+        return []
+    return [
+        ("quota, one key", f"{result.one_key_write_cost_ratio} (counted kinds without Tenantry, one quota key each)"),
+        (
+            "quota, all keys",
+            f"{result.same_quota_write_cost_ratio} (counted kinds without Tenantry, a tenant's quota keys)",
+        ),
+        (
+            "above quota",
+            f"{result.counted_above_one_key_ratio} (to one key), {result.counted_above_same_quota_ratio} (to all keys)",
+        ),
     ]
 
 
