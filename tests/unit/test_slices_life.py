@@ -351,3 +351,40 @@ def test_a_manual_claim_gets_nodes_from_the_slice_of_an_administrator_on() -> No
     there.settle()
     assert there.state() == ("Pending", "AwaitingAdministrator")
     assert there.marks("n-1") == FREE
+
+
+def test_one_approval_covers_what_was_approved_and_no_later_change_of_the_claim() -> None:
+    """E12: an approved claim is not charged and has no cool-down, so its owner must not enlarge it."""
+    there = SliceWorld()
+    for number in range(4):
+        there.node(f"n-{number}")
+    name = there.claim(mode="Manual", nodeNames=["n-0", "n-1"])
+    there.approve(name)
+    there.settle()
+    assert there.status()["nodes"] == ["n-0"]
+    there.world.patch(SliceClaim.resource, "acme/web", {"spec": {"count": 3, "nodeNames": None}})
+    there.settle()
+    assert there.status()["nodes"] == ["n-0"]
+    assert "spec.count, spec.nodeNames must be approved: `tenantry slice approve` does" in there.message()
+    approved = there.world.get(Slice.resource, name)["spec"]["approved"]
+    there.world.patch(Slice.resource, name, {"spec": {"approved": {**approved, "count": 2}}})
+    there.settle()
+    assert there.status()["nodes"] == ["n-0", "n-1"]
+
+
+@pytest.mark.parametrize("becomes_manual", ["mode", "standard"])
+def test_a_slice_that_no_administrator_created_is_charged_whatever_the_claim_becomes(becomes_manual: str) -> None:
+    """E12: an owner does not approve their own claim by another mode or another standard."""
+    there = SliceWorld(quota={"cpu": 6})
+    there.node("n-1")
+    there.node("n-2")
+    there.claim()
+    there.enforce_quotas()
+    assert there.status()["nodes"] == ["n-1"]
+    if becomes_manual == "standard":
+        there.world.patch(Tenant.resource, "acme", {"spec": {"rules": {"standard": "Restricted"}}})
+    mode = {"mode": "Manual"} if becomes_manual == "mode" else {}
+    there.world.patch(SliceClaim.resource, "acme/web", {"spec": {"count": 2, **mode}})
+    there.enforce_quotas()
+    assert there.status()["nodes"] == ["n-1"]
+    assert there.state()[0] == "Bound"

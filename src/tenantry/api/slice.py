@@ -261,6 +261,27 @@ class ClaimReference(Model, frozen=True, kw_only=True):
     ]
 
 
+class ApprovedNodes(Model, frozen=True, kw_only=True):
+    """The nodes that an administrator has approved for a Manual claim."""
+
+    count: Annotated[int, Meta(ge=1, le=MAX_NODES, description="As spec.count of the claim.")] = 1
+    selector: Annotated[NodeSelector, Meta(description="As spec.selector of the claim.")] = NodeSelector()
+    node_names: Annotated[_NAMES, Meta(description="As spec.nodeNames of the claim.")] = ()
+    per_node: Annotated[ContainerResources, Meta(description="As spec.perNode of the claim.")] = {}
+    total: Annotated[ContainerResources, Meta(description="As spec.total of the claim.")] = {}
+
+
+def approval_of(spec: SliceClaimSpec) -> ApprovedNodes:
+    """Return the approval of what a claim requests now."""
+    return ApprovedNodes(
+        count=spec.count,
+        selector=spec.selector,
+        node_names=spec.node_names,
+        per_node=spec.per_node,
+        total=spec.total,
+    )
+
+
 class SliceSpec(Model, frozen=True, kw_only=True):
     """The claim that a slice belongs to, and what it is charged."""
 
@@ -281,6 +302,17 @@ class SliceSpec(Model, frozen=True, kw_only=True):
             " that the quota has. Empty for a Manual claim."
         ),
     ] = {}
+    approved: (
+        Annotated[
+            ApprovedNodes,
+            Meta(
+                description="For a Manual claim: the nodes that an administrator has approved. Later changes of these"
+                " fields of the claim have no effect until they are approved. Default: what the claim requests when"
+                " the operator first sees the Slice."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class SliceStatus(Model, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.errors import InputError
+from tenantry.api.errors import InputError, NotFound
 from tenantry.api.model import Json, ObjectMeta
 from tenantry.api.slice import (
     ClaimMode,
@@ -21,6 +21,7 @@ from tenantry.api.slice import (
     SliceClaimSpec,
     SliceSpec,
     Users,
+    approval_of,
     slice_name,
 )
 from tenantry.api.wording import shortened
@@ -198,27 +199,42 @@ def release(target: Target, *, called: str, namespace: str) -> None:
 @_called
 @_in_tenant
 def approve(target: Target, *, called: str, namespace: str) -> None:
-    r"""Approve a Manual claim, as an administrator; deleting its Slice releases the nodes.
+    r"""Approve the nodes that a Manual claim requests now, as an administrator.
+
+    Run the command again after a change of the claim. Deleting the Slice of the claim releases the nodes.
 
     \b
       tenantry slice approve fast -n acme
     """
     where = place.parent(target, namespace)
-    made = session.run(target, lambda client: _approve(client, called, where))
-    output.talk(f"slice {made!r} created")
+    told = session.run(target, lambda client: _approve(client, called, where))
+    output.talk(told)
 
 
 async def _approve(client: Client, name: str, namespace: str) -> str:
     from tenantry.api.kubernetes import Namespace
-    from tenantry.api.marks import TENANT
+    from tenantry.api.marks import MANAGED_BY, MANAGER, TENANT
     from tenantry.engine.conditions import find
+    from tenantry.kube import wire
 
     found = await client.get(SliceClaim, name, namespace)
     # Without a mode, the rules of the namespace decide, and the operator reports what the claim waits for.
     ready = find(found.status.conditions, reasons.READY)
     waits = ready is not None and ready.reason == reasons.AWAITING_ADMINISTRATOR
-    if found.spec.mode is not ClaimMode.MANUAL and not waits:
+    called = slice_name(name, found.metadata.uid)
+    try:
+        before = await client.get(Slice, called)
+    except NotFound:
+        before = None
+    is_ours = before is not None and before.metadata.labels.get(MANAGED_BY) == MANAGER
+    if is_ours or (before is None and found.spec.mode is not ClaimMode.MANUAL and not waits):
         raise InputError(f"{kinds.told_key(SliceClaim, found.key)} is Dynamic: it gets nodes without an approval")
+    if before is not None:
+        # Replaced as a whole: a merge patch would keep labels and resources that the claim no longer names.
+        spec = msgspec.structs.replace(before.spec, approved=approval_of(found.spec))
+        changed = msgspec.structs.replace(before, spec=spec)
+        await client.request("PUT", wire.path(Slice.resource, "", called), body=wire.encode(changed))
+        return f"slice {called!r} changed"
     tenant = (await client.get(Namespace, namespace)).metadata.labels.get(TENANT, "")
     reference = ClaimReference(namespace=namespace, name=name, uid=found.metadata.uid)
     spec = SliceSpec(
@@ -226,10 +242,11 @@ async def _approve(client: Client, name: str, namespace: str) -> str:
         tenant=tenant,
         sharing=found.spec.sharing,
         grace_period_seconds=found.spec.grace_period_seconds,
+        approved=approval_of(found.spec),
     )
-    wanted = Slice(metadata=ObjectMeta(name=slice_name(name, found.metadata.uid)), spec=spec)
+    wanted = Slice(metadata=ObjectMeta(name=called), spec=spec)
     await client.create(wanted)
-    return wanted.metadata.name
+    return f"slice {called!r} created"
 
 
 @slice_.command("list")

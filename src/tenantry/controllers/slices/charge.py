@@ -17,7 +17,7 @@ from tenantry.api.marks import MANAGED_BY, MANAGER, TENANT
 from tenantry.api.model import ObjectMeta, OwnerReference
 from tenantry.api.node import Node
 from tenantry.api.quota import Quantity
-from tenantry.api.slice import ClaimReference, Slice, SliceClaim, SliceSpec, SliceState
+from tenantry.api.slice import ClaimReference, Slice, SliceClaim, SliceSpec, SliceState, approval_of
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.quota.verdicts import ShareVerdict
 from tenantry.controllers.slices.gather import SliceInputs
@@ -69,6 +69,18 @@ def find(inputs: SliceInputs, wanted: Mapping[str, Quantity]) -> Charge:
     status = msgspec.structs.replace(slice_.status, charged=spelled(read(wanted)))
     written = request.replace(msgspec.structs.replace(slice_, status=status), subresource="status")
     return Charge(write=DirectWrite(request=written, quiet=True))
+
+
+def approval(inputs: SliceInputs) -> DirectWrite | None:
+    """Return the write that records what a Slice of an administrator approves; None if the Slice records it."""
+    claim, slice_ = inputs.claim, inputs.slice
+    if claim is None or slice_ is None or not inputs.is_manual or slice_.spec.approved is not msgspec.UNSET:
+        return None
+    body = {
+        "metadata": {"resourceVersion": slice_.metadata.resource_version},
+        "spec": {"approved": msgspec.to_builtins(approval_of(claim.spec))},
+    }
+    return DirectWrite(request=request.patch(Slice.resource, "", slice_.metadata.name, body))
 
 
 def given_up(inputs: SliceInputs) -> Plan:

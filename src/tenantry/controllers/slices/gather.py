@@ -10,12 +10,32 @@ from msgspec.structs import replace
 
 from tenantry.api.errors import NotFound
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import PARENT, SLICE, SUBNAMESPACE, SUBNAMESPACE_UID, TAKEN_BACK, TENANT_UID, ZONE
+from tenantry.api.marks import (
+    MANAGED_BY,
+    MANAGER,
+    PARENT,
+    SLICE,
+    SUBNAMESPACE,
+    SUBNAMESPACE_UID,
+    TAKEN_BACK,
+    TENANT_UID,
+    ZONE,
+)
 from tenantry.api.model import object_key
 from tenantry.api.node import Node
 from tenantry.api.ruledeclarations import Standard
 from tenantry.api.rules import Rules
-from tenantry.api.slice import DEFAULT_GRACE_SECONDS, ClaimMode, Sharing, Slice, SliceClaim, Users, slice_name
+from tenantry.api.slice import (
+    DEFAULT_GRACE_SECONDS,
+    ApprovedNodes,
+    ClaimMode,
+    Sharing,
+    Slice,
+    SliceClaim,
+    Users,
+    approval_of,
+    slice_name,
+)
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
@@ -55,7 +75,8 @@ class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         name: Of the slice.
         now: The time.
-        claim: None if it is gone.
+        claim: None if it is gone. A Manual claim requests what its Slice approves.
+        unapproved: The fields of a Manual claim that request other nodes than its Slice approves.
         slice: None if there is none.
         tenant: The tenant of the claim's namespace; None for a namespace that Tenantry does not manage.
         lease: Of the claim.
@@ -81,6 +102,7 @@ class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
     now: dt.datetime
     claim: SliceClaim | None = None
     slice: Slice | None = None
+    unapproved: tuple[str, ...] = ()
     tenant: Tenant | None = None
     lease: LeaseState = ENDLESS
     suspended: bool = False
@@ -124,6 +146,10 @@ class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether an administrator gives the claim its nodes."""
         if self.claim is None:
             return False
+        # No administrator has approved a Slice that the operator created: the claim is charged as long as that lives,
+        # whatever its mode or the standard of its namespace become.
+        if self.slice is not None and is_dynamic(self.slice):
+            return False
         mode = self.claim.spec.mode
         return self.restricted if mode is msgspec.UNSET else mode is ClaimMode.MANUAL
 
@@ -140,6 +166,11 @@ class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
     def patience(self, since: str, budget_seconds: int = 0) -> Patience:
         """Return how long pods may still stay that have to leave; see `patience`."""
         return patience(since, self.now, self.grace_seconds, budget_seconds)
+
+
+def is_dynamic(found: Slice) -> bool:
+    """Return whether the operator created a Slice, for a Dynamic claim."""
+    return found.metadata.labels.get(MANAGED_BY) == MANAGER
 
 
 def slice_of_claim(claim: SliceClaim) -> list[str]:
@@ -168,7 +199,7 @@ def gather(cluster: Cluster, name: str, now: dt.datetime, verdicts: Verdicts) ->
     # The labels of nodes are the record of the slice: they survive a Slice or claim that was deleted by force.
     nodes: list[Node] = cluster.cache(Node.resource).by_index(BY_SLICE, name)
     found: Slice | None = cluster.cache(Slice.resource).get(name)
-    return SliceInputs(
+    inputs = SliceInputs(
         name=name,
         now=now,
         claim=claim,
@@ -184,6 +215,20 @@ def gather(cluster: Cluster, name: str, now: dt.datetime, verdicts: Verdicts) ->
         defaults=defaults.spec.slices if defaults is not None else SliceDefaults(),
         verdict=verdicts.get(found.metadata.uid) if found is not None else None,
     )
+    return _as_approved(inputs)
+
+
+def _as_approved(inputs: SliceInputs) -> SliceInputs:
+    """Return the inputs with a Manual claim that requests what its Slice approves."""
+    claim, found = inputs.claim, inputs.slice
+    if claim is None or found is None or found.spec.approved is msgspec.UNSET or not inputs.is_manual:
+        return inputs
+    asked, approved = approval_of(claim.spec), found.spec.approved
+    names = [each for each in ApprovedNodes.__struct_fields__ if getattr(asked, each) != getattr(approved, each)]
+    spec = replace(claim.spec, **{each: getattr(approved, each) for each in names})
+    on_wire = {each.name: each.encode_name for each in msgspec.structs.fields(ApprovedNodes)}
+    told = tuple(sorted(f"spec.{on_wire[each]}" for each in names))
+    return replace(inputs, claim=replace(claim, spec=spec), unapproved=told)
 
 
 def with_pods(inputs: SliceInputs, there: Cache[PodFacts]) -> SliceInputs:

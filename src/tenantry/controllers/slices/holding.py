@@ -16,6 +16,7 @@ from tenantry.api.model import Json
 from tenantry.api.node import Node
 from tenantry.api.quota import Quantity
 from tenantry.api.slice import SliceState
+from tenantry.api.wording import shortened
 from tenantry.controllers.slices import charge, preconditions
 from tenantry.controllers.slices.decision import SliceDecision, amendments, relabelled, soonest, stage
 from tenantry.controllers.slices.gather import SliceInputs
@@ -67,6 +68,9 @@ def take(
     if problem is not None and not inputs.nodes:
         # A claim that cannot have nodes must not hold quota that other claims of the tenant could use.
         return SliceDecision(plan=charge.given_up(inputs), progress=problem, again=LOOK_AGAIN_SECONDS), None
+    recorded = charge.approval(inputs)
+    if recorded is not None:
+        return stage((recorded,)), None
     nodes, waits = inputs.nodes, None
     # A claim that gets no nodes at all is not charged: its quota would be reserved and released in a loop.
     if inputs.nodes or not inputs.choice.short:
@@ -121,10 +125,13 @@ def offer(inputs: SliceInputs, marks: NodeMarks, what: str, degraded: str) -> Sl
     coming = relabelled(_unlabelled(inputs.users, marks.label), marks.label, inputs.name)
     # Without a namespace that uses the claim, no pod of the tenant could run on the nodes: Reserved, not Bound.
     in_use = bool(inputs.users)
+    message = f"{what} the tenant's alone" if in_use else f"{what} set aside, until a namespace uses the claim"
+    if inputs.unapproved:
+        message += f"; {shortened(inputs.unapproved)} must be approved: `tenantry slice approve` does"
     progress = SliceProgress(
         state=SliceState.BOUND if in_use else SliceState.RESERVED,
         reason=reasons.NODES_BOUND if in_use else reasons.NODES_RESERVED,
-        message=f"{what} the tenant's alone" if in_use else f"{what} set aside, until a namespace uses the claim",
+        message=message,
         nodes=names(inputs.nodes),
         namespaces=tuple(each.name for each in inputs.users),
         degraded=degraded,
