@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tenantry.api.rules import Action
+from tenantry.api.ruledeclarations import Action
 from tenantry.policy.check import Violation
 from tenantry.policy.explain.refusal import (
     Author,

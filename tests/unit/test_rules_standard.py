@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from tenantry.api.ruledeclarations import Action, ServiceType
 from tenantry.api.rules import (
-    Action,
     Annotations,
     Hostnames,
     Permission,
@@ -14,7 +14,6 @@ from tenantry.api.rules import (
     RuntimeClasses,
     Scheduling,
     Services,
-    ServiceType,
     Standard,
 )
 from tenantry.world.addresses import is_within

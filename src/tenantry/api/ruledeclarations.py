@@ -12,6 +12,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from tenantry.api.crd import Rule, rules
+from tenantry.api.model import Model
 
 MAX_NAMES = 64
 MAX_PATTERNS = 32
@@ -99,6 +100,14 @@ DOMAIN_PATTERN = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?\.)*[a-z0-9]([-a-z0-9]*[a-z0-9
 ActionField = Annotated[
     Action, Meta(description="Enforce: refused. Warn: allowed, with a warning. Audit: noted in the audit log.")
 ]
+
+
+class RuleModel(Model, frozen=True, kw_only=True):
+    """The base of every rule."""
+
+    action: ActionField = Action.ENFORCE
+
+
 _PLAIN = r"^[^\x00-\x1f\x7f]*$"
 """No control characters: they separate values where policies read them; see policy/text.py."""
 

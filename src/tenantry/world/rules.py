@@ -15,9 +15,9 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET
 
+from tenantry.api.ruledeclarations import Action
 from tenantry.api.rulefields import RuleField, fields
 from tenantry.api.rules import (
-    Action,
     Permission,
     PodSecurity,
     PodSecurityLevel,

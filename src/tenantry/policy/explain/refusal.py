@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from tenantry.api.rules import Action
+from tenantry.api.ruledeclarations import Action
 from tenantry.policy.check import Violation
 from tenantry.policy.request import Json, parts
 

@@ -13,7 +13,7 @@ import msgspec
 from tenantry.api import marks
 from tenantry.api.errors import ApiError, InputError
 from tenantry.api.model import Json, Resource
-from tenantry.api.rules import Action
+from tenantry.api.ruledeclarations import Action
 from tenantry.api.tenancyrules import Section
 from tenantry.policy.catalog import violations
 from tenantry.policy.check import Violation
