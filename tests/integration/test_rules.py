@@ -245,6 +245,7 @@ ABOVE: Json = {
     "scheduling": {"nodeName": "Refuse", "nodeSelectors": ["disk", "zone=a"]},
     "storageClasses": {"allowed": ["fast", "slow"]},
     "containers": {"max": {"cpu": "2"}},
+    "tokens": {"maxSeconds": 7200},
 }
 LOOSER: list[tuple[str, Json]] = [
     ("podSecurity.level", {"podSecurity": {"level": "Baseline"}}),
@@ -256,6 +257,7 @@ LOOSER: list[tuple[str, Json]] = [
     ("storageClasses.allowed", {"storageClasses": {"allowed": ["other"]}}),
     ("storageClasses.default", {"storageClasses": {"default": "other"}}),
     ("containers.max", {"containers": {"max": {"cpu": 3}}}),
+    ("tokens.maxSeconds", {"tokens": {"maxSeconds": 7201}}),
 ]
 TIGHTER: Json = {
     "podSecurity": {"level": "Restricted", "privileged": "Refuse", "seccomp": "Required"},
@@ -263,6 +265,7 @@ TIGHTER: Json = {
     "storageClasses": {"allowed": ["slow"], "default": "slow"},
     "containers": {"max": {"cpu": "1500m", "memory": "1Gi"}},
     "images": {"allowed": [".*"]},
+    "tokens": {"maxSeconds": 3600, "secrets": "Refuse"},
 }
 
 

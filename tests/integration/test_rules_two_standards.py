@@ -15,8 +15,9 @@ from tenantry.api.marks import CONTRIBUTED_BY
 from tenantry.api.model import Resource
 from tenantry.audit.check import STRATEGIC_PATCH
 from tenantry.kube import wire
+from tenantry.kube.client import MERGE_PATCH
 from tenantry.local.cluster import LocalCluster
-from testkit.api import PODS, Api, until
+from testkit.api import PODS, SECRETS, Api, until
 from testkit.hosts import GATEWAYS, INGRESSES, gateway, gateway_api, ingress
 from testkit.operators import Operator
 from testkit.people import as_person
@@ -39,6 +40,16 @@ async def alice(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[Api]:
     """The owner, with a certificate of her own."""
     async with as_person(tenancy, tmp_path, "alice") as person:
         yield person
+
+
+NODE_NAME = "two-standards"
+
+
+@pytest_asyncio.fixture
+async def kubelet(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[Api]:
+    """A node, with the certificate of a kubelet."""
+    async with as_person(tenancy, tmp_path, f"system:node:{NODE_NAME}", "system:nodes") as node:
+        yield node
 
 
 def pod(container: Json | None = None, **spec: object) -> Json:
@@ -266,6 +277,73 @@ async def test_annotations_name_hosts_that_the_rules_give_the_tenant(api: Api, a
     await alice.patch(SERVICES, "s", {"metadata": {"labels": {"a": "b"}}}, name)
     with pytest.raises(Forbidden, match=r"annotations\.unknown"):
         await alice.patch(SERVICES, "s", {"metadata": {"annotations": {"example.org/own": "x"}}}, name)
+
+
+ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+YEARS = 10 * 365 * 86_400
+FOR_PODS = 3607
+"""Seconds that the API server extends to a year for tokens that are bound to a pod."""
+
+
+async def requested(person: Api, namespace: str, seconds: int | None, **spec: Json) -> str:
+    """Request a token of the default ServiceAccount; return the refusal, "" for none."""
+    asked = {**spec, **({} if seconds is None else {"expirationSeconds": seconds})}
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {"name": "default"}}
+    try:
+        await person.create(ACCOUNTS, {**request, "spec": asked}, namespace, subresource="token")
+    except ApiError as error:
+        return str(error)
+    return ""
+
+
+async def test_tokens_expire(api: Api, alice: Api, kubelet: Api, operator: Operator, name: str) -> None:
+    """X02: neither a ten-year token nor one in a Secret is left when an owner is removed; kubelets get tokens."""
+    mild, strict, short = name, f"{name}-strict", f"{name}-short"
+    await api.make_tenant(mild)
+    await api.make_tenant(strict, rules={"standard": "Restricted"})
+    await api.make_tenant(short, rules={"tokens": {"maxSeconds": 600}})
+    secret: Json = {
+        "metadata": {"name": "token", "annotations": {"kubernetes.io/service-account.name": "default"}},
+        "type": "kubernetes.io/service-account-token",
+    }
+
+    async def in_force() -> bool:
+        refused, _ = await told(alice, SECRETS, secret, strict)
+        _, warned = await told(alice, SECRETS, secret, mild)
+        few = await requested(alice, short, 601)
+        return "(rule tokens.secrets" in refused and "(rule tokens.secrets" in warned and "at most 600" in few
+
+    await until(in_force, "the rules are in force")
+    await api.create(SECRETS, secret, mild)
+    running = await api.create(PODS, pod(), mild)
+    binding = {"kind": "Binding", "metadata": {"name": "p"}, "target": {"kind": "Node", "name": NODE_NAME}}
+    await api.create(PODS, {**binding, "apiVersion": "v1"}, mild, subresource="binding")
+    await operator.stop()
+    bound = {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": running["metadata"]["uid"]}}
+    most = "): set spec.expirationSeconds to at most 86400"
+    for namespace, source in ((mild, ""), (strict, f" Restricted in Tenant '{strict}'")):
+        rule = f"(rule tokens.maxSeconds of Tenantry's standard{source}{most}"
+        assert f"token request 'default' is for {YEARS} seconds {rule}" in await requested(alice, namespace, YEARS)
+        assert rule in await requested(api, namespace, 86_401)
+        assert rule in await requested(alice, namespace, FOR_PODS, **bound)
+        for seconds in (None, 86_400, FOR_PODS):
+            assert not await requested(alice, namespace, seconds)
+    # A Secret from before stays as it is, and gets no other ServiceAccount's token.
+    other: Json = {"metadata": {"annotations": {"kubernetes.io/service-account.name": "other"}}}
+    await alice.patch(SECRETS, "token", {"metadata": {"labels": {"a": "b"}}}, mild)
+    refused, _ = await told(alice, SECRETS, {**secret, "type": "Opaque"}, strict)
+    assert not refused
+    assert "tokens.secrets" in await changed(alice, other, mild)
+    for seconds in (FOR_PODS, 7 * 86_400):
+        assert not await requested(kubelet, mild, seconds, **bound)
+
+
+async def changed(person: Api, patch: Json, namespace: str) -> str:
+    """Return the warnings about a change of the Secret `token`."""
+    url, body = wire.path(SECRETS, namespace, "token"), msgspec.json.encode(patch)
+    answer = person.client.open("PATCH", url, query={"dryRun": "All"}, body=body, content_type=MERGE_PATCH)
+    async with answer as response:
+        return " ".join(response.headers.getall("Warning", []))
 
 
 async def pulled(person: Api, manifest: Json, namespace: str) -> list[str]:

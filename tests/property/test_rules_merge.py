@@ -55,6 +55,7 @@ RULES = some(
         max=st.dictionaries(st.sampled_from(["cpu", "memory"]), st.sampled_from(["1", "2", "500m"]), max_size=2),
         requiredLimits=few("cpu", "memory"),
     ),
+    tokens=some(action=ACTION, maxSeconds=st.sampled_from([600, 86_400, 600_000]), secrets=PERMISSION),
 ).map(_rules)
 SPECS = st.builds(_flat, RULES, st.sampled_from(["one", "two", "three"]))
 CONTEXT = some(

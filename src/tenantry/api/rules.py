@@ -35,6 +35,9 @@ from tenantry.api.ruledeclarations import (
     strict,
 )
 
+MOST_TOKEN_SECONDS = 365 * 24 * 60 * 60
+"""The longest time for which an administrator may let tokens be requested."""
+
 
 class PodSecurity(RuleModel, frozen=True, kw_only=True):
     """What pods may do to their node: a level of the Pod Security Standards, and single switches that override it."""
@@ -345,6 +348,23 @@ class Objects(RuleModel, frozen=True, kw_only=True):
     ) = UNSET
 
 
+class Tokens(RuleModel, frozen=True, kw_only=True):
+    """How long tokens of ServiceAccounts are good: they outlive the rights of the person who requested them."""
+
+    max_seconds: (
+        Annotated[
+            int,
+            Meta(ge=600, le=MOST_TOKEN_SECONDS),
+            about("The most that spec.expirationSeconds of a requested token may be.", 24 * 60 * 60),
+        ]
+        | UnsetType
+    ) = UNSET
+    secrets: (
+        Annotated[Permission, strict("Secrets of type kubernetes.io/service-account-token: their tokens never expire.")]
+        | UnsetType
+    ) = UNSET
+
+
 _Keys = Annotated[PatternList, about("Regular expressions (RE2), one of which each key matches as a whole.")]
 
 
@@ -390,3 +410,4 @@ class Rules(Model, frozen=True, kw_only=True):
     devices: Devices | UnsetType = UNSET
     namespaces: Namespaces | UnsetType = UNSET
     objects: Objects | UnsetType = UNSET
+    tokens: Tokens | UnsetType = UNSET

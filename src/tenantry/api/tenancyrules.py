@@ -33,12 +33,15 @@ AUDIT_MARK = "tenantry.dev/rules-audit"
 EXISTING_VOLUMES_MARK = "tenantry.dev/existing-volumes"
 """On a namespace whose claims may be bound to volumes that exist already. The value is always "Allow"."""
 
-LIMIT, RATIO, SIZE = "limit:", "ratio:", "size:"
-"""Before a key among the maxima: the resources of containers.maxLimits and containers.limitRatios, and the kinds of
-objects.maxSizes.
+LIMIT, RATIO, SIZE, SECONDS = "limit:", "ratio:", "size:", "seconds:"
+"""Before a key among the maxima: the resources of containers.maxLimits and containers.limitRatios, the kinds of
+objects.maxSizes, and what tokens.maxSeconds bounds.
 
 No resource has a colon in its name.
 """
+
+TOKEN = "token"  # noqa: S105 - the name of a key
+"""The only key after `SECONDS`."""
 
 PULL_MARK = "tenantry.dev/image-pull"
 """On a namespace where images.cached is refused: pods pull their images always. The value is always "Always"."""
@@ -99,7 +102,8 @@ class Section(Model, frozen=True, kw_only=True):
         Meta(
             max_length=192,
             description="Resource to the most for a container; limit:RESOURCE to the most for its limit; ratio:RESOURCE"
-            " to the most for its limit, as a multiple of its request; size:KIND to the most bytes of an object.",
+            " to the most for its limit, as a multiple of its request; size:KIND to the most bytes of an object;"
+            " seconds:token to the most seconds of a token.",
         ),
     ] = {}
     required: Annotated[

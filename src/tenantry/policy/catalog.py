@@ -21,6 +21,7 @@ from tenantry.policy.rules import (
     scheduling,
     services,
     storageclasses,
+    tokens,
 )
 from tenantry.policy.targets import claims, configuration, hosts, pods
 
@@ -38,6 +39,7 @@ CHECKS: tuple[RuleCheck, ...] = (
     *devices.CHECKS,
     *namespaces.CHECKS,
     *objects.CHECKS,
+    *tokens.CHECKS,
 )
 """In the order in which messages name what is wrong."""
 
@@ -55,6 +57,7 @@ TARGETS: tuple[RuleTarget, ...] = (
     namespaces.SUBNAMESPACES,
     devices.RESOURCE_CLAIMS,
     configuration.CONFIGURATION,
+    tokens.TOKEN_REQUESTS,
 )
 
 

@@ -22,7 +22,7 @@ import re2 as untyped_re2
 
 from tenantry.api.tenancyrules import Bound, Listed, Section
 from tenantry.policy.request import Item, Json, Request, Review
-from tenantry.world.rules import MAXIMA
+from tenantry.world.rules import bounds_of
 
 _re2 = cast("Any", untyped_re2)
 
@@ -142,8 +142,8 @@ class RuleCheck(msgspec.Struct, frozen=True, kw_only=True):
             case "patterns":
                 return Section(patterns={self.rule: (Listed(source=source, values=tuple(given)),)})
             case "maxima":
-                before = MAXIMA[self.rule]
-                return Section(maxima={before + key: Bound(source=source, value=value) for key, value in given.items()})
+                bounds = bounds_of(self.rule, given).items()
+                return Section(maxima={key: Bound(source=source, value=value) for key, value in bounds})
             case "required":
                 return Section(required=dict.fromkeys(given, source))
             case _:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from tenantry.api.rules import PodSecurityLevel, Standard
 from tenantry.policy.check import listed, one_of, quoted
-from tenantry.world.rules import MAXIMA
+from tenantry.world.rules import MAXIMA, SINGLE_MAXIMA
 
 LEVEL = "podSecurity.level"
 STANDARD = "standard"
@@ -107,6 +107,8 @@ def _largest() -> str:
 def _larger(path: str, before: str) -> str:
     """Return CEL: the messages for resources of which a level allows more than the level above."""
     value = f"{_GIVEN}[{quoted(path)}]"
+    if path in SINGLE_MAXIMA:
+        value = f"{{{quoted(SINGLE_MAXIMA[path])}: {value}}}"
     key = f"({quoted(before)} + r)" if before else "r"
     above = f"variables.maxima[{key}]"
     larger = f"{value}.map(r, {key} in variables.maxima && !{_ignores(f'{above}.source')}"

@@ -26,7 +26,7 @@ from tenantry.api.rules import (
     Seccomp,
     Standard,
 )
-from tenantry.api.tenancyrules import LIMIT, RATIO, SIZE, Bound, Listed, Section, TenancyRulesSpec
+from tenantry.api.tenancyrules import LIMIT, RATIO, SECONDS, SIZE, TOKEN, Bound, Listed, Section, TenancyRulesSpec
 from tenantry.world import quantity
 from tenantry.world.addresses import is_within
 
@@ -53,8 +53,12 @@ MAXIMA = {
     "containers.maxLimits": LIMIT,
     "containers.limitRatios": RATIO,
     "objects.maxSizes": SIZE,
+    "tokens.maxSeconds": SECONDS,
 }
 """Path to what stands before a resource in the keys of the maxima."""
+
+SINGLE_MAXIMA = {"tokens.maxSeconds": TOKEN}
+"""Path of a maximum that is one number instead of a map to its key after the prefix."""
 
 
 T = TypeVar("T")
@@ -258,8 +262,7 @@ def _flat(family: str, rule: RuleModel, source: str) -> Section:
         if path == REQUIRED:
             out.required.update(dict.fromkeys(value, source))
         elif path in MAXIMA:
-            before = MAXIMA[path]
-            out.maxima.update({before + k: Bound(source=source, value=quantity.canonical(v)) for k, v in value.items()})
+            out.maxima.update({key: Bound(source=source, value=most) for key, most in bounds_of(path, value).items()})
         elif isinstance(value, Seccomp):
             unconfined, unset = _paths(path)
             out.refused.update({unconfined: source} if value is not Seccomp.ANY else {})
@@ -273,6 +276,17 @@ def _flat(family: str, rule: RuleModel, source: str) -> Section:
         else:
             out.allowed[path] = Listed(source=source, values=tuple(str(each) for each in value))
     return out
+
+
+def bounds_of(path: str, value: Mapping[str, str | int] | int) -> dict[str, str]:
+    """Return the maxima that the value of a rule sets: key to canonical quantity, or to whole seconds without a suffix.
+
+    Raises:
+        InputError: A quantity does not parse.
+    """
+    if isinstance(value, int):
+        return {MAXIMA[path] + SINGLE_MAXIMA[path]: str(value)}
+    return {MAXIMA[path] + key: quantity.canonical(amount) for key, amount in value.items()}
 
 
 def _with_level(rule: PodSecurity) -> PodSecurity:

@@ -6,11 +6,11 @@ from tenantry.api.tenancyrules import SIZE
 from tenantry.policy.check import Problem, RuleCheck, quoted
 from tenantry.policy.request import Json, Review
 from tenantry.policy.targets.configuration import (
-    CONFIG_MAPS,
     ENTRY_BYTES,
     IS_LARGER,
     MOST_ENTRIES,
     OBJECT,
+    SECRETS,
     bytes_of,
     entries_of,
     is_larger,
@@ -48,7 +48,7 @@ CHECKS = (
         fix=f"'must have at most ' + {_MOST}.value + '; split it, or keep it in a volume'",
         judge=_too_large,
         example={"data": {"key": "x" * _EXAMPLE_BYTES}},
-        given={CONFIG_MAPS: "1Ki"},
+        given={SECRETS: "1Ki"},
         note="Data, keys, annotations, labels, owner references and finalizers count, and"
         f" {ENTRY_BYTES} bytes for each entry of a map. An object with more than {MOST_ENTRIES} entries counts as the"
         " largest that etcd stores, 1536Ki. Larger objects that exist may be changed if they do not grow.",

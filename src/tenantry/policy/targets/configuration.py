@@ -118,7 +118,7 @@ def _is_checked(_: Request) -> bool:
 CONFIGURATION = RuleTarget(
     name="configuration",
     group="",
-    resources=(CONFIG_MAPS, SECRETS),
+    resources=(SECRETS, CONFIG_MAPS),
     conditions={},
     variables={
         "entries": _entries("object"),
@@ -145,11 +145,11 @@ def _noun(review: Review) -> str:
     return "secret" if review.request.resource == SECRETS else "configmap"
 
 
-_PLAIN: Json = {"metadata": {"name": "c"}, "data": {"key": "value"}}
+_PLAIN: Json = {"metadata": {"name": "c"}, "data": {"key": "dmFsdWU="}}
 OBJECT = CheckScope(
     target=CONFIGURATION.name,
     path=f"{_NOUN} + ' \\'' + object.metadata.name + '\\''",
     values=lambda review: [(name_of(_noun(review), review.request.object), review.request.object)],
-    held=lambda value: [(name_of("configmap", value), value)],
+    held=lambda value: [(name_of("secret", value), value)],
     sample=lambda fragment: merged(_PLAIN, fragment),
 )
