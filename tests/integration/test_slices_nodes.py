@@ -264,7 +264,7 @@ async def test_a_tenant_does_not_empty_the_cluster_node_by_node(farm: Api, name:
         await farm.delete(SliceClaim.resource, "first", name)
         await claim(farm, name, "second", "few4", nodeNames=[second], gracePeriodSeconds=4)
         waits = await state(farm, name, "second", "Pending")
-        assert "pods left for another claim of this tenant" in condition(waits, reasons.READY)["message"]
+        assert "pods left for a claim of this tenant" in condition(waits, reasons.READY)["message"]
         assert second in await nodes_of_pods(farm, other)
     finally:
         await farm.patch(TenancyDefaults.resource, "default", {"spec": {"slices": PACE}})

@@ -136,7 +136,7 @@ def test_a_tenant_has_pods_evicted_once_in_the_cool_down() -> None:
     there.claim("second", gracePeriodSeconds=0, nodeNames=["n-2"])
     there.settle(100)
     assert there.state("second") == ("Pending", "NodesInsufficient")
-    assert "pods left for another claim of this tenant within 600 s" in there.message("second")
+    assert "pods left for a claim of this tenant within 600 s" in there.message("second")
     assert there.has(Pod.resource, second)
     there.claim("third", nodeNames=["n-1"])
     there.settle(30)
@@ -387,4 +387,46 @@ def test_a_slice_that_no_administrator_created_is_charged_whatever_the_claim_bec
     there.world.patch(SliceClaim.resource, "acme/web", {"spec": {"count": 2, **mode}})
     there.enforce_quotas()
     assert there.status()["nodes"] == ["n-1"]
+    assert there.state()[0] == "Bound"
+
+
+def test_reserved_nodes_are_drained_one_claim_after_another() -> None:
+    """E12: an owner reserves nodes by several claims, and then uses and deletes the claims one by one."""
+    there = SliceWorld(cooldownSeconds=600, minGracePeriodSeconds=0)
+    for number in (1, 2):
+        there.node(f"n-{number}")
+        there.claim(f"c-{number}", gracePeriodSeconds=0, nodeNames=[f"n-{number}"], users="Subnamespaces")
+    there.settle(5)
+    pods = [there.pod(f"p-{number}", f"n-{number}") for number in (1, 2)]
+    assert [there.state(f"c-{number}")[0] for number in (1, 2)] == ["Reserved"] * 2
+    there.world.patch(SliceClaim.resource, "acme/c-1", {"spec": {"users": "Everybody"}})
+    there.settle(5)
+    assert there.state("c-1")[0] == "Bound"
+    there.world.delete(SliceClaim.resource, "acme/c-1")
+    there.world.patch(SliceClaim.resource, "acme/c-2", {"spec": {"users": "Everybody"}})
+    there.settle(100)
+    assert there.state("c-2")[0] == "Reserved"
+    assert "spec.slices.cooldownSeconds of TenancyDefaults" in there.message("c-2")
+    assert [there.has(Pod.resource, pod) for pod in pods] == [False, True]
+    there.settle(600)
+    assert there.state("c-2")[0] == "Bound"
+
+
+def test_a_renewed_claim_waits_for_the_cool_down_of_its_earlier_nodes() -> None:
+    """E12: its slice has the same name again, but holds no node."""
+    there = SliceWorld(cooldownSeconds=600, minGracePeriodSeconds=0)
+    for number in (1, 2):
+        there.node(f"n-{number}")
+        there.pod(f"p-{number}", f"n-{number}")
+    there.claim(gracePeriodSeconds=0, nodeNames=["n-1"])
+    there.settle(5)
+    assert there.state()[0] == "Bound"
+    past = "2020-01-01T00:00:00Z"
+    there.world.patch(SliceClaim.resource, "acme/web", {"spec": {"expiresAt": past}})
+    there.settle(5)
+    assert there.marks("n-1") == FREE
+    there.world.patch(SliceClaim.resource, "acme/web", {"spec": {"expiresAt": None, "nodeNames": ["n-2"]}})
+    there.settle(100)
+    assert there.state() == ("Pending", "NodesInsufficient")
+    there.settle(600)
     assert there.state()[0] == "Bound"

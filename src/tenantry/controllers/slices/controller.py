@@ -21,6 +21,7 @@ from tenantry.controllers.slices.gather import (
     choose,
     gather,
     lacks_nodes,
+    pause_of,
     slice_of_namespace,
     slice_of_node,
     with_pods,
@@ -115,6 +116,7 @@ class SliceController:
             chosen=tuple(node for node in found if node is not None),
             replaced=first.replaced,
         )
+        inputs = msgspec.structs.replace(inputs, pause=pause_of(inputs, nodes))
         return self._stages.draining.known(inputs, cluster.clock.monotonic())
 
     def _pods(self) -> Watch:

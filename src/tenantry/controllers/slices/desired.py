@@ -8,10 +8,13 @@ release   namespaces first, then the pods, and the nodes last
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.marks import SLICE
+from tenantry.api.model import Json
 from tenantry.api.node import Node
 from tenantry.api.slice import SliceState
 from tenantry.controllers.slices import holding, preconditions, release, status
@@ -117,8 +120,28 @@ def _give_up(inputs: SliceInputs, marks: NodeMarks, kept: list[Node]) -> SliceDe
     return SliceDecision(plan=plan, progress=progress, again=0.0, frees=True)
 
 
+def _paused(inputs: SliceInputs) -> SliceDecision:
+    """Return the decision of a slice whose reserved nodes may not be drained yet."""
+    message = (
+        f"its nodes have pods, and pods left one of them, or a node for this tenant, within"
+        f" {inputs.defaults.cooldown_seconds} s, spec.slices.cooldownSeconds of TenancyDefaults"
+    )
+    was_bound = inputs.slice is not None and inputs.slice.status.state is SliceState.BOUND
+    progress = SliceProgress(
+        state=SliceState.BOUND if was_bound else SliceState.RESERVED,
+        reason=reasons.NODES_BOUND if was_bound else reasons.PODS_LEAVING,
+        message=message,
+        nodes=status.names(inputs.nodes),
+    )
+    return SliceDecision(progress=progress, again=inputs.pause)
+
+
 def _tenant_uid(inputs: SliceInputs) -> str:
     return inputs.tenant.metadata.uid if inputs.tenant is not None else "-"
+
+
+def _drain(inputs: SliceInputs) -> Callable[[Node], Json]:
+    return marking.drain(inputs.name, _tenant_uid(inputs), inputs.now, inputs.defaults.cooldown_seconds)
 
 
 def _bind(inputs: SliceInputs, marks: NodeMarks, degraded: str) -> SliceDecision:
@@ -134,7 +157,9 @@ def _bind(inputs: SliceInputs, marks: NodeMarks, degraded: str) -> SliceDecision
         return _give_up(inputs, marks, kept)
     # Recorded before the first eviction: a claim that is deleted at once still counts for the cool-down.
     disturbed = [node for node in waiting if foreign[node.metadata.name]]
-    noting = stage(amendments(disturbed, marking.drain(inputs.name, _tenant_uid(inputs), inputs.now)))
+    if disturbed and inputs.pause > 0:
+        return _paused(inputs)
+    noting = stage(amendments(disturbed, _drain(inputs)))
     if noting is not None:
         return noting
     # A node is bound only after every scheduler has seen that it is closed, or a pod of another tenant could remain.

@@ -94,6 +94,7 @@ class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
         pods: Node to the pods that would have to leave it; of a part, only the slice's own.
         others: For a slice of parts: node of the choice to the size of its pods that are in no part.
         settles: In how many seconds every scheduler knows that nodes are closed; 0 or less if all do.
+        pause: In how many seconds the slice may begin to drain nodes; 0 or less if it may, or has begun.
         leaving_since: Since when pods have to leave, RFC 3339; "" while none has to.
         parted_since: The same for nodes that the slice goes on without.
     """
@@ -119,6 +120,7 @@ class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
     pods: Mapping[str, Sequence[PodFacts]] = {}
     others: Mapping[str, Size] = {}
     settles: float = 0.0
+    pause: float = 0.0
     leaving_since: str = ""
     parted_since: str = ""
 
@@ -274,6 +276,25 @@ def choose(inputs: SliceInputs, facts: Callable[[], list[NodeFacts]]) -> SliceIn
         if not choice.short:
             return replace(inputs, choice=choice, replaced=frozenset(lost))
     return replace(inputs, choice=chosen(set()))
+
+
+def pause_of(inputs: SliceInputs, nodes: Iterable[Node]) -> float:
+    """Return in how many seconds a slice may begin to drain the nodes that it has reserved; 0 or less for now.
+
+    Args:
+        inputs: With the pods that would have to leave.
+        nodes: All nodes of the cluster, read if it matters.
+    """
+    pace = pace_of(inputs)
+    waiting = [node for node in inputs.nodes if not marking.is_bound(node, inputs.name)]
+    disturbed = [
+        node for node in waiting if any(pod.slice != inputs.name for pod in inputs.pods.get(node.metadata.name, ()))
+    ]
+    has_begun = any(drain is not None and drain.slice == inputs.name for drain in map(marking.drain_of, inputs.nodes))
+    if pace is None or not disturbed or has_begun:
+        return 0.0
+    own = max(pace.waits(marking.facts(node, 0)) for node in disturbed)
+    return max(own, pace.of_tenant(marking.facts(node, 0) for node in nodes))
 
 
 def pace_of(inputs: SliceInputs) -> DrainPace | None:

@@ -122,19 +122,21 @@ def reserve(name: str, claim: str) -> Callable[[Node], Json]:
     return owned(name, lambda node: {} if SLICE in node.metadata.labels else patch_of(node, name, claim=claim))
 
 
-def drain(name: str, tenant: str, now: dt.datetime) -> Callable[[Node], Json]:
-    """Return the patch that records that pods of others leave a node for a slice, once for each slice.
+def drain(name: str, tenant: str, now: dt.datetime, cooldown_seconds: int) -> Callable[[Node], Json]:
+    """Return the patch that records that pods of others leave a node for a slice, once in each cool-down.
 
     Args:
         name: Of the slice.
         tenant: The uid of its tenant.
         now: The time.
+        cooldown_seconds: See `DrainPace`; 0 for none.
     """
     text = f"{rfc3339(now)} {tenant} {name}"
 
     def change(node: Node) -> Json:
         last = drain_of(node)
-        if last is not None and last.slice == name:
+        is_recent = last is not None and (not cooldown_seconds or (now - last.at).total_seconds() < cooldown_seconds)
+        if is_recent and last is not None and last.slice == name:
             return {}
         return {"metadata": {"resourceVersion": node.metadata.resource_version, "annotations": {LAST_DRAIN: text}}}
 

@@ -26,7 +26,7 @@ from tenantry.world.selectors import meets
 
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 BINARY = ("memory", "ephemeral-storage")
-"""How many things a message names."""
+"""Resources whose quantities messages give with binary suffixes, as in 16Gi."""
 
 ESSENTIAL_SECONDS = 30.0
 """When to look again whether pods of the cluster itself have left a node: their end wakes no claim."""
@@ -113,16 +113,18 @@ class DrainPace(msgspec.Struct, frozen=True):
     tenant: str
     slice: str
 
-    def waits(self, drain: Drain) -> float:
-        """Return for how many seconds a drain still keeps others from beginning; 0 or less for none."""
-        if drain.slice == self.slice:
+    def waits(self, node: NodeFacts) -> float:
+        """Return for how many seconds the last drain of a node keeps others from beginning; 0 or less for none."""
+        # The slice that holds the node goes on with its drain. After an expiry it holds the node no longer, and a
+        # renewed claim waits like any other.
+        if node.drained is None or (node.drained.slice == self.slice == node.taken_by):
             return 0.0
-        return self.cooldown_seconds - (self.now - drain.at).total_seconds()
+        return self.cooldown_seconds - (self.now - node.drained.at).total_seconds()
 
     def of_tenant(self, nodes: Iterable[NodeFacts]) -> float:
         """Return for how many seconds the tenant's last drain keeps it from the next; 0 or less for none."""
-        own = (node.drained for node in nodes if node.drained is not None and node.drained.tenant == self.tenant)
-        return max((self.waits(drain) for drain in own), default=0.0)
+        own = (node for node in nodes if node.drained is not None and node.drained.tenant == self.tenant)
+        return max((self.waits(node) for node in own), default=0.0)
 
 
 class HeldNodes(msgspec.Struct, frozen=True):
@@ -319,10 +321,10 @@ def _why_undisturbed(node: NodeFacts, busy: float, pace: DrainPace | None) -> tu
         return "runs pods of the cluster itself", ESSENTIAL_SECONDS
     if pace is None:
         return "", 0.0
-    seconds = pace.waits(node.drained) if node.drained is not None else 0.0
+    seconds = pace.waits(node)
     within = f"within {pace.cooldown_seconds} s, spec.slices.cooldownSeconds of TenancyDefaults"
     if busy > seconds and busy > 0:
-        return f"has pods, and pods left for another claim of this tenant {within}", busy
+        return f"has pods, and pods left for a claim of this tenant {within}", busy
     return (f"has pods, and pods left it for a claim {within}", seconds) if seconds > 0 else ("", 0.0)
 
 
