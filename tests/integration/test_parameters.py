@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 
 from tenantry.api import marks
-from tenantry.api.errors import Forbidden
+from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.kubernetes import RBAC_GROUP, Namespace, ResourceQuota, RoleBinding
 from tenantry.api.model import Resource
-from tenantry.api.policyparameters import PolicyParameters, texts_of
+from tenantry.api.policyparameters import MOST_BYTES, PolicyParameters, texts_of
 from tenantry.api.rules import Rules
 from tenantry.api.tenancyrules import MAPS, OWN_MARK
 from tenantry.controllers import tenancyrules
@@ -204,6 +204,23 @@ async def test_a_flood_of_config_maps_delays_no_other_tenant_after_a_restart(adm
     assert made["metadata"]["uid"]
     with pytest.raises(Forbidden, match=r"podSecurity\.hostNamespaces"):
         await admin.create(PODS, EVIL, SHARED)
+
+
+@pytest.mark.usefixtures("upgraded")
+async def test_an_upgrade_that_cannot_copy_rules_changes_nothing(admin: Api) -> None:
+    """X06: the installed version still runs, and the owner of the rules can shorten them with it."""
+    labels = {OWN_MARK: "enforce", marks.MANAGED_BY: marks.MANAGER}
+    long = {"metadata": {"name": MAPS["enforce"], "labels": labels}, "data": {"refused": "x" * MOST_BYTES}}
+    await admin.create(CONFIG_MAPS, long, "default")
+    new = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "of-the-new-version"}}
+    objects = [new, *manifests.foundation(manifests.LOCAL_USER)]
+    try:
+        with pytest.raises(InputError, match="with the version that is installed"):
+            await apply.found(admin.client, objects)
+        with pytest.raises(NotFound):
+            await admin.get(Namespace.resource, "of-the-new-version")
+    finally:
+        await admin.delete(CONFIG_MAPS, MAPS["enforce"], "default")
 
 
 async def test_no_parameters_are_of_a_kind_that_owners_write(admin: Api) -> None:

@@ -18,7 +18,7 @@ from tenantry.api.policyparameters import PolicyParameters, texts_of
 from tenantry.engine.crds import observe_crd
 from tenantry.engine.tasks import all_of
 from tenantry.install import approval, canary
-from tenantry.install.upgrade import COPIES, RETIRED, SELECTED, CopiedWorkload, ParameterMap, converted
+from tenantry.install.upgrade import COPIES, RETIRED, SELECTED, CopiedWorkload, ParameterMap, check, converted
 from tenantry.install.waves import CRDS, Wave, founding, guarding, policy_resource, resource_of
 from tenantry.kube import wire
 from tenantry.kube.client import Client
@@ -42,6 +42,7 @@ async def apply(client: Client, objects: Sequence[Json], *, applied: Callable[[J
 
     Raises:
         ApiError: The server refuses one of them; those before it are applied.
+        InputError: The rules of a namespace are too long for this version; nothing has changed.
         RetryableError: It takes too long.
     """
     await found(client, objects, applied=applied)
@@ -49,7 +50,14 @@ async def apply(client: Client, objects: Sequence[Json], *, applied: Callable[[J
 
 
 async def found(client: Client, objects: Sequence[Json], *, applied: Callable[[Json], None] = lambda _: None) -> None:
-    """Apply everything but the policies. See `apply`."""
+    """Apply everything but the policies. See `apply`.
+
+    Raises:
+        InputError: The rules of a namespace are too long for this version; nothing has changed.
+    """
+    # Before the first write: with these CRDs and roles, the older operator could not shorten the rules any more.
+    if _is_whole(objects):
+        check(await client.list(ParameterMap, selectors=SELECTED))
     await _carry_out(client, founding(objects), applied)
 
 
@@ -60,11 +68,10 @@ async def guard(client: Client, objects: Sequence[Json], *, applied: Callable[[J
     Its policies that this version does not have are deleted last.
 
     Raises:
-        InputError: The rules of a namespace are too long for this version; nothing has changed.
+        InputError: The rules of a namespace have become too long for this version since `found`; no policy has changed.
     """
     waves = guarding(objects)
-    # A part of the policies is no upgrade: the others may still read the older version's parameters.
-    is_whole = any(wave.refused for wave in waves)
+    is_whole = _is_whole(objects)
     maps = await client.list(ParameterMap, selectors=SELECTED) if is_whole else []
     if is_whole:
         await _copy_parameters(client, maps)
@@ -72,6 +79,14 @@ async def guard(client: Client, objects: Sequence[Json], *, applied: Callable[[J
     await all_of(_delete(client, each.resource, each.metadata.namespace, each.metadata.name) for each in maps)
     if is_whole:
         await _retire(client)
+
+
+def _is_whole(objects: Sequence[Json]) -> bool:
+    """Return whether manifests are an upgrade.
+
+    A part of the policies is none: the others may still read the older version's parameters.
+    """
+    return any(wave.refused for wave in guarding(objects))
 
 
 async def _retire(client: Client) -> None:

@@ -63,6 +63,21 @@ class CopiedWorkload(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
 
 
+def check(maps: Iterable[ParameterMap]) -> None:
+    """Check that this version can store the parameters of an older one.
+
+    Raises:
+        InputError: The rules of a namespace are too long for this version.
+    """
+    for each in maps:
+        if each.metadata.labels[OWN_MARK] != HOSTS_MARK and size(each.data) > MOST_BYTES:
+            raise InputError(
+                f"ConfigMap {each.key!r} has rules of {size(each.data)} bytes, and this version stores at most"
+                f" {MOST_BYTES}: shorten spec.rules of that Tenant or Subnamespace, or of TenancyDefaults, with the"
+                " version that is installed, and install this version again"
+            )
+
+
 def converted(
     maps: Iterable[ParameterMap],
     copies: Mapping[Resource, Sequence[CopiedWorkload]],
@@ -80,17 +95,13 @@ def converted(
     """
     found: list[PolicyParameters] = []
     register: dict[str, HostHolder] = {}
+    maps = tuple(maps)
+    check(maps)
     for each in maps:
         purpose = each.metadata.labels[OWN_MARK]
         if purpose == HOSTS_MARK:
             register |= _holders(each.data, zones)
             continue
-        if size(each.data) > MOST_BYTES:
-            raise InputError(
-                f"ConfigMap {each.key!r} has rules of {size(each.data)} bytes, and this version stores at most"
-                f" {MOST_BYTES}: shorten spec.rules of that Tenant or Subnamespace, or of TenancyDefaults, with the"
-                " version that is installed, and install this version again"
-            )
         found.append(parameters(each.metadata.name, each.metadata.namespace, purpose, each.data))
     parts = hosts.register(register)
     found += [parameters(f"{PREFIX}{part}", SYSTEM_NAMESPACE, HOSTS_MARK, texts) for part, texts in parts.items()]
