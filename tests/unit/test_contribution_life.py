@@ -6,6 +6,7 @@ import msgspec
 
 from tenantry.api.contribution import (
     REGISTER,
+    Contribution,
     EarlierRecord,
     earlier_record_of,
     read,
@@ -13,7 +14,8 @@ from tenantry.api.contribution import (
     register,
 )
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import SYSTEM_NAMESPACE
+from tenantry.api.marks import NODE_ADDRESSES, SYSTEM_NAMESPACE
+from tenantry.api.model import Json
 from tenantry.api.node import Node
 from tenantry.api.policyparameters import PolicyParameters
 from tenantry.controllers.contributions.apiserver import EndpointSlice, Service
@@ -114,9 +116,40 @@ def test_a_record_of_an_earlier_version_moves_into_the_register() -> None:
     there.world.patch(Node.resource, NODE, {"metadata": {"annotations": {"woken": "true"}}})
     there.restart()
     there.settle()
-    found = there.world.get(PolicyParameters.resource, f"{SYSTEM_NAMESPACE}/{REGISTER}")
-    assert recorded(msgspec.convert(found, PolicyParameters), NODE) == read(AGREED)
+    assert _recorded(there) == read(AGREED)
     assert not there.has(EarlierRecord.resource, f"{SYSTEM_NAMESPACE}/{about['name']}")
+
+
+def test_the_addresses_of_a_node_that_joined_before_they_were_recorded_are_recorded_once() -> None:
+    """E19, ADDR-3: without them its kubelet could report nothing more; foreign ones are left out."""
+    there = _scene(None)
+    there.node("other")
+    there.world.patch(Node.resource, "other", _reports("10.0.0.6"))
+    there.world.put_in(Namespace.resource, {"metadata": {"name": "default"}})
+    service = {"metadata": {"name": "kubernetes", "namespace": "default"}, "spec": {"clusterIPs": ["10.96.0.1"]}}
+    there.world.put_in(Service.resource, service)
+    about = {"name": earlier_record_of(NODE), "namespace": SYSTEM_NAMESPACE}
+    there.world.put_in(EarlierRecord.resource, {"metadata": about, "data": AGREED})
+    own = _reports("10.0.0.5", "2001:db8::5", "127.0.0.1", "10.0.0.6", "10.96.0.1")
+    there.world.patch(Node.resource, NODE, own)
+    there.restart()
+    there.settle()
+    wanted = read({**AGREED, "addresses": "10.0.0.5,2001:db8::5"})
+    assert _recorded(there) == wanted
+    assert there.world.get(Node.resource, NODE)["metadata"]["annotations"][NODE_ADDRESSES] == wanted.addresses
+    there.world.patch(Node.resource, NODE, _reports("10.0.0.7"))
+    there.restart()
+    there.settle()
+    assert _recorded(there) == wanted
+
+
+def _reports(*addresses: str) -> Json:
+    return {"status": {"addresses": [{"type": "InternalIP", "address": each} for each in addresses]}}
+
+
+def _recorded(there: SliceWorld) -> Contribution | None:
+    found = there.world.get(PolicyParameters.resource, f"{SYSTEM_NAMESPACE}/{REGISTER}")
+    return recorded(msgspec.convert(found, PolicyParameters), NODE)
 
 
 def _serving(there: SliceWorld, name: str, *addresses: str) -> bool:

@@ -148,7 +148,7 @@ def _reports() -> list[Json]:
     host_ips = f"([{status}.hostIP.orValue('')] + {status}.hostIPs.orValue([]).map(p, p.?ip.orValue('')))"
     recorded = (
         f"' must be among \\'' + variables.own.join(', ') + '\\', which {contribution.REGISTER} records for node \\''"
-        " + variables.node + '\\'; an administrator runs `tenantry node contribute --address`'"
+        " + variables.node + '\\'; an administrator runs `tenantry node record --address`'"
     )
     ranged = (
         f"'status.podIPs must be within \\'' + variables.ranges.join(', ') + '\\', which {contribution.REGISTER}"

@@ -1,4 +1,4 @@
-"""`tenantry node contribute`, `join`, `take-back` and `cleaned`: contributed nodes, and their removal."""
+"""`tenantry node contribute`, `join`, `record`, `take-back` and `cleaned`: contributed nodes, and their removal."""
 
 from __future__ import annotations
 
@@ -149,9 +149,9 @@ async def _offer(client: Client, agreed: Contribution, token_id: str, secret: st
     await client.apply(_SECRETS, _SYSTEM, name, token)
 
 
-async def _write(client: Client, node: str, agreed: Contribution | None) -> None:
-    """Write the record of a node into the register; None removes it."""
-    body = contribution.change(node, agreed)
+async def _write(client: Client, node: str, agreed: Contribution | None, version: str = "") -> None:
+    """Write the record of a node into the register; None removes it. See `contribution.change`."""
+    body = contribution.change(node, agreed, version)
     try:
         await client.merge_patch(PolicyParameters.resource, marks.SYSTEM_NAMESPACE, contribution.REGISTER, body)
     except NotFound as error:
@@ -195,6 +195,32 @@ def join(*, name: str, token: str, timeout: int) -> None:
 
     asyncio.run(LocalCluster(name).change_nodes(change, timeout))
     click.echo(node)
+
+
+@click.command()
+@takes_target
+@click.argument("node", metavar="NODE")
+@click.option("--address", "addresses", multiple=True, help="IP address of the node, repeatable.")
+@click.option("--pod-cidr", "pod_cidrs", multiple=True, help="Range of the node's pods, repeatable.")
+def record(target: Target, *, node: str, addresses: tuple[str, ...], pod_cidrs: tuple[str, ...]) -> None:
+    """Record the addresses of a contributed node, or the ranges of its pods, instead of those of its record."""
+    given = {"addresses": _addresses(addresses), "pod_cidrs": _ranges(pod_cidrs)}
+    changes = {key: value for key, value in given.items() if value}
+    if not changes:
+        raise InputError("--address or --pod-cidr must be given, as in --address 192.0.2.7")
+    session.run(target, lambda client: _record(client, node, changes))
+    output.talk(f'node "{node}" may report only these addresses')
+
+
+async def _record(client: Client, node: str, changes: dict[str, str]) -> None:
+    register = await client.get(PolicyParameters, contribution.REGISTER, marks.SYSTEM_NAMESPACE)
+    agreed = contribution.recorded(register, node)
+    if agreed is None or agreed.ended:
+        raise InputError(
+            f"node {node!r} has no current record in {contribution.REGISTER!r}; `tenantry node contribute` makes one"
+            " for a new node"
+        )
+    await _write(client, node, msgspec.structs.replace(agreed, **changes), register.metadata.resource_version)
 
 
 @click.command("take-back")

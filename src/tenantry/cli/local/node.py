@@ -20,7 +20,13 @@ def node() -> None:
     """Add, remove, crash and restart the real nodes of a local cluster, and let contributed nodes join."""
 
 
-for _command in (contribution.contribute, contribution.join, contribution.take_back, contribution.cleaned):
+for _command in (
+    contribution.contribute,
+    contribution.join,
+    contribution.record,
+    contribution.take_back,
+    contribution.cleaned,
+):
     node.add_command(_command)
 
 

@@ -82,6 +82,7 @@ class ContributionController:
                 now=cluster.clock.now(),
                 pods=await _pods(cluster, node) if desired.is_vacant(node) else (),
                 defaults=defaults.spec.slices if defaults is not None else SliceDefaults(),
+                reported=await _reported(cluster, node) if desired.is_unrecorded(agreed) else (),
             )
         )
         outcome = await cluster.writer.apply(decision.plan)
@@ -97,18 +98,30 @@ class ContributionController:
             cluster.forget(self.name, _CSR + name)
             return None
         node = signing.concerned(asked)
-        nodes: Cache[Node] = cluster.cache(Node.resource)
-        addresses = {each.metadata.name: frozenset(a.address for a in each.status.addresses) for each in nodes}
         # Read for each request: they change when the control plane moves, which no watch of this operator reports.
         reserved = await apiserver.addresses(cluster.live)
         agreed, _ = await _agreed(cluster, node)
-        if agreed is None or agreed.ended or not signing.may_have(asked, addresses, reserved):
+        if agreed is None or agreed.ended or not signing.may_have(asked, _addresses(cluster), reserved):
             log.warning("certificate not approved", extra={"key": name, "node": node})
             return None
         outcome = await cluster.writer.apply(signing.approval(asked, node))
         if outcome.error is not None:
             raise outcome.error
         return None if outcome.written else 0.0  # another decision was made in between, or the request is gone
+
+
+def _addresses(cluster: Cluster) -> dict[str, frozenset[str]]:
+    """Return the addresses that each node reports, by its name."""
+    nodes: Cache[Node] = cluster.cache(Node.resource)
+    return {each.metadata.name: frozenset(a.address for a in each.status.addresses) for each in nodes}
+
+
+async def _reported(cluster: Cluster, node: Node) -> tuple[str, ...]:
+    """Return the addresses that a node reports and that are its own, sorted."""
+    if not node.status.addresses:
+        return ()
+    reserved = await apiserver.addresses(cluster.live)
+    return tuple(sorted(signing.own_addresses(node.metadata.name, _addresses(cluster), reserved)))
 
 
 async def _agreed(cluster: Cluster, node: str) -> tuple[Contribution | None, str]:

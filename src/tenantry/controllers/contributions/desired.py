@@ -27,6 +27,9 @@ from tenantry.controllers.slices.patience import patience
 from tenantry.engine import request
 from tenantry.engine.plan import DirectWrite, Plan
 
+MOST_ADDRESSES = 10
+"""How many addresses of a node are recorded without an administrator; a record holds 512 characters of them."""
+
 LOOK_AGAIN_SECONDS = 1.0
 """When to check whether the slice has released a node: own writes wake no reconciler."""
 
@@ -41,6 +44,7 @@ class ContributionInputs(msgspec.Struct, frozen=True, kw_only=True):
         version: The resourceVersion of the register.
         pods: Its pods; () while it is in a slice.
         defaults: Of TenancyDefaults.
+        reported: The addresses that the node reports and that are its own; () unless `is_unrecorded`.
     """
 
     node: Node
@@ -49,6 +53,7 @@ class ContributionInputs(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     pods: tuple[LeavingPod, ...] = ()
     defaults: SliceDefaults = SliceDefaults()
+    reported: tuple[str, ...] = ()
 
 
 def plan(inputs: ContributionInputs) -> SliceDecision:
@@ -58,8 +63,10 @@ def plan(inputs: ContributionInputs) -> SliceDecision:
     lacking = _lacking(node, agreed) if agreed is not None else {}
     if lacking:
         return SliceDecision(plan=_patch(name, lacking), goes_on=True)
-    if agreed is not None and node.spec.pod_cidrs and not agreed.ranges:
-        return SliceDecision(plan=_assigned(inputs, agreed), goes_on=True)
+    found = _recordable(inputs, agreed) if agreed is not None else None
+    if found is not None and found != agreed:
+        # Without a version the record was moved a moment ago: first read the version of the register.
+        return SliceDecision(plan=_recording(inputs, found) if inputs.version else Plan(), goes_on=True)
     # kubelet can write labels of its own node, so the agreed ones are restored before anything else is decided.
     if agreed is not None and not since:
         return SliceDecision()
@@ -71,9 +78,26 @@ def plan(inputs: ContributionInputs) -> SliceDecision:
     return _delete(inputs, since) if is_vacant(node) else SliceDecision(again=LOOK_AGAIN_SECONDS)
 
 
-def _assigned(inputs: ContributionInputs, agreed: Contribution) -> Plan:
-    """Return the write of the ranges that Kubernetes has assigned to the pods of a node into its record."""
-    found = msgspec.structs.replace(agreed, pod_cidrs=",".join(inputs.node.spec.pod_cidrs))
+def is_unrecorded(agreed: Contribution | None) -> bool:
+    """Return whether a record is one without addresses."""
+    return agreed is not None and not agreed.ended and not agreed.addresses
+
+
+def _recordable(inputs: ContributionInputs, agreed: Contribution) -> Contribution:
+    """Return the record with what it lacks: the ranges that Kubernetes has assigned, and the addresses.
+
+    The policy on the addresses of nodes admits none that are not recorded. So a node that reports some without a record
+    of them joined before records had addresses, and the earlier version trusted its report.
+    """
+    if inputs.reported and is_unrecorded(agreed):
+        agreed = msgspec.structs.replace(agreed, addresses=",".join(inputs.reported[:MOST_ADDRESSES]))
+    if inputs.node.spec.pod_cidrs and not agreed.ranges:
+        agreed = msgspec.structs.replace(agreed, pod_cidrs=",".join(inputs.node.spec.pod_cidrs))
+    return agreed
+
+
+def _recording(inputs: ContributionInputs, found: Contribution) -> Plan:
+    """Return the write of a record."""
     body = change(inputs.node.metadata.name, found, version=inputs.version)
     asked = request.patch(PolicyParameters.resource, SYSTEM_NAMESPACE, REGISTER, body)
     return Plan(writes=(DirectWrite(request=asked),))

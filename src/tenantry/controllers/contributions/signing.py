@@ -98,11 +98,25 @@ def may_have(
     if found.spec.signer_name == CLIENT:
         # The owner of the token may ask again until the node exists.
         return not asked.hosts and node not in addresses
+    own = own_addresses(node, addresses, reserved)
+    return bool(asked.hosts) and asked.hosts <= own | {node}
+
+
+def own_addresses(
+    node: str, addresses: Mapping[str, frozenset[str]], reserved: frozenset[str] = frozenset()
+) -> frozenset[str]:
+    """Return the reported addresses of a node that are neither another node's nor the API server's.
+
+    Args:
+        node: Its name.
+        addresses: See `may_have`.
+        reserved: See `may_have`.
+    """
     # A node reports its own addresses: one that another node has, too, proves nothing.
     others = frozenset(address for name, known in addresses.items() if name != node for address in known)
     # Addresses of the API server could be reported by a node that wants to impersonate it to pods.
-    own = {each for each in addresses.get(node, frozenset()) - others - reserved if _is_of_a_node(each)}
-    return bool(asked.hosts) and asked.hosts <= own | {node}
+    found = addresses.get(node, frozenset()) - others - reserved
+    return frozenset(each for each in found if _is_of_a_node(each))
 
 
 def approval(found: SigningRequest, node: str) -> Plan:
