@@ -149,6 +149,31 @@ def uncounted(found: Observed | None) -> list[str]:
     return sorted(found.in_force.keys() - found.used.keys()) if isinstance(found, ObservedQuota) else []
 
 
+def is_news_of_counts(before: Observed, after: Observed) -> bool:
+    """Return whether other kinds than before are above their counts, or some are not counted.
+
+    How many objects exist changes with each object, and is no news.
+    """
+    if after.name != COUNTS:
+        return False
+    if uncounted(after):
+        return True
+    return [each[0] for each in exceeded(before)] != [each[0] for each in exceeded(after)]
+
+
+def has_more_room(before: Observed | None, after: Observed | None) -> bool:
+    """Return whether a change of a ResourceQuota leaves room for more: less is used, or a limit is higher."""
+    if not isinstance(before, ObservedQuota):
+        return False
+    hard, used = (after.hard, after.used) if isinstance(after, ObservedQuota) else ({}, {})
+    return any(
+        key not in hard
+        or quantity.parse(hard[key]) - quantity.parse(used.get(key, "0"))
+        > quantity.parse(most) - quantity.parse(before.used.get(key, "0"))
+        for key, most in before.hard.items()
+    )
+
+
 def first_counts(found: Observed | None) -> tuple[DirectWrite, ...]:
     """Return the write by which counting begins for kinds that Kubernetes' quota controller does not know yet.
 

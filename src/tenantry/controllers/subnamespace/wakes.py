@@ -17,8 +17,7 @@ from tenantry.controllers.subnamespace.gather import SubnamespaceCaches, inherit
 from tenantry.controllers.watched import BY_ADOPTION, BY_NAMESPACE, is_same, tenant_of
 from tenantry.engine.cache import Change
 from tenantry.engine.conditions import find
-from tenantry.engine.observed import Observed, ObservedQuota
-from tenantry.world import quantity
+from tenantry.engine.observed import Observed
 
 
 def below(caches: SubnamespaceCaches, namespace: str) -> Iterator[str]:
@@ -110,21 +109,22 @@ def _is_news(before: Observed | None, after: Observed | None) -> bool:
     value = after or before
     if value is None or value.name != tenantnamespace.COUNTS:
         return False
-    if before is None or after is None or not is_same(before, after) or tenantnamespace.uncounted(after):
-        return True
-    return tenantnamespace.exceeded(before) != tenantnamespace.exceeded(after)
+    return (
+        before is None
+        or after is None
+        or not is_same(before, after)
+        or tenantnamespace.is_news_of_counts(before, after)
+    )
 
 
 def _makes_room(before: Observed | None, after: Observed | None, caches: SubnamespaceCaches) -> bool:
     """Return whether the child of a ResourceQuota waits for room for what it inherits, and may have it now."""
-    if not isinstance(before, ObservedQuota) or not isinstance(after, ObservedQuota) or before.used == after.used:
+    if before is None or not tenantnamespace.has_more_room(before, after):
         return False
-    namespace = caches.namespaces.get(after.namespace)
+    namespace = caches.namespaces.get(before.namespace)
     found = caches.subnamespaces.get(subnamespace_key(namespace)) if namespace is not None else None
     inherited = find(found.status.conditions, reasons.INHERITED) if found is not None else None
-    if inherited is None or inherited.reason != reasons.COUNT_EXCEEDED:
-        return False
-    return any(quantity.parse(used) > quantity.parse(after.used.get(key, "0")) for key, used in before.used.items())
+    return inherited is not None and inherited.reason == reasons.COUNT_EXCEEDED
 
 
 def _by_namespace(value: Observed, caches: SubnamespaceCaches) -> Iterator[str]:

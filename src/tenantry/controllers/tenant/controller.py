@@ -197,21 +197,12 @@ def _defaults(cluster: Cluster) -> TenancyDefaults | None:
     return found
 
 
-def _exceeds(before: Observed, after: Observed) -> bool:
-    """Return whether other kinds than before are above their limits, or some are not counted; the use changes often."""
-    if after.name != tenantnamespace.COUNTS:
-        return False
-    if tenantnamespace.uncounted(after):
-        return True
-    one, other = tenantnamespace.exceeded(before), tenantnamespace.exceeded(after)
-    return [each[0] for each in one] != [each[0] for each in other]
-
-
 def _child_keys(change: Change[Observed]) -> Iterable[str]:
     """Return the tenants that an object's change may concern; none for a change that is not ours to look at."""
     before, after = change.before, change.after
-    if before is not None and after is not None and watched.is_same(before, after) and not _exceeds(before, after):
-        return ()
+    if before is not None and after is not None and watched.is_same(before, after):
+        if not tenantnamespace.is_news_of_counts(before, after):
+            return ()
     keys: set[str] = set()
     for value in (before, after):
         if value is None:
