@@ -19,7 +19,8 @@ from tenantry.api.errors import LocalError
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local import components, process
-from tenantry.local.cluster import LocalCluster, UpOptions, list_clusters
+from tenantry.local.cluster import LocalCluster, UpOptions
+from tenantry.local.clusters import list_clusters
 from tenantry.local.state import ClusterState, ComponentState, Phase, write_state
 from testkit.api import SECONDS, until
 

@@ -477,19 +477,3 @@ def _oidc(options: UpOptions, before: ClusterSpec | None) -> Oidc | None:
     if options.no_oidc:
         return None
     return options.oidc or (before.oidc if before else None)
-
-
-def list_clusters() -> Sequence[LocalCluster]:
-    """Return every cluster of a home, by name, stopped ones included."""
-    folder = home() / "clusters"
-    try:
-        names = sorted(path.name for path in folder.iterdir())
-    except FileNotFoundError:
-        return []
-    found: list[LocalCluster] = []
-    for name in names:
-        with contextlib.suppress(InputError):
-            cluster = LocalCluster(name)
-            if cluster.exists():
-                found.append(cluster)
-    return found

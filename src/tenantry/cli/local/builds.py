@@ -10,7 +10,7 @@ import msgspec
 
 from tenantry.cli import output
 from tenantry.local import build, paths
-from tenantry.local.cluster import list_clusters
+from tenantry.local.clusters import list_clusters
 from tenantry.local.progress import StreamProgress
 
 _MIB = 2**20

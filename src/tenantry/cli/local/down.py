@@ -8,7 +8,8 @@ import click
 
 from tenantry.cli.delete import confirm
 from tenantry.cli.local.name import name_option
-from tenantry.local.cluster import LocalCluster, list_clusters
+from tenantry.local.cluster import LocalCluster
+from tenantry.local.clusters import list_clusters
 
 
 @click.command()

@@ -9,7 +9,8 @@ import click
 from tenantry.api.errors import LocalError
 from tenantry.cli import output
 from tenantry.cli.local.name import name_option
-from tenantry.local.cluster import LocalCluster, list_clusters
+from tenantry.local.cluster import LocalCluster
+from tenantry.local.clusters import list_clusters
 from tenantry.local.state import ComponentState, Phase
 from tenantry.views.clusters import LocalClusterView, local_clusters
 
