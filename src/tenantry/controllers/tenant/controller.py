@@ -197,12 +197,15 @@ def _defaults(cluster: Cluster) -> TenancyDefaults | None:
     return found
 
 
+def _is_news(before: Observed, after: Observed) -> bool:
+    return not watched.is_same(before, after) or tenantnamespace.is_news_of_counts(before, after)
+
+
 def _child_keys(change: Change[Observed]) -> Iterable[str]:
     """Return the tenants that an object's change may concern; none for a change that is not ours to look at."""
     before, after = change.before, change.after
-    if before is not None and after is not None and watched.is_same(before, after):
-        if not tenantnamespace.is_news_of_counts(before, after):
-            return ()
+    if before is not None and after is not None and not _is_news(before, after):
+        return ()
     keys: set[str] = set()
     for value in (before, after):
         if value is None:
