@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from tenantry.api.tenancydefaults import TreeDefaults
 from tenantry.world import quantity
 
 PREFIX = "count/"
@@ -143,9 +144,8 @@ def limits(
     )
 
 
-DEFAULT_MAX_COUNT = 20
-DEFAULT_MAX_DEPTH = 5
-DEFAULT = limits(kinds((), ()), {}, {}, max_count=DEFAULT_MAX_COUNT, max_depth=DEFAULT_MAX_DEPTH)
+_TREE = TreeDefaults()
+DEFAULT = limits(kinds((), ()), {}, {}, max_count=_TREE.max_count, max_depth=_TREE.max_depth)
 
 
 def hard(counts: Mapping[str, int], divided: Iterable[str], own: Mapping[str, int], max_count: int) -> dict[str, str]:

@@ -52,7 +52,8 @@ class LimitController:
         if now < self._due:
             return self._due - now
         self._due = None
-        if not self._limits.renew(cluster):
+        before, after = self._limits.renew(cluster)
+        if before == after:
             return None
         for kind in (Tenant, Subnamespace):
             found = cluster.cache_of(kind.resource)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from tenantry.api.kubernetes import OwnerRole
 from tenantry.api.marks import OWNER_ROLE
 from tenantry.api.tenancydefaults import NAME, TenancyDefaults, TenancyDefaultsSpec
+from tenantry.controllers.frozeninput import FrozenInput
 from tenantry.engine.cluster import CRDS, Cluster
 from tenantry.engine.crds import CrdState
 from tenantry.world.objectcounts import GrantedKinds, ObjectLimits, kinds, limits
@@ -14,23 +15,11 @@ from tenantry.world.objectcounts import GrantedKinds, ObjectLimits, kinds, limit
 _CREATE = frozenset({"create", "*"})
 
 
-class LimitCache:
+class LimitCache(FrozenInput[ObjectLimits]):
     """The limits that plans use now. The limit controller and those of namespaces share it."""
 
     def __init__(self) -> None:
-        self._known: ObjectLimits | None = None
-
-    def current(self, cluster: Cluster) -> ObjectLimits:
-        """Return the limits, which change only by `renew`: two plans at the same time must agree."""
-        # Read late: the caches are empty when controllers are created.
-        if self._known is None:
-            self._known = read(cluster)
-        return self._known
-
-    def renew(self, cluster: Cluster) -> bool:
-        """Read the limits again, and return whether they differ."""
-        before, self._known = self.current(cluster), read(cluster)
-        return before != self._known
+        super().__init__(read)
 
 
 def read(cluster: Cluster) -> ObjectLimits:

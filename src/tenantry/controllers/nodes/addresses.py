@@ -19,6 +19,7 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import NAME, NetworkDefaults, TenancyDefaults
 from tenantry.api.tenant import NetworkIsolation, Tenant
 from tenantry.controllers import watched
+from tenantry.controllers.frozeninput import FrozenInput
 from tenantry.controllers.network import ClusterAddresses, cluster_addresses
 from tenantry.controllers.watched import tenant_of
 from tenantry.engine.cache import Change
@@ -32,23 +33,11 @@ WINDOW_SECONDS = 2.0
 _ALL = "all"
 
 
-class AddressCache:
+class AddressCache(FrozenInput[ClusterAddresses]):
     """The addresses that the plans of tenants use now. The address controller and those of namespaces share it."""
 
     def __init__(self) -> None:
-        self._known: ClusterAddresses | None = None
-
-    def current(self, cluster: Cluster) -> ClusterAddresses:
-        """Return the addresses, which change only by `renew`: two plans at the same time must agree."""
-        # Read late: the caches are empty when controllers are created.
-        if self._known is None:
-            self._known = read(cluster)
-        return self._known
-
-    def renew(self, cluster: Cluster) -> frozenset[NetworkIsolation]:
-        """Read the addresses again, and return the isolations of the namespaces whose policies differ now."""
-        before, self._known = self.current(cluster), read(cluster)
-        return concerned(before, self._known)
+        super().__init__(read)
 
 
 def concerned(before: ClusterAddresses, after: ClusterAddresses) -> frozenset[NetworkIsolation]:
@@ -113,11 +102,11 @@ class AddressController:
         if now < self._due:
             return self._due - now
         self._due = None
-        concerned = self._addresses.renew(cluster)
+        isolations = concerned(*self._addresses.renew(cluster))
         namespaces: Iterable[Observed] = cluster.cache(Namespace.resource)
         # Only namespaces with a policy that names addresses: an Open tenant has none.
-        for namespace in namespaces if concerned else ():
-            if namespace.labels.get(NETWORK) in concerned and tenant_of(namespace):
+        for namespace in namespaces if isolations else ():
+            if namespace.labels.get(NETWORK) in isolations and tenant_of(namespace):
                 _wake(cluster, namespace)
         return None
 
