@@ -8,12 +8,14 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 
 from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.model import Resource
+from tenantry.kube import wire
 from tenantry.local.cluster import LocalCluster
 from testkit.api import CONFIG_MAPS, CRDS, SECRETS, Api, until
 from testkit.operators import Operator
@@ -137,10 +139,11 @@ async def test_large_configuration_is_refused_and_may_only_shrink(
         (CONFIG_MAPS, {"data": long, "metadata": {"annotations": {"a": "x" * 20_000}}}, "128Ki"),
         # Many entries are not added up, which would cost too much;
         (CONFIG_MAPS, {"data": {f"k{number}": "x" for number in range(12_000)}}, "128Ki"),
-        (SECRETS, {"metadata": {"annotations": {f"k{number}": "x" for number in range(2001)}}}, "128Ki"),
+        (SECRETS, {"data": {f"k{number}": "" for number in range(2001)}}, "128Ki"),
         (CONFIG_MAPS, {"metadata": {"ownerReferences": [owner, owner | {"uid": "b"}]}}, "128Ki"),
         (SECRETS, {"data": {"a": encoded, "b": encoded}}, "128Ki"),
         (SECRETS, {"stringData": {"a": big, "b": big}}, "128Ki"),
+        (SECRETS, {"type": "x" * 140_000}, "128Ki"),
         (
             SECRETS,
             {**release, "data": dict.fromkeys("abcdefgh", encoded), "metadata": {"annotations": {"a": big}}},
@@ -160,3 +163,16 @@ async def test_large_configuration_is_refused_and_may_only_shrink(
         assert await refusal(flooder, resource, {"metadata": {"name": "fits"}, **value}, name) == ""
     await flooder.create(CONFIG_MAPS, {"metadata": {"name": "fits"}, "data": {"a": big}}, name)
     assert "objects.maxSizes" in await refusal(flooder, CONFIG_MAPS, {"data": {"b": big}}, name, patch="fits")
+    # A ConfigMap with 49 KB of keys: the API server stores them again for each field manager.
+    keys = {f"{number:03}" + "k" * 240: "" for number in range(200)}
+    await applied(flooder, "a", {"metadata": {"name": "managed"}, "data": keys}, name)
+    with pytest.raises(Forbidden, match=r"objects\.maxSizes.*must have at most 128Ki"):
+        await applied(flooder, "b", {"metadata": {"name": "managed"}, "data": keys}, name)
+
+
+async def applied(person: Api, manager: str, config_map: Json, namespace: str) -> None:
+    """Apply a ConfigMap by server-side apply."""
+    url = wire.path(CONFIG_MAPS, namespace, config_map["metadata"]["name"])
+    body = msgspec.json.encode({"apiVersion": "v1", "kind": "ConfigMap", **config_map})
+    kind = "application/apply-patch+yaml"
+    await person.client.request("PATCH", url, query={"fieldManager": manager}, body=body, content_type=kind)

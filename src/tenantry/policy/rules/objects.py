@@ -49,8 +49,9 @@ CHECKS = (
         judge=_too_large,
         example={"data": {"key": "x" * _EXAMPLE_BYTES}},
         given={SECRETS: "1Ki"},
-        note="Data, keys, annotations, labels, owner references and finalizers count, and"
-        f" {ENTRY_BYTES} bytes for each entry of a map. An object with more than {MOST_ENTRIES} entries counts as the"
+        note="Data, keys, the type of a Secret, annotations, labels, owner references and finalizers count, and"
+        f" {ENTRY_BYTES} bytes for each entry of a map. Keys count once more for each field manager. An object with"
+        f" more than {MOST_ENTRIES} entries counts as the"
         " largest that etcd stores, 1536Ki. Larger objects that exist may be changed if they do not grow.",
     ),
 )

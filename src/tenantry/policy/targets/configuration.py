@@ -1,8 +1,13 @@
-"""ConfigMaps and Secrets, which hold what their author likes: the rules see how many bytes one has."""
+"""ConfigMaps and Secrets: the bytes that etcd stores for one object, in CEL and in Python.
+
+The API server stores the keys of an object again for each field manager (`metadata.managedFields`), and bounds only the
+number of managers that do not use server-side apply. So each key counts once more for each manager.
+Source: Kubernetes, "Server-Side Apply" (managers).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tenantry.policy.check import CheckScope, RuleTarget, quoted
@@ -18,6 +23,9 @@ CONFIG_MAPS, SECRETS, HELM_RELEASES = "configmaps", "secrets", "helmReleases"
 ENTRY_BYTES = 64
 """What the API server needs for an entry of a map beside its text: many short entries cost more than one long one."""
 
+MANAGER_BYTES = 256
+"""The bytes of a field manager without the keys: its name has at most 128 characters."""
+
 MOST_ENTRIES = 2000
 """The most entries that are looked at: an expression that costs too much would refuse every request, also the one that
 makes a long object shorter."""
@@ -29,13 +37,24 @@ _OWNER_FIELDS = ("apiVersion", "kind", "name", "uid")
 _NOUN = f"(request.resource.resource == '{SECRETS}' ? 'secret' : 'configmap')"
 
 
-def _map_bytes(of: str, field: str, value: str) -> str:
-    """Return CEL: the bytes of a map of texts; `value` is CEL for the bytes of the value `v`."""
-    entry = f"size(bytes(string(k))) + {value.replace('v', f'{of}.{field}[k]')} + {ENTRY_BYTES}"
+def _map_bytes(of: str, field: str, size: Callable[[str], str]) -> str:
+    """Return CEL: the bytes of a map of texts; `copies` in the expression is how often each key is stored.
+
+    Args:
+        of: The object.
+        field: The path of the map.
+        size: From CEL for a value to CEL for its bytes.
+    """
+    entry = f"size(bytes(string(k))) * copies + {size(f'{of}.{field}[k]')} + {ENTRY_BYTES}"
     return f"(has({of}.{field}) ? {of}.{field}.map(k, {entry}).sum() : 0)"
 
 
-_TEXT, _BASE64 = "size(bytes(string(v)))", "size(string(v)) * 3 / 4"
+def _text(value: str) -> str:
+    return f"size(bytes(string({value})))"
+
+
+def _base64(value: str) -> str:
+    return f"size(string({value})) * 3 / 4"
 
 
 def _entries(of: str) -> str:
@@ -53,26 +72,30 @@ def _bytes(of: str) -> str:
 
 def _summed(of: str) -> str:
     """Return CEL: the sum over an object. The values of Secrets and of binaryData are base64 here."""
-    values = f"(request.resource.resource == '{SECRETS}' ? {_map_bytes(of, 'data', _BASE64)}"
-    values += f" : {_map_bytes(of, 'data', _TEXT)})"
-    owner = " + ".join(f"size(bytes(string(o.{field})))" for field in _OWNER_FIELDS)
-    owners = f"{of}.metadata.ownerReferences.map(o, {owner} + {ENTRY_BYTES}).sum()"
-    return " + ".join(
+    values = f"(request.resource.resource == '{SECRETS}' ? {_map_bytes(of, 'data', _base64)}"
+    values += f" : {_map_bytes(of, 'data', _text)})"
+    owner = " + ".join(_text(f"o.{field}") for field in _OWNER_FIELDS)
+    owner += f" + {_text('o.uid')} * (copies - 1) + {ENTRY_BYTES}"
+    managers = f"(has({of}.metadata.managedFields) ? size({of}.metadata.managedFields) : 0)"
+    total = " + ".join(
         (
             values,
-            # A Secret has no such field, which its schema would report.
-            f"(request.resource.resource == '{CONFIG_MAPS}' ? {_map_bytes(of, 'binaryData', _BASE64)} : 0)",
-            _map_bytes(of, "metadata.annotations", _TEXT),
-            _map_bytes(of, "metadata.labels", _TEXT),
-            f"(has({of}.metadata.ownerReferences) ? {owners} : 0)",
-            f"(has({of}.metadata.finalizers) ? {of}.metadata.finalizers.map(f, size(f)).sum() : 0)",
+            # A Secret has no such field, which its schema would report, and a ConfigMap has no type.
+            f"(request.resource.resource == '{CONFIG_MAPS}' ? {_map_bytes(of, 'binaryData', _base64)} : 0)",
+            f"(request.resource.resource == '{SECRETS}' ? size(bytes({of}.?type.orValue(''))) : 0)",
+            _map_bytes(of, "metadata.annotations", _text),
+            _map_bytes(of, "metadata.labels", _text),
+            f"(has({of}.metadata.ownerReferences) ? {of}.metadata.ownerReferences.map(o, {owner}).sum() : 0)",
+            f"(has({of}.metadata.finalizers) ? {of}.metadata.finalizers.map(f, size(f) * copies).sum() : 0)",
+            f"(copies - 1) * {MANAGER_BYTES}",
         )
     )
+    return f"[{managers} + 1].map(copies, {total})[0]"
 
 
-def _texts_of(entries: Mapping[str, Any], *, is_base64: bool = False) -> int:
+def _texts_of(entries: Mapping[str, Any], copies: int, *, is_base64: bool = False) -> int:
     return sum(
-        len(key.encode()) + (len(value) * 3 // 4 if is_base64 else len(value.encode())) + ENTRY_BYTES
+        len(key.encode()) * copies + (len(value) * 3 // 4 if is_base64 else len(value.encode())) + ENTRY_BYTES
         for key, value in entries.items()
     )
 
@@ -91,17 +114,23 @@ def bytes_of(value: Json, resource: str) -> int:
     if entries_of(value, resource) > MOST_ENTRIES:
         return MANY_ENTRIES_BYTES
     meta = part(value, "metadata")
+    copies = len(parts(meta, "managedFields")) + 1
     return (
-        _texts_of(part(value, "data"), is_base64=resource == SECRETS)
-        + (_texts_of(part(value, "binaryData"), is_base64=True) if resource == CONFIG_MAPS else 0)
-        + _texts_of(part(meta, "annotations"))
-        + _texts_of(part(meta, "labels"))
-        + sum(
-            sum(len(str(owner.get(field, "")).encode()) for field in _OWNER_FIELDS) + ENTRY_BYTES
-            for owner in parts(meta, "ownerReferences")
-        )
-        + sum(len(each) for each in texts(meta, "finalizers"))
+        _texts_of(part(value, "data"), copies, is_base64=resource == SECRETS)
+        + (_texts_of(part(value, "binaryData"), copies, is_base64=True) if resource == CONFIG_MAPS else 0)
+        + (len(value.get("type", "").encode()) if resource == SECRETS else 0)
+        + _texts_of(part(meta, "annotations"), copies)
+        + _texts_of(part(meta, "labels"), copies)
+        + sum(_owner_bytes(owner, copies) for owner in parts(meta, "ownerReferences"))
+        + sum(len(each) * copies for each in texts(meta, "finalizers"))
+        + (copies - 1) * MANAGER_BYTES
     )
+
+
+def _owner_bytes(owner: Json, copies: int) -> int:
+    fields = sum(len(str(owner.get(field, "")).encode()) for field in _OWNER_FIELDS)
+    # A manager's entry names the owner by its uid.
+    return fields + len(str(owner.get("uid", "")).encode()) * (copies - 1) + ENTRY_BYTES
 
 
 def kind_of(request: Request) -> str:
