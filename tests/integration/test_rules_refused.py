@@ -16,7 +16,7 @@ from tenantry.policy.check import RuleCheck
 from tenantry.policy.explain.mend import mended
 from tenantry.policy.explain.parts import Part
 from testkit.api import PODS, Api
-from testkit.hosts import GATEWAYS, INGRESSES, ROUTES, gateway_api
+from testkit.hosts import GATEWAYS, INGRESSES, ROUTES, TCP_ROUTES, gateway_api
 from testkit.refusals import refusal, tried
 from testkit.rules import EVERY_CHECK, SOURCE, labels_of, request_of, target_of
 
@@ -32,6 +32,8 @@ RESOURCES = {
     "ingresses": INGRESSES,
     "routes": ROUTES,
     "gateways": GATEWAYS,
+    "streamroutes": TCP_ROUTES,
+    "podrecords": PODS,
     "resourceclaims": Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim"),
 }
 """RuleTarget to kind. Endpoints need a user who may not write them in kube-system, and Subnamespaces need a tenant.

@@ -18,7 +18,7 @@ from tenantry.kube import wire
 from tenantry.kube.client import MERGE_PATCH
 from tenantry.local.cluster import LocalCluster
 from testkit.api import PODS, SECRETS, Api, until
-from testkit.hosts import GATEWAYS, INGRESSES, gateway, gateway_api, ingress
+from testkit.hosts import GATEWAYS, INGRESSES, TCP_ROUTES, gateway, gateway_api, ingress
 from testkit.operators import Operator
 from testkit.people import as_person
 
@@ -120,6 +120,9 @@ TEMPLATE_OF_ALL: Json = {"metadata": {"name": "c"}, "spec": {"spec": OF_ALL["spe
 INGRESS = ingress("www.two-standards.example")
 DNS_NAME = "external-dns.alpha.kubernetes.io/hostname"
 NGINX = "nginx.ingress.kubernetes.io"
+OWN = "OWN-NAMESPACE"
+"""Stands for the namespace of the request in values of annotations."""
+
 NO_LIMITS: Json = {"resources": {}}
 HOST_NAME: Json = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-1"]}
 NODE: Json = {"key": "metadata.name", "operator": "In", "values": ["node-1"]}
@@ -157,6 +160,24 @@ ATTACKS: list[tuple[str, str, Resource, Json]] = [
         *("annotations.dangerous", BOTH, INGRESSES),
         annotated("traefik.ingress.kubernetes.io/router.middlewares", "victim-auth@kubernetescrd", INGRESS),
     ),
+    *(
+        ("annotations.dangerous", BOTH, INGRESSES, annotated(f"{NGINX}/{key}", value, INGRESS))
+        for key, value in (
+            ("auth-secret", f"{OWN}/a,victim/password"),
+            ("auth-secret", f"{OWN}/a victim/password"),
+            ("auth-secret", f"{OWN}/../victim/password"),
+            ("auth-realm", 'x"; return 200'),
+            ("rewrite-target", "/a;\n}} location / { return 200; }"),
+            ("proxy-cookie-path", "/ '/x'"),
+        )
+    ),
+    ("annotations.unknown", RESTRICTED, INGRESSES, annotated(f"{NGINX}/proxy-next-generation", "x", INGRESS)),
+    ("annotations.dangerous", BOTH, PODS, annotated("dns.alpha.kubernetes.io/external", "www.victim.example", pod())),
+    ("annotations.dangerous", BOTH, PODS, annotated(DNS_NAME, "www.victim.example", pod())),
+    (
+        *("annotations.dangerous", BOTH, TCP_ROUTES),
+        annotated(DNS_NAME, "www.victim.example", {"metadata": {"name": "r"}, "spec": {}}),
+    ),
     ("annotations.dangerous", BOTH, GATEWAYS, infrastructure(DNS_NAME)),
     ("annotations.unknown", RESTRICTED, SERVICES, annotated("example.com/unknown", "x")),
     ("annotations.unknown", RESTRICTED, INGRESSES, annotated(f"{NGINX}/auth-url", "http://x", INGRESS)),
@@ -189,8 +210,12 @@ HARMLESS: list[tuple[Resource, Json]] = [
     (SERVICES, annotated("prometheus.io/scrape", "true")),
     (SERVICES, annotated("description", "the shop")),
     (INGRESSES, annotated(f"{NGINX}/auth-secret", "password", INGRESS)),
+    (INGRESSES, annotated(f"{NGINX}/auth-secret", f"{OWN}/password", INGRESS)),
     (INGRESSES, annotated(f"{NGINX}/proxy-body-size", "8m", INGRESS)),
+    (INGRESSES, annotated(f"{NGINX}/rewrite-target", "/$1/(a|b)", INGRESS)),
+    (INGRESSES, annotated(f"{NGINX}/auth-realm", "Members of the shop, please log in", INGRESS)),
     (PODS, pod()),
+    (PODS, annotated("example.com/hostname", "x", pod())),
     (PODS, pod(nodeSelector={"kubernetes.io/arch": "amd64"})),
     (PODS, sized({"cpu": "100m", "memory": "1Gi"}, {"cpu": "4", "memory": "8Gi"})),
     (PODS, tolerant(key="node.kubernetes.io/not-ready", operator="Exists", effect="NoExecute")),
@@ -218,12 +243,19 @@ async def test_restricted_refuses_what_baseline_warns_about(
         await attacked(alice, mild, strict)
 
 
+def within(namespace: str, manifest: Json) -> Json:
+    """Return the manifest with the namespace in place of `OWN`."""
+    written = msgspec.json.encode(manifest).replace(OWN.encode(), namespace.encode())
+    found: Json = msgspec.json.decode(written)
+    return found
+
+
 async def attacked(alice: Api, mild: str, strict: str) -> None:
     """Try every attack in a namespace of each standard."""
     for rule, where, resource, manifest in ATTACKS:
-        refused, _ = await told(alice, resource, manifest, strict)
+        refused, _ = await told(alice, resource, within(strict, manifest), strict)
         assert f"(rule {rule} of Tenantry's standard Restricted in Tenant '{strict}')" in refused, manifest
-        refused, warned = await told(alice, resource, manifest, mild)
+        refused, warned = await told(alice, resource, within(mild, manifest), mild)
         expected = refused if where == BOTH else warned
         assert (f"(rule {rule} of Tenantry's standard)" in expected) == (where != SILENT), (manifest, refused, warned)
         assert (where == BOTH) or not refused, refused
@@ -231,7 +263,7 @@ async def attacked(alice: Api, mild: str, strict: str) -> None:
         # A policy of slices also refuses a toleration without a key, and either may be the first.
         assert (await told(alice, PODS, tolerant(operator="Exists"), namespace))[0]
         for resource, manifest in HARMLESS:
-            assert await told(alice, resource, manifest, namespace) == ("", ""), manifest
+            assert await told(alice, resource, within(namespace, manifest), namespace) == ("", ""), manifest
 
 
 @pytest.mark.usefixtures("operator")

@@ -91,8 +91,8 @@ ANNOTATIONS: Some = some(
     **{
         "external-dns.alpha.kubernetes.io/hostname": one("a.verdict", "a.verdict, b.a.verdict", "x.t.verdict", "", "*"),
         "nginx.ingress.kubernetes.io/server-snippet": one("x"),
-        "nginx.ingress.kubernetes.io/auth-secret": one("mine", "other/theirs"),
-        "nginx.ingress.kubernetes.io/proxy-body-size": one("1m"),
+        "nginx.ingress.kubernetes.io/auth-secret": one("mine", "other/theirs", "mine,other/theirs", " a, b ", "a/../b"),
+        "nginx.ingress.kubernetes.io/proxy-body-size": one("1m", "1m;", "1m\n", 'a"b', "{", "$1|(a)"),
         "example.com/unknown": one("x"),
         "other.com/x": one("x"),
         "plain": one("x"),

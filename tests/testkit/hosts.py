@@ -23,6 +23,7 @@ TAKEN = "is taken: another tenant or Subtenant, or the cluster itself, has it, o
 GATEWAY_GROUP = "gateway.networking.k8s.io"
 INGRESSES = Resource("networking.k8s.io", "v1", "ingresses", "Ingress")
 ROUTES = Resource(GATEWAY_GROUP, "v1", "httproutes", "HTTPRoute")
+TCP_ROUTES = Resource(GATEWAY_GROUP, "v1alpha2", "tcproutes", "TCPRoute")
 GATEWAYS = Resource(GATEWAY_GROUP, "v1", "gateways", "Gateway")
 CLUSTER_ROLES = Resource(RBAC_GROUP, "v1", "clusterroles", "ClusterRole", namespaced=False)
 
@@ -100,9 +101,9 @@ async def gateway_api(api: Api) -> AsyncGenerator[None]:
         "rules": [{"apiGroups": [GATEWAY_GROUP], "resources": ["*"], "verbs": ["*"]}],
     }
     await api.create(CLUSTER_ROLES, role)
-    for resource in (ROUTES, GATEWAYS):
+    for resource in (ROUTES, TCP_ROUTES, GATEWAYS):
         await api.create(CRDS, _definition(resource))
-    for resource in (ROUTES, GATEWAYS):
+    for resource in (ROUTES, TCP_ROUTES, GATEWAYS):
 
         async def served(resource: Resource = resource) -> bool:
             try:
@@ -113,9 +114,9 @@ async def gateway_api(api: Api) -> AsyncGenerator[None]:
 
         await until(served, f"{resource.kind} is served")
     yield
-    for resource in (ROUTES, GATEWAYS):
+    for resource in (ROUTES, TCP_ROUTES, GATEWAYS):
         await api.delete(CRDS, resource.full_name)
-    for resource in (ROUTES, GATEWAYS):
+    for resource in (ROUTES, TCP_ROUTES, GATEWAYS):
         # A test that creates them next would get an error while they are being deleted.
         await api.gone(CRDS, resource.full_name)
     await api.delete(CLUSTER_ROLES, "gateways")

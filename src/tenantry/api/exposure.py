@@ -80,7 +80,7 @@ class Hostnames(RuleModel, frozen=True, kw_only=True):
 
 
 class Annotations(RuleModel, frozen=True, kw_only=True):
-    """Annotations of Ingresses, Gateways, routes and Services, which shared controllers read."""
+    """Annotations of Ingresses, Gateways, routes, Services and Pods, which shared controllers read."""
 
     dangerous: (
         Annotated[

@@ -1,7 +1,8 @@
-"""Annotations of Ingresses, Gateways, routes and Services: an allow-list, because controllers are configured by them.
+"""Annotations of Ingresses, Gateways, routes, Services and Pods: an allow-list, because controllers read them.
 
 An annotation is dangerous if its key names hosts, objects of other namespaces, or raw configuration of a controller
 that all tenants share. Any other key is known, by the lists below or by `annotations.known`, or it is unknown.
+Many tools annotate pods. So of pods, only the keys of DNS controllers count, and no key is unknown.
 
 Sources: the manuals of ingress-nginx ("Annotations", "Annotations risks"), NGINX Ingress Controller, HAProxy Ingress,
 HAProxy Technologies' controller, Traefik, Contour, Kong, Skipper, Emissary, ExternalDNS ("Annotations"), cert-manager,
@@ -12,14 +13,22 @@ kOps' dns-controller, AWS Load Balancer Controller, GKE, AKS and Application Gat
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
 
 from tenantry.api.marks import TENANT
 from tenantry.policy.check import CheckScope, Problem, RuleCheck, listed, matches, quoted
 from tenantry.policy.request import Json, Review, part
 from tenantry.policy.rules.hostnames import ALLOWED_HOSTS, DOMAIN, PLAIN_HOST
 from tenantry.policy.rules.services import SERVICE
-from tenantry.policy.targets.hosts import ALIASES, GATEWAY_SCOPES, INGRESS, ROUTE
+from tenantry.policy.targets.hosts import (
+    ALIASES,
+    DNS_KEYS,
+    GATEWAY_SCOPES,
+    INGRESS,
+    POD_RECORD,
+    ROUTE,
+    STREAM_ROUTE,
+)
 from tenantry.policy.targets.objects import strings
 from tenantry.world.rules import KNOWN_ANNOTATIONS
 
@@ -55,7 +64,7 @@ HOSTS = (
 KNOWN_PREFIXES = (
     "(?:[^/]+|(?:kubectl[.]kubernetes|app[.]kubernetes|prometheus|(?:meta[.])?helm|argocd[.]argoproj"
     "|(?:[a-z-]+[.])?toolkit[.]fluxcd|backstage|(?:.+[.])?tenantry)[.](?:io|sh|dev)/.+"
-    "|alb[.]ingress[.]kubernetes[.]io/healthcheck-.+|nginx[.]ingress[.]kubernetes[.]io/(?:cors|session-cookie|proxy)-[a-z-]+"
+    "|alb[.]ingress[.]kubernetes[.]io/healthcheck-.+|nginx[.]ingress[.]kubernetes[.]io/(?:cors|session-cookie)-[a-z-]+"
     "|haproxy[.]org/(?:timeout|cors|rate-limit)-[a-z-]+|(?:cert-manager[.]io/private-key|haproxy-ingress[.]github[.]io/(?:cors"
     "|timeout|session-cookie))-[a-z-]+)"
 )
@@ -68,6 +77,12 @@ _NGINX = (
     *("client-body-buffer-size", "denylist-source-range", "enable-access-log", "enable-cors", "enable-rewrite-log"),
     *("force-ssl-redirect", "http2-push-preload", "limit-burst-multiplier", "limit-connections", "limit-rate"),
     *("limit-rate-after", "limit-rpm", "limit-rps", "limit-whitelist", "load-balance", "preserve-trailing-slash"),
+    *("proxy-body-size", "proxy-buffer-size", "proxy-buffering", "proxy-buffers-number", "proxy-busy-buffers-size"),
+    *("proxy-connect-timeout", "proxy-cookie-domain", "proxy-cookie-path", "proxy-http-version"),
+    *("proxy-max-temp-file-size", "proxy-next-upstream", "proxy-next-upstream-timeout", "proxy-next-upstream-tries"),
+    *("proxy-read-timeout", "proxy-redirect-from", "proxy-redirect-to", "proxy-request-buffering"),
+    *("proxy-send-timeout", "proxy-ssl-ciphers", "proxy-ssl-name", "proxy-ssl-protocols", "proxy-ssl-secret"),
+    *("proxy-ssl-server-name", "proxy-ssl-verify", "proxy-ssl-verify-depth"),
     *("rewrite-target", "satisfy", "service-upstream", "ssl-passthrough", "ssl-redirect", "use-regex"),
     *("websocket-services", "whitelist-source-range"),
 )
@@ -77,6 +92,18 @@ _HAPROXY = (
     *("rewrite-target", "secure-backends", "server-proto", "server-ssl", "ssl-passthrough", "ssl-redirect"),
     *("ssl-redirect-code", "whitelist", "whitelist-source-range"),
 )
+CONFIGURED = (
+    r"nginx[.]ingress[.]kubernetes[.]io/.+|(?:haproxy[.]org|haproxy-ingress[.]github[.]io)/"
+    rf"(?:{'|'.join(_HAPROXY)}|(?:timeout|cors|rate-limit|session-cookie)-[a-z-]+)"
+)
+"""Keys whose values the controller writes into a configuration file. Values of other HAProxy keys may have lines."""
+
+SYNTAX = r"""(?s).*[[:cntrl:];{}"'].*"""
+"""Values that end a directive or a block of such a file. Regular expressions need `$1`, `()` and `|`, which pass.
+
+Source: ingress-nginx, "Annotations" (annotation validation), and CVE-2023-5043, CVE-2025-1097.
+"""
+
 _TRAEFIK = (
     *("router.entrypoints", "router.tls", "service.passhostheader", "service.nativelb", "service.serversscheme"),
     *("service.sticky.cookie", "service.sticky.cookie.httponly", "service.sticky.cookie.maxage"),
@@ -175,9 +202,13 @@ def _has_own_hosts(value: str, review: Review) -> bool:
 
 
 _ALIAS = f"{_KEY} in {listed(ALIASES)}"
-_ELSEWHERE = f"{_VALUE}.contains('/') && !{_VALUE}.startsWith(request.namespace + '/')"
+# Some controllers accept a list. A name without a namespace is in the namespace of the object.
+_OWN_REFERENCES = (r"[,\s]*(?:(?:", r"/[^/,\s.][^/,\s]*|[^/,\s]+)(?:[,\s]+|$))*")
+_BEFORE, _AFTER = (quoted(each) for each in (f"^{_OWN_REFERENCES[0]}", f"{_OWN_REFERENCES[1]}$"))
+_ELSEWHERE = f"!{_VALUE}.matches({_BEFORE} + request.namespace + {_AFTER})"
 _DANGEROUS = (
     f"{_is(CONFIGURATION)} || {_is(REFERENCES)} && {_ELSEWHERE} || {_is(HOSTS)} && !({_ALIAS}) && !({_own_hosts()})"
+    f" || {_is(CONFIGURED)} && {_VALUE}.matches({quoted(f'^(?:{SYNTAX})$')})"
 )
 _MORE = f"variables.patterns[{quoted(KNOWN_ANNOTATIONS)}]"
 _UNKNOWN = (
@@ -189,12 +220,13 @@ _UNKNOWN = (
 
 def _is_dangerous(pair: tuple[str, str], review: Review) -> bool:
     key, value = pair
-    elsewhere = "/" in value and not value.startswith(f"{review.request.namespace}/")
+    elsewhere = not matches(review.request.namespace.join(_OWN_REFERENCES), value)
     names_hosts = matches(HOSTS, key) and key not in ALIASES
     return (
         matches(CONFIGURATION, key)
         or (matches(REFERENCES, key) and elsewhere)
         or (names_hosts and not _has_own_hosts(value, review))
+        or (matches(CONFIGURED, key) and matches(SYNTAX, value))
     )
 
 
@@ -208,6 +240,43 @@ def _is_unknown(pair: tuple[str, str], review: Review) -> bool:
 
 # -- checks ---------------------------------------------------------------------------------------
 
+_EXAMPLE = "external-dns.alpha.kubernetes.io/hostname"
+
+
+def _check(
+    rule: str,
+    scope: CheckScope,
+    fields: tuple[str, ...],
+    *,
+    bad: str,
+    is_bad: Callable[[tuple[str, str], Review], bool],
+    why: str,
+    fix: str,
+    key: str,
+    note: str,
+) -> RuleCheck:
+    """Return one check of the annotations of a kind of object; see `_checks`, and `RuleCheck` for the rest."""
+
+    def judge(pair: tuple[str, str], review: Review) -> Problem | None:
+        return (
+            (f"has the annotation '{pair[0]}'{why}", review.rules.refused[rule], fix) if is_bad(pair, review) else None
+        )
+
+    return RuleCheck(
+        rule=rule,
+        form="refused",
+        scope=strings(scope, "variables.written", _written_by),
+        bad=bad,
+        what=f"'has the annotation \\'' + {_KEY} + '\\'{why}'",
+        source=f"variables.refused[{quoted(rule)}]",
+        fix=quoted(fix),
+        judge=judge,
+        usual=True,
+        variables={"written": _written(fields)},
+        example={"metadata": {"annotations": {key: "www.other.example"}}},
+        note=note,
+    )
+
 
 def _checks(scope: CheckScope, fields: tuple[str, ...] = _HELD[:1]) -> tuple[RuleCheck, RuleCheck]:
     """Return the checks of the annotations of one kind of object.
@@ -216,58 +285,54 @@ def _checks(scope: CheckScope, fields: tuple[str, ...] = _HELD[:1]) -> tuple[Rul
         scope: The object.
         fields: The paths of the fields with annotations.
     """
-
-    def check(rule: str, bad: str, is_bad: Any, why: str, fix: str, key: str, note: str) -> RuleCheck:  # noqa: ANN401, PLR0917 - parts of one check
-        def judge(pair: tuple[str, str], review: Review) -> Problem | None:
-            return (
-                (f"has the annotation '{pair[0]}'{why}", review.rules.refused[rule], fix)
-                if is_bad(pair, review)
-                else None
-            )
-
-        return RuleCheck(
-            rule=rule,
-            form="refused",
-            scope=strings(scope, "variables.written", _written_by),
-            bad=bad,
-            what=f"'has the annotation \\'' + {_KEY} + '\\'{why}'",
-            source=f"variables.refused[{quoted(rule)}]",
-            fix=quoted(fix),
-            judge=judge,
-            usual=True,
-            variables={"written": _written(fields)},
-            example={"metadata": {"annotations": {key: "www.other.example"}}},
-            note=note,
-        )
-
     return (
-        check(
+        _check(
             DANGEROUS,
-            _DANGEROUS,
-            _is_dangerous,
-            ", which names hosts, objects of other namespaces or raw configuration",
-            "leave it out; hosts must fit hostnames.allowed or hostnames.domain, and Secrets must be of the namespace",
-            "external-dns.alpha.kubernetes.io/hostname",
-            "Keys that name hosts pass if `hostnames.allowed` or `hostnames.domain` gives every host to the tenant."
-            " Keys that name Secrets or ConfigMaps pass if these are in the same namespace. Only annotations that the"
-            " request adds or changes count.",
+            scope,
+            fields,
+            bad=_DANGEROUS,
+            is_bad=_is_dangerous,
+            why=", which names hosts, objects of other namespaces or raw configuration",
+            fix="leave it out; hosts must fit hostnames.allowed or hostnames.domain, Secrets must be of the namespace,"
+            " and settings must not contain control characters, quotes, ';', '{' or '}'",
+            key=_EXAMPLE,
+            note="Keys that name hosts pass if `hostnames.allowed` or `hostnames.domain` gives every host to the"
+            " tenant. Keys that name Secrets or ConfigMaps pass if these are in the same namespace. Values that"
+            " ingress-nginx or HAProxy writes into its configuration must not contain control characters, quotes, `;`,"
+            " `{` or `}`. Only annotations that the request adds or changes count.",
         ),
-        check(
+        _check(
             UNKNOWN,
-            _UNKNOWN,
-            _is_unknown,
-            ", which may configure what all tenants share",
-            "leave it out, or ask an administrator to add its key to annotations.known",
-            "example.com/unknown",
-            "Known are keys without a prefix, keys of tools such as Helm, and settings of common controllers that"
+            scope,
+            fields,
+            bad=_UNKNOWN,
+            is_bad=_is_unknown,
+            why=", which may configure what all tenants share",
+            fix="leave it out, or ask an administrator to add its key to annotations.known",
+            key="example.com/unknown",
+            note="Known are keys without a prefix, keys of tools such as Helm, and settings of common controllers that"
             " concern only the traffic of the object (`KNOWN` in `src/tenantry/policy/rules/annotationkeys.py`).",
         ),
     )
 
+
+_OF_PODS = _check(
+    DANGEROUS,
+    POD_RECORD,
+    _HELD[:1],
+    bad=f"{_is(DNS_KEYS)} && !({_own_hosts()})",
+    is_bad=lambda pair, review: matches(DNS_KEYS, pair[0]) and not _has_own_hosts(pair[1], review),
+    why=", by which DNS controllers create records",
+    fix="leave it out; hosts must fit hostnames.allowed or hostnames.domain",
+    key=_EXAMPLE,
+    note="Of pods, only the keys of ExternalDNS and of kOps' dns-controller count.",
+)
 
 CHECKS = (
     *_checks(INGRESS),
     *_checks(ROUTE),
     *(check for scope in GATEWAY_SCOPES for check in _checks(scope, _HELD)),
     *_checks(SERVICE),
+    *_checks(STREAM_ROUTE),
+    _OF_PODS,
 )

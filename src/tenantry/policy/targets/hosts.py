@@ -5,7 +5,7 @@ Sources: Kubernetes, "Ingress"; Gateway API v1.5, HTTPRoute, GRPCRoute, TLSRoute
 
 from __future__ import annotations
 
-from tenantry.policy.check import CheckScope, RuleTarget, listed
+from tenantry.policy.check import CheckScope, RuleTarget, listed, matches, quoted
 from tenantry.policy.request import Json, Request, is_new, part, parts, texts
 from tenantry.policy.targets.objects import whole
 from tenantry.policy.users import CONTROL_PLANE, is_control_plane
@@ -103,8 +103,38 @@ INGRESSES = _target(
     classes="size(variables.named) > 0 ? variables.named : ['']",
 )
 ROUTES = _target("routes", GATEWAY, "httproutes", "grpcroutes", "tlsroutes", hosts=HOSTS_OF_ROUTE)
+STREAM_ROUTES = _target("streamroutes", GATEWAY, "tcproutes", "udproutes")
+"""Routes without hosts, which have annotations for ExternalDNS."""
+
 GATEWAYS = _target("gateways", GATEWAY, "gateways", "listenersets", **_LISTENING)
 LISTENER_SETS = _target("xlistenersets", EXPERIMENTAL, "xlistenersets", **_LISTENING)
+
+DNS_KEYS = (
+    "(?i)dns[.]alpha[.]kubernetes[.]io/(external|internal)"
+    "|external-dns[.](alpha[.])?kubernetes[.]io/(hostname|internal-hostname|target)"
+)
+"""Annotations by which DNS controllers create records for a Pod.
+
+Sources: kOps, "dns-controller"; ExternalDNS, "Sources" (pod).
+"""
+
+_HAS_DNS_KEY = f"{_ANNOTATIONS}.exists(k, k.matches({quoted(f'^(?:{DNS_KEYS})$')}))"
+
+
+def _names_hosts(request: Request) -> bool:
+    keys = part(request.object, "metadata", "annotations")
+    return is_written(request) and any(matches(DNS_KEYS, key) for key in keys)
+
+
+POD_RECORDS = RuleTarget(
+    name="podrecords",
+    group="",
+    resources=("pods",),
+    # Apart from the policy on pods, because annotations of a running pod may change under any rules on its spec.
+    conditions={"names-hosts": _HAS_DNS_KEY, "is-written": IS_WRITTEN},
+    variables={},
+    concerns=_names_hosts,
+)
 
 
 def classes_of_ingress(ingress: Json) -> list[str]:
@@ -125,6 +155,10 @@ INGRESS = whole(
     },
 )
 ROUTE = whole(ROUTES, "route", {"metadata": {"name": "r"}, "spec": {"hostnames": ["a.x.example"]}})
+STREAM_ROUTE = whole(STREAM_ROUTES, "route", {"metadata": {"name": "r"}, "spec": {}})
+POD_RECORD = whole(
+    POD_RECORDS, "pod", {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "busybox"}]}}
+)
 
 
 def _gateway(target: RuleTarget) -> CheckScope:
