@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from tenantry.install import manifests
-from tenantry.install.condensed import condensed, loops
+from tenantry.install.condensed import LOOPS, condensed, loops
 from tenantry.install.policy import says, validating
 
 SOME = [{"apiGroups": [""], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["pods"]}]
@@ -63,6 +63,17 @@ def test_parentheses_in_texts_end_no_loop() -> None:
     cel = "object.items.all(i, i != ')' && variables.x) || variables.x"
     ((start, end),) = loops(cel)
     assert cel[start:end] == "i, i != ')' && variables.x"
+
+
+def test_every_macro_of_the_policies_is_known_as_a_loop() -> None:
+    """A variable that is written into an unknown macro would be evaluated for each element."""
+    found = {name for each in manifests.everything() for name in re.findall(r"\.(\w+)\([a-z]\w*, ", _cel(each))}
+    assert {"all", "exists", "filter", "map", "transformMap"} <= found <= set(LOOPS)
+    assert all(len(loops(f"object.items.{name}(i, i > variables.x)")) == 1 for name in LOOPS)
+
+
+def _cel(value: dict[str, Any]) -> str:
+    return str(value["spec"]) if value["kind"].endswith("AdmissionPolicy") else ""
 
 
 def test_every_variable_that_is_used_is_defined_before() -> None:

@@ -30,7 +30,16 @@ MOST_REPEATED = 400
 LONGEST = 2500
 """The longest expression, in characters, that variables are written into: compiling takes quadratic time."""
 
-_LOOP = re.compile(r"\.(?:all|exists|exists_one|map|filter)\(")
+LOOPS = (
+    *("all", "exists", "exists_one", "existsOne", "filter", "map", "sortBy"),
+    *("transformList", "transformMap", "transformMapEntry"),
+)
+"""The macros that evaluate an argument for each element.
+
+Source: cel-go, parser/macro.go, ext/comprehensions.go and ext/lists.go.
+"""
+
+_LOOP = re.compile(rf"\.(?:{'|'.join(LOOPS)})\(")
 _QUOTED = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
 
 
