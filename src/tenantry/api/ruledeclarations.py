@@ -19,7 +19,7 @@ MAX_PATTERNS = 32
 
 
 class Action(StrEnum):
-    """What comes of a request that a rule is against."""
+    """What the API server does with a request that violates a rule: reject it, warn, or write an audit annotation."""
 
     ENFORCE = "Enforce"
     WARN = "Warn"
@@ -34,7 +34,7 @@ class Standard(StrEnum):
 
 
 class Permission(StrEnum):
-    """Whether something may be."""
+    """Whether a rule allows or refuses what its field describes."""
 
     ALLOW = "Allow"
     REFUSE = "Refuse"

@@ -92,17 +92,19 @@ def _not_tolerated(review: Review) -> list[str]:
     return [key for key in others if not (by_daemon_sets and key.startswith(NODE_TROUBLE))]
 
 
-_AIMS_HIGH = "(!has(t.key) || t.key == '' || t.key in {})"
+_FOR_CONTROL_PLANES = "(!has(t.key) || t.key == '' || t.key in {})"
 _TOLERATED = "(has(variables.spec.tolerations) ? variables.spec.tolerations : [])"
 
 
-def _aims_high(toleration: Json) -> bool:
+def _is_for_control_planes(toleration: Json) -> bool:
     """Return whether a toleration is of a control plane's taint, or without a key of all taints."""
     return (toleration.get("key") or "") in {"", *CONTROL_PLANE_TAINTS}
 
 
-def _leave_control_planes(pod: Item, _: Section) -> None:
-    pod["spec"]["tolerations"] = [each for each in parts(pod, "spec", "tolerations") if not _aims_high(each)]
+def _drop_control_plane_tolerations(pod: Item, _: Section) -> None:
+    pod["spec"]["tolerations"] = [
+        each for each in parts(pod, "spec", "tolerations") if not _is_for_control_planes(each)
+    ]
 
 
 def _tolerate_less(pod: Item, rules: Section) -> None:
@@ -201,7 +203,7 @@ _NEIGHBOURS = f"has(variables.spec.affinity) ? {' + '.join(map(_terms_of, _KINDS
 # as separate as another tenant, so the label of the zone decides and not that of the tenant.
 _ZONED = f"'{ZONE}' in t.namespaceSelector.?matchLabels.orValue({{}})"
 _IN_ZONE = f"t.namespaceSelector.matchLabels['{ZONE}'] == namespaceObject.metadata.labels[?'{ZONE}'].orValue('')"
-_LOOKS_ELSEWHERE = (
+_SELECTS_OTHER_NAMESPACES = (
     "variables.neighbours.exists(t, has(t.namespaces) && t.namespaces.exists(n, n != request.namespace)"
     f" || has(t.namespaceSelector) && !({_ZONED} && {_IN_ZONE}))"
 )
@@ -215,7 +217,7 @@ def _neighbours(spec: Json) -> Iterator[Item]:
         yield from (part(each, "podAffinityTerm") for each in parts(affinity, _PREFERRED))
 
 
-def _looks_elsewhere(spec: Json, review: Review) -> bool:
+def _selects_other_namespaces(spec: Json, review: Review) -> bool:
     zone = review.request.namespace_labels.get(ZONE, "")
     for term in _neighbours(spec):
         if any(each != review.request.namespace for each in texts(term, "namespaces")):
@@ -226,7 +228,7 @@ def _looks_elsewhere(spec: Json, review: Review) -> bool:
     return False
 
 
-def _look_nowhere_else(pod: Item, _: Section) -> None:
+def _drop_namespaces(pod: Item, _: Section) -> None:
     for term in _neighbours(part(pod, "spec")):
         # Without both fields a term means the namespace of the pod.
         term.pop("namespaces", None)
@@ -265,13 +267,13 @@ CHECKS = (
     refuse(
         "scheduling.otherTenants",
         POD,
-        bad=_LOOKS_ELSEWHERE,
-        is_bad=_looks_elsewhere,
+        bad=_SELECTS_OTHER_NAMESPACES,
+        is_bad=_selects_other_namespaces,
         what="has affinity or anti-affinity to pods of other tenants",
         fix="leave out namespaces and namespaceSelector, or give namespaceSelector.matchLabels the"
         f" {ZONE} of the namespace",
         variables={"neighbours": _NEIGHBOURS},
-        mend=_look_nowhere_else,
+        mend=_drop_namespaces,
         example={"spec": {"affinity": {"podAntiAffinity": {_REQUIRED: [_OTHER_POD]}}}},
         note="Affinity to pods in other namespaces of the tenant selects them by"
         f" `namespaceSelector: {{matchLabels: {{{ZONE}: …}}}}`, with the value of the label on the pod's own namespace;"
@@ -280,13 +282,13 @@ CHECKS = (
     refuse(
         "scheduling.controlPlaneTolerations",
         POD,
-        bad=f"{_TOLERATED}.exists(t, {_AIMS_HIGH.format(listed(CONTROL_PLANE_TAINTS))}) && {NOT_MIRRORED}",
+        bad=f"{_TOLERATED}.exists(t, {_FOR_CONTROL_PLANES.format(listed(CONTROL_PLANE_TAINTS))}) && {NOT_MIRRORED}",
         is_bad=lambda spec, review: (
-            any(map(_aims_high, parts(spec, "tolerations"))) and not is_mirrored(review.request)
+            any(map(_is_for_control_planes, parts(spec, "tolerations"))) and not is_mirrored(review.request)
         ),
         what="tolerates the taint of a control plane, or every taint",
         fix="leave out tolerations without a key, and those of control planes",
-        mend=_leave_control_planes,
+        mend=_drop_control_plane_tolerations,
         example={"spec": {"tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}]}},
         note=f"The keys are {', '.join(f'`{each}`' for each in CONTROL_PLANE_TAINTS)}. A toleration without a key"
         " tolerates every taint. Tolerations that the DaemonSet controller adds by itself have other keys.",
