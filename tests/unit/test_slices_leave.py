@@ -12,7 +12,7 @@ from tenantry.api.model import ObjectMeta
 from tenantry.api.node import Node, NodeSpec, Taint
 from tenantry.controllers.slices import nodes, pods
 from tenantry.controllers.slices.decision import departures, next_look
-from tenantry.controllers.slices.patience import Patience
+from tenantry.controllers.slices.evictiondeadlines import EvictionDeadlines
 from tenantry.controllers.slices.pods import PodFacts
 from tenantry.engine.request import Verb
 
@@ -46,15 +46,15 @@ def _patched(node: Node, patch: dict[str, Any]) -> Node:
 def test_pods_are_asked_until_the_grace_period_is_over() -> None:
     """E12: those that nothing makes anew stay to its end, for their people to see."""
     running, alone, going = _pod("a"), _pod("b", controller=""), _pod("c", deleting=True)
-    early = departures([running, alone, going], Patience(3.0, 60.0), "why")
+    early = departures([running, alone, going], EvictionDeadlines(3.0, 60.0), "why")
     assert [(each.pod, each.write.request.subresource, each.why) for each in early] == [(running, "eviction", "why")]
     assert next_look([running, alone, going], 3.0) == 3.0
-    asked = departures([running, alone, going], Patience(0.0, 57.0), {"node": "why"})
+    asked = departures([running, alone, going], EvictionDeadlines(0.0, 57.0), {"node": "why"})
     assert {each.write.request.subresource for each in asked} == {"eviction"}
-    late = departures([running, alone, going], Patience(-57.0, 0.0), {"node": "why"})
+    late = departures([running, alone, going], EvictionDeadlines(-57.0, 0.0), {"node": "why"})
     assert [each.pod for each in late] == [each.pod for each in asked] == [running, alone, going]
     assert {each.write.request.verb for each in late} == {Verb.DELETE}
-    assert departures([], Patience(0.0, 0.0), "why") == ()
+    assert departures([], EvictionDeadlines(0.0, 0.0), "why") == ()
     assert next_look([], 0.0) is None
 
 

@@ -22,8 +22,8 @@ from tenantry.api.slice import DEFAULT_GRACE_SECONDS
 from tenantry.api.tenancydefaults import SliceDefaults
 from tenantry.controllers.contributions.pods import LeavingPod
 from tenantry.controllers.slices.decision import SliceDecision, departures, next_look
+from tenantry.controllers.slices.evictiondeadlines import eviction_deadlines
 from tenantry.controllers.slices.nodes import slice_of
-from tenantry.controllers.slices.patience import patience
 from tenantry.engine import request
 from tenantry.engine.plan import DirectWrite, Plan
 
@@ -109,7 +109,7 @@ def _delete(inputs: ContributionInputs, since: str) -> SliceDecision:
     pods = tuple(pod.facts for pod in inputs.pods if pod.is_evicted)
     if not pods:
         return _end(inputs)
-    left = patience(since, inputs.now, DEFAULT_GRACE_SECONDS, inputs.defaults.disruption_budget_seconds)
+    left = eviction_deadlines(since, inputs.now, DEFAULT_GRACE_SECONDS, inputs.defaults.disruption_budget_seconds)
     found = departures(pods, left, f"the owner of node {meta.name!r} takes it back: the pod leaves")
     return SliceDecision(
         plan=Plan(writes=tuple(each.write for each in found)),

@@ -17,7 +17,7 @@ from tenantry.api.errors import Conflict, NotFound, TooManyRequests
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Json
 from tenantry.api.node import Node
-from tenantry.controllers.slices.patience import Patience
+from tenantry.controllers.slices.evictiondeadlines import EvictionDeadlines
 from tenantry.controllers.slices.pods import Pod, PodFacts
 from tenantry.controllers.slices.status import SliceProgress
 from tenantry.engine import request
@@ -111,7 +111,9 @@ def soonest(*turns: float | None) -> float | None:
 # -- pods that have to leave ----------------------------------------------------------------------
 
 
-def departures(pods: Sequence[PodFacts], left: Patience, why: Mapping[str, str] | str) -> tuple[Departure, ...]:
+def departures(
+    pods: Sequence[PodFacts], left: EvictionDeadlines, why: Mapping[str, str] | str
+) -> tuple[Departure, ...]:
     """Return what to do with pods that have to leave.
 
         grace period           eviction; the pod stops as its spec says
@@ -131,7 +133,7 @@ def departures(pods: Sequence[PodFacts], left: Patience, why: Mapping[str, str] 
     return tuple(Departure(pod, _write(pod, left), why if isinstance(why, str) else why[pod.node]) for pod in chosen)
 
 
-def _write(pod: PodFacts, left: Patience) -> DirectWrite:
+def _write(pod: PodFacts, left: EvictionDeadlines) -> DirectWrite:
     if left.grace > 0:
         return _eviction(pod)
     return _eviction(pod, LAST_SECONDS) if left.budget > 0 else _deletion(pod)

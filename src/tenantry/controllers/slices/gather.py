@@ -43,7 +43,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.controllers import tenancyrules, watched
 from tenantry.controllers.quota.verdicts import ShareVerdict, Verdicts
 from tenantry.controllers.slices import nodes as marking
-from tenantry.controllers.slices.patience import Patience, patience
+from tenantry.controllers.slices.evictiondeadlines import EvictionDeadlines, eviction_deadlines
 from tenantry.controllers.slices.pods import BY_NODE, PodFacts
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
 from tenantry.engine.cache import Cache
@@ -165,9 +165,9 @@ class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
         least = 0 if self.is_part else self.defaults.min_grace_period_seconds
         return min(max(asked, least), self.defaults.max_grace_period_seconds)
 
-    def patience(self, since: str, budget_seconds: int = 0) -> Patience:
-        """Return how long pods may still stay that have to leave; see `patience`."""
-        return patience(since, self.now, self.grace_seconds, budget_seconds)
+    def eviction_deadlines(self, since: str, budget_seconds: int = 0) -> EvictionDeadlines:
+        """Return how long pods may still stay that have to leave; see `eviction_deadlines`."""
+        return eviction_deadlines(since, self.now, self.grace_seconds, budget_seconds)
 
 
 def is_dynamic(found: Slice) -> bool:

@@ -88,7 +88,7 @@ def leaving(inputs: SliceInputs, pods: Sequence[PodFacts], noun: str, *, budget_
     # The beginning is in the status before any pod is evicted: after a restart, the grace period must not begin anew.
     if inputs.slice is not None and not inputs.slice.status.leaving_since:
         return msgspec.structs.replace(found, again=0.0)
-    left = inputs.patience(since, budget_seconds)
+    left = inputs.eviction_deadlines(since, budget_seconds)
     end = f"changes hands, slice {inputs.name!r}: the pod leaves at the latest at {found.until(inputs)}"
     why = {pod.node: f"{noun} {pod.node!r} {end}" for pod in pods}
     return msgspec.structs.replace(found, departures=departures(pods, left, why), again=next_look(pods, left.grace))
@@ -183,7 +183,7 @@ def withdraw(inputs: SliceInputs, marks: NodeMarks, parted: Sequence[Node]) -> S
     turns, sent = [_answered_in(findings)], list[Departure]()
     for node in inputs.going:
         name = node.metadata.name
-        left = inputs.patience(node.metadata.annotations[TAKEN_BACK])
+        left = inputs.eviction_deadlines(node.metadata.annotations[TAKEN_BACK])
         sent += departures(own[name], left, f"the owner of node {name!r} takes it back: the pod leaves")
         turns.append(next_look(own[name], left.grace))
     # The grace period of nodes that the slice goes on without is not in its status, which is about the other nodes.

@@ -13,7 +13,7 @@ import msgspec
 from tenantry.world.leases import instant
 
 
-class Patience(msgspec.Struct, frozen=True):
+class EvictionDeadlines(msgspec.Struct, frozen=True):
     """How long pods that have to leave may still stay.
 
     Args:
@@ -25,7 +25,7 @@ class Patience(msgspec.Struct, frozen=True):
     budget: float
 
 
-def patience(since: str, now: dt.datetime, grace_seconds: int, budget_seconds: int) -> Patience:
+def eviction_deadlines(since: str, now: dt.datetime, grace_seconds: int, budget_seconds: int) -> EvictionDeadlines:
     """Return how long pods may still stay that have to leave.
 
     Args:
@@ -35,4 +35,4 @@ def patience(since: str, now: dt.datetime, grace_seconds: int, budget_seconds: i
         budget_seconds: How long disruption budgets hold, at least as long as the grace period.
     """
     spent = (now - instant(since)).total_seconds()
-    return Patience(grace_seconds - spent, max(grace_seconds, budget_seconds) - spent)
+    return EvictionDeadlines(grace_seconds - spent, max(grace_seconds, budget_seconds) - spent)
