@@ -39,6 +39,7 @@ JSON = {
     "controllers/quota/desired.py": "merge patches",
     "controllers/tenantnamespace.py": "a merge patch of the status of a ResourceQuota",
     "controllers/slices/cleaning.py": "merge patches of Nodes",
+    "controllers/slices/desired.py": "merge patches of Nodes",
     "controllers/slices/decision.py": "merge patches of Nodes",
     "controllers/slices/holding.py": "merge patches of Nodes",
     "controllers/slices/nodes.py": "merge patches of Nodes",

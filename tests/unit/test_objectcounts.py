@@ -154,9 +154,13 @@ def test_counting_begins_at_once_for_kinds_that_kubernetes_does_not_know_yet() -
     settle(world)
     for namespace in ("acme", child):
         key = f"{namespace}/tenantry-counts"
-        status = {"hard": {"count/secrets": "5", "count/new.example.com": "5"}, "used": None}
+        made = world.get(ResourceQuota.resource, key)
+        assert made["status"]["hard"] == made["spec"]["hard"]
+        assert set(made["status"]["used"].values()) == {"0"}
+        assert made["status"]["used"].keys() == made["spec"]["hard"].keys()
+        status = {"hard": {"count/secrets": "5", "count/services": "5"}, "used": None}
         world.patch(ResourceQuota.resource, key, {"status": None})
         world.patch(ResourceQuota.resource, key, {"status": {**status, "used": {"count/secrets": "3"}}})
         operator(world).settle(30)
         used = world.get(ResourceQuota.resource, key)["status"]["used"]
-        assert used == {"count/secrets": "3", "count/new.example.com": "0"}
+        assert used == {**dict.fromkeys(made["spec"]["hard"], "0"), "count/secrets": "3"}

@@ -136,7 +136,7 @@ def counts(namespace: TenantNamespace, standard: Mapping[str, int], others: Sequ
     spec = namespace.tenant.spec
     hard = objectcounts.hard(standard, quota.normal(spec.quota.hard), own, spec.namespaces.max_count)
     wanted = ResourceQuota(metadata=meta(namespace, COUNTS), spec=ResourceQuotaSpec(hard=hard))
-    return Child(object=wanted, wave=WAVE_LIMITS)
+    return Child(object=wanted, wave=WAVE_LIMITS, then=_first_count)
 
 
 def exceeded(found: Observed | None) -> list[tuple[str, str, str]]:
@@ -145,8 +145,8 @@ def exceeded(found: Observed | None) -> list[tuple[str, str, str]]:
 
 
 def uncounted(found: Observed | None) -> list[str]:
-    """Return the keys of which Kubernetes enforces a count that it does not know, so that it refuses every object."""
-    return sorted(found.in_force.keys() - found.used.keys()) if isinstance(found, ObservedQuota) else []
+    """Return the keys of which Kubernetes does not know the count, so that it refuses every object."""
+    return sorted(found.hard.keys() - found.used.keys()) if isinstance(found, ObservedQuota) else []
 
 
 def is_news_of_counts(before: Observed, after: Observed) -> bool:
@@ -175,19 +175,29 @@ def has_more_room(before: Observed | None, after: Observed | None) -> bool:
 
 
 def first_counts(found: Observed | None) -> tuple[DirectWrite, ...]:
-    """Return the write by which counting begins for kinds that Kubernetes' quota controller does not know yet.
+    """Return the write by which counting begins; () if Kubernetes counts already, or there is no ResourceQuota."""
+    write = _first_count(found) if found is not None and not found.deleting else None
+    return (write,) if write is not None else ()
 
-    It looks for new kinds every 30 s, and counts them within five minutes. Until then, the API server counts from 0.
+
+def _first_count(found: Observed) -> DirectWrite | None:
+    """Return the write by which the API server counts from 0 the kinds that no controller has counted yet.
+
+    Kubernetes' quota controller looks for new kinds every 30 s, and counts them within five minutes. Until then, the
+    API server refuses their objects. The namespace is new, or the kinds are not limited yet, so 0 loosens nothing.
     """
     missing = uncounted(found)
-    if found is None or not missing or found.deleting:
-        return ()
+    if not missing or not isinstance(found, ObservedQuota):
+        return None
     patch: Json = {
         "metadata": {"resourceVersion": str(found.version)},
-        "status": {"used": dict.fromkeys(missing, "0")},
+        "status": {
+            "hard": {**found.in_force, **{key: found.hard[key] for key in missing}},
+            "used": dict.fromkeys(missing, "0"),
+        },
     }
     asked = request.patch(ResourceQuota.resource, found.namespace, found.name, patch, subresource="status")
-    return (DirectWrite(request=asked, quiet=True, ignores=(Conflict, NotFound)),)
+    return DirectWrite(request=asked, quiet=True, ignores=(Conflict, NotFound))
 
 
 # -- people ---------------------------------------------------------------------------------------

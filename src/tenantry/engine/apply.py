@@ -32,6 +32,7 @@ from tenantry.engine.plan import (
     Read,
     Step,
     StepAction,
+    needs_new,
     step_for,
     update_patch,
 )
@@ -63,14 +64,6 @@ _items = msgspec.json.Decoder(_Items)
 
 _EXPLAINED = (Conflict, NotFound, Forbidden)
 """Another client wrote, or a namespace is being deleted: reading again shows which."""
-
-IMMUTABLE = {
-    "rolebindings": (("roleRef",),),
-    "clusterrolebindings": (("roleRef",),),
-    "resourcequotas": (("spec", "scopes"),),
-}
-"""Paths of fields that the API server never changes: an object that differs there is deleted and created."""
-
 
 CopyResult = tuple[CopyStep, Blocked | ApiError | None]
 """A copy that was tried, and what blocks it or the error that ended it; None if it is as it should be."""
@@ -333,7 +326,7 @@ class Applier:
             found: Observed = yield from self.own(request.create(child.object))
         except AlreadyExists:
             return (yield from self._meet(step))
-        self._remember(child, found)
+        yield from self._finish(child, found)
         return None
 
     def _meet(self, step: Step) -> Work[Blocked | None]:
@@ -380,7 +373,7 @@ class Applier:
         seen: Observed = yield from self.own(
             request.patch(step.resource, step.namespace, step.name, _at_version(patch, _resource_version(live)))
         )
-        self._remember(child, seen)
+        yield from self._finish(child, seen)
         return None
 
     # -- reads ----------------------------------------------------------------------------------
@@ -444,10 +437,19 @@ class Applier:
         if cache is not None and step.observed is not None:
             cache.forget(step.key, step.observed.version)
 
-    def _remember(self, child: Child, found: Observed) -> None:
+    def _finish(self, child: Child, found: Observed) -> Work[None]:
+        """Remember how a child is stored, and send the write that makes it usable."""
         wanted = fingerprint(child.object)
         if found.digest != wanted:
             self._stored_as[wanted] = found.digest
+        if child.then is None:
+            return
+        for _ in range(ATTEMPTS):
+            following = child.then(found)
+            if following is None or (yield from self.direct(following)):
+                return
+            resource, metadata = child.object.resource, child.object.metadata
+            found = self._learn(resource, (yield request.get(resource, metadata.namespace, metadata.name)))
 
 
 def _live(data: bytes) -> Json:
@@ -484,14 +486,3 @@ def first_failure(results: Iterable[object]) -> ApiError | None:
 def _at_version(patch: Mapping[str, Any], version: str) -> Json:
     """Return a patch that holds only at the resourceVersion that was read."""
     return {**patch, "metadata": {**patch.get("metadata", {}), "resourceVersion": version}}
-
-
-def needs_new(resource: Resource, patch: Mapping[str, Any]) -> bool:
-    """Return whether a merge patch touches a field that the API server never changes."""
-    return any(_touches(patch, path) for path in IMMUTABLE.get(resource.plural, ()))
-
-
-def _touches(patch: object, path: tuple[str, ...]) -> bool:
-    if not path:
-        return True
-    return isinstance(patch, dict) and path[0] in patch and _touches(cast("object", patch[path[0]]), path[1:])

@@ -40,6 +40,8 @@ class Child(msgspec.Struct, frozen=True, kw_only=True):
         once: An Applier that finds it there when it would make it sees to its labels, and leaves the rest as it is.
         with_namespace: Where its namespace is there already, it is written in the namespace's wave: the namespace's
             labels say where to look for it, and should say so neither long before it is there, nor only if it is.
+        then: From the object as the API server stored it to the write that makes it usable, None if it is usable. If
+            another client has changed the object meanwhile, it is called again. Pure.
     """
 
     object: KubernetesObject
@@ -48,6 +50,7 @@ class Child(msgspec.Struct, frozen=True, kw_only=True):
     marks: Mapping[str, frozenset[str]] | None = None
     once: bool = False
     with_namespace: bool = False
+    then: Callable[[Observed], DirectWrite | None] | None = None
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,6 +217,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether the world is as desired, as far as it can be known without reading what amendments concern."""
         return not (self.reads or self.before or self.waves or self.copies or self.blocked or self.writes)
 
+
+IMMUTABLE = {
+    "rolebindings": (("roleRef",),),
+    "clusterrolebindings": (("roleRef",),),
+    "resourcequotas": (("spec", "scopes"),),
+}
+"""Paths of fields that the API server never changes: an object that differs there is deleted and created."""
 
 Lookup = Callable[[Resource, str], Observed | None]
 Equivalent = Callable[[bytes, bytes], bool]
@@ -384,3 +394,14 @@ def update_patch(wanted: KubernetesObject, live: Mapping[str, Any]) -> Json:
         if change:
             metadata[marks] = change
     return {**fields, **({"metadata": metadata} if metadata else {})}
+
+
+def needs_new(resource: Resource, patch: Mapping[str, Any]) -> bool:
+    """Return whether a merge patch touches a field that the API server never changes."""
+    return any(_touches(patch, path) for path in IMMUTABLE.get(resource.plural, ()))
+
+
+def _touches(patch: object, path: tuple[str, ...]) -> bool:
+    if not path:
+        return True
+    return isinstance(patch, dict) and path[0] in patch and _touches(cast("object", patch[path[0]]), path[1:])
