@@ -27,6 +27,7 @@ from tenantry.engine.plan import differences
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
+from tenantry.views.drift.state import read_limits
 from testkit.api import tenant_json, until
 
 SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
@@ -146,10 +147,11 @@ async def settled(client: Client) -> bool:
 async def wrong(client: Client, cluster_uid: str) -> list[str]:
     """Return every object of every tenant that is not exactly as desired."""
     found: list[str] = []
+    limits = await read_limits(client, None)
     for tenant in await client.list(Tenant):
         if tenant.metadata.name in FOREIGN:
             continue
-        for child in children(tenant, cluster_uid):
+        for child in children(tenant, cluster_uid, limits=limits):
             found += [f"{child.object.key}: {path}" for path in await _differences(client, child.object)]
     return found
 

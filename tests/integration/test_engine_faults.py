@@ -280,7 +280,7 @@ QUOTA = {"hard": {"cpu": 1, "pods": 2}}
 
 async def _assert_is_whole(api: Api, name: str) -> None:
     names = {
-        "resourcequotas": ["tenantry-quota"],
+        "resourcequotas": ["tenantry-counts", "tenantry-quota"],
         "limitranges": ["tenantry-limits"],
         "networkpolicies": ["tenantry-isolation"],
         "rolebindings": ["tenantry-owner"],
@@ -295,6 +295,7 @@ async def test_whatever_write_is_lost_with_or_without_effect_the_tenant_comes_ou
 ) -> None:
     """E01, B03: each write in turn; a tenant that was ready never stops being so for it."""
     writes = [("POST", rf"/{kind.resource.plural}\?") for kind in KINDS] + [("PUT", "/status")]
+    writes.append(("PATCH", "/tenantry-counts/status"))
     async with operating(tenancy, operator, tmp_path) as (proxy, _):
         faults = [(fault, *write) for write in writes for fault in (Fault.LOSE_REQUEST, Fault.LOSE_ANSWER)]
         rules = [proxy.fail(Rule(fault=fault, method=method, path=path)) for fault, method, path in faults]

@@ -189,7 +189,7 @@ async def test_one_change_reaches_many_children_with_one_write_each(
     api: Api, trees: Trees, operator: Operator, name: str
 ) -> None:
     """E06: one read and one write for each of 100; `tenantry bench tree` tells the time."""
-    await api.make_tenant(name)
+    await api.make_tenant(name, namespaces={"maxCount": 100})
     await api.create(SECRETS, _value("thing", "b25l"), name)
     children: list[str] = []
     for first in range(0, 100, 20):

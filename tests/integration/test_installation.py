@@ -97,13 +97,15 @@ async def test_every_sabotage_of_the_installation_is_reported(api: Api, operator
         assert await _sabotaged(api, kind, name, change) == [f"{kind} {name!r} differs in {field}"]
     # What Kubernetes collects into an aggregated role is no difference.
     assert await _sabotaged(api, "ClusterRole", "tenantry-owner", lambda _: None) == []
-    await api.delete(_resource("ValidatingAdmissionPolicyBinding"), "tenantry-made")
+    await api.delete(_resource("ValidatingAdmissionPolicyBinding"), "tenantry-namespaces")
     try:
-        assert await differences(api.client) == ("ValidatingAdmissionPolicyBinding 'tenantry-made' is missing",)
+        assert await differences(api.client) == ("ValidatingAdmissionPolicyBinding 'tenantry-namespaces' is missing",)
     finally:
         shipped = manifests.foundation(manifests.LOCAL_USER)
         kind = "ValidatingAdmissionPolicyBinding"
-        lost = next(each for each in shipped if each["kind"] == kind and each["metadata"]["name"] == "tenantry-made")
+        lost = next(
+            each for each in shipped if each["kind"] == kind and each["metadata"]["name"] == "tenantry-namespaces"
+        )
         await api.create(_resource(kind), lost)
     await operator.stop()
     parameters = PolicyParameters.resource

@@ -112,9 +112,10 @@ async def test_pods_of_a_baseline_tenant_do_not_reach_nodes_at_the_gateways_of_p
         await itself.create(Node.resource, {"metadata": {"name": contributed}, "spec": {"podCIDR": "10.77.9.0/24"}})
     await _until_recorded(itself, contributed)
     lie = {"addresses": [{"type": "InternalIP", "address": "198.51.100.80"}]}
-    await itself.create(
-        Node.resource, {"metadata": {"name": contributed}, "spec": {"unschedulable": True}, "status": lie}
-    )
+    node = {"metadata": {"name": contributed}, "spec": {"unschedulable": True}}
+    with pytest.raises(Forbidden, match=r"status.addresses must be among '192.0.2.120'"):
+        await itself.create(Node.resource, {**node, "status": lie})
+    await itself.create(Node.resource, node)
     async with _node(api, name, "192.0.2.110"):
         await api.patch(Node.resource, name, {"spec": {"podCIDR": "10.77.1.0/24", "podCIDRs": ["10.77.1.0/24"]}})
         await api.patch(Node.resource, name, {"metadata": {"annotations": {NODE_ADDRESSES: "10.77.1.200"}}})
@@ -171,7 +172,8 @@ async def test_a_heartbeat_of_a_node_is_no_work(api: Api, operator: Operator, na
             beat = {"type": "Ready", "status": "True", "lastHeartbeatTime": f"2026-01-01T00:00:0{number}Z"}
             patch = msgspec.json.encode({"status": {"conditions": [{**beat, "reason": "r", "message": "m"}]}})
             path = wire.path(Node.resource, "", name, "status")
-            await api.client.request("PATCH", path, body=patch, content_type="application/merge-patch+json")
+            # As a kubelet: the conditions of others stay.
+            await api.client.request("PATCH", path, body=patch, content_type="application/strategic-merge-patch+json")
 
         async def silent() -> bool:
             # Of addresses there is one key.

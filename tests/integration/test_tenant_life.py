@@ -66,6 +66,7 @@ async def test_a_tenant_gets_its_namespace_and_all_that_belongs_to_it(api: Api, 
         "tenantry.dev/network": "Isolated",
         "tenantry.dev/zone": tenant.metadata.uid,
         f"{name}.tree.tenantry.dev/depth": "0",
+        "tenantry.dev/rules-warn": "true",
     }
     assert namespace["ownerReferences"][0]["uid"] == tenant.metadata.uid
     found = await _children(api, name)

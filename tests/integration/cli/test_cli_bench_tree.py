@@ -11,8 +11,8 @@ def test_a_tree_is_measured_and_gone_afterwards(cli: Cli) -> None:
     shape = ("--namespaces", "12", "--depth", "2", "--fanout", "3")
     found = cli.json("bench", "tree", *shape, "-o", "json")
     assert (found["namespaces"], found["depth"], found["fanout"]) == (12, 2, 3)
-    # Each: a Subnamespace, its namespace, a network policy, the owners' binding, and three that are inherited.
-    assert found["objects"] == 12 * 7
+    # Each: a Subnamespace, its namespace, a network policy, counts, the owners' binding, and three that are inherited.
+    assert found["objects"] == 12 * 8
     # In thousandths: of a tree that took long, the ratio is a few of them.
     assert found["ratio"] == pytest.approx(found["raw_seconds"] / found["tree_seconds"], rel=0.05, abs=0.001)
     assert found["operator_cpu_seconds"] > 0

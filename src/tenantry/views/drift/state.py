@@ -215,10 +215,15 @@ async def read(client: Client, tenants: Sequence[Tenant], changed: Iterable[Subn
         cluster_uid=(await client.get(Namespace, "kube-system")).metadata.uid,
         around=around(await client.list(Node), defaults),
         sandbox=sandbox_of(defaults, await client.list(RuntimeClass)),
-        limits=object_limits(defaults, await _owner_role(client), await _definitions(client)),
+        limits=await read_limits(client, defaults),
         observed=observed,
         inheritable=tuple(kind for kind in inheritable if kind in observed),
     )
+
+
+async def read_limits(client: Client, defaults: TenancyDefaults | None) -> ObjectLimits:
+    """Read what limits the objects of every tenant."""
+    return object_limits(defaults, await _owner_role(client), await _definitions(client))
 
 
 async def _owner_role(client: Client) -> OwnerRole | None:
