@@ -22,7 +22,7 @@ from tenantry.api.model import Resource, object_key
 from tenantry.api.policyparameters import MOST_BYTES, PolicyParameters, parameters, size, texts_of
 from tenantry.api.subnamespace import InheritanceMode, Mode, Subnamespace
 from tenantry.controllers.inheritance.gather import ChildNamespace, InheritanceInputs, SourceInputs, is_copy, is_source
-from tenantry.controllers.inheritance.room import fitting
+from tenantry.controllers.inheritance.headroom import fitting
 from tenantry.engine.observed import Inheritable, Observed
 from tenantry.engine.plan import Blocked, Child, CopyStep, IsLike, Lookup, Plan, StepAction, compare
 from tenantry.world import inheritance

@@ -1,4 +1,4 @@
-"""How many more copies a child has room for: pure.
+"""How many more copies the counts of a child allow: pure.
 
 The API server refuses what exceeds a count. Here the operator counts first: a parent with thousands of objects must not
 cost a refused request for each of them in each child, again and again.
@@ -22,7 +22,7 @@ from tenantry.world import quantity
 from tenantry.world.objectcounts import PREFIX
 
 
-class Room(msgspec.Struct, frozen=True):
+class ObjectCountHeadroom(msgspec.Struct, frozen=True):
     """What is left of the tightest count of a kind in a namespace.
 
     Args:
@@ -38,7 +38,7 @@ class Room(msgspec.Struct, frozen=True):
     most: str
 
 
-def room(resource: Resource, namespace: str, lookup: Lookup, known: int) -> Room | None:
+def headroom(resource: Resource, namespace: str, lookup: Lookup, known: int) -> ObjectCountHeadroom | None:
     """Return how many more objects of a kind a namespace may have; None if no count limits the kind.
 
     Args:
@@ -47,7 +47,7 @@ def room(resource: Resource, namespace: str, lookup: Lookup, known: int) -> Room
         lookup: What is there, by kind and key.
         known: How many it is known to have.
     """
-    found: list[Room] = []
+    found: list[ObjectCountHeadroom] = []
     for name in (COUNTS, QUOTA):
         quota = lookup(ResourceQuota.resource, object_key(namespace, name))
         if not isinstance(quota, ObservedQuota):
@@ -56,7 +56,9 @@ def room(resource: Resource, namespace: str, lookup: Lookup, known: int) -> Room
             if key in quota.hard:
                 # Kubernetes counts a moment later, also what this process has just created.
                 used = max(quantity.parse(quota.used.get(key, "0")), known)
-                found.append(Room(max(0, int(quantity.parse(quota.hard[key]) - used)), name, key, quota.hard[key]))
+                found.append(
+                    ObjectCountHeadroom(max(0, int(quantity.parse(quota.hard[key]) - used)), name, key, quota.hard[key])
+                )
     return min(found, key=lambda each: each.left, default=None)
 
 
@@ -78,23 +80,23 @@ def fitting(
     dropped: set[int] = set()
     blocked: dict[Resource, Blocked] = {}
     for resource, wanted in creates.items():
-        space = room(resource, child.name, lookup, (present or {}).get(resource, 0))
-        if space is None or len(wanted) <= space.left:
+        available = headroom(resource, child.name, lookup, (present or {}).get(resource, 0))
+        if available is None or len(wanted) <= available.left:
             continue
         # By name, so that the same ones are left out each time.
-        late = sorted(wanted, key=lambda step: step.name)[space.left :]
-        dropped.update(id(step) for step in late)
-        blocked[resource] = _crowded(resource, child, space, len(late))
+        left_out = sorted(wanted, key=lambda step: step.name)[available.left :]
+        dropped.update(id(step) for step in left_out)
+        blocked[resource] = _exceeding(resource, child, available, len(left_out))
     return [step for step in steps if id(step) not in dropped], blocked
 
 
-def _crowded(resource: Resource, child: ChildNamespace, space: Room, late: int) -> Blocked:
-    objects = f"{late} more {resource.plural}" if late > 1 else f"one more of the {resource.plural}"
+def _exceeding(resource: Resource, child: ChildNamespace, available: ObjectCountHeadroom, left_out: int) -> Blocked:
+    objects = f"{left_out} more {resource.plural}" if left_out > 1 else f"one more of the {resource.plural}"
     return Blocked(
         reason=reasons.COUNT_EXCEEDED,
         message=(
-            f"{objects} of namespace {child.parent!r} cannot be inherited by {child.name!r}: {space.key} of"
-            f" ResourceQuota {space.quota!r} is {space.most}; inherit fewer, delete some in {child.name!r}, or ask an"
-            " administrator to raise it"
+            f"{objects} of namespace {child.parent!r} cannot be inherited by {child.name!r}: {available.key} of"
+            f" ResourceQuota {available.quota!r} is {available.most}; inherit fewer, delete some in {child.name!r}, or"
+            " ask an administrator to raise it"
         ),
     )
